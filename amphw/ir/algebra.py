@@ -1,0 +1,178 @@
+"""Simplification of state expressions, and the proofs that rest on it.
+
+Sums are brought to a normal form (a constant plus integer multiples of terms, in a fixed order), so that
+`(t + 1) - 1` and `t` become the same tree. Axioms of the instance's tables act as rewrite rules: an axiom
+`child[parent[n], side[n]] == n` turns every instance of its left side into its right side. A closed, small
+theory is enough for the inverses that graphs need, and it always terminates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from amphw.ir.expr import Const, Expr, Field, Op, Table, lift, substitute, to_json
+
+Rule = tuple[Expr, Expr, frozenset[str]]
+"""(left, right, pattern variables)."""
+
+
+def simplify(e: Expr, rules: Sequence[Rule] = ()) -> Expr:
+    """The normal form of `e` under integer arithmetic and the given rewrite rules."""
+    for _ in range(16):  # each pass shortens or fixes the expression; 16 is far beyond any real nesting
+        new = _pass(e, rules)
+        if new == e:
+            break
+        e = new
+    return e
+
+
+def _pass(e: Expr, rules: Sequence[Rule]) -> Expr:
+    if isinstance(e, Table):
+        e = Table(e.name, tuple(_pass(i, rules) for i in e.index))
+    elif isinstance(e, Op):
+        e = _fold(Op(e.op, tuple(_pass(a, rules) for a in e.args)))
+    for left, right, variables in rules:
+        binding = match(left, e, variables)
+        if binding is not None:
+            return substitute(right, binding)
+    return e
+
+
+def _fold(e: Op) -> Expr:
+    a = e.args
+    if e.op in {"+", "-"} or (e.op == "*" and any(isinstance(x, Const) for x in a)):
+        return _from_terms(_terms(e))
+    if e.op == "where":
+        if isinstance(a[0], Const):
+            return a[1] if a[0].value else a[2]
+        return a[1] if a[1] == a[2] else e
+    if e.op in {"==", "!=", "<", "<="}:
+        difference = _from_terms(_add(_terms(a[0]), _terms(a[1]), -1))
+        if isinstance(difference, Const):
+            d = difference.value
+            return lift({"==": d == 0, "!=": d != 0, "<": d < 0, "<=": d <= 0}[e.op])
+        return e
+    if e.op in {"//", "%"} and isinstance(a[1], Const) and a[1].value == 1:
+        return a[0] if e.op == "//" else Const(0)
+    if all(isinstance(x, Const) for x in a) and e.op in {"*", "//", "%", "min", "max"}:
+        x, y = (c.value for c in a if isinstance(c, Const))
+        if e.op in {"//", "%"} and y == 0:
+            return e
+        return Const(
+            {"*": lambda: x * y, "//": lambda: x // y, "%": lambda: x % y, "min": lambda: min(x, y), "max": lambda: max(x, y)}[
+                e.op
+            ]()
+        )
+    return a[0] if e.op in {"min", "max"} and a[0] == a[1] else e
+
+
+Terms = dict[Expr | None, int]  # term -> integer factor; None is the constant
+
+
+def _terms(e: Expr) -> Terms:
+    if isinstance(e, Const):
+        return {None: e.value}
+    if isinstance(e, Op) and e.op in {"+", "-"}:
+        return _add(_terms(e.args[0]), _terms(e.args[1]), 1 if e.op == "+" else -1)
+    if isinstance(e, Op) and e.op == "*":
+        for constant, other in (e.args, e.args[::-1]):
+            if isinstance(constant, Const):
+                return {t: k * constant.value for t, k in _terms(other).items()}
+    return {e: 1}
+
+
+def _add(a: Terms, b: Terms, factor: int) -> Terms:
+    out = dict(a)
+    for term, k in b.items():
+        out[term] = out.get(term, 0) + factor * k
+    return {t: k for t, k in out.items() if k}
+
+
+def _from_terms(terms: Terms) -> Expr:
+    constant = terms.get(None, 0)
+    pieces = sorted(((t, k) for t, k in terms.items() if t is not None and k), key=lambda p: (p[1] < 0, repr(to_json(p[0]))))
+    out: Expr | None = None
+    for term, k in pieces:
+        piece = term if abs(k) == 1 else Op("*", (term, Const(abs(k))))
+        if out is None:
+            out = piece if k > 0 else Op("*", (term, Const(k)))
+        else:
+            out = Op("+" if k > 0 else "-", (out, piece))
+    if out is None:
+        return Const(constant)
+    if constant:
+        out = Op("+" if constant > 0 else "-", (out, Const(abs(constant))))
+    return out
+
+
+def match(pattern: Expr, e: Expr, variables: frozenset[str]) -> dict[str, Expr] | None:
+    """Bind the pattern's variables so that it equals `e`; None if it cannot."""
+    binding: dict[str, Expr] = {}
+    return binding if _match(pattern, e, variables, binding) else None
+
+
+def _match(p: Expr, e: Expr, variables: frozenset[str], binding: dict[str, Expr]) -> bool:
+    if isinstance(p, Field) and p.name in variables:
+        if p.name in binding:
+            return simplify(binding[p.name]) == simplify(e)
+        binding[p.name] = e
+        return True
+    if isinstance(p, Table) and isinstance(e, Table) and p.name == e.name and len(p.index) == len(e.index):
+        return all(_match(a, b, variables, binding) for a, b in zip(p.index, e.index, strict=True))
+    if isinstance(p, Op) and p.op in {"+", "-"}:
+        return _match_sum(p, e, variables, binding)
+    if isinstance(p, Op) and isinstance(e, Op) and p.op == e.op and len(p.args) == len(e.args):
+        return all(_match(a, b, variables, binding) for a, b in zip(p.args, e.args, strict=True))
+    return p == e
+
+
+def _match_sum(p: Expr, e: Expr, variables: frozenset[str], binding: dict[str, Expr]) -> bool:
+    """A sum matches when its table terms do, and one lone variable takes what is left."""
+    rest = _terms(e)
+    lone: tuple[str, int] | None = None
+    for term, k in _terms(p).items():
+        if isinstance(term, Field) and term.name in variables and term.name not in binding:
+            if lone is not None:
+                return False
+            lone = (term.name, k)
+            continue
+        wanted = term if term is None else substitute(term, binding)
+        found = wanted if wanted in rest else None
+        if found is None and term is not None:
+            for candidate in list(rest):
+                trial = dict(binding)
+                if candidate is not None and _match(term, candidate, variables, trial):
+                    binding.update(trial)
+                    found = candidate
+                    break
+        if found is None and term is not None:
+            return False
+        rest = _add(rest, {found: k}, -1)
+    if lone is None:
+        return not rest
+    name, k = lone
+    if abs(k) != 1:
+        return False
+    binding[name] = _from_terms({t: v * k for t, v in rest.items()})
+    return True
+
+
+def equal(a: Expr, b: Expr, rules: Sequence[Rule] = ()) -> bool:
+    """Whether both sides have the same normal form (sound, not complete)."""
+    return simplify(Op("-", (a, b)), rules) == Const(0)
+
+
+def inverse_holds(
+    forward: Mapping[str, Expr], inverse: Mapping[str, Expr], rules: Sequence[Rule] = (), facts: Mapping[str, Expr] | None = None
+) -> str | None:
+    """Prove that `inverse` undoes `forward`; the name of the first field it fails for, or None.
+
+    `facts` are field values known before the step (`t == length - 1` behind a Cond).
+    """
+    for name, expression in inverse.items():
+        known = dict(facts or {})
+        image = simplify(substitute(expression, forward), rules)
+        target: Expr = Field(name)
+        if not equal(image, target, rules) and not equal(substitute(image, known), substitute(target, known), rules):
+            return name
+    return None

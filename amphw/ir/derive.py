@@ -1,0 +1,186 @@
+"""Derivatives of programs: fwd -> (y, residuals); bwd(dy, residuals, theta) -> (dx, dz); grad(a, dz) -> dtheta.
+
+The backward direction is a program of the same primitives, derived one by one, so an executor gets it for
+free. Residuals are the forward values that it reads: they are fixed when the forward message passes,
+whereas the parameters it reads are the current ones, which may have been updated since. Gradients of parameters are
+not computed by the backward program. It yields terms `(a, dz)`; `accumulate` turns the rows of many
+messages into a gradient at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from amphw.ir.errors import ProgramError
+from amphw.ir.primitives import PRIMITIVES, ValueType
+from amphw.ir.program import Builder, Program, Value
+
+
+@dataclass(frozen=True)
+class GradientTerm:
+    """One contribution to a parameter's gradient, as indices into the backward program's outputs.
+
+    kind "matmul": a.T @ dz; "take": rows dz added at index a; "sum": column sums of dz (a is None).
+    """
+
+    param: str
+    kind: str
+    a: int | None
+    dz: int
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """forward: outputs are the program's outputs, then `len(residuals)` forward values.
+
+    residuals: for each, ("input", k), ("output", k) or ("value", k-th further output of `forward`), so an executor that keeps
+    inputs and outputs anyway need not store them twice.
+    backward: inputs are one gradient for each float output, then the residuals; outputs are one gradient for
+    each input in `wrt` (zeros where nothing depends on it), then what the terms name.
+    """
+
+    forward: Program
+    residuals: tuple[tuple[str, int], ...]
+    backward: Program
+    wrt: tuple[int, ...]
+    terms: tuple[GradientTerm, ...]
+    float_outputs: tuple[int, ...]
+
+
+class Tape:
+    """What a primitive's vjp may do: read forward values, emit backward primitives, record gradient terms."""
+
+    def __init__(self, program: Program):
+        self.program = program
+        self.builder = Builder(program.params)
+        self.builder.spaces.update(dict(program.spaces))
+        self.residual_ids: list[int] = []
+        self._seen: dict[int, Value] = {}
+        self.terms: list[tuple[str, str, Value | None, Value]] = []
+
+    def type_of(self, forward_id: int) -> ValueType:
+        return self.program.types[forward_id]
+
+    def forward(self, forward_id: int) -> Value:
+        """A forward value; state expressions are read again, everything else becomes a residual."""
+        if forward_id not in self._seen:
+            n_inputs = len(self.program.inputs)
+            if n_inputs <= forward_id < n_inputs + len(self.program.ints):
+                e, space = self.program.ints[forward_id - n_inputs]
+                self._seen[forward_id] = self.builder.integer(e, space)
+            else:
+                self._seen[forward_id] = self.builder.input(f"r{len(self.residual_ids)}", self.type_of(forward_id))
+                self.residual_ids.append(forward_id)
+        return self._seen[forward_id]
+
+    def emit(self, op: str, args: Sequence[Value], **attrs: Any) -> Value:
+        return self.builder.emit(op, args, **attrs)
+
+    def gradient(self, param: str, kind: str, a: Value | None, dz: Value) -> None:
+        self.terms.append((param, kind, a, dz))
+
+
+def differentiate(program: Program, wrt: Sequence[int] | None = None) -> Derivative:
+    """Derive the backward program; `wrt` lists the inputs whose gradient is wanted (default: all float ones)."""
+    if wrt is None:
+        wrt = [i for i, (_, t) in enumerate(program.inputs) if t.kind == "float"]
+    float_outputs = [k for k, t in enumerate(program.outputs_types) if t.kind == "float"]
+    tape = Tape(program)
+    gradients: dict[int, Value] = {}
+    for k in float_outputs:
+        dy = tape.builder.input(f"dy{k}", program.outputs_types[k])
+        _add(gradients, program.outputs[k], dy)
+    active = _reaches(program, set(wrt))
+    first = len(program.inputs) + len(program.ints)
+    for offset in range(len(program.instrs) - 1, -1, -1):
+        y, instr = first + offset, program.instrs[offset]
+        if y not in gradients or y not in active:
+            continue
+        vjp = PRIMITIVES[instr.op].vjp
+        if vjp is None:
+            raise ProgramError(f"the primitive '{instr.op}' has no derivative; it may only stand in backward programs")
+        for a, d in zip(instr.args, vjp(tape, instr.attr(), list(instr.args), y, gradients[y]), strict=True):
+            if d is not None and a in active:
+                _add(gradients, a, d)
+    return _assemble(program, tape, gradients, wrt, float_outputs)
+
+
+def _reaches(program: Program, wrt: set[int]) -> set[int]:
+    """Values that depend on a wanted input or on a parameter: only these need a gradient."""
+    active = set(wrt)
+    first = len(program.inputs) + len(program.ints)
+    for offset, instr in enumerate(program.instrs):
+        if "param" in dict(instr.attrs) or any(a in active for a in instr.args):
+            active.add(first + offset)
+    return active
+
+
+def _add(gradients: dict[int, Value], id: int, d: Value) -> None:
+    gradients[id] = gradients[id] + d if id in gradients else d
+
+
+def _assemble(
+    program: Program, tape: Tape, gradients: dict[int, Value], wrt: Sequence[int], float_outputs: list[int]
+) -> Derivative:
+    outputs: list[Value] = []
+    for i in wrt:
+        t = program.inputs[i][1]
+        outputs.append(gradients[i] if i in gradients else _zeros(tape, t, gradients))
+    terms = []
+    for param, kind, a, dz in tape.terms:
+        at = None
+        if a is not None:
+            outputs.append(a)
+            at = len(outputs) - 1
+        outputs.append(dz)
+        terms.append(GradientTerm(param, kind, at, len(outputs) - 1))
+    backward = tape.builder.build(outputs)
+    backward = replace(backward, params=program.params)
+    # Residuals that the outputs do not need were only candidates; drop those inputs.
+    extra: list[int] = []
+    residuals: list[tuple[str, int]] = []
+    for id in tape.residual_ids:
+        if id < len(program.inputs):
+            residuals.append(("input", id))
+        elif id in program.outputs:
+            residuals.append(("output", program.outputs.index(id)))
+        else:
+            residuals.append(("value", len(extra)))
+            extra.append(id)
+    forward = replace(program, outputs=program.outputs + tuple(extra))
+    return Derivative(forward, tuple(residuals), backward, tuple(wrt), tuple(terms), tuple(float_outputs))
+
+
+def _zeros(tape: Tape, t: ValueType, gradients: dict[int, Value]) -> Value:
+    return tape.builder.emit("zeros", [], space=t.space, width=t.width)
+
+
+def inference(program: Program) -> Program:
+    """The program as it runs in inference: dropout is the identity."""
+    alias: dict[int, int] = {}
+    first = len(program.inputs) + len(program.ints)
+    instrs = []
+    for offset, instr in enumerate(program.instrs):
+        args = tuple(alias.get(a, a) for a in instr.args)
+        if instr.op == "dropout":
+            alias[first + offset] = args[0]
+        instrs.append(replace(instr, args=args))
+    return replace(program, instrs=tuple(instrs), outputs=tuple(alias.get(o, o) for o in program.outputs))
+
+
+def accumulate(kind: str, gradient: np.ndarray, a: np.ndarray | None, dz: np.ndarray) -> None:
+    """Add the gradient of the logged rows: `gradient` += f(a [rows, din] or [rows], dz [rows, dout]), in place."""
+    if kind == "matmul":
+        assert a is not None
+        gradient += a.T @ dz
+    elif kind == "sum":
+        gradient += dz.sum(axis=0)
+    elif kind == "take":
+        assert a is not None
+        np.add.at(gradient, a, dz)
+    else:
+        raise ProgramError(f"unknown kind of gradient term '{kind}'")

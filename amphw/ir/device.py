@@ -1,0 +1,122 @@
+"""The device protocol: all that a host knows of whatever runs a graph, or a part of it.
+
+A device is opened on a checked graph, given instances slot by slot, and asked what has happened since. The
+backends implement this protocol and import only `amphw.ir`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+import numpy as np
+
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.update import NodeParameters, UpdateRule
+
+
+class Mode(Enum):
+    """TRAIN returns every forward message as a backward one; INFER returns none; PREDICT also reports outputs."""
+
+    TRAIN = "train"
+    INFER = "infer"
+    PREDICT = "predict"
+
+
+class Direction(Enum):
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a device can run. families: node families it accepts (None: all). memory: bytes (None: the host's)."""
+
+    name: str
+    kind: str
+    workers: int = 1
+    formats: tuple[str, ...] = ("float32",)
+    families: frozenset[str] | None = None
+    memory: int | None = None
+    flops: float | None = None
+    notes: str = ""
+
+
+@dataclass
+class Report:
+    """What the sinks said of one instance, when it retired.
+
+    sums[node][name]: sum over rows; rows[node]: their number; outputs[node][name]: values by row, in state order
+    (PREDICT only).
+    """
+
+    slot: int
+    generation: int
+    number: int
+    mode: Mode
+    sums: dict[str, dict[str, float]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    outputs: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+
+
+@dataclass
+class Statistics:
+    """Counters since the last call. staleness[node]: histogram {versions behind: rows}. busy: seconds per worker."""
+
+    forward: int = 0
+    backward: int = 0
+    frames: int = 0
+    updates: int = 0
+    staleness: dict[str, dict[int, int]] = field(default_factory=dict)
+    busy: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """How to run. max_active_keys/max_infer_keys: slots. updates: whether nodes update themselves ("self"), wait for the
+    controller's UPDATE messages ("controller"), or only accumulate ("off"). log: keep the service order."""
+
+    max_active_keys: int = 16
+    max_infer_keys: int = 16
+    updates: str = "self"
+    seed: int = 0
+    log: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Device(Protocol):
+    """One device. Slots 0 .. max_active_keys-1 train, the following max_infer_keys infer; the host allocates them."""
+
+    def capabilities(self) -> Capabilities: ...
+
+    def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
+        """Take a checked graph; GraphError names what the device cannot run."""
+        ...
+
+    def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+        """Pump an instance into a free slot: tables first, then the sources' messages. Never blocks."""
+        ...
+
+    def poll(self, timeout: float = 0.0) -> list[Report]:
+        """Instances that have retired; waits up to `timeout` seconds for the first. Raises what went wrong inside."""
+        ...
+
+    def update(self, nodes: Sequence[str] | None = None) -> None:
+        """UPDATE messages from the controller: apply what the nodes have accumulated (all, where None)."""
+        ...
+
+    def parameters(self) -> dict[str, NodeParameters]:
+        """The parameters by node; consistent only while drained."""
+        ...
+
+    def drain(self) -> list[Report]:
+        """Run until nothing is in flight -> the reports that this brought."""
+        ...
+
+    def statistics(self) -> Statistics: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,180 @@
+"""Functions to write programs with: primitives under their usual names, and common compositions.
+
+>>> from amphw.ir.program import trace
+>>> cell = trace(lambda p, x, h: relu(linear(concat(x, h), p.W, p.b)), {"x": 2, "h": 3}, {"W": (5, 3), "b": (3,)})
+>>> [t.width for t in cell.outputs_types]
+[3]
+"""
+
+from __future__ import annotations
+
+from amphw.ir.expr import ROW, Expr, lift
+from amphw.ir.program import ParamRef, Value
+
+
+def sigmoid(x: Value) -> Value:
+    return x.builder.emit("sigmoid", [x])
+
+
+def tanh(x: Value) -> Value:
+    return x.builder.emit("tanh", [x])
+
+
+def relu(x: Value) -> Value:
+    return x.builder.emit("relu", [x])
+
+
+def exp(x: Value) -> Value:
+    return x.builder.emit("exp", [x])
+
+
+def log(x: Value) -> Value:
+    return x.builder.emit("log", [x])
+
+
+def sqrt(x: Value) -> Value:
+    return x.builder.emit("sqrt", [x])
+
+
+def absolute(x: Value) -> Value:
+    return x.builder.emit("abs", [x])
+
+
+def stop_gradient(x: Value) -> Value:
+    return x.builder.emit("stop_gradient", [x])
+
+
+def concat(*xs: Value) -> Value:
+    """Columns side by side."""
+    return xs[0].builder.emit("concat", xs) if len(xs) > 1 else xs[0]
+
+
+def columns(x: Value, start: int, width: int) -> Value:
+    """Columns start .. start + width - 1."""
+    return x.builder.emit("slice", [x], start=start, width=width)
+
+
+def split(x: Value, parts: int) -> list[Value]:
+    """`parts` equal blocks of columns."""
+    width = x.width // parts
+    return [columns(x, i * width, width) for i in range(parts)]
+
+
+def sum_cols(x: Value) -> Value:
+    return x.builder.emit("sum_cols", [x])
+
+
+def linear(x: Value, weight: ParamRef, bias: ParamRef | None = None) -> Value:
+    """x @ weight (+ bias)."""
+    y = x @ weight
+    return y if bias is None else y + row_param(bias, y.type.space)
+
+
+def row_param(bias: ParamRef, space: str = "rows") -> Value:
+    """A vector parameter on every row of a space."""
+    return bias.builder.emit("row_param", [], param=bias.name, space=space)
+
+
+def take(weight: ParamRef, index: Expr | Value, space: str = "rows") -> Value:
+    """Row `index` of a table parameter: an embedding."""
+    i = index if isinstance(index, Value) else weight.builder.integer(index, space)
+    return weight.builder.emit("take", [i], param=weight.name)
+
+
+def pick(x: Value, index: Expr | Value | int) -> Value:
+    """Column `index` of each row -> width 1."""
+    return x.builder.emit("pick", [x, _integer(x, index)])
+
+
+def argmax(x: Value) -> Value:
+    """Column of the maximum (the first of equals) -> integer."""
+    return x.builder.emit("argmax", [x])
+
+
+def above(x: Value, threshold: float) -> Value:
+    """1 where the first column exceeds the threshold -> integer."""
+    return x.builder.emit("above", [x], threshold=float(threshold))
+
+
+def same(a: Value, b: Value | Expr | int) -> Value:
+    """1.0 where two integers agree."""
+    return a.builder.emit("same_int", [a, _integer(a, b)])
+
+
+def zeros(x: Value, width: int) -> Value:
+    """Zeros of the given width on every row of x."""
+    return x.builder.emit("zeros", [], space=x.type.space, width=width)
+
+
+def number(x: Value, e: Expr | int) -> Value:
+    """A state expression as a float column beside x."""
+    return x.builder.emit("to_float", [_integer(x, e)])
+
+
+def sum_rows(x: Value, space: str = "rows") -> Value:
+    """Sum over the rows of each message, into a space of one row a message (0 where there are none)."""
+    return x.builder.emit("sum_rows", [x], space=space, source=x.type.space)
+
+
+def max_rows(x: Value, space: str = "rows") -> Value:
+    """Maximum over the rows of each message, into a space of one row a message (0 where there are none)."""
+    return x.builder.emit("max_rows", [x], space=space, source=x.type.space)
+
+
+def spread_rows(x: Value, space: str) -> Value:
+    """The message's one row, repeated for every row that it has in `space`."""
+    return x.builder.emit("spread_rows", [x], space=space, source=x.type.space)
+
+
+def gather_rows(x: Value, index: Expr, space: str) -> Value:
+    """Row `index` (over the state and `$row` of `space`) of the message, for every row of `space`."""
+    return x.builder.emit("gather_rows", [x, x.builder.integer(index, space)], space=space, source=x.type.space)
+
+
+def scatter_rows(x: Value, index: Expr, space: str) -> Value:
+    """Add every row of the message to row `index` of `space`."""
+    i = x.builder.integer(index, x.type.space)
+    return x.builder.emit("scatter_rows", [x, i], space=space, source=x.type.space)
+
+
+def dropout(x: Value, rate: float, keys: list[Expr], seed: int = 0, per_row: bool = True) -> Value:
+    """Zero columns with probability `rate`, the rest scaled by 1/(1-rate).
+
+    The mask is a function of the `keys` (state expressions; put the instance's number among them), the seed, the row of the
+    message and the column alone. Recurrent dropout leaves the loop counter out of the keys. Inference turns
+    it off.
+    """
+    wanted = [*keys, *([ROW] if per_row else [])]
+    return x.builder.emit("dropout", [x, *(_integer(x, k) for k in wanted)], rate=float(rate), seed=int(seed))
+
+
+def log_softmax(x: Value) -> Value:
+    shifted = x - x.builder.emit("max_cols", [x])
+    return shifted - log(sum_cols(exp(shifted)))
+
+
+def softmax(x: Value) -> Value:
+    e = exp(x - x.builder.emit("max_cols", [x]))
+    return e / sum_cols(e)
+
+
+def cross_entropy(logits: Value, label: Expr | Value) -> Value:
+    """-log softmax(logits)[label] of each row -> width 1."""
+    return -pick(log_softmax(logits), label)
+
+
+def squared_error(x: Value, target: Value) -> Value:
+    """Sum of squared differences of each row -> width 1."""
+    difference = x - target
+    return sum_cols(difference * difference)
+
+
+def lstm(z: Value, c: Value) -> tuple[Value, Value]:
+    """LSTM gates from pre-activations z [i f o u] and the cell c -> (h, c')."""
+    i, f, o, u = split(z, 4)
+    new = sigmoid(i) * tanh(u) + sigmoid(f) * c
+    return sigmoid(o) * tanh(new), new
+
+
+def _integer(x: Value, e: Expr | Value | int) -> Value:
+    return e if isinstance(e, Value) else x.builder.integer(lift(e), x.type.space)

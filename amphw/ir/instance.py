@@ -1,0 +1,197 @@
+"""Instances: attributes, structure tables and float data, and the schema that they are checked against.
+
+Labels, tokens and topology are tables, not messages. A table may carry axioms (`inverse_of`, `csr_of`,
+`permutation`): they are checked when the instance is pumped, and the static checks prove Isu inverses from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from amphw.ir.errors import GraphError, InstanceError, StateError
+from amphw.ir.expr import Expr, Field, Table, lift
+
+if TYPE_CHECKING:
+    from amphw.ir.algebra import Rule
+    from amphw.ir.state import FieldType
+
+
+@dataclass
+class Instance:
+    """One training or inference instance.
+
+    attrs: integers by name. tables: integer arrays (any rank). data: float32 arrays [rows, width].
+    `number` is set by whoever pumps it; expressions read it as the attribute `instance`.
+    """
+
+    attrs: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, np.ndarray] = field(default_factory=dict)
+    data: dict[str, np.ndarray] = field(default_factory=dict)
+    number: int = 0
+
+    def attr(self, name: str) -> int:
+        if name == "instance":
+            return self.number
+        try:
+            return self.attrs[name]
+        except KeyError:
+            raise InstanceError(f"instance {self.number}: no attribute '{name}' (it has {sorted(self.attrs)})") from None
+
+    def lookup(self, name: str, index: tuple[np.ndarray, ...], *, strict: bool = True) -> np.ndarray:
+        """Vectorised table read -> int64. Outside the table: StateError, or 0 where `strict` is false."""
+        try:
+            data = self.tables[name]
+        except KeyError:
+            raise InstanceError(f"instance {self.number}: no table '{name}' (it has {sorted(self.tables)})") from None
+        if len(index) != data.ndim:
+            raise InstanceError(f"instance {self.number}: table '{name}' has {data.ndim} dimensions, read with {len(index)}")
+        bad = np.zeros(len(index[0]), dtype=bool)
+        for column, size in zip(index, data.shape, strict=True):
+            bad |= (column < 0) | (column >= size)
+        if not bad.any():
+            return data[index].astype(np.int64)
+        if strict:
+            i = int(np.flatnonzero(bad)[0])
+            at = ", ".join(str(int(c[i])) for c in index)
+            raise StateError(f"instance {self.number}: {name}[{at}] is outside the table's shape {data.shape}")
+        out = np.zeros(len(bad), dtype=np.int64)
+        out[~bad] = data[tuple(c[~bad] for c in index)]
+        return out
+
+
+@dataclass(frozen=True)
+class TableType:
+    """A declared table: extents of its dimensions and the range of its values (`low <= v < high`)."""
+
+    shape: tuple[Expr, ...]
+    high: Expr
+    low: int = 0
+
+
+@dataclass(frozen=True)
+class Axiom:
+    """For all states of `over` where `where` holds: `left == right`. Checked at pump time, used in proofs."""
+
+    name: str
+    over: tuple[FieldType, ...]
+    left: Expr
+    right: Expr
+    where: Expr | None = None
+
+    def rule(self) -> Rule:
+        return self.left, self.right, frozenset(f.name for f in self.over)
+
+
+def inverse_of(outer: str, inner: tuple[str, ...], over: FieldType, where: Expr | None = None) -> Axiom:
+    """`outer[inner_0[x], inner_1[x], ...] == x`, as child[parent[n], side[n]] == n."""
+    x = Field(over.name)
+    left = Table(outer, tuple(Table(i, (x,)) for i in inner))
+    return Axiom(f"{outer} inverse_of {', '.join(inner)}", (over,), left, x, where)
+
+
+def csr_of(offsets: str, rows: str, over: FieldType, position: FieldType) -> Axiom:
+    """`rows[offsets[v] + j] == v`: the edges are sorted by `rows`, `offsets` is their index."""
+    v, j = Field(over.name), Field(position.name)
+    left = Table(rows, (Table(offsets, (v,)) + j,))
+    return Axiom(f"{offsets} csr_of {rows}", (over, position), left, v)
+
+
+def permutation(table_name: str, inverse: str, over: FieldType) -> Axiom:
+    """`inverse[table[x]] == x`."""
+    return inverse_of(inverse, (table_name,), over)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What every instance of a graph carries.
+
+    attrs: name -> largest value allowed. tables: name -> TableType. data: name -> width of its rows.
+    """
+
+    attrs: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, TableType] = field(default_factory=dict)
+    data: Mapping[str, int] = field(default_factory=dict)
+    axioms: tuple[Axiom, ...] = ()
+
+    def __post_init__(self) -> None:
+        if "instance" in self.attrs:
+            raise GraphError("the attribute 'instance' is the instance's number; give yours another name")
+
+    def rules(self) -> list[Rule]:
+        return [a.rule() for a in self.axioms]
+
+    def check(self, instance: Instance) -> None:
+        """Raise InstanceError naming the instance, the table and the entry that breaks the schema."""
+        n = instance.number
+        for kind, declared, given in (
+            ("attribute", self.attrs, instance.attrs),
+            ("table", self.tables, instance.tables),
+            ("data array", self.data, instance.data),
+        ):
+            for name in declared:
+                if name not in given:
+                    raise InstanceError(f"instance {n}: the {kind} '{name}' is missing")
+            for name in given:
+                if name not in declared:
+                    raise InstanceError(f"instance {n}: the {kind} '{name}' is not declared in the schema")
+        for name, high in self.attrs.items():
+            if not 0 <= instance.attrs[name] <= high:
+                raise InstanceError(f"instance {n}: attribute '{name}' = {instance.attrs[name]}, allowed is 0..{high}")
+        for name, width in self.data.items():
+            shape = instance.data[name].shape
+            if len(shape) != 2 or shape[1] != width:
+                raise InstanceError(f"instance {n}: data array '{name}' has shape {shape}, expected [rows, {width}]")
+        for name, declaration in self.tables.items():
+            self._check_table(instance, name, declaration)
+        for axiom in self.axioms:
+            _check_axiom(instance, axiom)
+
+    @staticmethod
+    def _check_table(instance: Instance, name: str, declaration: TableType) -> None:
+        n, data = instance.number, instance.tables[name]
+        if not np.issubdtype(data.dtype, np.integer):
+            raise InstanceError(f"instance {n}: table '{name}' holds {data.dtype}, expected integers")
+        wanted = tuple(_scalar(instance, e) for e in declaration.shape)
+        if data.shape != wanted:
+            shape = ", ".join(map(str, declaration.shape))
+            raise InstanceError(f"instance {n}: table '{name}' has shape {data.shape}, declared is [{shape}] = {wanted}")
+        high = _scalar(instance, declaration.high)
+        if data.size and (data.min() < declaration.low or data.max() >= high):
+            flat = int(np.flatnonzero((data.ravel() < declaration.low) | (data.ravel() >= high))[0])
+            at = ", ".join(str(int(i)) for i in np.unravel_index(flat, data.shape))
+            raise InstanceError(
+                f"instance {n}: {name}[{at}] = {int(data.ravel()[flat])}, allowed is {declaration.low}..{high - 1}"
+            )
+
+
+def _scalar(instance: Instance, e: Expr) -> int:
+    from amphw.ir.expr import evaluate
+    from amphw.ir.state import Columns
+
+    return int(evaluate(lift(e), Columns(instance, {}, 1))[0])
+
+
+def _check_axiom(instance: Instance, axiom: Axiom) -> None:
+    from amphw.ir.expr import evaluate
+    from amphw.ir.state import Columns, KeySpace, StateType
+
+    space = KeySpace(StateType(axiom.over), instance)
+    env = space.env()
+    if axiom.where is not None:
+        env = env.subset(np.flatnonzero(evaluate(axiom.where, env)))
+    try:
+        left, right = evaluate(axiom.left, env), evaluate(axiom.right, env)
+    except StateError as error:
+        raise InstanceError(f"instance {instance.number}: axiom '{axiom.name}' cannot be read: {error}") from None
+    wrong = np.flatnonzero(left != right)
+    if len(wrong):
+        i = int(wrong[0])
+        at = {f.name: int(env.columns[f.name][i]) for f in axiom.over}
+        raise InstanceError(
+            f"instance {instance.number}: axiom '{axiom.name}' fails at {at}: "
+            f"{axiom.left} = {int(left[i])}, {axiom.right} = {int(right[i])}"
+        )

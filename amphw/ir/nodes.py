@@ -1,0 +1,408 @@
+"""Node families that compute: source, PPT, NPT, Concat, Split, Group, Distribute, Collect, Loss, Observe.
+
+A node states its ports and, given the types of its incoming edges, its behaviour and the types of its
+outgoing edges (`infer`). AMPNet, section 4, names the families; Observe and Discard are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from amphw.ir.algebra import Rule, simplify
+from amphw.ir.behaviour import MEMBER, Behaviour, EdgeType, Emit, Receive, StateMap, identity, learned_fact
+from amphw.ir.errors import GraphError
+from amphw.ir.expr import ROW, Const, Expr, fields_of
+from amphw.ir.functions import columns, concat, gather_rows, scatter_rows
+from amphw.ir.primitives import ValueType
+from amphw.ir.program import ParamSpec, Program, trace
+from amphw.ir.state import FieldType, StateType
+
+Types = Mapping[str, EdgeType]
+Inferred = tuple[Behaviour, dict[str, EdgeType]]
+
+
+@dataclass(frozen=True)
+class Node:
+    """Base of the families. `ins` and `outs` are port names in order."""
+
+    name: str
+
+    @property
+    def family(self) -> str:
+        return type(self).__name__
+
+    @property
+    def ins(self) -> tuple[str, ...]:
+        return ("in",)
+
+    @property
+    def outs(self) -> tuple[str, ...]:
+        return ("out",)
+
+    @property
+    def params(self) -> tuple[ParamSpec, ...]:
+        return ()
+
+    def infer(self, types: Types, rules: list[Rule]) -> Inferred:
+        raise NotImplementedError
+
+
+def joined(node: Node, types: Types) -> EdgeType:
+    """The type that all in-ports share; GraphError naming the port and field that differ."""
+    first_port, *rest = node.ins
+    first = types[first_port]
+    facts = first.known
+    for port in rest:
+        other = types[port]
+        for a, b in zip(first.state.fields, other.state.fields, strict=False):
+            if a != b:
+                raise GraphError(
+                    f"joins '{first_port}' with state {first.state} and '{port}' with state {other.state}",
+                    node=node.name,
+                    port=port,
+                    field=b.name if b.name != a.name else a.name,
+                )
+        if len(first.state.fields) != len(other.state.fields):
+            odd = (set(first.state.names) ^ set(other.state.names)).pop()
+            raise GraphError(
+                f"joins '{first_port}' with state {first.state} and '{port}' with state {other.state}",
+                node=node.name,
+                port=port,
+                field=odd,
+            )
+        if simplify(other.rows) != simplify(first.rows):
+            raise GraphError(f"'{port}' has {other.rows} rows a message, '{first_port}' has {first.rows}", node=node.name, port=port)
+        facts.update(other.known)
+    return replace(first, facts=tuple(sorted(facts.items())))
+
+
+def check_program(node: Node, program: Program, state: StateType, types: Types, extra: tuple[str, ...] = ()) -> None:
+    """Operand widths against the edges, state expressions against the firing state."""
+    for name, t in program.inputs:
+        if types[name].width != t.width:
+            raise GraphError(
+                f"the edge brings width {types[name].width}, the program expects {t.width}", node=node.name, port=name
+            )
+    known = {*state.names, ROW.name, *extra}
+    for e, _ in (*program.ints, *((e, "") for _, e in program.spaces)):
+        for missing in sorted(fields_of(e) - known):
+            raise GraphError(
+                f"the program reads '{e}', a field that its state {state} does not hold", node=node.name, field=missing
+            )
+
+
+def receives_all(node: Node, state: StateType) -> tuple[Receive, ...]:
+    return tuple(Receive(port, identity(state)) for port in node.ins)
+
+
+@dataclass(frozen=True)
+class Source(Node):
+    """Where the controller pumps an instance: one message for each state of `state` (where `where` holds).
+
+    data: name of the instance's data array whose rows are the payloads, in address order; without it the
+    messages carry state alone (width 0), which is what an embedding needs.
+    """
+
+    state: StateType = StateType()
+    width: int = 0
+    rows: Expr = Const(1)
+    data: str | None = None
+    where: Expr | None = None
+
+    @property
+    def ins(self) -> tuple[str, ...]:
+        return ()
+
+    def infer(self, types: Types, rules: list[Rule]) -> Inferred:
+        if (self.data is None) != (self.width == 0):
+            raise GraphError(f"width {self.width} with data {self.data!r}: a width needs a data array, and the reverse", node=self.name)
+        emit = Emit("out", 0, identity(self.state), self.where, self.state.fields, data=self.data)
+        learned = learned_fact(self.where) if self.where is not None else None
+        facts = tuple((f.name, Const(0)) for f in self.state.fields if f.extent == Const(1)) + ((learned,) if learned else ())
+        spaces = (("rows", self.rows),)
+        return Behaviour(StateType(), (), (emit,), spaces=spaces), {"out": EdgeType(self.state, self.width, self.rows, facts)}
+
+
+@dataclass(frozen=True)
+class Transform(Node):
+    """A program on joined operands; PPT owns parameters, NPT has none."""
+
+    program: Program = None  # type: ignore[assignment]  # dataclass inheritance needs a default
+
+    @property
+    def ins(self) -> tuple[str, ...]:
+        return tuple(n for n, _ in self.program.inputs)
+
+    @property
+    def outs(self) -> tuple[str, ...]:
+        n = len(self.program.outputs)
+        return ("out",) if n == 1 else tuple(f"out{k}" for k in range(n))
+
+    @property
+    def params(self) -> tuple[ParamSpec, ...]:
+        return self.program.params
+
+    def infer(self, types: Types, rules: list[Rule]) -> Inferred:
+        edge = joined(self, types)
+        check_program(self, self.program, edge.state, types)
+        spaces = {"rows": edge.rows, **dict(self.program.spaces)}
+        emits, outs = [], {}
+        for k, (port, t) in enumerate(zip(self.outs, self.program.outputs_types, strict=True)):
+            if t.kind != "float":
+                raise GraphError("the program's output is an integer; only Observe turns it into a field", node=self.name, port=port)
+            emits.append(Emit(port, k, identity(edge.state)))
+            outs[port] = EdgeType(edge.state, t.width, spaces[t.space], edge.facts)
+        behaviour = Behaviour(
+            edge.state, receives_all(self, edge.state), tuple(emits), self.program, spaces=tuple(spaces.items())
+        )
+        return behaviour, outs
+
+
+@dataclass(frozen=True)
+class PPT(Transform):
+    """Parameterised payload transform: owns its parameters, accumulates their gradients, updates itself."""
+
+    def infer(self, types: Types, rules: list[Rule]) -> Inferred:
+        if not self.program.params:
+            raise GraphError("a PPT without parameters; use NPT", node=self.name)
+        return super().infer(types, rules)
+
+
+@dataclass(frozen=True)
+class NPT(Transform):
+    """Non-parameterised payload transform (activation, sum, product, ...)."""
+
+    def infer(self, types: Types, rules: list[Rule]) -> Inferred:
+        if self.program.params:
+            names = [p.name for p in self.program.params]
+            raise GraphError(f"an NPT with parameters {names}; use PPT", node=self.name)
+        return super().infer(types, rules)
+
+
+@dataclass(frozen=True)
+class Concat(Node):
+    """Joins messages of equal state, columns side by side."""
+
+    ports: tuple[str, ...] = ("a", "b")
+
+    @property
+    def ins(self) -> tuple[str, ...]:
+        return self.ports
+
+    def infer(self, types: Types, rules: list[Rule]) -> Inferred:
+        program = trace(lambda *xs: concat(*xs), {p: types[p].width for p in self.ports})
+        return NPT(self.name, program).infer(types, rules)
+
+
+@dataclass(frozen=True)
+class Split(Node):
+    """Blocks of columns to one out-port each."""
+
+    widths: tuple[int, ...] = ()
+
+    @property
+    def outs(self) -> tuple[str, ...]:
+        return tuple(f"out{k}" for k in range(len(self.widths)))
+
+    def infer(self, types: Types, rules: list[Rule]) -> Inferred:
+        edge = types["in"]
+        if len(self.widths) < 2 or sum(self.widths) != edge.width:
+            raise GraphError(f"widths {self.widths} do not add up to the edge's {edge.width}", node=self.name, port="in")
+        starts = [sum(self.widths[:k]) for k in range(len(self.widths))]
+        program = trace(lambda x: [columns(x, s, w) for s, w in zip(starts, self.widths, strict=True)], {"in": edge.width})
+        return NPT(self.name, program).infer(types, rules)
+
+
+@dataclass(frozen=True)
+class Group(Node):
+    """Gathers `count` messages into one, rows in the order of `member`; the reverse of Ungroup and Flatmap.
+
+    map: message state -> group state (its inverses may read `$m`, the member's position). init: an operand
+    at the group's state that opens it, so that a count of zero fires at once. program: on the members "in"
+    (space "members") and "init"; without one the members' rows go out as they are.
+    """
+
+    map: StateMap = StateMap()
+    member: Expr = Const(0)
+    count: Expr = Const(1)
+    init: bool = False
+    program: Program | None = None
+
+    @property
+    def ins(self) -> tuple[str, ...]:
+        return ("init", "in") if self.init else ("in",)
+
+    @property
+    def params(self) -> tuple[ParamSpec, ...]:
+        return self.program.params if self.program else ()
+
+    def infer(self, types: Types, rules: list[Rule]) -> Inferred:
+        edge = types["in"]
+        state, key, facts = self.map.apply(edge.state, edge.known, rules, (self.name, "in"), {MEMBER: self.member})
+        rows: Expr = Const(1)
+        if self.init:
+            opened = types["init"]
+            if opened.state.names != state.names:
+                odd = sorted(set(opened.state.names) ^ set(state.names)) or list(state.names)
+                raise GraphError(
+                    f"the group's state is {state}, its init operand brings {opened.state}", node=self.name, port="init", field=odd[0]
+                )
+            state, rows, facts = opened.state, opened.rows, opened.facts
+        for missing in sorted(fields_of(self.count) - set(state.names)):
+            raise GraphError(f"the count '{self.count}' reads it, but the group's state is {state}", node=self.name, field=missing)
+        program = self.program or self._members_only(types)
+        check_program(self, program, state, types)
+        spaces = {"rows": rows, "members": simplify(self.count * edge.rows), **dict(program.spaces)}
+        receives = [Receive("in", key, self.member, self.count)]
+        if self.init:
+            receives.insert(0, Receive("init", identity(state)))
+        (t,) = program.outputs_types
+        behaviour = Behaviour(state, tuple(receives), (Emit("out", 0, identity(state)),), program, spaces=tuple(spaces.items()))
+        return behaviour, {"out": EdgeType(state, t.width, spaces[t.space], facts)}
+
+    def _members_only(self, types: Types) -> Program:
+        members = {"in": ValueType("float", "members", types["in"].width)}
+        inputs = {"init": types["init"].width, **members} if self.init else members
+        return trace(lambda *xs: xs[-1], inputs)
+
+
+@dataclass(frozen=True)
+class Distribute(Node):
+    """One message of k rows -> one message a port, each with the rows that the port's index names.
+
+    ports: (name, index over the state and `$row`, number of rows). A port without rows still sends its
+    message, with none.
+    """
+
+    ports: tuple[tuple[str, Expr, Expr], ...] = ()
+
+    @property
+    def outs(self) -> tuple[str, ...]:
+        return tuple(p for p, _, _ in self.ports)
+
+    def infer(self, types: Types, rules: list[Rule]) -> Inferred:
+        spaces = {p: rows for p, _, rows in self.ports}
+        program = trace(
+            lambda x: [gather_rows(x, index, p) for p, index, _ in self.ports], {"in": types["in"].width}, spaces=spaces
+        )
+        behaviour, outs = NPT(self.name, program).infer(types, rules)
+        renamed = {p: outs[o] for p, o in zip(self.outs, outs, strict=True)}
+        emits = tuple(replace(e, port=p) for p, e in zip(self.outs, behaviour.emits, strict=True))
+        return replace(behaviour, emits=emits), renamed
+
+
+@dataclass(frozen=True)
+class Collect(Node):
+    """The reverse of Distribute: adds the rows of every port to the rows that its index names."""
+
+    ports: tuple[tuple[str, Expr], ...] = ()
+    rows: Expr = Const(1)
+
+    @property
+    def ins(self) -> tuple[str, ...]:
+        return tuple(p for p, _ in self.ports)
+
+    def infer(self, types: Types, rules: list[Rule]) -> Inferred:
+        inputs = {p: ValueType("float", p, types[p].width) for p in self.ins}
+
+        def add_up(*xs):  # type: ignore[no-untyped-def]
+            parts = [scatter_rows(x, index, "rows") for x, (_, index) in zip(xs, self.ports, strict=True)]
+            total = parts[0]
+            for part in parts[1:]:
+                total = total + part
+            return total
+
+        program = trace(add_up, inputs)
+        edge = joined(self, {p: replace(types[p], rows=Const(1)) for p in self.ins})
+        check_program(self, program, edge.state, types)
+        spaces = {"rows": self.rows, **{p: types[p].rows for p in self.ins}}
+        behaviour = Behaviour(
+            edge.state,
+            receives_all(self, edge.state),
+            (Emit("out", 0, identity(edge.state)),),
+            program,
+            spaces=tuple(spaces.items()),
+        )
+        return behaviour, {"out": EdgeType(edge.state, program.outputs_types[0].width, self.rows, edge.facts)}
+
+
+@dataclass(frozen=True)
+class Loss(Node):
+    """A sink: the program's first output is the loss of each row, the others are metrics or predictions.
+
+    Values are handed to the controller, summed over rows; the loss is differentiated with weight 1 a row.
+    """
+
+    program: Program = None  # type: ignore[assignment]
+    names: tuple[str, ...] = ("loss",)
+
+    @property
+    def ins(self) -> tuple[str, ...]:
+        return tuple(n for n, _ in self.program.inputs)
+
+    @property
+    def outs(self) -> tuple[str, ...]:
+        return ()
+
+    def infer(self, types: Types, rules: list[Rule]) -> Inferred:
+        edge = joined(self, types)
+        check_program(self, self.program, edge.state, types)
+        if len(self.names) != len(self.program.outputs):
+            raise GraphError(f"{len(self.program.outputs)} outputs, but names {self.names}", node=self.name)
+        if self.program.params:
+            raise GraphError("a Loss cannot own parameters; put them into a PPT before it", node=self.name)
+        spaces = {"rows": edge.rows, **dict(self.program.spaces)}
+        return (
+            Behaviour(
+                edge.state,
+                receives_all(self, edge.state),
+                (),
+                self.program,
+                report=self.names,
+                spaces=tuple(spaces.items()),
+            ),
+            {},
+        )
+
+
+@dataclass(frozen=True)
+class Observe(Node):
+    """Writes a value computed from the payload into a fresh state field: the network decides its control flow.
+
+    program: outputs are the payload to pass on and one integer (argmax, threshold), which becomes `field`.
+    """
+
+    program: Program = None  # type: ignore[assignment]
+    field: FieldType = None  # type: ignore[assignment]
+
+    @property
+    def ins(self) -> tuple[str, ...]:
+        return tuple(n for n, _ in self.program.inputs)
+
+    @property
+    def params(self) -> tuple[ParamSpec, ...]:
+        return self.program.params
+
+    def infer(self, types: Types, rules: list[Rule]) -> Inferred:
+        edge = joined(self, types)
+        check_program(self, self.program, edge.state, types)
+        if [t.kind for t in self.program.outputs_types] != ["float", "int"]:
+            raise GraphError("the program must return the payload and one integer", node=self.name)
+        if self.field.name in edge.state.names:
+            raise GraphError("Observe writes a fresh field, never over one that the state holds", node=self.name, field=self.field.name)
+        if not isinstance(self.field.extent, Const):
+            raise GraphError("the extent of an observed field must be a constant", node=self.name, field=self.field.name)
+        if simplify(edge.rows) != Const(1):
+            raise GraphError(f"a decision needs one row a message, the edge brings {edge.rows}", node=self.name)
+        state = edge.state.add(self.field)
+        spaces = {"rows": edge.rows, **dict(self.program.spaces)}
+        behaviour = Behaviour(
+            edge.state,
+            receives_all(self, edge.state),
+            (Emit("out", 0, identity(state)),),
+            self.program,
+            decides=((self.field, 1),),
+            spaces=tuple(spaces.items()),
+        )
+        return behaviour, {"out": EdgeType(state, self.program.outputs_types[0].width, edge.rows, edge.facts)}

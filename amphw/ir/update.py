@@ -1,0 +1,179 @@
+"""Updates: when a node updates its parameters, and how. Defined once for every executor that runs in floats.
+
+A node counts the gradient rows it has accumulated; with `interval` or more it updates itself and publishes a
+new version. Sources of the rules: SGD and momentum as in Sutskever et al. (ICML 2013, without Nesterov),
+Adagrad (Duchi et al., JMLR 2011), Adam (Kingma and Ba, ICLR 2015).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from amphw.ir.errors import AmphwError
+from amphw.ir.program import ParamSpec
+
+OPTIMIZERS = ("sgd", "momentum", "adam", "adagrad")
+SCHEDULES = ("constant", "step", "exponential", "cosine")
+
+
+@dataclass(frozen=True)
+class UpdateRule:
+    """One node's update rule.
+
+    interval: `min_update_interval`, in gradient rows. reduce: "mean" divides the sum by the rows counted.
+    clip: largest L2 norm of each parameter's gradient (0: off). weight_decay: adds `weight_decay * w` to the
+    gradient. schedule: factor on lr after `n` updates: step multiplies by gamma every `schedule_steps`;
+    exponential is gamma ** (n / schedule_steps); cosine falls to 0 over schedule_steps. warmup: updates over
+    which lr rises linearly.
+    """
+
+    interval: int = 1
+    optimizer: str = "sgd"
+    lr: float = 0.1
+    momentum: float = 0.9
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    clip: float = 0.0
+    reduce: str = "mean"
+    schedule: str = "constant"
+    schedule_steps: int = 1000
+    schedule_gamma: float = 0.5
+    warmup: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("optimizer", self.optimizer, OPTIMIZERS),
+            ("schedule", self.schedule, SCHEDULES),
+            ("reduce", self.reduce, ("sum", "mean")),
+        ):
+            if value not in allowed:
+                raise AmphwError(f"update rule: {name} = '{value}', allowed is {', '.join(allowed)}")
+        if self.interval < 1:
+            raise AmphwError(f"update rule: interval = {self.interval}, allowed is 1 or more (gradient rows)")
+
+    def rate(self, updates: int) -> float:
+        """Learning rate of update number `updates` (from 0)."""
+        progress = updates / max(1, self.schedule_steps)
+        factor = {
+            "constant": 1.0,
+            "step": self.schedule_gamma ** math.floor(progress),
+            "exponential": self.schedule_gamma**progress,
+            "cosine": 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress))),
+        }[self.schedule]
+        return self.lr * factor * (min(1.0, (updates + 1) / self.warmup) if self.warmup else 1.0)
+
+    def slots(self) -> int:
+        """Optimiser arrays as large as the parameter."""
+        return {"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2}[self.optimizer]
+
+    def step(self, w: np.ndarray, g: np.ndarray, slots: list[np.ndarray], rows: int, updates: int) -> np.ndarray:
+        """The new parameter (a new array); `slots` change in place. g: summed gradient over `rows` rows."""
+        if self.reduce == "mean":
+            g = g / w.dtype.type(max(rows, 1))
+        if self.clip > 0.0:
+            norm = float(np.sqrt(np.sum(np.square(g, dtype=np.float64))))
+            if norm > self.clip:
+                g = g * w.dtype.type(self.clip / norm)
+        if self.weight_decay > 0.0:
+            g = g + w.dtype.type(self.weight_decay) * w
+        rate = w.dtype.type(self.rate(updates))
+        if self.optimizer == "sgd":
+            return w - rate * g
+        if self.optimizer == "momentum":
+            velocity = slots[0]
+            velocity *= w.dtype.type(self.momentum)
+            velocity += g
+            return w - rate * velocity
+        eps = w.dtype.type(self.eps)
+        if self.optimizer == "adagrad":
+            slots[0] += np.square(g)
+            return w - rate * g / (np.sqrt(slots[0]) + eps)
+        mean, square = slots
+        b1, b2 = w.dtype.type(self.beta1), w.dtype.type(self.beta2)
+        mean += (1 - b1) * (g - mean)
+        square += (1 - b2) * (np.square(g) - square)
+        n = updates + 1
+        scale = w.dtype.type(math.sqrt(1.0 - self.beta2**n) / (1.0 - self.beta1**n))
+        return w - rate * scale * mean / (np.sqrt(square) + eps)
+
+
+@dataclass
+class NodeParameters:
+    """The parameters of one node with all that its updates need.
+
+    values are replaced, never changed in place: whoever holds a version keeps it.
+    """
+
+    specs: tuple[ParamSpec, ...]
+    rule: UpdateRule
+    values: dict[str, np.ndarray]
+    version: int = 0
+    rows: int = 0
+    slots: dict[str, list[np.ndarray]] = field(default_factory=dict)
+    gradients: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def initial(cls, node: str, specs: tuple[ParamSpec, ...], rule: UpdateRule, seed: int, dtype: type = np.float32) -> NodeParameters:
+        """Initial values are a function of (seed, node, parameter) alone."""
+        values = {}
+        for spec in specs:
+            rng = np.random.default_rng([seed, *f"{node}.{spec.name}".encode()])
+            values[spec.name] = spec.initial(rng).astype(dtype)
+        return cls.of(specs, rule, values)
+
+    @classmethod
+    def of(cls, specs: tuple[ParamSpec, ...], rule: UpdateRule, values: dict[str, np.ndarray]) -> NodeParameters:
+        slots = {n: [np.zeros_like(v) for _ in range(rule.slots())] for n, v in values.items()}
+        return cls(specs, rule, values, 0, 0, slots, {n: np.zeros_like(v) for n, v in values.items()})
+
+    @property
+    def due(self) -> bool:
+        return self.rows >= self.rule.interval
+
+    def update(self) -> None:
+        """Apply what has been accumulated and publish the next version; nothing accumulated changes nothing."""
+        if self.rows == 0:
+            return
+        self.values = {
+            n: self.rule.step(w, self.gradients[n], self.slots[n], self.rows, self.version) for n, w in self.values.items()
+        }
+        for g in self.gradients.values():
+            g[...] = 0
+        self.rows = 0
+        self.version += 1
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Values and optimiser slots by name, for a checkpoint (gradients are empty after a flush)."""
+        out = dict(self.values)
+        for name, arrays in self.slots.items():
+            out.update({f"{name}#slot{i}": a for i, a in enumerate(arrays)})
+        return out
+
+    def restore(self, tensors: dict[str, np.ndarray], version: int) -> None:
+        """The inverse of `tensors`; raises AmphwError naming what is missing or misshapen."""
+        for name in self.tensors():
+            have = self.tensors()[name]
+            if name not in tensors:
+                raise AmphwError(f"the checkpoint has no tensor '{name}'")
+            if tensors[name].shape != have.shape:
+                raise AmphwError(f"tensor '{name}' has shape {tensors[name].shape}, expected {have.shape}")
+        self.values = {n: tensors[n].astype(v.dtype) for n, v in self.values.items()}
+        for name, arrays in self.slots.items():
+            for i, a in enumerate(arrays):
+                a[...] = tensors[f"{name}#slot{i}"]
+        self.version, self.rows = version, 0
+        for g in self.gradients.values():
+            g[...] = 0
+
+
+def initial_parameters(
+    owners: dict[str, tuple[ParamSpec, ...]], rules: dict[str, UpdateRule], seed: int, dtype: type = np.float32
+) -> dict[str, NodeParameters]:
+    """Parameters of every owning node; a node without a rule of its own gets rules["*"]."""
+    default = rules.get("*", UpdateRule())
+    return {n: NodeParameters.initial(n, specs, rules.get(n, default), seed, dtype) for n, specs in owners.items() if specs}
