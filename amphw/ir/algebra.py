@@ -59,9 +59,13 @@ def _fold(e: Op) -> Expr:
         if e.op in {"//", "%"} and y == 0:
             return e
         return Const(
-            {"*": lambda: x * y, "//": lambda: x // y, "%": lambda: x % y, "min": lambda: min(x, y), "max": lambda: max(x, y)}[
-                e.op
-            ]()
+            {
+                "*": lambda: x * y,
+                "//": lambda: x // y,
+                "%": lambda: x % y,
+                "min": lambda: min(x, y),
+                "max": lambda: max(x, y),
+            }[e.op]()
         )
     return a[0] if e.op in {"min", "max"} and a[0] == a[1] else e
 
@@ -90,7 +94,10 @@ def _add(a: Terms, b: Terms, factor: int) -> Terms:
 
 def _from_terms(terms: Terms) -> Expr:
     constant = terms.get(None, 0)
-    pieces = sorted(((t, k) for t, k in terms.items() if t is not None and k), key=lambda p: (p[1] < 0, repr(to_json(p[0]))))
+    pieces = sorted(
+        ((t, k) for t, k in terms.items() if t is not None and k),
+        key=lambda p: (p[1] < 0, repr(to_json(p[0]))),
+    )
     out: Expr | None = None
     for term, k in pieces:
         piece = term if abs(k) == 1 else Op("*", (term, Const(abs(k))))
@@ -153,8 +160,9 @@ def _match_sum(p: Expr, e: Expr, variables: frozenset[str], binding: dict[str, E
     name, k = lone
     if abs(k) != 1:
         return False
-    binding[name] = _from_terms({t: v * k for t, v in rest.items()})
-    return True
+    left = _from_terms({t: v * k for t, v in rest.items()})
+    # A table term after the lone variable may have bound it too: both must agree.
+    return simplify(binding.setdefault(name, left)) == simplify(left)
 
 
 def equal(a: Expr, b: Expr, rules: Sequence[Rule] = ()) -> bool:
@@ -163,16 +171,24 @@ def equal(a: Expr, b: Expr, rules: Sequence[Rule] = ()) -> bool:
 
 
 def inverse_holds(
-    forward: Mapping[str, Expr], inverse: Mapping[str, Expr], rules: Sequence[Rule] = (), facts: Mapping[str, Expr] | None = None
+    forward: Mapping[str, Expr],
+    inverse: Mapping[str, Expr],
+    rules: Sequence[Rule] = (),
+    facts: Mapping[str, Expr] | None = None,
 ) -> str | None:
     """Prove that `inverse` undoes `forward`; the name of the first field it fails for, or None.
 
     `facts` are field values known before the step (`t == length - 1` behind a Cond).
     """
+    known = dict(facts or {})
     for name, expression in inverse.items():
-        known = dict(facts or {})
         image = simplify(substitute(expression, forward), rules)
         target: Expr = Field(name)
-        if not equal(image, target, rules) and not equal(substitute(image, known), substitute(target, known), rules):
+        if equal(image, target, rules):
+            continue
+        # A fact may rest on another one (r == t % 2 and t == 0), so they are applied once for each.
+        for _ in known:
+            image, target = substitute(image, known), substitute(target, known)
+        if not equal(image, target, rules):
             return name
     return None

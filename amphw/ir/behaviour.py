@@ -57,9 +57,9 @@ class Receive:
 class Emit:
     """An out-port: which of the program's outputs it sends, when, and with which states.
 
-    expand: fields enumerated for every firing (Flatmap's copies, Ungroup's rows, a source's states); guard and
-    state read the firing state, the decided fields and the expanded ones. by_row: copy j carries row j only.
-    data: a source's payload, rows of the instance's data array in address order.
+    expand: fields enumerated for every firing (Flatmap's copies, Ungroup's rows, a source's states); guard
+    and state read the firing state, the decided fields and the expanded ones. by_row: copy j carries row j
+    only. data: a source's payload, rows of the instance's data array in address order.
     """
 
     port: str
@@ -117,8 +117,8 @@ class StateMap:
     """An invertible change of state: fields set, added and dropped.
 
     set: field -> new value (over the old fields). add: new fields with their value. drop: field -> its value
-    recovered from the new state, or None where an edge fact determines it. inverse: old value of a set field from
-    the new state; may be left out for `f + constant`.
+    recovered from the new state, or None where an edge fact determines it. inverse: old value of a set field
+    from the new state; may be left out for `f + constant`.
     """
 
     set: Mapping[str, Expr] = field(default_factory=dict)
@@ -146,18 +146,28 @@ class StateMap:
         try:
             new = old.drop(self.drop).add(*(f for f, _ in self.add))
         except GraphError as error:
-            raise GraphError(f"cannot form the new state: {error}", node=node, port=port, field=error.field) from None
+            raise GraphError(
+                f"cannot form the new state: {error}", node=node, port=port, field=error.field
+            ) from None
         forward: dict[str, Expr] = {n: self.set.get(n, Field(n)) for n in old.names if n not in self.drop}
         forward.update({f.name: e for f, e in self.add})
         for name, e in forward.items():
             for missing in sorted(fields_of(e) - set(old.names)):
-                raise GraphError(f"'{name} = {e}' reads a field that {old} does not hold", node=node, port=port, field=missing)
+                raise GraphError(
+                    f"'{name} = {e}' reads a field that {old} does not hold",
+                    node=node,
+                    port=port,
+                    field=missing,
+                )
         back = {n: self._recover(n, old, facts, where) for n in old.names}
         allowed = set(new.names) | set(extra or {})
         for name, e in back.items():
             for missing in sorted(fields_of(e) - allowed):
                 raise GraphError(
-                    f"its inverse '{e}' reads '{missing}', which the new state {new} does not hold", node=node, port=port, field=name
+                    f"its inverse '{e}' reads '{missing}', which the new state {new} does not hold",
+                    node=node,
+                    port=port,
+                    field=name,
                 )
         failed = inverse_holds({**forward, **(extra or {})}, back, rules, facts)
         if failed is not None:
@@ -170,6 +180,12 @@ class StateMap:
             )
         return new, tuple(forward.items()), self._facts(forward, facts, new)
 
+    def carried(
+        self, e: Expr, old: StateType, facts: Mapping[str, Expr], where: tuple[str, str] = ("", "")
+    ) -> Expr:
+        """An expression over the old state (an edge's row count), written over the new one."""
+        return simplify(substitute(e, {n: self._recover(n, old, facts, where) for n in fields_of(e)}))
+
     def _recover(self, name: str, old: StateType, facts: Mapping[str, Expr], where: tuple[str, str]) -> Expr:
         if name in self.inverse:
             return self.inverse[name]
@@ -180,7 +196,8 @@ class StateMap:
             if name in facts:
                 return facts[name]
             raise GraphError(
-                "dropped, but the remaining state does not determine it: drop it behind a Cond that fixes its value, "
+                "dropped, but the remaining state does not determine it: drop it behind a Cond that fixes "
+                "its value, "
                 "or say how to recover it",
                 node=where[0],
                 port=where[1],
@@ -211,7 +228,7 @@ class StateMap:
                 elif name in shift and fields_of(shift[name]) <= kept:
                     out[name] = simplify(value + shift[name])
         for f, value in self.add:
-            known = simplify(substitute(value, {n: v for n, v in facts.items()}))
+            known = simplify(substitute(value, facts))
             for candidate in (value, known):
                 if fields_of(candidate) <= kept:
                     out[f.name] = simplify(candidate)

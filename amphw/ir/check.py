@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from amphw.ir.algebra import simplify
 from amphw.ir.behaviour import Behaviour, EdgeType
 from amphw.ir.errors import GraphError, ProgramError
-from amphw.ir.expr import attrs_of, fields_of, tables_of
+from amphw.ir.expr import Const, attrs_of, fields_of, tables_of
 from amphw.ir.graph import Graph, PortRef
 from amphw.ir.nodes import Source
 from amphw.ir.routing import Isu, Phi
@@ -37,8 +38,9 @@ def infer(graph: Graph) -> Typed:
     typed = _types(graph, order)
     for (node, port), edge in typed.edges.items():
         _edge(graph, node, port, edge)
-    _names(graph, typed)
     _schema(graph)
+    _names(graph, typed)
+    _row_spaces(typed)
     return typed
 
 
@@ -51,7 +53,9 @@ def _connections(graph: Graph) -> None:
                 raise GraphError("nothing is connected to this in-port", node=name, port=port)
         for port in node.outs:
             if (name, port) not in graph.edges:
-                raise GraphError("this out-port goes nowhere; connect it, or put a Discard behind it", node=name, port=port)
+                raise GraphError(
+                    "this out-port goes nowhere; connect it, or put a Discard behind it", node=name, port=port
+                )
 
 
 def _reachable(graph: Graph) -> list[str]:
@@ -116,9 +120,13 @@ def _loops(graph: Graph) -> None:
         phis = [n for n in group if isinstance(graph.nodes[n], Phi)]
         where = phis[0] if phis else group[0]
         if not any(follower not in inside for n in group for follower in graph.successors(n)):
-            raise GraphError(f"a loop without exit: {', '.join(group)}; a Cond must lead out of it", node=where)
+            raise GraphError(
+                f"a loop without exit: {', '.join(group)}; a Cond must lead out of it", node=where
+            )
         if not phis:
-            raise GraphError(f"a loop without entry: {', '.join(group)}; a Phi must let messages in", node=where)
+            raise GraphError(
+                f"a loop without entry: {', '.join(group)}; a Phi must let messages in", node=where
+            )
         _changes_state(graph, inside, where)
 
 
@@ -140,7 +148,9 @@ def _changes_state(graph: Graph, inside: set[str], where: str) -> None:
                 stack.append((node, True))
                 for follower in graph.successors(node):
                     if follower in rest and colour.get(follower, 0) == 1:
-                        raise GraphError("a loop that never changes its state; an Isu must count or step", node=where)
+                        raise GraphError(
+                            "a loop that never changes its state; an Isu must count or step", node=where
+                        )
                     if follower in rest and colour.get(follower, 0) == 0:
                         stack.append((follower, False))
 
@@ -149,38 +159,36 @@ def _types(graph: Graph, order: list[str]) -> Typed:
     rules = graph.schema.rules()
     edges: dict[PortRef, EdgeType] = {}
     behaviours: dict[str, Behaviour] = {}
+    inferred: dict[str, dict[str, EdgeType]] = {}
     waiting = deque(order)
-    idle = 0
-    while waiting and idle <= len(waiting):
+    while waiting:
         name = waiting.popleft()
         node = graph.nodes[name]
-        present = {p: edges[graph.sources_of[(name, p)]] for p in node.ins if graph.sources_of[(name, p)] in edges}
-        enough = bool(present) or not node.ins if isinstance(node, Phi) else len(present) == len(node.ins)
-        if not enough:
-            waiting.append(name)
-            idle += 1
+        present = {
+            p: edges[graph.sources_of[(name, p)]] for p in node.ins if graph.sources_of[(name, p)] in edges
+        }
+        # A Phi starts with what it has, and is typed again when the loop's back edge is.
+        enough = bool(present) if isinstance(node, Phi) else len(present) == len(node.ins)
+        if not enough or inferred.get(name) == present:
             continue
-        idle = 0
+        inferred[name] = present
         try:
-            behaviour, outs = node.infer(present, rules)
+            behaviours[name], outs = node.infer(present, rules)
         except ProgramError as error:
             raise GraphError(str(error), node=name) from error
-        if isinstance(node, Phi) and len(present) < len(node.ins):
-            waiting.append(name)  # again once the loop's back edge is typed
-        behaviours[name] = behaviour
         for port, edge in outs.items():
-            old = edges.get((name, port))
-            edges[(name, port)] = edge
-            if old is not None and old != edge:
-                follower = graph.edges[(name, port)][0]
-                if follower not in waiting:
-                    waiting.append(follower)
-        if len(present) < len(node.ins) and all(n in waiting and isinstance(graph.nodes[n], Phi) for n in waiting):
-            idle += 1
-    for name in waiting:
+            if edges.get((name, port)) != edge:
+                edges[(name, port)] = edge
+                waiting.append(graph.edges[(name, port)][0])
+    # Report the join that waits rather than a Phi that is short of its back edge because of it.
+    for name in sorted(order, key=lambda n: (isinstance(graph.nodes[n], Phi), n not in behaviours)):
         missing = [p for p in graph.nodes[name].ins if graph.sources_of[(name, p)] not in edges]
-        if missing:
-            raise GraphError("waits for an operand that only comes around its own loop; enter the loop through a Phi", node=name, port=missing[0])
+        if missing and len(missing) < len(graph.nodes[name].ins):
+            raise GraphError(
+                "waits for an operand that only comes around its own loop; enter the loop through a Phi",
+                node=name,
+                port=missing[0],
+            )
     return Typed(graph, behaviours, edges)
 
 
@@ -188,15 +196,23 @@ def _edge(graph: Graph, node: str, port: str, edge: EdgeType) -> None:
     for f in edge.state.fields:
         if f.bound < 1:
             raise GraphError(
-                f"its extent '{f.extent}' has no static bound; declare one (bound=...), and what happens there", node=node, port=port, field=f.name
+                f"its extent '{f.extent}' has no static bound; declare one (bound=...), and what happens "
+                "there",
+                node=node,
+                port=port,
+                field=f.name,
             )
     follower = graph.edges[(node, port)][0]
     left = set(graph.ancestors(node)) - set(graph.ancestors(follower))
     for name in sorted(left):
-        for f in graph.regions[name].fields:
-            if f in edge.state.names:
+        for field in graph.regions[name].fields:
+            if field in edge.state.names:
                 raise GraphError(
-                    f"the edge to '{follower}' leaves the region '{name}' and still carries its field; drop it first", node=node, port=port, field=f
+                    f"the edge to '{follower}' leaves the region '{name}' and still carries its field; "
+                    "drop it first",
+                    node=node,
+                    port=port,
+                    field=field,
                 )
 
 
@@ -206,26 +222,68 @@ def _names(graph: Graph, typed: Typed) -> None:
     for name, b in typed.behaviours.items():
         expressions = [e for r in b.receives for _, e in r.key]
         expressions += [x for r in b.receives for x in (r.member, r.count) if x is not None]
-        expressions += [e for m in b.emits for _, e in m.state] + [m.guard for m in b.emits if m.guard is not None]
+        expressions += [e for m in b.emits for _, e in m.state] + [
+            m.guard for m in b.emits if m.guard is not None
+        ]
         expressions += [e for _, e in b.spaces] + [f.extent for f in b.state.fields]
         expressions += [f.extent for m in b.emits for f in m.expand]
         expressions += [e for e, _ in b.program.ints] if b.program else []
         for e in expressions:
             for missing in sorted(attrs_of(e) - attrs):
-                raise GraphError(f"'{e}' reads the attribute '{missing}', which the schema does not declare", node=name)
+                raise GraphError(
+                    f"'{e}' reads the attribute '{missing}', which the schema does not declare", node=name
+                )
             for missing in sorted(tables_of(e) - tables):
-                raise GraphError(f"'{e}' reads the table '{missing}', which the schema does not declare", node=name)
+                raise GraphError(
+                    f"'{e}' reads the table '{missing}', which the schema does not declare", node=name
+                )
         for m in b.emits:
             if m.data is not None and m.data not in graph.schema.data:
-                raise GraphError(f"reads the data array '{m.data}', which the schema does not declare", node=name, port=m.port)
+                raise GraphError(
+                    f"reads the data array '{m.data}', which the schema does not declare",
+                    node=name,
+                    port=m.port,
+                )
             readable = {*b.state.names, *(f.name for f, _ in b.decides), *(f.name for f in m.expand)}
             if m.guard is not None and fields_of(m.guard) - readable:
                 missing = sorted(fields_of(m.guard) - readable)[0]
-                raise GraphError(f"its guard '{m.guard}' reads a field that its state does not hold", node=name, port=m.port, field=missing)
+                raise GraphError(
+                    f"its guard '{m.guard}' reads a field that its state does not hold",
+                    node=name,
+                    port=m.port,
+                    field=missing,
+                )
+
+
+def _row_spaces(typed: Typed) -> None:
+    """Row counts read the firing state; what reduces to one row a message needs a space of one row."""
+    for name, b in typed.behaviours.items():
+        for space, rows in () if b.is_source else b.spaces:
+            for missing in sorted(fields_of(rows) - set(b.state.names)):
+                raise GraphError(
+                    f"the row count '{rows}' of '{space}' reads a field that the state {b.state} does not hold",
+                    node=name,
+                    field=missing,
+                )
+        counts = dict(b.spaces)
+        for instr in b.program.instrs if b.program else ():
+            one = {"sum_rows": "space", "max_rows": "space", "spread_rows": "source"}.get(instr.op)
+            if one is not None and simplify(counts[instr.attr()[one]]) != Const(1):
+                space = instr.attr()[one]
+                raise GraphError(
+                    f"{instr.op} needs one row a message in '{space}', which has {counts[space]}", node=name
+                )
 
 
 def _schema(graph: Graph) -> None:
+    """Axioms and the shapes of tables may read only what the schema declares."""
+    attrs, tables = {*graph.schema.attrs, "instance"}, set(graph.schema.tables)
+    read = [(f"the table '{n}'", e) for n, t in graph.schema.tables.items() for e in (*t.shape, t.high)]
     for axiom in graph.schema.axioms:
-        for e in (axiom.left, axiom.right, *(f.extent for f in axiom.over)):
-            for missing in sorted(tables_of(e) - set(graph.schema.tables)):
-                raise GraphError(f"the axiom '{axiom.name}' reads the table '{missing}', which the schema does not declare")
+        named = (axiom.left, axiom.right, *(f.extent for f in axiom.over), axiom.where)
+        read += [(f"the axiom '{axiom.name}'", e) for e in named if e is not None]
+    for what, e in read:
+        for missing in sorted(attrs_of(e) - attrs):
+            raise GraphError(f"{what} reads the attribute '{missing}', which the schema does not declare")
+        for missing in sorted(tables_of(e) - tables):
+            raise GraphError(f"{what} reads the table '{missing}', which the schema does not declare")

@@ -1,10 +1,12 @@
-"""Derivatives of programs: fwd -> (y, residuals); bwd(dy, residuals, theta) -> (dx, dz); grad(a, dz) -> dtheta.
+"""Derivatives of programs.
+
+fwd -> (y, residuals); bwd(dy, residuals, theta) -> (dx, dz); grad(a, dz) -> dtheta.
 
 The backward direction is a program of the same primitives, derived one by one, so an executor gets it for
 free. Residuals are the forward values that it reads: they are fixed when the forward message passes,
-whereas the parameters it reads are the current ones, which may have been updated since. Gradients of parameters are
-not computed by the backward program. It yields terms `(a, dz)`; `accumulate` turns the rows of many
-messages into a gradient at once.
+whereas the parameters it reads are the current ones, which may have been updated since. Gradients of
+parameters are not computed by the backward program. It yields terms `(a, dz)`; `accumulate` turns the rows of
+many messages into a gradient at once.
 """
 
 from __future__ import annotations
@@ -37,10 +39,10 @@ class GradientTerm:
 class Derivative:
     """forward: outputs are the program's outputs, then `len(residuals)` forward values.
 
-    residuals: for each, ("input", k), ("output", k) or ("value", k-th further output of `forward`), so an executor that keeps
-    inputs and outputs anyway need not store them twice.
-    backward: inputs are one gradient for each float output, then the residuals; outputs are one gradient for
-    each input in `wrt` (zeros where nothing depends on it), then what the terms name.
+    residuals: for each, ("input", k), ("output", k) or ("value", k-th further output of `forward`), so an
+    executor that keeps inputs and outputs anyway need not store them twice. backward: inputs are one gradient
+    for each float output, then the residuals; outputs are one gradient for each input in `wrt` (zeros where
+    nothing depends on it), then what the terms name.
     """
 
     forward: Program
@@ -73,7 +75,9 @@ class Tape:
                 e, space = self.program.ints[forward_id - n_inputs]
                 self._seen[forward_id] = self.builder.integer(e, space)
             else:
-                self._seen[forward_id] = self.builder.input(f"r{len(self.residual_ids)}", self.type_of(forward_id))
+                self._seen[forward_id] = self.builder.input(
+                    f"r{len(self.residual_ids)}", self.type_of(forward_id)
+                )
                 self.residual_ids.append(forward_id)
         return self._seen[forward_id]
 
@@ -85,7 +89,7 @@ class Tape:
 
 
 def differentiate(program: Program, wrt: Sequence[int] | None = None) -> Derivative:
-    """Derive the backward program; `wrt` lists the inputs whose gradient is wanted (default: all float ones)."""
+    """Derive the backward program; `wrt`: the inputs whose gradient is wanted (default: all float ones)."""
     if wrt is None:
         wrt = [i for i, (_, t) in enumerate(program.inputs) if t.kind == "float"]
     float_outputs = [k for k, t in enumerate(program.outputs_types) if t.kind == "float"]
@@ -102,7 +106,9 @@ def differentiate(program: Program, wrt: Sequence[int] | None = None) -> Derivat
             continue
         vjp = PRIMITIVES[instr.op].vjp
         if vjp is None:
-            raise ProgramError(f"the primitive '{instr.op}' has no derivative; it may only stand in backward programs")
+            raise ProgramError(
+                f"the primitive '{instr.op}' has no derivative; it may only stand in backward programs"
+            )
         for a, d in zip(instr.args, vjp(tape, instr.attr(), list(instr.args), y, gradients[y]), strict=True):
             if d is not None and a in active:
                 _add(gradients, a, d)
@@ -140,10 +146,14 @@ def _assemble(
         terms.append(GradientTerm(param, kind, at, len(outputs) - 1))
     backward = tape.builder.build(outputs)
     backward = replace(backward, params=program.params)
-    # Residuals that the outputs do not need were only candidates; drop those inputs.
+    # A vjp asks for more than is needed where only one operand wants a gradient: drop those inputs.
+    first = len(float_outputs)
+    read = {a for i in backward.instrs for a in i.args} | set(backward.outputs)
+    unread = [first + k for k in range(len(tape.residual_ids)) if first + k not in read]
+    backward = _without_inputs(backward, unread)
     extra: list[int] = []
     residuals: list[tuple[str, int]] = []
-    for id in tape.residual_ids:
+    for id in (r for k, r in enumerate(tape.residual_ids) if first + k not in unread):
         if id < len(program.inputs):
             residuals.append(("input", id))
         elif id in program.outputs:
@@ -155,25 +165,42 @@ def _assemble(
     return Derivative(forward, tuple(residuals), backward, tuple(wrt), tuple(terms), tuple(float_outputs))
 
 
+def _without_inputs(program: Program, gone: Sequence[int]) -> Program:
+    """The program without inputs that nothing reads."""
+    kept = [i for i in range(len(program.types)) if i not in set(gone)]
+    new = {old: i for i, old in enumerate(kept)}
+    return replace(
+        program,
+        inputs=tuple(x for i, x in enumerate(program.inputs) if i in new),
+        instrs=tuple(replace(i, args=tuple(new[a] for a in i.args)) for i in program.instrs),
+        outputs=tuple(new[o] for o in program.outputs),
+        types=tuple(program.types[i] for i in kept),
+    )
+
+
 def _zeros(tape: Tape, t: ValueType, gradients: dict[int, Value]) -> Value:
     return tape.builder.emit("zeros", [], space=t.space, width=t.width)
 
 
 def inference(program: Program) -> Program:
     """The program as it runs in inference: dropout is the identity."""
-    alias: dict[int, int] = {}
     first = len(program.inputs) + len(program.ints)
-    instrs = []
+    new = {i: i for i in range(first)}  # operands keep their places, read or not
+    instrs, types = [], list(program.types[:first])
     for offset, instr in enumerate(program.instrs):
-        args = tuple(alias.get(a, a) for a in instr.args)
+        args = tuple(new[a] for a in instr.args)
         if instr.op == "dropout":
-            alias[first + offset] = args[0]
+            new[first + offset] = args[0]
+            continue
+        new[first + offset] = len(types)
+        types.append(program.types[first + offset])
         instrs.append(replace(instr, args=args))
-    return replace(program, instrs=tuple(instrs), outputs=tuple(alias.get(o, o) for o in program.outputs))
+    outputs = tuple(new[o] for o in program.outputs)
+    return replace(program, instrs=tuple(instrs), outputs=outputs, types=tuple(types))
 
 
 def accumulate(kind: str, gradient: np.ndarray, a: np.ndarray | None, dz: np.ndarray) -> None:
-    """Add the gradient of the logged rows: `gradient` += f(a [rows, din] or [rows], dz [rows, dout]), in place."""
+    """Add the gradient of the logged rows in place. a: [rows, din] or [rows]; dz: [rows, dout]."""
     if kind == "matmul":
         assert a is not None
         gradient += a.T @ dz

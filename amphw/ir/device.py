@@ -19,7 +19,7 @@ from amphw.ir.update import NodeParameters, UpdateRule
 
 
 class Mode(Enum):
-    """TRAIN returns every forward message as a backward one; INFER returns none; PREDICT also reports outputs."""
+    """TRAIN returns every forward message as a backward one, INFER none; PREDICT also reports outputs."""
 
     TRAIN = "train"
     INFER = "infer"
@@ -34,7 +34,10 @@ class Direction(Enum):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a device can run. families: node families it accepts (None: all). memory: bytes (None: the host's)."""
+    """What a device can run.
+
+    families: node families it accepts (None: all). memory: bytes (None: the host's).
+    """
 
     name: str
     kind: str
@@ -50,8 +53,8 @@ class Capabilities:
 class Report:
     """What the sinks said of one instance, when it retired.
 
-    sums[node][name]: sum over rows; rows[node]: their number; outputs[node][name]: values by row, in state order
-    (PREDICT only).
+    sums[node][name]: sum over rows; rows[node]: their number; outputs[node][name]: values by row, in state
+    order (PREDICT only).
     """
 
     slot: int
@@ -65,7 +68,10 @@ class Report:
 
 @dataclass
 class Statistics:
-    """Counters since the last call. staleness[node]: histogram {versions behind: rows}. busy: seconds per worker."""
+    """Counters since the last call.
+
+    staleness[node]: histogram {versions behind: rows}. busy: seconds per worker.
+    """
 
     forward: int = 0
     backward: int = 0
@@ -77,8 +83,11 @@ class Statistics:
 
 @dataclass(frozen=True)
 class DeviceOptions:
-    """How to run. max_active_keys/max_infer_keys: slots. updates: whether nodes update themselves ("self"), wait for the
-    controller's UPDATE messages ("controller"), or only accumulate ("off"). log: keep the service order."""
+    """How to run.
+
+    max_active_keys/max_infer_keys: slots. updates: whether nodes update themselves ("self"), wait for the
+    controller's UPDATE messages ("controller"), or only accumulate ("off"). log: keep the service order.
+    """
 
     max_active_keys: int = 16
     max_infer_keys: int = 16
@@ -89,7 +98,10 @@ class DeviceOptions:
 
 
 class Device(Protocol):
-    """One device. Slots 0 .. max_active_keys-1 train, the following max_infer_keys infer; the host allocates them."""
+    """One device.
+
+    Slots 0 .. max_active_keys-1 train, the following max_infer_keys infer; the host allocates them.
+    """
 
     def capabilities(self) -> Capabilities: ...
 
@@ -102,7 +114,10 @@ class Device(Protocol):
         ...
 
     def poll(self, timeout: float = 0.0) -> list[Report]:
-        """Instances that have retired; waits up to `timeout` seconds for the first. Raises what went wrong inside."""
+        """Instances that have retired; waits up to `timeout` seconds for the first.
+
+        Raises what went wrong inside.
+        """
         ...
 
     def update(self, nodes: Sequence[str] | None = None) -> None:

@@ -10,7 +10,9 @@ class AmphwError(Exception):
 class GraphError(AmphwError):
     """A graph that cannot run: found by the static checks, before anything executes."""
 
-    def __init__(self, message: str, *, node: str | None = None, port: str | None = None, field: str | None = None):
+    def __init__(
+        self, message: str, *, node: str | None = None, port: str | None = None, field: str | None = None
+    ):
         where = " ".join(
             part
             for part in (

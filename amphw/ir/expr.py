@@ -79,7 +79,9 @@ class Expr:
         return Op("!=", (self, lift(other)))
 
     def __bool__(self) -> bool:
-        raise GraphError(f"the expression '{self}' has no truth value while the graph is built; use where() or a Cond")
+        raise GraphError(
+            f"the expression '{self}' has no truth value while the graph is built; use where() or a Cond"
+        )
 
     @property
     def children(self) -> tuple[Expr, ...]:
@@ -210,7 +212,10 @@ def is_condition(e: Expr) -> bool:
 
 
 def _hash(a: IntArray, seed: IntArray) -> IntArray:
-    h = (np.asarray(a).astype(np.uint64) + np.asarray(seed).astype(np.uint64) * np.uint64(0x9E3779B9)) & np.uint64(0xFFFFFFFF)
+    # Masked before each step, so that negative values and large seeds wrap without an overflow.
+    mask = np.uint64(0xFFFFFFFF)
+    word, salt = (np.asarray(x).astype(np.uint64) & mask for x in (a, seed))
+    h = (word + (salt * np.uint64(0x9E3779B9) & mask)) & mask
     for shift, multiplier in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         h ^= h >> np.uint64(shift)
         h = (h * np.uint64(multiplier)) & np.uint64(0xFFFFFFFF)
@@ -330,6 +335,7 @@ def from_json(data: object) -> Expr:
             return Field(rest[0]) if head == "field" else Attr(rest[0])
         if head == "table" and rest and isinstance(rest[0], str):
             return Table(rest[0], tuple(map(from_json, rest[1:])))
-        if head in _NUMPY or head in {"where", "//", "%"}:
+        arity = 3 if head == "where" else 2
+        if (head in _NUMPY or head in {"where", "//", "%"}) and len(rest) == arity:
             return Op(head, tuple(map(from_json, rest)))
     raise GraphError(f"not a state expression: {data!r}")

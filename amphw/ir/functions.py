@@ -1,9 +1,8 @@
 """Functions to write programs with: primitives under their usual names, and common compositions.
 
 >>> from amphw.ir.program import trace
->>> cell = trace(lambda p, x, h: relu(linear(concat(x, h), p.W, p.b)), {"x": 2, "h": 3}, {"W": (5, 3), "b": (3,)})
->>> [t.width for t in cell.outputs_types]
-[3]
+>>> cell = trace(lambda p, x, h: relu(linear(concat(x, h), p.W, p.b)), {"x": 2, "h": 3}, {"W": (5, 3), "b":
+(3,)}) >>> [t.width for t in cell.outputs_types] [3]
 """
 
 from __future__ import annotations
@@ -128,7 +127,9 @@ def spread_rows(x: Value, space: str) -> Value:
 
 def gather_rows(x: Value, index: Expr, space: str) -> Value:
     """Row `index` (over the state and `$row` of `space`) of the message, for every row of `space`."""
-    return x.builder.emit("gather_rows", [x, x.builder.integer(index, space)], space=space, source=x.type.space)
+    return x.builder.emit(
+        "gather_rows", [x, x.builder.integer(index, space)], space=space, source=x.type.space
+    )
 
 
 def scatter_rows(x: Value, index: Expr, space: str) -> Value:
@@ -140,9 +141,9 @@ def scatter_rows(x: Value, index: Expr, space: str) -> Value:
 def dropout(x: Value, rate: float, keys: list[Expr], seed: int = 0, per_row: bool = True) -> Value:
     """Zero columns with probability `rate`, the rest scaled by 1/(1-rate).
 
-    The mask is a function of the `keys` (state expressions; put the instance's number among them), the seed, the row of the
-    message and the column alone. Recurrent dropout leaves the loop counter out of the keys. Inference turns
-    it off.
+    The mask is a function of the `keys` (state expressions; put the instance's number among them), the seed,
+    the row of the message and the column alone. Recurrent dropout leaves the loop counter out of the keys.
+    Inference turns it off.
     """
     wanted = [*keys, *([ROW] if per_row else [])]
     return x.builder.emit("dropout", [x, *(_integer(x, k) for k in wanted)], rate=float(rate), seed=int(seed))

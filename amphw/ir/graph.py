@@ -47,7 +47,14 @@ class Graph:
         self.region_of: dict[str, str] = {}
         self.edges: dict[PortRef, PortRef] = {}  # out-port -> in-port
         self.sources_of: dict[PortRef, PortRef] = {}  # in-port -> out-port
+        self.replicas: list[tuple[str, ...]] = []  # groups of nodes that are copies of one another
         self._open: list[str] = []
+
+    def empty_copy(self) -> Graph:
+        """Name, schema, regions and replica groups, without nodes: where a pass starts."""
+        out = Graph(self.name, self.schema)
+        out.regions, out.replicas = dict(self.regions), list(self.replicas)
+        return out
 
     def add(self, node: Node) -> str:
         """Add a node to the innermost open region -> its name."""
@@ -75,18 +82,24 @@ class Graph:
             self._open.pop()
 
     def connect(self, *path: str) -> None:
-        """`connect("a", "b.x", "c")`: a's out to b's x, b's out to c's in. A lone port may be left unnamed."""
-        for left, right in zip(path, path[1:], strict=False):
+        """`connect("a.out", "b.x", "c")`: a's out to b's x, b's out to c's in.
+
+        A lone port may be left unnamed. In the middle of a path the port named is the in-port.
+        """
+        starts = [*path[:1], *(name.partition(".")[0] for name in path[1:])]
+        for left, right in zip(starts, path[1:], strict=False):
             out, into = self._port(left, out=True), self._port(right, out=False)
             if out in self.edges:
                 raise GraphError(
-                    f"connected twice: to '{'.'.join(self.edges[out])}' and to '{'.'.join(into)}'; put a Bcast behind it",
+                    f"connected twice: to '{'.'.join(self.edges[out])}' and to '{'.'.join(into)}'; put a "
+                    "Bcast behind it",
                     node=out[0],
                     port=out[1],
                 )
             if into in self.sources_of:
                 raise GraphError(
-                    f"connected twice: from '{'.'.join(self.sources_of[into])}' and from '{'.'.join(out)}'; put a Phi or a Concat before it",
+                    f"connected twice: from '{'.'.join(self.sources_of[into])}' and from "
+                    f"'{'.'.join(out)}'; put a Phi or a Concat before it",
                     node=into[0],
                     port=into[1],
                 )
@@ -103,7 +116,9 @@ class Graph:
                 raise GraphError(f"has the {kind}-ports {list(ports)}; say which", node=name)
             port = ports[0]
         if port not in ports:
-            raise GraphError(f"no such {kind}-port (there are: {', '.join(ports) or 'none'})", node=name, port=port)
+            raise GraphError(
+                f"no such {kind}-port (there are: {', '.join(ports) or 'none'})", node=name, port=port
+            )
         return name, port
 
     def ancestors(self, node: str) -> tuple[str, ...]:
@@ -141,7 +156,11 @@ class Graph:
         for name, node in self.nodes.items():
             region = "/".join(reversed(self.ancestors(name)))
             params = ", ".join(f"{p.name}{list(p.shape)}" for p in node.params)
-            lines.append(f"  {node.family} {name}" + (f" in {region}" if region else "") + (f" owns {params}" if params else ""))
+            lines.append(
+                f"  {node.family} {name}"
+                + (f" in {region}" if region else "")
+                + (f" owns {params}" if params else "")
+            )
             for port in node.outs:
                 into = self.edges.get((name, port))
                 label = f" : {types[(name, port)]}" if (name, port) in types else ""

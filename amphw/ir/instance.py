@@ -1,7 +1,8 @@
 """Instances: attributes, structure tables and float data, and the schema that they are checked against.
 
 Labels, tokens and topology are tables, not messages. A table may carry axioms (`inverse_of`, `csr_of`,
-`permutation`): they are checked when the instance is pumped, and the static checks prove Isu inverses from them.
+`permutation`): they are checked when the instance is pumped, and the static checks prove Isu inverses from
+them.
 """
 
 from __future__ import annotations
@@ -39,16 +40,22 @@ class Instance:
         try:
             return self.attrs[name]
         except KeyError:
-            raise InstanceError(f"instance {self.number}: no attribute '{name}' (it has {sorted(self.attrs)})") from None
+            raise InstanceError(
+                f"instance {self.number}: no attribute '{name}' (it has {sorted(self.attrs)})"
+            ) from None
 
     def lookup(self, name: str, index: tuple[np.ndarray, ...], *, strict: bool = True) -> np.ndarray:
         """Vectorised table read -> int64. Outside the table: StateError, or 0 where `strict` is false."""
         try:
             data = self.tables[name]
         except KeyError:
-            raise InstanceError(f"instance {self.number}: no table '{name}' (it has {sorted(self.tables)})") from None
+            raise InstanceError(
+                f"instance {self.number}: no table '{name}' (it has {sorted(self.tables)})"
+            ) from None
         if len(index) != data.ndim:
-            raise InstanceError(f"instance {self.number}: table '{name}' has {data.ndim} dimensions, read with {len(index)}")
+            raise InstanceError(
+                f"instance {self.number}: table '{name}' has {data.ndim} dimensions, read with {len(index)}"
+            )
         bad = np.zeros(len(index[0]), dtype=bool)
         for column, size in zip(index, data.shape, strict=True):
             bad |= (column < 0) | (column >= size)
@@ -57,7 +64,9 @@ class Instance:
         if strict:
             i = int(np.flatnonzero(bad)[0])
             at = ", ".join(str(int(c[i])) for c in index)
-            raise StateError(f"instance {self.number}: {name}[{at}] is outside the table's shape {data.shape}")
+            raise StateError(
+                f"instance {self.number}: {name}[{at}] is outside the table's shape {data.shape}"
+            )
         out = np.zeros(len(bad), dtype=np.int64)
         out[~bad] = data[tuple(c[~bad] for c in index)]
         return out
@@ -140,11 +149,15 @@ class Schema:
                     raise InstanceError(f"instance {n}: the {kind} '{name}' is not declared in the schema")
         for name, high in self.attrs.items():
             if not 0 <= instance.attrs[name] <= high:
-                raise InstanceError(f"instance {n}: attribute '{name}' = {instance.attrs[name]}, allowed is 0..{high}")
+                raise InstanceError(
+                    f"instance {n}: attribute '{name}' = {instance.attrs[name]}, allowed is 0..{high}"
+                )
         for name, width in self.data.items():
             shape = instance.data[name].shape
             if len(shape) != 2 or shape[1] != width:
-                raise InstanceError(f"instance {n}: data array '{name}' has shape {shape}, expected [rows, {width}]")
+                raise InstanceError(
+                    f"instance {n}: data array '{name}' has shape {shape}, expected [rows, {width}]"
+                )
         for name, declaration in self.tables.items():
             self._check_table(instance, name, declaration)
         for axiom in self.axioms:
@@ -158,13 +171,16 @@ class Schema:
         wanted = tuple(_scalar(instance, e) for e in declaration.shape)
         if data.shape != wanted:
             shape = ", ".join(map(str, declaration.shape))
-            raise InstanceError(f"instance {n}: table '{name}' has shape {data.shape}, declared is [{shape}] = {wanted}")
+            raise InstanceError(
+                f"instance {n}: table '{name}' has shape {data.shape}, declared is [{shape}] = {wanted}"
+            )
         high = _scalar(instance, declaration.high)
         if data.size and (data.min() < declaration.low or data.max() >= high):
             flat = int(np.flatnonzero((data.ravel() < declaration.low) | (data.ravel() >= high))[0])
             at = ", ".join(str(int(i)) for i in np.unravel_index(flat, data.shape))
             raise InstanceError(
-                f"instance {n}: {name}[{at}] = {int(data.ravel()[flat])}, allowed is {declaration.low}..{high - 1}"
+                f"instance {n}: {name}[{at}] = {int(data.ravel()[flat])}, allowed is "
+                f"{declaration.low}..{high - 1}"
             )
 
 
@@ -177,7 +193,7 @@ def _scalar(instance: Instance, e: Expr) -> int:
 
 def _check_axiom(instance: Instance, axiom: Axiom) -> None:
     from amphw.ir.expr import evaluate
-    from amphw.ir.state import Columns, KeySpace, StateType
+    from amphw.ir.state import KeySpace, StateType
 
     space = KeySpace(StateType(axiom.over), instance)
     env = space.env()
@@ -186,7 +202,9 @@ def _check_axiom(instance: Instance, axiom: Axiom) -> None:
     try:
         left, right = evaluate(axiom.left, env), evaluate(axiom.right, env)
     except StateError as error:
-        raise InstanceError(f"instance {instance.number}: axiom '{axiom.name}' cannot be read: {error}") from None
+        raise InstanceError(
+            f"instance {instance.number}: axiom '{axiom.name}' cannot be read: {error}"
+        ) from None
     wrong = np.flatnonzero(left != right)
     if len(wrong):
         i = int(wrong[0])

@@ -61,10 +61,11 @@ def joined(node: Node, types: Types) -> EdgeType:
                     f"joins '{first_port}' with state {first.state} and '{port}' with state {other.state}",
                     node=node.name,
                     port=port,
-                    field=b.name if b.name != a.name else a.name,
+                    field=b.name,
                 )
         if len(first.state.fields) != len(other.state.fields):
-            odd = (set(first.state.names) ^ set(other.state.names)).pop()
+            longer, shorter = sorted((first.state.names, other.state.names), key=len, reverse=True)
+            odd = longer[len(shorter)]
             raise GraphError(
                 f"joins '{first_port}' with state {first.state} and '{port}' with state {other.state}",
                 node=node.name,
@@ -72,23 +73,49 @@ def joined(node: Node, types: Types) -> EdgeType:
                 field=odd,
             )
         if simplify(other.rows) != simplify(first.rows):
-            raise GraphError(f"'{port}' has {other.rows} rows a message, '{first_port}' has {first.rows}", node=node.name, port=port)
+            raise GraphError(
+                f"'{port}' has {other.rows} rows a message, '{first_port}' has {first.rows}",
+                node=node.name,
+                port=port,
+            )
         facts.update(other.known)
     return replace(first, facts=tuple(sorted(facts.items())))
 
 
-def check_program(node: Node, program: Program, state: StateType, types: Types, extra: tuple[str, ...] = ()) -> None:
-    """Operand widths against the edges, state expressions against the firing state."""
+def check_program(
+    node: Node, program: Program, state: StateType, types: Types, spaces: Mapping[str, str] | None = None
+) -> None:
+    """Operand widths and row spaces against the edges, state expressions against the firing state.
+
+    spaces: the row space of each operand that is not in "rows".
+    """
     for name, t in program.inputs:
+        wanted = (spaces or {}).get(name, "rows")
+        if t.space != wanted:
+            raise GraphError(
+                f"the program takes it in the row space '{t.space}', the node brings it in '{wanted}'",
+                node=node.name,
+                port=name,
+            )
         if types[name].width != t.width:
             raise GraphError(
-                f"the edge brings width {types[name].width}, the program expects {t.width}", node=node.name, port=name
+                f"the edge brings width {types[name].width}, the program expects {t.width}",
+                node=node.name,
+                port=name,
             )
-    known = {*state.names, ROW.name, *extra}
+    opened = {"rows", *(spaces or {}).values(), *(s for s, _ in program.spaces)}
+    for t in program.types:
+        if t.space not in opened:
+            raise GraphError(
+                f"the program uses the row space '{t.space}' but does not open it", node=node.name
+            )
+    known = {*state.names, ROW.name}
     for e, _ in (*program.ints, *((e, "") for _, e in program.spaces)):
         for missing in sorted(fields_of(e) - known):
             raise GraphError(
-                f"the program reads '{e}', a field that its state {state} does not hold", node=node.name, field=missing
+                f"the program reads '{e}', a field that its state {state} does not hold",
+                node=node.name,
+                field=missing,
             )
 
 
@@ -116,12 +143,19 @@ class Source(Node):
 
     def infer(self, types: Types, rules: list[Rule]) -> Inferred:
         if (self.data is None) != (self.width == 0):
-            raise GraphError(f"width {self.width} with data {self.data!r}: a width needs a data array, and the reverse", node=self.name)
+            raise GraphError(
+                f"width {self.width} with data {self.data!r}: a width needs a data array, and the reverse",
+                node=self.name,
+            )
         emit = Emit("out", 0, identity(self.state), self.where, self.state.fields, data=self.data)
         learned = learned_fact(self.where) if self.where is not None else None
-        facts = tuple((f.name, Const(0)) for f in self.state.fields if f.extent == Const(1)) + ((learned,) if learned else ())
+        facts = tuple((f.name, Const(0)) for f in self.state.fields if f.extent == Const(1)) + (
+            (learned,) if learned else ()
+        )
         spaces = (("rows", self.rows),)
-        return Behaviour(StateType(), (), (emit,), spaces=spaces), {"out": EdgeType(self.state, self.width, self.rows, facts)}
+        return Behaviour(StateType(), (), (emit,), spaces=spaces), {
+            "out": EdgeType(self.state, self.width, self.rows, facts)
+        }
 
 
 @dataclass(frozen=True)
@@ -150,11 +184,19 @@ class Transform(Node):
         emits, outs = [], {}
         for k, (port, t) in enumerate(zip(self.outs, self.program.outputs_types, strict=True)):
             if t.kind != "float":
-                raise GraphError("the program's output is an integer; only Observe turns it into a field", node=self.name, port=port)
+                raise GraphError(
+                    "the program's output is an integer; only Observe turns it into a field",
+                    node=self.name,
+                    port=port,
+                )
             emits.append(Emit(port, k, identity(edge.state)))
             outs[port] = EdgeType(edge.state, t.width, spaces[t.space], edge.facts)
         behaviour = Behaviour(
-            edge.state, receives_all(self, edge.state), tuple(emits), self.program, spaces=tuple(spaces.items())
+            edge.state,
+            receives_all(self, edge.state),
+            tuple(emits),
+            self.program,
+            spaces=tuple(spaces.items()),
         )
         return behaviour, outs
 
@@ -208,9 +250,13 @@ class Split(Node):
     def infer(self, types: Types, rules: list[Rule]) -> Inferred:
         edge = types["in"]
         if len(self.widths) < 2 or sum(self.widths) != edge.width:
-            raise GraphError(f"widths {self.widths} do not add up to the edge's {edge.width}", node=self.name, port="in")
+            raise GraphError(
+                f"widths {self.widths} do not add up to the edge's {edge.width}", node=self.name, port="in"
+            )
         starts = [sum(self.widths[:k]) for k in range(len(self.widths))]
-        program = trace(lambda x: [columns(x, s, w) for s, w in zip(starts, self.widths, strict=True)], {"in": edge.width})
+        program = trace(
+            lambda x: [columns(x, s, w) for s, w in zip(starts, self.widths, strict=True)], {"in": edge.width}
+        )
         return NPT(self.name, program).infer(types, rules)
 
 
@@ -239,31 +285,49 @@ class Group(Node):
 
     def infer(self, types: Types, rules: list[Rule]) -> Inferred:
         edge = types["in"]
-        state, key, facts = self.map.apply(edge.state, edge.known, rules, (self.name, "in"), {MEMBER: self.member})
+        state, key, facts = self.map.apply(
+            edge.state, edge.known, rules, (self.name, "in"), {MEMBER: self.member}
+        )
         rows: Expr = Const(1)
         if self.init:
             opened = types["init"]
             if opened.state.names != state.names:
                 odd = sorted(set(opened.state.names) ^ set(state.names)) or list(state.names)
                 raise GraphError(
-                    f"the group's state is {state}, its init operand brings {opened.state}", node=self.name, port="init", field=odd[0]
+                    f"the group's state is {state}, its init operand brings {opened.state}",
+                    node=self.name,
+                    port="init",
+                    field=odd[0],
                 )
             state, rows, facts = opened.state, opened.rows, opened.facts
         for missing in sorted(fields_of(self.count) - set(state.names)):
-            raise GraphError(f"the count '{self.count}' reads it, but the group's state is {state}", node=self.name, field=missing)
+            raise GraphError(
+                f"the count '{self.count}' reads it, but the group's state is {state}",
+                node=self.name,
+                field=missing,
+            )
         program = self.program or self._members_only(types)
-        check_program(self, program, state, types)
+        if tuple(n for n, _ in program.inputs) != self.ins or len(program.outputs) != 1:
+            raise GraphError(
+                f"its program must take the operands {list(self.ins)} in this order and return one value",
+                node=self.name,
+            )
+        check_program(self, program, state, types, {"in": "members"})
         spaces = {"rows": rows, "members": simplify(self.count * edge.rows), **dict(program.spaces)}
         receives = [Receive("in", key, self.member, self.count)]
         if self.init:
             receives.insert(0, Receive("init", identity(state)))
         (t,) = program.outputs_types
-        behaviour = Behaviour(state, tuple(receives), (Emit("out", 0, identity(state)),), program, spaces=tuple(spaces.items()))
+        behaviour = Behaviour(
+            state, tuple(receives), (Emit("out", 0, identity(state)),), program, spaces=tuple(spaces.items())
+        )
         return behaviour, {"out": EdgeType(state, t.width, spaces[t.space], facts)}
 
     def _members_only(self, types: Types) -> Program:
         members = {"in": ValueType("float", "members", types["in"].width)}
-        inputs = {"init": types["init"].width, **members} if self.init else members
+        inputs: dict[str, int | ValueType] = (
+            {"init": types["init"].width, **members} if self.init else {**members}
+        )
         return trace(lambda *xs: xs[-1], inputs)
 
 
@@ -284,7 +348,9 @@ class Distribute(Node):
     def infer(self, types: Types, rules: list[Rule]) -> Inferred:
         spaces = {p: rows for p, _, rows in self.ports}
         program = trace(
-            lambda x: [gather_rows(x, index, p) for p, index, _ in self.ports], {"in": types["in"].width}, spaces=spaces
+            lambda x: [gather_rows(x, index, p) for p, index, _ in self.ports],
+            {"in": types["in"].width},
+            spaces=spaces,
         )
         behaviour, outs = NPT(self.name, program).infer(types, rules)
         renamed = {p: outs[o] for p, o in zip(self.outs, outs, strict=True)}
@@ -315,7 +381,7 @@ class Collect(Node):
 
         program = trace(add_up, inputs)
         edge = joined(self, {p: replace(types[p], rows=Const(1)) for p in self.ins})
-        check_program(self, program, edge.state, types)
+        check_program(self, program, edge.state, types, {p: p for p in self.ins})
         spaces = {"rows": self.rows, **{p: types[p].rows for p in self.ins}}
         behaviour = Behaviour(
             edge.state,
@@ -368,7 +434,7 @@ class Loss(Node):
 
 @dataclass(frozen=True)
 class Observe(Node):
-    """Writes a value computed from the payload into a fresh state field: the network decides its control flow.
+    """Writes a value computed from the payload into a fresh state field: a decision of the network.
 
     program: outputs are the payload to pass on and one integer (argmax, threshold), which becomes `field`.
     """
@@ -390,11 +456,19 @@ class Observe(Node):
         if [t.kind for t in self.program.outputs_types] != ["float", "int"]:
             raise GraphError("the program must return the payload and one integer", node=self.name)
         if self.field.name in edge.state.names:
-            raise GraphError("Observe writes a fresh field, never over one that the state holds", node=self.name, field=self.field.name)
+            raise GraphError(
+                "Observe writes a fresh field, never over one that the state holds",
+                node=self.name,
+                field=self.field.name,
+            )
         if not isinstance(self.field.extent, Const):
-            raise GraphError("the extent of an observed field must be a constant", node=self.name, field=self.field.name)
+            raise GraphError(
+                "the extent of an observed field must be a constant", node=self.name, field=self.field.name
+            )
         if simplify(edge.rows) != Const(1):
-            raise GraphError(f"a decision needs one row a message, the edge brings {edge.rows}", node=self.name)
+            raise GraphError(
+                f"a decision needs one row a message, the edge brings {edge.rows}", node=self.name
+            )
         state = edge.state.add(self.field)
         spaces = {"rows": edge.rows, **dict(self.program.spaces)}
         behaviour = Behaviour(

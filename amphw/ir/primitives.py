@@ -1,4 +1,4 @@
-"""The primitives: shape rule, numpy meaning and derivative of each. The only place where mathematics is defined.
+"""The primitives: shape rule, numpy meaning and derivative of each; mathematics is defined here alone.
 
 A primitive's derivative is written in primitives, so an executor that lowers the forward direction has
 lowered the backward one too. `vjp` receives a `Tape` that hands out the forward values it may use (they
@@ -89,12 +89,15 @@ def _same(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
             raise ProgramError("an integer operand where a float one is needed; convert it with to_float()")
         if (t.space, t.width) != (first.space, first.width):
             raise ProgramError(
-                f"operands do not fit: [{first.space}, {first.width}] and [{t.space}, {t.width}] (rows of space, width)"
+                f"operands do not fit: [{first.space}, {first.width}] and [{t.space}, {t.width}] (rows of "
+                "space, width)"
             )
     return first
 
 
-def _width(get: Callable[[Attrs, list[ValueType]], int]) -> Callable[[Attrs, list[ValueType], Shapes], ValueType]:
+def _width(
+    get: Callable[[Attrs, list[ValueType]], int],
+) -> Callable[[Attrs, list[ValueType], Shapes], ValueType]:
     return lambda attrs, types, shapes: ValueType("float", types[0].space, get(attrs, types))
 
 
@@ -105,7 +108,9 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _elementwise(
-    name: str, f: Callable[..., Array], vjp: Callable[[Tape, Attrs, list[int], int, Value], list[Value | None]] | None
+    name: str,
+    f: Callable[..., Array],
+    vjp: Callable[[Tape, Attrs, list[int], int, Value], list[Value | None]] | None,
 ) -> None:
     PRIMITIVES[name] = Primitive(_same, lambda ctx, attrs, params, args: f(*args), vjp)
 
@@ -133,10 +138,12 @@ _elementwise("stop_gradient", lambda x: x, lambda t, at, a, y, d: [None])
 PRIMITIVES["scale"] = Primitive(
     _same, lambda c, at, p, a: a[0] * a[0].dtype.type(at["factor"]), lambda t, at, a, y, d: [d * at["factor"]]
 )
-PRIMITIVES["shift"] = Primitive(_same, lambda c, at, p, a: a[0] + a[0].dtype.type(at["factor"]), lambda t, at, a, y, d: [d])
+PRIMITIVES["shift"] = Primitive(
+    _same, lambda c, at, p, a: a[0] + a[0].dtype.type(at["factor"]), lambda t, at, a, y, d: [d]
+)
 
 
-# --- columns ---------------------------------------------------------------------------------------------------
+# --- columns --------------------------------------------------------------------------------------
 
 
 def _concat_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
@@ -193,11 +200,13 @@ PRIMITIVES["spread_cols"] = Primitive(
 )
 # The maximum is only used to shift a softmax, where its gradient cancels; so it has none.
 PRIMITIVES["max_cols"] = Primitive(
-    _width(lambda at, ts: 1), lambda c, at, p, a: a[0].max(axis=1, keepdims=True), lambda t, at, a, y, d: [None]
+    _width(lambda at, ts: 1),
+    lambda c, at, p, a: a[0].max(axis=1, keepdims=True),
+    lambda t, at, a, y, d: [None],
 )
 
 
-# --- columns chosen by an integer operand ----------------------------------------------------------------------
+# --- columns chosen by an integer operand ---------------------------------------------------------
 
 
 def _ints(attrs: Attrs, types: list[ValueType], first: int) -> None:
@@ -205,7 +214,9 @@ def _ints(attrs: Attrs, types: list[ValueType], first: int) -> None:
         if t.kind != "int":
             raise ProgramError("a float operand where an integer one is needed")
         if t.space != types[0].space:
-            raise ProgramError(f"the integer operand lives in space '{t.space}', the payload in '{types[0].space}'")
+            raise ProgramError(
+                f"the integer operand lives in space '{t.space}', the payload in '{types[0].space}'"
+            )
 
 
 def _pick_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
@@ -241,7 +252,7 @@ PRIMITIVES["place"] = Primitive(
 )
 
 
-# --- parameters ------------------------------------------------------------------------------------------------
+# --- parameters -----------------------------------------------------------------------------------
 
 
 def _shape(attrs: Attrs, shapes: Shapes, rank: int, op: str) -> tuple[int, ...]:
@@ -257,14 +268,19 @@ def _matmul_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> Value
     _same(attrs, types, shapes)
     din, dout = _shape(attrs, shapes, 2, "matmul")
     if types[0].width != din:
-        raise ProgramError(f"matmul: the operand has width {types[0].width}, parameter '{attrs['param']}' has {din} rows")
+        raise ProgramError(
+            f"matmul: the operand has width {types[0].width}, parameter '{attrs['param']}' has {din} rows"
+        )
     return ValueType("float", types[0].space, dout)
 
 
 def _matmul_t_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
     din, dout = _shape(attrs, shapes, 2, "matmul_t")
     if types[0].width != dout:
-        raise ProgramError(f"matmul_t: the operand has width {types[0].width}, parameter '{attrs['param']}' has {dout} columns")
+        raise ProgramError(
+            f"matmul_t: the operand has width {types[0].width}, parameter '{attrs['param']}' has {dout} "
+            "columns"
+        )
     return ValueType("float", types[0].space, din)
 
 
@@ -318,7 +334,7 @@ PRIMITIVES["zeros"] = Primitive(
 )
 
 
-# --- rows: segments, gathers and scatters within a message -----------------------------------------------------
+# --- rows: segments, gathers and scatters within a message ----------------------------------------
 
 
 def _to_space(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
@@ -341,7 +357,9 @@ def _global_rows(ctx: RowContext, index: Array, index_space: str, target: str, w
     counts = np.broadcast_to(np.asarray(ctx.counts[target]), (ctx.n,))
     if index.size and ((index < 0) | (index >= counts[message])).any():
         i = int(np.flatnonzero((index < 0) | (index >= counts[message]))[0])
-        raise ProgramError(f"{what}: row {int(index[i])} is outside the message's 0..{int(counts[message][i]) - 1}")
+        raise ProgramError(
+            f"{what}: row {int(index[i])} is outside the message's 0..{int(counts[message][i]) - 1}"
+        )
     return ctx.starts(target)[message] + index
 
 
@@ -399,23 +417,31 @@ def _max_rows_vjp(t: Tape, attrs: Attrs, args: list[int], y: int, d: Value) -> l
     # Equal maxima share the gradient evenly.
     spread = {"space": attrs["source"], "source": attrs["space"]}
     mask = t.emit("equal", [t.forward(args[0]), t.emit("spread_rows", [t.forward(y)], **spread)])
-    ties = t.emit("spread_rows", [t.emit("sum_rows", [mask], space=attrs["space"], source=attrs["source"])], **spread)
+    ties = t.emit(
+        "spread_rows", [t.emit("sum_rows", [mask], space=attrs["space"], source=attrs["source"])], **spread
+    )
     return [t.emit("spread_rows", [d], **spread) * mask / ties]
 
 
-PRIMITIVES["max_rows"] = Primitive(_to_space, lambda c, at, p, a: _segments(c, at, a[0], np.maximum), _max_rows_vjp)
+PRIMITIVES["max_rows"] = Primitive(
+    _to_space, lambda c, at, p, a: _segments(c, at, a[0], np.maximum), _max_rows_vjp
+)
 
 
-# --- integers and randomness -----------------------------------------------------------------------------------
+# --- integers and randomness ----------------------------------------------------------------------
 
 
 def _int_of(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
     return ValueType("int", types[0].space, 1)
 
 
-PRIMITIVES["argmax"] = Primitive(_int_of, lambda c, at, p, a: a[0].argmax(axis=1), lambda t, at, a, y, d: [None])
+PRIMITIVES["argmax"] = Primitive(
+    _int_of, lambda c, at, p, a: a[0].argmax(axis=1), lambda t, at, a, y, d: [None]
+)
 PRIMITIVES["above"] = Primitive(
-    _int_of, lambda c, at, p, a: (a[0][:, 0] > at["threshold"]).astype(np.int64), lambda t, at, a, y, d: [None]
+    _int_of,
+    lambda c, at, p, a: (a[0][:, 0] > at["threshold"]).astype(np.int64),
+    lambda t, at, a, y, d: [None],
 )
 PRIMITIVES["to_float"] = Primitive(
     lambda at, ts, s: ValueType("float", ts[0].space, 1),

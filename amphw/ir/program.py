@@ -1,10 +1,10 @@
 """Programs: the pure, row- or segment-wise mathematics inside a node.
 
 A program is a straight line of primitives in single-assignment form, traced from a Python function. Its
-values are arrays [rows, width]; each lives in a *row space* ("rows" unless said otherwise): a space states how
-many rows a message has there. Operands are float inputs (payloads), state expressions (integers, one a row),
-and parameters, which enter only through `matmul`, `take` and `row_param`: that is what lets the gradient of a
-weight be deferred to one product over many rows.
+values are arrays [rows, width]; each lives in a *row space* ("rows" unless said otherwise): a space states
+how many rows a message has there. Operands are float inputs (payloads), state expressions (integers, one a
+row), and parameters, which enter only through `matmul`, `take` and `row_param`: that is what lets the
+gradient of a weight be deferred to one product over many rows.
 
 >>> p = trace(lambda p, x: tanh(x @ p.W), {"x": 4}, {"W": (4, 3)})
 >>> p.outputs_types[0].width
@@ -48,9 +48,12 @@ class ParamSpec:
         elif kind == "normal":
             value = rng.normal(0.0, float(argument), self.shape)
         elif kind == "identity":
-            value = np.eye(*self.shape)
+            value = np.eye(self.shape[0], self.shape[1])
         else:
-            raise ProgramError(f"parameter '{self.name}': unknown init '{self.init}'; use glorot, zeros, uniform:A, normal:S or identity")
+            raise ProgramError(
+                f"parameter '{self.name}': unknown init '{self.init}'; use glorot, zeros, uniform:A, "
+                "normal:S or identity"
+            )
         return value.astype(np.float32)
 
 
@@ -90,7 +93,11 @@ class Program:
         return next(p for p in self.params if p.name == name)
 
     def run(
-        self, ctx: RowContext, inputs: Sequence[np.ndarray], ints: Sequence[np.ndarray], params: Mapping[str, np.ndarray]
+        self,
+        ctx: RowContext,
+        inputs: Sequence[np.ndarray],
+        ints: Sequence[np.ndarray],
+        params: Mapping[str, np.ndarray],
     ) -> list[np.ndarray]:
         """Evaluate over all rows of a frame -> the outputs. inputs [rows, width], ints [rows]."""
         values: list[np.ndarray] = [*inputs, *ints]
@@ -107,7 +114,9 @@ class Program:
             extra = ", ".join(f"{k}={v}" for k, v in instr.attrs)
             args = ", ".join(names[a] for a in instr.args)
             t = self.types[len(names) - 1]
-            lines.append(f"%{i}: [{t.space}, {t.width}] = {instr.op}({', '.join(x for x in (args, extra) if x)})")
+            lines.append(
+                f"%{i}: [{t.space}, {t.width}] = {instr.op}({', '.join(x for x in (args, extra) if x)})"
+            )
         return "\n".join([*lines, "return " + ", ".join(names[o] for o in self.outputs)])
 
     def to_json(self) -> dict[str, Any]:
@@ -238,7 +247,9 @@ class Builder:
         instr = Instr(op, tuple(a.id for a in args), tuple(sorted(attrs.items())))
         if instr not in self._known:
             shapes = {n: p.shape for n, p in self.params.items()}
-            self._known[instr] = self._append("instr", instr, PRIMITIVES[op].infer(dict(attrs), [a.type for a in args], shapes)).id
+            self._known[instr] = self._append(
+                "instr", instr, PRIMITIVES[op].infer(dict(attrs), [a.type for a in args], shapes)
+            ).id
         return Value(self, self._known[instr])
 
     def build(self, outputs: Sequence[Value]) -> Program:
@@ -256,7 +267,10 @@ class Builder:
         n_front = len(order)
         order += [i for i, (k, _) in enumerate(self._kinds) if k == "instr" and i in needed]
         new = {old: i for i, old in enumerate(order)}
-        instrs = tuple(replace(self._kinds[i][1], args=tuple(new[a] for a in self._kinds[i][1].args)) for i in order[n_front:])
+        instrs = tuple(
+            replace(self._kinds[i][1], args=tuple(new[a] for a in self._kinds[i][1].args))
+            for i in order[n_front:]
+        )
         used = {dict(i.attrs).get("param") for i in instrs}
         return Program(
             inputs=tuple(self.inputs),
@@ -284,7 +298,8 @@ def trace(
     builder = Builder(specs)
     builder.spaces.update({n: lift(e) for n, e in (spaces or {}).items()})
     values = [
-        builder.input(n, t if isinstance(t, ValueType) else ValueType("float", "rows", t)) for n, t in inputs.items()
+        builder.input(n, t if isinstance(t, ValueType) else ValueType("float", "rows", t))
+        for n, t in inputs.items()
     ]
     out = function(Params(builder), *values) if specs else function(*values)
     program = builder.build([out] if isinstance(out, Value) else list(out))

@@ -1,9 +1,9 @@
 """The reference executor: the living definition of what a graph means.
 
-Dictionaries keyed by state tuples, one message at a time, in any legal order. It is slow and obviously right; every other
-executor is compared with it. It counts what the invariant demands (every forward message comes back exactly
-once), raises on a state that occurs twice at a port, and verifies the inverse of every state map by
-remembering which firing emitted what.
+Dictionaries keyed by state tuples, one message at a time, in any legal order. It is slow and obviously right;
+every other executor is compared with it. It counts what the invariant demands (every forward message comes
+back exactly once), raises on a state that occurs twice at a port, and verifies the inverse of every state map
+by remembering which firing emitted what.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class ReferenceDevice:
         self.returned: dict[tuple[str, str], int] = {}
         self.sent: dict[tuple[str, str], int] = {}
 
-    # --- the protocol -------------------------------------------------------------------------------------------
+    # --- the protocol -----------------------------------------------------------------------------
 
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
         if slot in self.active:
@@ -155,7 +155,7 @@ class ReferenceDevice:
     def close(self) -> None:
         self.queue.clear()
 
-    # --- scheduling: any legal order ------------------------------------------------------------------------------
+    # --- scheduling: any legal order --------------------------------------------------------------
 
     def step(self) -> None:
         """Deliver one message."""
@@ -182,14 +182,15 @@ class ReferenceDevice:
             self.queue.rotate(-i)
         return self.queue.popleft()
 
-    # --- forward ------------------------------------------------------------------------------------------------------
+    # --- forward ----------------------------------------------------------------------------------
 
     def _forward(self, m: Message) -> None:
         b = self.typed.behaviours[m.node]
         active = self.active[m.slot]
         if (m.node, m.port, m.state) in self.seen[m.slot]:
             raise ExecutionError(
-                f"node '{m.node}' port '{m.port}': instance {active.instance.number} brings the state {m.state} a second time; "
+                f"node '{m.node}' port '{m.port}': instance {active.instance.number} brings the state "
+                f"{m.state} a second time; "
                 "a loop or region must add a field that tells the two apart"
             )
         self.seen[m.slot].add((m.node, m.port, m.state))
@@ -206,7 +207,9 @@ class ReferenceDevice:
         pending = self.pending.setdefault(firing, _Pending())
         slot = pending.operands.setdefault(m.port, {})
         if position in slot:
-            raise ExecutionError(f"node '{m.node}' port '{m.port}': two members at position {position} of group {key}")
+            raise ExecutionError(
+                f"node '{m.node}' port '{m.port}': two members at position {position} of group {key}"
+            )
         slot[position] = (m.state, m.payload)
         if self._complete(b, firing, pending):
             del self.pending[firing]
@@ -217,12 +220,17 @@ class ReferenceDevice:
             have = pending.operands.get(r.port, {})
             count = 1 if r.count is None else self._scalar(r.count, firing[1], b.state, firing[2])
             if r.count is not None and any(p >= count or p < 0 for p in have):
-                raise ExecutionError(f"node '{firing[0]}' port '{r.port}': member {max(have)} of a group of {count}, state {firing[2]}")
+                raise ExecutionError(
+                    f"node '{firing[0]}' port '{r.port}': member {max(have)} of a group of {count}, state "
+                    f"{firing[2]}"
+                )
             if len(have) < count:
                 return False
         return True
 
-    def _fire(self, firing: Firing, b: Behaviour, operands: dict[str, dict[int, tuple[State, np.ndarray]]]) -> None:
+    def _fire(
+        self, firing: Firing, b: Behaviour, operands: dict[str, dict[int, tuple[State, np.ndarray]]]
+    ) -> None:
         name, slot, state = firing
         active = self.active[slot]
         ordered = [
@@ -238,7 +246,12 @@ class ReferenceDevice:
         context, ints = self._context(b, slot, state)
         version = self.params[name].version if name in self.params else 0
         record = _Fired(
-            [(port, s, len(p)) for port, messages in ordered for s, p in messages], context, ints, [], [], version
+            [(port, s, len(p)) for port, messages in ordered for s, p in messages],
+            context,
+            ints,
+            [],
+            [],
+            version,
         )
         outputs = inputs
         if b.program is not None:
@@ -247,7 +260,9 @@ class ReferenceDevice:
             outputs = [inputs[0]]
         if active.mode is Mode.TRAIN:
             if firing in self.fired:
-                raise ExecutionError(f"node '{name}' fires twice for state {state} of instance {active.instance.number}")
+                raise ExecutionError(
+                    f"node '{name}' fires twice for state {state} of instance {active.instance.number}"
+                )
             self.fired[firing] = record
         decided = {f.name: int(outputs[k][0]) for f, k in b.decides}
         self._emit(name, b, slot, state, outputs, record, decided)
@@ -258,7 +273,9 @@ class ReferenceDevice:
         elif not record.expected:
             self._return(firing, b, record)
 
-    def _run_forward(self, name: str, b: Behaviour, active: _Active, record: _Fired, inputs: list[np.ndarray]) -> list[np.ndarray]:
+    def _run_forward(
+        self, name: str, b: Behaviour, active: _Active, record: _Fired, inputs: list[np.ndarray]
+    ) -> list[np.ndarray]:
         assert b.program is not None
         values = self.params[name].values if name in self.params else {}
         if active.mode is not Mode.TRAIN:
@@ -298,9 +315,12 @@ class ReferenceDevice:
     ) -> None:
         active = self.active[slot]
         base = {**dict(zip(b.state.names, state, strict=True)), **(decided or {})}
+        before = active.outstanding
         for number, emit in enumerate(b.emits):
             for copy, columns in enumerate(self._expanded(emit, b, active.instance, base)):
-                env = Columns(active.instance, {k: np.array([v], dtype=np.int64) for k, v in columns.items()}, 1)
+                env = Columns(
+                    active.instance, {k: np.array([v], dtype=np.int64) for k, v in columns.items()}, 1
+                )
                 if emit.guard is not None and not evaluate(emit.guard, env)[0]:
                     continue
                 edge = self.typed.edges[(name, emit.port)]
@@ -315,11 +335,23 @@ class ReferenceDevice:
                 self.sent[(name, emit.port)] = self.sent.get((name, emit.port), 0) + 1
                 if record is not None and active.mode is Mode.TRAIN:
                     if (emit.port, new) in record.expected:
-                        raise ExecutionError(f"node '{name}' port '{emit.port}': the state {new} is emitted twice by one firing")
+                        raise ExecutionError(
+                            f"node '{name}' port '{emit.port}': the state {new} is emitted twice by one "
+                            "firing"
+                        )
                     record.expected[(emit.port, new)] = (number, copy)
                     self.emitted[(name, emit.port, slot, new)] = (name, slot, state)
+        guards = [emit.guard for emit in b.emits if emit.guard is not None]
+        if active.outstanding == before and not b.is_source and len(guards) == len(b.emits) > 0:
+            choices = ", ".join(map(str, guards))
+            raise ExecutionError(
+                f"node '{name}': no out-port takes the message of instance {active.instance.number} with state "
+                f"{base} (the choices: {choices}); give every value of its index a port"
+            )
 
-    def _expanded(self, emit: Emit, b: Behaviour, instance: Instance, base: Mapping[str, int]) -> list[dict[str, int]]:
+    def _expanded(
+        self, emit: Emit, b: Behaviour, instance: Instance, base: Mapping[str, int]
+    ) -> list[dict[str, int]]:
         """The states that one firing enumerates at an out-port."""
         rows = [dict(base)]
         for f in emit.expand:
@@ -332,7 +364,14 @@ class ReferenceDevice:
         return rows
 
     def _payload(
-        self, name: str, b: Behaviour, emit: Emit, slot: int, state: State, outputs: list[np.ndarray], copy: int
+        self,
+        name: str,
+        b: Behaviour,
+        emit: Emit,
+        slot: int,
+        state: State,
+        outputs: list[np.ndarray],
+        copy: int,
     ) -> np.ndarray:
         if not b.is_source:
             value = outputs[emit.value]
@@ -343,11 +382,15 @@ class ReferenceDevice:
         if emit.data is None:
             return np.zeros((rows, 0), self.dtype)
         space = KeySpace(edge.state, instance)
-        address = space.address({n: np.array([v]) for n, v in zip(edge.state.names, state, strict=True)}, 1)[0]
+        address = space.address({n: np.array([v]) for n, v in zip(edge.state.names, state, strict=True)}, 1)[
+            0
+        ]
         before = evaluate(edge.rows, space.env())[:address].sum()
         return instance.data[emit.data][before : before + rows].astype(self.dtype, copy=False)
 
-    def _report(self, name: str, b: Behaviour, active: _Active, state: State, outputs: list[np.ndarray]) -> None:
+    def _report(
+        self, name: str, b: Behaviour, active: _Active, state: State, outputs: list[np.ndarray]
+    ) -> None:
         sums = active.report.sums.setdefault(name, dict.fromkeys(b.report, 0.0))
         for label, value in zip(b.report, outputs, strict=True):
             sums[label] += float(value.sum(dtype=np.float64))
@@ -355,13 +398,16 @@ class ReferenceDevice:
                 active.parts.setdefault((name, label), []).append((state, value))
         active.report.rows[name] = active.report.rows.get(name, 0) + len(outputs[0])
 
-    # --- backward ----------------------------------------------------------------------------------------------------
+    # --- backward ---------------------------------------------------------------------------------
 
     def _backward(self, m: Message) -> None:
         identity = (m.node, m.port, m.slot, m.state)
         firing = self.emitted.pop(identity, None)
         if firing is None:
-            raise ExecutionError(f"node '{m.node}' port '{m.port}': a backward message with state {m.state} that was never sent, or came twice")
+            raise ExecutionError(
+                f"node '{m.node}' port '{m.port}': a backward message with state {m.state} that was never "
+                "sent, or came twice"
+            )
         self.stats.backward += 1
         self.returned[(m.node, m.port)] = self.returned.get((m.node, m.port), 0) + 1
         b, record = self.typed.behaviours[m.node], self.fired.get(firing)
@@ -371,7 +417,7 @@ class ReferenceDevice:
             self._return(firing, b, record)
 
     def _return(self, firing: Firing, b: Behaviour, record: _Fired) -> None:
-        """All gradients are here: backward program, parameter gradients, one message to each operand's sender."""
+        """All gradients are here: run backward, accumulate, send one message to each operand's sender."""
         name, slot, _ = firing
         gradients = [self._output_gradient(b, record, k) for k in range(self._n_outputs(b))]
         if b.program is not None:
@@ -415,18 +461,24 @@ class ReferenceDevice:
         node = next(n for n, other in self.typed.behaviours.items() if other is b)
         return node, record.operands[0][0]
 
-    def _run_backward(self, name: str, b: Behaviour, record: _Fired, dy: list[np.ndarray]) -> list[np.ndarray]:
+    def _run_backward(
+        self, name: str, b: Behaviour, record: _Fired, dy: list[np.ndarray]
+    ) -> list[np.ndarray]:
         d = self.derivatives[name]
         p = self.params.get(name)
-        n_ints = {key: v for key, v in zip(b.program.ints if b.program else (), record.ints, strict=True)}
+        n_ints = dict(zip(b.program.ints if b.program else (), record.ints, strict=True))
         inputs = [*(dy[k] for k in d.float_outputs), *record.residuals]
-        got = d.backward.run(record.context, inputs, [n_ints[key] for key in d.backward.ints], p.values if p else {})
+        got = d.backward.run(
+            record.context, inputs, [n_ints[key] for key in d.backward.ints], p.values if p else {}
+        )
         for g in got:
             if g.dtype.kind == "f" and not np.isfinite(g).all():
                 raise NonFiniteError(name, "backward", "a gradient")
         if p is not None:
             for term in d.terms:
-                accumulate(term.kind, p.gradients[term.param], None if term.a is None else got[term.a], got[term.dz])
+                accumulate(
+                    term.kind, p.gradients[term.param], None if term.a is None else got[term.a], got[term.dz]
+                )
             rows = record.context.total("rows")
             p.rows += rows
             behind = self.stats.staleness.setdefault(name, {})
@@ -448,7 +500,7 @@ class ReferenceDevice:
             return
         self.queue.append(Message(Direction.BACKWARD, sender, out, slot, state, gradient))
 
-    # --- bookkeeping ------------------------------------------------------------------------------------------------
+    # --- bookkeeping ------------------------------------------------------------------------------
 
     def _settle(self, slot: int, n: int) -> None:
         """`n` forward messages of the slot are accounted for; an instance without any left retires."""
@@ -461,7 +513,10 @@ class ReferenceDevice:
             active.report.outputs.setdefault(node, {})[label] = np.concatenate([v for _, v in parts])
         left = [k for k in self.pending if k[1] == slot]
         if left:
-            raise ExecutionError(f"instance {active.instance.number} retires while node '{left[0][0]}' still waits at state {left[0][2]}")
+            raise ExecutionError(
+                f"instance {active.instance.number} retires while node '{left[0][0]}' still waits at state "
+                f"{left[0][2]}"
+            )
         del self.active[slot], self.seen[slot]
         self.done.append(active.report)
 
@@ -469,8 +524,12 @@ class ReferenceDevice:
         lines = []
         for (node, slot, state), pending in list(self.pending.items())[:5]:
             number = self.active[slot].instance.number
-            lines.append(f"node '{node}' waits for instance {number}, state {state}; it has {sorted(pending.operands)}")
-        return "nothing left to deliver, but instances are in flight: " + ("; ".join(lines) or "no operand is pending")
+            lines.append(
+                f"node '{node}' waits for instance {number}, state {state}; it has {sorted(pending.operands)}"
+            )
+        return "nothing left to deliver, but instances are in flight: " + (
+            "; ".join(lines) or "no operand is pending"
+        )
 
     def _scalar(self, e: Expr, slot: int, type: StateType, state: State) -> int:
         columns = {f: np.array([v], dtype=np.int64) for f, v in zip(type.names, state, strict=True)}
@@ -489,7 +548,8 @@ class ReferenceDevice:
             extent = int(evaluate(f.extent, Columns(instance, columns, 1))[0])
             if not 0 <= value < extent:
                 raise StateError(
-                    f"node '{node}' port '{port}': instance {instance.number}: field '{f.name}' = {value} is outside 0..{extent - 1}"
+                    f"node '{node}' port '{port}': instance {instance.number}: field '{f.name}' = {value} "
+                    f"is outside 0..{extent - 1}"
                 )
             columns[f.name] = np.array([value], dtype=np.int64)
 

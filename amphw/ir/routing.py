@@ -22,15 +22,20 @@ def _one_in(state: StateType, port: str = "in") -> tuple[Receive, ...]:
 
 def _readable(node: Node, e: Expr, state: StateType, what: str) -> None:
     for missing in sorted(fields_of(e) - set(state.names)):
-        raise GraphError(f"{what} '{e}' reads a field that the state {state} does not hold", node=node.name, port="in", field=missing)
+        raise GraphError(
+            f"{what} '{e}' reads a field that the state {state} does not hold",
+            node=node.name,
+            port="in",
+            field=missing,
+        )
 
 
 @dataclass(frozen=True)
 class Cond(Node):
     """Sends each message to the port that `index` (over its state) names.
 
-    A condition has the ports (no, yes). Behind a port the state knows what the choice says (`t == length - 1`);
-    fields in `drop` that this determines are removed there.
+    A condition has the ports (no, yes). Behind a port the state knows what the choice says (`t == length -
+    1`); fields in `drop` that this determines are removed there.
     """
 
     index: Expr = Const(0)
@@ -52,16 +57,19 @@ class Cond(Node):
             learned = learned_fact(self.index) if k == 1 else None
             if learned:
                 facts[learned[0]] = learned[1]
-            drop = {name: None for name in self.drop}
-            state, forward, facts_out = StateMap(drop=drop).apply(edge.state, facts, rules, (self.name, port))
+            dropped = StateMap(drop=dict.fromkeys(self.drop))
+            state, forward, facts_out = dropped.apply(edge.state, facts, rules, (self.name, port))
+            rows = dropped.carried(edge.rows, edge.state, facts)
             emits.append(Emit(port, 0, forward, self.index.eq(k)))
-            outs[port] = replace(edge, state=state, facts=facts_out)
+            outs[port] = replace(edge, state=state, rows=rows, facts=facts_out)
         return Behaviour(edge.state, _one_in(edge.state), tuple(emits), spaces=(("rows", edge.rows),)), outs
 
 
 @dataclass(frozen=True)
 class Phi(Node):
-    """Merges ports whose messages have disjoint states; a backward message returns where its forward one came from.
+    """Merges ports whose messages have disjoint states.
+
+    A backward message returns where its forward one came from.
 
     site: a field that records the port (a call site of a shared parameter), so states of two sites differ.
     """
@@ -80,19 +88,25 @@ class Phi(Node):
         for port in present[1:]:
             self._same(first, types[port], present[0], port)
             facts = {k: v for k, v in facts.items() if types[port].known.get(k) == v}
-        state, site = first.state, ()
+        state = first.state
         if self.site is not None:
             extra = FieldType(self.site, Const(len(self.ports)), len(self.ports))
             try:
                 state = state.add(extra)
             except GraphError as error:
-                raise GraphError("the state holds a field of that name already", node=self.name, field=self.site) from error
+                raise GraphError(
+                    "the state holds a field of that name already", node=self.name, field=self.site
+                ) from error
         receives = []
         for k, port in enumerate(self.ports):
             site = ((self.site, Const(k)),) if self.site is not None else ()
             receives.append(Receive(port, identity(first.state) + site))
         behaviour = Behaviour(
-            state, tuple(receives), (Emit("out", 0, identity(state)),), any_port=True, spaces=(("rows", first.rows),)
+            state,
+            tuple(receives),
+            (Emit("out", 0, identity(state)),),
+            any_port=True,
+            spaces=(("rows", first.rows),),
         )
         return behaviour, {"out": EdgeType(state, first.width, first.rows, tuple(sorted(facts.items())))}
 
@@ -102,11 +116,16 @@ class Phi(Node):
                 x.name for x, y in zip(a.state.fields, b.state.fields, strict=True) if x != y
             ]
             raise GraphError(
-                f"merges '{port_a}' with state {a.state} and '{port_b}' with state {b.state}", node=self.name, port=port_b, field=odd[0]
+                f"merges '{port_a}' with state {a.state} and '{port_b}' with state {b.state}",
+                node=self.name,
+                port=port_b,
+                field=odd[0],
             )
         if a.width != b.width or simplify(a.rows) != simplify(b.rows):
             raise GraphError(
-                f"'{port_a}' brings [{a.rows}, {a.width}], '{port_b}' brings [{b.rows}, {b.width}]", node=self.name, port=port_b
+                f"'{port_a}' brings [{a.rows}, {a.width}], '{port_b}' brings [{b.rows}, {b.width}]",
+                node=self.name,
+                port=port_b,
             )
 
 
@@ -119,8 +138,11 @@ class Isu(Node):
     def infer(self, types: Types, rules: list[Rule]) -> Inferred:
         edge = types["in"]
         state, forward, facts = self.map.apply(edge.state, edge.known, rules, (self.name, "in"))
-        behaviour = Behaviour(edge.state, _one_in(edge.state), (Emit("out", 0, forward),), spaces=(("rows", edge.rows),))
-        return behaviour, {"out": replace(edge, state=state, facts=facts)}
+        behaviour = Behaviour(
+            edge.state, _one_in(edge.state), (Emit("out", 0, forward),), spaces=(("rows", edge.rows),)
+        )
+        rows = self.map.carried(edge.rows, edge.state, edge.known)
+        return behaviour, {"out": replace(edge, state=state, rows=rows, facts=facts)}
 
 
 @dataclass(frozen=True)
@@ -136,14 +158,16 @@ class Bcast(Node):
     def infer(self, types: Types, rules: list[Rule]) -> Inferred:
         edge = types["in"]
         emits = tuple(Emit(port, 0, identity(edge.state)) for port in self.outs)
-        return Behaviour(edge.state, _one_in(edge.state), emits, spaces=(("rows", edge.rows),)), {p: edge for p in self.outs}
+        behaviour = Behaviour(edge.state, _one_in(edge.state), emits, spaces=(("rows", edge.rows),))
+        return behaviour, dict.fromkeys(self.outs, edge)
 
 
 @dataclass(frozen=True)
 class Flatmap(Node):
     """One message -> a copy for every value of `index` (its extent is over the state); gradients add up.
 
-    An extent of zero returns a zero gradient. map: what becomes of the state and the index (`e = off[v] + j`).
+    An extent of zero returns a zero gradient. map: what becomes of the state and the index (`e = off[v] +
+    j`).
     """
 
     index: FieldType = None  # type: ignore[assignment]
@@ -155,14 +179,18 @@ class Flatmap(Node):
         wide = edge.state.add(self.index)
         state, forward, facts = self.map.apply(wide, edge.known, rules, (self.name, "out"))
         behaviour = Behaviour(
-            edge.state, _one_in(edge.state), (Emit("out", 0, forward, expand=(self.index,)),), spaces=(("rows", edge.rows),)
+            edge.state,
+            _one_in(edge.state),
+            (Emit("out", 0, forward, expand=(self.index,)),),
+            spaces=(("rows", edge.rows),),
         )
-        return behaviour, {"out": replace(edge, state=state, facts=facts)}
+        rows = self.map.carried(edge.rows, wide, edge.known)
+        return behaviour, {"out": replace(edge, state=state, rows=rows, facts=facts)}
 
 
 @dataclass(frozen=True)
 class Ungroup(Node):
-    """One message of k rows -> k messages of one row, the row number as a new field `index` (extent = rows)."""
+    """One message of k rows -> k messages of one row; `index` is the row's number (its extent: the rows)."""
 
     index: FieldType = None  # type: ignore[assignment]
     map: StateMap = StateMap()
@@ -171,7 +199,10 @@ class Ungroup(Node):
         edge = types["in"]
         if simplify(self.index.extent) != simplify(edge.rows):
             raise GraphError(
-                f"its extent is '{self.index.extent}', the edge brings {edge.rows} rows", node=self.name, port="in", field=self.index.name
+                f"its extent is '{self.index.extent}', the edge brings {edge.rows} rows",
+                node=self.name,
+                port="in",
+                field=self.index.name,
             )
         wide = edge.state.add(self.index)
         state, forward, facts = self.map.apply(wide, edge.known, rules, (self.name, "out"))
@@ -184,8 +215,8 @@ class Ungroup(Node):
 class Replicate(Node):
     """Writes the replica's number into the field `replica` and sends the message to that port.
 
-    rule: over the state and the instance (its number, `t`, a seeded hash), never over the slot, so routing does
-    not depend on which key happened to be free.
+    rule: over the state and the instance (its number, `t`, a seeded hash), never over the slot, so routing
+    does not depend on which key happened to be free.
     """
 
     replica: str = "r"
@@ -200,7 +231,9 @@ class Replicate(Node):
         edge = types["in"]
         _readable(self, self.rule, edge.state, "the rule")
         new = FieldType(self.replica, Const(self.n), self.n)
-        state, forward, facts = StateMap(add=((new, self.rule),)).apply(edge.state, edge.known, rules, (self.name, "in"))
+        state, forward, facts = StateMap(add=((new, self.rule),)).apply(
+            edge.state, edge.known, rules, (self.name, "in")
+        )
         emits = tuple(Emit(p, 0, forward, self.rule.eq(k)) for k, p in enumerate(self.outs))
         behaviour = Behaviour(edge.state, _one_in(edge.state), emits, spaces=(("rows", edge.rows),))
         return behaviour, {p: replace(edge, state=state, facts=facts) for p in self.outs}

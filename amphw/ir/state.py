@@ -43,7 +43,9 @@ def state_field(name: str, extent: Expr | int, bound: int | None = None) -> Fiel
     expression = lift(extent)
     if bound is None:
         if not isinstance(expression, Const):
-            raise GraphError(f"the extent '{expression}' is not a constant: declare a static bound", field=name)
+            raise GraphError(
+                f"the extent '{expression}' is not a constant: declare a static bound", field=name
+            )
         bound = expression.value
     if bound < 1:
         raise GraphError(f"the bound must be at least 1, got {bound}", field=name)
@@ -64,7 +66,8 @@ class StateType:
             missing = fields_of(f.extent) - seen
             if missing:
                 raise GraphError(
-                    f"its extent '{f.extent}' reads {sorted(missing)}, which the state does not hold before it",
+                    f"its extent '{f.extent}' reads {sorted(missing)}, which the state does not hold "
+                    "before it",
                     field=f.name,
                 )
             seen.add(f.name)
@@ -137,7 +140,9 @@ class BitLayout:
 class Columns:
     """States of one instance as named columns: the environment that expressions are evaluated in."""
 
-    def __init__(self, instance: Instance, columns: Mapping[str, np.ndarray], size: int, *, strict: bool = True):
+    def __init__(
+        self, instance: Instance, columns: Mapping[str, np.ndarray], size: int, *, strict: bool = True
+    ):
         self.instance, self.columns, self.size, self.strict = instance, dict(columns), size, strict
 
     def field(self, name: str) -> np.ndarray:
@@ -214,7 +219,8 @@ class KeySpace:
                     i = int(np.flatnonzero(wrong)[0])
                     state = {name: int(np.broadcast_to(columns[name], (n,))[i]) for name in self.type.names}
                     raise StateError(
-                        f"instance {self.instance.number}: state {state}: field '{f.name}' = {int(value[i])} is outside "
+                        f"instance {self.instance.number}: state {state}: field '{f.name}' = "
+                        f"{int(value[i])} is outside "
                         f"0..{int(limit[i]) - 1} (extent {f.extent})"
                     )
                 bad |= wrong

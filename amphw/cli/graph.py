@@ -1,0 +1,62 @@
+"""`amphw graph`: a model's static graph as text, as a drawing, or as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amphw.cli.options import ConfigOption, ModelArgument, SetOption
+from amphw.cli.output import remarks
+
+_SUFFIXES = (".svg", ".json", ".txt")
+
+
+def graph(
+    model: ModelArgument,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="A .svg, .json or .txt file; without it, text on stdout."),
+    ] = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    fused: Annotated[
+        bool, typer.Option("--fused", help="After fusing neighbouring nodes, as a CPU runs it.")
+    ] = False,
+) -> None:
+    """Show a model's graph: its nodes, their programs' parameters, and the state that each edge carries."""
+    if out is not None and out.suffix.lower() not in _SUFFIXES:
+        raise typer.BadParameter(
+            f"{out}: expected a file that ends in {', '.join(_SUFFIXES)}", param_hint="--out"
+        )
+    from amphw.host.config import resolve
+    from amphw.models import get_model
+
+    found = get_model(model)
+    cfg = resolve(found.config, found.defaults, config, settings or ())
+    made = found.graph(cfg.model)
+    if fused:
+        from amphw.ir.passes import fuse
+
+        made = fuse(made)
+    if out is None:
+        print(made)
+        return
+    from amphw.host.run_folder import write_atomic
+
+    write_atomic(out, _rendered(made, out.suffix.lower()).encode("utf-8"))
+    remarks().print(f"wrote {out}: {len(made.nodes)} nodes, {len(made.edges)} edges")
+
+
+def _rendered(made: object, suffix: str) -> str:
+    if suffix == ".svg":
+        from amphw.ir.draw import to_svg
+
+        return str(to_svg(made))
+    if suffix == ".json":
+        from amphw.ir.serialise import graph_to_json
+
+        return json.dumps(graph_to_json(made), indent=2) + "\n"
+    return f"{made}\n"

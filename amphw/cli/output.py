@@ -1,0 +1,59 @@
+"""What goes where: results to stdout, everything about the way there to stderr."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+_UNKNOWN = "n/a"
+_WIDE = 120  # columns of a table in a file or a pipe, where there is no terminal to ask
+
+
+def results() -> Console:
+    """The console for a command's answer."""
+    return _console(sys.stdout)
+
+
+def remarks() -> Console:
+    """The console for progress, hints and warnings."""
+    return _console(sys.stderr)
+
+
+def _console(stream: Any) -> Console:
+    terminal = stream.isatty()
+    # Text is printed as it is: a path with brackets in it is not markup.
+    return Console(
+        file=stream, width=None if terminal else _WIDE, soft_wrap=not terminal, markup=False, highlight=False
+    )
+
+
+def emit_json(value: Any) -> None:
+    """Print one JSON object (strict: NaN becomes null) on one line of stdout."""
+    from amphw.host.records import json_safe
+
+    print(json.dumps(json_safe(value), allow_nan=False), flush=True)
+
+
+def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    """An unboxed table that reads well in a terminal and in a file; the columns in `right` hold numbers."""
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in columns:
+        made.add_column(name, justify="right" if name in right else "left", overflow="fold")
+    return made
+
+
+def number(value: float | None) -> str:
+    """Four significant digits, with separators for thousands; n/a for what is not known."""
+    if value is None or not math.isfinite(value):
+        return _UNKNOWN
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def percent(value: float | None) -> str:
+    """A share in 0..1 as whole percents."""
+    return _UNKNOWN if value is None or not math.isfinite(value) else f"{value:.0%}"

@@ -1,0 +1,70 @@
+"""`amphw predict`: what a trained model says of lines of text."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from amphw.cli.blas import pin_blas
+from amphw.cli.options import DeviceOption, JsonOption, ModelArgument
+from amphw.cli.output import emit_json, number, results
+
+_CHECKPOINTS = "checkpoints"
+
+
+def predict(
+    model: ModelArgument,
+    texts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TEXT]...", help="Inputs, each in quotes; - or none: one per line of stdin."),
+    ] = None,
+    checkpoint: Annotated[
+        Path, typer.Option("--checkpoint", metavar="PATH", help="A run folder, or a checkpoint file.")
+    ] = ...,  # type: ignore[assignment]  # typer's way to say that the option is required
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Load a trained model and print what it predicts for each input, one line each."""
+    pin_blas()
+    from amphw.host.config import resolve
+    from amphw.host.devices import make_device
+    from amphw.host.prediction import predict as run
+    from amphw.models import get_model
+
+    found = get_model(model)
+    path, settings = _checkpoint(checkpoint, found.name)
+    cfg = resolve(found.config, settings)
+    lines = _lines(texts or ["-"])
+    instances = [found.parse(cfg.model, line) for line in lines]
+    reports = run(found, cfg, make_device(device), path, instances)
+    answers = [
+        {"input": line} | found.explain(cfg.model, instance, report)
+        for line, instance, report in zip(lines, instances, reports, strict=True)
+    ]
+    if as_json:
+        emit_json({"model": found.name, "checkpoint": str(path), "predictions": answers})
+        return
+    for answer in answers:
+        results().print(_sentence(answer))
+
+
+def _lines(texts: list[str]) -> list[str]:
+    """The inputs, with stdin's lines in the place of `-`; empty lines stand for nothing."""
+    lines: list[str] = []
+    for text in texts:
+        lines += [line.rstrip("\r\n") for line in sys.stdin if line.strip()] if text == "-" else [text]
+    return lines
+
+
+def _sentence(answer: dict[str, Any]) -> str:
+    rest = ", ".join(
+        f"{name.replace('_', ' ')} {number(value) if isinstance(value, float) else value}"
+        for name, value in answer.items()
+        if name not in ("input", "prediction")
+    )
+    text = answer["input"] if len(answer["input"]) <= 60 else answer["input"][:57] + "..."
+    return f"{text} -> {answer['prediction']}" + (f"  ({rest})" if rest else "")

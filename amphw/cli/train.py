@@ -1,0 +1,142 @@
+"""`amphw train`: one run, or the same run with several seeds."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from amphw.cli.blas import pin_blas
+from amphw.cli.errors import INTERRUPTED
+from amphw.cli.models import show_settings
+from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
+from amphw.cli.output import emit_json, number, remarks, results, table
+
+
+def train(
+    model: ModelArgument,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    device: DeviceOption = "cpu",
+    seeds: Annotated[
+        int,
+        typer.Option("--seeds", min=1, max=1000, help="Run this many seeds and report median and spread."),
+    ] = 1,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder of the run; without it, runs/MODEL-TIME."),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option("--resume", metavar="DIR", help="Go on with the run in this folder, with its settings."),
+    ] = None,
+    as_json: JsonOption = False,
+    help_config: Annotated[
+        bool, typer.Option("--help-config", help="List every setting of the model and exit.")
+    ] = False,
+) -> None:
+    """Train a model. Ctrl-C once finishes what is in flight, saves and stops; twice aborts."""
+    from amphw.models import get_model
+
+    found = get_model(model)
+    if help_config:
+        show_settings(found, as_json)
+        return
+    if resume is not None and (out is not None or config is not None or seeds > 1):
+        raise typer.BadParameter(
+            "goes on in the same folder with the settings saved there; it cannot be combined with --out, "
+            "--config or --seeds (--set is allowed, for example --set epochs=40)",
+            param_hint="--resume",
+        )
+    pin_blas()
+    if seeds > 1:
+        from amphw.cli.seeds import train_seeds
+
+        train_seeds(found, _resolve(found, config, settings), device, seeds, out, as_json)
+        return
+    _train_one(found, config, settings, device, out, resume, as_json)
+
+
+def _train_one(
+    model: Any,
+    config: Path | None,
+    settings: list[str] | None,
+    device: str,
+    out: Path | None,
+    resume: Path | None,
+    as_json: bool,
+) -> None:
+    from amphw.cli.running import run_once
+    from amphw.host.run_folder import RunFolder
+
+    if resume is not None:
+        folder = RunFolder.open(resume)
+        cfg = _resolve(model, None, settings, saved=folder)
+    else:
+        # Resolved before the folder is made: a mistyped setting leaves no empty run behind.
+        cfg = _resolve(model, config, settings)
+        folder = RunFolder.create(out, model.name)
+    outcome = run_once(model, cfg, device, folder, model.name, resume)
+    report_outcome(outcome, as_json)
+    if outcome.interrupted:
+        remarks().print(
+            f"amphw: stopped; go on with: amphw train {model.name} --device {device} --resume {folder.path}"
+        )
+        raise typer.Exit(INTERRUPTED)
+
+
+def _resolve(model: Any, config: Path | None, settings: list[str] | None, saved: Any = None) -> Any:
+    from amphw.host.config import resolve
+
+    defaults = model.defaults if saved is None else saved_settings(saved)
+    return resolve(model.config, defaults, config, settings or ())
+
+
+def saved_settings(folder: Any) -> dict[str, Any]:
+    """The settings that the run in `folder` was resolved to."""
+    from amphw.host.run_folder import CONFIG, RunFolderError
+
+    path = folder.file(CONFIG)
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunFolderError(
+            f"cannot read the settings of the run in {folder.path} ({error}); start a new run"
+        ) from error
+
+
+def summary_json(outcome: Any) -> dict[str, Any]:
+    """The summary for other programs: every field of `RunSummary` but the history, and the files by kind."""
+    summary = {key: value for key, value in outcome.summary.to_json().items() if key != "history"}
+    return summary | {"files": {kind: str(path) for kind, path in outcome.written.items()}}
+
+
+def report_outcome(outcome: Any, as_json: bool) -> None:
+    """Print what came of a run; as JSON, the same for people goes to stderr."""
+    summary = outcome.summary
+    rows = table("", "")
+    rows.show_header = False
+    for name, value in summary.valid.items():
+        goal = f" (target {number(summary.target)})" if name == summary.metric and summary.target else ""
+        rows.add_row(f"validation {name}", number(value) + goal)
+    reached = summary.reached_at()
+    if reached is not None:
+        rows.add_row("target reached", f"in epoch {reached.epoch}, after {reached.seconds:.1f} s of training")
+    rows.add_row("epochs", f"{summary.epochs}, stopped by {summary.stopped_by or 'nothing recorded'}")
+    rows.add_row("throughput", f"{number(summary.instances_per_s)} instances/s on {summary.device}")
+    stale = summary.staleness
+    rows.add_row("staleness", f"p50 {number(stale.get('p50'))}, p99 {number(stale.get('p99'))} versions")
+    sent = summary.messages
+    rows.add_row(
+        "messages",
+        f"{number(sent.get('forward'))} forward, {number(sent.get('backward'))} backward, "
+        f"{sent.get('lost', 0)} lost",
+    )
+    rows.add_row("run folder", str(outcome.folder.path))
+    for kind, path in outcome.written.items():
+        rows.add_row(kind, str(path))
+    (remarks() if as_json else results()).print(rows)
+    if as_json:
+        emit_json(summary_json(outcome))

@@ -1,0 +1,126 @@
+"""The CPU device: worker threads over a data plane, behind the device protocol.
+
+Each worker calls the plane's `run` for about a millisecond at a time; a compiled plane serves many frames in
+such a call without the interpreter's lock. Workers, policies and host do not know which plane it is.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from amphw.cpu_runtime.lower import lower
+from amphw.cpu_runtime.numpy_plane import NumpyPlane
+from amphw.cpu_runtime.policy import POLICIES, placement
+from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
+from amphw.ir.errors import AmphwError, ExecutionError
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.passes import fuse
+from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+
+RUN_BUDGET = 1e-3
+"""Seconds that a worker stays inside the plane."""
+
+
+class CpuDevice:
+    """settings: workers, placement ("shared", "pinned", or {node: worker}), policy, min_rows, frame_cap, fuse,
+    sleep, trace; see NumpyPlane for the last ones."""
+
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+        self._stop = threading.Event()
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities("cpu", "cpu", workers=os.cpu_count() or 1, notes="worker threads, numpy data plane")
+
+    def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
+        self._limits = threadpool_limits(limits=1)  # frames are the parallelism; BLAS threads would fight over cores
+        settings = options.settings
+        self.options = options
+        self.workers = int(settings.get("workers", min(2, os.cpu_count() or 1)))
+        if self.workers < 1:
+            raise AmphwError(f"device.workers = {self.workers}, allowed is 1 or more")
+        if settings.get("policy", "default") not in POLICIES:
+            raise AmphwError(f"device.policy = '{settings['policy']}', allowed is {', '.join(POLICIES)}")
+        self.lowered = lower(fuse(graph) if settings.get("fuse", True) else graph)
+        self.graph = graph
+        owners = {n: graph.nodes[n].params for n in graph.parameterised}
+        self.params = initial_parameters(owners, dict(rules), options.seed)
+        self.log: list[Any] = []
+        self.plane = NumpyPlane(
+            self.lowered,
+            self.params,
+            updates=options.updates,
+            workers=self.workers,
+            placement=self._placement(settings.get("placement", "shared"), options.seed),
+            settings=settings,
+            log=self.log if options.log else None,
+        )
+        self._stop.clear()
+        self._threads = [
+            threading.Thread(target=self._work, args=(w,), name=f"amphw-worker-{w}", daemon=True)
+            for w in range(self.workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _placement(self, kind: str | Mapping[str, int], seed: int) -> Sequence[set[int]] | None:
+        if isinstance(kind, str):
+            return placement(self.lowered, kind, self.workers, seed)
+        out: list[set[int]] = [set() for _ in range(self.workers)]
+        for u in self.lowered.units:
+            worker = kind.get(u.name, 0)
+            if not 0 <= worker < self.workers:
+                raise AmphwError(f"placement: node '{u.name}' on worker {worker}, there are 0..{self.workers - 1}")
+            out[worker].add(u.index)
+        return out
+
+    def _work(self, worker: int) -> None:
+        try:
+            while not self._stop.is_set():
+                if not self.plane.run(worker, RUN_BUDGET):
+                    self.plane.wait(0.05)
+        except BaseException as error:  # whatever it is, the host must hear of it rather than wait forever
+            self.plane.fail(error)
+
+    def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+        self.graph.schema.check(instance)
+        self.plane.submit(slot, generation, instance, mode)
+
+    def poll(self, timeout: float = 0.0) -> list[Report]:
+        return self.plane.poll(timeout)
+
+    def drain(self) -> list[Report]:
+        out: list[Report] = []
+        quiet = time.monotonic()
+        while self.plane.slots or self.plane.done:
+            found = self.plane.poll(0.05)
+            out += found
+            if found or self.plane.busy():
+                quiet = time.monotonic()
+            elif time.monotonic() - quiet > 10.0:
+                raise ExecutionError(f"nothing has moved for 10 s: {self.plane.stuck()}")
+        return out
+
+    def update(self, nodes: Sequence[str] | None = None) -> None:
+        self.plane.update(nodes if nodes is not None else list(self.params))
+
+    def parameters(self) -> dict[str, NodeParameters]:
+        return self.params
+
+    def statistics(self) -> Statistics:
+        return self.plane.statistics()
+
+    def close(self) -> None:
+        self._stop.set()
+        with self.plane.lock:
+            self.plane.work.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self._threads = []

@@ -1,0 +1,203 @@
+"""Plans: what an instance's structure makes of the lowered graph, as integer tables.
+
+Keys become dense addresses (`KeySpace`). For every unit the plan holds how many messages a firing needs, how many rows it
+has, and for every path a table: sender's address -> (target's firing, position in the operand, row). All
+conditionals are decided here, vectorised over the instance's states, once a structure: instances of equal structure
+(every sequence of one length) share a plan. The inner loop then evaluates no expression.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from amphw.cpu_runtime.lower import Expand, Guard, Lowered, Path, Unit
+from amphw.ir.errors import StateError
+from amphw.ir.expr import ROW, evaluate
+from amphw.ir.instance import Instance
+from amphw.ir.state import OUT_OF_DOMAIN, Columns, KeySpace, StateType, structure_of
+
+
+@dataclass
+class PathTable:
+    """Deliveries of one path in the order of the sender's (address, decision), then of its copies.
+
+    start int64 [outcomes + 1] indexes the rest by sender outcome; firing, position, row int64 [deliveries]: the
+    target's firing address, the message's position in the operand, and the single row sent (-1: all).
+    data: for a source, (first row in the data array, rows) of each delivery.
+    """
+
+    start: np.ndarray
+    firing: np.ndarray
+    position: np.ndarray
+    row: np.ndarray
+    data: tuple[np.ndarray, np.ndarray] | None = None
+
+
+@dataclass
+class UnitTable:
+    """One unit's part of a plan.
+
+    space: its states. spaces: rows of each firing by row space, int64 [firings], or one int if all have as many.
+    need int64 [firings]: messages that complete a firing. members[operand]: start of each firing's positions,
+    int64 [firings + 1], for group operands, else None. rows[operand]: rows of one message, as `spaces`.
+    """
+
+    space: KeySpace
+    spaces: dict[str, np.ndarray | int]
+    need: np.ndarray
+    members: list[np.ndarray | None]
+    rows: list[np.ndarray | int]
+    paths: list[PathTable]
+
+
+@dataclass
+class Plan:
+    units: list[UnitTable]
+
+
+def build_plan(lowered: Lowered, instance: Instance) -> Plan:
+    """Tables for one instance; StateError or InstanceError where its structure leaves a declared domain."""
+    tables = [_unit(u, instance) for u in lowered.units]
+    for u, table in zip(lowered.units, tables, strict=True):
+        table.paths = [_path(u, p, tables, instance) for p in u.out]
+    return Plan(tables)
+
+
+def _compact(values: np.ndarray) -> np.ndarray | int:
+    return int(values[0]) if len(values) and bool((values == values[0]).all()) else np.array(values)
+
+
+def _unit(unit: Unit, instance: Instance) -> UnitTable:
+    b = unit.behaviour
+    space = KeySpace(b.state, instance)
+    env = space.env()
+    # A source's rows are counted over the states that it emits, not over its one firing.
+    spaces = {} if b.is_source else {name: _compact(evaluate(e, env)) for name, e in b.spaces}
+    need = np.zeros(space.size, dtype=np.int64)
+    members: list[np.ndarray | None] = []
+    for o in unit.operands:
+        if o.count is None:
+            need += 1
+            members.append(None)
+        else:
+            count = evaluate(o.count, env)
+            if len(count) and count.min() < 0:
+                raise StateError(f"node '{unit.name}': instance {instance.number} has a negative count '{o.count}'")
+            need += count
+            members.append(np.concatenate([[0], np.cumsum(count)]).astype(np.int64))
+    rows = [_compact(evaluate(o.rows, env)) for o in unit.operands]
+    return UnitTable(space, spaces, need, members, rows, [])
+
+
+def _path(unit: Unit, path: Path, tables: list[UnitTable], instance: Instance) -> PathTable:
+    space = tables[unit.index].space
+    outcomes = unit.decisions
+    columns = {n: np.repeat(c, outcomes) for n, c in space.columns.items()}
+    left = np.tile(np.arange(outcomes, dtype=np.int64), space.size)
+    for f, _ in reversed(unit.behaviour.decides):
+        columns[f.name] = left % f.bound
+        left = left // f.bound
+    n = space.size * outcomes
+    sender = np.arange(n, dtype=np.int64)
+    # Lenient: states that never occur may read outside a table; what they would send is marked below.
+    env = Columns(instance, columns, n, strict=False)
+    for step in path.steps:
+        if isinstance(step, Guard):
+            keep = np.flatnonzero(evaluate(step.condition, env))
+            env, sender = env.subset(keep), sender[keep]
+        else:
+            env, sender = _expand(step, env, sender)
+    target = tables[path.target]
+    state = {name: evaluate(e, env) for name, e in path.key}
+    firing = target.space.address(state, env.size, strict=False)
+    position = firing
+    starts = target.members[path.operand]
+    if starts is not None:
+        assert path.member is not None
+        member = evaluate(path.member, env)
+        inside = np.where(firing >= 0, firing, 0)
+        room = starts[inside + 1] - starts[inside] if target.space.size else np.zeros(env.size, np.int64)
+        outside = (firing < 0) | (member < 0) | (member >= room)
+        position = np.where(outside, OUT_OF_DOMAIN, (starts[inside] if target.space.size else 0) + member)
+    row = env.columns[path.by_row] if path.by_row is not None else np.full(env.size, -1, dtype=np.int64)
+    start = np.searchsorted(sender, np.arange(n + 1))
+    data = _source_rows(unit, path, env, instance) if unit.behaviour.is_source else None
+    return PathTable(start, firing, position, np.asarray(row), data)
+
+
+def _source_rows(unit: Unit, path: Path, env: Columns, instance: Instance) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of each delivery in the instance's data array, which holds all states of the source in address order."""
+    (emit,) = unit.behaviour.emits
+    emitted = KeySpace(StateType(emit.expand), instance)
+    rows = evaluate(dict(unit.behaviour.spaces)["rows"], emitted.env())
+    state = {f.name: env.columns[f"{unit.name}.{f.name}"] for f in emit.expand}
+    address = emitted.address(state, env.size)
+    return row_starts(rows, emitted.size)[address], rows[address]
+
+
+def _expand(step: Expand, env: Columns, sender: np.ndarray) -> tuple[Columns, np.ndarray]:
+    extent = np.maximum(evaluate(step.extent, env), 0)
+    picked = np.repeat(np.arange(env.size), extent)
+    starts = np.cumsum(extent) - extent
+    wide = env.subset(picked)
+    wide.columns[step.name] = np.arange(len(picked), dtype=np.int64) - np.repeat(starts, extent)
+    return wide, sender[picked]
+
+
+def row_starts(rows: np.ndarray | int, n: int) -> np.ndarray:
+    """First row of each of n messages in a dense array -> int64 [n + 1]."""
+    if isinstance(rows, int):
+        return np.arange(n + 1, dtype=np.int64) * rows
+    return np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
+
+
+def integers(unit: Unit, table: UnitTable, instance: Instance) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The unit's integer operands for a whole instance: (values int64 [rows], first row of each firing)."""
+    out = []
+    program = unit.behaviour.program
+    size = table.space.size
+    for e, space in program.ints if program else ():
+        starts = row_starts(table.spaces[space], size)
+        firing = np.repeat(np.arange(size), np.diff(starts))
+        columns = {n: c[firing] for n, c in table.space.columns.items()}
+        columns[ROW.name] = np.arange(len(firing), dtype=np.int64) - starts[firing]
+        # Lenient for the same reason as above: a state of the space need not occur.
+        values = evaluate(e, Columns(instance, columns, len(firing), strict=False))
+        out.append((np.array(values), starts))
+    return out
+
+
+T = TypeVar("T")
+
+
+class Planner(Generic[T]):
+    """Builds plans, and keeps those of recent structures; `finish` turns one into the executor's own form."""
+
+    def __init__(self, lowered: Lowered, finish: Callable[[Plan], T], keep: int = 4096):
+        self.lowered, self.finish, self.keep = lowered, finish, keep
+        self._attrs, self._tables = structure_of(lowered.planning())
+        self._plans: OrderedDict[tuple[object, ...], T] = OrderedDict()
+
+    def signature(self, instance: Instance) -> tuple[object, ...]:
+        """What the routes of the instance depend on."""
+        attrs = tuple(instance.attr(a) for a in sorted(self._attrs))
+        tables = tuple((t, instance.tables[t].shape, instance.tables[t].tobytes()) for t in sorted(self._tables))
+        return (*attrs, *tables)
+
+    def plan(self, instance: Instance) -> T:
+        """The plan in the executor's form."""
+        key = self.signature(instance)
+        found = self._plans.get(key)
+        if found is None:
+            found = self.finish(build_plan(self.lowered, instance))
+            self._plans[key] = found
+            if len(self._plans) > self.keep:
+                self._plans.popitem(last=False)
+        else:
+            self._plans.move_to_end(key)
+        return found

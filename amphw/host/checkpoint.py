@@ -1,0 +1,147 @@
+"""Checkpoints: parameters and optimiser state as safetensors, with a header that says what they belong to.
+
+safetensors rather than pickle: loading a checkpoint from somebody else runs no code, and other tools can
+read the tensors. The header is JSON in the file's string metadata, so a checkpoint is one file and cannot be
+separated from its description. Tensors are told apart by name; what the names mean is the caller's business.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as _parse
+from safetensors.numpy import save as _serialise
+
+from amphw.host.run_folder import write_atomic
+
+FORMAT_VERSION = 1
+REQUIRED = ("graph", "model", "config", "counters")
+
+_VERSION_KEY = "amphw_checkpoint"
+_HEADER_KEY = "amphw_header"
+_DTYPES = frozenset("float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool".split())
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be written or read; the message names the file, the cause and the remedy."""
+
+
+def save_checkpoint(path: Path, tensors: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> None:
+    """Replace `path` by a checkpoint, atomically (see `run_folder.write_atomic`).
+
+    `tensors` maps names to arrays of any shape, of a real, integer or bool dtype. `header` must hold `graph`
+    (the fingerprint), `model`, `config` (TOML text) and `counters` (JSON values: epoch, instances, versions,
+    generator state); further JSON entries are kept. The format version is added here.
+
+    Raises CheckpointError for a header or tensor that cannot be kept, before anything is written, and
+    `run_folder.WriteError` when the disk refuses; an earlier checkpoint at `path` is then untouched.
+    """
+    absent = [key for key in REQUIRED if key not in header]
+    if absent:
+        raise CheckpointError(
+            f"the header for {path} lacks {', '.join(absent)}; pass all of {', '.join(REQUIRED)}"
+        )
+    arrays = {}
+    for name, tensor in tensors.items():
+        array = np.asarray(tensor, order="C")
+        if array.dtype.name not in _DTYPES or name == "__metadata__":
+            raise CheckpointError(
+                f"cannot keep tensor {name!r} of dtype {array.dtype} in {path}; "
+                "use a real, integer or bool dtype and another name than __metadata__"
+            )
+        arrays[name] = array
+    try:
+        text = json.dumps(dict(header), sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"the header for {path} is not JSON: {error}; convert its values first"
+        ) from error
+    write_atomic(
+        Path(path), _serialise(arrays, metadata={_VERSION_KEY: str(FORMAT_VERSION), _HEADER_KEY: text})
+    )
+
+
+def load_checkpoint(path: Path, expect_graph: str | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Read a checkpoint: (tensors by name, header). The arrays are writable and owned by the caller.
+
+    `expect_graph` is the fingerprint of the graph to restore into; None skips that check. The header gains
+    `format` (the version). Raises CheckpointError: absent, not a checkpoint, truncated, damaged, another
+    format version, another graph.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot read checkpoint {path}: {error.strerror or error}; check the path"
+        ) from error
+    header = _checked_header(path, data)
+    if expect_graph is not None and header["graph"] != expect_graph:
+        raise CheckpointError(
+            f"{path} belongs to another graph: it was saved from {header['graph']} "
+            f"(model {header['model']}), this model is {expect_graph}; "
+            "use the config saved with the checkpoint, or start a new run"
+        )
+    try:
+        tensors = _parse(data)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} is damaged ({error}); use an earlier checkpoint") from error
+    # The parser's arrays may be read-only views of the file's bytes; training writes into them.
+    return {name: np.array(tensor) for name, tensor in tensors.items()}, header
+
+
+def _checked_header(path: Path, data: bytes) -> dict[str, Any]:
+    """The header of the checkpoint in `data`, after every check that tells why a file cannot be used.
+
+    safetensors has one message for all of these; a person needs to know whether the file is the wrong one,
+    an unfinished copy or a damaged one. Layout: 8 bytes of little-endian length, that much JSON, the
+    tensors' bytes.
+    """
+    if not data:
+        raise CheckpointError(f"{path} is truncated: it is empty; use an earlier checkpoint or copy it again")
+    if len(data) > 8 and data[8:9] != b"{":
+        raise _not_ours(path, "it is not a safetensors file")
+    length = int.from_bytes(data[:8], "little")
+    if len(data) < 9 or 8 + length > len(data):
+        raise _truncated(path, len(data), "inside its header")
+    try:
+        layout = json.loads(data[8 : 8 + length])
+    except ValueError as error:
+        raise CheckpointError(f"{path} is damaged (header: {error}); use an earlier checkpoint") from error
+    about = layout.pop("__metadata__", None)
+    if not isinstance(about, dict) or _VERSION_KEY not in about or _HEADER_KEY not in about:
+        raise _not_ours(path, "it is a safetensors file without an amphw header")
+    if about[_VERSION_KEY] != str(FORMAT_VERSION):
+        raise CheckpointError(
+            f"{path} has checkpoint format {about[_VERSION_KEY]}, this amphw reads format {FORMAT_VERSION}; "
+            "load it with the amphw that saved it"
+        )
+    try:
+        header = dict(json.loads(about[_HEADER_KEY]))
+        end = 8 + length + max((entry["data_offsets"][1] for entry in layout.values()), default=0)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise CheckpointError(f"{path} is damaged (header: {error}); use an earlier checkpoint") from error
+    if len(data) < end:
+        raise _truncated(path, len(data), f"of {end} bytes")
+    absent = [key for key in REQUIRED if key not in header]
+    if absent:
+        raise CheckpointError(
+            f"{path} is damaged: its header lacks {', '.join(absent)}; use an earlier checkpoint"
+        )
+    header["format"] = FORMAT_VERSION
+    return header
+
+
+def _not_ours(path: Path, why: str) -> CheckpointError:
+    return CheckpointError(f"{path} is not an amphw checkpoint: {why}; pass a file that a run saved")
+
+
+def _truncated(path: Path, size: int, where: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is truncated: it ends after {size} bytes {where}; use an earlier checkpoint or copy it again"
+    )

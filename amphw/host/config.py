@@ -1,0 +1,306 @@
+"""The configuration of a run: its sections, and how they are put together.
+
+A value comes from the last of these places that has it: the default of the field, the settings that the model
+recommends, a TOML file, `key=value` overrides. A configuration as TOML:
+
+    [model]                     # fields of the model's own dataclass
+    hidden = 128
+    [train]
+    max_active_keys = 8
+    [update]                    # for every node with parameters ...
+    lr = 0.05
+    [update.nodes.cell]         # ... and for one of them
+    optimizer = "adam"
+    [device]
+    workers = 2
+
+An override names its field in full (`update.nodes.cell.lr=0.1`) or, where one section alone has a field of
+that name, by the bare name (`hidden=32`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from amphw.host.config_fields import ConfigError, Option, check_section, did_you_mean, option, options
+
+M = TypeVar("M")
+_MAX_KEYS = 4096
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How instances are pumped, and for how long."""
+
+    epochs: int = option(20, "passes over the training set", minimum=1)
+    target: float | None = option(
+        None, "validation score to stop at: accuracy in 0..1, or the error of a regression model", minimum=0
+    )
+    patience: int = option(0, "epochs without improvement after which to stop; 0: never", minimum=0)
+    seed: int = option(0, "seed of initial parameters, data order and dropout", minimum=0)
+    mode: Literal["async", "sync", "pipeline"] = option(
+        "async", "async: nodes update on their own; sync: one batch at a time; pipeline: a window of batches"
+    )
+    pipeline_depth: int = option(4, "batches in flight in pipeline mode", minimum=1, maximum=_MAX_KEYS)
+    max_active_keys: int = option(16, "instances in flight while training", minimum=1, maximum=_MAX_KEYS)
+    max_infer_keys: int = option(16, "instances in flight while validating", minimum=1, maximum=_MAX_KEYS)
+    pump: Literal["greedy", "staleness"] = option(
+        "greedy", "greedy: pump while a key is free; staleness: hold back above max_staleness"
+    )
+    max_staleness: float = option(4.0, "updates between a message's forward and backward pass", minimum=0)
+    train_instances: int = option(0, "training instances to use; 0: all", minimum=0)
+    valid_instances: int = option(0, "validation instances to use; 0: all", minimum=0)
+    checkpoint_every: int = option(1, "epochs between checkpoints; 0: none", minimum=0)
+    trace: bool = option(True, "record what ran where and when")
+
+    def __post_init__(self) -> None:
+        check_section(self, "train")
+
+
+@dataclass(frozen=True)
+class UpdateConfig:
+    """How a node with parameters turns its gradients into updates."""
+
+    min_update_interval: int = option(
+        32,
+        "gradient rows that a node gathers before it updates",
+        minimum=1,
+        aliases=("min_update_frequency",),
+    )
+    optimizer: Literal["sgd", "momentum", "adam", "adagrad"] = option("sgd", "rule of the update")
+    lr: float = option(0.1, "learning rate", above=0)
+    momentum: float = option(0.9, "decay of the velocity, for momentum", minimum=0, below=1)
+    beta1: float = option(0.9, "decay of the first moment, for adam", minimum=0, below=1)
+    beta2: float = option(0.999, "decay of the second moment, for adam", minimum=0, below=1)
+    eps: float = option(1e-8, "added to the denominator, for adam and adagrad", above=0)
+    weight_decay: float = option(0.0, "times the parameter, added to its gradient", minimum=0)
+    clip: float = option(0.0, "largest L2 norm of the gradient of a parameter; 0: no limit", minimum=0)
+    reduce: Literal["sum", "mean"] = option("mean", "how the gathered rows become one gradient")
+    schedule: Literal["constant", "step", "exponential", "cosine"] = option(
+        "constant", "course of the learning rate"
+    )
+    schedule_steps: int = option(
+        1000, "updates per factor gamma (step, exponential), or until the rate is 0 (cosine)", minimum=1
+    )
+    schedule_gamma: float = option(0.5, "factor of step and exponential", above=0, maximum=1)
+    warmup: int = option(0, "updates over which the learning rate rises from 0", minimum=0)
+
+    def __post_init__(self) -> None:
+        check_section(self, "update")
+
+
+@dataclass(frozen=True)
+class DeviceConfig:
+    """How the multi-core device schedules its nodes."""
+
+    workers: int = option(
+        help="threads that run nodes",
+        default_factory=lambda: min(2, os.cpu_count() or 1),
+        minimum=1,
+        maximum=1024,
+    )
+    frame_cap: int = option(16, "messages in a frame, at most", minimum=1, maximum=65536)
+    placement: Literal["shared", "pinned"] = option(
+        "shared", "shared: any worker runs any node; pinned: each node has its worker"
+    )
+    policy: Literal["default", "fifo", "backward-first", "largest-queue"] = option(
+        "default", "which waiting node a worker takes next"
+    )
+    min_rows: int = option(1, "rows that a node waits for while other nodes have work", minimum=1)
+
+    def __post_init__(self) -> None:
+        check_section(self, "device")
+
+
+@dataclass(frozen=True)
+class RunConfig(Generic[M]):
+    """A complete, checked configuration.
+
+    node_updates: for a node's name the update settings given for it alone; `update_for` puts them together
+    with `update`, which holds for every node.
+    """
+
+    model: M
+    train: TrainConfig = field(default_factory=TrainConfig)
+    update: UpdateConfig = field(default_factory=UpdateConfig)
+    node_updates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    device: DeviceConfig = field(default_factory=DeviceConfig)
+
+
+def sections(model_config_type: type) -> dict[str, type]:
+    """The dataclass of each section, by name; `config_fields.options` lists the fields of one."""
+    return {"model": model_config_type, "train": TrainConfig, "update": UpdateConfig, "device": DeviceConfig}
+
+
+def resolve(
+    model_config_type: type[M],
+    defaults: Mapping[str, Any],
+    toml_path: str | Path | None = None,
+    overrides: Iterable[str] = (),
+) -> RunConfig[M]:
+    """Put a configuration together and check it.
+
+    model_config_type: the model's dataclass, section `[model]`.
+    defaults: the settings that the model recommends, nested like the TOML file.
+    toml_path: a TOML file, or None.
+    overrides: `key=value`; of two for the same field the later wins.
+
+    Raises ConfigError for a key or a value that is not allowed, naming where it comes from.
+    """
+    draft = _Draft(model_config_type)
+    draft.merge(defaults, "the model's settings")
+    if toml_path is not None:
+        draft.merge(_read_toml(Path(toml_path)), str(toml_path))
+    for override in overrides:
+        draft.override(override)
+    return draft.build()
+
+
+def update_for(config: RunConfig[Any], node: str) -> UpdateConfig:
+    """The update settings of one node: those of `[update]`, replaced by those of `[update.nodes.NODE]`."""
+    return dataclasses.replace(config.update, **config.node_updates.get(node, {}))
+
+
+def check_nodes(config: RunConfig[Any], nodes: Iterable[str]) -> None:
+    """Check that every `[update.nodes.NAME]` names one of `nodes`, the graph's nodes with parameters.
+
+    Raises ConfigError otherwise: a setting for a node that does not exist would have no effect.
+    """
+    known = list(nodes)
+    for name in config.node_updates:
+        if name not in known:
+            raise ConfigError(
+                f"update.nodes.{name}: the model has no node {name!r} with parameters."
+                f"{did_you_mean(name, known)} It has: {', '.join(known)}."
+            )
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: the configuration cannot be read ({error.strerror}).") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: the configuration is not valid TOML ({error}).") from error
+
+
+class _Draft:
+    """Values gathered so far, each checked as it comes in, so that an error can name its source."""
+
+    def __init__(self, model_config_type: type) -> None:
+        self.sections = sections(model_config_type)
+        self.values: dict[str, dict[str, Any]] = {name: {} for name in self.sections}
+        self.nodes: dict[str, dict[str, Any]] = {}
+
+    def merge(self, tree: Mapping[str, Any], source: str) -> None:
+        for section, values in tree.items():
+            if section not in self.sections:
+                raise ConfigError(
+                    f"{source}: unknown section {section!r}.{did_you_mean(section, list(self.sections))} "
+                    f"Sections: {', '.join(self.sections)}."
+                )
+            fields = dict(_table(values, section, source))
+            nodes = fields.pop("nodes", {}) if section == "update" else {}
+            self._store(self.values[section], section, fields, section, source)
+            for node, settings in _table(nodes, "update.nodes", source).items():
+                prefix = f"update.nodes.{node}"
+                target = self.nodes.setdefault(node, {})
+                self._store(target, "update", _table(settings, prefix, source), prefix, source)
+
+    def override(self, text: str) -> None:
+        source = f"--set {text}"
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not key:
+            raise ConfigError(f"{source}: expected key=value, such as train.epochs=5.")
+        section, node, name = self._locate(key, source)
+        prefix = section if node is None else f"update.nodes.{node}"
+        found = self._find(section, name, prefix, source)
+        tree: dict[str, Any] = {name: found.parse(value)}
+        self.merge({section: tree if node is None else {"nodes": {node: tree}}}, source)
+
+    def build(self) -> RunConfig[Any]:
+        built = {name: self._build_section(name) for name in self.sections}
+        return RunConfig(**built, node_updates=self.nodes)
+
+    def _build_section(self, name: str) -> Any:
+        section = self.sections[name]
+        for each in options(section).values():
+            if each.default is MISSING and each.name not in self.values[name]:
+                raise ConfigError(f"{name}.{each.name} has no value; it needs {each.allowed}.")
+        try:
+            return section(**self.values[name])
+        except ValueError as error:  # from a model's own __post_init__
+            raise ConfigError(f"[{name}]: {error}") from error
+
+    def _store(
+        self, target: dict[str, Any], section: str, values: Mapping[str, Any], prefix: str, source: str
+    ) -> None:
+        given: dict[str, str] = {}
+        for name, value in values.items():
+            found = self._find(section, name, prefix, source)
+            if found.name in given:
+                raise ConfigError(
+                    f"{source}: {prefix}.{given[found.name]} and {prefix}.{name} "
+                    "are the same setting; give one."
+                )
+            given[found.name] = name
+            target[found.name] = found.check(value, f"{source}: {prefix}.{name}")
+
+    def _find(self, section: str, name: str, prefix: str, source: str) -> Option:
+        known = options(self.sections[section])
+        for each in known.values():
+            if name == each.name or name in each.aliases:
+                return each
+        raise ConfigError(
+            f"{source}: unknown key {prefix}.{name}.{did_you_mean(name, list(known))} "
+            f"[{section}] has: {', '.join(known) or 'no keys'}."
+        )
+
+    def _locate(self, key: str, source: str) -> tuple[str, str | None, str]:
+        """The section, the node (or None) and the field that the key of an override names."""
+        section, dot, rest = key.partition(".")
+        if dot:
+            if section not in self.sections:
+                raise ConfigError(
+                    f"{source}: unknown section {section!r}.{did_you_mean(section, list(self.sections))} "
+                    f"Sections: {', '.join(self.sections)}."
+                )
+            if section == "update" and rest.startswith("nodes."):
+                node, _, name = rest.removeprefix("nodes.").rpartition(".")
+                if not node:
+                    raise ConfigError(f"{source}: expected update.nodes.NODE.KEY=value.")
+                return section, node, name
+            return section, None, rest
+        names = {
+            name: each
+            for name, kind in self.sections.items()
+            for each in options(kind).values()
+            if key == each.name or key in each.aliases
+        }
+        if len(names) == 1:
+            return next(iter(names)), None, key
+        if names:
+            raise ConfigError(
+                f"{source}: {key} is ambiguous; write one of {', '.join(f'{name}.{key}' for name in names)}."
+            )
+        full = {each: f"{name}.{each}" for name, kind in self.sections.items() for each in options(kind)}
+        near = did_you_mean(key, full)
+        raise ConfigError(
+            f"{source}: no section has a key {key}.{near or ' Sections: ' + _listed(self.sections)}"
+        )
+
+
+def _listed(kinds: Mapping[str, type]) -> str:
+    return "; ".join(f"[{name}] {', '.join(options(kind))}" for name, kind in kinds.items()) + "."
+
+
+def _table(value: Any, name: str, source: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{source}: {name} is {value!r}, expected a table of settings.")
+    return value

@@ -1,0 +1,221 @@
+"""Progress of a run, on stderr so that stdout stays clean for machine-readable output.
+
+On a terminal: a live table that redraws at most five times a second. Anywhere else (a log file, CI): one
+plain ASCII line per epoch and one about every ten seconds between. Progress is a courtesy: a closed pipe
+silences it and never ends a run.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TextIO
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from amphw.host.records import EpochRecord
+
+REDRAW_S = 0.2
+PLAIN_LINE_S = 10.0
+_SHOWN_WORKERS = (
+    8  # more than these are summed up: a bar for each of 64 workers would push the rest off the screen
+)
+
+
+@dataclass(slots=True)
+class LiveStats:
+    """Where a run stands now. `done` of `total` instances of `epoch` (from 1); staleness in versions.
+
+    `utilisation` is the busy share 0..1 of each worker; NaN marks a figure that is not known yet.
+    """
+
+    epoch: int
+    done: int
+    total: int
+    loss: float = math.nan
+    valid: dict[str, float] = field(default_factory=dict)
+    instances_per_s: float = math.nan
+    keys_in_flight: float = math.nan
+    staleness_p50: float = math.nan
+    staleness_p99: float = math.nan
+    utilisation: list[float] = field(default_factory=list)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Fall silent. The inherited answer redirects stdout and ends the program, training and all."""
+        self.quiet = True
+
+
+class Progress:
+    """A context manager that shows a run; its methods may be called from any thread.
+
+    `console_is_tty`: True shows the live table, False plain lines, None asks the stream. `total_epochs` is
+    for the "epoch 3/10" only. `stream` and `clock` (seconds) are stderr and the monotonic clock unless told.
+    """
+
+    def __init__(
+        self,
+        console_is_tty: bool | None,
+        total_epochs: int,
+        label: str,
+        *,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        # A dumb terminal cannot move its cursor back, so a live table would never show.
+        moves = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._tty = moves if console_is_tty is None else console_is_tty
+        self._total_epochs = total_epochs
+        self._label = label
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._console = _Console(
+            file=self._stream,
+            force_terminal=self._tty,
+            markup=False,
+            highlight=False,
+            soft_wrap=not self._tty,
+        )
+        self._live: Live | None = None
+        self._broken = False
+        self._shown_at = clock()
+
+    def __enter__(self) -> Progress:
+        self._shown_at = self._clock()
+        if self._tty:
+            # No refresh thread: it would take the GIL from training to draw the same numbers again.
+            # stdout is left alone: whatever is printed there is the program's output.
+            self._live = Live(
+                console=self._console, auto_refresh=False, transient=True, redirect_stdout=False
+            )
+            self._guarded(self._live.start)
+            self._shown_at -= REDRAW_S  # the first figures show at once
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._guarded(self._live.stop)
+            self._live = None
+
+    def update(self, live: LiveStats) -> None:
+        """Show where the run stands, if the last showing is long enough ago; cheap otherwise."""
+        interval = REDRAW_S if self._tty else PLAIN_LINE_S
+        now = self._clock()
+        with self._lock:
+            if now - self._shown_at < interval:
+                return
+            self._shown_at = now
+        if self._live is not None:
+            table = self._table(live)
+            self._guarded(lambda: self._live.update(table, refresh=True) if self._live is not None else None)
+        elif not self._tty:
+            self._line(self._plain(live))
+
+    def epoch(self, record: EpochRecord) -> None:
+        """Leave one lasting line about a finished epoch."""
+        with self._lock:
+            self._shown_at = self._clock() - (REDRAW_S if self._tty else 0.0)
+        parts = [
+            f"epoch {record.epoch}/{self._total_epochs}",
+            f"{_show(record.instances_per_s)} instances/s",
+            f"loss {_show(record.train_loss)}",
+            *(f"valid {name} {_show(value)}" for name, value in record.valid.items()),
+            f"staleness p50 {_show(record.staleness_p50)} p99 {_show(record.staleness_p99)}",
+            f"keys {_show(record.keys_in_flight)}",
+            f"busy {_mean_percent(record.utilisation)}",
+            f"{record.seconds:.1f} s",
+        ]
+        self._line(f"{self._label}: " + ", ".join(parts))
+
+    def note(self, text: str) -> None:
+        """Leave one lasting line of text."""
+        self._line(f"{self._label}: {text}")
+
+    def _line(self, text: str) -> None:
+        # Through the console, which puts the line above a live table instead of through it.
+        self._guarded(lambda: self._console.print(Text(text)))
+
+    def _guarded(self, show: Callable[[], object]) -> None:
+        if self._broken:
+            return
+        with self._lock:
+            try:
+                show()
+                self._stream.flush()
+            except (OSError, ValueError, UnicodeError):  # ValueError: the stream was closed
+                self._broken = True
+
+    def _plain(self, live: LiveStats) -> str:
+        share = f" ({100 * live.done / live.total:.0f}%)" if live.total else ""
+        parts = [
+            f"epoch {live.epoch}/{self._total_epochs}",
+            f"{live.done}/{live.total}{share}",
+            f"{_show(live.instances_per_s)} instances/s",
+            f"loss {_show(live.loss)}",
+            f"keys {_show(live.keys_in_flight)}",
+            f"staleness p50 {_show(live.staleness_p50)} p99 {_show(live.staleness_p99)}",
+            f"busy {_mean_percent(live.utilisation)}",
+        ]
+        return f"{self._label}: " + ", ".join(parts)
+
+    def _table(self, live: LiveStats) -> Table:
+        table = Table(
+            title=Text(self._label, style="bold"), title_justify="left", show_header=False, box=None
+        )
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column()
+        epoch = Table.grid(padding=(0, 1))
+        epoch.add_row(
+            Text(f"{live.epoch}/{self._total_epochs}"),
+            ProgressBar(total=max(live.total, 1), completed=live.done, width=24),
+            Text(f"{live.done}/{live.total}"),
+        )
+        table.add_row("epoch", epoch)
+        table.add_row("instances/s", _show(live.instances_per_s))
+        table.add_row("loss", _show(live.loss))
+        for name, value in live.valid.items():
+            table.add_row(Text(f"valid {name}"), _show(value))
+        table.add_row("keys in flight", _show(live.keys_in_flight))
+        table.add_row("staleness", f"p50 {_show(live.staleness_p50)}   p99 {_show(live.staleness_p99)}")
+        for name, cell in _worker_rows(live.utilisation):
+            table.add_row(name, cell)
+        return table
+
+
+def _worker_rows(utilisation: list[float]) -> list[tuple[str, RenderableType]]:
+    if len(utilisation) > _SHOWN_WORKERS:
+        text = f"mean {_mean_percent(utilisation)}   {min(utilisation):.0%} to {max(utilisation):.0%}"
+        return [(f"{len(utilisation)} workers", Text(text))]
+    rows: list[tuple[str, RenderableType]] = []
+    for worker, share in enumerate(utilisation):
+        cell = Table.grid(padding=(0, 1))
+        known = share if math.isfinite(share) else 0.0
+        cell.add_row(ProgressBar(total=1.0, completed=known, width=24), Text(_mean_percent([share])))
+        rows.append((f"worker {worker}", cell))
+    return rows
+
+
+def _mean_percent(shares: list[float]) -> str:
+    known = [share for share in shares if math.isfinite(share)]
+    return f"{sum(known) / len(known):.0%}" if known else "n/a"
+
+
+def _show(value: float) -> str:
+    """Four significant digits, without an exponent where a person would not write one."""
+    if not math.isfinite(value):
+        return "n/a"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

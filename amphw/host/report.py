@@ -1,0 +1,333 @@
+"""A run, or several compared, as one HTML file that needs nothing else: no network, no script, no other file.
+
+Plots are embedded as data URIs and keep a white card in the dark scheme, because their colours were chosen on
+white. On a narrow screen the comparison table turns into one card per run.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from amphw.host.records import RunSummary, higher_is_better
+from amphw.host.run_folder import CONFIG, ENVIRONMENT, SUMMARY, RunFolder, RunFolderError, write_atomic
+
+_MISSING = "–"
+_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
+
+
+@dataclass
+class ReportRun:
+    """One run in a report: its label, its summary, its resolved config, and where it ran.
+
+    `settings` and `environment` may be nested; they are shown as dotted names.
+    """
+
+    label: str
+    summary: RunSummary
+    settings: dict[str, Any]
+    environment: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_folder(cls, root: Path, label: str | None = None) -> ReportRun:
+        """The run in the run folder `root`, labelled by the folder's name unless told.
+
+        Raises RunFolderError if it has no summary yet, or a file in it cannot be read.
+        """
+        folder = RunFolder.open(root)
+        try:
+            summary = RunSummary.from_json(folder.read_json(SUMMARY))
+            config = folder.file(CONFIG)
+            settings = tomllib.loads(config.read_text(encoding="utf-8")) if config.exists() else {}
+        except (ValueError, OSError) as error:
+            raise RunFolderError(
+                f"cannot report on {root}: {error}; run it again, or leave it out"
+            ) from error
+        environment = folder.read_json(ENVIRONMENT) if folder.file(ENVIRONMENT).exists() else {}
+        return cls(label or folder.path.name, summary, settings, environment)
+
+
+def write_report(
+    path: Path, title: str, runs: Sequence[ReportRun], plots: Mapping[str, Path], notes: Sequence[str] = ()
+) -> None:
+    """Write the report on `runs` to `path`, atomically.
+
+    `plots` maps captions to .svg or .png files, shown in that order; `notes` are paragraphs of plain text
+    below the headline numbers. Raises ValueError for no runs or a plot of another kind, RunFolderError for a
+    plot that cannot be read, and `run_folder.WriteError`.
+    """
+    if not runs:
+        raise ValueError(f"no run to report on in {path}; pass at least one")
+    body = [
+        f"<h1>{_text(title)}</h1>",
+        _headline(runs),
+        "".join(f'<p class="note">{_text(note)}</p>' for note in notes),
+        f"<h2>{'Runs' if len(runs) > 1 else 'Run'}</h2>",
+        _comparison(runs),
+        *(_plot(caption, Path(file)) for caption, file in plots.items()),
+        "<h2>Resolved config</h2>",
+        _settings([(run.label, _flat(run.settings)) for run in runs], "no config was given"),
+        "<h2>Environment</h2>",
+        _settings([(run.label, _flat(run.environment)) for run in runs], "no environment was recorded"),
+    ]
+    page = _PAGE.replace("@TITLE@", _text(title)).replace("@BODY@", "\n".join(body))
+    write_atomic(Path(path), page.encode("utf-8"))
+
+
+def _headline(runs: Sequence[ReportRun]) -> str:
+    """The few numbers to read first: of the one run, or which run leads in what."""
+    if len(runs) == 1:
+        tiles = _headline_of(runs[0].summary)
+    else:
+        tiles = [("runs compared", str(len(runs)), ", ".join(sorted({run.summary.model for run in runs})))]
+        fastest = max(runs, key=lambda run: _or(run.summary.instances_per_s, -math.inf))
+        tiles.append(("highest throughput", f"{_number(fastest.summary.instances_per_s)}/s", fastest.label))
+        met = [(at, run) for run in runs if (at := run.summary.reached_at()) is not None]
+        if met:
+            at, run = min(met, key=lambda pair: pair[0].seconds)
+            tiles.append(("first to target", _seconds(at.seconds), run.label))
+            at, run = min(met, key=lambda pair: pair[0].epoch)
+            tiles.append(("fewest epochs to target", str(at.epoch), run.label))
+    return (
+        '<div class="tiles">'
+        + "".join(
+            f'<div class="tile"><div class="name">{_text(name)}</div><div class="value">{_text(value)}</div>'
+            f'<div class="detail">{_text(detail)}</div></div>'
+            for name, value, detail in tiles
+        )
+        + "</div>"
+    )
+
+
+def _headline_of(summary: RunSummary) -> list[tuple[str, str, str]]:
+    seconds = summary.history[-1].seconds if summary.history else math.nan
+    sent = summary.messages.get("forward", 0) + summary.messages.get("backward", 0)
+    tiles = [
+        ("throughput", f"{_number(summary.instances_per_s)}/s", f"instances, on {summary.device}"),
+        ("epochs", str(summary.epochs), f"stopped by {summary.stopped_by or 'nothing recorded'}"),
+        ("training time", _seconds(seconds), "without validation"),
+    ]
+    goal = f"target {_number(summary.target)}, " if summary.target is not None else ""
+    for name, value in summary.valid.items():
+        verdict = ("reached" if summary.target_reached else "not reached") if name == summary.metric else ""
+        tiles.append((f"validation {name}", _number(value), f"{goal}{verdict}" if verdict else ""))
+    p50, p99 = (_number(summary.staleness.get(key, math.nan)) for key in ("p50", "p99"))
+    tiles.append(("staleness", f"{p50} / {p99}", "versions, p50 / p99"))
+    tiles.append(("messages", _number(sent), f"{summary.messages.get('lost', 0)} lost"))
+    return tiles
+
+
+def _comparison(runs: Sequence[ReportRun]) -> str:
+    """One row per run. A cell repeats its column's name for the narrow layout, which has no header row."""
+    metrics = list(dict.fromkeys(name for run in runs for name in run.summary.valid))
+    columns = [
+        "max_active_keys",
+        "instances/s",
+        "epochs to target",
+        "time to target",
+        "staleness p50",
+        "staleness p99",
+    ]
+    columns += [f"validation {name}" for name in metrics]
+    rows = []
+    for run in runs:
+        summary, at = run.summary, run.summary.reached_at()
+        epochs = f"not in {summary.epochs}" if at is None else str(at.epoch)
+        values = [
+            _setting(run, "max_active_keys"),
+            _number(summary.instances_per_s),
+            str(summary.epochs) if at is None and summary.target_reached else epochs,
+            _MISSING if at is None else _seconds(at.seconds),
+            *(_number(summary.staleness.get(key, math.nan)) for key in ("p50", "p99")),
+            *(_number(summary.valid.get(name, math.nan)) for name in metrics),
+        ]
+        rows.append((run, values))
+    best = _best_cells(runs, metrics, first_metric=6)
+    head = "".join(f'<th scope="col">{_text(name)}</th>' for name in ["run", *columns])
+    body = ""
+    for row, (run, values) in enumerate(rows):
+        cells = "".join(
+            f'<td data-name="{_text(name)}"{" class=best" if (row, column) in best else ""}>'
+            f"<span>{_text(value)}</span></td>"
+            for column, (name, value) in enumerate(zip(columns, values, strict=True))
+        )
+        body += f'<tr><th scope="row">{_text(run.label)}</th>{cells}</tr>\n'
+    return f'<table class="runs"><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>'
+
+
+def _best_cells(runs: Sequence[ReportRun], metrics: list[str], first_metric: int) -> set[tuple[int, int]]:
+    """(row, column) of the best throughput, epochs, time and metrics; nothing is best among one run."""
+    if len(runs) < 2:
+        return set()
+    reached = [run.summary.reached_at() for run in runs]
+    scores: dict[int, list[float]] = {  # higher is better
+        1: [run.summary.instances_per_s for run in runs],
+        2: [math.nan if at is None else -float(at.epoch) for at in reached],
+        3: [math.nan if at is None else -at.seconds for at in reached],
+    }
+    for column, name in enumerate(metrics, first_metric):
+        sign = 1.0 if higher_is_better(name) else -1.0
+        scores[column] = [sign * run.summary.valid.get(name, math.nan) for run in runs]
+    best: set[tuple[int, int]] = set()
+    for column, values in scores.items():
+        top = max((value for value in values if math.isfinite(value)), default=math.nan)
+        best.update((row, column) for row, value in enumerate(values) if value == top)
+    return best
+
+
+def _settings(columns: list[tuple[str, dict[str, str]]], empty: str) -> str:
+    """What the runs share in one table, and before it, for several runs, only what differs between them."""
+    names = list(dict.fromkeys(name for _, values in columns for name in values))
+    if not names:
+        return f"<p>{_text(empty)}</p>"
+    shared = {name for name in names if len({values.get(name) for _, values in columns}) == 1}
+    parts = []
+    differing = [name for name in names if name not in shared]
+    if differing:
+        head = "".join(f'<th scope="col">{_text(label)}</th>' for label, _ in columns)
+        rows = [(name, [values.get(name, _MISSING) for _, values in columns]) for name in differing]
+        parts.append(
+            f'<div class="scroll"><table><thead><tr><th scope="col">differs</th>{head}</tr></thead>'
+            f"<tbody>{_rows(rows)}</tbody></table></div>"
+        )
+    if shared:
+        rows = [(name, [columns[0][1][name]]) for name in names if name in shared]
+        caption = "settings shared by all runs" if len(columns) > 1 else "settings"
+        opened = " open" if len(columns) == 1 else ""
+        parts.append(
+            f"<details{opened}><summary>{len(rows)} {caption}</summary>"
+            f'<div class="scroll"><table><tbody>{_rows(rows)}</tbody></table></div></details>'
+        )
+    return "\n".join(parts)
+
+
+def _rows(rows: list[tuple[str, list[str]]]) -> str:
+    return "".join(
+        f'<tr><th scope="row">{_text(name)}</th>'
+        + "".join(f"<td>{_text(value)}</td>" for value in values)
+        + "</tr>\n"
+        for name, values in rows
+    )
+
+
+def _plot(caption: str, file: Path) -> str:
+    kind = _TYPES.get(file.suffix.lower())
+    if kind is None:
+        raise ValueError(f"cannot show plot {file}: a plot is .svg or .png")
+    try:
+        data = base64.b64encode(file.read_bytes()).decode("ascii")
+    except OSError as error:
+        raise RunFolderError(f"cannot read plot {file}: {error.strerror or error}; draw it again") from error
+    # As an image, not as inline markup: the ids of two SVGs on a page would collide.
+    image = f'<img alt="{_text(caption)}" src="data:{kind};base64,{data}">'
+    return f'<figure><figcaption>{_text(caption)}</figcaption><div class="card scroll">{image}</div></figure>'
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value if isinstance(value, str) else json.dumps(value, default=str)
+    return flat
+
+
+def _setting(run: ReportRun, name: str) -> str:
+    for key, value in _flat(run.settings).items():
+        if key.rpartition(".")[2] == name:
+            return value
+    return _MISSING
+
+
+def _or(value: float, other: float) -> float:
+    return value if math.isfinite(value) else other
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return _MISSING
+    if abs(value) >= 1e6:  # message counts; all digits would not fit their tile
+        return f"{value / 1e6:,.4g}M"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _seconds(value: float) -> str:
+    if not math.isfinite(value):
+        return _MISSING
+    if value < 120:
+        return f"{value:.3g} s"
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"
+
+
+def _text(value: str) -> str:
+    return html.escape(value, quote=True)
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>@TITLE@</title>
+<style>
+:root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --page: #ffffff; --panel: #f4f6f8;
+  --line: #d5dae0; --best: #d6efe3; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e9ed; --soft: #a3adb8; --page: #14171b; --panel: #1f242a;
+    --line: #3a424b; --best: #17402f; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1180px; padding: 24px 20px 48px; color: var(--ink); background: var(--page);
+  font: 16px/1.5 system-ui, "Segoe UI", Roboto, "Liberation Sans", sans-serif; }
+h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 20px; overflow-wrap: anywhere; }
+h2 { font-size: 1.2rem; margin: 36px 0 12px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(145px, 1fr)); gap: 12px; }
+.tile { background: var(--panel); border-radius: 8px; padding: 12px 14px; min-width: 0; }
+.tile .name, .tile .detail { color: var(--soft); font-size: .85rem; line-height: 1.35;
+  overflow-wrap: anywhere; }
+.tile .value { font-size: 1.45rem; font-weight: 600; overflow-wrap: anywhere;
+  font-variant-numeric: tabular-nums; }
+.note { max-width: 75ch; }
+table { border-collapse: collapse; font-size: .92rem; }
+th, td { padding: 7px 12px; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+thead th { color: var(--soft); font-weight: 600; }
+tbody th { font-weight: 500; white-space: nowrap; }
+td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+table.runs { width: 100%; }
+.runs td, .runs thead th + th { text-align: right; }
+.runs tbody th { font-weight: 600; white-space: normal; overflow-wrap: break-word; min-width: 11em; }
+.best { background: var(--best); font-weight: 600; }
+.scroll { overflow-x: auto; }
+details { margin-top: 12px; }
+summary { cursor: pointer; color: var(--soft); }
+figure { margin: 32px 0 0; }
+figcaption { font-weight: 600; margin-bottom: 8px; }
+.card { background: #ffffff; border: 1px solid var(--line); border-radius: 8px; padding: 8px; }
+.card img { display: block; width: 100%; min-width: 640px; height: auto; }
+@media (max-width: 720px) {
+  body { padding: 16px 12px 32px; }
+  .tiles { grid-template-columns: repeat(2, 1fr); }
+  .runs thead { display: none; }
+  .runs, .runs tbody, .runs tr, .runs th, .runs td { display: block; }
+  .runs tr { background: var(--panel); border-radius: 8px; margin-bottom: 12px; padding: 4px 0; }
+  .runs tr > :last-child { border-bottom: 0; }
+  .runs td { display: flex; justify-content: space-between; gap: 16px; padding: 5px 12px; }
+  .runs td::before { content: attr(data-name); color: var(--soft); font-weight: 400; text-align: left; }
+}
+</style>
+</head>
+<body>
+@BODY@
+</body>
+</html>
+"""

@@ -1,0 +1,244 @@
+"""The folder that a run writes, and the atomic file write that everything in it goes through.
+
+A run may die at any moment, most likely while the disk is filling up. So no file is ever changed in place:
+the new contents go to a temporary file in the same directory (a rename across file systems is a copy), are
+synced, and replace the old file in one rename. A reader sees the old file or the new one, whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import platform
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from amphw.host.records import json_safe
+
+CONFIG = "config.toml"
+ENVIRONMENT = "environment.json"
+METRICS = "metrics.json"
+SUMMARY = "summary.json"
+
+# Any of these in a directory means that it belongs to a run already.
+_MARKS = (CONFIG, ENVIRONMENT, METRICS, SUMMARY)
+
+_ADVICE = {
+    errno.ENOSPC: "free space on that disk, or choose a run folder on another one",
+    errno.EDQUOT: "free space within your quota, or choose a run folder elsewhere",
+    errno.EFBIG: "raise the file size limit (ulimit -f), or choose a file system without one",
+    errno.EACCES: "give yourself write permission there, or choose another run folder",
+    errno.EPERM: "give yourself write permission there, or choose another run folder",
+    errno.EROFS: "choose a run folder on a writable file system",
+    errno.ENOTDIR: "a part of that path is a file; choose another run folder",
+    errno.ENAMETOOLONG: "choose a shorter path",
+}
+
+
+class RunFolderError(RuntimeError):
+    """A run folder cannot be used; the message names it and says what to do."""
+
+
+class WriteError(RunFolderError):
+    """A file could not be replaced. `errno` is the system's; the file is as it was before, and no temporary
+    is left.
+
+    The one exception is a failed sync of the directory after the rename; the message then says so.
+    """
+
+    def __init__(self, message: str, code: int | None) -> None:
+        super().__init__(message)
+        self.errno = code
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace `path` by `data` so that a crash leaves the old contents or the new. Makes parent directories.
+
+    Raises WriteError naming the file, the cause and the remedy; the old file is then untouched.
+    """
+    path = Path(path)
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(temporary, "xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            # Also on Ctrl-C: a half-written temporary on a full disk is what keeps it full.
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+    except OSError as error:
+        kept = "the previous version is untouched" if path.exists() else "nothing was left behind"
+        raise WriteError(
+            f"cannot write {path}: {_reason(error)}; {kept}. To go on, {_advice(error)}.", error.errno
+        ) from error
+    _sync_directory(path)
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the rename itself durable: Windows cannot open a directory, some network disks cannot sync one."""
+    if os.name == "nt":
+        return
+    try:
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            return
+        raise WriteError(
+            f"{path} was written, but its directory could not be synced: {_reason(error)}; "
+            f"a power cut may undo it. To go on, {_advice(error)}.",
+            error.errno,
+        ) from error
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _advice(error: OSError) -> str:
+    return _ADVICE.get(error.errno or 0, "check that disk and its permissions, or choose another run folder")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run's directory: config.toml, environment.json, metrics.json, summary.json, checkpoints, plots."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, root: Path | None, model: str) -> RunFolder:
+        """Claim a directory for a new run and record the environment in it.
+
+        `root` is the directory itself; it may exist, but may not hold a run. None means `runs/<model>-<UTC
+        stamp>` under the current directory, with a number added if two runs start in one second. Raises
+        RunFolderError (another run is there, or it is a file) and WriteError.
+        """
+        if root is None:
+            folder = cls(_claim_default(model))
+        else:
+            root = Path(root)
+            if root.exists() and not root.is_dir():
+                raise RunFolderError(f"{root} is a file, not a folder; choose another run folder")
+            held = [name for name in _MARKS if (root / name).exists()]
+            if held:
+                raise RunFolderError(
+                    f"{root} already holds a run ({held[0]} is there); choose another run folder, "
+                    "or continue that run with --resume"
+                )
+            folder = cls(root)
+        folder.write_json(ENVIRONMENT, environment())
+        return folder
+
+    @classmethod
+    def open(cls, root: Path) -> RunFolder:
+        """The folder of an earlier run, to resume or to report on. Raises RunFolderError if there is none."""
+        root = Path(root)
+        if not root.is_dir():
+            raise RunFolderError(f"there is no run folder {root}; check the path, or start a new run")
+        if not any((root / name).exists() for name in _MARKS):
+            raise RunFolderError(f"{root} holds no run (none of {', '.join(_MARKS)}); check the path")
+        return cls(root)
+
+    def file(self, name: str) -> Path:
+        """The path of the file `name` in this folder; `name` may have directories in it."""
+        return self.path / name
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Replace the file `name` by `text` (UTF-8), atomically. Returns its path. Raises WriteError."""
+        target = self.file(name)
+        write_atomic(target, text.encode("utf-8"))
+        return target
+
+    def write_json(self, name: str, value: Any) -> Path:
+        """Replace the file `name` by `value` as strict, indented JSON (NaN and inf become null), atomically.
+
+        Records and other dataclasses are accepted. Returns the path. Raises WriteError; TypeError for what
+        JSON cannot hold, before anything is written.
+        """
+        text = json.dumps(json_safe(value), indent=2, allow_nan=False, ensure_ascii=False)
+        return self.write_text(name, text + "\n")
+
+    def read_json(self, name: str) -> Any:
+        """The contents of the JSON file `name`. Raises RunFolderError if it is absent or not JSON."""
+        target = self.file(name)
+        try:
+            return json.loads(target.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise RunFolderError(
+                f"cannot read {target}: {_reason(error)}; is {self.path} a finished run?"
+            ) from error
+        except ValueError as error:
+            raise RunFolderError(
+                f"{target} is not JSON ({error}); it was changed since the run wrote it"
+            ) from error
+
+
+def _claim_default(model: str) -> Path:
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.") or "run"
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    name = f"{stem}-{stamp}"
+    for attempt in range(1, 1000):
+        path = Path("runs") / (name if attempt == 1 else f"{name}-{attempt}")
+        try:
+            path.mkdir(parents=True)  # fails if it exists: two runs never share a folder
+            return path
+        except FileExistsError:
+            if not Path("runs").is_dir():
+                raise RunFolderError("'runs' is a file, not a folder; choose a run folder yourself") from None
+        except OSError as error:
+            raise WriteError(
+                f"cannot make the run folder {path}: {_reason(error)}. To go on, {_advice(error)}.",
+                error.errno,
+            ) from error
+    raise RunFolderError(f"runs/{name} and 998 numbered after it exist; choose a run folder yourself")
+
+
+def environment() -> dict[str, Any]:
+    """What a figure depends on besides the config: versions, platform, processor. Names no user, no host."""
+    return {
+        "amphw": _version("amphw"),
+        "python": platform.python_version(),
+        "numpy": _version("numpy"),
+        "platform": platform.platform(),
+        "cpu": {"name": _cpu_name(), "count": os.cpu_count(), "usable": _usable_cpus()},
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _usable_cpus() -> int | None:
+    """The CPUs that this process may run on, which a container or taskset makes fewer than the machine's."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count()
+
+
+def _cpu_name() -> str:
+    # platform.processor() is empty or just the architecture on Linux.
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith(("model name", "Hardware", "cpu model")):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine() or "unknown"

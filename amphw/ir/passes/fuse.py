@@ -1,0 +1,129 @@
+"""fuse: neighbouring computing nodes of one state become one node with one program.
+
+A CPU pays for every queue hop, so Concat -> Linear -> ReLU should be one frame; an FPGA maps the fine-grained
+graph instead. Two nodes fuse where the first has a single out-port that leads straight into the second
+(so both fire for the same states) and at most one of them owns parameters; the fused node takes the owner's
+name, so parameters, update rules and checkpoints stay where they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amphw.ir.check import infer
+from amphw.ir.graph import Graph
+from amphw.ir.nodes import NPT, PPT, Concat, Node, Split, Transform
+from amphw.ir.primitives import ValueType
+from amphw.ir.program import Builder, Program, Value
+
+
+def fuse(graph: Graph) -> Graph:
+    """The graph with every such pair fused, repeatedly."""
+    typed = infer(graph)
+    nodes: dict[str, Node] = {}
+    for name, node in graph.nodes.items():
+        program = typed.behaviours[name].program
+        nodes[name] = NPT(name, program) if isinstance(node, Concat | Split) and program is not None else node
+    # Port names of Concat and Split survive: their programs' inputs and outputs carry them.
+    edges = {out: into for out, into in graph.edges.items()}
+    region_of = dict(graph.region_of)
+    while (pair := _candidate(nodes, edges)) is not None:
+        _merge(nodes, edges, region_of, *pair)
+    return _rebuilt(graph, nodes, edges, region_of)
+
+
+def _candidate(nodes: dict[str, Node], edges: dict[tuple[str, str], tuple[str, str]]) -> tuple[str, str, str] | None:
+    for (first, _), (second, port) in edges.items():
+        a, b = nodes[first], nodes[second]
+        if first == second or not isinstance(a, Transform) or not isinstance(b, Transform):
+            continue
+        if len(a.outs) == 1 and _worthwhile(a, b):
+            return first, second, port
+    return None
+
+
+def _worthwhile(a: Transform, b: Transform) -> bool:
+    if a.program.spaces or b.program.spaces:
+        return False  # a node that opens row spaces of its own stays as it is
+    if a.params:
+        # An owner must not wait for operands that only its follower needs: it would lose its own batching.
+        return not b.params and len(b.ins) == 1
+    return True
+
+
+def _merge(
+    nodes: dict[str, Node],
+    edges: dict[tuple[str, str], tuple[str, str]],
+    region_of: dict[str, str],
+    first: str,
+    second: str,
+    port: str,
+) -> None:
+    a, b = nodes[first], nodes[second]
+    assert isinstance(a, Transform) and isinstance(b, Transform)
+    taken = {p for p in b.ins if p != port}
+    rename = {p: p if p not in taken else f"{first}_{p}" for p in a.ins}
+    program = inlined(a.program, b.program, port, rename)
+    name = first if a.params else second
+    merged = (PPT if program.params else NPT)(name, program)
+    new_edges: dict[tuple[str, str], tuple[str, str]] = {}
+    for (source, out), (target, into) in edges.items():
+        if source == first:
+            continue  # the inner edge
+        if target == first:
+            target, into = name, rename[into]
+        elif target == second:
+            target = name
+        new_edges[(name if source == second else source, out)] = (target, into)
+    edges.clear()
+    edges.update(new_edges)
+    region = region_of.get(second)
+    for gone in (first, second):
+        region_of.pop(gone, None)
+    if region is not None:
+        region_of[name] = region
+    order = [name if n == second else n for n in nodes if n != first]
+    old = dict(nodes)
+    nodes.clear()
+    nodes.update({n: merged if n == name else old[n] for n in order})
+
+
+def inlined(inner: Program, outer: Program, port: str, rename: dict[str, str]) -> Program:
+    """`outer` with its operand `port` computed by `inner` (of one output)."""
+    builder = Builder([*inner.params, *outer.params])
+    values: dict[str, Value] = {}
+    for name, t in outer.inputs:
+        if name == port:
+            for inner_name, inner_type in inner.inputs:
+                values[f"inner:{inner_name}"] = builder.input(rename[inner_name], inner_type)
+        else:
+            values[name] = builder.input(name, t)
+    (result,) = replay(inner, builder, [values[f"inner:{n}"] for n, _ in inner.inputs])
+    return builder.build(replay(outer, builder, [result if n == port else values[n] for n, _ in outer.inputs]))
+
+
+def replay(program: Program, builder: Builder, inputs: Sequence[Value]) -> list[Value]:
+    """Record the program's instructions once more, on other inputs -> its outputs there."""
+    for value, (_, t) in zip(inputs, program.inputs, strict=True):
+        assert value.type == ValueType(t.kind, t.space, t.width), (value.type, t)
+    values = [*inputs, *(builder.integer(e, space) for e, space in program.ints)]
+    for instr in program.instrs:
+        values.append(builder.emit(instr.op, [values[a] for a in instr.args], **instr.attr()))
+    return [values[o] for o in program.outputs]
+
+
+def _rebuilt(
+    graph: Graph,
+    nodes: dict[str, Node],
+    edges: dict[tuple[str, str], tuple[str, str]],
+    region_of: dict[str, str],
+) -> Graph:
+    out = graph.empty_copy()
+    for node in nodes.values():
+        out.add(node)
+    out.region_of = dict(region_of)
+    for (source, port), (target, into) in edges.items():
+        # A single out-port of a fused node is called "out", whatever it was before.
+        ports = nodes[source].outs
+        out.connect(f"{source}.{port if port in ports else ports[0]}", f"{target}.{into}")
+    return out

@@ -1,0 +1,25 @@
+"""The models, by name. Adding one: a file with a `Model`, and its line here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from amphw.models.base import Model, ModelError
+from amphw.models.list_reduction import ListReductionRNN
+from amphw.models.mnist import MnistMLP
+
+MODELS: Mapping[str, Model[Any]] = {m.name: m for m in (ListReductionRNN(), MnistMLP())}
+
+
+def get_model(name: str) -> Model[Any]:
+    """The model of that name. Raises ModelError listing the names, the nearest one first."""
+    if name in MODELS:
+        return MODELS[name]
+    near = difflib.get_close_matches(name, list(MODELS), n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise ModelError(f"there is no model {name!r}.{hint} Models: {', '.join(MODELS)}.")
+
+
+__all__ = ["MODELS", "Model", "ModelError", "get_model"]

@@ -1,0 +1,112 @@
+"""What a model is to the rest of amphw: a configuration, a graph, its data, and how a prediction reads.
+
+A model knows the IR and its data set; it knows nothing of devices, run folders or the command line. Its
+configuration is a frozen dataclass with plain defaults; `knob` adds the help text that `--help` and the
+resolved configuration show. Limits are checked in its `__post_init__`, which raises ValueError.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any, ClassVar, Generic, TypeVar, overload
+
+from amphw.ir.device import Report
+from amphw.ir.errors import AmphwError
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+
+C = TypeVar("C")
+
+
+class ModelError(AmphwError):
+    """There is no such model, or a text is not an input of the model. The message says what is expected."""
+
+
+def knob(default: Any, help: str, aliases: tuple[str, ...] = ()) -> Any:
+    """A field of a model's configuration: its default, a help text, and other names accepted for it."""
+    return field(default=default, metadata={"help": help, "aliases": aliases})
+
+
+def at_least(minimum: int, **values: int | None) -> None:
+    """Raise ValueError naming the first of `values` that is below `minimum`; None is allowed."""
+    for name, value in values.items():
+        if value is not None and value < minimum:
+            raise ValueError(f"{name} is {value}, expected an integer of {minimum} or more.")
+
+
+class Instances(Sequence[Instance]):
+    """A sequence whose instances are built when they are asked for, so that an epoch costs no memory."""
+
+    def __init__(self, count: int, build: Callable[[int], Instance]) -> None:
+        self._count, self._build = count, build
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Instance: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Instance]: ...
+    def __getitem__(self, index: int | slice) -> Instance | list[Instance]:
+        if isinstance(index, slice):
+            return [self._build(i) for i in range(*index.indices(self._count))]
+        if not -self._count <= index < self._count:
+            raise IndexError(f"instance {index} of {self._count}")
+        return self._build(index % self._count)
+
+
+class Model(ABC, Generic[C]):
+    """One model with its data set.
+
+    name: how the command line calls it. summary: one sentence. config: the dataclass of `[model]`.
+    defaults: recommended settings, nested like the sections of a configuration file.
+    metric: the validation metric that `train.target` is about. loss_node: the Loss that reports it.
+    metrics: names that the Loss reports and whose mean over rows is a figure; its other names are values for
+    `explain`. counted: what throughput counts, in the plural ("sequences").
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    config: type[C]
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    metric: ClassVar[str] = "accuracy"
+    loss_node: ClassVar[str] = "loss"
+    metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
+    counted: ClassVar[str] = "instances"
+
+    @abstractmethod
+    def graph(self, cfg: C) -> Graph:
+        """The fine-grained graph; devices fuse what they like. The same `cfg` gives the same graph."""
+
+    def prepare(self, cfg: C, seed: int) -> None:  # noqa: B027 - a model without a data set has nothing to do
+        """Fetch, generate and cache the data, so that no epoch's time includes it. Raises DataError."""
+
+    @abstractmethod
+    def training(self, cfg: C, seed: int, epoch: int, limit: int = 0) -> Sequence[Instance]:
+        """The instances of one epoch (from 1), in an order that is a function of (seed, epoch).
+
+        limit: use the first `limit` of what `size` counts; 0: all. Raises DataError if the data cannot be had.
+        """
+
+    @abstractmethod
+    def validation(self, cfg: C, seed: int, limit: int = 0) -> Sequence[Instance]:
+        """The validation instances, always in the same order. `limit` as in `training`."""
+
+    @abstractmethod
+    def parse(self, cfg: C, text: str) -> Instance:
+        """The instance that a line of text stands for. Raises ModelError saying what a line looks like."""
+
+    @abstractmethod
+    def explain(self, cfg: C, instance: Instance, report: Report) -> dict[str, Any]:
+        """What the model says of an instance, from its report in PREDICT mode: JSON values, "prediction" first."""
+
+    def size(self, instance: Instance) -> int:
+        """How many of `counted` the instance holds; every throughput counts these."""
+        return 1
+
+
+def limited(count: int, limit: int) -> int:
+    """`count`, or `limit` where that is set and smaller."""
+    return min(count, limit) if limit else count

@@ -1,0 +1,197 @@
+"""A recurrent network on list reduction (AMPNet, arXiv 1705.09786, section 6): the loop of the papers.
+
+    tokens(t) - embed ------- cat - cell - relu - last? - yes - leave - head - loss
+    start - h0 - enter - phi --'                    `- no - next (t + 1) - phi
+
+One instance is a batch of sequences of equal length, so that a message carries a row for each of them and
+nothing is padded. `h_t = relu([e_t, h_{t-1}] W + b)` with h_{-1} = 0; the last h is classified into the ten
+results. The cell may have replicas, among which the instance's number chooses (the paper's Figure 4b).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from amphw.data.list_reduction import (
+    CLASSES,
+    MAX_TOKENS,
+    OPERATIONS,
+    VOCABULARY,
+    ListReduction,
+    batches,
+    datasets,
+)
+from amphw.ir.behaviour import StateMap
+from amphw.ir.device import Report
+from amphw.ir.expr import ROW, Attr, Const, Field, lift, table
+from amphw.ir.functions import linear, relu, take, zeros
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance, Schema, TableType
+from amphw.ir.nodes import NPT, PPT, Concat, Source
+from amphw.ir.passes import replicate
+from amphw.ir.program import ParamSpec, trace
+from amphw.ir.routing import Cond, Isu, Phi
+from amphw.ir.state import StateType, state_field
+from amphw.models.base import Instances, Model, ModelError, at_least, knob, limited
+from amphw.models.classify import classification_loss, explained
+
+_FIRST_OPERATION = VOCABULARY - len(OPERATIONS)
+
+
+@dataclass(frozen=True)
+class ListReductionConfig:
+    """Section [model] of the list-reduction RNN."""
+
+    hidden: int = knob(128, "width of the recurrent state")
+    embedding: int | None = knob(None, "width of a token's embedding; none: as wide as hidden")
+    batch: int = knob(100, "sequences of equal length in an instance; 1: single sequences")
+    replicas: Literal[1, 2, 4, 8] = knob(1, "copies of the recurrent cell, averaged after every epoch")
+
+    def __post_init__(self) -> None:
+        at_least(1, hidden=self.hidden, embedding=self.embedding, batch=self.batch)
+
+
+class ListReductionRNN(Model[ListReductionConfig]):
+    """The variable-length RNN; what throughput counts are sequences."""
+
+    name = "list-reduction"
+    summary = "a variable-length RNN that reads an operation and digits and predicts the result"
+    config = ListReductionConfig
+    defaults = {
+        "train": {"epochs": 10, "target": 0.97, "max_active_keys": 8},
+        "update": {"optimizer": "adam", "lr": 0.002, "min_update_interval": 1000},
+    }
+    counted = "sequences"
+
+    def graph(self, cfg: ListReductionConfig) -> Graph:
+        """Attributes length (2 .. 10) and batch; tables tokens [length, batch] and label [batch]."""
+        hidden, embedding = cfg.hidden, cfg.embedding or cfg.hidden
+        length, batch, t = Attr("length"), Attr("batch"), Field("t")
+        step = state_field("t", length, MAX_TOKENS)
+        schema = Schema(
+            attrs={"length": MAX_TOKENS, "batch": cfg.batch},
+            tables={
+                "tokens": TableType((length, batch), lift(VOCABULARY)),
+                "label": TableType((batch,), lift(CLASSES)),
+            },
+        )
+        embed = trace(
+            lambda p, x: take(p.E, table("tokens")(t, ROW)),
+            {"x": 0},
+            {"E": ParamSpec("E", (VOCABULARY, embedding), "normal:0.1")},
+        )
+        cell = trace(
+            lambda p, x: linear(x, p.W, p.b),
+            {"x": embedding + hidden},
+            {"W": (embedding + hidden, hidden), "b": ParamSpec("b", (hidden,), "zeros")},
+        )
+        head = trace(
+            lambda p, h: linear(h, p.W, p.b),
+            {"h": hidden},
+            {"W": (hidden, CLASSES), "b": ParamSpec("b", (CLASSES,), "zeros")},
+        )
+        g = Graph(self.name, schema)
+        with g.region("time", "loop", "t"):
+            g.add(Source("tokens", StateType((step,)), rows=batch))
+            g.add(PPT("embed", embed))
+            g.add(Isu("enter", StateMap(add=((step, Const(0)),))))
+            g.add(Phi("phi"))
+            g.add(Concat("cat", ("x", "h")))
+            g.add(PPT("cell", cell))
+            g.add(NPT("relu", trace(relu, {"x": hidden})))
+            g.add(Cond("last", t.eq(length - 1)))
+            g.add(Isu("next", StateMap(set={"t": t + 1})))
+            g.add(Isu("leave", StateMap(drop={"t": None})))
+        g.add(Source("start", rows=batch))
+        g.add(NPT("h0", trace(lambda x: zeros(x, hidden), {"x": 0})))
+        g.add(PPT("head", head))
+        g.add(classification_loss(CLASSES))
+        g.connect("tokens", "embed", "cat.x")
+        g.connect("start", "h0", "enter", "phi.a")
+        g.connect("phi", "cat.h")
+        g.connect("cat", "cell", "relu", "last")
+        g.connect("last.no", "next", "phi.b")
+        g.connect("last.yes", "leave", "head", "loss")
+        return replicate(g, "cell", cfg.replicas) if cfg.replicas > 1 else g
+
+    def prepare(self, cfg: ListReductionConfig, seed: int) -> None:
+        _datasets(seed)
+
+    def training(self, cfg: ListReductionConfig, seed: int, epoch: int, limit: int = 0) -> Sequence[Instance]:
+        """100,000 sequences, freshly shuffled and batched in every epoch."""
+        return _instances(_datasets(seed)[0], cfg.batch, seed, epoch, limit)
+
+    def validation(self, cfg: ListReductionConfig, seed: int, limit: int = 0) -> Sequence[Instance]:
+        """10,000 sequences that are no part of the training set's stream."""
+        return _instances(_datasets(seed)[1], cfg.batch, seed, 0, limit)
+
+    def parse(self, cfg: ListReductionConfig, text: str) -> Instance:
+        """An operation and 1 to 9 digits, such as `range 3 1 4 1 5` -> one sequence with its true label."""
+        words = text.split()
+        if not words:
+            raise ModelError(f"the line is empty; {_EXPECTED}")
+        operation, digits = words[0], words[1:]
+        if operation not in OPERATIONS:
+            raise ModelError(f"'{operation}' is no operation; {_EXPECTED}")
+        if not 1 <= len(digits) < MAX_TOKENS:
+            raise ModelError(f"'{text.strip()}' has {len(digits)} digits; {_EXPECTED}")
+        for word in digits:
+            if len(word) != 1 or word not in "0123456789":
+                raise ModelError(f"'{word}' is no digit; {_EXPECTED}")
+        values = [int(word) for word in digits]
+        tokens = np.array(
+            [[_FIRST_OPERATION + OPERATIONS.index(operation)], *([v] for v in values)], np.int32
+        )
+        label = np.array([true_result(operation, values)], np.int32)
+        return _instance(tokens, label)
+
+    def explain(self, cfg: ListReductionConfig, instance: Instance, report: Report) -> dict[str, Any]:
+        """The predicted and the true result of the first sequence, and how sure the network was of the truth."""
+        return explained(instance, report, self.loss_node)
+
+    def size(self, instance: Instance) -> int:
+        return instance.attrs["batch"]
+
+
+_EXPECTED = f"expected an operation ({', '.join(OPERATIONS)}) and 1 to 9 digits, such as 'range 3 1 4 1 5'"
+
+
+def true_result(operation: str, digits: Sequence[int]) -> int:
+    """The class of a list as the task defines it, in exact fractions."""
+
+    def mean(values: Sequence[int]) -> Fraction:
+        return Fraction(sum(values), len(values)) if values else Fraction(0)
+
+    value = {
+        "mean": lambda: mean(digits),
+        "alternate": lambda: mean(digits[0::2]) - mean(digits[1::2]),
+        "range": lambda: Fraction(max(digits) - min(digits)),
+        "length": lambda: Fraction(len(digits)),
+    }[operation]()
+    return math.floor(value + Fraction(1, 2)) % CLASSES
+
+
+@lru_cache(maxsize=2)
+def _datasets(seed: int) -> tuple[ListReduction, ListReduction]:
+    return datasets(seed)
+
+
+def _instances(data: ListReduction, batch: int, seed: int, epoch: int, limit: int) -> Instances:
+    n = limited(len(data.lengths), limit)
+    rows = batches(ListReduction(*(a[:n] for a in data)), batch, seed, epoch)
+    return Instances(len(rows), lambda i: _instance(*rows[i]))
+
+
+def _instance(tokens: np.ndarray, labels: np.ndarray) -> Instance:
+    """tokens [length, batch] and labels [batch]; the copy keeps every table contiguous for a device."""
+    length, batch = tokens.shape
+    return Instance(
+        {"length": length, "batch": batch}, {"tokens": np.ascontiguousarray(tokens), "label": labels}
+    )

@@ -1,0 +1,122 @@
+"""Every `amphw` command in the README and in docs/ is run, so that the pages stay true.
+
+A page's commands run in order in one empty folder, because a later one may need what an earlier one wrote.
+In a `console` block the lines that begin with `$ ` are commands, in an `sh` block every line. A comment
+before a block changes how it is tested, not how it reads:
+
+    <!-- test: --set train_instances=400 -->   appended to every `amphw train` and `amphw demo` of the block
+    <!-- test: skip: needs a board -->         the block is not run, for the reason given
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_BLOCK = re.compile(
+    r"(?:^<!-- test: (?P<test>[^\n]*) -->\n+)?^```(?P<kind>console|sh)\n(?P<body>.*?)^```",
+    re.MULTILINE | re.DOTALL,
+)
+_TRAINS = re.compile(r"amphw (train|demo)\b")
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command of a page: as it is written, and as it is run."""
+
+    written: str
+    run: str
+
+
+def commands(text: str) -> list[Command]:
+    """The `amphw` commands of a page in order."""
+    found = []
+    for block in _BLOCK.finditer(text):
+        extra = block["test"] or ""
+        if extra.startswith("skip:"):
+            continue
+        for line in block["body"].replace("\\\n", " ").splitlines():
+            if block["kind"] == "console":
+                if not line.startswith("$ "):
+                    continue  # what the command printed
+                line = line[2:]
+            line = line.split("  #")[0].strip()
+            if re.search(r"\bamphw\b", line) and not line.startswith(("#", "cd ", "git ", "pip ")):
+                small = f"{line} {extra}" if _TRAINS.match(line) else line
+                found.append(Command(line, small.strip()))
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An empty working folder, beside one with a program `amphw` that runs this checkout."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    script = programs / "amphw"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m amphw.cli "$@"\n')
+    script.chmod(0o755)
+    work = tmp_path / "work"
+    work.mkdir()
+    return work
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_of_a_page_work(page: Path, folder: Path) -> None:
+    environment = os.environ | {"PATH": f"{folder.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    for command in commands(page.read_text(encoding="utf-8")):
+        done = subprocess.run(
+            ["sh", "-c", command.run],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert done.returncode == 0, f"{page.name}: {command.written}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_make_targets_and_links_of_a_page_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"^(?:\$ )?make (\w+)$", text, re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: no target {target}"
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        if "://" not in link:
+            assert (page.parent / link).exists(), f"{page.name}: {link} does not exist"
+
+
+def test_commands_are_found_as_the_pages_write_them() -> None:
+    page = """
+<!-- test: --set epochs=1 -->
+```console
+$ amphw train x --out a \\
+    --seeds 2
+epoch 1
+$ echo "1 2" | amphw predict x -  # from stdin
+```
+```python
+amphw train not-a-command
+```
+<!-- test: skip: needs hardware -->
+```sh
+amphw train y
+```
+```sh
+# amphw in a comment
+amphw models
+```
+"""
+    assert [each.run for each in commands(page)] == [
+        "amphw train x --out a      --seeds 2 --set epochs=1",
+        'echo "1 2" | amphw predict x -',
+        "amphw models",
+    ]

@@ -1,0 +1,76 @@
+"""The graphs with the instances that they are tested on, for every test that runs over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from tests.graphs import decide, message_passing, rnn, tree
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph and how to draw its instances; the degenerate ones come first."""
+
+    name: str
+    build: Callable[[], Graph]
+    draw: Callable[[np.random.Generator], list[Instance]]
+
+    def instances(self, seed: int = 0) -> list[Instance]:
+        """The same instances for the same seed, numbered from 0."""
+        drawn = self.draw(np.random.default_rng(seed))
+        for number, instance in enumerate(drawn):
+            instance.number = number
+        return drawn
+
+
+def _sequences(rng: np.random.Generator) -> list[Instance]:
+    return [
+        rnn.instance(rng, length=1),
+        rnn.instance(rng, length=1, batch=3),
+        rnn.instance(rng, length=2),
+        rnn.instance(rng, length=5, batch=3),
+        rnn.instance(rng),
+    ]
+
+
+def _trees(rng: np.random.Generator) -> list[Instance]:
+    return [
+        tree.instance(rng, leaves=1),
+        tree.instance(rng, leaves=2),
+        tree.instance(rng, leaves=6, shape="caterpillar"),
+        tree.instance(rng, leaves=9),
+        tree.instance(rng),
+    ]
+
+
+def _networks(rng: np.random.Generator) -> list[Instance]:
+    return [
+        message_passing.instance(rng, 1, []),
+        message_passing.instance(rng, 3, []),
+        message_passing.instance(rng, 1, [(0, 0)]),
+        message_passing.instance(rng, 2, [(0, 1), (0, 1), (0, 1)]),
+        # 0 and 4 are isolated, 1 has a loop and no other in-edge, 3 has no out-edge
+        message_passing.instance(rng, 5, [(1, 1), (1, 2), (2, 3), (1, 3), (1, 3)]),
+        message_passing.instance(rng, 6),
+    ]
+
+
+def _batches(rng: np.random.Generator) -> list[Instance]:
+    return [decide.instance(rng, batch) for batch in (0, 1, 4, 7)]
+
+
+CASES = (
+    Case("rnn-alternate", lambda: rnn.build(replicas="alternate"), _sequences),
+    Case("rnn-hash", lambda: rnn.build(replicas="hash"), _sequences),
+    Case("tree-leaves", lambda: tree.build(pump="leaves"), _trees),
+    Case("tree-all", lambda: tree.build(pump="all"), _trees),
+    Case("message-passing", lambda: message_passing.build(steps=2), _networks),
+    Case("message-passing-three", lambda: message_passing.build(hidden=3, steps=3), _networks),
+    Case("message-passing-dense", lambda: message_passing.build_dense(steps=2), _networks),
+    Case("decide", decide.build, _batches),
+)

@@ -1,0 +1,178 @@
+"""Progress is plain lines off a terminal, a live table on one, and never in the way of a run."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import threading
+
+import pytest
+
+from amphw.host.progress import LiveStats, Progress
+from amphw.host.records import EpochRecord
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def live(done: int = 500, **changes: object) -> LiveStats:
+    stats = LiveStats(
+        epoch=2,
+        done=done,
+        total=1000,
+        loss=0.25,
+        valid={"accuracy": 0.875},
+        instances_per_s=12345.6,
+        keys_in_flight=15.5,
+        staleness_p50=3.0,
+        staleness_p99=17.0,
+        utilisation=[0.9, 0.7],
+    )
+    for name, value in changes.items():
+        setattr(stats, name, value)
+    return stats
+
+
+RECORD = EpochRecord(
+    epoch=2,
+    instances=2000,
+    seconds=4.0,
+    train_loss=0.25,
+    train={"accuracy": 0.9},
+    valid={"accuracy": 0.875},
+    instances_per_s=500.0,
+    staleness_p50=3.0,
+    staleness_p99=17.0,
+    staleness_nodes={},
+    utilisation=[0.9, 0.7],
+    keys_in_flight=15.5,
+)
+
+
+def plain_text(terminal: str) -> str:
+    """What a terminal was sent, without the control sequences."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal)
+
+
+def test_plain_lines_come_every_ten_seconds_and_after_each_epoch() -> None:
+    out, clock = io.StringIO(), Clock()
+    with Progress(None, 5, "rnn [cpu]", stream=out, clock=clock) as progress:
+        for second in range(25):
+            clock.now = 100.0 + second
+            progress.update(live(second))
+        progress.epoch(RECORD)
+        progress.update(live())
+        progress.note("target [bold]reached[/bold]")
+    lines = out.getvalue().splitlines()
+    assert lines == [
+        "rnn [cpu]: epoch 2/5, 10/1000 (1%), 12,346 instances/s, loss 0.25, keys 15.5, "
+        "staleness p50 3 p99 17, busy 80%",
+        "rnn [cpu]: epoch 2/5, 20/1000 (2%), 12,346 instances/s, loss 0.25, keys 15.5, "
+        "staleness p50 3 p99 17, busy 80%",
+        "rnn [cpu]: epoch 2/5, 500 instances/s, loss 0.25, valid accuracy 0.875, "
+        "staleness p50 3 p99 17, keys 15.5, busy 80%, 4.0 s",
+        "rnn [cpu]: target [bold]reached[/bold]",
+    ]
+
+
+def test_unknown_figures_and_an_unknown_total() -> None:
+    out, clock = io.StringIO(), Clock()
+    with Progress(False, 5, "rnn", stream=out, clock=clock) as progress:
+        clock.now += 10
+        progress.update(LiveStats(epoch=1, done=3, total=0))
+    assert out.getvalue() == (
+        "rnn: epoch 1/5, 3/0, n/a instances/s, loss n/a, keys n/a, staleness p50 n/a p99 n/a, busy n/a\n"
+    )
+
+
+def test_a_terminal_gets_a_table_with_everything() -> None:
+    out = io.StringIO()
+    with Progress(True, 5, "rnn [cpu]", stream=out, clock=Clock()) as progress:
+        progress.update(live())
+        shown = plain_text(out.getvalue())
+        progress.epoch(RECORD)
+    for words in (
+        "rnn [cpu]",
+        r"epoch +2/5 .* 500/1000",
+        "instances/s +12,346",
+        r"loss +0\.25",
+        r"valid accuracy +0\.875",
+        r"keys in flight +15\.5",
+        "staleness +p50 3 +p99 17",
+        "worker 0 .* 90%",
+        "worker 1 .* 70%",
+    ):
+        assert words in shown or re.search(words, shown), words
+    assert "rnn [cpu]: epoch 2/5" in plain_text(out.getvalue())
+
+
+def test_a_terminal_is_redrawn_at_most_five_times_a_second() -> None:
+    out, clock = io.StringIO(), Clock()
+    with Progress(True, 5, "rnn", stream=out, clock=clock) as progress:
+        for step in range(1001):  # one second
+            clock.now = 100.0 + step / 1000
+            progress.update(live(step))
+    assert 4 <= plain_text(out.getvalue()).count("keys in flight") <= 6
+
+
+def test_many_workers_are_summed_up() -> None:
+    out = io.StringIO()
+    with Progress(True, 5, "rnn", stream=out, clock=Clock()) as progress:
+        progress.update(live(utilisation=[0.5] * 63 + [1.0]))
+    assert re.search("64 workers +mean 51% +50% to 100%", plain_text(out.getvalue()))
+
+
+def test_nan_utilisation_is_drawn() -> None:
+    out = io.StringIO()
+    with Progress(True, 5, "rnn", stream=out, clock=Clock()) as progress:
+        progress.update(live(utilisation=[math.nan], total=0))
+    assert re.search("worker 0 .*n/a", plain_text(out.getvalue()))
+
+
+def test_stdout_stays_clean(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(True, 5, "rnn") as progress:
+        progress.update(live())
+        print('{"json": true}')
+        progress.epoch(RECORD)
+    with Progress(False, 5, "rnn") as progress:
+        progress.note("done")
+    captured = capsys.readouterr()
+    assert captured.out == '{"json": true}\n'
+    assert "rnn: done" in captured.err
+
+
+def test_the_table_goes_when_the_run_fails() -> None:
+    out = io.StringIO()
+    with pytest.raises(RuntimeError), Progress(True, 5, "rnn", stream=out, clock=Clock()) as progress:
+        progress.update(live())
+        raise RuntimeError("the run failed")
+    assert out.getvalue().count("\x1b[?25l") == out.getvalue().count("\x1b[?25h") == 1  # the cursor is back
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_a_closed_pipe_does_not_end_the_run(tty: bool) -> None:
+    class Closed(io.StringIO):
+        def write(self, _: str) -> int:
+            raise BrokenPipeError
+
+    with Progress(tty, 5, "rnn", stream=Closed(), clock=Clock()) as progress:
+        progress.note("into the void")
+        progress.update(live())
+        progress.epoch(RECORD)
+
+
+def test_threads_may_report() -> None:
+    out = io.StringIO()
+    with Progress(False, 5, "rnn", stream=out) as progress:
+        threads = [threading.Thread(target=progress.note, args=("x" * 200,)) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert out.getvalue().splitlines() == ["rnn: " + "x" * 200] * 20

@@ -1,0 +1,135 @@
+"""The folder tree is the architecture: which part of the package may import which other part.
+
+Imports are read from the source, including those inside functions and under TYPE_CHECKING: a dependency is
+one wherever it stands. Only the device registry may name backends, because it loads them lazily by name.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import amphw
+
+ROOT = Path(amphw.__file__).parent
+
+ALLOWED = {
+    "ir": set(),
+    "frontend": {"ir"},
+    "cpu_runtime": {"ir"},
+    "opencl": {"ir"},
+    "rtl": {"ir"},
+    "estimate": {"ir"},
+    "data": {"ir"},
+    "models": {"ir", "data", "frontend"},
+    "host": {"ir"},
+    "cli": {"ir", "data", "models", "host"},
+}
+"""Per part, the other parts that it may import. A part that does not exist yet has no files to check."""
+
+BACKENDS = {"cpu_runtime", "opencl", "rtl"}
+REGISTRY = "host/devices.py"
+
+
+def imported_modules(source: str, module: str) -> set[str]:
+    """Absolute names of every module that `source`, the text of `module`, imports; `from a import b` gives a.b."""
+    package = module.split(".")[:-1]
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            names.update(f"{stem}.{alias.name}" for alias in node.names)
+    return names
+
+
+def files() -> list[Path]:
+    return sorted(path for path in ROOT.rglob("*.py") if len(path.relative_to(ROOT).parts) > 1)
+
+
+def imports_of(path: Path) -> set[str]:
+    relative = path.relative_to(ROOT.parent).with_suffix("")
+    return imported_modules(path.read_text(encoding="utf-8"), ".".join(relative.parts))
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0]
+
+
+def test_every_part_is_known() -> None:
+    """A new folder needs a line in ALLOWED before it is checked; without one it would be free to import all."""
+    assert {part_of(path) for path in files()} <= set(ALLOWED)
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_part_imports_only_what_it_may(path: Path) -> None:
+    part = part_of(path)
+    wanted = {name.split(".")[1] for name in imports_of(path) if name.startswith("amphw.")}
+    siblings = {name for name in wanted if name in ALLOWED} - {part}
+    forbidden = siblings - ALLOWED[part]
+    if str(path.relative_to(ROOT).as_posix()) == REGISTRY:
+        forbidden -= BACKENDS
+    assert not forbidden, f"{path.relative_to(ROOT)} imports amphw.{', amphw.'.join(sorted(forbidden))}"
+
+
+def test_nothing_imports_the_command_line() -> None:
+    guilty = [
+        str(path.relative_to(ROOT))
+        for path in files()
+        if part_of(path) != "cli" and any(name.startswith("amphw.cli") for name in imports_of(path))
+    ]
+    assert not guilty
+
+
+def test_the_device_registry_loads_backends_lazily() -> None:
+    """An import at the top of the registry would make every run need every backend."""
+    path = ROOT / REGISTRY
+    if not path.exists():
+        pytest.skip("the device registry does not exist yet")
+    top = ast.Module(
+        [
+            node
+            for node in ast.parse(path.read_text(encoding="utf-8")).body
+            if isinstance(node, ast.Import | ast.ImportFrom)
+        ],
+        [],
+    )
+    names = imported_modules(ast.unparse(top), "amphw.host.devices")
+    assert not {name for name in names if name.startswith("amphw.") and name.split(".")[1] in BACKENDS}
+
+
+def test_only_the_generators_import_amaranth() -> None:
+    """The fixed-point model must be usable where no hardware tools are installed."""
+    users = {
+        path.relative_to(ROOT).as_posix()
+        for path in files()
+        if any(name.split(".")[0] == "amaranth" for name in imports_of(path))
+    }
+    assert all(user.startswith("rtl/") for user in users)
+    assert not {user for user in users if "fixed" in user or "format" in user}
+
+
+def test_imports_are_found_in_every_form() -> None:
+    """The checks above are worth what this reader finds."""
+    source = """
+import amphw.cli.main as x, json
+from amphw import host
+from amphw.ir.graph import Graph
+from . import sibling
+from ..opencl import device
+def late():
+    from amphw.rtl import fixed
+"""
+    assert imported_modules(source, "amphw.host.links") == {
+        "amphw.cli.main",
+        "json",
+        "amphw.host",
+        "amphw.ir.graph.Graph",
+        "amphw.host.sibling",
+        "amphw.opencl.device",
+        "amphw.rtl.fixed",
+    }
