@@ -47,7 +47,7 @@ def draw_gantt(folder: RunFolder, trace: Trace, title: str) -> Path:
 
 
 def draw_convergence(folder: RunFolder, summaries: Mapping[str, RunSummary], name: str) -> Path | None:
-    """The validation curves of the runs, by label, as SVG and PNG. The path of the SVG; None without epochs."""
+    """The validation curves of the runs, by label, as SVG and PNG. The SVG's path; None without epochs."""
     from amphw.host.plots import convergence
 
     histories = {label: summary.history for label, summary in summaries.items() if summary.history}

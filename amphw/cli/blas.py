@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def pin_blas() -> None:
-    """Limit BLAS and OpenMP pools to one thread. Call before any numpy work; it lasts until the process ends."""
+    """Limit BLAS and OpenMP pools to one thread, for good. To be called before any numpy work."""
     import numpy  # noqa: F401  # a pool can be limited only after its library is loaded
     from threadpoolctl import threadpool_limits
 

@@ -22,7 +22,7 @@ PYTHON = (3, 11)
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that amphw can use. `required`: nothing works without it. `remedy` is empty if it is there."""
+    """One thing that amphw can use. required: nothing works without it. remedy: empty if it is there."""
 
     name: str
     needed_for: str
@@ -33,7 +33,7 @@ class Finding:
 
 
 def check(as_json: JsonOption = False) -> None:
-    """Say what works here, what is missing, and how to get it. Exit code 1 if something required is missing."""
+    """Say what works here, what is missing, and how to get it. Exit code 1 if amphw cannot run."""
     findings = list(survey())
     broken = [each for each in findings if each.required and not each.ok]
     if as_json:
@@ -200,6 +200,6 @@ def _data_sets() -> Iterable[Finding]:
     except DataError as error:  # AMPHW_DATA is wrong: said above, but it hides this data set too
         yield Finding("data: mnist", "the model of that name", "not found", False, str(error))
         return
-    found = "all files found" if not missing else f"missing {', '.join(missing)}"
+    found = "all files found" if not missing else f"{len(missing)} of {len(files)} files missing"
     remedy = "training downloads it; without a network, put the files in $AMPHW_DATA/mnist"
     yield Finding("data: mnist", "the model of that name", found, not missing, remedy)

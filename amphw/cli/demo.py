@@ -113,7 +113,8 @@ def _bought(summaries: Mapping[str, RunSummary]) -> Any:
     for label, summary in others:
         if not base.instances_per_s > 0:
             return
-        text = f"{label}: {summary.instances_per_s / base.instances_per_s:.2f} times the throughput of {base_label}"
+        gain = summary.instances_per_s / base.instances_per_s
+        text = f"{label}: {gain:.2f} times the throughput of {base_label}"
         at = summary.reached_at()
         if at is not None and base_at is not None and at.seconds > 0:
             text += f", {base_at.seconds / at.seconds:.2f} times as fast to {TARGET:.0%}"

@@ -30,7 +30,7 @@ def models(as_json: JsonOption = False) -> None:
 
 
 def show_settings(model: Any, as_json: bool) -> None:
-    """Every key of the model's configuration: what it is when nothing is said, what it may be, what it does."""
+    """Every key of the model's configuration: what it is by default, what it may be, what it does."""
     listing = list(_settings(model))
     if as_json:
         emit_json({"model": model.name, "settings": listing})
@@ -47,9 +47,8 @@ def show_settings(model: Any, as_json: bool) -> None:
         also = f"; also called {', '.join(entry['aliases'])}" if entry["aliases"] else ""
         out.print(f"      {entry['allowed']}{also}")
     out.print(
-        "\nGive one with --set KEY=VALUE (in full, SECTION.KEY=VALUE, where two sections have the key), or all "
-        "of them\nin a TOML file with --config. [update] holds for every node with parameters; "
-        "update.nodes.NODE.KEY=VALUE for one."
+        "\nGive them with --set KEY=VALUE (SECTION.KEY=VALUE where two sections have the key), or in a TOML "
+        "file\nwith --config. [update] holds for every node with parameters, update.nodes.NODE.KEY=VALUE for one."
     )
 
 

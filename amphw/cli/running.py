@@ -1,4 +1,4 @@
-"""One run from a resolved configuration to the files that it leaves: what `train` and `demo` have in common."""
+"""One run, from a resolved configuration to the files that it leaves: what `train` and `demo` share."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from amphw.cpu_runtime.lower import lower
 from amphw.cpu_runtime.numpy_plane import NumpyPlane
 from amphw.cpu_runtime.policy import POLICIES, placement
+from amphw.cpu_runtime.replay import Replay
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError, ExecutionError
 from amphw.ir.graph import Graph
@@ -29,10 +30,11 @@ RUN_BUDGET = 1e-3
 
 
 class CpuDevice:
-    """settings: workers, placement ("shared", "pinned", or {node: worker}), policy, min_rows, frame_cap, fuse,
+    """CpuDevice(replay=log) repeats a logged run in the calling thread. settings: workers, placement ("shared", "pinned", or {node: worker}), policy, min_rows, frame_cap, fuse,
     sleep, trace; see NumpyPlane for the last ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, replay: Sequence[tuple[Any, ...]] | None = None) -> None:
+        self._logged = replay
         self._threads: list[threading.Thread] = []
         self._stop = threading.Event()
 
@@ -62,6 +64,9 @@ class CpuDevice:
             settings=settings,
             log=self.log if options.log else None,
         )
+        self.replay = Replay(self.plane, self._logged) if self._logged is not None else None
+        if self.replay is not None:
+            return
         self._stop.clear()
         self._threads = [
             threading.Thread(target=self._work, args=(w,), name=f"amphw-worker-{w}", daemon=True)
@@ -91,13 +96,19 @@ class CpuDevice:
 
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
         self.graph.schema.check(instance)
-        self.plane.submit(slot, generation, instance, mode)
+        (self.replay or self.plane).submit(slot, generation, instance, mode)
 
     def poll(self, timeout: float = 0.0) -> list[Report]:
+        if self.replay is not None:
+            return self.replay.run()
         return self.plane.poll(timeout)
 
     def drain(self) -> list[Report]:
         out: list[Report] = []
+        if self.replay is not None:
+            while found := self.replay.run():
+                out += found
+            return out
         quiet = time.monotonic()
         while self.plane.slots or self.plane.done:
             found = self.plane.poll(0.05)
@@ -106,6 +117,7 @@ class CpuDevice:
                 quiet = time.monotonic()
             elif time.monotonic() - quiet > 10.0:
                 raise ExecutionError(f"nothing has moved for 10 s: {self.plane.stuck()}")
+        self.plane.flush()
         return out
 
     def update(self, nodes: Sequence[str] | None = None) -> None:

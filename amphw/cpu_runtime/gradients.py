@@ -61,7 +61,7 @@ class GradientLog:
         return share
 
     def reduce(self, share: Share) -> None:
-        """Add the share's gradients, one product a term, and publish a version if it completes the interval."""
+        """Add the share's gradients, one product a term, and prepare a version if it completes the interval."""
         with np.errstate(all="ignore"):
             for k, term in enumerate(self.terms if share.entries else ()):
                 parts = [terms[k] for _, terms in share.entries]
@@ -72,15 +72,15 @@ class GradientLog:
                     a = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
                 accumulate(term.kind, self.params.gradients[term.param], a, dz)
             self.params.rows += sum(rows for rows, _ in share.entries)
-            if share.due:
-                self._publish()
+            if share.due and self.params.rows:
+                share.values = self._prepare()
 
-    def _publish(self) -> None:
-        """Raises NonFiniteError and keeps the old version if a gradient is not finite."""
+    def _prepare(self) -> dict[str, np.ndarray]:
+        """Raises NonFiniteError, and the old version stays, if a gradient is not finite."""
         for name, g in self.params.gradients.items():
             if not np.isfinite(g.sum(dtype=np.float64)):
                 raise NonFiniteError(self.node, "backward", f"the gradient of '{name}'")
-        self.params.update()
+        return self.params.prepare()
 
 
 @dataclass
@@ -91,3 +91,4 @@ class Share:
     entries: list[Entry]
     due: bool
     waiting: list[Any] = field(default_factory=list)
+    values: dict[str, np.ndarray] | None = None  # the prepared version, to be published

@@ -76,6 +76,7 @@ class NumpyPlane:
         self._frames = 0
         self._idle = 0
         self._running = 0
+        self.replaying = False
 
     # --- host side ------------------------------------------------------------------------------------------------
 
@@ -110,12 +111,18 @@ class NumpyPlane:
             at = self.lowered.by_name.get(name)
             if at is None or at not in self.logs:
                 raise AmphwError(f"node '{name}' owns no parameters to update")
-            log = self.logs[at]
-            with self.lock:
-                while log.busy:
-                    self.news.wait(0.01)
-                share = self.take(log, due=True)
-            self._reduce(-1, share)
+            self._reduce(-1, self._wait_and_take(self.logs[at], due=True))
+
+    def flush(self) -> None:
+        """Reduce what is logged without publishing, so that the accumulated gradients are complete."""
+        for log in self.logs.values():
+            self._reduce(-1, self._wait_and_take(log, due=False))
+
+    def _wait_and_take(self, log: GradientLog, due: bool) -> Share:
+        with self.lock:
+            while log.busy and self.failure is None:
+                self.news.wait(0.01)
+            return self.take(log, due)
 
     def busy(self) -> bool:
         """Whether a frame is being computed or waits to be."""
@@ -194,7 +201,8 @@ class NumpyPlane:
         compute(frame)
         self._pause(frame.unit.name, len(frame.tasks))
         with self.lock:
-            follow, log = self.commit(frame)
+            back, log = self.commit(frame)
+            follow = self.begin(frame.unit, BACKWARD, back) if back else None
             share = self._claim(log) if log is not None else None
         ended = time.perf_counter()
         self._account(worker, frame.unit.name, KINDS[frame.kind], began, ended, frame)
@@ -255,15 +263,15 @@ class NumpyPlane:
         fired = slot.units[unit].fired[firing]
         return fired[0].frame if fired else None
 
-    def commit(self, frame: Frame) -> tuple[Frame | None, GradientLog | None]:
-        """Deliver a computed frame -> (a frame to run at once, the log that grew)."""
+    def commit(self, frame: Frame) -> tuple[list[Task], GradientLog | None]:
+        """Deliver a computed frame -> (firings that go backward at once, the log that grew)."""
         if self.log is not None:
             self.log.append(("end", frame.number))
         if frame.kind == BACKWARD:
-            return None, self._commit_backward(frame)
+            return [], self._commit_backward(frame)
         return self._commit_forward(frame), None
 
-    def _commit_forward(self, frame: Frame) -> Frame | None:
+    def _commit_forward(self, frame: Frame) -> list[Task]:
         unit, u = frame.unit, frame.unit.index
         b, program = unit.behaviour, unit.behaviour.program
         assert program is not None
@@ -301,8 +309,8 @@ class NumpyPlane:
             else:
                 self._settle(slot, self._consumed(unit, slot, at))
         self._wake()
-        # A sink, or a firing whose every route was guarded off, goes backward at once.
-        return self.begin(unit, BACKWARD, back) if back else None
+        # A sink, or a firing that sends nothing (an empty Flatmap), goes backward at once.
+        return back
 
     def _decisions(self, frame: Frame) -> list[int]:
         decides = frame.unit.behaviour.decides
@@ -420,9 +428,12 @@ class NumpyPlane:
                 payload = np.zeros((rows, 0), dtype=np.float32)
             else:
                 payload = slot.instance.data[name][first : first + rows]
-            self._deliver(slot, route, payload, (unit.index, 0, k))
+            row = route[4]
+            self._deliver(slot, route, payload if row < 0 else payload[row : row + 1], (unit.index, 0, k))
 
     def _push(self, u: int, kind: int, slot: Slot, at: int) -> None:
+        if self.replaying:
+            return  # the log says what runs next
         self._arrivals += 1
         queue = self.queues[u][kind]
         if not queue.tasks:
@@ -459,9 +470,16 @@ class NumpyPlane:
                 share = self._claim(log) if worker >= 0 else None
 
     def reduced(self, share: Share) -> None:
-        """A share is done: release who waited for its update."""
+        """A share is done: publish its version and release who waited for it.
+
+        Versions change under the lock only, so the log orders them among the frames.
+        """
         share.log.busy = False
-        self.stats.updates += share.due
+        if self.log is not None:
+            self.log.append(("reduced", share.log.node))
+        if share.values is not None:
+            share.log.params.publish(share.values)
+            self.stats.updates += 1
         for slot in share.waiting:
             self._settle(slot, 1)
         self.news.notify_all()

@@ -261,7 +261,7 @@ def _row_spaces(typed: Typed) -> None:
         for space, rows in () if b.is_source else b.spaces:
             for missing in sorted(fields_of(rows) - set(b.state.names)):
                 raise GraphError(
-                    f"the row count '{rows}' of '{space}' reads a field that the state {b.state} does not hold",
+                    f"the row count '{rows}' of '{space}' reads a field that {b.state} does not hold",
                     node=name,
                     field=missing,
                 )

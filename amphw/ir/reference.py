@@ -345,8 +345,8 @@ class ReferenceDevice:
         if active.outstanding == before and not b.is_source and len(guards) == len(b.emits) > 0:
             choices = ", ".join(map(str, guards))
             raise ExecutionError(
-                f"node '{name}': no out-port takes the message of instance {active.instance.number} with state "
-                f"{base} (the choices: {choices}); give every value of its index a port"
+                f"node '{name}': no out-port takes the message of instance {active.instance.number} with "
+                f"state {base} (the choices: {choices}); give every value of its index a port"
             )
 
     def _expanded(

@@ -110,7 +110,7 @@ def _guarded(decode: Callable[[], Any], node: str | None) -> Any:
         raise GraphError(f"the stored graph is damaged: {error}", node=node) from error
 
 
-# --- conversion by type ------------------------------------------------------------------------------------------
+# --- conversion by type ---
 
 
 @cache

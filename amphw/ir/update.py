@@ -142,16 +142,24 @@ class NodeParameters:
         return self.rows >= self.rule.interval
 
     def update(self) -> None:
-        """Apply what has been accumulated and publish the next version; without any, change nothing."""
-        if self.rows == 0:
-            return
-        self.values = {
+        """Apply what has been accumulated and publish the next version; nothing accumulated changes nothing."""
+        if self.rows:
+            self.publish(self.prepare())
+
+    def prepare(self) -> dict[str, np.ndarray]:
+        """The next version's values; takes the accumulated gradients and moves the optimiser's slots."""
+        values = {
             n: self.rule.step(w, self.gradients[n], self.slots[n], self.rows, self.version)
             for n, w in self.values.items()
         }
         for g in self.gradients.values():
             g[...] = 0
         self.rows = 0
+        return values
+
+    def publish(self, values: dict[str, np.ndarray]) -> None:
+        """Make prepared values the current version: one assignment, so readers see one version or the other."""
+        self.values = values
         self.version += 1
 
     def tensors(self) -> dict[str, np.ndarray]:

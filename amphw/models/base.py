@@ -37,10 +37,14 @@ def at_least(minimum: int, **values: int | None) -> None:
 
 
 class Instances(Sequence[Instance]):
-    """A sequence whose instances are built when they are asked for, so that an epoch costs no memory."""
+    """A sequence whose instances are built when they are asked for, so that an epoch costs no memory.
 
-    def __init__(self, count: int, build: Callable[[int], Instance]) -> None:
+    size: what they hold in all, as `Model.size` counts it; without it, one each.
+    """
+
+    def __init__(self, count: int, build: Callable[[int], Instance], size: int | None = None) -> None:
         self._count, self._build = count, build
+        self.size = count if size is None else size
 
     def __len__(self) -> int:
         return self._count
@@ -80,18 +84,18 @@ class Model(ABC, Generic[C]):
     def graph(self, cfg: C) -> Graph:
         """The fine-grained graph; devices fuse what they like. The same `cfg` gives the same graph."""
 
-    def prepare(self, cfg: C, seed: int) -> None:  # noqa: B027 - a model without a data set has nothing to do
+    def prepare(self, cfg: C, seed: int) -> None:
         """Fetch, generate and cache the data, so that no epoch's time includes it. Raises DataError."""
 
     @abstractmethod
-    def training(self, cfg: C, seed: int, epoch: int, limit: int = 0) -> Sequence[Instance]:
+    def training(self, cfg: C, seed: int, epoch: int, limit: int = 0) -> Instances:
         """The instances of one epoch (from 1), in an order that is a function of (seed, epoch).
 
-        limit: use the first `limit` of what `size` counts; 0: all. Raises DataError if the data cannot be had.
+        limit: use the first `limit` of what `size` counts; 0: all. Raises DataError without the data.
         """
 
     @abstractmethod
-    def validation(self, cfg: C, seed: int, limit: int = 0) -> Sequence[Instance]:
+    def validation(self, cfg: C, seed: int, limit: int = 0) -> Instances:
         """The validation instances, always in the same order. `limit` as in `training`."""
 
     @abstractmethod
@@ -100,7 +104,7 @@ class Model(ABC, Generic[C]):
 
     @abstractmethod
     def explain(self, cfg: C, instance: Instance, report: Report) -> dict[str, Any]:
-        """What the model says of an instance, from its report in PREDICT mode: JSON values, "prediction" first."""
+        """What the model says of an instance, from its report in PREDICT mode: JSON values by name."""
 
     def size(self, instance: Instance) -> int:
         """How many of `counted` the instance holds; every throughput counts these."""

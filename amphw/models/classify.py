@@ -23,7 +23,7 @@ class Unlabelled(Instance):
 def classification_loss(classes: int, name: str = "loss") -> Loss:
     """Cross-entropy of logits [rows, classes] against the table `label` [rows].
 
-    Reports loss, accuracy (1.0 where the largest logit is the label's) and prediction (the class, as a float).
+    Reports loss, accuracy (1.0 where the largest logit is the label's) and prediction (the class).
     """
 
     def values(y: Value) -> tuple[Value, Value, Value]:

@@ -124,11 +124,11 @@ class ListReductionRNN(Model[ListReductionConfig]):
     def prepare(self, cfg: ListReductionConfig, seed: int) -> None:
         _datasets(seed)
 
-    def training(self, cfg: ListReductionConfig, seed: int, epoch: int, limit: int = 0) -> Sequence[Instance]:
+    def training(self, cfg: ListReductionConfig, seed: int, epoch: int, limit: int = 0) -> Instances:
         """100,000 sequences, freshly shuffled and batched in every epoch."""
         return _instances(_datasets(seed)[0], cfg.batch, seed, epoch, limit)
 
-    def validation(self, cfg: ListReductionConfig, seed: int, limit: int = 0) -> Sequence[Instance]:
+    def validation(self, cfg: ListReductionConfig, seed: int, limit: int = 0) -> Instances:
         """10,000 sequences that are no part of the training set's stream."""
         return _instances(_datasets(seed)[1], cfg.batch, seed, 0, limit)
 
@@ -153,7 +153,7 @@ class ListReductionRNN(Model[ListReductionConfig]):
         return _instance(tokens, label)
 
     def explain(self, cfg: ListReductionConfig, instance: Instance, report: Report) -> dict[str, Any]:
-        """The predicted and the true result of the first sequence, and how sure the network was of the truth."""
+        """The predicted and the true result of the first sequence, and the probability given to the truth."""
         return explained(instance, report, self.loss_node)
 
     def size(self, instance: Instance) -> int:
@@ -186,7 +186,7 @@ def _datasets(seed: int) -> tuple[ListReduction, ListReduction]:
 def _instances(data: ListReduction, batch: int, seed: int, epoch: int, limit: int) -> Instances:
     n = limited(len(data.lengths), limit)
     rows = batches(ListReduction(*(a[:n] for a in data)), batch, seed, epoch)
-    return Instances(len(rows), lambda i: _instance(*rows[i]))
+    return Instances(len(rows), lambda i: _instance(*rows[i]), n)
 
 
 def _instance(tokens: np.ndarray, labels: np.ndarray) -> Instance:

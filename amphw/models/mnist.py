@@ -9,7 +9,6 @@ download; accuracies on those say nothing about MNIST.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -71,8 +70,11 @@ class MnistMLP(Model[MnistConfig]):
         widths = [PIXELS, *[cfg.width] * (_LAYERS - 1), CLASSES]
         for k in range(1, _LAYERS + 1):
             inner, outer = widths[k - 1], widths[k]
-            shapes = {"W": (inner, outer), "b": ParamSpec("b", (outer,), "zeros")}
-            program = trace(lambda p, x: linear(x, p.W, p.b), {"x": inner}, shapes)
+            program = trace(
+                lambda p, x: linear(x, p.W, p.b),
+                {"x": inner},
+                {"W": (inner, outer), "b": ParamSpec("b", (outer,), "zeros")},
+            )
             path.append(g.add(PPT(f"linear{k}", program)))
             if k < _LAYERS:
                 path.append(g.add(NPT(f"relu{k}", trace(relu, {"x": outer}))))
@@ -84,13 +86,13 @@ class MnistMLP(Model[MnistConfig]):
         for split in (0, 1):
             _load(split, cfg.sample, seed)
 
-    def training(self, cfg: MnistConfig, seed: int, epoch: int, limit: int = 0) -> Sequence[Instance]:
+    def training(self, cfg: MnistConfig, seed: int, epoch: int, limit: int = 0) -> Instances:
         """60,000 images (6,000 generated ones), shuffled in every epoch."""
         images, labels = _load(0, cfg.sample, seed)
         order = np.random.default_rng([seed, epoch]).permutation(limited(len(labels), limit))
         return _instances(images, labels, order, cfg.batch)
 
-    def validation(self, cfg: MnistConfig, seed: int, limit: int = 0) -> Sequence[Instance]:
+    def validation(self, cfg: MnistConfig, seed: int, limit: int = 0) -> Instances:
         """The 10,000 test images (1,000 generated ones)."""
         images, labels = _load(1, cfg.sample, seed)
         return _instances(images, labels, np.arange(limited(len(labels), limit)), cfg.batch)
@@ -141,7 +143,7 @@ def _instances(images: np.ndarray, labels: np.ndarray, order: np.ndarray, batch:
         rows = order[i * batch : (i + 1) * batch]
         return _instance(images[rows], labels[rows])
 
-    return Instances(-(-len(order) // batch), build)
+    return Instances(-(-len(order) // batch), build, len(order))
 
 
 def _instance(images: np.ndarray, labels: np.ndarray) -> Instance:

@@ -1,0 +1,88 @@
+"""Devices by name: those that come with amphw, and those that other packages add.
+
+A package adds one through an entry point of the group `amphw.devices`, whose object is called with the text
+behind the colon of `name:argument` (or with nothing) and returns a `Device`. A device's module is imported
+when the device is asked for, so that one that cannot be imported hinders nobody else.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+
+from amphw.host.config_fields import did_you_mean
+from amphw.ir.device import Device
+from amphw.ir.errors import AmphwError
+
+GROUP = "amphw.devices"
+
+
+class DeviceError(AmphwError):
+    """There is no such device, or it cannot be used here. The message says which there are."""
+
+
+@dataclass(frozen=True)
+class DeviceEntry:
+    """A device that can be asked for. target: `module:object`. origin: the package that brings it."""
+
+    name: str
+    target: str
+    summary: str
+    origin: str = "amphw"
+
+
+_BUILT_IN = (
+    DeviceEntry("cpu", "amphw.cpu_runtime:CpuDevice", "this machine's cores"),
+    DeviceEntry("reference", "amphw.ir.reference:ReferenceDevice", "one message at a time; slow and exact"),
+    DeviceEntry("null", "amphw.host.null_device:NullDevice", "runs nothing; measures the host alone"),
+)
+
+
+def device_entries() -> dict[str, DeviceEntry]:
+    """Every device by name. Nothing is imported, so that a device which is listed may still be unusable.
+
+    A device that comes with amphw cannot be replaced by a package's.
+    """
+    found = {}
+    for point in metadata.entry_points(group=GROUP):
+        origin = point.dist.name if point.dist is not None else "another package"
+        found[point.name] = DeviceEntry(point.name, point.value, f"from the package {origin}", origin)
+    return {entry.name: entry for entry in _BUILT_IN} | {
+        name: entry for name, entry in sorted(found.items()) if name not in {e.name for e in _BUILT_IN}
+    }
+
+
+def make_device(spec: str) -> Device:
+    """The device that `name` or `name:argument` stands for, as in `reference:lifo`.
+
+    Raises DeviceError for an unknown name, a device that cannot be imported, and an argument that it refuses.
+    """
+    name, colon, argument = spec.partition(":")
+    entries = device_entries()
+    if name not in entries:
+        raise DeviceError(f"there is no device {name!r}.{did_you_mean(name, entries)} {_listed(entries)}")
+    factory = _load(entries[name])
+    try:
+        return factory(argument) if colon else factory()
+    except TypeError as error:
+        if colon:
+            raise DeviceError(f"the device {name!r} takes no argument, but {spec!r} gives one.") from error
+        raise
+
+
+def _load(entry: DeviceEntry) -> Callable[..., Device]:
+    module, _, attribute = entry.target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
+    except (ImportError, AttributeError) as error:
+        others = {name: each for name, each in device_entries().items() if name != entry.name}
+        raise DeviceError(
+            f"the device {entry.name!r} cannot be used here: {error}. Install what it needs, "
+            f"or choose another one. {_listed(others)}"
+        ) from error
+
+
+def _listed(entries: dict[str, DeviceEntry]) -> str:
+    return f"Devices: {', '.join(entries)}."

@@ -1,0 +1,57 @@
+"""The null device: accepts every graph, runs nothing, and retires each instance at once.
+
+A run on it costs what the host alone costs, so it measures the controller and stands in for a device where
+only the host is under test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
+from amphw.ir.errors import ExecutionError
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+
+
+class NullDevice:
+    """Reports are empty. A training instance counts as one forward and one backward message, others as one
+    forward message. Parameters have their initial values for ever."""
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities("null", "null", notes="runs nothing; measures the host alone")
+
+    def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
+        owners = {name: graph.nodes[name].params for name in graph.parameterised}
+        self._parameters = initial_parameters(owners, dict(rules), options.seed)
+        self._retired: dict[int, Report] = {}
+        self._statistics = Statistics(busy=[0.0])
+
+    def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+        if slot in self._retired:
+            raise ExecutionError(f"slot {slot} still holds instance {self._retired[slot].number}")
+        self._retired[slot] = Report(slot, generation, instance.number, mode)
+        self._statistics.forward += 1
+        self._statistics.backward += mode is Mode.TRAIN
+
+    def poll(self, timeout: float = 0.0) -> list[Report]:
+        done = list(self._retired.values())
+        self._retired.clear()
+        return done
+
+    def update(self, nodes: Sequence[str] | None = None) -> None:
+        self._statistics.updates += len(self._parameters) if nodes is None else len(nodes)
+
+    def parameters(self) -> dict[str, NodeParameters]:
+        return self._parameters
+
+    def drain(self) -> list[Report]:
+        return self.poll()
+
+    def statistics(self) -> Statistics:
+        out, self._statistics = self._statistics, Statistics(busy=[0.0])
+        return out
+
+    def close(self) -> None:
+        self._retired.clear()

@@ -1,0 +1,147 @@
+"""The pump: keeps a device supplied with instances and takes back what retires.
+
+It owns the slots. A slot is free or holds one instance; each time it is filled its generation goes up, so a
+report that belongs to an earlier occupant is noticed rather than counted. `Pump.run` returns with nothing in
+flight, whether the instances ran out, somebody asked it to stop, or the window of a barrier mode closed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from amphw.host.modes import Greedy, PumpPolicy
+from amphw.ir.device import Device, Mode, Report
+from amphw.ir.errors import ExecutionError
+from amphw.ir.instance import Instance
+
+_POLL_S = 0.05
+_TICK_S = 0.2
+STALL_S = 60.0
+"""Seconds without a single retired instance after which the pump looks for moving messages, and gives up
+where there are none."""
+
+
+@dataclass
+class PumpHooks:
+    """What the pump tells its owner; every hook runs on the pumping thread.
+
+    report: an instance retired. keys: that many are in flight from now on. tick: about five times a second.
+    moved: messages that the device has delivered since the start of the phase, asked for only in a stall.
+    """
+
+    report: Callable[[Instance, Report], None]
+    keys: Callable[[int], None] = lambda keys: None
+    tick: Callable[[], None] = lambda: None
+    moved: Callable[[], int] | None = None
+
+
+class Pump:
+    """Pumps instances into the slots `first .. first + count - 1` of a device."""
+
+    def __init__(self, device: Device, first: int, count: int, clock: Callable[[], float] = time.perf_counter):
+        self._device, self._clock = device, clock
+        self._free = list(range(first + count - 1, first - 1, -1))
+        self._generation = dict.fromkeys(self._free, 0)
+        self._held: dict[int, Instance] = {}
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._held)
+
+    def run(
+        self,
+        instances: Iterable[Instance],
+        mode: Mode,
+        hooks: PumpHooks,
+        *,
+        window: int | None = None,
+        barrier: bool = False,
+        policy: PumpPolicy | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> int:
+        """Pump until the instances run out or `stopped()` -> how many were pumped; all of them have retired.
+
+        Instances carry their numbers already. window: in flight at most (all slots). barrier: a window
+        returns as a whole, and the device gets an UPDATE before the next. Raises what the device raises, and
+        ExecutionError for a report that belongs to nothing in flight and for a device that has stalled.
+        """
+        policy = policy or Greedy()
+        window = min(window or len(self._generation), len(self._generation))
+        source = iter(instances)
+        upcoming = next(source, None)
+        pumped, in_window = 0, 0
+        self._tick_at = self._progress_at = self._clock()
+        self._moved = -1
+        while True:
+            while (
+                upcoming is not None
+                and (in_window if barrier else len(self._held)) < window
+                and policy.admits(len(self._held))
+                and not stopped()
+            ):
+                self._submit(upcoming, mode)
+                pumped, in_window = pumped + 1, in_window + 1
+                hooks.keys(len(self._held))
+                # Built while the device works on what it has.
+                upcoming = next(source, None)
+            if self._held:
+                self._receive(hooks)
+            if not self._held:
+                if barrier and in_window:
+                    self._device.update()
+                in_window = 0
+                if upcoming is None or stopped():
+                    return pumped
+
+    def _submit(self, instance: Instance, mode: Mode) -> None:
+        slot = self._free.pop()
+        self._generation[slot] += 1
+        self._held[slot] = instance
+        self._device.submit(slot, self._generation[slot], instance, mode)
+
+    def _receive(self, hooks: PumpHooks) -> None:
+        began = self._clock()
+        reports = self._device.poll(_POLL_S)
+        now = self._clock()
+        for report in reports:
+            hooks.report(self._take(report), report)
+        if reports:
+            hooks.keys(len(self._held))
+            self._progress_at = now
+        elif now - began < _POLL_S / 2:
+            # A device that will not wait has nothing left to do: draining it says what is missing.
+            for report in self._device.drain():
+                hooks.report(self._take(report), report)
+            hooks.keys(len(self._held))
+        elif now - self._progress_at > STALL_S:
+            self._check_moving(hooks, now)
+        if now - self._tick_at >= _TICK_S:
+            self._tick_at = now
+            hooks.tick()
+
+    def _take(self, report: Report) -> Instance:
+        instance = self._held.pop(report.slot, None)
+        expected = self._generation.get(report.slot)
+        if instance is None or report.generation != expected:
+            held = f"generation {expected}" if instance is not None else "nothing in flight"
+            raise ExecutionError(
+                f"the device reports instance {report.number} in slot {report.slot}, generation "
+                f"{report.generation}, but the slot holds {held}; the device retires an instance twice or late"
+            )
+        self._free.append(report.slot)
+        return instance
+
+    def _check_moving(self, hooks: PumpHooks, now: float) -> None:
+        self._progress_at = now
+        moved = hooks.moved() if hooks.moved is not None else self._moved
+        if moved != self._moved:
+            self._moved = moved
+            return
+        held = ", ".join(f"{i.number} in slot {s}" for s, i in sorted(self._held.items())[:5])
+        raise ExecutionError(
+            f"no message has moved for {STALL_S:.0f} s while {len(self._held)} instances are in flight "
+            f"(instance {held}); the device is stuck. Run the same instance on the device 'reference', which "
+            "names the node that waits"
+        )

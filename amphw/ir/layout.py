@@ -1,0 +1,399 @@
+"""A layered layout for drawings: longest-path layers, barycentre order, groups as rectangles of their own.
+
+Even layers hold vertices, odd layers the labels of links. A link is a straight vertical *lane* through the
+layers that it crosses, with the label at one end; lanes take room in the packing like vertices do, and curves
+run only in the gaps between layers. So nothing ever overlaps, whatever order the heuristic finds. A group is
+packed first and then placed as one rigid block, which keeps strangers out of its rectangle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+GAP_X = 18.0
+GAP_Y = 18.0
+LANE = 7.0  # half the width that a link takes in the layers that it only crosses
+PAD_X, PAD_TOP, PAD_BOTTOM = 16.0, 34.0, 20.0  # between a group's border and what it holds
+BEND = 34.0  # room that a back link needs above its head and below its tail
+ROUNDS = 40
+
+
+@dataclass(frozen=True)
+class Vertex:
+    """A box. groups: the groups that hold it, outermost first. entry: loops are entered here."""
+
+    name: str
+    width: float
+    height: float
+    groups: tuple[str, ...] = ()
+    entry: bool = False
+
+
+@dataclass(frozen=True)
+class Link:
+    """An edge with a label of the given size."""
+
+    tail: str
+    head: str
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Rect:
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Route:
+    """A link: from (x0, y0) to a vertical lane at x from lane_top to lane_bottom, to (x1, y1).
+
+    back: it runs upwards, so it leaves below its tail and bends around into the lane.
+    """
+
+    x0: float
+    y0: float
+    x: float
+    lane_top: float
+    lane_bottom: float
+    x1: float
+    y1: float
+    back: bool
+    label: Rect
+
+
+@dataclass(frozen=True)
+class Layout:
+    vertices: dict[str, Rect]
+    links: list[Route]
+    groups: dict[str, Rect]
+    width: float
+    height: float
+
+
+@dataclass
+class _Item:
+    """What is packed: a vertex, a link's lane, or a whole group. half: half its width by layer."""
+
+    key: object
+    half: dict[int, float]
+    members: list[_Item] = field(default_factory=list)
+    x: float = 0.0  # its centre
+
+    def shift(self, by: float) -> None:
+        self.x += by
+        for member in self.members:
+            member.shift(by)
+
+
+def arrange(vertices: Sequence[Vertex], links: Sequence[Link]) -> Layout:
+    """Place vertices and links; coordinates are pixels, y grows downwards, everything starts at (0, 0)."""
+    return _Arrangement(vertices, links).result()
+
+
+def back_links(vertices: Sequence[Vertex], links: Sequence[Link]) -> set[int]:
+    """Numbers of the links that close loops; without them the drawing is acyclic.
+
+    A loop is cut where it comes back to an entry that is also reached from outside it, outer loops first.
+    """
+    entries = {v.name for v in vertices if v.entry}
+    cut: set[int] = set()
+    while True:
+        kept = [(i, e) for i, e in enumerate(links) if i not in cut]
+        reach = _reachability([v.name for v in vertices], [(e.tail, e.head) for _, e in kept])
+        cyclic = [(i, e) for i, e in kept if e.tail in reach[e.head]]
+        if not cyclic:
+            return cut
+        inside = {i for i, _ in cyclic}
+        entered = {e.head for i, e in kept if i not in inside}
+        new = {i for i, e in cyclic if e.head in entries & entered} or {cyclic[-1][0]}
+        cut |= new
+
+
+def _reachability(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+    """Every vertex -> itself and what can be reached from it."""
+    next_of: dict[str, list[str]] = {n: [] for n in names}
+    for a, b in edges:
+        next_of[a].append(b)
+    out = {}
+    for start in next_of:
+        seen, stack = {start}, [start]
+        while stack:
+            for follower in next_of[stack.pop()]:
+                if follower not in seen:
+                    seen.add(follower)
+                    stack.append(follower)
+        out[start] = seen
+    return out
+
+
+def _layers(vertices: Sequence[Vertex], links: Sequence[Link], back: set[int]) -> dict[str, int]:
+    """Even layer of every vertex: longest path from a source; what feeds one place only moves down to it."""
+    forward = [e for i, e in enumerate(links) if i not in back]
+    preds: dict[str, list[str]] = {v.name: [] for v in vertices}
+    succs: dict[str, list[str]] = {v.name: [] for v in vertices}
+    for e in forward:
+        preds[e.head].append(e.tail)
+        succs[e.tail].append(e.head)
+    order: list[str] = []
+    missing = {n: len(p) for n, p in preds.items()}
+    ready = [n for n, k in missing.items() if k == 0]
+    while ready:
+        order.append(ready.pop(0))
+        for follower in succs[order[-1]]:
+            missing[follower] -= 1
+            if missing[follower] == 0:
+                ready.append(follower)
+    layer: dict[str, int] = {}
+    chain: set[str] = set()
+    for n in order:
+        layer[n] = max((layer[p] + 2 for p in preds[n]), default=0)
+        if len(succs[n]) == 1 and all(p in chain for p in preds[n]):
+            chain.add(n)
+    for n in reversed(order):
+        if n in chain:
+            layer[n] = min(layer[s] for s in succs[n]) - 2
+    return layer
+
+
+class _Arrangement:
+    def __init__(self, vertices: Sequence[Vertex], links: Sequence[Link]):
+        self.vertices, self.links = {v.name: v for v in vertices}, list(links)
+        self.back = back_links(vertices, links)
+        self.layer = _layers(vertices, links, self.back)
+        self.items: dict[object, _Item] = {}
+        self.groups: dict[str, _Item] = {}
+        self.root = _Item(None, {})
+        for v in vertices:
+            self._add(v.name, v.groups, {self.layer[v.name]: v.width / 2})
+        for i, e in enumerate(self.links):
+            self._add(i, self._common(e), self._lane(i, e))
+        for item in self.groups.values():
+            item.half = dict.fromkeys(self._span(item), 0.0)
+        self._search()
+
+    # --- items ---
+
+    def _common(self, e: Link) -> tuple[str, ...]:
+        """The groups that hold both ends."""
+        a, b = self.vertices[e.tail].groups, self.vertices[e.head].groups
+        n = 0
+        while n < min(len(a), len(b)) and a[n] == b[n]:
+            n += 1
+        return a[:n]
+
+    def label_layer(self, i: int) -> int:
+        e = self.links[i]
+        if i not in self.back:
+            return self.layer[e.tail] + 1
+        return max(self.layer[e.head], self.layer[e.tail] - 1)
+
+    def _lane(self, i: int, e: Link) -> dict[int, float]:
+        if i in self.back:
+            span = range(self.layer[e.head], self.layer[e.tail] + 1)
+        else:
+            span = range(self.layer[e.tail] + 1, self.layer[e.head])
+        return {n: max(LANE, e.width / 2) if n == self.label_layer(i) else LANE for n in span}
+
+    def _add(self, key: object, groups: tuple[str, ...], half: dict[int, float]) -> None:
+        parent = self.root
+        for name in groups:
+            if name not in self.groups:
+                self.groups[name] = _Item(name, {})
+                parent.members.append(self.groups[name])
+            parent = self.groups[name]
+        self.items[key] = _Item(key, half)
+        parent.members.append(self.items[key])
+
+    def _span(self, item: _Item) -> range:
+        layers = [n for m in item.members for n in (m.half or self._span(m))]
+        return range(min(layers), max(layers) + 1)
+
+    # --- order and x ---
+
+    def _search(self) -> None:
+        """Order by barycentres, pack, repeat; the best round wins."""
+        for n, item in enumerate(self.items.values()):
+            item.x = float(n)
+        best: tuple[float, dict[object, float]] | None = None
+        for _ in range(ROUNDS):
+            self._pack(self.root, self._wanted())
+            cost = self._cost()
+            if best is None or cost < best[0] - 1e-9:
+                best = cost, {k: item.x for k, item in [*self.items.items(), *self.groups.items()]}
+                halves = {k: dict(g.half) for k, g in self.groups.items()}
+        assert best is not None
+        for k, item in [*self.items.items(), *self.groups.items()]:
+            item.x = best[1][k]
+        for k, g in self.groups.items():
+            g.half = halves[k]
+
+    def ports(self) -> tuple[dict[int, float], dict[int, float]]:
+        """x where each link leaves its tail, and where it enters its head: in the order of the lanes."""
+        out: tuple[dict[int, float], dict[int, float]] = ({}, {})
+        for side, end in ((0, "tail"), (1, "head")):
+            at: dict[str, list[int]] = {}
+            for i, e in enumerate(self.links):
+                at.setdefault(getattr(e, end), []).append(i)
+            for name, ids in at.items():
+                ids.sort(key=lambda i: self.items[i].x)
+                width, x = self.vertices[name].width, self.items[name].x
+                for k, i in enumerate(ids):
+                    out[side][i] = x - width / 2 + width * (k + 1) / (len(ids) + 1)
+        return out
+
+    def _wanted(self) -> Callable[[_Item], float]:
+        """Where each item would like its centre: the mean of what it is linked to."""
+        leave, enter = self.ports()
+        pulls: dict[object, list[float]] = {k: [] for k in self.items}
+        for i, e in enumerate(self.links):
+            lane = self.items[i].x
+            pulls[e.tail].append(self.items[e.tail].x + lane - leave[i])
+            pulls[e.head].append(self.items[e.head].x + lane - enter[i])
+            side = 40.0 if i in self.back else 0.0  # a lane that runs back keeps clear of the way down
+            pulls[i] += [leave[i] + side, enter[i] + side]
+
+        def wanted(item: _Item) -> float:
+            if item.members:
+                return sum(map(wanted, item.members)) / len(item.members)
+            pull = pulls[item.key]
+            return sum(pull) / len(pull) if pull else item.x
+
+        return wanted
+
+    def _pack(self, group: _Item, wanted: Callable[[_Item], float]) -> None:
+        """Place the members without overlap, each as near to where it wants to be as the order allows."""
+        target = {id(m): wanted(m) for m in group.members}
+        for m in group.members:
+            if m.members:
+                self._pack(m, wanted)
+        order = sorted(group.members, key=lambda m: target[id(m)])
+        left: dict[int, list[tuple[_Item, float]]] = {}
+        right: dict[int, list[tuple[_Item, float]]] = {}
+        last: dict[int, _Item] = {}
+        for m in order:
+            for n, half in m.half.items():
+                if n in last:
+                    distance = last[n].half[n] + GAP_X + half
+                    left.setdefault(id(m), []).append((last[n], distance))
+                    right.setdefault(id(last[n]), []).append((m, distance))
+                last[n] = m
+            low = max((o.x + d for o, d in left.get(id(m), [])), default=target[id(m)])
+            m.shift(max(low, target[id(m)]) - m.x)
+        for sweep in range(8):
+            for m in reversed(order) if sweep % 2 == 0 else order:
+                low = max((o.x + d for o, d in left.get(id(m), [])), default=float("-inf"))
+                high = min((o.x - d for o, d in right.get(id(m), [])), default=float("inf"))
+                m.shift(min(max(target[id(m)], low), high) - m.x)
+        if group is not self.root:
+            edges = [(m.x - h, m.x + h) for m in group.members for h in m.half.values()]
+            low, high = min(a for a, _ in edges) - PAD_X, max(b for _, b in edges) + PAD_X
+            group.x = (low + high) / 2
+            group.half = dict.fromkeys(self._span(group), (high - low) / 2)
+
+    def _cost(self) -> float:
+        """Length of the slanted parts, with a price for each crossing."""
+        leave, enter = self.ports()
+        by_gap: dict[int, list[tuple[float, float]]] = {}
+        total = 0.0
+        for i, e in enumerate(self.links):
+            x, layers = self.items[i].x, list(self.items[i].half)
+            total += abs(leave[i] - x) + abs(enter[i] - x)
+            for n in layers[:-1]:
+                by_gap.setdefault(n, []).append((x, x))
+            if i not in self.back:
+                by_gap.setdefault(layers[0] - 1, []).append((leave[i], x))
+                by_gap.setdefault(layers[-1], []).append((x, enter[i]))
+        if len(self.links) > 150:
+            return total
+        for segments in by_gap.values():
+            for k, (a, b) in enumerate(segments):
+                total += 60.0 * sum((a - c) * (b - d) < 0 for c, d in segments[k + 1 :])
+        return total + 0.2 * self._width()
+
+    def _width(self) -> float:
+        xs = [(m.x - h, m.x + h) for m in self.root.members for h in m.half.values()]
+        return max(b for _, b in xs) - min(a for a, _ in xs) if xs else 0.0
+
+    # --- y and the result ---
+
+    def _nesting(self, name: str, last: bool) -> int:
+        """How many groups, this one included, start (or end) one inside the other at this layer."""
+        g = self.groups[name]
+        edge = (max if last else min)(g.half)
+        inner = [
+            self._nesting(str(m.key), last)
+            for m in g.members
+            if m.members and (max if last else min)(m.half) == edge
+        ]
+        return 1 + max(inner, default=0)
+
+    def _rows(self) -> tuple[dict[int, float], dict[int, float]]:
+        """Top of each layer, and its height."""
+        height: dict[int, float] = {}
+        for name, v in self.vertices.items():
+            height[self.layer[name]] = max(height.get(self.layer[name], 0.0), v.height)
+        for i, e in enumerate(self.links):
+            n = self.label_layer(i)
+            height[n] = max(height.get(n, 0.0), e.height)
+        above: dict[int, float] = {}
+        below: dict[int, float] = {}
+        for name, g in self.groups.items():
+            first, end = min(g.half), max(g.half)
+            above[first] = max(above.get(first, 0.0), self._nesting(name, False) * PAD_TOP)
+            below[end] = max(below.get(end, 0.0), self._nesting(name, True) * PAD_BOTTOM)
+        for i in self.back:
+            head, tail = self.layer[self.links[i].head], self.layer[self.links[i].tail]
+            above[head] = max(above.get(head, 0.0), BEND + (PAD_TOP if head in above else 0.0))
+            below[tail] = max(below.get(tail, 0.0), BEND)
+        top, y = {}, 0.0
+        for n in range(max(height, default=-1) + 1):
+            y += above.get(n, 0.0)
+            top[n] = y
+            y += height.get(n, 0.0) + below.get(n, 0.0) + GAP_Y
+        return top, height
+
+    def result(self) -> Layout:
+        top, height = self._rows()
+        bottom = {n: y + height.get(n, 0.0) for n, y in top.items()}
+        edges = [m.x - h for m in self.root.members for h in m.half.values()]
+        self.root.shift(-min(edges, default=0.0))
+        vertices = {}
+        for name, v in self.vertices.items():
+            n = self.layer[name]
+            y = top[n] + (height[n] - v.height) / 2
+            vertices[name] = Rect(self.items[name].x - v.width / 2, y, v.width, v.height)
+        leave, enter = self.ports()
+        links = [
+            self._route(i, e, vertices, leave[i], enter[i], top, bottom) for i, e in enumerate(self.links)
+        ]
+        groups = {}
+        for name, g in self.groups.items():
+            first, end = min(g.half), max(g.half)
+            y = top[first] - self._nesting(name, False) * PAD_TOP
+            h = bottom[end] + self._nesting(name, True) * PAD_BOTTOM - y
+            groups[name] = Rect(g.x - g.half[first], y, 2 * g.half[first], h)
+        total = max((b for b in bottom.values()), default=0.0)
+        total = max([total, *(r.y + r.height for r in groups.values())])
+        return Layout(vertices, links, groups, self._width(), total + (BEND if self.back else 0.0))
+
+    def _route(
+        self,
+        i: int,
+        e: Link,
+        vertices: Mapping[str, Rect],
+        x0: float,
+        x1: float,
+        top: Mapping[int, float],
+        bottom: Mapping[int, float],
+    ) -> Route:
+        item, n = self.items[i], self.label_layer(i)
+        tail, head = vertices[e.tail], vertices[e.head]
+        middle = (top[n] + bottom[n]) / 2
+        label = Rect(item.x - e.width / 2, middle - e.height / 2, e.width, e.height)
+        lane = top[min(item.half)], bottom[max(item.half)]
+        return Route(x0, tail.y + tail.height, item.x, *lane, x1, head.y, i in self.back, label)

@@ -1,0 +1,101 @@
+"""The CPU device against the reference: every graph, scheduler, worker count and frame cap."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from amphw.cpu_runtime import CpuDevice
+from amphw.cpu_runtime.policy import POLICIES
+from amphw.ir.device import Mode
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.update import UpdateRule
+from tests.conformance.harness import Outcome, assert_same, reference, run
+from tests.graphs.cases import CASES, Case
+
+INSTANCES = 200
+each = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+
+# Every scheduler, every worker count and the caps' extremes, each at least once with every graph.
+CONFIGURATIONS = [
+    dict(policy="default", workers=1, frame_cap=1),
+    dict(policy="default", workers=4, frame_cap=64),
+    dict(policy="fifo", workers=2, frame_cap=16),
+    dict(policy="backward-first", workers=3, frame_cap=7),
+    dict(policy="largest-queue", workers=4, frame_cap=1),
+    dict(policy="default", workers=3, frame_cap=16, placement="pinned"),
+    dict(policy="default", workers=2, frame_cap=64, min_rows=32),
+    dict(policy="fifo", workers=2, frame_cap=4, fuse=False),
+]
+
+
+@cache
+def problem(case: Case) -> tuple[Graph, list[Instance], Outcome]:
+    graph = case.build()
+    instances: list[Instance] = []
+    seed = 0
+    while len(instances) < INSTANCES:
+        instances += case.instances(seed)
+        seed += 1
+    instances = instances[:INSTANCES]
+    for number, instance in enumerate(instances):
+        instance.number = number
+    return graph, instances, reference(graph, instances)
+
+
+@each
+@pytest.mark.parametrize("settings", CONFIGURATIONS, ids=lambda s: "-".join(str(v) for v in s.values()))
+def test_gradients_summed_over_200_instances(case: Case, settings: dict[str, object]) -> None:
+    graph, instances, expected = problem(case)
+    device = CpuDevice()
+    try:
+        found = run(device, graph, instances, keys=16, **settings)
+    finally:
+        device.close()
+    assert found.forward == found.backward > 0
+    assert_same(found, expected)
+
+
+@each
+def test_one_key_at_a_time_gives_the_same_sums(case: Case) -> None:
+    graph, instances, expected = problem(case)
+    device = CpuDevice()
+    try:
+        assert_same(run(device, graph, instances, keys=1, workers=2), expected)
+    finally:
+        device.close()
+
+
+@each
+def test_inference_gives_the_reference_losses_and_returns_nothing(case: Case) -> None:
+    graph, instances, _ = problem(case)
+    expected = reference(graph, instances[:40], mode=Mode.INFER)
+    device = CpuDevice()
+    try:
+        found = run(device, graph, instances[:40], mode=Mode.INFER, workers=2)
+    finally:
+        device.close()
+    assert found.forward == found.backward == 0
+    assert found.losses == pytest.approx(expected.losses, rel=1e-5, abs=1e-6)
+    assert all(not g.any() for g in found.gradients.values())
+
+
+@each
+@pytest.mark.parametrize("keys,workers", [(1, 1), (8, 2), (16, 4)])
+def test_a_replayed_log_gives_the_same_bits(case: Case, keys: int, workers: int) -> None:
+    graph, instances, _ = problem(case)
+    options = dict(keys=keys, updates="self", rule=UpdateRule(interval=7, optimizer="adam", lr=0.01), frame_cap=5)
+    device = CpuDevice()
+    try:
+        first = run(device, graph, instances[:60], log=True, workers=workers, **options)
+    finally:
+        device.close()
+    again = CpuDevice(replay=device.log)
+    second = run(again, graph, instances[:60], **options)
+    again.close()
+    assert first.losses == second.losses
+    for name, value in first.parameters.items():
+        np.testing.assert_array_equal(value, second.parameters[name], err_msg=name)
