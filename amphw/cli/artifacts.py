@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from amphw.host.records import RunSummary
+    from amphw.host.records import RunSummary, Slice
     from amphw.host.run_folder import RunFolder
     from amphw.host.trace import Trace
 
 TRACE = "trace.json.gz"
 REPORT = "report.html"
+HOST = -1
+"""The worker number of what the host's own thread does, such as the updates that end an epoch."""
 _GANTT = "What the workers did: a window of the trace"
 _CONVERGENCE = "Validation against instances and against training time"
 
@@ -27,22 +30,28 @@ def write_artifacts(folder: RunFolder, summary: RunSummary, trace: Trace | None)
     curve = draw_convergence(folder, {summary.model: summary}, "convergence")
     if curve is not None:
         written["convergence"] = plots[_CONVERGENCE] = curve
-    if trace is not None and len(trace):
+    pieces = trace.slices() if trace is not None else []
+    if trace is not None and pieces:
         written["trace"] = folder.file(TRACE)
-        trace.write(written["trace"], name=title)
-        written["gantt"] = plots[_GANTT] = draw_gantt(folder, trace, title)
+        named = {HOST: "controller"} if any(piece.worker == HOST for piece in pieces) else {}
+        trace.write(written["trace"], name=title, worker_names=named)
+    workers = [piece for piece in pieces if piece.worker != HOST]
+    if workers:
+        written["gantt"] = plots[_GANTT] = draw_gantt(folder, workers, title)
     written["report"] = folder.file(REPORT)
     write_report(written["report"], title, [ReportRun.from_folder(folder.path)], plots)
     return written
 
 
-def draw_gantt(folder: RunFolder, trace: Trace, title: str) -> Path:
-    """The Gantt chart as SVG and PNG. The path of the SVG."""
+def draw_gantt(folder: RunFolder, pieces: Sequence[Slice], title: str) -> Path:
+    """The Gantt chart as SVG and PNG, on a clock that begins with the first of `pieces`. The SVG's path."""
     from amphw.host.plots import gantt
 
-    slices = trace.slices()
+    # Devices stamp slices with the machine's clock, which began long before the run.
+    began = min(piece.start_us for piece in pieces)
+    since = [replace(piece, start_us=piece.start_us - began) for piece in pieces]
     for name in ("gantt.png", "gantt.svg"):
-        gantt(slices, folder.file(name), title)
+        gantt(since, folder.file(name), title)
     return folder.file("gantt.svg")
 
 

@@ -10,6 +10,6 @@ from __future__ import annotations
 def pin_blas() -> None:
     """Limit BLAS and OpenMP pools to one thread, for good. To be called before any numpy work."""
     import numpy  # noqa: F401  # a pool can be limited only after its library is loaded
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     threadpool_limits(limits=1)

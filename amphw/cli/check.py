@@ -86,7 +86,10 @@ def _python() -> Finding:
 def _blas() -> Finding:
     try:
         import numpy
-        from threadpoolctl import threadpool_info, threadpool_limits
+        from threadpoolctl import (  # type: ignore[import-untyped]
+            threadpool_info,
+            threadpool_limits,
+        )
     except ImportError as error:
         return Finding(
             "numpy", "everything", f"not usable ({error})", False, "pip install -e .", required=True
@@ -112,8 +115,8 @@ def _blas() -> Finding:
 
 
 def _compiler() -> Finding:
-    remedy = "apt install g++, or set CXX to a C++ compiler; until then numpy kernels run, slower"
-    return _program(os.environ.get("CXX", "g++"), "the cpu device's compiled data plane", remedy)
+    remedy = "apt install g++, or set CXX to a C++ compiler; without one, numpy kernels are used"
+    return _program(os.environ.get("CXX", "g++"), "compiled kernels", remedy)
 
 
 def _program(name: str, needed_for: str, remedy: str) -> Finding:

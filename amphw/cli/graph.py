@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amphw.cli.options import ConfigOption, ModelArgument, SetOption
 from amphw.cli.output import remarks
+
+if TYPE_CHECKING:
+    from amphw.ir.graph import Graph
 
 _SUFFIXES = (".svg", ".json", ".txt")
 
@@ -50,11 +53,11 @@ def graph(
     remarks().print(f"wrote {out}: {len(made.nodes)} nodes, {len(made.edges)} edges")
 
 
-def _rendered(made: object, suffix: str) -> str:
+def _rendered(made: Graph, suffix: str) -> str:
     if suffix == ".svg":
         from amphw.ir.draw import to_svg
 
-        return str(to_svg(made))
+        return to_svg(made)
     if suffix == ".json":
         from amphw.ir.serialise import graph_to_json
 

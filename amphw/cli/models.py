@@ -48,7 +48,8 @@ def show_settings(model: Any, as_json: bool) -> None:
         out.print(f"      {entry['allowed']}{also}")
     out.print(
         "\nGive them with --set KEY=VALUE (SECTION.KEY=VALUE where two sections have the key), or in a TOML "
-        "file\nwith --config. [update] holds for every node with parameters, update.nodes.NODE.KEY=VALUE for one."
+        "file\nwith --config. [update] holds for every node with parameters; for one node, write "
+        "update.nodes.NODE.KEY=VALUE."
     )
 
 

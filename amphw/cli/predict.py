@@ -13,8 +13,6 @@ from amphw.cli.blas import pin_blas
 from amphw.cli.options import DeviceOption, JsonOption, ModelArgument
 from amphw.cli.output import emit_json, number, results
 
-_CHECKPOINTS = "checkpoints"
-
 
 def predict(
     model: ModelArgument,
@@ -40,7 +38,11 @@ def predict(
     cfg = resolve(found.config, settings)
     lines = _lines(texts or ["-"])
     instances = [found.parse(cfg.model, line) for line in lines]
-    reports = run(found, cfg, make_device(device), path, instances)
+    runner = make_device(device)
+    try:
+        reports = run(found, cfg, runner, path, instances)
+    finally:
+        runner.close()
     answers = [
         {"input": line} | found.explain(cfg.model, instance, report)
         for line, instance, report in zip(lines, instances, reports, strict=True)
@@ -50,6 +52,25 @@ def predict(
         return
     for answer in answers:
         results().print(_sentence(answer))
+
+
+def _checkpoint(given: Path, model: str) -> tuple[Path, dict[str, Any]]:
+    """The checkpoint file that `given` stands for, and the settings of the run that saved it."""
+    from amphw.host.checkpoint import CheckpointError, load_checkpoint
+    from amphw.host.prediction import find_checkpoint
+
+    path = find_checkpoint(given)
+    _, header = load_checkpoint(path, None)
+    if header["model"] != model:
+        raise CheckpointError(
+            f"{path} was saved by the model {header['model']}; write amphw predict {header['model']} ..."
+        )
+    try:
+        return path, tomllib.loads(header["config"])
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} is damaged: its settings cannot be read ({error}); use an earlier checkpoint"
+        ) from error
 
 
 def _lines(texts: list[str]) -> list[str]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from amphw.host.records import RunSummary
     from amphw.host.run_folder import RunFolder
     from amphw.host.trace import Trace
+    from amphw.ir.device import Device
 
 INTERRUPT = "interrupt"
 """`RunSummary.stopped_by` of a run that Ctrl-C stopped."""
@@ -21,8 +22,9 @@ INTERRUPT = "interrupt"
 
 @dataclass
 class Outcome:
-    """A finished run. `written`: paths by kind (report, gantt, convergence, trace)."""
+    """A finished run. counted: what its throughput counts. written: paths by kind (report, gantt, ...)."""
 
+    counted: str
     folder: RunFolder
     summary: RunSummary
     trace: Trace | None
@@ -33,19 +35,34 @@ class Outcome:
         return self.summary.stopped_by == INTERRUPT
 
 
-def run_once(
-    model: Any, cfg: RunConfig[Any], device: str, folder: RunFolder, label: str, resume: Path | None = None
-) -> Outcome:
-    """Train once on a device made for this run, with progress on stderr and Ctrl-C in two steps."""
-    from amphw.host.controller import Trainer
+def ready(model: Any, cfg: RunConfig[Any], device: str) -> Device:
+    """Find out what stands in the way of a run before its folder exists, and make its device.
+
+    A mistyped node, a data set that cannot be had or an unknown device leaves no empty run behind.
+    """
     from amphw.host.devices import make_device
+    from amphw.host.session import update_rules
+
+    made = make_device(device)
+    update_rules(cfg, model.graph(cfg.model))
+    model.prepare(cfg.model, cfg.train.seed)
+    return made
+
+
+def run_once(
+    model: Any, cfg: RunConfig[Any], device: Device, folder: RunFolder, label: str, resume: Path | None = None
+) -> Outcome:
+    """Train once on a fresh device, with progress on stderr and Ctrl-C in two steps; closes the device."""
+    from amphw.host.controller import Trainer
     from amphw.host.progress import Progress
     from amphw.host.trace import Trace
 
     trace = Trace() if cfg.train.trace else None
-    runner = make_device(device)
-    with Progress(None, cfg.train.epochs, label) as progress:
-        trainer = Trainer(model, cfg, runner, folder, progress=progress, trace=trace)
-        with stopping(trainer.stop, progress.note):
-            summary = trainer.run(resume=resume)
-    return Outcome(folder, summary, trace, write_artifacts(folder, summary, trace))
+    try:
+        with Progress(None, cfg.train.epochs, label) as progress:
+            trainer = Trainer(model, cfg, device, folder, progress=progress, trace=trace)
+            with stopping(trainer.stop, progress.note):
+                summary = trainer.run(resume=resume)
+    finally:
+        device.close()
+    return Outcome(model.counted, folder, summary, trace, write_artifacts(folder, summary, trace))

@@ -68,22 +68,25 @@ def _train_one(
     resume: Path | None,
     as_json: bool,
 ) -> None:
-    from amphw.cli.running import run_once
+    from amphw.cli.running import ready, run_once
     from amphw.host.run_folder import RunFolder
 
     if resume is not None:
         folder = RunFolder.open(resume)
         cfg = _resolve(model, None, settings, saved=folder)
+        runner = ready(model, cfg, device)
     else:
-        # Resolved before the folder is made: a mistyped setting leaves no empty run behind.
         cfg = _resolve(model, config, settings)
+        runner = ready(model, cfg, device)
         folder = RunFolder.create(out, model.name)
-    outcome = run_once(model, cfg, device, folder, model.name, resume)
+    outcome = run_once(model, cfg, runner, folder, model.name, resume)
     report_outcome(outcome, as_json)
     if outcome.interrupted:
-        remarks().print(
-            f"amphw: stopped; go on with: amphw train {model.name} --device {device} --resume {folder.path}"
-        )
+        if cfg.train.checkpoint_every:
+            command = f"amphw train {model.name} --device {device} --resume {folder.path}"
+            remarks().print(f"amphw: stopped and saved; go on with: {command}")
+        else:
+            remarks().print("amphw: stopped; nothing to go on from was saved (train.checkpoint_every is 0)")
         raise typer.Exit(INTERRUPTED)
 
 
@@ -110,6 +113,7 @@ def saved_settings(folder: Any) -> dict[str, Any]:
 def summary_json(outcome: Any) -> dict[str, Any]:
     """The summary for other programs: every field of `RunSummary` but the history, and the files by kind."""
     summary = {key: value for key, value in outcome.summary.to_json().items() if key != "history"}
+    summary["counted"] = outcome.counted
     return summary | {"files": {kind: str(path) for kind, path in outcome.written.items()}}
 
 
@@ -119,13 +123,13 @@ def report_outcome(outcome: Any, as_json: bool) -> None:
     rows = table("", "")
     rows.show_header = False
     for name, value in summary.valid.items():
-        goal = f" (target {number(summary.target)})" if name == summary.metric and summary.target else ""
-        rows.add_row(f"validation {name}", number(value) + goal)
-    reached = summary.reached_at()
-    if reached is not None:
-        rows.add_row("target reached", f"in epoch {reached.epoch}, after {reached.seconds:.1f} s of training")
+        rows.add_row(f"validation {name}", number(value))
+    if summary.target is not None:
+        at = summary.reached_at()
+        when = f"in epoch {at.epoch}, after {at.seconds:.1f} s of training" if at else "not reached"
+        rows.add_row(f"target {number(summary.target)}", when)
     rows.add_row("epochs", f"{summary.epochs}, stopped by {summary.stopped_by or 'nothing recorded'}")
-    rows.add_row("throughput", f"{number(summary.instances_per_s)} instances/s on {summary.device}")
+    rows.add_row("throughput", f"{number(summary.instances_per_s)} {outcome.counted}/s on {summary.device}")
     stale = summary.staleness
     rows.add_row("staleness", f"p50 {number(stale.get('p50'))}, p99 {number(stale.get('p99'))} versions")
     sent = summary.messages

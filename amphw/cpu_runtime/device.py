@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from amphw.cpu_runtime.lower import lower
 from amphw.cpu_runtime.numpy_plane import NumpyPlane
@@ -28,28 +27,38 @@ from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 RUN_BUDGET = 1e-3
 """Seconds that a worker stays inside the plane."""
 
+NAP = 0.05
+"""Seconds after which a worker without work looks whether the device is closing."""
+
 
 class CpuDevice:
-    """CpuDevice(replay=log) repeats a logged run in the calling thread. settings: workers, placement ("shared", "pinned", or {node: worker}), policy, min_rows, frame_cap, fuse,
-    sleep, trace; see NumpyPlane for the last ones."""
+    """CpuDevice(replay=log) repeats a logged run in the calling thread.
+
+    settings: workers, placement ("shared", "pinned", or {node: worker}, nodes that it leaves out on worker 0),
+    fuse, and those of the plane (see NumpyPlane). Parameters survive `close`, until the next `load`.
+    """
 
     def __init__(self, replay: Sequence[tuple[Any, ...]] | None = None) -> None:
         self._logged = replay
         self._threads: list[threading.Thread] = []
         self._stop = threading.Event()
+        self._open = False
 
     def capabilities(self) -> Capabilities:
-        return Capabilities("cpu", "cpu", workers=os.cpu_count() or 1, notes="worker threads, numpy data plane")
+        return Capabilities(
+            "cpu", "cpu", workers=os.cpu_count() or 1, notes="worker threads, numpy data plane"
+        )
 
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
-        self._limits = threadpool_limits(limits=1)  # frames are the parallelism; BLAS threads would fight over cores
+        self.close()
         settings = options.settings
         self.options = options
         self.workers = int(settings.get("workers", min(2, os.cpu_count() or 1)))
         if self.workers < 1:
             raise AmphwError(f"device.workers = {self.workers}, allowed is 1 or more")
-        if settings.get("policy", "default") not in POLICIES:
-            raise AmphwError(f"device.policy = '{settings['policy']}', allowed is {', '.join(POLICIES)}")
+        policy = settings.get("policy", "default")
+        if policy not in POLICIES:
+            raise AmphwError(f"device.policy = '{policy}', allowed is {', '.join(POLICIES)}")
         self.lowered = lower(fuse(graph) if settings.get("fuse", True) else graph)
         self.graph = graph
         owners = {n: graph.nodes[n].params for n in graph.parameterised}
@@ -64,14 +73,16 @@ class CpuDevice:
             settings=settings,
             log=self.log if options.log else None,
         )
+        # Frames are the parallelism; BLAS threads would fight over cores.
+        threadpool_limits(limits=1)
         self.replay = Replay(self.plane, self._logged) if self._logged is not None else None
-        if self.replay is not None:
-            return
+        self._open = True
         self._stop.clear()
-        self._threads = [
-            threading.Thread(target=self._work, args=(w,), name=f"amphw-worker-{w}", daemon=True)
-            for w in range(self.workers)
-        ]
+        if self.replay is None:
+            self._threads = [
+                threading.Thread(target=self._work, args=(w,), name=f"amphw-worker-{w}", daemon=True)
+                for w in range(self.workers)
+            ]
         for thread in self._threads:
             thread.start()
 
@@ -79,26 +90,35 @@ class CpuDevice:
         if isinstance(kind, str):
             return placement(self.lowered, kind, self.workers, seed)
         out: list[set[int]] = [set() for _ in range(self.workers)]
+        for name in kind:
+            if name not in self.graph.nodes:
+                raise AmphwError(f"placement: there is no node '{name}'")
         for u in self.lowered.units:
             worker = kind.get(u.name, 0)
             if not 0 <= worker < self.workers:
-                raise AmphwError(f"placement: node '{u.name}' on worker {worker}, there are 0..{self.workers - 1}")
+                raise AmphwError(
+                    f"placement: node '{u.name}' on worker {worker}, there are 0..{self.workers - 1}"
+                )
             out[worker].add(u.index)
         return out
 
     def _work(self, worker: int) -> None:
+        plane = self.plane
         try:
-            while not self._stop.is_set():
-                if not self.plane.run(worker, RUN_BUDGET):
-                    self.plane.wait(0.05)
+            while not self._stop.is_set() and plane.failure is None:
+                if not plane.run(worker, RUN_BUDGET):
+                    plane.wait(worker, NAP)
         except BaseException as error:  # whatever it is, the host must hear of it rather than wait forever
-            self.plane.fail(error)
+            plane.fail(error)
 
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+        if not self._open:
+            raise ExecutionError("the device is closed; load a graph first")
         self.graph.schema.check(instance)
         (self.replay or self.plane).submit(slot, generation, instance, mode)
 
     def poll(self, timeout: float = 0.0) -> list[Report]:
+        """See Device. Also raises ExecutionError, naming nodes and firings, once nothing can move any more."""
         if self.replay is not None:
             return self.replay.run()
         return self.plane.poll(timeout)
@@ -109,19 +129,14 @@ class CpuDevice:
             while found := self.replay.run():
                 out += found
             return out
-        quiet = time.monotonic()
         while self.plane.slots or self.plane.done:
-            found = self.plane.poll(0.05)
-            out += found
-            if found or self.plane.busy():
-                quiet = time.monotonic()
-            elif time.monotonic() - quiet > 10.0:
-                raise ExecutionError(f"nothing has moved for 10 s: {self.plane.stuck()}")
+            out += self.plane.poll(NAP)
         self.plane.flush()
         return out
 
     def update(self, nodes: Sequence[str] | None = None) -> None:
-        self.plane.update(nodes if nodes is not None else list(self.params))
+        if self.replay is None:  # a log holds the updates, at their place among the frames
+            self.plane.update(nodes if nodes is not None else list(self.params))
 
     def parameters(self) -> dict[str, NodeParameters]:
         return self.params
@@ -130,9 +145,12 @@ class CpuDevice:
         return self.plane.statistics()
 
     def close(self) -> None:
+        """Stop the workers, after the frames that they are at; may be called at any time, and again."""
+        self._open = False
         self._stop.set()
-        with self.plane.lock:
-            self.plane.work.notify_all()
+        if self._threads:
+            with self.plane.lock:
+                self.plane.work.notify_all()
         for thread in self._threads:
             thread.join()
         self._threads = []

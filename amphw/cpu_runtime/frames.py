@@ -1,56 +1,90 @@
 """Frames: a batch of firings of one unit and direction, and the mathematics of running one.
 
-A frame is gathered while the data plane's lock is held, computed outside it, and committed under it again. What
-is here neither locks nor routes.
+A frame is begun under the data plane's lock, which pins its firings and its parameter version; it is gathered and
+computed outside, since until it is committed nobody else touches what its firings hold. What is here neither
+locks nor routes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from amphw.cpu_runtime.kernel import Kernel
 from amphw.cpu_runtime.lower import Unit
 from amphw.cpu_runtime.policy import BACKWARD, FORWARD
-from amphw.cpu_runtime.slots import DONE, Slot, starts_of
+from amphw.cpu_runtime.slots import DONE, Slot, UnitPlan
 from amphw.ir.primitives import RowContext
 
 Task = tuple[Slot, int, int]
-"""(slot, firing address, arrival number)."""
+"""(slot, firing address, payload rows)."""
+
+NO_ROWS = RowContext(0, {"rows": 0})
 
 
-@dataclass
+class UnitCode:
+    """What running a unit's frames needs, worked out once."""
+
+    def __init__(self, unit: Unit):
+        b, d = unit.behaviour, unit.derivative
+        assert b.program is not None and d is not None and unit.inference is not None
+        self.unit = unit
+        self.spaces = [space for space, _ in b.spaces]
+        self.widths = [o.width for o in unit.operands]
+        self.n_ints = len(b.program.ints)
+        self.outputs = [(t.space, t.width) for t in b.program.outputs_types]
+        self.forward, self.inference = Kernel(d.forward), Kernel(unit.inference)
+        self.backward = Kernel(d.backward) if d.backward.outputs else None
+        self.residuals = d.residuals
+        self.residual_spaces = [t.space for _, t in d.backward.inputs[len(d.float_outputs) :]]
+        numbers = {key: i for i, key in enumerate(b.program.ints)}
+        self.backward_ints = [numbers[key] for key in d.backward.ints]
+        self.float_outputs = d.float_outputs
+        self.wrt = d.wrt
+        self.terms = d.terms
+        self.is_sink = bool(b.report)
+
+
+@dataclass(slots=True)
 class ForwardRecord:
     """What a forward frame leaves for the backward direction; firings refer to it by their number in it."""
 
     frame: int
     version: int
-    context: RowContext
     residuals: list[np.ndarray]
     starts: dict[str, list[int]]
-    outcomes: list[int] = field(default_factory=list)  # sender outcome by firing, where the unit decides fields
+    outcomes: list[int] = field(
+        default_factory=list
+    )  # sender outcome by firing, where the unit decides fields
 
     def part(self, k: int, space: str, i: int) -> np.ndarray:
         s = self.starts[space]
         return self.residuals[k][s[i] : s[i + 1]]
 
 
-@dataclass
+@dataclass(slots=True)
 class Frame:
+    """values, version: the parameters that it uses. The rest is empty until `compute`."""
+
     number: int
-    unit: Unit
+    code: UnitCode
     kind: int
     tasks: list[Task]
-    context: RowContext
-    inputs: list[np.ndarray]
-    ints: list[np.ndarray]
     values: dict[str, np.ndarray]
     version: int
-    records: list[Any] = field(default_factory=list)
-    outputs: list[np.ndarray] = field(default_factory=list)
     flow_in: int | None = None
+    context: RowContext = NO_ROWS
+    inputs: list[np.ndarray] = field(default_factory=list)
+    records: list[tuple[ForwardRecord, int]] = field(default_factory=list)
+    outputs: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def unit(self) -> Unit:
+        return self.code.unit
 
     @property
     def rows(self) -> int:
@@ -64,25 +98,32 @@ def joined(parts: list[np.ndarray], width: int) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros((0, width), dtype=np.float32)
 
 
-def row_context(unit: Unit, tasks: Sequence[Task]) -> RowContext:
+def starts_of(counts: int | np.ndarray, n: int) -> list[int]:
+    """First row of each of n messages, and the end."""
+    if isinstance(counts, int):
+        return [i * counts for i in range(n + 1)]
+    return [0, *accumulate(counts.tolist())]
+
+
+def row_context(code: UnitCode, tasks: Sequence[Task]) -> RowContext:
     counts: dict[str, int | np.ndarray] = {}
-    u = unit.index
-    for space, _ in unit.behaviour.spaces:
+    u = code.unit.index
+    for space in code.spaces:
         per_task = []
         for slot, at, _ in tasks:
             c = slot.plan.units[u].spaces[space]
             per_task.append(c if isinstance(c, int) else c[at])
         first = per_task[0]
-        same = all(c == first for c in per_task)
+        same = len(per_task) == 1 or per_task.count(first) == len(per_task)
         counts[space] = first if same else np.array(per_task, dtype=np.int64)
     return RowContext(len(tasks), counts)
 
 
-def gather_operands(unit: Unit, tasks: Sequence[Task]) -> list[np.ndarray]:
+def _gather_operands(code: UnitCode, tasks: Sequence[Task]) -> list[np.ndarray]:
     """Operands of all firings, one array an operand; group members in the order of their positions."""
     out = []
-    u = unit.index
-    for i, operand in enumerate(unit.operands):
+    u = code.unit.index
+    for i, width in enumerate(code.widths):
         parts: list[np.ndarray] = []
         for slot, at, _ in tasks:
             x = slot.units[u].x[i]
@@ -91,17 +132,16 @@ def gather_operands(unit: Unit, tasks: Sequence[Task]) -> list[np.ndarray]:
                 parts.append(x[at][0])
             else:
                 parts.extend(entry[0] for entry in x[starts[at] : starts[at + 1]])
-        out.append(joined(parts, operand.width))
+        out.append(joined(parts, width))
     return out
 
 
-def gather_ints(unit: Unit, tasks: Sequence[Task]) -> list[np.ndarray]:
-    program = unit.behaviour.program
+def _gather_ints(code: UnitCode, tasks: Sequence[Task]) -> list[np.ndarray]:
     out = []
-    for k in range(len(program.ints) if program else 0):
+    for k in range(code.n_ints):
         parts = []
         for slot, at, _ in tasks:
-            found = slot.units[unit.index].ints
+            found = slot.units[code.unit.index].ints
             assert found is not None
             values, starts = found[k]
             parts.append(values[starts[at] : starts[at + 1]])
@@ -110,77 +150,76 @@ def gather_ints(unit: Unit, tasks: Sequence[Task]) -> list[np.ndarray]:
 
 
 def compute(frame: Frame) -> None:
-    """Run the frame's program; results go to `frame.outputs`."""
+    """Gather the frame's operands and run its program; results go to `frame.outputs`."""
+    code, tasks = frame.code, frame.tasks
+    frame.context = row_context(code, tasks)
+    ints = _gather_ints(code, tasks) if code.n_ints else []
     with np.errstate(all="ignore"):  # non-finite values are looked for where they matter: losses and updates
         if frame.kind == BACKWARD:
-            _backward(frame)
-        elif frame.kind == FORWARD:
-            assert frame.unit.derivative is not None
-            forward = frame.unit.derivative.forward
-            frame.outputs = forward.run(frame.context, frame.inputs, frame.ints, frame.values)
+            u = code.unit.index
+            frame.records = [slot.units[u].fired[at] for slot, at, _ in tasks]
+            if code.backward is not None:  # else no parameters here or upstream: the messages return empty
+                inputs = _backward_inputs(frame)
+                ints = [ints[k] for k in code.backward_ints]
+                frame.outputs = code.backward.run(frame.context, inputs, ints, frame.values)
         else:
-            assert frame.unit.inference is not None
-            frame.outputs = frame.unit.inference.run(frame.context, frame.inputs, frame.ints, frame.values)
+            frame.inputs = _gather_operands(code, tasks)
+            kernel = code.forward if frame.kind == FORWARD else code.inference
+            frame.outputs = kernel.run(frame.context, frame.inputs, ints, frame.values)
 
 
 def forward_record(frame: Frame) -> ForwardRecord:
     """The residuals of a computed forward frame, in the order in which the backward program reads them."""
-    d, program = frame.unit.derivative, frame.unit.behaviour.program
-    assert d is not None and program is not None
-    n = len(program.outputs)
+    code = frame.code
+    n = len(code.outputs)
     kept = {"input": frame.inputs, "output": frame.outputs[:n], "value": frame.outputs[n:]}
-    residuals = [kept[kind][i] for kind, i in d.residuals]
-    n_firings = len(frame.tasks)
-    starts = {s: starts_of(c, n_firings) for s, c in frame.context.counts.items()}
-    return ForwardRecord(frame.number, frame.version, frame.context, residuals, starts)
+    residuals = [kept[kind][i] for kind, i in code.residuals]
+    starts = {s: starts_of(c, len(frame.tasks)) for s, c in frame.context.counts.items()}
+    return ForwardRecord(frame.number, frame.version, residuals, starts)
 
 
-def _backward(frame: Frame) -> None:
-    d = frame.unit.derivative
-    assert d is not None
-    if not d.backward.outputs:
-        return  # neither parameters here nor anywhere upstream: the returned messages are empty
-    inputs = [_output_gradient(frame, k) for k in d.float_outputs]
-    names = d.backward.inputs[len(inputs) :]
-    for k, (_, t) in enumerate(names):
-        parts = [record.part(k, t.space, i) for record, i in frame.records]
+def _backward_inputs(frame: Frame) -> list[np.ndarray]:
+    """Gradients of the float outputs, then the residuals that each firing left."""
+    code = frame.code
+    inputs = [_output_gradient(frame, k) for k in code.float_outputs]
+    for k, space in enumerate(code.residual_spaces):
+        parts = [record.part(k, space, i) for record, i in frame.records]
         inputs.append(parts[0] if len(parts) == 1 else np.concatenate(parts))
-    program = frame.unit.behaviour.program
-    assert program is not None
-    known = dict(zip(program.ints, frame.ints, strict=True))
-    ints = [known[key] for key in d.backward.ints]
-    frame.outputs = d.backward.run(frame.context, inputs, ints, frame.values)
+    return inputs
 
 
 def _output_gradient(frame: Frame, k: int) -> np.ndarray:
     """Gradient of output k over the frame: each firing sums what came back, in the static order of its routes."""
-    unit = frame.unit
-    program = unit.behaviour.program
-    assert program is not None
-    t = program.outputs_types[k]
-    if unit.behaviour.report:
+    code = frame.code
+    space, width = code.outputs[k]
+    if code.is_sink:
         make = np.ones if k == 0 else np.zeros
-        return make((frame.context.total(t.space), t.width), dtype=np.float32)
-    counts = frame.context.counts[t.space]
+        return make((frame.context.total(space), width), dtype=np.float32)
+    counts = frame.context.counts[space]
+    u = code.unit.index
     parts: list[np.ndarray] = []
     for j, (slot, at, _) in enumerate(frame.tasks):
         record, i = frame.records[j]
-        plan = slot.plan.units[unit.index]
-        routes = plan.routes[record.outcomes[i] if record.outcomes else at]
-        found = [
-            (g, route[4])
-            for g, route in zip(slot.units[unit.index].gradients[at], routes, strict=True)
-            if route[5] == k and g is not None and g is not DONE
-        ]
-        if len(found) == 1 and found[0][1] < 0:
-            parts.append(found[0][0])
-            continue
+        gradients, plan = slot.units[u].gradients[at], slot.plan.units[u]
         rows = counts if isinstance(counts, int) else int(counts[j])
-        total = np.zeros((rows, t.width), dtype=np.float32)
-        for g, row in found:
-            if row < 0:
-                total += g
-            else:
-                total[row : row + 1] += g
-        parts.append(total)
-    return joined(parts, t.width)
+        outcome = record.outcomes[i] if record.outcomes else at
+        parts.append(_summed(gradients, plan, outcome, k, rows, width))
+    return joined(parts, width)
+
+
+def _summed(gradients: list[Any], plan: UnitPlan, outcome: int, k: int, rows: int, width: int) -> np.ndarray:
+    found = [
+        (g, route[4])
+        for g, route in zip(gradients, plan.routes[outcome], strict=True)
+        if route[5] == k and g is not DONE
+    ]
+    if len(found) == 1 and found[0][1] < 0:
+        only: np.ndarray = found[0][0]
+        return only
+    total = np.zeros((rows, width), dtype=np.float32)
+    for g, row in found:
+        if row < 0:
+            total += g
+        else:
+            total[row : row + 1] += g
+    return total

@@ -123,7 +123,9 @@ def lower(graph: Graph) -> Lowered:
     units: list[Unit] = []
     for name, b in typed.behaviours.items():
         if b.program is not None or b.is_source:
-            units.append(Unit(len(units), name, b, _operands(typed, name, b), owns=bool(graph.nodes[name].params)))
+            units.append(
+                Unit(len(units), name, b, _operands(typed, name, b), owns=bool(graph.nodes[name].params))
+            )
     units.sort(key=lambda u: list(graph.nodes).index(u.name))
     for i, u in enumerate(units):
         u.index = i
@@ -181,14 +183,25 @@ def _follow(lowered: Lowered, unit: Unit, emit: Emit) -> None:
             _arrive(lowered, unit, walk, lowered.units[lowered.by_name[node]], receive, key)
             continue
         if node in walk.trail:
-            raise GraphError("a loop of nodes that only route, with nothing to compute, has no place to wait", node=node)
+            raise GraphError(
+                "a loop of nodes that only route, with nothing to compute, has no place to wait", node=node
+            )
         # Reversed, so that the stack hands out the ports in their order.
         for e in reversed(b.emits):
             inner, more, inner_row = _emitted(e, key, node)
             if walk.by_row is not None and inner_row is not None:
                 raise GraphError("rows of one message are separated twice on the way", node=node)
             stack.append(
-                _Walk(node, e.port, walk.value, inner, walk.steps + more, walk.by_row or inner_row, walk.data, (*walk.trail, node))
+                _Walk(
+                    node,
+                    e.port,
+                    walk.value,
+                    inner,
+                    walk.steps + more,
+                    walk.by_row or inner_row,
+                    walk.data,
+                    (*walk.trail, node),
+                )
             )
 
 

@@ -87,7 +87,9 @@ def _unit(unit: Unit, instance: Instance) -> UnitTable:
         else:
             count = evaluate(o.count, env)
             if len(count) and count.min() < 0:
-                raise StateError(f"node '{unit.name}': instance {instance.number} has a negative count '{o.count}'")
+                raise StateError(
+                    f"node '{unit.name}': instance {instance.number} has a negative count '{o.count}'"
+                )
             need += count
             members.append(np.concatenate([[0], np.cumsum(count)]).astype(np.int64))
     rows = [_compact(evaluate(o.rows, env)) for o in unit.operands]
@@ -186,7 +188,9 @@ class Planner(Generic[T]):
     def signature(self, instance: Instance) -> tuple[object, ...]:
         """What the routes of the instance depend on."""
         attrs = tuple(instance.attr(a) for a in sorted(self._attrs))
-        tables = tuple((t, instance.tables[t].shape, instance.tables[t].tobytes()) for t in sorted(self._tables))
+        tables = tuple(
+            (t, instance.tables[t].shape, instance.tables[t].tobytes()) for t in sorted(self._tables)
+        )
         return (*attrs, *tables)
 
     def plan(self, instance: Instance) -> T:

@@ -6,8 +6,8 @@ Scheduling is first-order for throughput: serving the largest queue first starve
 
 from __future__ import annotations
 
+import heapq
 import random
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,14 +21,39 @@ KINDS = ("backward", "forward", "infer")
 
 @dataclass
 class Queue:
-    """Firings of one unit and direction that are ready, oldest first; `rows` is their payload rows in all."""
+    """Firings of one unit and direction that are ready; `rows` is their payload rows in all.
+
+    Firings of the instance that was pumped first come first, whatever the order in which they arrived: instances then
+    finish one after another instead of all moving in step, so gradients are applied sooner after the
+    forward pass that they belong to (less staleness for the same number of active keys).
+    """
 
     unit: int
     kind: int
     depth: int
-    tasks: deque[Any] = field(default_factory=deque)
+    by_age: bool = True
+    heap: list[tuple[int, int, int, Any]] = field(default_factory=list)  # (age or 0, arrival, rows, task)
     rows: int = 0
-    oldest: int = 0
+
+    @property
+    def oldest(self) -> int:
+        """Arrival number of the firing that is next."""
+        return self.heap[0][1]
+
+    def push(self, age: int, arrival: int, task: Any, rows: int) -> None:
+        heapq.heappush(self.heap, (age if self.by_age else 0, arrival, rows, task))
+        self.rows += rows
+
+    def pop(self, most: int, enough: int) -> list[Any]:
+        """Up to `most` firings, and none after they have `enough` rows together."""
+        tasks: list[Any] = []
+        taken = 0
+        while self.heap and len(tasks) < most and taken < enough:
+            _, _, rows, task = heapq.heappop(self.heap)
+            tasks.append(task)
+            taken += rows
+        self.rows -= taken
+        return tasks
 
 
 def default(queues: Sequence[Queue], min_rows: int) -> Queue:

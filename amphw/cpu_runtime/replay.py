@@ -56,7 +56,7 @@ class Replay:
         except KeyError as missing:
             raise ExecutionError(f"replay: the log runs instance {missing}, which is not in flight") from None
         with self.plane.lock:
-            frame = self.plane.begin(self.plane.lowered.units[unit], kind, tasks)
+            frame = self.plane.begin(unit, kind, tasks)
         compute(frame)
         self.frames[number] = frame
 

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 
 from amphw.cpu_runtime.lower import Lowered
-from amphw.cpu_runtime.plan import Plan, integers, row_starts
+from amphw.cpu_runtime.plan import Plan, integers
 from amphw.ir.device import Mode, Report
 from amphw.ir.instance import Instance
+
+Origin = tuple[int, int, int]
+"""Where an operand came from: (sender unit, sender's firing, number of its route)."""
 
 Route = tuple[int, int, int, int, int, int]
 """(target unit, operand, target firing, position in the operand, row or -1, output that is sent)."""
@@ -82,22 +85,35 @@ class UnitState:
 class Slot:
     """One instance in flight."""
 
-    __slots__ = ("generation", "index", "instance", "mode", "outstanding", "parts", "plan", "report", "units")
+    __slots__ = (
+        "age",
+        "generation",
+        "index",
+        "instance",
+        "mode",
+        "outstanding",
+        "parts",
+        "plan",
+        "report",
+        "units",
+    )
 
     def __init__(
         self, index: int, generation: int, instance: Instance, mode: Mode, plan: SlotPlan, lowered: Lowered
     ):
-        self.index, self.generation, self.instance, self.mode, self.plan = index, generation, instance, mode, plan
+        self.index, self.generation, self.instance, self.mode, self.plan = (
+            index,
+            generation,
+            instance,
+            mode,
+            plan,
+        )
         self.report = Report(index, generation, instance.number, mode)
         self.outstanding = 0
+        self.age = 0  # how many instances were pumped up to this one
         self.parts: dict[tuple[str, str], list[tuple[int, np.ndarray]]] = {}
         self.units = [UnitState(plan.units[u.index], len(u.operands)) for u in lowered.units]
         for u in lowered.units:
             if u.behaviour.program is not None and u.behaviour.program.ints:
                 found = integers(u, plan.tables.units[u.index], instance)
                 self.units[u.index].ints = [(values, starts.tolist()) for values, starts in found]
-
-
-def starts_of(counts: int | np.ndarray, n: int) -> list[int]:
-    """First row of each message of a frame."""
-    return list(row_starts(counts, n).tolist())

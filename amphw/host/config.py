@@ -105,7 +105,10 @@ class DeviceConfig:
         minimum=1,
         maximum=1024,
     )
-    frame_cap: int = option(16, "messages in a frame, at most", minimum=1, maximum=65536)
+    frame_cap: int = option(64, "messages in a frame, at most", minimum=1, maximum=65536)
+    frame_rows: int = option(
+        512, "payload rows in a frame, about: a frame takes no further message once it has as many", minimum=1
+    )
     placement: Literal["shared", "pinned"] = option(
         "shared", "shared: any worker runs any node; pinned: each node has its worker"
     )

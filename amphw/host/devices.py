@@ -62,7 +62,8 @@ def make_device(spec: str) -> Device:
     name, colon, argument = spec.partition(":")
     entries = device_entries()
     if name not in entries:
-        raise DeviceError(f"there is no device {name!r}.{did_you_mean(name, entries)} {_listed(entries)}")
+        near = did_you_mean(name, list(entries))
+        raise DeviceError(f"there is no device {name!r}.{near} {_listed(entries)}")
     factory = _load(entries[name])
     try:
         return factory(argument) if colon else factory()

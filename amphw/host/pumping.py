@@ -21,6 +21,8 @@ _TICK_S = 0.2
 STALL_S = 60.0
 """Seconds without a single retired instance after which the pump looks for moving messages, and gives up
 where there are none."""
+_HURRIED = 3
+"""Empty polls in a row that came back at once, after which the same is done; one may be a chance wake-up."""
 
 
 @dataclass
@@ -40,7 +42,9 @@ class PumpHooks:
 class Pump:
     """Pumps instances into the slots `first .. first + count - 1` of a device."""
 
-    def __init__(self, device: Device, first: int, count: int, clock: Callable[[], float] = time.perf_counter):
+    def __init__(
+        self, device: Device, first: int, count: int, clock: Callable[[], float] = time.perf_counter
+    ):
         self._device, self._clock = device, clock
         self._free = list(range(first + count - 1, first - 1, -1))
         self._generation = dict.fromkeys(self._free, 0)
@@ -73,7 +77,7 @@ class Pump:
         upcoming = next(source, None)
         pumped, in_window = 0, 0
         self._tick_at = self._progress_at = self._clock()
-        self._moved = -1
+        self._moved, self._hurried = -1, 0
         while True:
             while (
                 upcoming is not None
@@ -105,21 +109,22 @@ class Pump:
         began = self._clock()
         reports = self._device.poll(_POLL_S)
         now = self._clock()
-        for report in reports:
-            hooks.report(self._take(report), report)
         if reports:
-            hooks.keys(len(self._held))
-            self._progress_at = now
-        elif now - began < _POLL_S / 2:
-            # A device that will not wait has nothing left to do: draining it says what is missing.
-            for report in self._device.drain():
-                hooks.report(self._take(report), report)
-            hooks.keys(len(self._held))
-        elif now - self._progress_at > STALL_S:
-            self._check_moving(hooks, now)
+            self._hand_over(reports, hooks)
+            self._progress_at, self._hurried = now, 0
+        else:
+            # A device that will not wait, time after time, has nothing to do: something is missing.
+            self._hurried = self._hurried + 1 if now - began < _POLL_S / 2 else 0
+            if self._hurried >= _HURRIED or now - self._progress_at > STALL_S:
+                self._look_into_it(hooks, now)
         if now - self._tick_at >= _TICK_S:
             self._tick_at = now
             hooks.tick()
+
+    def _hand_over(self, reports: list[Report], hooks: PumpHooks) -> None:
+        for report in reports:
+            hooks.report(self._take(report), report)
+        hooks.keys(len(self._held))
 
     def _take(self, report: Report) -> Instance:
         instance = self._held.pop(report.slot, None)
@@ -127,21 +132,26 @@ class Pump:
         if instance is None or report.generation != expected:
             held = f"generation {expected}" if instance is not None else "nothing in flight"
             raise ExecutionError(
-                f"the device reports instance {report.number} in slot {report.slot}, generation "
-                f"{report.generation}, but the slot holds {held}; the device retires an instance twice or late"
+                f"the device reports instance {report.number}, generation {report.generation} of slot "
+                f"{report.slot}, which holds {held}; it retires instances twice, or late"
             )
         self._free.append(report.slot)
         return instance
 
-    def _check_moving(self, hooks: PumpHooks, now: float) -> None:
-        self._progress_at = now
+    def _look_into_it(self, hooks: PumpHooks, now: float) -> None:
+        """Nothing has retired for long: unless messages still move, let the device say what it waits for."""
+        self._progress_at, self._hurried = now, 0
         moved = hooks.moved() if hooks.moved is not None else self._moved
         if moved != self._moved:
             self._moved = moved
             return
+        reports = self._device.drain()
+        if reports:
+            self._hand_over(reports, hooks)
+            return
         held = ", ".join(f"{i.number} in slot {s}" for s, i in sorted(self._held.items())[:5])
         raise ExecutionError(
-            f"no message has moved for {STALL_S:.0f} s while {len(self._held)} instances are in flight "
-            f"(instance {held}); the device is stuck. Run the same instance on the device 'reference', which "
-            "names the node that waits"
+            f"the device is stuck: no message moves while {len(self._held)} instances are in flight "
+            f"(instance {held}). Run the same instances on the device 'reference', which names the node that "
+            "waits"
         )

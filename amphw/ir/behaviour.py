@@ -118,13 +118,16 @@ class StateMap:
 
     set: field -> new value (over the old fields). add: new fields with their value. drop: field -> its value
     recovered from the new state, or None where an edge fact determines it. inverse: old value of a set field
-    from the new state; may be left out for `f + constant`.
+    from the new state; may be left out for `f + constant`. store: fields dropped although nothing determines
+    them (a decision that Observe wrote): the executor keeps their value under the new state until the
+    gradient is back, so at most one of their values may leave for each new state, which executors verify.
     """
 
     set: Mapping[str, Expr] = field(default_factory=dict)
     add: tuple[tuple[FieldType, Expr], ...] = ()
     drop: Mapping[str, Expr | None] = field(default_factory=dict)
     inverse: Mapping[str, Expr] = field(default_factory=dict)
+    store: tuple[str, ...] = ()
 
     def apply(
         self,
@@ -140,16 +143,17 @@ class StateMap:
         quantities that the inverse may read (a Group's member position).
         """
         node, port = where
-        for name in (*self.set, *self.drop):
+        for name in (*self.set, *self.drop, *self.store):
             if name not in old.names:
                 raise GraphError(f"the state {old} has no such field", node=node, port=port, field=name)
         try:
-            new = old.drop(self.drop).add(*(f for f, _ in self.add))
+            new = old.drop({*self.drop, *self.store}).add(*(f for f, _ in self.add))
         except GraphError as error:
             raise GraphError(
                 f"cannot form the new state: {error}", node=node, port=port, field=error.field
             ) from None
-        forward: dict[str, Expr] = {n: self.set.get(n, Field(n)) for n in old.names if n not in self.drop}
+        kept = [n for n in old.names if n not in self.drop and n not in self.store]
+        forward: dict[str, Expr] = {n: self.set.get(n, Field(n)) for n in kept}
         forward.update({f.name: e for f, e in self.add})
         for name, e in forward.items():
             for missing in sorted(fields_of(e) - set(old.names)):
@@ -159,7 +163,7 @@ class StateMap:
                     port=port,
                     field=missing,
                 )
-        back = {n: self._recover(n, old, facts, where) for n in old.names}
+        back = {n: self._recover(n, old, facts, where) for n in old.names if n not in self.store}
         allowed = set(new.names) | set(extra or {})
         for name, e in back.items():
             for missing in sorted(fields_of(e) - allowed):
@@ -187,6 +191,13 @@ class StateMap:
         return simplify(substitute(e, {n: self._recover(n, old, facts, where) for n in fields_of(e)}))
 
     def _recover(self, name: str, old: StateType, facts: Mapping[str, Expr], where: tuple[str, str]) -> Expr:
+        if name in self.store:
+            raise GraphError(
+                "stored on exit, so no expression over the new state can read it",
+                node=where[0],
+                port=where[1],
+                field=name,
+            )
         if name in self.inverse:
             return self.inverse[name]
         if name in self.drop:

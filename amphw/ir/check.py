@@ -132,7 +132,7 @@ def _loops(graph: Graph) -> None:
 
 def _changes_state(graph: Graph, inside: set[str], where: str) -> None:
     """Every turn of a loop must change the state, or one state would occur twice at a port."""
-    from amphw.ir.nodes import Group
+    from amphw.ir.grouping import Group
     from amphw.ir.routing import Flatmap, Ungroup
 
     rest = {n for n in inside if not isinstance(graph.nodes[n], Isu | Group | Flatmap | Ungroup)}

@@ -13,7 +13,8 @@ from amphw.ir.check import infer
 from amphw.ir.errors import AmphwError
 from amphw.ir.expr import Const
 from amphw.ir.graph import Graph, PortRef
-from amphw.ir.layout import BEND, Link, Rect, Route, Vertex, arrange
+from amphw.ir.layering import Link, Vertex
+from amphw.ir.layout import BEND, Rect, Route, arrange
 from amphw.ir.nodes import Loss, Node, Source
 from amphw.ir.routing import Bcast, Cond, Discard, Flatmap, Isu, Phi, Replicate, Ungroup
 
@@ -55,14 +56,19 @@ def to_svg(graph: Graph) -> str:
     links = [
         Link(out[0], into[0], *_size(lines, 11)) for (out, into), lines in zip(edges, labels, strict=True)
     ]
-    layout = arrange(vertices, links)
+    titles = {name: len(_region_title(graph, name)) * 11 * CHAR + 20 for name in graph.regions}
+    layout = arrange(vertices, links, titles)
     legend = _legend()
     title = f"graph {graph.name}"
     width = max(layout.width, _legend_width(), len(title) * 15 * CHAR) + 2 * MARGIN
     height = layout.height + HEADER + 3 * MARGIN + 20
     shift = MARGIN + (width - 2 * MARGIN - layout.width) / 2
-    body = [_region(graph, name, rect) for name, rect in layout.groups.items()]
+    body = [f'<g class="region"><rect {_at(rect)} rx="10"/></g>' for rect in layout.groups.values()]
     body += [_line(route) for route in layout.links]
+    body += [
+        _text("faint title", rect.x + 10, rect.y + 16, _region_title(graph, name))
+        for name, rect in layout.groups.items()
+    ]
     body += [
         _label(route.label, lines, str(types.get(out, "")))
         for route, lines, (out, _) in zip(layout.links, labels, edges, strict=True)
@@ -77,7 +83,7 @@ def to_svg(graph: Graph) -> str:
             _marker("line"),
             _marker("back"),
             f'<rect class="paper" width="{width:.0f}" height="{height:.0f}"/>',
-            f'<text class="ink" x="{MARGIN}" y="28" font-size="15" font-weight="bold">{escape(title)}</text>',
+            _text("ink", MARGIN, 28, title, 'font-size="15" font-weight="bold"'),
             f'<g transform="translate({shift:.1f} {HEADER + MARGIN / 2:.1f})">',
             *body,
             "</g>",
@@ -117,7 +123,8 @@ def _detail(node: Node) -> str:
     state_map = getattr(node, "map", None)
     if isinstance(state_map, StateMap):
         changes = [f"{k} ← {e}" for k, e in state_map.set.items()]
-        changes += [f"+{f.name} = {e}" for f, e in state_map.add] + [f"−{k}" for k in state_map.drop]
+        changes += [f"+{f.name} = {e}" for f, e in state_map.add]
+        changes += [f"−{k}" for k in (*state_map.drop, *state_map.store)]
         index = getattr(node, "index", None)
         return ", ".join([str(index)] * (index is not None) + changes)
     if isinstance(node, Source) and node.data is not None:
@@ -133,10 +140,10 @@ def _node_lines(node: Node) -> list[str]:
 def _edge_lines(graph: Graph, out: PortRef, into: PortRef, edge: EdgeType | None) -> list[str]:
     """Port names where a node has several, then state and payload."""
     ports = [p if len(all_ports) > 1 else "" for p, all_ports in _ends(graph, out, into)]
-    lines = [_cut(" → ".join(ports))] if any(ports) else []
+    lines = [_cut(" → ".join(ports).strip())] if any(ports) else []
     if edge is not None:
-        rows = "" if edge.rows == Const(1) else f"{edge.rows} × "
-        lines.append(_cut(f"({', '.join(edge.state.names)}) {rows}{edge.width}"))
+        rows = "" if edge.rows == Const(1) else f"{edge.rows}, "
+        lines.append(_cut(f"({', '.join(edge.state.names)}) [{rows}{edge.width}]"))
     return lines
 
 
@@ -158,37 +165,41 @@ def _vertex(graph: Graph, node: Node) -> Vertex:
 # --- how it is written ---
 
 
+def _at(r: Rect) -> str:
+    return f'x="{r.x:.1f}" y="{r.y:.1f}" width="{r.width:.1f}" height="{r.height:.1f}"'
+
+
+def _text(kind: str, x: float, y: float, text: str, font: str = 'font-size="11"') -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" {font}>{escape(text)}</text>'
+
+
 def _box(node: Node, r: Rect) -> str:
     name, below = _node_lines(node)
     x, y = r.x + r.width / 2, r.y
     return (
-        f'<g class="node {node_class(node)}"><title>{escape(f"{node.family} {node.name}: {_detail(node)}")}</title>'
-        f'<rect x="{r.x:.1f}" y="{y:.1f}" width="{r.width:.1f}" height="{r.height:.1f}" rx="6"/>'
-        f'<text class="ink" x="{x:.1f}" y="{y + 18:.1f}" font-size="13" font-weight="bold">{escape(name)}</text>'
-        f'<text class="ink" x="{x:.1f}" y="{y + 33:.1f}" font-size="11">{escape(below)}</text></g>'
+        f'<g class="node {node_class(node)}">'
+        f"<title>{escape(f'{node.family} {node.name}: {_detail(node)}')}</title>"
+        f'<rect {_at(r)} rx="6"/>'
+        + _text("ink", x, y + 18, name, 'font-size="13" font-weight="bold"')
+        + _text("ink", x, y + 33, below)
+        + "</g>"
     )
 
 
 def _label(r: Rect, lines: list[str], title: str) -> str:
     if not lines:
         return ""
-    texts = "".join(
-        f'<text class="ink" x="{r.x + r.width / 2:.1f}" y="{r.y + 12 + 14 * k:.1f}" font-size="11">{escape(line)}</text>'
-        for k, line in enumerate(lines)
-    )
-    return (
-        f'<g class="label"><title>{escape(title)}</title><rect class="paper" x="{r.x:.1f}" y="{r.y:.1f}" '
-        f'width="{r.width:.1f}" height="{r.height:.1f}" rx="3"/>{texts}</g>'
-    )
+    texts = "".join(_text("ink", r.x + r.width / 2, r.y + 12 + 14 * k, line) for k, line in enumerate(lines))
+    return f'<g class="label"><title>{escape(title)}</title><rect class="paper" {_at(r)} rx="3"/>{texts}</g>'
 
 
 def _line(r: Route) -> str:
     """The curve runs in the gaps between layers and straight down (or up) its lane."""
     if r.back:
+        low, high = r.lane_bottom + BEND, r.lane_top - BEND
         path = (
-            f"M{r.x0:.1f} {r.y0:.1f} C{r.x0:.1f} {r.lane_bottom + BEND:.1f} {r.x:.1f} {r.lane_bottom + BEND:.1f} "
-            f"{r.x:.1f} {r.lane_bottom:.1f} L{r.x:.1f} {r.lane_top:.1f} "
-            f"C{r.x:.1f} {r.lane_top - BEND:.1f} {r.x1:.1f} {r.lane_top - BEND:.1f} {r.x1:.1f} {r.y1:.1f}"
+            f"M{r.x0:.1f} {r.y0:.1f} C{r.x0:.1f} {low:.1f} {r.x:.1f} {low:.1f} {r.x:.1f} {r.lane_bottom:.1f} "
+            f"L{r.x:.1f} {r.lane_top:.1f} C{r.x:.1f} {high:.1f} {r.x1:.1f} {high:.1f} {r.x1:.1f} {r.y1:.1f}"
         )
     else:
         a, b = (r.y0 + r.lane_top) / 2, (r.lane_bottom + r.y1) / 2
@@ -200,13 +211,9 @@ def _line(r: Route) -> str:
     return f'<path class="{kind}" d="{path}" marker-end="url(#amphw-{kind})"/>'
 
 
-def _region(graph: Graph, name: str, r: Rect) -> str:
+def _region_title(graph: Graph, name: str) -> str:
     region = graph.regions[name]
-    text = f"{region.kind} {name}" + (f" ({', '.join(region.fields)})" if region.fields else "")
-    return (
-        f'<g class="region"><rect x="{r.x:.1f}" y="{r.y:.1f}" width="{r.width:.1f}" height="{r.height:.1f}" rx="10"/>'
-        f'<text class="faint" x="{r.x + 10:.1f}" y="{r.y + 16:.1f}" font-size="11">{escape(text)}</text></g>'
-    )
+    return _cut(f"{region.kind} {name}" + (f" ({', '.join(region.fields)})" if region.fields else ""))
 
 
 def _marker(kind: str) -> str:
@@ -221,11 +228,12 @@ def _legend() -> list[str]:
     for kind, text in CLASSES.items():
         out.append(
             f'<g class="node {kind}"><rect x="{x:.1f}" y="0" width="18" height="14" rx="3"/>'
-            f'<text class="ink legend" x="{x + 25:.1f}" y="11" font-size="11">{text}</text></g>'
+            + _text("ink legend", x + 25, 11, text)
+            + "</g>"
         )
         x += 45 + len(text) * 11 * CHAR
     out.append(f'<path class="back" d="M{x:.1f} 7 h22" marker-end="url(#amphw-back)"/>')
-    out.append(f'<text class="ink legend" x="{x + 29:.1f}" y="11" font-size="11">closes a loop</text>')
+    out.append(_text("ink legend", x + 29, 11, "closes a loop"))
     return out
 
 
@@ -240,6 +248,7 @@ def _style() -> str:
         ".amphw-graph .node text.legend{text-anchor:start}"
         ".amphw-graph path{fill:none;stroke-width:1.4}.amphw-graph .node rect{stroke-width:1.4}"
         ".amphw-graph .region rect{stroke-dasharray:5 4;fill-opacity:.07}"
+        ".amphw-graph .title{paint-order:stroke;stroke-width:5px;stroke-linejoin:round}"
     )
     return base + _theme(0) + "@media (prefers-color-scheme:dark){" + _theme(1) + "}"
 
@@ -251,6 +260,7 @@ def _theme(which: int) -> str:
         rules.append(
             f".amphw-graph path.{kind}{{stroke:{c[kind]}}}.amphw-graph .tip-{kind}{{fill:{c[kind]}}}"
         )
+    rules.append(f".amphw-graph .title{{stroke:{c['paper']}}}")
     rules.append(f".amphw-graph .region rect{{fill:{c['faint']};stroke:{c['faint']}}}")
     for kind, colours in _COLOURS.items():
         fill, border = colours[which]

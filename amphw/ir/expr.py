@@ -264,7 +264,8 @@ def _evaluate(e: Expr, env: Env) -> IntArray:
         if np.any(np.asarray(args[1]) == 0):
             raise StateError(f"'{e}' divides by zero; guard it with where()")
         return (np.floor_divide if e.op == "//" else np.mod)(*args)
-    return _NUMPY[e.op](*args)
+    # numpy compares to booleans, whose sum would be an "or".
+    return np.asarray(_NUMPY[e.op](*args), dtype=np.int64)[()]
 
 
 def _where(e: Op, env: Env) -> IntArray:

@@ -195,11 +195,10 @@ def _check_axiom(instance: Instance, axiom: Axiom) -> None:
     from amphw.ir.expr import evaluate
     from amphw.ir.state import KeySpace, StateType
 
-    space = KeySpace(StateType(axiom.over), instance)
-    env = space.env()
-    if axiom.where is not None:
-        env = env.subset(np.flatnonzero(evaluate(axiom.where, env)))
     try:
+        env = KeySpace(StateType(axiom.over), instance).env()
+        if axiom.where is not None:
+            env = env.subset(np.flatnonzero(evaluate(axiom.where, env)))
         left, right = evaluate(axiom.left, env), evaluate(axiom.right, env)
     except StateError as error:
         raise InstanceError(

@@ -8,36 +8,17 @@ packed first and then placed as one rigid block, which keeps strangers out of it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from amphw.ir.layering import Link, Vertex, back_links, layers_of
+
 GAP_X = 18.0
-GAP_Y = 18.0
+GAP_Y = 24.0
 LANE = 7.0  # half the width that a link takes in the layers that it only crosses
-PAD_X, PAD_TOP, PAD_BOTTOM = 16.0, 34.0, 20.0  # between a group's border and what it holds
+PAD_X, PAD_TOP, PAD_BOTTOM = 16.0, 34.0, 30.0  # between a group's border and what it holds
 BEND = 34.0  # room that a back link needs above its head and below its tail
 ROUNDS = 40
-
-
-@dataclass(frozen=True)
-class Vertex:
-    """A box. groups: the groups that hold it, outermost first. entry: loops are entered here."""
-
-    name: str
-    width: float
-    height: float
-    groups: tuple[str, ...] = ()
-    entry: bool = False
-
-
-@dataclass(frozen=True)
-class Link:
-    """An edge with a label of the given size."""
-
-    tail: str
-    head: str
-    width: float
-    height: float
 
 
 @dataclass(frozen=True)
@@ -90,81 +71,22 @@ class _Item:
             member.shift(by)
 
 
-def arrange(vertices: Sequence[Vertex], links: Sequence[Link]) -> Layout:
-    """Place vertices and links; coordinates are pixels, y grows downwards, everything starts at (0, 0)."""
-    return _Arrangement(vertices, links).result()
+def arrange(
+    vertices: Sequence[Vertex], links: Sequence[Link], titles: Mapping[str, float] | None = None
+) -> Layout:
+    """Place vertices and links; coordinates are pixels, y grows downwards, everything starts at (0, 0).
 
-
-def back_links(vertices: Sequence[Vertex], links: Sequence[Link]) -> set[int]:
-    """Numbers of the links that close loops; without them the drawing is acyclic.
-
-    A loop is cut where it comes back to an entry that is also reached from outside it, outer loops first.
+    titles: group -> the width that its title needs.
     """
-    entries = {v.name for v in vertices if v.entry}
-    cut: set[int] = set()
-    while True:
-        kept = [(i, e) for i, e in enumerate(links) if i not in cut]
-        reach = _reachability([v.name for v in vertices], [(e.tail, e.head) for _, e in kept])
-        cyclic = [(i, e) for i, e in kept if e.tail in reach[e.head]]
-        if not cyclic:
-            return cut
-        inside = {i for i, _ in cyclic}
-        entered = {e.head for i, e in kept if i not in inside}
-        new = {i for i, e in cyclic if e.head in entries & entered} or {cyclic[-1][0]}
-        cut |= new
-
-
-def _reachability(names: Iterable[str], edges: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
-    """Every vertex -> itself and what can be reached from it."""
-    next_of: dict[str, list[str]] = {n: [] for n in names}
-    for a, b in edges:
-        next_of[a].append(b)
-    out = {}
-    for start in next_of:
-        seen, stack = {start}, [start]
-        while stack:
-            for follower in next_of[stack.pop()]:
-                if follower not in seen:
-                    seen.add(follower)
-                    stack.append(follower)
-        out[start] = seen
-    return out
-
-
-def _layers(vertices: Sequence[Vertex], links: Sequence[Link], back: set[int]) -> dict[str, int]:
-    """Even layer of every vertex: longest path from a source; what feeds one place only moves down to it."""
-    forward = [e for i, e in enumerate(links) if i not in back]
-    preds: dict[str, list[str]] = {v.name: [] for v in vertices}
-    succs: dict[str, list[str]] = {v.name: [] for v in vertices}
-    for e in forward:
-        preds[e.head].append(e.tail)
-        succs[e.tail].append(e.head)
-    order: list[str] = []
-    missing = {n: len(p) for n, p in preds.items()}
-    ready = [n for n, k in missing.items() if k == 0]
-    while ready:
-        order.append(ready.pop(0))
-        for follower in succs[order[-1]]:
-            missing[follower] -= 1
-            if missing[follower] == 0:
-                ready.append(follower)
-    layer: dict[str, int] = {}
-    chain: set[str] = set()
-    for n in order:
-        layer[n] = max((layer[p] + 2 for p in preds[n]), default=0)
-        if len(succs[n]) == 1 and all(p in chain for p in preds[n]):
-            chain.add(n)
-    for n in reversed(order):
-        if n in chain:
-            layer[n] = min(layer[s] for s in succs[n]) - 2
-    return layer
+    return _Arrangement(vertices, links, titles or {}).result()
 
 
 class _Arrangement:
-    def __init__(self, vertices: Sequence[Vertex], links: Sequence[Link]):
+    def __init__(self, vertices: Sequence[Vertex], links: Sequence[Link], titles: Mapping[str, float]):
+        self.titles = titles
         self.vertices, self.links = {v.name: v for v in vertices}, list(links)
         self.back = back_links(vertices, links)
-        self.layer = _layers(vertices, links, self.back)
+        self.layer = layers_of(vertices, links, self.back)
         self.items: dict[object, _Item] = {}
         self.groups: dict[str, _Item] = {}
         self.root = _Item(None, {})
@@ -220,8 +142,10 @@ class _Arrangement:
         for n, item in enumerate(self.items.values()):
             item.x = float(n)
         best: tuple[float, dict[object, float]] | None = None
-        for _ in range(ROUNDS):
-            self._pack(self.root, self._wanted())
+        for turn in range(ROUNDS):
+            # Sweeps find the order; later rounds pull both ways to straighten what the sweeps found.
+            both = turn % 20 >= 8
+            self._pack(self.root, self._wanted(both or turn % 2 == 1, both or turn % 2 == 0))
             cost = self._cost()
             if best is None or cost < best[0] - 1e-9:
                 best = cost, {k: item.x for k, item in [*self.items.items(), *self.groups.items()]}
@@ -246,22 +170,36 @@ class _Arrangement:
                     out[side][i] = x - width / 2 + width * (k + 1) / (len(ids) + 1)
         return out
 
-    def _wanted(self) -> Callable[[_Item], float]:
-        """Where each item would like its centre: the mean of what it is linked to."""
+    def _wanted(self, upwards: bool, downwards: bool) -> Callable[[_Item], float]:
+        """Where each item would like its centre: the mean of what it is linked to, above, below or both.
+
+        Layer by layer in that direction, each reading the new places of the ones before.
+        """
         leave, enter = self.ports()
-        pulls: dict[object, list[float]] = {k: [] for k in self.items}
+        place = {k: item.x for k, item in self.items.items()}
+        shift_out = {i: leave[i] - place[e.tail] for i, e in enumerate(self.links)}
+        shift_in = {i: enter[i] - place[e.head] for i, e in enumerate(self.links)}
+        ins: dict[str, list[int]] = {n: [] for n in self.vertices}
+        outs: dict[str, list[int]] = {n: [] for n in self.vertices}
         for i, e in enumerate(self.links):
-            lane = self.items[i].x
-            pulls[e.tail].append(self.items[e.tail].x + lane - leave[i])
-            pulls[e.head].append(self.items[e.head].x + lane - enter[i])
-            side = 40.0 if i in self.back else 0.0  # a lane that runs back keeps clear of the way down
-            pulls[i] += [leave[i] + side, enter[i] + side]
+            outs[e.tail].append(i)
+            ins[e.head].append(i)
+        for key in sorted(self.items, key=lambda k: min(self.items[k].half), reverse=not downwards):
+            if isinstance(key, int):
+                e, side = self.links[key], 40.0 if key in self.back else 0.0  # keep clear of the way down
+                above = [place[e.tail] + shift_out[key] + side]
+                below = [place[e.head] + shift_in[key] + side]
+            else:
+                above = [place[i] - shift_in[i] for i in ins[str(key)] if i not in self.back]
+                below = [place[i] - shift_out[i] for i in outs[str(key)] if i not in self.back]
+            pull = (above if downwards else []) + (below if upwards else []) or above + below
+            if pull:
+                place[key] = sum(pull) / len(pull)
 
         def wanted(item: _Item) -> float:
             if item.members:
                 return sum(map(wanted, item.members)) / len(item.members)
-            pull = pulls[item.key]
-            return sum(pull) / len(pull) if pull else item.x
+            return place[item.key]
 
         return wanted
 
@@ -293,14 +231,15 @@ class _Arrangement:
             edges = [(m.x - h, m.x + h) for m in group.members for h in m.half.values()]
             low, high = min(a for a, _ in edges) - PAD_X, max(b for _, b in edges) + PAD_X
             group.x = (low + high) / 2
-            group.half = dict.fromkeys(self._span(group), (high - low) / 2)
+            half = max(high - low, self.titles.get(str(group.key), 0.0)) / 2
+            group.half = dict.fromkeys(self._span(group), half)
 
     def _cost(self) -> float:
         """Length of the slanted parts, with a price for each crossing."""
         leave, enter = self.ports()
         by_gap: dict[int, list[tuple[float, float]]] = {}
         total = 0.0
-        for i, e in enumerate(self.links):
+        for i in range(len(self.links)):
             x, layers = self.items[i].x, list(self.items[i].half)
             total += abs(leave[i] - x) + abs(enter[i] - x)
             for n in layers[:-1]:
@@ -377,9 +316,9 @@ class _Arrangement:
             y = top[first] - self._nesting(name, False) * PAD_TOP
             h = bottom[end] + self._nesting(name, True) * PAD_BOTTOM - y
             groups[name] = Rect(g.x - g.half[first], y, 2 * g.half[first], h)
-        total = max((b for b in bottom.values()), default=0.0)
-        total = max([total, *(r.y + r.height for r in groups.values())])
-        return Layout(vertices, links, groups, self._width(), total + (BEND if self.back else 0.0))
+        total = max([0.0, *bottom.values(), *(r.y + r.height for r in groups.values())])
+        total = max([total, *(r.lane_bottom + BEND for r in links if r.back)])
+        return Layout(vertices, links, groups, self._width(), total)
 
     def _route(
         self,

@@ -1,9 +1,7 @@
 """The reference executor: the living definition of what a graph means.
 
-Dictionaries keyed by state tuples, one message at a time, in any legal order. It is slow and obviously right;
-every other executor is compared with it. It counts what the invariant demands (every forward message comes
-back exactly once), raises on a state that occurs twice at a port, and verifies the inverse of every state map
-by remembering which firing emitted what.
+One thread delivers one message at a time, in any legal order: first come first served, last come first
+served, at random, or as a log says. It is slow and obviously right; every other executor is compared with it.
 """
 
 from __future__ import annotations
@@ -11,122 +9,42 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from amphw.ir.behaviour import Behaviour, Emit, Receive
-from amphw.ir.check import Typed, infer
-from amphw.ir.derive import Derivative, accumulate, differentiate, inference
-from amphw.ir.device import Capabilities, DeviceOptions, Direction, Mode, Report, Statistics
-from amphw.ir.errors import ExecutionError, NonFiniteError, StateError
-from amphw.ir.expr import ROW, Expr, evaluate
+from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
+from amphw.ir.errors import ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.primitives import RowContext
-from amphw.ir.state import Columns, KeySpace, StateType
-from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
-
-State = tuple[int, ...]
-Firing = tuple[str, int, State]  # (node, slot, firing state)
+from amphw.ir.interpreter import Interpreter, Message
+from amphw.ir.update import NodeParameters, UpdateRule
 
 
-@dataclass(frozen=True)
-class Message:
-    """One message. Forward: to (node, in-port); backward: to (node, out-port) of the node that emitted it."""
+class ReferenceDevice(Interpreter):
+    """The interpreter behind the device protocol.
 
-    direction: Direction
-    node: str
-    port: str
-    slot: int
-    state: State
-    payload: np.ndarray = field(compare=False)
-
-    @property
-    def key(self) -> tuple[str, str, str, int, State]:
-        return self.direction.value, self.node, self.port, self.slot, self.state
-
-
-@dataclass
-class _Pending:
-    """Operands that have arrived for a firing: port -> position -> (message state, payload)."""
-
-    operands: dict[str, dict[int, tuple[State, np.ndarray]]] = field(default_factory=dict)
-
-
-@dataclass
-class _Fired:
-    """What a firing keeps until its gradients are back."""
-
-    operands: list[tuple[str, State, int]]  # (in-port, message state, rows), in operand order
-    context: RowContext
-    ints: list[np.ndarray]
-    residuals: list[np.ndarray]
-    outputs: list[np.ndarray]
-    version: int
-    expected: dict[tuple[str, State], tuple[int, int]] = field(default_factory=dict)  # -> (emit number, copy)
-    gradients: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
-
-
-@dataclass
-class _Active:
-    instance: Instance
-    mode: Mode
-    report: Report
-    outstanding: int = 0
-    parts: dict[tuple[str, str], list[tuple[State, np.ndarray]]] = field(default_factory=dict)
-
-
-class ReferenceDevice:
-    """The reference executor behind the device protocol.
-
-    settings: order "fifo" (default), "lifo" or "random"; dtype "float32" or "float64"; replay: a log.
+    order: "fifo", "lifo" or "random" (seeded by the options). dtype: of parameters and payloads. replay: the
+    `log` of an earlier run, to deliver the same messages in the same order.
     """
 
     def __init__(self, order: str = "fifo", dtype: type = np.float32, replay: Sequence[Any] | None = None):
-        self.order, self.dtype = order, dtype
+        super().__init__(dtype)
+        self.order = order
         self.replay = deque(replay) if replay is not None else None
 
     def capabilities(self) -> Capabilities:
         return Capabilities("reference", "reference", notes="numpy, one message at a time; the definition")
 
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
-        self.graph, self.options = graph, options
-        self.typed: Typed = infer(graph)
+        self.open(graph, rules, options)
         self.rng = random.Random(options.seed)
-        owners = {n: graph.nodes[n].params for n in graph.parameterised}
-        self.params = initial_parameters(owners, dict(rules), options.seed, self.dtype)
-        self.derivatives: dict[str, Derivative] = {}
-        self.inference = {}
-        for name, b in self.typed.behaviours.items():
-            if b.program is not None:
-                self.derivatives[name] = differentiate(b.program)
-                self.inference[name] = inference(b.program)
-        self.queue: deque[Message] = deque()
-        self.pending: dict[Firing, _Pending] = {}
-        self.fired: dict[Firing, _Fired] = {}
-        self.emitted: dict[tuple[str, str, int, State], Firing] = {}
-        self.seen: dict[int, set[tuple[str, str, State]]] = {}
-        self.active: dict[int, _Active] = {}
-        self.done: list[Report] = []
         self.log: list[Any] = []
-        self.stats = Statistics(busy=[0.0])
-        self.returned: dict[tuple[str, str], int] = {}
-        self.sent: dict[tuple[str, str], int] = {}
 
     # --- the protocol -----------------------------------------------------------------------------
 
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
-        if slot in self.active:
-            raise ExecutionError(f"slot {slot} still holds instance {self.active[slot].instance.number}")
-        self.graph.schema.check(instance)
-        self.active[slot] = _Active(instance, mode, Report(slot, generation, instance.number, mode), 1)
-        self.seen[slot] = set()
-        for name, b in self.typed.behaviours.items():
-            if b.is_source:
-                self._emit(name, b, slot, (), [], None)
-        self._settle(slot, 1)
+        self.pump(slot, generation, instance, mode)
 
     def poll(self, timeout: float = 0.0) -> list[Report]:
         while self.queue and not self.done:
@@ -143,7 +61,7 @@ class ReferenceDevice:
 
     def update(self, nodes: Sequence[str] | None = None) -> None:
         for name in nodes if nodes is not None else self.params:
-            self._update(name)
+            self.apply_update(name)
 
     def parameters(self) -> dict[str, NodeParameters]:
         return self.params
@@ -162,10 +80,7 @@ class ReferenceDevice:
         message = self._next()
         if self.options.log:
             self.log.append(message.key)
-        if message.direction is Direction.FORWARD:
-            self._forward(message)
-        else:
-            self._backward(message)
+        self.deliver(message)
 
     def _next(self) -> Message:
         if self.replay is not None:
@@ -182,344 +97,6 @@ class ReferenceDevice:
             self.queue.rotate(-i)
         return self.queue.popleft()
 
-    # --- forward ----------------------------------------------------------------------------------
-
-    def _forward(self, m: Message) -> None:
-        b = self.typed.behaviours[m.node]
-        active = self.active[m.slot]
-        if (m.node, m.port, m.state) in self.seen[m.slot]:
-            raise ExecutionError(
-                f"node '{m.node}' port '{m.port}': instance {active.instance.number} brings the state "
-                f"{m.state} a second time; "
-                "a loop or region must add a field that tells the two apart"
-            )
-        self.seen[m.slot].add((m.node, m.port, m.state))
-        receive = next(r for r in b.receives if r.port == m.port)
-        incoming = self.typed.into(m.node, m.port).state
-        key = self._eval_state(receive.key, b.state, incoming, m)
-        firing = (m.node, m.slot, key)
-        if b.any_port:
-            self._fire(firing, b, {m.port: {0: (m.state, m.payload)}})
-            return
-        position = 0
-        if receive.member is not None:
-            position = self._scalar(receive.member, m.slot, incoming, m.state)
-        pending = self.pending.setdefault(firing, _Pending())
-        slot = pending.operands.setdefault(m.port, {})
-        if position in slot:
-            raise ExecutionError(
-                f"node '{m.node}' port '{m.port}': two members at position {position} of group {key}"
-            )
-        slot[position] = (m.state, m.payload)
-        if self._complete(b, firing, pending):
-            del self.pending[firing]
-            self._fire(firing, b, pending.operands)
-
-    def _complete(self, b: Behaviour, firing: Firing, pending: _Pending) -> bool:
-        for r in b.receives:
-            have = pending.operands.get(r.port, {})
-            count = 1 if r.count is None else self._scalar(r.count, firing[1], b.state, firing[2])
-            if r.count is not None and any(p >= count or p < 0 for p in have):
-                raise ExecutionError(
-                    f"node '{firing[0]}' port '{r.port}': member {max(have)} of a group of {count}, state "
-                    f"{firing[2]}"
-                )
-            if len(have) < count:
-                return False
-        return True
-
-    def _fire(
-        self, firing: Firing, b: Behaviour, operands: dict[str, dict[int, tuple[State, np.ndarray]]]
-    ) -> None:
-        name, slot, state = firing
-        active = self.active[slot]
-        ordered = [
-            (r.port, [operands.get(r.port, {})[i] for i in sorted(operands.get(r.port, {}))])
-            for r in b.receives
-            if not b.any_port or r.port in operands
-        ]
-        width = {r.port: self.typed.into(name, r.port).width for r in b.receives}
-        inputs = [
-            np.concatenate([p for _, p in messages]) if messages else np.zeros((0, width[port]), self.dtype)
-            for port, messages in ordered
-        ]
-        context, ints = self._context(b, slot, state)
-        version = self.params[name].version if name in self.params else 0
-        record = _Fired(
-            [(port, s, len(p)) for port, messages in ordered for s, p in messages],
-            context,
-            ints,
-            [],
-            [],
-            version,
-        )
-        outputs = inputs
-        if b.program is not None:
-            outputs = self._run_forward(name, b, active, record, inputs)
-        elif b.any_port:
-            outputs = [inputs[0]]
-        if active.mode is Mode.TRAIN:
-            if firing in self.fired:
-                raise ExecutionError(
-                    f"node '{name}' fires twice for state {state} of instance {active.instance.number}"
-                )
-            self.fired[firing] = record
-        decided = {f.name: int(outputs[k][0]) for f, k in b.decides}
-        self._emit(name, b, slot, state, outputs, record, decided)
-        if b.report:
-            self._report(name, b, active, state, outputs)
-        if active.mode is not Mode.TRAIN:
-            self._settle(slot, len(record.operands))
-        elif not record.expected:
-            self._return(firing, b, record)
-
-    def _run_forward(
-        self, name: str, b: Behaviour, active: _Active, record: _Fired, inputs: list[np.ndarray]
-    ) -> list[np.ndarray]:
-        assert b.program is not None
-        values = self.params[name].values if name in self.params else {}
-        if active.mode is not Mode.TRAIN:
-            return self.inference[name].run(record.context, inputs, record.ints, values)
-        d = self.derivatives[name]
-        got = d.forward.run(record.context, inputs, record.ints, values)
-        n = len(b.program.outputs)
-        outputs, further = got[:n], got[n:]
-        for k, y in enumerate(outputs):
-            if y.dtype.kind == "f" and not np.isfinite(y).all():
-                raise NonFiniteError(name, "forward", f"output {k}")
-        kept = {"input": inputs, "output": outputs, "value": further}
-        record.residuals = [kept[kind][i] for kind, i in d.residuals]
-        record.outputs = outputs
-        return outputs
-
-    def _context(self, b: Behaviour, slot: int, state: State) -> tuple[RowContext, list[np.ndarray]]:
-        counts: dict[str, int | np.ndarray] = {s: self._scalar(e, slot, b.state, state) for s, e in b.spaces}
-        context = RowContext(1, counts)
-        ints = []
-        for e, space in b.program.ints if b.program else ():
-            n = context.total(space)
-            columns = {f: np.full(n, v, dtype=np.int64) for f, v in zip(b.state.names, state, strict=True)}
-            columns[ROW.name] = np.arange(n, dtype=np.int64)
-            ints.append(np.array(evaluate(e, Columns(self.active[slot].instance, columns, n))))
-        return context, ints
-
-    def _emit(
-        self,
-        name: str,
-        b: Behaviour,
-        slot: int,
-        state: State,
-        outputs: list[np.ndarray],
-        record: _Fired | None,
-        decided: Mapping[str, int] | None = None,
-    ) -> None:
-        active = self.active[slot]
-        base = {**dict(zip(b.state.names, state, strict=True)), **(decided or {})}
-        before = active.outstanding
-        for number, emit in enumerate(b.emits):
-            for copy, columns in enumerate(self._expanded(emit, b, active.instance, base)):
-                env = Columns(
-                    active.instance, {k: np.array([v], dtype=np.int64) for k, v in columns.items()}, 1
-                )
-                if emit.guard is not None and not evaluate(emit.guard, env)[0]:
-                    continue
-                edge = self.typed.edges[(name, emit.port)]
-                values = dict(emit.state)
-                new = tuple(int(evaluate(values[n], env)[0]) for n in edge.state.names)
-                self._in_domain(edge.state, new, active.instance, name, emit.port)
-                payload = self._payload(name, b, emit, slot, new, outputs, copy)
-                target, port = self.graph.edges[(name, emit.port)]
-                self.queue.append(Message(Direction.FORWARD, target, port, slot, new, payload))
-                active.outstanding += 1
-                self.stats.forward += 1
-                self.sent[(name, emit.port)] = self.sent.get((name, emit.port), 0) + 1
-                if record is not None and active.mode is Mode.TRAIN:
-                    if (emit.port, new) in record.expected:
-                        raise ExecutionError(
-                            f"node '{name}' port '{emit.port}': the state {new} is emitted twice by one "
-                            "firing"
-                        )
-                    record.expected[(emit.port, new)] = (number, copy)
-                    self.emitted[(name, emit.port, slot, new)] = (name, slot, state)
-        guards = [emit.guard for emit in b.emits if emit.guard is not None]
-        if active.outstanding == before and not b.is_source and len(guards) == len(b.emits) > 0:
-            choices = ", ".join(map(str, guards))
-            raise ExecutionError(
-                f"node '{name}': no out-port takes the message of instance {active.instance.number} with "
-                f"state {base} (the choices: {choices}); give every value of its index a port"
-            )
-
-    def _expanded(
-        self, emit: Emit, b: Behaviour, instance: Instance, base: Mapping[str, int]
-    ) -> list[dict[str, int]]:
-        """The states that one firing enumerates at an out-port."""
-        rows = [dict(base)]
-        for f in emit.expand:
-            grown = []
-            for row in rows:
-                env = Columns(instance, {k: np.array([v], dtype=np.int64) for k, v in row.items()}, 1)
-                for value in range(int(evaluate(f.extent, env)[0])):
-                    grown.append({**row, f.name: value})
-            rows = grown
-        return rows
-
-    def _payload(
-        self,
-        name: str,
-        b: Behaviour,
-        emit: Emit,
-        slot: int,
-        state: State,
-        outputs: list[np.ndarray],
-        copy: int,
-    ) -> np.ndarray:
-        if not b.is_source:
-            value = outputs[emit.value]
-            return value[copy : copy + 1] if emit.by_row else value
-        edge = self.typed.edges[(name, emit.port)]
-        instance = self.active[slot].instance
-        rows = self._scalar(edge.rows, slot, edge.state, state)
-        if emit.data is None:
-            return np.zeros((rows, 0), self.dtype)
-        space = KeySpace(edge.state, instance)
-        address = space.address({n: np.array([v]) for n, v in zip(edge.state.names, state, strict=True)}, 1)[
-            0
-        ]
-        before = evaluate(edge.rows, space.env())[:address].sum()
-        return instance.data[emit.data][before : before + rows].astype(self.dtype, copy=False)
-
-    def _report(
-        self, name: str, b: Behaviour, active: _Active, state: State, outputs: list[np.ndarray]
-    ) -> None:
-        sums = active.report.sums.setdefault(name, dict.fromkeys(b.report, 0.0))
-        for label, value in zip(b.report, outputs, strict=True):
-            sums[label] += float(value.sum(dtype=np.float64))
-            if active.mode is Mode.PREDICT:
-                active.parts.setdefault((name, label), []).append((state, value))
-        active.report.rows[name] = active.report.rows.get(name, 0) + len(outputs[0])
-
-    # --- backward ---------------------------------------------------------------------------------
-
-    def _backward(self, m: Message) -> None:
-        identity = (m.node, m.port, m.slot, m.state)
-        firing = self.emitted.pop(identity, None)
-        if firing is None:
-            raise ExecutionError(
-                f"node '{m.node}' port '{m.port}': a backward message with state {m.state} that was never "
-                "sent, or came twice"
-            )
-        self.stats.backward += 1
-        self.returned[(m.node, m.port)] = self.returned.get((m.node, m.port), 0) + 1
-        b, record = self.typed.behaviours[m.node], self.fired.get(firing)
-        assert record is not None
-        record.gradients[record.expected[(m.port, m.state)]] = m.payload
-        if len(record.gradients) == len(record.expected):
-            self._return(firing, b, record)
-
-    def _return(self, firing: Firing, b: Behaviour, record: _Fired) -> None:
-        """All gradients are here: run backward, accumulate, send one message to each operand's sender."""
-        name, slot, _ = firing
-        gradients = [self._output_gradient(b, record, k) for k in range(self._n_outputs(b))]
-        if b.program is not None:
-            per_input = self._run_backward(name, b, record, gradients)
-        else:
-            per_input = [gradients[0]]
-        at: dict[str, int] = {}
-        ports = [r.port for r in b.receives if not b.any_port or r.port == record.operands[0][0]]
-        for port, state, rows in record.operands:
-            start = at.get(port, 0)
-            self._send_back(name, port, slot, state, per_input[ports.index(port)][start : start + rows])
-            at[port] = start + rows
-        del self.fired[firing]
-        self._settle(slot, len(record.operands))
-
-    def _n_outputs(self, b: Behaviour) -> int:
-        return len(b.program.outputs) if b.program is not None else 1
-
-    def _output_gradient(self, b: Behaviour, record: _Fired, k: int) -> np.ndarray:
-        """Sum over the out-ports and copies that sent output k, in their static order."""
-        if b.program is not None:
-            y = record.outputs[k]
-        else:
-            width = self.typed.into(*self._first_port(b, record)).width
-            y = np.zeros((record.operands[0][2], width), self.dtype)
-        if b.report:
-            return np.ones_like(y) if k == 0 else np.zeros_like(y)
-        if y.dtype.kind != "f":
-            return y
-        total = np.zeros_like(y)
-        for (number, copy), g in sorted(record.gradients.items(), key=lambda item: item[0]):
-            emit = b.emits[number]
-            if emit.value == k:
-                if emit.by_row:
-                    total[copy : copy + 1] += g
-                else:
-                    total += g
-        return total
-
-    def _first_port(self, b: Behaviour, record: _Fired) -> tuple[str, str]:
-        node = next(n for n, other in self.typed.behaviours.items() if other is b)
-        return node, record.operands[0][0]
-
-    def _run_backward(
-        self, name: str, b: Behaviour, record: _Fired, dy: list[np.ndarray]
-    ) -> list[np.ndarray]:
-        d = self.derivatives[name]
-        p = self.params.get(name)
-        n_ints = dict(zip(b.program.ints if b.program else (), record.ints, strict=True))
-        inputs = [*(dy[k] for k in d.float_outputs), *record.residuals]
-        got = d.backward.run(
-            record.context, inputs, [n_ints[key] for key in d.backward.ints], p.values if p else {}
-        )
-        for g in got:
-            if g.dtype.kind == "f" and not np.isfinite(g).all():
-                raise NonFiniteError(name, "backward", "a gradient")
-        if p is not None:
-            for term in d.terms:
-                accumulate(
-                    term.kind, p.gradients[term.param], None if term.a is None else got[term.a], got[term.dz]
-                )
-            rows = record.context.total("rows")
-            p.rows += rows
-            behind = self.stats.staleness.setdefault(name, {})
-            behind[p.version - record.version] = behind.get(p.version - record.version, 0) + rows
-            if self.options.updates == "self" and p.due:
-                self._update(name)
-        return got[: len(d.wrt)]
-
-    def _update(self, name: str) -> None:
-        """An UPDATE message: the node applies what it has accumulated."""
-        self.params[name].update()
-        self.stats.updates += 1
-
-    def _send_back(self, node: str, port: str, slot: int, state: State, gradient: np.ndarray) -> None:
-        sender, out = self.graph.sources_of[(node, port)]
-        if self.typed.behaviours[sender].is_source:
-            self.stats.backward += 1
-            self.returned[(sender, out)] = self.returned.get((sender, out), 0) + 1
-            return
-        self.queue.append(Message(Direction.BACKWARD, sender, out, slot, state, gradient))
-
-    # --- bookkeeping ------------------------------------------------------------------------------
-
-    def _settle(self, slot: int, n: int) -> None:
-        """`n` forward messages of the slot are accounted for; an instance without any left retires."""
-        active = self.active[slot]
-        active.outstanding -= n
-        if active.outstanding:
-            return
-        for (node, label), parts in active.parts.items():
-            parts.sort(key=lambda item: item[0])
-            active.report.outputs.setdefault(node, {})[label] = np.concatenate([v for _, v in parts])
-        left = [k for k in self.pending if k[1] == slot]
-        if left:
-            raise ExecutionError(
-                f"instance {active.instance.number} retires while node '{left[0][0]}' still waits at state "
-                f"{left[0][2]}"
-            )
-        del self.active[slot], self.seen[slot]
-        self.done.append(active.report)
-
     def _stuck(self) -> str:
         lines = []
         for (node, slot, state), pending in list(self.pending.items())[:5]:
@@ -530,28 +107,3 @@ class ReferenceDevice:
         return "nothing left to deliver, but instances are in flight: " + (
             "; ".join(lines) or "no operand is pending"
         )
-
-    def _scalar(self, e: Expr, slot: int, type: StateType, state: State) -> int:
-        columns = {f: np.array([v], dtype=np.int64) for f, v in zip(type.names, state, strict=True)}
-        return int(evaluate(e, Columns(self.active[slot].instance, columns, 1))[0])
-
-    def _eval_state(
-        self, key: tuple[tuple[str, Expr], ...], wanted: StateType, incoming: StateType, m: Message
-    ) -> State:
-        values = {name: self._scalar(e, m.slot, incoming, m.state) for name, e in key}
-        return tuple(values[name] for name in wanted.names)
-
-    @staticmethod
-    def _in_domain(type: StateType, state: State, instance: Instance, node: str, port: str) -> None:
-        columns: dict[str, np.ndarray] = {}
-        for f, value in zip(type.fields, state, strict=True):
-            extent = int(evaluate(f.extent, Columns(instance, columns, 1))[0])
-            if not 0 <= value < extent:
-                raise StateError(
-                    f"node '{node}' port '{port}': instance {instance.number}: field '{f.name}' = {value} "
-                    f"is outside 0..{extent - 1}"
-                )
-            columns[f.name] = np.array([value], dtype=np.int64)
-
-
-__all__ = ["Message", "ReferenceDevice", "Receive"]

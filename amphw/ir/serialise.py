@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from amphw.ir import nodes, routing
+from amphw.ir import grouping, nodes, routing
 from amphw.ir.errors import AmphwError, GraphError
 from amphw.ir.expr import Expr, from_json, to_json
 from amphw.ir.graph import Graph, Region
@@ -28,7 +28,7 @@ FORMAT = 1
 _ABSTRACT = {Node, nodes.Transform}
 FAMILIES: dict[str, type[Node]] = {
     c.__name__: c
-    for module in (nodes, routing)
+    for module in (nodes, grouping, routing)
     for c in vars(module).values()
     if isinstance(c, type) and issubclass(c, Node) and c not in _ABSTRACT
 }

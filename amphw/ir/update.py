@@ -142,7 +142,7 @@ class NodeParameters:
         return self.rows >= self.rule.interval
 
     def update(self) -> None:
-        """Apply what has been accumulated and publish the next version; nothing accumulated changes nothing."""
+        """Apply what has been accumulated and publish the next version; without any, change nothing."""
         if self.rows:
             self.publish(self.prepare())
 
@@ -158,7 +158,7 @@ class NodeParameters:
         return values
 
     def publish(self, values: dict[str, np.ndarray]) -> None:
-        """Make prepared values the current version: one assignment, so readers see one version or the other."""
+        """Make prepared values current: one assignment, so readers see one version or the other."""
         self.values = values
         self.version += 1
 

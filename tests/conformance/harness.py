@@ -84,4 +84,6 @@ def assert_same(found: Outcome, expected: Outcome) -> None:
     for name, g in expected.gradients.items():
         scale = float(np.linalg.norm(g))
         error = float(np.linalg.norm(found.gradients[name] - g))
-        assert error <= GRADIENT_TOLERANCE * max(scale, 1e-12), f"gradient of {name}: off by {error / max(scale, 1e-12):.2g}"
+        assert error <= GRADIENT_TOLERANCE * max(scale, 1e-12), (
+            f"gradient of {name}: off by {error / max(scale, 1e-12):.2g}"
+        )

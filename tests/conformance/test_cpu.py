@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import CpuDevice
-from amphw.cpu_runtime.policy import POLICIES
 from amphw.ir.device import Mode
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
@@ -21,14 +20,14 @@ each = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 
 # Every scheduler, every worker count and the caps' extremes, each at least once with every graph.
 CONFIGURATIONS = [
-    dict(policy="default", workers=1, frame_cap=1),
-    dict(policy="default", workers=4, frame_cap=64),
-    dict(policy="fifo", workers=2, frame_cap=16),
-    dict(policy="backward-first", workers=3, frame_cap=7),
-    dict(policy="largest-queue", workers=4, frame_cap=1),
-    dict(policy="default", workers=3, frame_cap=16, placement="pinned"),
-    dict(policy="default", workers=2, frame_cap=64, min_rows=32),
-    dict(policy="fifo", workers=2, frame_cap=4, fuse=False),
+    {"policy": "default", "workers": 1, "frame_cap": 1},
+    {"policy": "default", "workers": 4, "frame_cap": 64},
+    {"policy": "fifo", "workers": 2, "frame_cap": 16},
+    {"policy": "backward-first", "workers": 3, "frame_cap": 7},
+    {"policy": "largest-queue", "workers": 4, "frame_cap": 1},
+    {"policy": "default", "workers": 3, "frame_cap": 16, "placement": "pinned"},
+    {"policy": "default", "workers": 2, "frame_cap": 64, "min_rows": 32},
+    {"policy": "fifo", "workers": 2, "frame_cap": 4, "fuse": False},
 ]
 
 
@@ -87,7 +86,12 @@ def test_inference_gives_the_reference_losses_and_returns_nothing(case: Case) ->
 @pytest.mark.parametrize("keys,workers", [(1, 1), (8, 2), (16, 4)])
 def test_a_replayed_log_gives_the_same_bits(case: Case, keys: int, workers: int) -> None:
     graph, instances, _ = problem(case)
-    options = dict(keys=keys, updates="self", rule=UpdateRule(interval=7, optimizer="adam", lr=0.01), frame_cap=5)
+    options = {
+        "keys": keys,
+        "updates": "self",
+        "rule": UpdateRule(interval=7, optimizer="adam", lr=0.01),
+        "frame_cap": 5,
+    }
     device = CpuDevice()
     try:
         first = run(device, graph, instances[:60], log=True, workers=workers, **options)

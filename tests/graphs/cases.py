@@ -73,4 +73,5 @@ CASES = (
     Case("message-passing-three", lambda: message_passing.build(hidden=3, steps=3), _networks),
     Case("message-passing-dense", lambda: message_passing.build_dense(steps=2), _networks),
     Case("decide", decide.build, _batches),
+    Case("decide-store", lambda: decide.build(exit="store"), _batches),
 )

@@ -8,8 +8,8 @@ Observe writes argmax of the gate's probabilities into the field `expert`; a Con
 one expert. Multiplying the expert's answer by the probability of the choice is what gives the gate a
 gradient (Shazeer et al., ICLR 2017, top-1). The first Ungroup and Group take the rows of one message
 apart and put them together again; the group has an init operand, so a message without rows passes too.
-The decision stays in the state up to the loss: nothing else determines it, so no static check could let
-it be dropped.
+Nothing else in the state determines the decision, so no static check could let it be dropped. Either it stays
+in the state up to the loss, or an exit behind `times` stores it for the way back.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from amphw.ir.functions import (
     tanh,
 )
 from amphw.ir.graph import Graph
+from amphw.ir.grouping import Group
 from amphw.ir.instance import Instance, Schema, TableType
-from amphw.ir.nodes import NPT, PPT, Group, Loss, Observe, Source, Split
+from amphw.ir.nodes import NPT, PPT, Loss, Observe, Source, Split
 from amphw.ir.program import Params, ParamSpec, Program, Value, trace
-from amphw.ir.routing import Bcast, Cond, Phi, Ungroup
+from amphw.ir.routing import Bcast, Cond, Isu, Phi, Ungroup
 from amphw.ir.state import state_field
 
 FEATURES, CLASSES, EXPERTS = 3, 4, 2
@@ -44,15 +45,23 @@ B = state_field("b", batch, MAX_BATCH)
 EXPERT = state_field("expert", EXPERTS)
 
 
-def build(hidden: int = 5) -> Graph:
+def build(hidden: int = 5, exit: str = "keep") -> Graph:
+    """exit: what becomes of the decision behind the experts, "keep" or "store"."""
     schema = Schema({"batch": MAX_BATCH}, {"label": TableType((batch,), lift(CLASSES))}, {"x": FEATURES})
-    g = Graph("decide", schema)
+    g = Graph(f"decide-{exit}", schema)
     _encode(g, hidden)
     with g.region("rows-again", "map", "b"):
         g.add(Ungroup("apart_again", B))
         with g.region("choice", "branch", "expert"):
             _choose(g, hidden)
+            if exit == "keep":
+                _loss(g)
+            else:
+                g.add(Isu("forget", StateMap(store=("expert",))))
+        if exit == "store":
+            _loss(g)
     g.connect("mix", "apart_again", "gate")
+    g.connect("times", *(["forget"] if exit == "store" else []), "loss")
     return g
 
 
@@ -103,10 +112,6 @@ def _choose(g: Graph, hidden: int) -> None:
     def observe(x: Value) -> tuple[Value, Value]:
         return x, argmax(columns(x, hidden, EXPERTS))
 
-    def loss(y: Value) -> tuple[Value, Value]:
-        label = table("label")(b)
-        return cross_entropy(y, label), same(argmax(y), label)
-
     g.add(PPT("gate", _gate(hidden)))
     g.add(Observe("choose", trace(observe, {"x": hidden + EXPERTS}), EXPERT))
     g.add(Split("parts", (hidden, EXPERTS)))
@@ -116,11 +121,17 @@ def _choose(g: Graph, hidden: int) -> None:
     g.add(Phi("merge", ("first", "second")))
     g.add(NPT("chosen", trace(lambda p: pick(p, expert), {"p": EXPERTS})))
     g.add(NPT("times", trace(lambda y, p: y * p, {"y": CLASSES, "p": 1})))
-    g.add(Loss("loss", trace(loss, {"y": CLASSES}), ("loss", "accuracy")))
     g.connect("gate", "choose", "parts")
     g.connect("parts.out0", "expert?")
     g.connect("expert?.first", "expert0", "merge.first")
     g.connect("expert?.second", "expert1", "merge.second")
     g.connect("merge", "times.y")
     g.connect("parts.out1", "chosen", "times.p")
-    g.connect("times", "loss")
+
+
+def _loss(g: Graph) -> None:
+    def loss(y: Value) -> tuple[Value, Value]:
+        label = table("label")(b)
+        return cross_entropy(y, label), same(argmax(y), label)
+
+    g.add(Loss("loss", trace(loss, {"y": CLASSES}), ("loss", "accuracy")))

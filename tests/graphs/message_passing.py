@@ -37,8 +37,9 @@ from amphw.ir.functions import (
     tanh,
 )
 from amphw.ir.graph import Graph
+from amphw.ir.grouping import Collect, Distribute, Group
 from amphw.ir.instance import Axiom, Instance, Schema, TableType, csr_of, permutation
-from amphw.ir.nodes import NPT, PPT, Collect, Distribute, Group, Loss, Source
+from amphw.ir.nodes import NPT, PPT, Loss, Source
 from amphw.ir.primitives import ValueType
 from amphw.ir.program import Params, ParamSpec, Program, Value, trace
 from amphw.ir.routing import Bcast, Cond, Flatmap, Isu, Phi

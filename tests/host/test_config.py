@@ -75,7 +75,12 @@ def test_defaults() -> None:
         trace=True,
     )
     assert config.device == DeviceConfig(
-        workers=min(2, os.cpu_count() or 1), frame_cap=16, placement="shared", policy="default", min_rows=1
+        workers=min(2, os.cpu_count() or 1),
+        frame_cap=64,
+        frame_rows=512,
+        placement="shared",
+        policy="default",
+        min_rows=1,
     )
 
 
@@ -181,7 +186,7 @@ UPDATE_KEYS = (
     "schedule, schedule_steps, schedule_gamma, warmup"
 )
 
-DEVICE_KEYS = "workers, frame_cap, placement, policy, min_rows"
+DEVICE_KEYS = "workers, frame_cap, frame_rows, placement, policy, min_rows"
 
 
 @pytest.mark.parametrize(

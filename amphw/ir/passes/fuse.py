@@ -25,14 +25,16 @@ def fuse(graph: Graph) -> Graph:
         program = typed.behaviours[name].program
         nodes[name] = NPT(name, program) if isinstance(node, Concat | Split) and program is not None else node
     # Port names of Concat and Split survive: their programs' inputs and outputs carry them.
-    edges = {out: into for out, into in graph.edges.items()}
+    edges = dict(graph.edges)
     region_of = dict(graph.region_of)
     while (pair := _candidate(nodes, edges)) is not None:
         _merge(nodes, edges, region_of, *pair)
     return _rebuilt(graph, nodes, edges, region_of)
 
 
-def _candidate(nodes: dict[str, Node], edges: dict[tuple[str, str], tuple[str, str]]) -> tuple[str, str, str] | None:
+def _candidate(
+    nodes: dict[str, Node], edges: dict[tuple[str, str], tuple[str, str]]
+) -> tuple[str, str, str] | None:
     for (first, _), (second, port) in edges.items():
         a, b = nodes[first], nodes[second]
         if first == second or not isinstance(a, Transform) or not isinstance(b, Transform):
@@ -99,7 +101,9 @@ def inlined(inner: Program, outer: Program, port: str, rename: dict[str, str]) -
         else:
             values[name] = builder.input(name, t)
     (result,) = replay(inner, builder, [values[f"inner:{n}"] for n, _ in inner.inputs])
-    return builder.build(replay(outer, builder, [result if n == port else values[n] for n, _ in outer.inputs]))
+    return builder.build(
+        replay(outer, builder, [result if n == port else values[n] for n, _ in outer.inputs])
+    )
 
 
 def replay(program: Program, builder: Builder, inputs: Sequence[Value]) -> list[Value]:

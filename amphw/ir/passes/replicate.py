@@ -22,17 +22,24 @@ def replicate(graph: Graph, node: str, n: int, rule: Expr | None = None) -> Grap
     rule: replica of a state, over its fields and the instance; default: the instance's number modulo n.
     """
     if node not in graph.nodes:
-        raise GraphError(f"there is no such node to replicate (there are: {', '.join(graph.nodes)})", node=node)
+        raise GraphError(
+            f"there is no such node to replicate (there are: {', '.join(graph.nodes)})", node=node
+        )
     old = graph.nodes[node]
     if not isinstance(old, Transform) or len(old.ins) != 1 or len(old.outs) != 1:
-        raise GraphError("only a PPT or NPT with one in-port and one out-port can be replicated; put a Concat before it", node=node)
+        raise GraphError(
+            "only a PPT or NPT with one in-port and one out-port can be replicated; put a Concat before it",
+            node=node,
+        )
     if n < 2:
         raise GraphError(f"{n} replicas; at least 2 make sense", node=node)
     out = graph.empty_copy()
     copies = [f"{node}_{k}" for k in range(n)]
     field = f"{node}_r"
     parts = {
-        f"{node}_replica": Replicate(f"{node}_replica", field, n, rule if rule is not None else Attr("instance") % n),
+        f"{node}_replica": Replicate(
+            f"{node}_replica", field, n, rule if rule is not None else Attr("instance") % n
+        ),
         **{c: replace(old, name=c) for c in copies},
         f"{node}_merge": Phi(f"{node}_merge", tuple(f"in{k}" for k in range(n))),
         f"{node}_done": Isu(f"{node}_done", StateMap(drop={field: None})),

@@ -1,0 +1,234 @@
+"""The controller: trains a model on a device, epoch by epoch, and leaves a run folder.
+
+An epoch is: pump the training instances; drain; have every node apply what gradients it still holds, so that
+none outlives its epoch; average replicas; validate; record; save. Validation therefore runs on one consistent
+set of parameters, in parallel over the infer slots, and never at the same time as training. Training time is
+the first four of these steps.
+
+A checkpoint is taken on a drained device only. One taken at the end of an epoch holds no gradients; one taken
+inside an epoch, because somebody asked the run to stop, holds those that no update has taken yet. Going on
+from either gives, bit for bit, what an uninterrupted run gives, wherever the device itself is deterministic:
+in mode "sync", and with one active key.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from amphw.host import snapshots
+from amphw.host.checkpoint import CheckpointError
+from amphw.host.config import RunConfig
+from amphw.host.config_toml import to_toml
+from amphw.host.divergence import DivergedError, diverged
+from amphw.host.epochs import PhaseFigures, Phases
+from amphw.host.meters import Tally, percentile
+from amphw.host.progress import Progress
+from amphw.host.records import EpochRecord, RunSummary, first_reaching
+from amphw.host.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
+from amphw.host.run_model import RunModel
+from amphw.host.run_state import RunState
+from amphw.host.session import Session
+from amphw.host.trace import Trace
+from amphw.ir.device import Device
+from amphw.ir.errors import NonFiniteError
+
+CHECKPOINT = "checkpoint.safetensors"
+"""The latest state of a run, in its folder."""
+BEST = "best.safetensors"
+"""The state with the best validation value."""
+
+EPOCHS, TARGET, PATIENCE, INTERRUPT = "epochs", "target", "patience", "interrupt"
+"""Values of `RunSummary.stopped_by`."""
+
+
+class Trainer:
+    """Trains a model on a device that the caller made and closes.
+
+    folder: where config.toml, metrics.json, summary.json and the checkpoints go; None writes nothing.
+    progress, trace: kept up to date while training goes on; writing the trace is the caller's business.
+    """
+
+    def __init__(
+        self,
+        model: RunModel,
+        cfg: RunConfig[Any],
+        device: Device,
+        folder: RunFolder | None,
+        progress: Progress | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        self.model, self.cfg, self.device, self.folder = model, cfg, device, folder
+        self.progress, self.trace = progress, trace
+        self.state = RunState(Tally(model.loss_node, tuple(model.metrics)))
+        self._stop = False
+        self._saved: Path | None = None  # the last good checkpoint
+        self._saved_at: tuple[int, int] | None = None
+
+    def stop(self) -> None:
+        """Ask the run to end early: what is in flight is finished and saved. Safe in a signal handler."""
+        self._stop = True
+
+    def run(self, resume: Path | None = None) -> RunSummary:
+        """Train until the target, the end of patience or of the epochs, or `stop` -> the summary.
+
+        resume: a checkpoint, or the run folder that holds one; the run goes on from there, with this
+        configuration. Raises ConfigError and GraphError before anything runs; CheckpointError for a
+        checkpoint that does not fit; DivergedError for a NaN or an infinity; ExecutionError for a device
+        that loses messages; WriteError for a disk that refuses.
+        """
+        # Overflow is found by checks that name the node; numpy's warnings would only say it less well.
+        with np.errstate(all="ignore"):
+            self._begin(resume)
+            while (reason := self._finished()) is None:
+                try:
+                    self._epoch()
+                except NonFiniteError as error:
+                    raise diverged(error, self.state.epoch + 1, self._saved) from error
+            return self._end(reason)
+
+    # --- begin and end ----------------------------------------------------------------------------
+
+    def _begin(self, resume: Path | None) -> None:
+        train = self.cfg.train
+        self.session = Session(self.model, self.cfg, self.device, self.trace)
+        self.toml = to_toml(self.cfg)
+        if resume is not None:
+            self._restore(resume / CHECKPOINT if resume.is_dir() else resume)
+        self.model.prepare(self.cfg.model, train.seed)
+        self.validation = self.model.validation(self.cfg.model, train.seed, train.valid_instances)
+        self.phases = Phases(
+            self.session,
+            self.state,
+            stopped=lambda: self._stop,
+            saved=lambda: self._saved,
+            progress=self.progress,
+            trace=self.trace,
+        )
+        if self.folder is not None:
+            self.folder.write_text(CONFIG, self.toml)
+
+    def _restore(self, path: Path) -> None:
+        counters = snapshots.load(path, self.device, self.session.graph)
+        if counters.get("seed") != self.cfg.train.seed:
+            raise CheckpointError(
+                f"{path} comes from a run with train.seed = {counters.get('seed')}, this one has "
+                f"{self.cfg.train.seed}; its data order would not be continued. Set train.seed as it was"
+            )
+        try:
+            self.state.restore(counters)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(
+                f"{path} is damaged: its counters cannot be read ({error!r}); use an earlier checkpoint"
+            ) from error
+        self._saved, self._saved_at = path, (self.state.epoch, self.state.position)
+
+    def _finished(self) -> str | None:
+        state, train = self.state, self.cfg.train
+        if train.target is not None and first_reaching(state.history, self.model.metric, train.target):
+            return TARGET
+        if state.epoch >= train.epochs:
+            return EPOCHS
+        if train.patience and state.best is not None and state.epoch - state.best_epoch >= train.patience:
+            return PATIENCE
+        return INTERRUPT if self._stop else None
+
+    def _end(self, reason: str) -> RunSummary:
+        state = self.state
+        self._save(final=True)
+        summary = RunSummary(
+            model=self.model.name,
+            device=self.device.capabilities().name,
+            epochs=state.epoch,
+            instances_per_s=_rate(state.size, state.seconds),
+            target_reached=reason == TARGET,
+            valid=dict(state.history[-1].valid) if state.history else {},
+            staleness={"p50": percentile(state.staleness, 0.5), "p99": percentile(state.staleness, 0.99)},
+            messages={
+                "forward": state.forward,
+                "backward": state.backward,
+                "lost": state.forward - state.backward,
+            },
+            run_dir=str(self.folder.path) if self.folder is not None else "",
+            history=list(state.history),
+            stopped_by=reason,
+            metric=self.model.metric,
+            target=self.cfg.train.target,
+        )
+        if self.folder is not None:
+            self.folder.write_json(SUMMARY, summary)
+        return summary
+
+    # --- one epoch --------------------------------------------------------------------------------
+
+    def _epoch(self) -> None:
+        train, state = self.cfg.train, self.state
+        number = state.epoch + 1
+        instances = self.model.training(self.cfg.model, train.seed, number, train.train_instances)
+        figures = self.phases.train(instances)
+        if state.position < len(instances):
+            return  # asked to stop
+        valid = self.phases.validate(self.validation)
+        if valid is None:
+            return  # asked to stop; going on validates again
+        record = self._record(number, valid, figures)
+        score = valid.get(self.model.metric, math.nan)
+        best = state.improves(self.model.metric, score)
+        if best:
+            state.best, state.best_epoch = score, number
+        state.finish_epoch(record)
+        if self.progress is not None:
+            self.progress.epoch(record)
+        if self.folder is not None:
+            self.folder.write_json(METRICS, state.history)
+        self._save(best=best)
+
+    def _record(self, number: int, valid: dict[str, float], figures: PhaseFigures) -> EpochRecord:
+        state = self.state
+        train = state.tally.means()
+        return EpochRecord(
+            epoch=number,
+            instances=state.size,
+            seconds=state.seconds,
+            train_loss=train.pop("loss", math.nan),
+            train=train,
+            valid=valid,
+            instances_per_s=_rate(state.epoch_size, state.epoch_seconds),
+            staleness_p50=figures.staleness_p50,
+            staleness_p99=figures.staleness_p99,
+            staleness_nodes=figures.staleness_nodes,
+            utilisation=figures.utilisation,
+            keys_in_flight=figures.keys_in_flight,
+        )
+
+    def _save(self, *, best: bool = False, final: bool = False) -> None:
+        state, every = self.state, self.cfg.train.checkpoint_every
+        if self.folder is None or every == 0:
+            return
+        at = (state.epoch, state.position)
+        names = [BEST] if best else []
+        if (final or state.epoch % every == 0) and at != self._saved_at:
+            names.append(CHECKPOINT)
+        if not names:
+            return
+        parameters = self.device.parameters()
+        bad = snapshots.first_nonfinite_parameter(parameters)
+        if bad is not None:
+            detail = (
+                f"node '{bad[0]}' holds non-finite values in '{bad[1]}'; lower update.lr, or set update.clip"
+            )
+            raise DivergedError(bad[0], detail, state.epoch, self._saved)
+        counters = {**state.to_json(), "seed": self.cfg.train.seed}
+        for name in names:
+            path = self.folder.file(name)
+            snapshots.save(path, parameters, self.session.graph, self.model.name, self.toml, counters)
+            self._saved = path
+        if CHECKPOINT in names:
+            self._saved_at = at
+
+
+def _rate(count: int, seconds: float) -> float:
+    return count / seconds if seconds > 0 else math.nan

@@ -1,0 +1,194 @@
+"""The two phases of an epoch, training and validation, each from the first instance to a drained device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from amphw.host import snapshots
+from amphw.host.divergence import diagnosed
+from amphw.host.meters import DeviceMeter, KeysInFlight, Tally, percentile
+from amphw.host.modes import pump_policy
+from amphw.host.progress import LiveStats, Progress
+from amphw.host.pumping import PumpHooks
+from amphw.host.run_model import InstanceSet
+from amphw.host.run_state import RunState
+from amphw.host.session import Session
+from amphw.host.trace import Trace
+from amphw.ir.device import Mode, Report
+from amphw.ir.errors import ExecutionError
+from amphw.ir.instance import Instance
+
+
+@dataclass(frozen=True)
+class PhaseFigures:
+    """What the device did in a training phase; fields as in `EpochRecord`."""
+
+    staleness_p50: float
+    staleness_p99: float
+    staleness_nodes: dict[str, tuple[float, float]]
+    utilisation: list[float]
+    keys_in_flight: float
+
+
+class Phases:
+    """Runs phases on a session and keeps `state` up to date.
+
+    stopped: whether somebody asked to stop. saved: the last good checkpoint, for the error of a divergence.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        state: RunState,
+        stopped: Callable[[], bool],
+        saved: Callable[[], Path | None],
+        progress: Progress | None,
+        trace: Trace | None,
+    ) -> None:
+        self._session, self._state, self._stopped, self._saved = session, state, stopped, saved
+        self._progress, self._trace = progress, trace
+        self._meter = DeviceMeter(session.device)
+        intervals = {node: rule.interval for node, rule in session.rules.items()}
+        self._policy = pump_policy(session.cfg.train, self._meter, intervals)
+
+    def train(self, instances: InstanceSet) -> PhaseFigures:
+        """Train on the rest of the epoch, from `state.position` on; a stop leaves the position in between.
+
+        At the epoch's end nodes apply what they still hold and replicas are averaged. Raises DivergedError
+        and, for lost messages, ExecutionError.
+        """
+        session, state = self._session, self._state
+        self._meter.start()
+        self._began = time.perf_counter()
+        self._size_before, seconds, epoch_seconds = state.size, state.seconds, state.epoch_seconds
+        keys = KeysInFlight(self._began)
+        bad: list[Instance] = []
+
+        def report(instance: Instance, report: Report) -> None:
+            size = session.model.size(instance)
+            state.size, state.epoch_size = state.size + size, state.epoch_size + size
+            self._meter.retired()
+            if not state.tally.add(report):
+                bad.append(instance)
+
+        def changed(count: int) -> None:
+            now = time.perf_counter()
+            keys.change(count, now)
+            if self._trace is not None:
+                self._trace.count_keys(now * 1e6, count)
+
+        pumped = session.train_pump.run(
+            _numbered(instances, state.position, state.number),
+            Mode.TRAIN,
+            PumpHooks(report, changed, lambda: self._tick(instances), self._moved),
+            window=session.mode.window,
+            barrier=session.mode.barrier,
+            policy=self._policy,
+            stopped=lambda: bool(bad) or self._stopped(),
+        )
+        state.position, state.number = state.position + pumped, state.number + pumped
+        session.device.drain()  # nothing is in flight, but an update may still be under way
+        self._meter.collect()
+        self._check(bad)
+        self._check_lost()
+        if state.position == len(instances):
+            session.device.update()
+            session.device.drain()
+            snapshots.average_replicas(session.device, session.graph.replicas)
+        spent = time.perf_counter() - self._began
+        state.seconds, state.epoch_seconds = seconds + spent, epoch_seconds + spent
+        return self._figures(keys)
+
+    def validate(self, instances: InstanceSet) -> dict[str, float] | None:
+        """Means of the metrics over the validation set; None where somebody asked to stop meanwhile."""
+        session = self._session
+        tally = Tally(self._state.tally.node, self._state.tally.names)
+        bad: list[Instance] = []
+
+        def report(instance: Instance, report: Report) -> None:
+            if not tally.add(report):
+                bad.append(instance)
+
+        pumped = session.infer_pump.run(
+            _numbered(instances, 0, 0),
+            Mode.INFER,
+            PumpHooks(report, moved=self._moved),
+            stopped=lambda: bool(bad) or self._stopped(),
+        )
+        self._check(bad)
+        return tally.means() if pumped == len(instances) else None
+
+    def _tick(self, instances: InstanceSet) -> None:
+        state, meter = self._state, self._meter
+        meter.collect()
+        if self._progress is None:
+            return
+        spent = time.perf_counter() - self._began
+        staleness = meter.staleness_overall()
+        self._progress.update(
+            LiveStats(
+                epoch=state.epoch + 1,
+                done=state.epoch_size,
+                total=instances.size,
+                loss=state.tally.means().get("loss", float("nan")),
+                valid=dict(state.history[-1].valid) if state.history else {},
+                instances_per_s=(state.size - self._size_before) / spent if spent > 0 else float("nan"),
+                keys_in_flight=self._session.train_pump.in_flight,
+                staleness_p50=percentile(staleness, 0.5),
+                staleness_p99=percentile(staleness, 0.99),
+                utilisation=meter.utilisation_lately(),
+            )
+        )
+
+    def _moved(self) -> int:
+        self._meter.collect()
+        return self._meter.forward + self._meter.backward
+
+    def _check(self, bad: list[Instance]) -> None:
+        if bad:
+            session = self._session
+            session.device.drain()
+            raise diagnosed(
+                session.graph,
+                session.device.parameters(),
+                bad[0],
+                self._state.tally.node,
+                self._state.epoch + 1,
+                self._saved(),
+            )
+
+    def _check_lost(self) -> None:
+        state, meter = self._state, self._meter
+        state.forward += meter.forward
+        state.backward += meter.backward
+        state.staleness.update(meter.staleness_overall())
+        if meter.forward != meter.backward:
+            raise ExecutionError(
+                f"epoch {state.epoch + 1}: {meter.forward} messages went forward and {meter.backward} came "
+                "back, though every instance has retired; the device "
+                f"{self._session.device.capabilities().name!r} loses or repeats messages"
+            )
+
+    def _figures(self, keys: KeysInFlight) -> PhaseFigures:
+        overall = self._meter.staleness_overall()
+        return PhaseFigures(
+            staleness_p50=percentile(overall, 0.5),
+            staleness_p99=percentile(overall, 0.99),
+            staleness_nodes={
+                node: (percentile(rows, 0.5), percentile(rows, 0.99))
+                for node, rows in self._meter.staleness.items()
+            },
+            utilisation=self._meter.utilisation(),
+            keys_in_flight=keys.mean(),
+        )
+
+
+def _numbered(instances: InstanceSet, first: int, number: int) -> Iterator[Instance]:
+    """`instances[first:]`, numbered from `number` on: expressions and generators are keyed by the number."""
+    for offset in range(len(instances) - first):
+        instance = instances[first + offset]
+        instance.number = number + offset
+        yield instance

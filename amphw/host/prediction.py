@@ -1,0 +1,61 @@
+"""Inference from a checkpoint: what a trained model's sinks say of given instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from amphw.host import snapshots
+from amphw.host.checkpoint import CheckpointError
+from amphw.host.config import RunConfig
+from amphw.host.controller import BEST, CHECKPOINT
+from amphw.host.pumping import PumpHooks
+from amphw.host.run_model import RunModel
+from amphw.host.session import Session
+from amphw.ir.device import Device, Mode, Report
+from amphw.ir.instance import Instance
+
+
+def predict(
+    model: RunModel, cfg: RunConfig[Any], device: Device, checkpoint: Path, instances: Sequence[Instance]
+) -> list[Report]:
+    """The report of each instance, in their order, with the outputs of its sinks by row.
+
+    checkpoint: a file, or a run folder, of which the best checkpoint is taken, else the latest. The device
+    is the caller's, who closes it. Instances get their position as their number. Raises CheckpointError,
+    also for a checkpoint of another model, and InstanceError for an instance that breaks the schema.
+    """
+    path = find_checkpoint(checkpoint)
+    session = Session(model, cfg, device)
+    snapshots.load(path, device, session.graph, values_only=True)
+    reports: dict[int, Report] = {}
+
+    def numbered() -> Iterator[Instance]:
+        for number, instance in enumerate(instances):
+            instance.number = number
+            yield instance
+
+    with np.errstate(all="ignore"):
+        session.infer_pump.run(
+            numbered(),
+            Mode.PREDICT,
+            PumpHooks(lambda instance, report: reports.update({instance.number: report})),
+        )
+    return [reports[number] for number in range(len(instances))]
+
+
+def find_checkpoint(path: Path) -> Path:
+    """`path` itself or, where it is a run folder, its best checkpoint, else its latest."""
+    path = Path(path)
+    if not path.is_dir():
+        return path
+    for name in (BEST, CHECKPOINT):
+        if (path / name).is_file():
+            return path / name
+    raise CheckpointError(
+        f"the run folder {path} holds no checkpoint ({BEST}, {CHECKPOINT}); "
+        "train with train.checkpoint_every above 0, or name a file"
+    )

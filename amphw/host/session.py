@@ -1,0 +1,91 @@
+"""A model on a device: the graph with its update rules and settings, and the slots that instances go into.
+
+Training and prediction both begin here, so that they load the same graph with the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from amphw.host.config import RunConfig, UpdateConfig, check_nodes, update_for
+from amphw.host.modes import TrainingMode, training_mode
+from amphw.host.pumping import Pump
+from amphw.host.records import Slice
+from amphw.host.run_model import RunModel
+from amphw.host.trace import Trace
+from amphw.ir.device import Device, DeviceOptions
+from amphw.ir.graph import Graph
+from amphw.ir.update import UpdateRule
+
+
+class Session:
+    """A device loaded with a model's graph.
+
+    Slots 0 .. window-1 train, the `max_infer_keys` slots behind them infer. Raises ConfigError where
+    `[update.nodes]` names what the graph does not have, and GraphError where the device refuses the graph.
+    """
+
+    def __init__(
+        self, model: RunModel, cfg: RunConfig[Any], device: Device, trace: Trace | None = None
+    ) -> None:
+        self.model, self.cfg, self.device = model, cfg, device
+        self.graph: Graph = model.graph(cfg.model)
+        self.rules = update_rules(cfg, self.graph)
+        self.mode: TrainingMode = training_mode(cfg.train)
+        settings: dict[str, Any] = asdict(cfg.device)
+        if trace is not None:
+            settings["trace"] = tracer(trace)
+        options = DeviceOptions(
+            max_active_keys=self.mode.window,
+            max_infer_keys=cfg.train.max_infer_keys,
+            updates=self.mode.updates,
+            seed=cfg.train.seed,
+            settings=settings,
+        )
+        device.load(self.graph, self.rules, options)
+        self.train_pump = Pump(device, 0, self.mode.window)
+        self.infer_pump = Pump(device, self.mode.window, cfg.train.max_infer_keys)
+
+
+def update_rules(cfg: RunConfig[Any], graph: Graph) -> dict[str, UpdateRule]:
+    """The rule of every node with parameters. `[update.nodes.cell]` also holds for the replicas of `cell`,
+    except where `[update.nodes.cell_0]` says otherwise. Raises ConfigError for a node that does not exist."""
+    original = {copy: copy.rpartition("_")[0] for group in graph.replicas for copy in group}
+    nodes = graph.parameterised
+    check_nodes(cfg, _unique([*nodes, *(original[n] for n in nodes if n in original)]))
+    rules = {}
+    for node in nodes:
+        own = node in cfg.node_updates or node not in original
+        rules[node] = update_rule(update_for(cfg, node if own else original[node]))
+    return rules
+
+
+def update_rule(update: UpdateConfig) -> UpdateRule:
+    """The IR's rule for an update section; the fields have the same names but for the interval."""
+    settings = asdict(update)
+    return UpdateRule(interval=settings.pop("min_update_interval"), **settings)
+
+
+def tracer(trace: Trace) -> Any:
+    """What a device calls for each frame: (worker, node, direction, start_us, duration_us, rows, flow_in,
+    flow_out), on the clock of `time.perf_counter`. Devices import nothing of the host, hence no Slice."""
+
+    def note(
+        worker: int,
+        node: str,
+        direction: Any,
+        start_us: float,
+        duration_us: float,
+        rows: int,
+        flow_in: int | None = None,
+        flow_out: int | None = None,
+    ) -> None:
+        trace.add(Slice(worker, node, direction, start_us, duration_us, rows, flow_in, flow_out))
+
+    return note
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))

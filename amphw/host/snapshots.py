@@ -1,0 +1,130 @@
+"""Parameters between a device and a checkpoint, and the average of replicas.
+
+Everything here wants a drained device. What `Device.parameters()` hands out are then the device's own
+parameters: what is written into them is what the device goes on with.
+
+A checkpoint's tensors are named `node.parameter`, and beside it `node.parameter#slot0` (optimiser) and, where
+a node had gathered gradients that no update has taken yet, `node.parameter#gradient`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from amphw.host.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from amphw.ir.device import Device
+from amphw.ir.errors import AmphwError
+from amphw.ir.graph import Graph
+from amphw.ir.update import NodeParameters
+
+_GRADIENT = "#gradient"
+
+
+def save(
+    path: Path,
+    parameters: Mapping[str, NodeParameters],
+    graph: Graph,
+    model: str,
+    config: str,
+    counters: Mapping[str, Any],
+) -> None:
+    """Save the parameters of a drained device. config: TOML text. counters: JSON values of the run.
+
+    Gradients short of an update are saved as they are rather than applied, so that going on from here gives
+    what an uninterrupted run gives. Raises CheckpointError and WriteError.
+    """
+    tensors, nodes = {}, {}
+    for node, p in parameters.items():
+        nodes[node] = {"version": p.version, "rows": p.rows, "optimizer": p.rule.optimizer}
+        tensors.update({f"{node}.{name}": array for name, array in p.tensors().items()})
+        if p.rows:
+            tensors.update({f"{node}.{name}{_GRADIENT}": array for name, array in p.gradients.items()})
+    header = {
+        "graph": graph.fingerprint(),
+        "model": model,
+        "config": config,
+        "counters": {**counters, "nodes": nodes},
+    }
+    save_checkpoint(path, tensors, header)
+
+
+def load(path: Path, device: Device, graph: Graph, *, values_only: bool = False) -> dict[str, Any]:
+    """Restore the device from a checkpoint -> its counters.
+
+    values_only: leave out the optimiser's state, which inference does not need. Raises CheckpointError for a
+    file that cannot be read, another graph, and an optimiser with another state.
+    """
+    tensors, header = load_checkpoint(path, graph.fingerprint())
+    counters: dict[str, Any] = header["counters"]
+    for node, p in device.parameters().items():
+        own = {
+            name.removeprefix(f"{node}."): array
+            for name, array in tensors.items()
+            if name.startswith(f"{node}.")
+        }
+        if values_only:
+            own = {**{n: a for n, a in p.tensors().items() if "#slot" in n}, **_values(own)}
+        try:
+            about = counters["nodes"][node]
+            if not values_only and about["optimizer"] != p.rule.optimizer:
+                # The state of another optimiser can have the same shapes, and would load without a word.
+                raise AmphwError(f"it was trained with {about['optimizer']}, not {p.rule.optimizer}")
+            p.restore(own, int(about["version"]))
+            _restore_gradients(p, own, 0 if values_only else int(about["rows"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"{path} is damaged: its header says nothing usable of node '{node}' ({error!r}); "
+                "use an earlier checkpoint"
+            ) from error
+        except AmphwError as error:
+            raise CheckpointError(
+                f"{path} does not fit node '{node}': {error}; train on with the optimiser and the model "
+                "settings that it was saved with"
+            ) from error
+    return counters
+
+
+def average_replicas(device: Device, groups: Iterable[tuple[str, ...]]) -> None:
+    """Give every copy of a group the mean of their values and of their optimiser state."""
+    parameters = device.parameters()
+    for group in groups:
+        copies = [parameters[node] for node in group if node in parameters]
+        if len(copies) < 2:
+            continue  # copies of a node without parameters are equal already
+        for name in copies[0].values:
+            mean = _mean([p.values[name] for p in copies])
+            slots = [_mean(list(arrays)) for arrays in zip(*(p.slots[name] for p in copies), strict=True)]
+            for p in copies:
+                p.values = {**p.values, name: mean.copy()}
+                for own, shared in zip(p.slots[name], slots, strict=True):
+                    own[...] = shared
+
+
+def first_nonfinite_parameter(parameters: Mapping[str, NodeParameters]) -> tuple[str, str] | None:
+    """(node, parameter) that holds a NaN or an infinity, or None."""
+    for node, p in parameters.items():
+        for name, value in p.tensors().items():
+            if not np.isfinite(value).all():
+                return node, name
+    return None
+
+
+def _values(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: array for name, array in tensors.items() if "#" not in name}
+
+
+def _restore_gradients(p: NodeParameters, tensors: Mapping[str, np.ndarray], rows: int) -> None:
+    if rows:
+        for name, gradient in p.gradients.items():
+            gradient[...] = tensors[f"{name}{_GRADIENT}"]
+    p.rows = rows
+
+
+def _mean(arrays: list[np.ndarray]) -> np.ndarray:
+    """In double precision: the mean of equal copies is then the copy itself, bit for bit."""
+    total: np.ndarray = np.sum([a.astype(np.float64) for a in arrays], axis=0)
+    return (total / len(arrays)).astype(arrays[0].dtype)

@@ -1,0 +1,112 @@
+"""What a primitive is: value types, how rows belong to messages, the registry, and shape rules in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from amphw.ir.errors import ProgramError
+
+if TYPE_CHECKING:
+    from amphw.ir.derive import Tape
+    from amphw.ir.program import Value
+
+Array = np.ndarray
+Attrs = dict[str, Any]
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """kind "float" [rows, width] or "int" [rows] (width 1), in a row space."""
+
+    kind: str
+    space: str
+    width: int
+
+    def to_json(self) -> list[Any]:
+        return [self.kind, self.space, self.width]
+
+    @classmethod
+    def from_json(cls, data: Sequence[Any]) -> ValueType:
+        return cls(*data)
+
+
+class RowContext:
+    """How the rows of a frame belong to its messages, by space.
+
+    counts: space -> rows of each message (int64 [n]), or an int where every message has as many.
+    """
+
+    def __init__(self, n: int, counts: Mapping[str, int | Array]):
+        self.n, self.counts = n, counts
+        self._messages: dict[str, Array] = {}
+
+    def total(self, space: str) -> int:
+        c = self.counts[space]
+        return c * self.n if isinstance(c, int) else int(c.sum())
+
+    def starts(self, space: str) -> Array:
+        """First row of each message -> int64 [n]."""
+        c = self.counts[space]
+        if isinstance(c, int):
+            return np.arange(self.n, dtype=np.int64) * c
+        return np.concatenate([[0], np.cumsum(c)[:-1]]).astype(np.int64) if self.n else np.zeros(0, np.int64)
+
+    def message_of_row(self, space: str) -> Array:
+        """Number of the message that each row belongs to -> int64 [total rows]."""
+        if space not in self._messages:
+            self._messages[space] = np.repeat(np.arange(self.n, dtype=np.int64), self.counts[space])
+        return self._messages[space]
+
+    def row_in_message(self, space: str) -> Array:
+        return np.arange(self.total(space), dtype=np.int64) - self.starts(space)[self.message_of_row(space)]
+
+
+@dataclass(frozen=True)
+class Primitive:
+    infer: Callable[[Attrs, list[ValueType], Shapes], ValueType]
+    evaluate: Callable[[RowContext, Attrs, Mapping[str, Array], list[Array]], Array]
+    vjp: Callable[[Tape, Attrs, list[int], int, Value], list[Value | None]] | None = None
+
+
+PRIMITIVES: dict[str, Primitive] = {}
+
+
+def same(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
+    first = types[0]
+    for t in types:
+        if t.kind != "float":
+            raise ProgramError("an integer operand where a float one is needed; convert it with to_float()")
+        if (t.space, t.width) != (first.space, first.width):
+            raise ProgramError(
+                f"operands do not fit: [{first.space}, {first.width}] and [{t.space}, {t.width}] (rows of "
+                "space, width)"
+            )
+    return first
+
+
+def width_of(
+    get: Callable[[Attrs, list[ValueType]], int],
+) -> Callable[[Attrs, list[ValueType], Shapes], ValueType]:
+    return lambda attrs, types, shapes: ValueType("float", types[0].space, get(attrs, types))
+
+
+def need_ints(attrs: Attrs, types: list[ValueType], first: int) -> None:
+    for t in types[first:]:
+        if t.kind != "int":
+            raise ProgramError("a float operand where an integer one is needed")
+        if t.space != types[0].space:
+            raise ProgramError(
+                f"the integer operand lives in space '{t.space}', the payload in '{types[0].space}'"
+            )
+
+
+def checked(index: Array, width: int, what: str) -> Array:
+    if index.size and (index.min() < 0 or index.max() >= width):
+        bad = int(index[(index < 0) | (index >= width)][0])
+        raise ProgramError(f"{what}: index {bad} is outside 0..{width - 1}")
+    return index

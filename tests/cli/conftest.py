@@ -1,0 +1,69 @@
+"""Running the program: in this process where only the answer counts, as one of its own where streams do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from amphw.cli.main import app
+
+TINY = ["hidden=8", "batch=20", "train_instances=400", "valid_instances=100", "epochs=1", "target=none"]
+ROOT = Path(__file__).resolve().parents[2]
+
+Invoke = Callable[..., Result]
+Spawn = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def tiny() -> list[str]:
+    """Options that make a run of list-reduction last a moment."""
+    return [word for setting in TINY for word in ("--set", setting)]
+
+
+@pytest.fixture
+def amphw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
+    """Run a command in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AMPHW_DEBUG", raising=False)
+
+    def invoke(*arguments: object, input: str | None = None) -> Result:
+        return CliRunner().invoke(app, [str(each) for each in arguments], input=input)
+
+    return invoke
+
+
+@pytest.fixture
+def program() -> list[str]:
+    """The command line that starts the program as a process of its own."""
+    return [sys.executable, "-m", "amphw.cli"]
+
+
+@pytest.fixture
+def spawn(tmp_path: Path, program: list[str], environment: dict[str, str]) -> Spawn:
+    """Run a command as a process of its own, in an empty folder, with stdout and stderr apart."""
+
+    def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*program, *map(str, arguments)],
+            cwd=tmp_path,
+            env=environment | variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """What a process of its own needs to find this checkout."""
+    kept = {name: value for name, value in os.environ.items() if name != "AMPHW_DEBUG"}
+    return kept | {"PYTHONPATH": str(ROOT)}

@@ -1,0 +1,67 @@
+"""`amphw check`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from amphw.cli import check
+
+
+@pytest.fixture
+def no_data(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.delenv("AMPHW_DATA", raising=False)
+    monkeypatch.setenv("AMPHW_CACHE", str(tmp_path / "cache"))
+
+
+def findings(amphw) -> dict[str, dict]:
+    return {each["name"]: each for each in json.loads(amphw("check", "--json").stdout)["findings"]}
+
+
+def test_everything_is_looked_at(amphw, no_data) -> None:
+    found = findings(amphw)
+    expected = "python numpy make ld pyopencl amaranth verilator yosys torch AMPHW_DATA".split()
+    assert set(expected) <= set(found)
+    assert found["python"]["ok"] and found["numpy"]["ok"]
+    assert all(each["remedy"] for each in found.values() if not each["ok"])
+
+
+def test_the_table_says_how_to_get_what_is_missing(amphw, no_data) -> None:
+    done = amphw("check")
+    assert done.exit_code == 0
+    assert "To get what is missing:" in done.stdout
+    assert "  data: mnist: training downloads it" in done.stdout
+
+
+def test_data_sets_are_found_where_amphw_data_points(amphw, no_data, monkeypatch, tmp_path) -> None:
+    from amphw.data.mnist import mnist_files
+
+    for file in [*mnist_files("train"), *mnist_files("test")]:
+        path = tmp_path / "sets" / file.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    monkeypatch.setenv("AMPHW_DATA", str(tmp_path / "sets"))
+    assert findings(amphw)["data: mnist"]["ok"]
+
+
+def test_a_wrong_data_folder_is_pointed_out(amphw, no_data, monkeypatch) -> None:
+    monkeypatch.setenv("AMPHW_DATA", "/does/not/exist")
+    found = findings(amphw)
+    assert not found["AMPHW_DATA"]["ok"]
+    assert not found["data: mnist"]["ok"]
+
+
+def test_a_missing_program_has_a_remedy(monkeypatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    found = {each.name: each for each in check.survey()}
+    assert not found["no-such-compiler"].ok
+    assert "CXX" in found["no-such-compiler"].remedy
+
+
+def test_an_old_python_fails_the_check(amphw, monkeypatch) -> None:
+    monkeypatch.setattr(check, "PYTHON", (99, 0))
+    done = amphw("check")
+    assert done.exit_code == 1
+    assert "cannot run here without python" in done.stderr
+    assert "install Python 99.0 or newer" in done.stdout

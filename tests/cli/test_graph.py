@@ -1,0 +1,49 @@
+"""`amphw graph`."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as xml
+
+from amphw.models import get_model
+
+
+def test_text_goes_to_stdout(amphw) -> None:
+    done = amphw("graph", "list-reduction", "--set", "hidden=8")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("graph list-reduction\n")
+    assert "PPT cell in time owns W[16, 8], b[8]" in done.stdout
+    assert done.stderr == ""
+
+
+def test_fused_has_fewer_nodes_and_the_same_parameters(amphw) -> None:
+    fine, fused = (amphw("graph", "list-reduction", *flag).stdout for flag in ([], ["--fused"]))
+    assert fused.count("\n") < fine.count("\n")
+    assert fused.count(" owns ") == fine.count(" owns ")
+    assert "Concat" in fine and "Concat" not in fused
+
+
+def test_each_format_is_written(amphw, tmp_path) -> None:
+    for name in ("g.svg", "g.json", "g.txt"):
+        done = amphw("graph", "mnist", "--out", name)
+        assert done.exit_code == 0, done.stderr
+        assert done.stdout == ""
+        assert f"wrote {name}" in done.stderr
+    assert xml.parse(tmp_path / "g.svg").getroot().tag.endswith("svg")
+    model = get_model("mnist")
+    text = (tmp_path / "g.json").read_text()
+    assert all(f'"{node}"' in text for node in model.graph(model.config()).nodes)
+    json.loads(text)
+    assert (tmp_path / "g.txt").read_text() == amphw("graph", "mnist").stdout
+
+
+def test_a_file_of_another_kind_is_refused_before_anything_is_built(amphw) -> None:
+    done = amphw("graph", "mnist", "--out", "g.pdf")
+    assert done.exit_code == 2
+    assert "g.pdf: expected a file that ends in .svg, .json, .txt" in done.stderr
+
+
+def test_a_setting_that_is_not_allowed_is_refused(amphw) -> None:
+    done = amphw("graph", "mnist", "--set", "width=0")
+    assert done.exit_code == 1
+    assert "width is 0" in done.stderr

@@ -1,0 +1,107 @@
+"""Ctrl-C: once stops in good order and can be gone on from, twice aborts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amphw.cli.interrupt import stopping
+
+LONG = ["--set", "epochs=100000", "--set", "trace=false"]
+
+
+@pytest.fixture
+def running(program, environment, tiny, tmp_path) -> Iterator[subprocess.Popen[str]]:
+    """A run that would last for days, once its first epoch is over and saved."""
+    command = [*program, "train", "list-reduction", *tiny, *LONG, "--out", "run", "--json"]
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "epoch 2/" in line and "valid" in line:  # the first epoch is saved by now
+            break
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_once_saves_and_says_how_to_go_on(running, amphw, tmp_path) -> None:
+    running.send_signal(signal.SIGINT)
+    stdout, stderr = running.communicate(timeout=60)
+    assert running.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    assert "amphw train list-reduction --device cpu --resume run" in stderr
+    summary = json.loads(stdout)
+    assert summary["stopped_by"] == "interrupt" and summary["messages"]["lost"] == 0
+    done = amphw(
+        "train", "list-reduction", "--resume", "run", "--set", f"epochs={summary['epochs'] + 1}", "--json"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["epochs"] == summary["epochs"] + 1
+
+
+def test_twice_aborts_and_leaves_the_last_checkpoint(running, tmp_path) -> None:
+    checkpoints = set(Path(tmp_path / "run").rglob("*.safetensors"))
+    running.send_signal(signal.SIGINT)
+    running.send_signal(signal.SIGINT)
+    stdout, stderr = running.communicate(timeout=60)
+    assert running.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    assert checkpoints and all(path.stat().st_size for path in Path(tmp_path / "run").rglob("*.safetensors"))
+
+
+def test_the_first_signal_asks_and_the_second_raises() -> None:
+    asked = threading.Event()
+    notes: list[str] = []
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), stopping(asked.set, notes.append):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert asked.wait(5)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "Ctrl-C again" in notes[0]
+
+
+def test_a_lock_held_by_the_main_thread_does_not_stop_the_stop() -> None:
+    """The handler runs between two instructions of the main thread, whatever lock that holds just then."""
+    lock, stopped = threading.Lock(), threading.Event()
+
+    def stop() -> None:
+        with lock:
+            stopped.set()
+
+    with stopping(stop, lambda text: None):
+        with lock:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert stopped.wait(5)
+
+
+def test_other_threads_are_left_alone() -> None:
+    seen = []
+
+    def work() -> None:
+        with stopping(lambda: None, lambda text: None):
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGINT)]

@@ -1,0 +1,166 @@
+"""`amphw train`: what a run prints and leaves, and how each mistake is answered."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+KEYS = {
+    "model",
+    "device",
+    "instances_per_s",
+    "epochs",
+    "target_reached",
+    "valid",
+    "staleness",
+    "messages",
+    "run_dir",
+}
+
+
+@pytest.fixture
+def trained(amphw, tiny, tmp_path) -> Path:
+    done = amphw("train", "list-reduction", *tiny, "--device", "reference", "--out", "run")
+    assert done.exit_code == 0, done.stderr
+    return tmp_path / "run"
+
+
+def test_a_run_leaves_everything_that_can_be_looked_at(trained) -> None:
+    present = {path.name for path in trained.iterdir()}
+    assert {"config.toml", "environment.json", "metrics.json", "summary.json", "report.html"} <= present
+    assert {"convergence.svg", "convergence.png"} <= present
+    assert "<svg" in (trained / "convergence.svg").read_text() or (trained / "convergence.svg").stat().st_size
+    assert tomllib.loads((trained / "config.toml").read_text())["model"]["hidden"] == 8
+    assert "data:image/svg+xml" in (trained / "report.html").read_text()
+
+
+def test_the_cpu_device_leaves_a_trace_and_a_gantt_chart(amphw, tiny, tmp_path) -> None:
+    done = amphw("train", "list-reduction", *tiny, "--out", "run")
+    assert done.exit_code == 0, done.stderr
+    trace = json.loads(gzip.decompress((tmp_path / "run" / "trace.json.gz").read_bytes()))
+    assert any(event["ph"] == "X" for event in trace["traceEvents"])
+    assert {"gantt.svg", "gantt.png"} <= {path.name for path in (tmp_path / "run").iterdir()}
+
+
+def test_tracing_can_be_turned_off(amphw, tiny, tmp_path) -> None:
+    done = amphw("train", "list-reduction", *tiny, "--set", "trace=false", "--out", "run")
+    assert done.exit_code == 0, done.stderr
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert "report.html" in names and not {"trace.json.gz", "gantt.svg"} & names
+
+
+def test_results_on_stdout_progress_on_stderr(spawn, tiny) -> None:
+    done = spawn("train", "list-reduction", *tiny, "--out", "run")
+    assert done.returncode == 0, done.stderr
+    assert "epoch 1/1" in done.stderr and "epoch 1/1" not in done.stdout
+    for words in ("validation accuracy", "throughput", "staleness", "messages", "report", "run"):
+        assert words in done.stdout
+
+
+def test_json_is_one_object_alone_on_stdout(spawn, tiny, tmp_path) -> None:
+    done = spawn("train", "list-reduction", *tiny, "--out", "run", "--json")
+    (line,) = done.stdout.splitlines()
+    summary = json.loads(line)
+    assert summary.keys() >= KEYS
+    assert summary["epochs"] == 1 and summary["run_dir"] == "run"
+    assert summary["staleness"].keys() == {"p50", "p99"}
+    assert summary["messages"]["lost"] == 0 and summary["messages"]["forward"] > 0
+    assert 0 <= summary["valid"]["accuracy"] <= 1
+    assert (tmp_path / summary["files"]["report"]).is_file()
+    assert "validation accuracy" in done.stderr
+
+
+def test_settings_come_from_file_and_override(amphw, tiny, tmp_path) -> None:
+    (tmp_path / "run.toml").write_text("[model]\nhidden = 4\n[update]\nlr = 0.5\n")
+    done = amphw("train", "list-reduction", "--config", "run.toml", *tiny, "--device", "null", "--out", "run")
+    assert done.exit_code == 0, done.stderr
+    written = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert (written["model"]["hidden"], written["update"]["lr"]) == (8, 0.5)
+
+
+def test_several_seeds_report_median_and_spread(amphw, tiny, tmp_path) -> None:
+    done = amphw(
+        "train", "list-reduction", *tiny, "--device", "reference", "--seeds", 2, "--out", "run", "--json"
+    )
+    assert done.exit_code == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary.keys() >= KEYS
+    accuracy = summary["seeds"]["valid accuracy"]
+    assert accuracy["n"] == 2 and accuracy["min"] <= accuracy["median"] <= accuracy["max"]
+    assert summary["valid"]["accuracy"] == accuracy["median"]
+    assert [run["run_dir"] for run in summary["runs"]] == ["run/seed-0", "run/seed-1"]
+    seeds = [
+        tomllib.loads((tmp_path / run["run_dir"] / "config.toml").read_text()) for run in summary["runs"]
+    ]
+    assert [each["train"]["seed"] for each in seeds] == [0, 1]
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_a_run_goes_on_where_it_ended(amphw, trained) -> None:
+    done = amphw(
+        "train", "list-reduction", "--resume", "run", "--set", "epochs=2", "--device", "reference", "--json"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["epochs"] == 2
+    assert len(json.loads((trained / "summary.json").read_text())["history"]) == 2
+
+
+def test_ending_a_resume_with_another_graph_is_refused(amphw, trained) -> None:
+    done = amphw("train", "list-reduction", "--resume", "run", "--set", "hidden=16", "--device", "reference")
+    assert done.exit_code == 1
+    assert "belongs to another graph" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nosuch"], "there is no model 'nosuch'"),
+        (["mnist", "--set", "widht=3"], "no section has a key widht. Did you mean model.width?"),
+        (["mnist", "--set", "max_active_keys=0"], "is 0, expected an integer from 1 to 4096"),
+        (["mnist", "--set", "lr"], "expected key=value"),
+        (["mnist", "--config", "none.toml"], "none.toml: the configuration cannot be read"),
+        (["mnist", "--set", "sample=true", "--device", "gpu"], "there is no device 'gpu'"),
+        (["mnist", "--resume", "nowhere"], "there is no run folder nowhere"),
+        (["list-reduction", "--set", "update.nodes.sell.lr=1"], "Did you mean cell?"),
+    ],
+)
+def test_each_mistake_is_one_message_and_leaves_no_run(amphw, tmp_path, arguments, message) -> None:
+    done = amphw("train", *arguments, "--set", "epochs=1")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("amphw: ") and message in done.stderr
+    assert done.stdout == ""
+    assert not (tmp_path / "runs").exists()
+
+
+def test_missing_data_is_one_message(spawn) -> None:
+    done = spawn("train", "mnist", "--device", "reference", "--out", "run", AMPHW_DATA="/does/not/exist")
+    assert done.returncode == 1
+    assert done.stderr.startswith("amphw: AMPHW_DATA is '/does/not/exist', which is not a directory.")
+    assert done.stdout == ""
+
+
+def test_damaged_data_is_one_message(spawn, tmp_path) -> None:
+    (tmp_path / "sets" / "mnist").mkdir(parents=True)
+    (tmp_path / "sets" / "mnist" / "train-images-idx3-ubyte").write_bytes(b"not it")
+    done = spawn("train", "mnist", "--device", "reference", "--out", "run", AMPHW_DATA=str(tmp_path / "sets"))
+    assert done.returncode == 1
+    assert "train-images-idx3-ubyte" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_folder_with_a_run_is_not_overwritten(amphw, trained, tiny) -> None:
+    before = (trained / "summary.json").read_bytes()
+    done = amphw("train", "list-reduction", *tiny, "--out", "run")
+    assert done.exit_code == 1
+    assert "run already holds a run" in done.stderr and "--resume" in done.stderr
+    assert (trained / "summary.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("other", [["--out", "b"], ["--config", "c.toml"], ["--seeds", "2"]])
+def test_resume_stands_alone(amphw, other) -> None:
+    done = amphw("train", "list-reduction", "--resume", "run", *other)
+    assert done.exit_code == 2
+    assert "--resume" in done.stderr

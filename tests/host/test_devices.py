@@ -1,0 +1,102 @@
+"""Devices are made by name; whatever is wrong with one, the answer says which others there are."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from amphw.host import devices
+from amphw.host.devices import DeviceError, device_entries, make_device
+from amphw.host.null_device import NullDevice
+from amphw.ir.reference import ReferenceDevice
+
+
+@pytest.fixture
+def package(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A package that brings the devices `sleepy`, `broken`, and one that takes the name of a built-in one."""
+    module = ModuleType("sleepy_package")
+    monkeypatch.setitem(sys.modules, "sleepy_package", module)
+    points = [
+        metadata.EntryPoint(name, value, devices.GROUP)
+        for name, value in (
+            ("sleepy", "sleepy_package:make"),
+            ("broken", "sleepy_package:missing"),
+            ("null", "sleepy_package:make"),
+        )
+    ]
+
+    def entry_points(group: str) -> Any:
+        return points if group == devices.GROUP else []
+
+    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    return module
+
+
+def test_the_built_in_devices_are_made_by_name() -> None:
+    assert isinstance(make_device("reference"), ReferenceDevice)
+    assert isinstance(make_device("null"), NullDevice)
+    assert make_device("cpu").capabilities().kind == "cpu"
+
+
+def test_an_argument_follows_a_colon() -> None:
+    device = make_device("reference:lifo")
+    assert isinstance(device, ReferenceDevice) and device.order == "lifo"
+    with pytest.raises(DeviceError, match="the device 'null' takes no argument, but 'null:3' gives one"):
+        make_device("null:3")
+
+
+def test_an_unknown_device_is_answered_with_those_there_are() -> None:
+    with pytest.raises(
+        DeviceError, match=r"no device 'referense'\. Did you mean reference\? Devices: cpu, ref"
+    ):
+        make_device("referense")
+
+
+def test_a_package_adds_a_device(package: ModuleType) -> None:
+    asked: list[str] = []
+
+    class Sleepy(NullDevice):
+        def __init__(self, argument: str = "none") -> None:
+            asked.append(argument)
+
+    package.make = Sleepy  # type: ignore[attr-defined]
+    assert isinstance(make_device("sleepy"), Sleepy)
+    make_device("sleepy:10ms")
+    assert asked == ["none", "10ms"]
+    entry = device_entries()["sleepy"]
+    assert (entry.target, entry.origin) == ("sleepy_package:make", "another package")
+    assert "reference" in device_entries()
+
+
+def test_a_package_does_not_replace_a_built_in_device(package: ModuleType) -> None:
+    assert device_entries()["null"].origin == "amphw"
+    assert type(make_device("null")) is NullDevice
+
+
+def test_a_device_that_cannot_be_imported_says_why_and_what_else_there_is(package: ModuleType) -> None:
+    with pytest.raises(DeviceError) as caught:
+        make_device("broken")
+    assert "'broken' cannot be used here" in str(caught.value)
+    assert "has no attribute 'missing'" in str(caught.value)
+    assert "Devices: cpu, reference, null, sleepy." in str(caught.value)
+
+
+def test_listing_imports_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(name: str) -> None:
+        raise AssertionError(f"imported {name}")
+
+    monkeypatch.setattr(devices.importlib, "import_module", refuse)
+    assert list(device_entries())[:3] == ["cpu", "reference", "null"]
+
+
+def test_an_error_inside_a_device_is_not_taken_for_a_wrong_argument(package: ModuleType) -> None:
+    def make() -> None:
+        raise TypeError("a bug of its own")
+
+    package.make = make  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="a bug of its own"):
+        make_device("sleepy")

@@ -1,0 +1,152 @@
+"""Going on from a checkpoint gives, bit for bit, what an uninterrupted run gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amphw.host.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from amphw.host.config import resolve
+from amphw.host.controller import CHECKPOINT, Trainer
+from amphw.host.records import EpochRecord, RunSummary
+from amphw.host.run_folder import RunFolder
+from amphw.ir.device import Mode
+from amphw.models import get_model
+from tests.host.training import MODEL, WatchedDevice, bits, settings
+
+EXACT = {
+    "sync": ("mode=sync",),
+    "one key": ("max_active_keys=1", "min_update_interval=35"),
+    "one key, replicas": ("max_active_keys=1", "min_update_interval=35", "replicas=2", "optimizer=momentum"),
+}
+EPOCHS = "epochs=3"
+
+
+def whole(*overrides: str) -> tuple[RunSummary, WatchedDevice]:
+    device = WatchedDevice()
+    return Trainer(MODEL, settings(EPOCHS, *overrides), device, None).run(), device
+
+
+def results(summary: RunSummary) -> list[tuple[Any, ...]]:
+    return [(r.epoch, r.instances, r.train_loss, r.train, r.valid) for r in summary.history]
+
+
+def interrupted(folder: RunFolder, at: int, *overrides: str, resume: Path | None = None) -> RunSummary:
+    """A run that is asked to stop when the instance number `at` of all, validation's too, is submitted."""
+    device = WatchedDevice(lambda n: trainer.stop() if n == at else None)
+    trainer = Trainer(MODEL, settings(EPOCHS, *overrides), device, folder)
+    return trainer.run(resume=resume)
+
+
+def resumed(folder: RunFolder, *overrides: str) -> tuple[RunSummary, WatchedDevice]:
+    device = WatchedDevice()
+    trainer = Trainer(MODEL, settings(EPOCHS, *overrides), device, folder)
+    return trainer.run(resume=folder.path), device
+
+
+@pytest.mark.parametrize("overrides", EXACT.values(), ids=EXACT)
+def test_after_the_end_of_an_epoch(overrides: tuple[str, ...], tmp_path: Path) -> None:
+    expected, expected_device = whole(*overrides)
+    folder = RunFolder.create(tmp_path / "run", "m")
+    Trainer(MODEL, settings(*overrides, "epochs=1"), WatchedDevice(), folder).run()
+    summary, device = resumed(folder, *overrides)
+    assert bits(device.parameters()) == bits(expected_device.parameters())
+    assert results(summary) == results(expected)
+    assert summary.messages == expected.messages
+    assert summary.staleness == expected.staleness
+
+
+@pytest.mark.parametrize("overrides", EXACT.values(), ids=EXACT)
+@pytest.mark.parametrize("at", [1, 4, 12, 30], ids=lambda at: f"at {at}")
+def test_after_a_stop_anywhere(overrides: tuple[str, ...], at: int, tmp_path: Path) -> None:
+    expected, expected_device = whole(*overrides)
+    folder = RunFolder.create(tmp_path / "run", "m")
+    first = interrupted(folder, at, *overrides)
+    assert first.stopped_by == "interrupt" and first.epochs < 3
+    summary, device = resumed(folder, *overrides)
+    assert bits(device.parameters()) == bits(expected_device.parameters())
+    assert results(summary) == results(expected)
+    assert summary.stopped_by == "epochs"
+    assert device.numbers(Mode.TRAIN)[-1] == expected_device.numbers(Mode.TRAIN)[-1]
+
+
+def test_after_a_stop_during_validation(tmp_path: Path) -> None:
+    overrides = ("mode=sync", "max_infer_keys=1")
+    expected, expected_device = whole(*overrides)
+    folder = RunFolder.create(tmp_path / "run", "m")
+    batches = len(MODEL.training(settings().model, 0, 1))
+    first = interrupted(folder, batches + 2, *overrides)
+    assert (first.epochs, first.stopped_by) == (0, "interrupt")
+    summary, device = resumed(folder, *overrides)
+    assert bits(device.parameters()) == bits(expected_device.parameters())
+    assert results(summary) == results(expected)
+
+
+def test_several_times_over(tmp_path: Path) -> None:
+    overrides = ("max_active_keys=1", "min_update_interval=35")
+    expected, expected_device = whole(*overrides)
+    folder = RunFolder.create(tmp_path / "run", "m")
+    parts = 1
+    summary = interrupted(folder, 2, *overrides)
+    while summary.stopped_by == "interrupt" and parts < 20:
+        summary = interrupted(folder, 11, *overrides, resume=folder.file(CHECKPOINT))
+        parts += 1
+    _, device = resumed(folder, *overrides)
+    assert parts > 3
+    assert bits(device.parameters()) == bits(expected_device.parameters())
+    assert results(summary) == results(expected)
+
+
+def test_a_finished_run_has_nothing_left_to_do(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "m")
+    first = Trainer(MODEL, settings(), WatchedDevice(), folder).run()
+    summary = Trainer(MODEL, settings(), device := WatchedDevice(), folder).run(resume=folder.path)
+    assert summary == first and not device.submitted
+    more = Trainer(MODEL, settings("epochs=3"), WatchedDevice(), folder).run(resume=folder.path)
+    assert [record.epoch for record in more.history] == [1, 2, 3]
+    assert isinstance(more.history[0], EpochRecord)
+
+
+def test_into_another_folder(tmp_path: Path) -> None:
+    folder, other = (RunFolder.create(tmp_path / name, "m") for name in ("one", "other"))
+    Trainer(MODEL, settings(), WatchedDevice(), folder).run()
+    Trainer(MODEL, settings("epochs=3"), WatchedDevice(), other).run(resume=folder.file(CHECKPOINT))
+    assert len(other.read_json("metrics.json")) == 3 and len(folder.read_json("metrics.json")) == 2
+
+
+def failing(folder: RunFolder, *overrides: str) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        Trainer(MODEL, settings(*overrides), WatchedDevice(), None).run(resume=folder.path)
+    return str(caught.value)
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "m")
+    assert "cannot read checkpoint" in failing(folder)
+    Trainer(MODEL, settings("epochs=1"), WatchedDevice(), folder).run()
+    assert "belongs to another graph" in failing(folder, "hidden=5")
+    assert "comes from a run with train.seed = 0, this one has 4" in failing(folder, "seed=4")
+    # Adam's first state array has the shape of Adagrad's only one.
+    message = failing(folder, "optimizer=adagrad")
+    assert "does not fit node 'cell': it was trained with adam, not adagrad; train on with the opt" in message
+
+
+@pytest.mark.parametrize("lost", ["nodes", "history", "staleness", "epoch"])
+def test_a_header_without_its_counters_is_damage(lost: str, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "m")
+    Trainer(MODEL, settings("epochs=1"), WatchedDevice(), folder).run()
+    tensors, header = load_checkpoint(folder.file(CHECKPOINT), None)
+    del header["counters"][lost]
+    save_checkpoint(folder.file(CHECKPOINT), tensors, header)
+    assert "is damaged" in failing(folder)
+
+
+def test_another_model_is_another_graph(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "m")
+    Trainer(MODEL, settings("epochs=1"), WatchedDevice(), folder).run()
+    other = get_model("mnist")
+    cfg = resolve(other.config, other.defaults, None, ["width=4", "sample=true"])
+    with pytest.raises(CheckpointError, match=r"saved from \w+ \(model toy\), this model is"):
+        Trainer(other, cfg, WatchedDevice(), None).run(resume=folder.path)

@@ -1,0 +1,91 @@
+"""A session gives the device the graph, each node its rule, and the configuration's settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from amphw.host.config import UpdateConfig
+from amphw.host.config_fields import ConfigError
+from amphw.host.session import Session, update_rule, update_rules
+from amphw.host.trace import Trace
+from amphw.ir.passes import replicate
+from amphw.ir.update import UpdateRule
+from tests.host.training import MODEL, LoadedNull, ToyConfig, settings
+
+
+def test_every_setting_of_an_update_reaches_the_rule() -> None:
+    assert update_rule(UpdateConfig()) == UpdateRule(interval=32)
+    given = UpdateConfig(7, "adam", 0.3, 0.8, 0.7, 0.6, 1e-4, 0.01, 2.0, "sum", "step", 9, 0.25, 5)
+    assert update_rule(given) == UpdateRule(
+        7, "adam", 0.3, 0.8, 0.7, 0.6, 1e-4, 0.01, 2.0, "sum", "step", 9, 0.25, 5
+    )
+
+
+def test_a_node_has_its_own_rule() -> None:
+    cfg = settings("update.lr=0.5", "update.nodes.head.lr=0.25")
+    rules = update_rules(cfg, MODEL.graph(cfg.model))
+    assert (rules["cell"].lr, rules["head"].lr) == (0.5, 0.25)
+
+
+def test_replicas_follow_the_node_that_they_are_copies_of() -> None:
+    cfg = settings("replicas=2", "update.nodes.cell.lr=0.5", "update.nodes.cell_1.lr=0.125")
+    rules = update_rules(cfg, MODEL.graph(cfg.model))
+    assert (rules["cell_0"].lr, rules["cell_1"].lr, rules["head"].lr) == (0.5, 0.125, 0.01)
+
+
+def test_a_rule_for_nobody_is_refused() -> None:
+    cfg = settings("replicas=2", "update.nodes.cells.lr=0.5")
+    with pytest.raises(ConfigError, match="'cells' with parameters. Did you mean cell.*cell_0, cell_1, head"):
+        update_rules(cfg, MODEL.graph(cfg.model))
+
+
+def test_replicas_of_a_node_without_parameters_have_no_rules() -> None:
+    cfg = settings()
+    graph = replicate(MODEL.graph(cfg.model), "relu", 2)
+    assert set(update_rules(cfg, graph)) == {"cell", "head"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "keys", "updates"),
+    [
+        (("max_active_keys=5",), 5, "self"),
+        (("mode=sync", "max_active_keys=5"), 1, "controller"),
+        (("mode=pipeline", "pipeline_depth=3"), 3, "controller"),
+    ],
+)
+def test_the_mode_decides_slots_and_updates(overrides: tuple[str, ...], keys: int, updates: str) -> None:
+    device = LoadedNull()
+    Session(MODEL, settings(*overrides, "max_infer_keys=7", "seed=11"), device)
+    options = device.options
+    assert (options.max_active_keys, options.max_infer_keys) == (keys, 7)
+    assert (options.updates, options.seed) == (updates, 11)
+
+
+def test_device_settings_and_the_trace_are_handed_on() -> None:
+    device, trace = LoadedNull(), Trace()
+    overrides = ("workers=3", "placement=pinned", "policy=fifo", "min_rows=4", "frame_cap=8", "frame_rows=32")
+    Session(MODEL, settings(*overrides), device, trace)
+    given = dict(device.options.settings)
+    note = given.pop("trace")
+    assert given == {
+        "workers": 3,
+        "placement": "pinned",
+        "policy": "fifo",
+        "min_rows": 4,
+        "frame_cap": 8,
+        "frame_rows": 32,
+    }
+    note(1, "cell", "forward", 10.0, 2.5, 6, None, 3)
+    note(0, "cell", "update", 13.0, 1.0, 0)
+    first, second = trace.slices()
+    assert (first.worker, first.node, first.end_us, first.rows, first.flow_out) == (1, "cell", 12.5, 6, 3)
+    assert (second.direction, second.flow_in) == ("update", None)
+    Session(MODEL, settings(), device)
+    assert "trace" not in device.options.settings
+
+
+def test_the_graph_is_the_models() -> None:
+    device = LoadedNull()
+    session = Session(MODEL, settings("hidden=5"), device)
+    assert device.graph is session.graph
+    assert session.graph.fingerprint() == MODEL.graph(ToyConfig(hidden=5)).fingerprint()
