@@ -25,7 +25,7 @@ import numpy as np
 from amphw.cpu_runtime import CpuDevice
 from amphw.host.config import resolve
 from amphw.host.controller import Trainer
-from amphw.host.records import RunSummary
+from amphw.host.records import RunSummary, first_reaching
 from amphw.host.run_folder import environment
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.functions import linear, squared_error
@@ -52,7 +52,7 @@ def train(model_name: str, *overrides: str) -> RunSummary:
 
 
 def describe(label: str, s: RunSummary) -> dict[str, Any]:
-    reached = s.reached_at()
+    reached = first_reaching(s.history, "accuracy", 0.97)
     row = {
         "configuration": label,
         "accuracy": s.valid["accuracy"],
@@ -148,7 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["list-reduction", "mnist", "pipeline"])
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--epochs", type=int, default=16)
+    parser.add_argument("--epochs", type=int, default=24)
     parser.add_argument("--sleep", type=float, default=0.02, help="seconds a sleeping node takes for a message")
     args = parser.parse_args()
     measured = {"list-reduction": list_reduction, "mnist": mnist, "pipeline": pipeline}[args.what](args)

@@ -34,8 +34,8 @@ NAP = 0.05
 class CpuDevice:
     """CpuDevice(replay=log) repeats a logged run in the calling thread.
 
-    settings: workers, placement ("shared", "pinned", or {node: worker}, nodes that it leaves out on worker 0),
-    fuse, and those of the plane (see NumpyPlane). Parameters survive `close`, until the next `load`.
+    settings: workers, placement ("shared", "pinned", or {node: worker}, nodes that it leaves out on worker
+    0), fuse, and those of the plane (see NumpyPlane). Parameters survive `close`, until the next `load`.
     """
 
     def __init__(self, replay: Sequence[tuple[Any, ...]] | None = None) -> None:
@@ -118,7 +118,7 @@ class CpuDevice:
         (self.replay or self.plane).submit(slot, generation, instance, mode)
 
     def poll(self, timeout: float = 0.0) -> list[Report]:
-        """See Device. Also raises ExecutionError, naming nodes and firings, once nothing can move any more."""
+        """See Device. Also raises ExecutionError, naming nodes and firings, once nothing can move."""
         if self.replay is not None:
             return self.replay.run()
         return self.plane.poll(timeout)

@@ -1,8 +1,8 @@
 """Frames: a batch of firings of one unit and direction, and the mathematics of running one.
 
-A frame is begun under the data plane's lock, which pins its firings and its parameter version; it is gathered and
-computed outside, since until it is committed nobody else touches what its firings hold. What is here neither
-locks nor routes.
+A frame is begun under the data plane's lock, which pins its firings and its parameter version; it is gathered
+and computed outside, since until it is committed nobody else touches what its firings hold. What is here
+neither locks nor routes.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def _backward_inputs(frame: Frame) -> list[np.ndarray]:
 
 
 def _output_gradient(frame: Frame, k: int) -> np.ndarray:
-    """Gradient of output k over the frame: each firing sums what came back, in the static order of its routes."""
+    """Gradient of output k over the frame: a firing sums what came back, in the order of its routes."""
     code = frame.code
     space, width = code.outputs[k]
     if code.is_sink:

@@ -80,7 +80,7 @@ class GradientLog:
         return share
 
     def reduce(self, share: Share) -> None:
-        """Add the share's gradients, one product a term, and prepare a version if it completes the interval."""
+        """Add the share's gradients, one product a term; if the interval is complete, prepare a version."""
         with np.errstate(all="ignore"):
             for k, term in enumerate(self.terms if share.entries else ()):
                 parts = [terms[k] for _, terms in share.entries]

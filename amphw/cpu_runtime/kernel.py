@@ -1,8 +1,9 @@
 """Kernels: a program made ready to run many times with numpy.
 
 Same mathematics, instruction by instruction, as `Program.run`, and the same bits: dictionaries are resolved
-once, a bias is added by broadcasting instead of being spread over the rows first, and a result is written over an
-operand that nothing reads any more. The last two save memory traffic, which is what small frames are made of.
+once, a bias is added by broadcasting instead of being spread over the rows first, and a result is written
+over an operand that nothing reads any more. The last two save memory traffic, which is what small frames are
+made of.
 """
 
 from __future__ import annotations

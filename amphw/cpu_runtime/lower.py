@@ -1,9 +1,9 @@
 """Lowering a graph for the CPU: units that compute, and paths between them with the routing compiled in.
 
-A *unit* is a node with a program (or a source). Everything that only routes (Phi, Isu, Cond, Bcast, Flatmap, Ungroup,
-Replicate, Discard) disappears into *paths*: a path leads from one output of a unit to one operand of another and
-knows, as expressions over the sender's state, when it is taken, how many messages it makes, and at which firing
-and position each arrives. Without this an RNN step would pay for six queue hops.
+A *unit* is a node with a program (or a source). Everything that only routes (Phi, Isu, Cond, Bcast, Flatmap,
+Ungroup, Replicate, Discard) disappears into *paths*: a path leads from one output of a unit to one operand of
+another and knows, as expressions over the sender's state, when it is taken, how many messages it makes, and
+at which firing and position each arrives. Without this an RNN step would pay for six queue hops.
 """
 
 from __future__ import annotations

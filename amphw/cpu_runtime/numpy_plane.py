@@ -1,8 +1,8 @@
 """The numpy data plane: `Delivery` behind one lock, served by any number of workers.
 
 It is the fallback where no compiled plane exists, and the shape that a compiled one has: `submit` pumps an
-instance, `run` lets a worker serve frames for a while, `poll` returns what has retired. The lock guards all bookkeeping;
-frames are gathered and computed, and logs reduced, outside it.
+instance, `run` lets a worker serve frames for a while, `poll` returns what has retired. The lock guards all
+bookkeeping; frames are gathered and computed, and logs reduced, outside it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters
 
 TraceCallback = Callable[[int, str, str, float, float, int, int | None, int | None], None]
-"""(worker, node, "forward" | "backward" | "infer" | "update", begin us, duration us, rows, number of the frame
-that its first operand came from, its own number). Workers call it from their threads, outside the lock."""
+"""(worker, node, "forward" | "backward" | "infer" | "update", begin us, duration us, rows, number of the
+frame that its first operand came from, its own number). Workers call it from their threads, outside the
+lock."""
 
 
 class NumpyPlane(Delivery):
-    """settings: policy, min_rows, frame_cap (messages), frame_rows (a frame takes no more firings once it has
-    so many rows), sleep {node or "*": seconds a message}, trace."""
+    """settings: policy, min_rows, frame_cap (messages), frame_rows (a frame with as many takes no further
+    message), sleep {node or "*": seconds a message}, trace.
+    """
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class NumpyPlane(Delivery):
             self._wake()
 
     def poll(self, timeout: float) -> list[Report]:
-        """What has retired. Raises what a worker raised, and ExecutionError where nothing can move any more."""
+        """What has retired. Raises what a worker raised, and ExecutionError once nothing can move."""
         with self.lock:
             if timeout > 0:
                 self.news.wait_for(lambda: self.done or self.failure is not None, timeout)
@@ -163,11 +165,12 @@ class NumpyPlane(Delivery):
                 self._idle -= 1
 
     def _wake(self) -> None:
-        """Called with firings pushed: as many sleepers as there are queues to serve."""
+        """Called with firings pushed: as many sleepers as there are frames to serve."""
         if not self._idle:
             return
         if self._shared:
-            self.work.notify(sum(1 for kinds in self.queues for q in kinds if q.heap))
+            frames = sum(-(-len(q.heap) // self.frame_cap) for kinds in self.queues for q in kinds)
+            self.work.notify(frames)
         else:
             self.work.notify_all()
 

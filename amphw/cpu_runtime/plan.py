@@ -1,9 +1,9 @@
 """Plans: what an instance's structure makes of the lowered graph, as integer tables.
 
-Keys become dense addresses (`KeySpace`). For every unit the plan holds how many messages a firing needs, how many rows it
-has, and for every path a table: sender's address -> (target's firing, position in the operand, row). All
-conditionals are decided here, vectorised over the instance's states, once a structure: instances of equal structure
-(every sequence of one length) share a plan. The inner loop then evaluates no expression.
+Keys become dense addresses (`KeySpace`). For every unit the plan holds how many messages a firing needs, how
+many rows it has, and for every path a table: sender's address -> (target's firing, position in the operand,
+row). All conditionals are decided here, vectorised over the instance's states, once a structure: instances of
+equal structure (every sequence of one length) share a plan. The inner loop then evaluates no expression.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from amphw.ir.state import OUT_OF_DOMAIN, Columns, KeySpace, StateType, structur
 class PathTable:
     """Deliveries of one path in the order of the sender's (address, decision), then of its copies.
 
-    start int64 [outcomes + 1] indexes the rest by sender outcome; firing, position, row int64 [deliveries]: the
-    target's firing address, the message's position in the operand, and the single row sent (-1: all).
+    start int64 [outcomes + 1] indexes the rest by sender outcome; firing, position, row int64 [deliveries]:
+    the target's firing address, the message's position in the operand, and the single row sent (-1: all).
     data: for a source, (first row in the data array, rows) of each delivery.
     """
 
@@ -42,9 +42,10 @@ class PathTable:
 class UnitTable:
     """One unit's part of a plan.
 
-    space: its states. spaces: rows of each firing by row space, int64 [firings], or one int if all have as many.
-    need int64 [firings]: messages that complete a firing. members[operand]: start of each firing's positions,
-    int64 [firings + 1], for group operands, else None. rows[operand]: rows of one message, as `spaces`.
+    space: its states. spaces: rows of each firing by row space, int64 [firings], or one int if all have as
+    many. need int64 [firings]: messages that complete a firing. members[operand]: start of each firing's
+    positions, int64 [firings + 1], for group operands, else None. rows[operand]: rows of one message, as
+    `spaces`.
     """
 
     space: KeySpace
@@ -133,7 +134,7 @@ def _path(unit: Unit, path: Path, tables: list[UnitTable], instance: Instance) -
 
 
 def _source_rows(unit: Unit, path: Path, env: Columns, instance: Instance) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of each delivery in the instance's data array, which holds all states of the source in address order."""
+    """(first row, rows) of each delivery in the instance's data array: all states in address order."""
     (emit,) = unit.behaviour.emits
     emitted = KeySpace(StateType(emit.expand), instance)
     rows = evaluate(dict(unit.behaviour.spaces)["rows"], emitted.env())
@@ -188,9 +189,9 @@ class Planner(Generic[T]):
     def signature(self, instance: Instance) -> tuple[object, ...]:
         """What the routes of the instance depend on."""
         attrs = tuple(instance.attr(a) for a in sorted(self._attrs))
-        tables = tuple(
-            (t, instance.tables[t].shape, instance.tables[t].tobytes()) for t in sorted(self._tables)
-        )
+        found = ((t, instance.tables[t]) for t in sorted(self._tables))
+        # The element type too: equal bytes of another type are other numbers.
+        tables = tuple((t, a.dtype.str, a.shape, a.tobytes()) for t, a in found)
         return (*attrs, *tables)
 
     def plan(self, instance: Instance) -> T:

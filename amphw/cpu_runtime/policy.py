@@ -1,7 +1,7 @@
 """Which queue a worker serves next: small objects that choose among the non-empty queues.
 
-Scheduling is first-order for throughput: serving the largest queue first starves frames. The default waits for
-`min_rows`, takes backward and downstream work first (it frees keys), and only then what is fullest.
+Scheduling is first-order for throughput: serving the largest queue first starves frames. The default waits
+for `min_rows`, takes backward and downstream work first (it frees keys), and only then what is fullest.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ KINDS = ("backward", "forward", "infer")
 class Queue:
     """Firings of one unit and direction that are ready; `rows` is their payload rows in all.
 
-    Firings of the instance that was pumped first come first, whatever the order in which they arrived: instances then
-    finish one after another instead of all moving in step, so gradients are applied sooner after the
-    forward pass that they belong to (less staleness for the same number of active keys).
+    Firings of the instance that was pumped first come first, whatever the order in which they arrived:
+    instances then finish one after another instead of all moving in step, so gradients are applied sooner
+    after the forward pass that they belong to (less staleness for the same number of active keys).
     """
 
     unit: int

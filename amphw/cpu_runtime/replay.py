@@ -20,7 +20,10 @@ from amphw.ir.instance import Instance
 
 
 class Replay:
-    """Drives a plane from a log. Instances are submitted as in the logged run (same numbers, any time before use)."""
+    """Drives a plane from a log.
+
+    Instances are submitted as in the logged run: under the same numbers, any time before the log needs them.
+    """
 
     def __init__(self, plane: NumpyPlane, log: Sequence[tuple[Any, ...]]):
         self.plane, self.events = plane, deque(log)

@@ -1,7 +1,8 @@
 """What the numpy data plane keeps of an instance in flight.
 
-Payloads are views into the arrays of the frames that produced them: nothing is copied on delivery, and a frame's
-array is freed when the last message cut from it is done. The plan's tables become Python lists once a structure.
+Payloads are views into the arrays of the frames that produced them: nothing is copied on delivery, and a
+frame's array is freed when the last message cut from it is done. The plan's tables become Python lists once a
+structure.
 """
 
 from __future__ import annotations

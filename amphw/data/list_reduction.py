@@ -19,6 +19,7 @@ everywhere. The modulus is the one with the sign of the divisor, so -3 belongs t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -57,6 +58,21 @@ def generate(n: int, seed: int | np.random.SeedSequence) -> ListReduction:
     digits[np.arange(_MAX_DIGITS) >= count[:, None]] = 0
     tokens = np.concatenate([(operation + _FIRST_OPERATION)[:, None], digits], axis=1)
     return ListReduction(tokens, count + 1, _reduce(operation, count, digits))
+
+
+def true_result(operation: str, digits: Sequence[int]) -> int:
+    """The label 0 to 9 of one list: `operation` (one of OPERATIONS) on 1 to 9 digits 0 to 9.
+
+    Raises ValueError for anything else.
+    """
+    if operation not in OPERATIONS:
+        raise ValueError(f"{operation!r} is no operation; there are {', '.join(OPERATIONS)}")
+    if not 1 <= len(digits) <= _MAX_DIGITS or not all(0 <= digit <= 9 for digit in digits):
+        raise ValueError(f"a list holds 1 to {_MAX_DIGITS} digits 0 to 9, got {list(digits)}")
+    row = np.zeros((1, _MAX_DIGITS), np.int32)
+    row[0, : len(digits)] = digits
+    kind, count = (np.array([n], np.int32) for n in (OPERATIONS.index(operation), len(digits)))
+    return int(_reduce(kind, count, row)[0])
 
 
 def datasets(seed: int) -> tuple[ListReduction, ListReduction]:

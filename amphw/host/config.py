@@ -50,6 +50,9 @@ class TrainConfig:
     pipeline_depth: int = option(4, "batches in flight in pipeline mode", minimum=1, maximum=_MAX_KEYS)
     max_active_keys: int = option(16, "instances in flight while training", minimum=1, maximum=_MAX_KEYS)
     max_infer_keys: int = option(16, "instances in flight while validating", minimum=1, maximum=_MAX_KEYS)
+    live_valid: int = option(
+        0, "validation instances kept in flight beside training; 0: none", minimum=0, maximum=_MAX_KEYS
+    )
     pump: Literal["greedy", "staleness"] = option(
         "greedy", "greedy: pump while a key is free; staleness: hold back above max_staleness"
     )
@@ -61,6 +64,11 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         check_section(self, "train")
+        if self.live_valid > self.max_infer_keys:
+            raise ConfigError(
+                f"train.live_valid is {self.live_valid}, but train.max_infer_keys, the slots that validation "
+                f"has, is {self.max_infer_keys}; lower the one or raise the other."
+            )
 
 
 @dataclass(frozen=True)

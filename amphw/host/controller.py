@@ -3,7 +3,8 @@
 An epoch is: pump the training instances; drain; have every node apply what gradients it still holds, so that
 none outlives its epoch; average replicas; validate; record; save. Validation therefore runs on one consistent
 set of parameters, in parallel over the infer slots, and never at the same time as training. Training time is
-the first four of these steps.
+the first four of these steps. With `train.live_valid`, validation instances run beside the training instances
+as well, for an estimate that is shown and recorded and decides nothing.
 
 A checkpoint is taken on a drained device only. One taken at the end of an epoch holds no gradients; one taken
 inside an epoch, because somebody asked the run to stop, holds those that no update has taken yet. Going on
@@ -25,6 +26,7 @@ from amphw.host.config import RunConfig
 from amphw.host.config_toml import to_toml
 from amphw.host.divergence import DivergedError, diverged
 from amphw.host.epochs import PhaseFigures, Phases
+from amphw.host.live_validation import LiveValidation
 from amphw.host.meters import Tally, percentile
 from amphw.host.progress import Progress
 from amphw.host.records import EpochRecord, RunSummary, first_reaching
@@ -100,9 +102,14 @@ class Trainer:
             self._restore(resume / CHECKPOINT if resume.is_dir() else resume)
         self.model.prepare(self.cfg.model, train.seed)
         self.validation = self.model.validation(self.cfg.model, train.seed, train.valid_instances)
+        tally = self.state.tally
+        live = LiveValidation(
+            self.session.infer_pump, self.validation, train.live_valid, tally.node, tally.names
+        )
         self.phases = Phases(
             self.session,
             self.state,
+            live,
             stopped=lambda: self._stop,
             saved=lambda: self._saved,
             progress=self.progress,
@@ -202,6 +209,7 @@ class Trainer:
             staleness_nodes=figures.staleness_nodes,
             utilisation=figures.utilisation,
             keys_in_flight=figures.keys_in_flight,
+            live=dict(state.live),
         )
 
     def _save(self, *, best: bool = False, final: bool = False) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from amphw.host import snapshots
 from amphw.host.divergence import diagnosed
+from amphw.host.live_validation import LiveValidation
 from amphw.host.meters import DeviceMeter, KeysInFlight, Tally, percentile
 from amphw.host.modes import pump_policy
 from amphw.host.progress import LiveStats, Progress
@@ -36,19 +37,21 @@ class PhaseFigures:
 class Phases:
     """Runs phases on a session and keeps `state` up to date.
 
-    stopped: whether somebody asked to stop. saved: the last good checkpoint, for the error of a divergence.
+    live: the validation that runs beside training. stopped: whether somebody asked to stop. saved: the last good checkpoint, for the error of a divergence.
     """
 
     def __init__(
         self,
         session: Session,
         state: RunState,
+        live: LiveValidation,
         stopped: Callable[[], bool],
         saved: Callable[[], Path | None],
         progress: Progress | None,
         trace: Trace | None,
     ) -> None:
-        self._session, self._state, self._stopped, self._saved = session, state, stopped, saved
+        self._session, self._state, self._live = session, state, live
+        self._stopped, self._saved = stopped, saved
         self._progress, self._trace = progress, trace
         self._meter = DeviceMeter(session.device)
         intervals = {node: rule.interval for node, rule in session.rules.items()}
@@ -88,8 +91,11 @@ class Phases:
             barrier=session.mode.barrier,
             policy=self._policy,
             stopped=lambda: bool(bad) or self._stopped(),
+            aside=self._live.aside(),
         )
         state.position, state.number = state.position + pumped, state.number + pumped
+        # After a resumption right at the epoch's end, the estimate is the one that was saved.
+        state.live = self._live.means() or state.live
         session.device.drain()  # nothing is in flight, but an update may still be under way
         self._meter.collect()
         self._check(bad)
@@ -134,7 +140,7 @@ class Phases:
                 done=state.epoch_size,
                 total=instances.size,
                 loss=state.tally.means().get("loss", float("nan")),
-                valid=dict(state.history[-1].valid) if state.history else {},
+                valid=self._live.means() or (dict(state.history[-1].valid) if state.history else {}),
                 instances_per_s=(state.size - self._size_before) / spent if spent > 0 else float("nan"),
                 keys_in_flight=self._session.train_pump.in_flight,
                 staleness_p50=percentile(staleness, 0.5),

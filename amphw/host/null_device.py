@@ -16,8 +16,8 @@ from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 
 
 class NullDevice:
-    """Reports are empty. A training instance counts as one forward and one backward message, others as one
-    forward message. Parameters have their initial values for ever."""
+    """Reports are empty. A training instance counts as one forward and one backward message, others as none.
+    Parameters have their initial values for ever."""
 
     def capabilities(self) -> Capabilities:
         return Capabilities("null", "null", notes="runs nothing; measures the host alone")
@@ -32,7 +32,7 @@ class NullDevice:
         if slot in self._retired:
             raise ExecutionError(f"slot {slot} still holds instance {self._retired[slot].number}")
         self._retired[slot] = Report(slot, generation, instance.number, mode)
-        self._statistics.forward += 1
+        self._statistics.forward += mode is Mode.TRAIN
         self._statistics.backward += mode is Mode.TRAIN
 
     def poll(self, timeout: float = 0.0) -> list[Report]:

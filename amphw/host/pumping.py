@@ -3,12 +3,15 @@
 It owns the slots. A slot is free or holds one instance; each time it is filled its generation goes up, so a
 report that belongs to an earlier occupant is noticed rather than counted. `Pump.run` returns with nothing in
 flight, whether the instances ran out, somebody asked it to stop, or the window of a barrier mode closed.
+
+Another stream may run beside the pump's own, in slots of its own (`Aside`). A device reports on all its slots
+at once; the slot says whose a report is.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from amphw.host.modes import Greedy, PumpPolicy
@@ -24,19 +27,39 @@ where there are none."""
 _HURRIED = 3
 """Empty polls in a row that came back at once, after which the same is done; one may be a chance wake-up."""
 
+_ASIDE_AHEAD = 4
+"""Instances aside, as a multiple of those kept in flight, that may enter without any of the pump's own having
+retired. A device may serve whatever came last; without a limit, the aside could then hold up the rest for
+ever."""
+
 
 @dataclass
 class PumpHooks:
     """What the pump tells its owner; every hook runs on the pumping thread.
 
-    report: an instance retired. keys: that many are in flight from now on. tick: about five times a second.
-    moved: messages that the device has delivered since the start of the phase, asked for only in a stall.
+    report: an instance retired. keys: that many are in flight from now on, the aside's not counted. tick:
+    about five times a second. moved: messages that the device has delivered since the start of the phase,
+    asked for only in a stall.
     """
 
     report: Callable[[Instance, Report], None]
     keys: Callable[[int], None] = lambda keys: None
     tick: Callable[[], None] = lambda: None
     moved: Callable[[], int] | None = None
+
+
+@dataclass
+class Aside:
+    """Instances that run beside those of `Pump.run`, in the slots of another pump. They need not run out.
+
+    keys: in flight at most. report: one of them retired.
+    """
+
+    pump: Pump
+    instances: Iterator[Instance]
+    mode: Mode
+    keys: int
+    report: Callable[[Instance, Report], None]
 
 
 class Pump:
@@ -49,6 +72,7 @@ class Pump:
         self._free = list(range(first + count - 1, first - 1, -1))
         self._generation = dict.fromkeys(self._free, 0)
         self._held: dict[int, Instance] = {}
+        self._aside: Aside | None = None
 
     @property
     def in_flight(self) -> int:
@@ -64,12 +88,15 @@ class Pump:
         barrier: bool = False,
         policy: PumpPolicy | None = None,
         stopped: Callable[[], bool] = lambda: False,
+        aside: Aside | None = None,
     ) -> int:
         """Pump until the instances run out or `stopped()` -> how many were pumped; all of them have retired.
 
         Instances carry their numbers already. window: in flight at most (all slots). barrier: a window
-        returns as a whole, and the device gets an UPDATE before the next. Raises what the device raises, and
-        ExecutionError for a report that belongs to nothing in flight and for a device that has stalled.
+        returns as a whole, and the device gets an UPDATE before the next. aside: what runs beside; it is
+        refilled for as long as there are instances to pump, and has retired as well at the end. Raises what
+        the device raises, and ExecutionError for a report that belongs to nothing in flight and for a device
+        that has stalled.
         """
         policy = policy or Greedy()
         window = min(window or len(self._generation), len(self._generation))
@@ -78,6 +105,7 @@ class Pump:
         pumped, in_window = 0, 0
         self._tick_at = self._progress_at = self._clock()
         self._moved, self._hurried = -1, 0
+        self._aside, self._ahead = aside, 0
         while True:
             while (
                 upcoming is not None
@@ -90,14 +118,32 @@ class Pump:
                 hooks.keys(len(self._held))
                 # Built while the device works on what it has.
                 upcoming = next(source, None)
-            if self._held:
+            if upcoming is not None and not stopped():
+                self._fill_aside()
+            if self._everything():
                 self._receive(hooks)
             if not self._held:
                 if barrier and in_window:
                     self._device.update()
                 in_window = 0
-                if upcoming is None or stopped():
+                if not self._everything() and (upcoming is None or stopped()):
                     return pumped
+
+    def _fill_aside(self) -> None:
+        aside = self._aside
+        if aside is None:
+            return
+        keys = min(aside.keys, len(aside.pump._generation))
+        while aside.pump.in_flight < keys and self._ahead < _ASIDE_AHEAD * keys:
+            instance = next(aside.instances, None)
+            if instance is None:
+                return
+            aside.pump._submit(instance, aside.mode)
+            self._ahead += 1
+
+    def _everything(self) -> dict[int, Instance]:
+        """All that is in flight, by slot, the aside's too."""
+        return self._held if self._aside is None else {**self._held, **self._aside.pump._held}
 
     def _submit(self, instance: Instance, mode: Mode) -> None:
         slot = self._free.pop()
@@ -122,9 +168,15 @@ class Pump:
             hooks.tick()
 
     def _hand_over(self, reports: list[Report], hooks: PumpHooks) -> None:
+        aside, before = self._aside, len(self._held)
         for report in reports:
-            hooks.report(self._take(report), report)
-        hooks.keys(len(self._held))
+            if aside is not None and report.slot in aside.pump._generation:
+                aside.report(aside.pump._take(report), report)
+            else:
+                hooks.report(self._take(report), report)
+        if len(self._held) != before:
+            self._ahead = 0
+            hooks.keys(len(self._held))
 
     def _take(self, report: Report) -> Instance:
         instance = self._held.pop(report.slot, None)
@@ -149,9 +201,10 @@ class Pump:
         if reports:
             self._hand_over(reports, hooks)
             return
-        held = ", ".join(f"{i.number} in slot {s}" for s, i in sorted(self._held.items())[:5])
+        everything = self._everything()
+        held = ", ".join(f"{i.number} in slot {s}" for s, i in sorted(everything.items())[:5])
         raise ExecutionError(
-            f"the device is stuck: no message moves while {len(self._held)} instances are in flight "
+            f"the device is stuck: no message moves while {len(everything)} instances are in flight "
             f"(instance {held}). Run the same instances on the device 'reference', which names the node that "
             "waits"
         )

@@ -48,7 +48,9 @@ class EpochRecord:
 
     `instances` and `seconds` count from the start of training, so they are the x axes of convergence plots.
     `staleness_nodes` maps a node to its (p50, p99), in parameter versions between forward and backward
-    (DESIGN: versions, intervals, staleness). `utilisation` is the busy share 0..1 of each worker.
+    (DESIGN: versions, intervals, staleness). `utilisation` is the busy share 0..1 of each worker. `live` is
+    the running estimate of the validation metrics when the epoch's training ended, on parameters that were
+    moving; empty without `train.live_valid`.
     """
 
     epoch: int
@@ -63,6 +65,7 @@ class EpochRecord:
     staleness_nodes: dict[str, tuple[float, float]]
     utilisation: list[float]
     keys_in_flight: float
+    live: dict[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The record as strict JSON values (NaN and infinities are null)."""
@@ -77,6 +80,7 @@ class EpochRecord:
         }
         values["train"] = {name: _number(value) for name, value in values["train"].items()}
         values["valid"] = {name: _number(value) for name, value in values["valid"].items()}
+        values["live"] = {name: _number(value) for name, value in values.get("live", {}).items()}
         values["utilisation"] = [_number(value) for value in values["utilisation"]]
         for name in (
             "seconds",
@@ -186,7 +190,7 @@ def _number(value: float | None) -> float:
 def _known(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
     """The entries of `data` that are fields of `cls`; a later version's extra keys are passed over."""
     names = [entry.name for entry in fields(cls)]
-    optional = {"history", "stopped_by", "metric", "target"}
+    optional = {"history", "stopped_by", "metric", "target", "live"}
     absent = [name for name in names if name not in data and name not in optional]
     if absent:
         raise ValueError(f"{cls.__name__} lacks {', '.join(absent)}; was this file written by amphw?")

@@ -19,7 +19,8 @@ class RunState:
     the next training instance. size: what `Model.size` counts, trained on. seconds: of training.
     forward, backward: messages in training. staleness: gradient rows by versions behind, all nodes.
     best: best validation value so far, reached in best_epoch. tally, epoch_size, epoch_seconds: of the
-    epoch that `position` is in.
+    epoch that `position` is in. live: the running estimate of the validation metrics when that epoch's
+    training last ended or was stopped.
     """
 
     tally: Tally
@@ -36,6 +37,7 @@ class RunState:
     epoch_size: int = 0
     epoch_seconds: float = 0.0
     history: list[EpochRecord] = field(default_factory=list)
+    live: dict[str, float] = field(default_factory=dict)
 
     _PLAIN: ClassVar[tuple[str, ...]] = (
         "epoch",
@@ -62,7 +64,7 @@ class RunState:
         self.history.append(record)
         self.epoch, self.position = record.epoch, 0
         self.tally = Tally(self.tally.node, self.tally.names)
-        self.epoch_size, self.epoch_seconds = 0, 0.0
+        self.epoch_size, self.epoch_seconds, self.live = 0, 0.0, {}
 
     def to_json(self) -> dict[str, Any]:
         """JSON values; floats survive exactly."""
@@ -71,6 +73,7 @@ class RunState:
             "staleness": {str(behind): rows for behind, rows in sorted(self.staleness.items())},
             "tally": self.tally.to_json(),
             "history": [record.to_json() for record in self.history],
+            "live": self.live,
         }
 
     def restore(self, data: Mapping[str, Any]) -> None:
@@ -80,3 +83,5 @@ class RunState:
         self.staleness = Counter({int(behind): rows for behind, rows in data["staleness"].items()})
         self.tally.restore(data["tally"])
         self.history = [EpochRecord.from_json(record) for record in data["history"]]
+        # Checkpoints of earlier versions have none.
+        self.live = {str(name): float(value) for name, value in data.get("live", {}).items()}

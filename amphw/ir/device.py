@@ -70,7 +70,7 @@ class Report:
 class Statistics:
     """Counters since the last call.
 
-    staleness[node]: histogram {versions behind: rows}. busy: seconds per worker.
+    forward, backward: messages of TRAIN instances; equal once drained. staleness[node]: histogram {versions behind: rows}. busy: seconds per worker.
     """
 
     forward: int = 0
@@ -125,7 +125,15 @@ class Device(Protocol):
         ...
 
     def parameters(self) -> dict[str, NodeParameters]:
-        """The parameters by node; consistent only while drained."""
+        """The parameters by node, as the device itself holds them; consistent only while drained.
+
+        Between a `drain` and the next `submit` or `update` they are the device's own state, not a copy:
+        `values`, `version`, optimiser `slots`, and `gradients` with the `rows` that no update has taken yet
+        are complete, and what is written into them takes effect (a new array assigned in `values`, which are
+        never changed in place; the others written in place). The host restores checkpoints and averages
+        replicas that way. A device whose parameters live elsewhere fetches them here, and takes over what
+        has been written before it runs on. They can be read until the next `load`, also after `close`.
+        """
         ...
 
     def drain(self) -> list[Report]:

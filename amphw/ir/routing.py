@@ -59,7 +59,7 @@ class Cond(Node):
                 facts[learned[0]] = learned[1]
             dropped = StateMap(drop=dict.fromkeys(self.drop))
             state, forward, facts_out = dropped.apply(edge.state, facts, rules, (self.name, port))
-            rows = dropped.carried(edge.rows, edge.state, facts)
+            rows = dropped.carried(edge.rows, edge.state, facts, (self.name, port))
             emits.append(Emit(port, 0, forward, self.index.eq(k)))
             outs[port] = replace(edge, state=state, rows=rows, facts=facts_out)
         return Behaviour(edge.state, _one_in(edge.state), tuple(emits), spaces=(("rows", edge.rows),)), outs
@@ -141,7 +141,7 @@ class Isu(Node):
         behaviour = Behaviour(
             edge.state, _one_in(edge.state), (Emit("out", 0, forward),), spaces=(("rows", edge.rows),)
         )
-        rows = self.map.carried(edge.rows, edge.state, edge.known)
+        rows = self.map.carried(edge.rows, edge.state, edge.known, (self.name, "in"))
         return behaviour, {"out": replace(edge, state=state, rows=rows, facts=facts)}
 
 
@@ -184,7 +184,7 @@ class Flatmap(Node):
             (Emit("out", 0, forward, expand=(self.index,)),),
             spaces=(("rows", edge.rows),),
         )
-        rows = self.map.carried(edge.rows, wide, edge.known)
+        rows = self.map.carried(edge.rows, wide, edge.known, (self.name, "out"))
         return behaviour, {"out": replace(edge, state=state, rows=rows, facts=facts)}
 
 

@@ -28,6 +28,7 @@ from amphw.models.classify import Unlabelled, classification_loss, explained
 
 _LAYERS = 4
 _SAMPLES = (6000, 1000)  # generated images to train and to validate on
+_MEAN, _DEVIATION = 0.1307, 0.3081  # of the pixels of MNIST's training set
 
 Set = tuple[np.ndarray, np.ndarray]
 """Images float32 [n, 784] in 0..1 and labels int32 [n]."""
@@ -58,7 +59,7 @@ class MnistMLP(Model[MnistConfig]):
     counted = "images"
 
     def graph(self, cfg: MnistConfig) -> Graph:
-        """Attribute batch; data array image [batch, 784] in 0..1; table label [batch]."""
+        """Attribute batch; data array image [batch, 784], normalised; table label [batch]."""
         batch = Attr("batch")
         schema = Schema(
             attrs={"batch": cfg.batch},
@@ -117,7 +118,7 @@ class MnistMLP(Model[MnistConfig]):
         image = np.array(numbers, np.float32)[None]
         if not (np.isfinite(image).all() and 0 <= image.min() and image.max() <= 1):
             raise ModelError(f"a pixel lies outside 0..1; {_EXPECTED}")
-        return Unlabelled({"batch": 1}, {"label": np.zeros(1, np.int32)}, {"image": image})
+        return Unlabelled({"batch": 1}, {"label": np.zeros(1, np.int32)}, {"image": normalised(image)})
 
     def explain(self, cfg: MnistConfig, instance: Instance, report: Report) -> dict[str, Any]:
         """The predicted digit of the first image; of a validation image also the true one."""
@@ -147,4 +148,9 @@ def _instances(images: np.ndarray, labels: np.ndarray, order: np.ndarray, batch:
 
 
 def _instance(images: np.ndarray, labels: np.ndarray) -> Instance:
-    return Instance({"batch": len(labels)}, {"label": labels}, {"image": images})
+    return Instance({"batch": len(labels)}, {"label": labels}, {"image": normalised(images)})
+
+
+def normalised(images: np.ndarray) -> np.ndarray:
+    """Pixels in 0..1 -> about zero mean and unit variance over the training set, so that SGD at 0.1 is fast."""
+    return (images - np.float32(_MEAN)) * np.float32(1.0 / _DEVIATION)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from amphw.ir.behaviour import StateMap
 from amphw.ir.expr import ROW, Attr, Field, lift, table
-from amphw.ir.functions import cross_entropy, linear, log, relu, sum_cols
+from amphw.ir.functions import cross_entropy, linear, relu, sum_cols
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance, Schema, TableType
 from amphw.ir.nodes import NPT, PPT, Concat, Loss, Source
-from amphw.ir.program import ParamSpec, trace
+from amphw.ir.program import ParamSpec, Value, trace
 from amphw.ir.routing import Isu
 from amphw.ir.state import StateType, state_field
 
@@ -20,11 +22,16 @@ batch, n = Attr("batch"), Field("n")
 
 def mlp(hidden: int = 5, layers: int = 2) -> Graph:
     """x - layer0 - layer1 - ... - head - loss."""
-    g = Graph("mlp", Schema({"batch": MAX_BATCH}, {"label": TableType((batch,), lift(CLASSES))}, {"x": FEATURES}))
+    g = Graph(
+        "mlp", Schema({"batch": MAX_BATCH}, {"label": TableType((batch,), lift(CLASSES))}, {"x": FEATURES})
+    )
     g.add(Source("x", width=FEATURES, rows=batch, data="x"))
     chain, width = ["x"], FEATURES
     for k in range(layers):
-        params = {"W": (width, hidden), "b": ParamSpec("b", (hidden,), "uniform:0.3")}
+        params: dict[str, tuple[int, ...] | ParamSpec] = {
+            "W": (width, hidden),
+            "b": ParamSpec("b", (hidden,), "uniform:0.3"),
+        }
         g.add(PPT(f"layer{k}", trace(lambda p, x: relu(linear(x, p.W, p.b)), {"x": width}, params)))
         chain.append(f"layer{k}")
         width = hidden
@@ -63,18 +70,18 @@ def lopsided() -> Graph:
     return g
 
 
-def logarithm() -> Graph:
-    """x - scale (owns a factor) - logarithm - loss: not finite where the scaled feature is negative."""
-    g = Graph("logarithm", Schema(data={"x": 1}))
+def scaled(function: Callable[[Value], Value]) -> Graph:
+    """x - scale (owns the factor) - loss = function of it, for functions that are not finite everywhere."""
+    g = Graph("scaled", Schema(data={"x": 1}))
     g.add(Source("x", width=1, data="x"))
     g.add(PPT("scale", trace(lambda p, x: x @ p.W, {"x": 1}, {"W": ParamSpec("W", (1, 1), "identity")})))
-    g.add(Loss("loss", trace(log, {"y": 1})))
+    g.add(Loss("loss", trace(function, {"y": 1})))
     g.connect("x", "scale", "loss")
     return g
 
 
 def collision() -> Graph:
-    """Two states that differ in `n` alone go through an exit that stores `n`: the second one must be noticed."""
+    """Two states that differ in `n` alone leave through an exit that stores `n`: one too many."""
     g = Graph("collision", Schema())
     g.add(Source("two", StateType((state_field("n", 2),))))
     g.add(NPT("number", trace(lambda x: x.builder.emit("to_float", [x.builder.integer(n)]), {"x": 0})))

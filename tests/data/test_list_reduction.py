@@ -20,6 +20,7 @@ from amphw.data.list_reduction import (
     batches,
     datasets,
     generate,
+    true_result,
 )
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -49,6 +50,11 @@ def sequences(data: ListReduction) -> list[list[int]]:
 def test_labels_follow_the_definition(n: int, seed: int) -> None:
     data = generate(n, seed)
     assert [naive_label(sequence) for sequence in sequences(data)] == data.labels.tolist()
+
+
+@given(operation=st.sampled_from(OPERATIONS), digits=st.lists(st.integers(0, 9), min_size=1, max_size=9))
+def test_the_result_of_one_list_follows_the_definition(operation: str, digits: list[int]) -> None:
+    assert true_result(operation, digits) == naive_label([10 + OPERATIONS.index(operation), *digits])
 
 
 def test_rounding_and_sign() -> None:
@@ -159,5 +165,10 @@ def test_batches_cannot_be_written_to() -> None:
 def test_errors() -> None:
     with pytest.raises(ValueError, match=r"^the number of instances must be 0 or more, got -1$"):
         generate(-1, 0)
+    with pytest.raises(ValueError, match=r"^'sum' is no operation; there are mean, alternate, range, length$"):
+        true_result("sum", [1])
+    for digits in ([], [0] * 10, [10], [-1]):
+        with pytest.raises(ValueError, match=r"^a list holds 1 to 9 digits 0 to 9, got \["):
+            true_result("mean", digits)
     with pytest.raises(ValueError, match=r"^the batch size must be 1 or more, got 0$"):
         batches(generate(5, 0), 0, seed=0, epoch=0)

@@ -67,6 +67,7 @@ def test_defaults() -> None:
         pipeline_depth=4,
         max_active_keys=16,
         max_infer_keys=16,
+        live_valid=0,
         pump="greedy",
         max_staleness=4.0,
         train_instances=0,
@@ -176,10 +177,18 @@ def test_value_not_allowed(override: str, complaint: str) -> None:
     assert message(settled, override) == f"--set {override}: {complaint}"
 
 
+def test_live_validation_has_no_more_keys_than_there_are_infer_slots() -> None:
+    assert settled("live_valid=4", "max_infer_keys=4").train.live_valid == 4
+    assert message(settled, "live_valid=5", "max_infer_keys=4") == (
+        "train.live_valid is 5, but train.max_infer_keys, the slots that validation has, is 4; "
+        "lower the one or raise the other."
+    )
+
+
 MODEL_KEYS = "hidden, sizes, dropout, cell, name, tied, bound, seed"
 TRAIN_KEYS = (
-    "epochs, target, patience, seed, mode, pipeline_depth, max_active_keys, max_infer_keys, pump, "
-    "max_staleness, train_instances, valid_instances, checkpoint_every, trace"
+    "epochs, target, patience, seed, mode, pipeline_depth, max_active_keys, max_infer_keys, live_valid, "
+    "pump, max_staleness, train_instances, valid_instances, checkpoint_every, trace"
 )
 UPDATE_KEYS = (
     "min_update_interval, optimizer, lr, momentum, beta1, beta2, eps, weight_decay, clip, reduce, "

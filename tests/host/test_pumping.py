@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import pytest
 
 from amphw.host import pumping
 from amphw.host.null_device import NullDevice
-from amphw.host.pumping import Pump, PumpHooks
+from amphw.host.pumping import Aside, Pump, PumpHooks
 from amphw.ir.device import DeviceOptions, Mode, Report
 from amphw.ir.errors import ExecutionError
 from amphw.ir.instance import Instance
@@ -176,3 +178,105 @@ def test_a_long_instance_is_not_stuck_while_its_messages_move() -> None:
     told, retired, _ = hooks(moved=lambda: int(clock[0]))
     Pump(Long(), 0, 1, clock=lambda: clock[0]).run(numbered(1), Mode.TRAIN, told)
     assert retired == [0]
+
+
+# --- beside ---------------------------------------------------------------------------------------
+
+
+class Newest(Slow):
+    """Retires what was submitted last: the order that would let an aside hold up everything else."""
+
+    def poll(self, timeout: float = 0.0) -> list[Report]:
+        return [self._retired.popitem()[1]] if self._retired else []
+
+
+def endless(first: int = 100) -> Iterator[Instance]:
+    return (Instance(number=n) for n in count(first))
+
+
+def beside(device: Any, keys: int, instances: Iterator[Instance] | None = None) -> tuple[Aside, list[int]]:
+    """An aside in the slots 8 to 11, and the numbers of its instances that retired."""
+    retired: list[int] = []
+    pump = Pump(device, 8, 4)
+    return Aside(
+        pump, instances or endless(), Mode.INFER, keys, lambda i, r: retired.append(i.number)
+    ), retired
+
+
+def submitted(device: Slow) -> list[int]:
+    return [int(call.split()[1]) for call in device.calls if call != "update"]
+
+
+def test_reports_go_to_the_stream_that_their_slot_belongs_to() -> None:
+    device = Slow()
+    told, retired, keys = hooks()
+    aside, aside_retired = beside(device, keys=2)
+    assert Pump(device, 0, 3).run(numbered(12), Mode.TRAIN, told, aside=aside) == 12
+    assert sorted(retired) == list(range(12))
+    assert aside_retired == list(range(100, 100 + len(aside_retired))) and len(aside_retired) > 2
+    assert set(submitted(device)) == {*retired, *aside_retired}, "everything submitted has come back"
+    assert max(keys) == 3 and keys[-1] == 0, "the aside's instances are not counted"
+    assert aside.pump.in_flight == 0
+
+
+def test_the_aside_is_kept_filled_and_no_more_once_the_instances_run_out() -> None:
+    device = Slow()
+    aside, aside_retired = beside(device, keys=9)
+    Pump(device, 0, 1).run(numbered(3), Mode.TRAIN, hooks()[0], aside=aside)
+    assert submitted(device)[:6] == [0, 100, 101, 102, 103, 1], "as many keys as there are slots"
+    assert submitted(device)[-1] == 2, "the last instance is in: no refill"
+    assert aside_retired == submitted(device)[1:5] + submitted(device)[6:-1]
+
+
+def test_a_stop_drains_both() -> None:
+    device = Slow()
+    told, retired, _ = hooks()
+    aside, aside_retired = beside(device, keys=2)
+    pump = Pump(device, 0, 2)
+    assert pump.run(numbered(99), Mode.TRAIN, told, stopped=lambda: len(retired) >= 3, aside=aside) == 4
+    assert pump.in_flight == 0 == aside.pump.in_flight
+    assert sorted([*retired, *aside_retired]) == sorted(submitted(device))
+
+
+def test_an_aside_that_runs_out_holds_nothing_up() -> None:
+    device = Slow()
+    aside, aside_retired = beside(device, 4, iter([Instance(number=100)]))
+    assert Pump(device, 0, 2).run(numbered(5), Mode.TRAIN, hooks()[0], aside=aside) == 5
+    assert aside_retired == [100]
+    assert Pump(device, 0, 2).run([], Mode.TRAIN, hooks()[0], aside=beside(device, 4)[0]) == 0
+
+
+def test_a_window_closes_whatever_runs_beside() -> None:
+    device = Slow()
+    aside, _ = beside(device, keys=1)
+    Pump(device, 0, 2).run(numbered(4), Mode.TRAIN, hooks()[0], barrier=True, aside=aside)
+    own = [call for call in device.calls if call == "update" or int(call.split()[1]) < 100]
+    assert own == ["submit 0", "submit 1", "update", "submit 2", "submit 3", "update"]
+
+
+def test_the_aside_cannot_hold_up_the_rest_for_ever() -> None:
+    device = Newest()
+    told, retired, _ = hooks()
+    aside, aside_retired = beside(device, keys=2)
+    assert Pump(device, 0, 1).run(numbered(3), Mode.TRAIN, told, aside=aside) == 3
+    assert retired == [0, 1, 2]
+    assert len(aside_retired) == 2 * 2 * pumping._ASIDE_AHEAD, "none beside the last instance"
+
+
+def test_a_stuck_aside_is_named() -> None:
+    clock = [0.0]
+    device = Stuck(clock, wait=pumping._POLL_S)
+    aside, _ = beside(device, keys=1)
+    with pytest.raises(ExecutionError, match=r"while 2 instances .*\(instance 0 in slot 0, 100 in slot 8\)"):
+        Pump(device, 0, 1, clock=lambda: clock[0]).run(numbered(2), Mode.TRAIN, hooks()[0], aside=aside)
+
+
+def test_a_report_of_an_earlier_occupant_aside_is_an_error() -> None:
+    class Twice(Slow):
+        def poll(self, timeout: float = 0.0) -> list[Report]:
+            reports = super().poll()
+            return reports * 2 if reports and reports[0].mode is Mode.INFER else reports
+
+    device = Twice()
+    with pytest.raises(ExecutionError, match="instance 100, generation 1 of slot 8, which holds nothing in"):
+        Pump(device, 0, 1).run(numbered(3), Mode.TRAIN, hooks()[0], aside=beside(device, 1)[0])

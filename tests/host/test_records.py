@@ -87,6 +87,16 @@ def test_json_of_a_later_version_is_read_and_of_something_else_refused() -> None
         RunSummary.from_json({name: document[name] for name in document if name not in ("model", "run_dir")})
 
 
+def test_the_live_estimate_survives_and_is_absent_from_older_files() -> None:
+    original = record(1, live={"accuracy": 0.25})
+    document = json.loads(json.dumps(original.to_json(), allow_nan=False))
+    assert EpochRecord.from_json(document) == original
+    del document["live"]
+    assert EpochRecord.from_json(document) == record(1)
+    unknown = EpochRecord.from_json(record(1, live={"loss": math.inf}).to_json())
+    assert math.isnan(unknown.live["loss"])
+
+
 def test_json_safe_converts_numpy_paths_and_tuples() -> None:
     value = {
         "a": np.float32(0.5),

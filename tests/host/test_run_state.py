@@ -24,6 +24,7 @@ def state() -> RunState:
     out.staleness.update({0: 5, 11: 2})
     out.best, out.best_epoch = 0.7, 2
     out.history = [record(k) for k in (1, 2, 3, 4)]
+    out.live = {"accuracy": 2 / 3}
     return out
 
 
@@ -33,7 +34,16 @@ def test_it_survives_as_json() -> None:
     other.restore(json.loads(text))
     assert other.to_json() == state().to_json()
     assert other.staleness == {0: 5, 11: 2} and other.seconds == 1 / 3
+    assert other.live == {"accuracy": 2 / 3}
     assert [r.epoch for r in other.history] == [1, 2, 3, 4]
+
+
+def test_a_checkpoint_of_an_earlier_version_has_no_live_estimate() -> None:
+    data = state().to_json()
+    del data["live"]
+    other = state()
+    other.restore(data)
+    assert other.live == {}
 
 
 def test_the_end_of_an_epoch_empties_what_belongs_to_it() -> None:
@@ -41,6 +51,7 @@ def test_the_end_of_an_epoch_empties_what_belongs_to_it() -> None:
     s.finish_epoch(record(5))
     assert (s.epoch, s.position, s.epoch_size, s.epoch_seconds, s.tally.rows) == (5, 0, 0, 0.0, 0)
     assert (s.tally.node, s.tally.names) == ("loss", ("loss",))
+    assert s.live == {}
     assert (s.number, s.size) == (107, 1070)
 
 

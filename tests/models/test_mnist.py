@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from amphw.data.mnist import sample_mnist
 from amphw.host.config import resolve
 from amphw.host.controller import Trainer
 from amphw.ir.device import DeviceOptions, Mode, Report
@@ -63,7 +64,8 @@ def test_a_text_is_the_number_of_an_image_or_its_pixels() -> None:
     told = MODEL.explain(SMALL, seventeenth, report)
     assert told["label"] == int(seventeenth.tables["label"][0])
 
-    pixels = ", ".join(f"{v:.6f}" for v in seventeenth.data["image"][0])
+    images, _ = sample_mnist(1000, 1)  # what the model validates on, before it is normalised
+    pixels = ", ".join(f"{v:.6f}" for v in images[17])
     same = MODEL.parse(SMALL, pixels)
     _, report = run(same)
     assert MODEL.explain(SMALL, same, report) == {"prediction": told["prediction"]}

@@ -1,0 +1,34 @@
+"""The CPU device for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from amphw.cpu_runtime import CpuDevice
+from amphw.ir.device import DeviceOptions
+from amphw.ir.graph import Graph
+from amphw.ir.update import UpdateRule
+from tests.cpu_runtime.running import Loader
+
+
+@pytest.fixture
+def load() -> Iterator[Loader]:
+    """Load a graph on a device that is closed after the test."""
+    opened: list[CpuDevice] = []
+
+    def loaded(
+        graph: Graph, rule: UpdateRule | None = None, updates: str = "off", keys: int = 8, **settings: Any
+    ) -> CpuDevice:
+        device = CpuDevice()
+        opened.append(device)
+        device.load(
+            graph, {"*": rule or UpdateRule()}, DeviceOptions(keys, keys, updates, 3, False, settings)
+        )
+        return device
+
+    yield loaded
+    for device in opened:
+        device.close()

@@ -1,0 +1,178 @@
+"""What goes wrong on the CPU device is heard by the host: where, why, and without a hang."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from amphw.cpu_runtime import CpuDevice
+from amphw.ir.behaviour import StateMap
+from amphw.ir.device import DeviceOptions, Mode
+from amphw.ir.errors import AmphwError, ExecutionError, NonFiniteError, StateError
+from amphw.ir.expr import Field
+from amphw.ir.functions import log, sqrt
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance, Schema
+from amphw.ir.nodes import Loss, Source
+from amphw.ir.program import trace
+from amphw.ir.reference import ReferenceDevice
+from amphw.ir.routing import Isu
+from amphw.ir.state import StateType, state_field
+from amphw.ir.update import UpdateRule
+from tests.cpu_runtime.graphs import collision, lopsided, mlp, rows, scaled
+from tests.cpu_runtime.running import Loader, assert_equal, pump, values
+
+
+def _fail(*_: object) -> None:
+    raise ZeroDivisionError("the trace is full")
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_a_worker_raises_surfaces_in_poll_and_drain_and_submit(load: Loader, workers: int) -> None:
+    device = load(mlp(), workers=workers, trace=_fail)
+    instances = rows(3)
+    device.submit(0, 0, instances[0], Mode.TRAIN)
+    for attempt in (
+        lambda: device.poll(5.0),
+        device.drain,
+        lambda: device.submit(1, 0, instances[1], Mode.TRAIN),
+    ):
+        with pytest.raises(ZeroDivisionError, match="^the trace is full$"):
+            attempt()
+    device.close()
+    assert not [t for t in threading.enumerate() if t.name.startswith("amphw-worker")]
+
+
+def test_a_device_can_be_loaded_again_after_a_failure(load: Loader) -> None:
+    device = load(mlp(), trace=_fail)
+    device.submit(0, 0, rows(1)[0], Mode.TRAIN)
+    with pytest.raises(ZeroDivisionError):
+        device.drain()
+    device.load(mlp(), {"*": UpdateRule()}, DeviceOptions())
+    assert len(pump(device, rows(3))) == 3
+
+
+def test_a_loss_that_is_not_finite_names_its_node(load: Loader) -> None:
+    device = load(scaled(log))
+    device.submit(0, 0, Instance(data={"x": np.array([[-1.0]], np.float32)}, number=4), Mode.TRAIN)
+    with pytest.raises(NonFiniteError) as caught:
+        device.drain()
+    assert caught.value.node == "loss" and caught.value.direction == "forward"
+    assert "(the loss of instance 4)" in str(caught.value)
+
+
+def test_a_gradient_that_is_not_finite_names_its_node_and_keeps_the_version(load: Loader) -> None:
+    """The root of 0 is finite, its slope is not."""
+    device = load(scaled(sqrt), UpdateRule(interval=1), updates="self")
+    before = values(device)
+    device.submit(0, 0, Instance(data={"x": np.zeros((1, 1), np.float32)}), Mode.TRAIN)
+    with pytest.raises(NonFiniteError) as caught:
+        device.drain()
+    assert caught.value.node == "scale" and caught.value.direction == "backward"
+    device.close()
+    assert_equal(values(device), before)
+
+
+def test_an_update_of_gradients_that_are_not_finite_fails_for_good(load: Loader) -> None:
+    device = load(mlp(), updates="controller")
+    pump(device, rows(1))
+    device.parameters()["head"].gradients["W"][0, 0] = np.nan
+    before = device.parameters()["head"].values
+    for _ in range(2):  # the second time must not wait for the first
+        with pytest.raises(NonFiniteError) as caught:
+            device.update(["head"])
+        assert caught.value.node == "head" and caught.value.direction == "backward"
+    assert device.parameters()["head"].values is before
+
+
+def test_a_used_slot_is_refused(load: Loader) -> None:
+    device = load(mlp(), sleep={"*": 0.05})
+    first, second = rows(2)
+    device.submit(1, 0, first, Mode.TRAIN)
+    with pytest.raises(ExecutionError) as caught:
+        device.submit(1, 1, second, Mode.TRAIN)
+    assert str(caught.value) == "slot 1 still holds instance 0"
+    assert [r.number for r in device.drain()] == [0]  # and nothing is lost
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_stuck_graph_says_what_it_waits_for(load: Loader, workers: int) -> None:
+    device = load(lopsided(), workers=workers)
+    device.submit(0, 0, Instance(number=5), Mode.TRAIN)
+    began = time.monotonic()
+    with pytest.raises(ExecutionError) as caught:
+        device.drain()
+    assert time.monotonic() - began < 5.0
+    assert str(caught.value) == (
+        "nothing moves any more, but 1 instance(s) are in flight: "
+        "node 'join' waits for 1 more message(s) at 'b', instance 5, firing (n=2)"
+    )
+
+
+@pytest.mark.parametrize(
+    "make", [CpuDevice, ReferenceDevice, lambda: ReferenceDevice("lifo")], ids=["cpu", "fifo", "lifo"]
+)
+def test_a_second_value_of_a_stored_field_is_noticed(make: Callable[[], CpuDevice | ReferenceDevice]) -> None:
+    device = make()
+    device.load(collision(), {"*": UpdateRule()}, DeviceOptions(updates="off"))
+    try:
+        with pytest.raises(ExecutionError) as caught:
+            device.submit(0, 0, Instance(number=6), Mode.TRAIN)
+            device.drain()
+    finally:
+        device.close()
+    assert "instance 6" in str(caught.value) and "tells the two apart" in str(caught.value)
+
+
+def test_a_state_outside_its_domain_is_an_error(load: Loader) -> None:
+    n = Field("n")
+    g = Graph("over", Schema())
+    g.add(Source("three", StateType((state_field("n", 3),))))
+    g.add(Isu("next", StateMap(set={"n": n + 1})))
+    g.add(Loss("loss", trace(lambda y: y.builder.emit("to_float", [y.builder.integer(n)]), {"y": 0})))
+    g.connect("three", "next", "loss")
+    device = load(g)
+    for attempt in range(2):  # the instance is half pumped: the device says so again instead of waiting
+        with pytest.raises(StateError) as caught:
+            device.submit(attempt, 0, Instance(), Mode.TRAIN)
+        assert str(caught.value) == (
+            "node 'three' sends a state outside its domain to 'loss' (instance 0); "
+            "check the extents and the guards before it"
+        )
+
+
+@pytest.mark.parametrize(
+    "settings,text",
+    [
+        ({"workers": 0}, "device.workers = 0, allowed is 1 or more"),
+        (
+            {"policy": "newest"},
+            "device.policy = 'newest', allowed is default, fifo, backward-first, largest-queue",
+        ),
+        ({"placement": "spread"}, "device.placement = 'spread', allowed is shared, pinned"),
+        (
+            {"placement": {"layer0": 2}, "workers": 2},
+            "placement: node 'layer0' on worker 2, there are 0..1",
+        ),
+        ({"placement": {"nobody": 0}}, "placement: there is no node 'nobody'"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, Any], text: str) -> None:
+    device = CpuDevice()
+    with pytest.raises(AmphwError) as caught:
+        device.load(mlp(), {"*": UpdateRule()}, DeviceOptions(settings=settings))
+    assert str(caught.value) == text
+    device.close()
+
+
+def test_an_update_names_a_node_without_parameters(load: Loader) -> None:
+    device = load(mlp(), updates="controller")
+    for name in ("loss", "nobody"):
+        with pytest.raises(AmphwError) as caught:
+            device.update([name])
+        assert str(caught.value) == f"node '{name}' owns no parameters to update"
