@@ -38,7 +38,19 @@ from amphw.models import get_model
 
 RESULTS = Path(__file__).parent / "results"
 # One-sided 95 % quantiles of Student's t, by degrees of freedom.
-T95 = {1: 6.314, 2: 2.920, 3: 2.353, 4: 2.132, 5: 2.015, 6: 1.943, 7: 1.895, 8: 1.860, 9: 1.833, 14: 1.761, 19: 1.729}
+T95 = {
+    1: 6.314,
+    2: 2.920,
+    3: 2.353,
+    4: 2.132,
+    5: 2.015,
+    6: 1.943,
+    7: 1.895,
+    8: 1.860,
+    9: 1.833,
+    14: 1.761,
+    19: 1.729,
+}
 
 
 def train(model_name: str, *overrides: str) -> RunSummary:
@@ -112,6 +124,7 @@ def sleeping_chain(width: int = 1) -> tuple[Graph, Callable[[int], Instance]]:
 
 def pipeline(args: argparse.Namespace) -> dict[str, Any]:
     """Three equal nodes on three workers: m in flight, drain, update; against one instance at a time."""
+
     def seconds(m: int, rounds: int) -> float:
         g, instance = sleeping_chain()
         nodes = ("first", "second", "third")
@@ -139,17 +152,26 @@ def pipeline(args: argparse.Namespace) -> dict[str, Any]:
     for m in (1, 2, 4, 8, 16):
         speedup = one / statistics.median(seconds(m, max(2, 24 // m)) for _ in range(3))
         wanted = 3 * m / (m + 2)
-        rows.append({"m": m, "speedup": speedup, "formula": wanted, "off_percent": 100 * (speedup / wanted - 1)})
-        print(f"m = {m:2}: speed-up {speedup:.3f}, 3m/(m+2) = {wanted:.3f}, off by {rows[-1]['off_percent']:+.1f} %")
+        rows.append(
+            {"m": m, "speedup": speedup, "formula": wanted, "off_percent": 100 * (speedup / wanted - 1)}
+        )
+        print(
+            f"m = {m:2}: speed-up {speedup:.3f}, 3m/(m+2) = {wanted:.3f}, "
+            f"off by {rows[-1]['off_percent']:+.1f} %"
+        )
     return {"sleep_s": args.sleep, "rows": rows}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["list-reduction", "mnist", "pipeline"])
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--epochs", type=int, default=24)
-    parser.add_argument("--sleep", type=float, default=0.02, help="seconds a sleeping node takes for a message")
+    parser.add_argument("--epochs", type=int, default=16)
+    parser.add_argument(
+        "--sleep", type=float, default=0.02, help="seconds a sleeping node takes for a message"
+    )
     args = parser.parse_args()
     measured = {"list-reduction": list_reduction, "mnist": mnist, "pipeline": pipeline}[args.what](args)
     RESULTS.mkdir(exist_ok=True)

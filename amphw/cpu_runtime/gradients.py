@@ -20,46 +20,36 @@ from amphw.ir.update import NodeParameters
 WORTH_REDUCING = 256
 """Rows from which a weight-gradient product runs near its best speed."""
 
-FEW_ROWS = 64
-"""Rows of a table up to which a product with one-hot rows is the fastest way to add gradients to it."""
-
 Entry = tuple[int, list[tuple[np.ndarray | None, np.ndarray]]]
 """(gradient rows, (a, dz) for each term) of one backward frame."""
 
 
-def add_rows(table: np.ndarray, index: np.ndarray, rows: np.ndarray) -> None:
-    """table[index[i]] += rows[i] for all i; an index may occur often.
-
-    What `np.add.at` does, ten times as fast; the sums of one table row are taken in another order.
-    """
-    if len(table) <= FEW_ROWS:
-        chosen = np.zeros((len(index), len(table)), dtype=table.dtype)
-        chosen[np.arange(len(index)), index] = 1
-        table += chosen.T @ rows
-    elif len(index):
-        order = np.argsort(index, kind="stable")
-        ordered = index[order]
-        starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-        table[ordered[starts]] += np.add.reduceat(rows[order], starts, axis=0)
-
-
 @dataclass
 class GradientLog:
-    """One node's log. `rows` counts what has been logged since the last interval was complete."""
+    """One node's log of what has not been reduced yet.
+
+    taken: rows of a share that is being reduced and completes no interval. closing: a share that does is
+    being reduced, so that what `params` has accumulated belongs to the interval before this one.
+    """
 
     node: str
     params: NodeParameters
     terms: tuple[GradientTerm, ...]
     entries: list[Entry] = field(default_factory=list)
     logged: int = 0
-    rows: int = 0
+    taken: int = 0
+    closing: bool = False
     busy: bool = False
     waiting: list[Any] = field(default_factory=list)  # slots that retire only once the update is published
 
     def add(self, rows: int, terms: list[tuple[np.ndarray | None, np.ndarray]]) -> None:
         self.entries.append((rows, terms))
         self.logged += rows
-        self.rows += rows
+
+    @property
+    def rows(self) -> int:
+        """Gradient rows of the current interval: logged, being reduced, and reduced."""
+        return self.logged + (0 if self.closing else self.taken + self.params.rows)
 
     def wants(self, self_updating: bool) -> bool:
         """Whether somebody should reduce the log now."""
@@ -73,9 +63,9 @@ class GradientLog:
         n = len(self.entries) if n is None else n
         share = Share(self, self.entries[:n], due)
         self.entries = self.entries[n:]
-        self.logged -= sum(rows for rows, _ in share.entries)
+        self.logged -= share.rows
+        self.closing, self.taken = due, 0 if due else share.rows
         if due:
-            self.rows = self.logged
             share.waiting, self.waiting = self.waiting, []
         return share
 
@@ -89,13 +79,19 @@ class GradientLog:
                 if term.a is not None:
                     arrays = [p[0] for p in parts if p[0] is not None]
                     a = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-                if term.kind == "take" and a is not None:
-                    add_rows(self.params.gradients[term.param], a, dz)
-                else:
-                    accumulate(term.kind, self.params.gradients[term.param], a, dz)
-            self.params.rows += sum(rows for rows, _ in share.entries)
-            if share.due and self.params.rows:
-                share.values = self._prepare()
+                accumulate(term.kind, self.params.gradients[term.param], a, dz)
+            if share.due:
+                self.params.rows += share.rows
+                if self.params.rows:
+                    share.values = self._prepare()
+
+    def finish(self, share: Share) -> None:
+        """The share is reduced; called under the lock, so that `rows` never counts it twice or not at all."""
+        if not share.due:
+            self.params.rows += share.rows
+        self.busy, self.closing, self.taken = False, False, 0
+        if share.values is not None:
+            self.params.publish(share.values)
 
     def _prepare(self) -> dict[str, np.ndarray]:
         """Raises NonFiniteError, and the old version stays, if a gradient is not finite."""
@@ -115,3 +111,7 @@ class Share:
     due: bool
     waiting: list[Any] = field(default_factory=list)
     values: dict[str, np.ndarray] | None = None  # the prepared version, to be published
+
+    @property
+    def rows(self) -> int:
+        return sum(rows for rows, _ in self.entries)

@@ -261,11 +261,10 @@ class NumpyPlane(Delivery):
 
         Versions change under the lock only, so the log orders them among the frames.
         """
-        share.log.busy = False
+        share.log.finish(share)
         if self.log is not None:
             self.log.append(("reduced", share.log.node))
         if share.values is not None:
-            share.log.params.publish(share.values)
             self.stats.updates += 1
         for slot in share.waiting:
             self.settle(slot, 1)

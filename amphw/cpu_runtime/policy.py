@@ -1,7 +1,9 @@
 """Which queue a worker serves next: small objects that choose among the non-empty queues.
 
-Scheduling is first-order for throughput: serving the largest queue first starves frames. The default waits
-for `min_rows`, takes backward and downstream work first (it frees keys), and only then what is fullest.
+Scheduling is first-order, for throughput (serving the largest queue first starves frames) and for learning (a
+firing served early waits long for its gradient, and goes stale). The default waits for `min_rows`, takes backward
+work first (it frees keys), then the oldest instance's (it finishes soonest), then what is furthest downstream;
+and what is fullest where nothing has `min_rows`. Inference is served by age like other forward work.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class Queue:
 def default(queues: Sequence[Queue], min_rows: int) -> Queue:
     full = [q for q in queues if q.rows >= min_rows]
     if full:
-        return min(full, key=lambda q: (q.kind, -q.depth))
+        return min(full, key=lambda q: (q.kind != BACKWARD, q.heap[0][0], -q.depth))
     return max(queues, key=lambda q: q.rows)
 
 

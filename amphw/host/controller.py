@@ -8,8 +8,9 @@ as well, for an estimate that is shown and recorded and decides nothing.
 
 A checkpoint is taken on a drained device only. One taken at the end of an epoch holds no gradients; one taken
 inside an epoch, because somebody asked the run to stop, holds those that no update has taken yet. Going on
-from either gives, bit for bit, what an uninterrupted run gives, wherever the device itself is deterministic:
-in mode "sync", and with one active key.
+from either gives what an uninterrupted run gives wherever the device itself is deterministic, in mode "sync"
+and with one active key: the same bits, but for gradients that were waiting for an update, whose sum is then
+taken in two parts.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ class PhaseFigures:
 class Phases:
     """Runs phases on a session and keeps `state` up to date.
 
-    live: the validation that runs beside training. stopped: whether somebody asked to stop. saved: the last good checkpoint, for the error of a divergence.
+    live: the validation that runs beside training. stopped: whether somebody asked to stop. saved: the last
+    good checkpoint, for the error of a divergence.
     """
 
     def __init__(

@@ -27,10 +27,10 @@ where there are none."""
 _HURRIED = 3
 """Empty polls in a row that came back at once, after which the same is done; one may be a chance wake-up."""
 
-_ASIDE_AHEAD = 4
-"""Instances aside, as a multiple of those kept in flight, that may enter without any of the pump's own having
-retired. A device may serve whatever came last; without a limit, the aside could then hold up the rest for
-ever."""
+_LEAD = 4
+"""Instances, as a multiple of those in flight at most, that one of two streams may submit while none of the
+other's retires. A device may serve one kind of work for as long as there is any, or whatever came last; the
+other stream would then wait for ever."""
 
 
 @dataclass
@@ -105,16 +105,18 @@ class Pump:
         pumped, in_window = 0, 0
         self._tick_at = self._progress_at = self._clock()
         self._moved, self._hurried = -1, 0
-        self._aside, self._ahead = aside, 0
+        self._aside, self._own_lead, self._aside_lead = aside, 0, 0
         while True:
             while (
                 upcoming is not None
                 and (in_window if barrier else len(self._held)) < window
                 and policy.admits(len(self._held))
+                # A barrier's window, once begun, is filled: where it ends decides what an update holds.
+                and ((barrier and in_window) or not self._aside_waits(window))
                 and not stopped()
             ):
                 self._submit(upcoming, mode)
-                pumped, in_window = pumped + 1, in_window + 1
+                pumped, in_window, self._own_lead = pumped + 1, in_window + 1, self._own_lead + 1
                 hooks.keys(len(self._held))
                 # Built while the device works on what it has.
                 upcoming = next(source, None)
@@ -134,12 +136,17 @@ class Pump:
         if aside is None:
             return
         keys = min(aside.keys, len(aside.pump._generation))
-        while aside.pump.in_flight < keys and self._ahead < _ASIDE_AHEAD * keys:
+        while aside.pump.in_flight < keys and self._aside_lead < _LEAD * keys:
             instance = next(aside.instances, None)
             if instance is None:
                 return
             aside.pump._submit(instance, aside.mode)
-            self._ahead += 1
+            self._aside_lead += 1
+
+    def _aside_waits(self, window: int) -> bool:
+        """Whether the pump's own instances have to let the aside's go on first."""
+        aside = self._aside
+        return aside is not None and aside.pump.in_flight > 0 and self._own_lead >= _LEAD * window
 
     def _everything(self) -> dict[int, Instance]:
         """All that is in flight, by slot, the aside's too."""
@@ -172,10 +179,11 @@ class Pump:
         for report in reports:
             if aside is not None and report.slot in aside.pump._generation:
                 aside.report(aside.pump._take(report), report)
+                self._own_lead = 0
             else:
                 hooks.report(self._take(report), report)
         if len(self._held) != before:
-            self._ahead = 0
+            self._aside_lead = 0
             hooks.keys(len(self._held))
 
     def _take(self, report: Report) -> Instance:

@@ -70,7 +70,8 @@ class Report:
 class Statistics:
     """Counters since the last call.
 
-    forward, backward: messages of TRAIN instances; equal once drained. staleness[node]: histogram {versions behind: rows}. busy: seconds per worker.
+    forward, backward: messages of TRAIN instances; equal once drained. staleness[node]: histogram {versions
+    behind: rows}. busy: seconds per worker.
     """
 
     forward: int = 0

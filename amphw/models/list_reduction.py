@@ -63,15 +63,15 @@ class ListReductionRNN(Model[ListReductionConfig]):
     summary = "a variable-length RNN that reads an operation and digits and predicts the result"
     config = ListReductionConfig
     # Intervals are gradient rows: two batches of 100, at the cell for each of their 6 tokens on average. The
-    # rate falls to 0 over the 24 epochs, which brings runs with many active keys to the accuracy of one.
+    # rate falls to 0 over the 16 epochs, which brings runs with many active keys to the accuracy of one.
     defaults = {
-        "train": {"epochs": 24, "target": 0.97, "max_active_keys": 16},
+        "train": {"epochs": 16, "target": 0.97, "max_active_keys": 16},
         "update": {
             "optimizer": "adam",
             "lr": 0.003,
             "min_update_interval": 1200,
             "schedule": "cosine",
-            "schedule_steps": 12000,
+            "schedule_steps": 8000,
             "nodes": {"head": {"min_update_interval": 200}},
         },
         "device": {"frame_rows": 256},

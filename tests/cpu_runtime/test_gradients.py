@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from amphw.cpu_runtime.gradients import FEW_ROWS, WORTH_REDUCING, GradientLog, add_rows
+from amphw.cpu_runtime.gradients import WORTH_REDUCING, GradientLog
 from amphw.ir.derive import GradientTerm
 from amphw.ir.errors import NonFiniteError
 from amphw.ir.program import ParamSpec
@@ -48,12 +48,14 @@ def test_reducing_without_being_due_keeps_the_count() -> None:
     one.add(6, entry(6))
     share = one.take(due=False)
     one.reduce(share)
-    one.busy = False
+    one.finish(share)
     assert share.values is None and one.params.rows == 6 and one.rows == 6 and one.logged == 0
     one.add(4, entry(4))
     share = one.take(due=True)
+    assert one.rows == 0, "the interval is closed, though its update is yet to come"
     one.reduce(share)
-    assert share.values is not None and one.rows == 0
+    one.finish(share)
+    assert share.values is not None and one.rows == 0 and one.params.version == 1
     np.testing.assert_allclose(share.values["b"], [-1.0, -1.0])  # mean over all ten rows
     assert not one.params.gradients["W"].any() and one.params.rows == 0
 
@@ -65,6 +67,19 @@ def test_only_the_oldest_entries_are_taken_when_a_number_is_given() -> None:
     share = one.take(due=True, n=2)
     assert [rows for rows, _ in share.entries] == [1, 2]
     assert one.logged == one.rows == 3 and len(one.entries) == 1
+
+
+def test_rows_count_what_is_logged_being_reduced_and_reduced() -> None:
+    one = log(interval=100)
+    one.params.rows = 7  # of a checkpoint taken within an interval
+    one.add(5, entry(5))
+    share = one.take(due=False)
+    one.add(2, entry(2))
+    assert one.rows == 14
+    one.reduce(share)
+    assert one.rows == 14
+    one.finish(share)
+    assert one.rows == 14
 
 
 def test_slots_that_wait_go_with_the_share_that_completes_the_interval() -> None:
@@ -92,10 +107,8 @@ def test_every_row_is_reduced_once_by_four_threads() -> None:
             while share is not None:
                 one.reduce(share)
                 with lock:
-                    one.busy = False
-                    if share.values is not None:
-                        one.params.publish(share.values)
-                        updates[0] += 1
+                    one.finish(share)
+                    updates[0] += share.values is not None
                     share = one.take(one.rows >= 50) if one.wants(self_updating=True) else None
 
     totals = [0] * threads
@@ -106,8 +119,7 @@ def test_every_row_is_reduced_once_by_four_threads() -> None:
         thread.join()
     share = one.take(due=True)
     one.reduce(share)
-    if share.values is not None:
-        one.params.publish(share.values)
+    one.finish(share)
     total = sum(totals)
     np.testing.assert_array_equal(one.params.values["b"], [-total, -total])
     np.testing.assert_array_equal(one.params.values["W"], np.full((3, 2), 1.0 - total))
@@ -123,7 +135,7 @@ def test_a_version_stays_whole_until_the_next_is_published() -> None:
     one.reduce(share)
     assert one.params.values is old and one.params.version == 0
     assert share.values is not None
-    one.params.publish(share.values)
+    one.finish(share)
     assert one.params.version == 1 and one.params.values is share.values
     for name, value in old.items():
         np.testing.assert_array_equal(value, copies[name])  # whoever still uses the old version may
@@ -152,15 +164,3 @@ def test_large_gradients_are_not_mistaken_for_infinite_ones() -> None:
     share = one.take(due=True)
     one.reduce(share)
     assert share.values is not None  # their sum overflows, they do not
-
-
-@pytest.mark.parametrize("size", [1, 7, FEW_ROWS, FEW_ROWS + 1, 1000])
-@pytest.mark.parametrize("count", [0, 1, 5, 300])
-def test_rows_are_added_like_add_at(size: int, count: int) -> None:
-    rng = np.random.default_rng(size + count)
-    table = rng.normal(size=(size, 4)).astype(np.float32)
-    index, rows = rng.integers(0, size, count), rng.normal(size=(count, 4)).astype(np.float32)
-    expected = table.astype(np.float64)
-    np.add.at(expected, index, rows)
-    add_rows(table, index, rows)
-    np.testing.assert_allclose(table, expected, rtol=1e-4, atol=1e-5)

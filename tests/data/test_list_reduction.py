@@ -165,7 +165,7 @@ def test_batches_cannot_be_written_to() -> None:
 def test_errors() -> None:
     with pytest.raises(ValueError, match=r"^the number of instances must be 0 or more, got -1$"):
         generate(-1, 0)
-    with pytest.raises(ValueError, match=r"^'sum' is no operation; there are mean, alternate, range, length$"):
+    with pytest.raises(ValueError, match=r"^'sum' is no operation; there are mean, alternate, range, "):
         true_result("sum", [1])
     for digits in ([], [0] * 10, [10], [-1]):
         with pytest.raises(ValueError, match=r"^a list holds 1 to 9 digits 0 to 9, got \["):

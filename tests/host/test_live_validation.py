@@ -25,8 +25,8 @@ ONE_KEY = ("max_active_keys=1", "min_update_interval=35")
 FIGURES = ("loss", "accuracy")
 
 
-def train(*overrides: str, device: Any = None, **more: Any) -> RunSummary:
-    return Trainer(MODEL, settings(*overrides), device or WatchedDevice(), more.pop("folder", None), **more).run()
+def train(*overrides: str, device: Any = None, progress: Progress | None = None) -> RunSummary:
+    return Trainer(MODEL, settings(*overrides), device or WatchedDevice(), None, progress).run()
 
 
 # --- the estimate ---------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def test_a_validation_loss_that_is_not_finite_ends_no_run_while_training_goes_on
 
 
 def test_more_keys_than_infer_slots_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"train\.live_valid is 8, but train\.max_infer_keys, .*, is 4; lower"):
+    with pytest.raises(ConfigError, match=r"train\.live_valid is 8, but train\.max_infer_keys.* is 4; lower"):
         train("live_valid=8", "max_infer_keys=4")
 
 

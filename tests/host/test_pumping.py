@@ -260,7 +260,32 @@ def test_the_aside_cannot_hold_up_the_rest_for_ever() -> None:
     aside, aside_retired = beside(device, keys=2)
     assert Pump(device, 0, 1).run(numbered(3), Mode.TRAIN, told, aside=aside) == 3
     assert retired == [0, 1, 2]
-    assert len(aside_retired) == 2 * 2 * pumping._ASIDE_AHEAD, "none beside the last instance"
+    assert len(aside_retired) == 2 * 2 * pumping._LEAD, "none beside the last instance"
+
+
+class OwnFirst(Slow):
+    """Retires nothing of the aside for as long as there is anything else."""
+
+    def poll(self, timeout: float = 0.0) -> list[Report]:
+        return [self._retired.pop(min(self._retired))] if self._retired else []
+
+
+def test_the_rest_cannot_hold_up_the_aside_for_ever() -> None:
+    device = OwnFirst()
+    told, retired, keys = hooks()
+    aside, aside_retired = beside(device, keys=1)
+    assert Pump(device, 0, 2).run(numbered(40), Mode.TRAIN, told, aside=aside) == 40
+    assert sorted(retired) == list(range(40)) and max(keys) == 2
+    assert len(aside_retired) >= 40 // (2 * pumping._LEAD + 2)
+
+
+def test_the_aside_cuts_no_window_short() -> None:
+    device = OwnFirst()
+    aside, aside_retired = beside(device, keys=1)
+    Pump(device, 0, 3).run(numbered(36), Mode.TRAIN, hooks()[0], barrier=True, aside=aside)
+    own = [call for call in device.calls if call == "update" or int(call.split()[1]) < 100]
+    assert [i for i, call in enumerate(own) if call == "update"] == list(range(3, 48, 4))
+    assert len(aside_retired) > 1
 
 
 def test_a_stuck_aside_is_named() -> None:

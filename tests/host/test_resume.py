@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from amphw.cpu_runtime import CpuDevice
 from amphw.host.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from amphw.host.config import resolve
 from amphw.host.controller import CHECKPOINT, Trainer
 from amphw.host.records import EpochRecord, RunSummary
 from amphw.host.run_folder import RunFolder
 from amphw.ir.device import Mode
+from amphw.ir.instance import Instance
 from amphw.models import get_model
 from tests.host.training import MODEL, WatchedDevice, bits, settings
 
@@ -150,3 +154,83 @@ def test_another_model_is_another_graph(tmp_path: Path) -> None:
     cfg = resolve(other.config, other.defaults, None, ["width=4", "sample=true"])
     with pytest.raises(CheckpointError, match=r"saved from \w+ \(model toy\), this model is"):
         Trainer(other, cfg, WatchedDevice(), None).run(resume=folder.path)
+
+
+# --- on worker threads ----------------------------------------------------------------------------
+
+ON_A_WORKER = {
+    "sync": ("mode=sync",),
+    "one key": ("max_active_keys=1", "min_update_interval=10"),
+    "one key, replicas": ("max_active_keys=1", "min_update_interval=10", "replicas=2", "optimizer=momentum"),
+}
+"""Every instance has ten rows, so a stop between instances leaves no gradients that wait for an update."""
+
+
+class WatchedCpu(CpuDevice):
+    """`on_submit` is called with the number of submissions so far."""
+
+    def __init__(self, on_submit: Callable[[int], None] = lambda n: None) -> None:
+        super().__init__()
+        self.on_submit, self.submissions = on_submit, 0
+
+    def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+        super().submit(slot, generation, instance, mode)
+        self.submissions += 1
+        self.on_submit(self.submissions)
+
+
+def on_cpu(
+    *overrides: str, folder: RunFolder | None = None, resume: bool = False, stop_at: int = 0
+) -> tuple[RunSummary, dict[str, bytes]]:
+    """A run on one worker -> its summary and the bits of its parameters; stop_at: as in `interrupted`."""
+    device = WatchedCpu(lambda n: trainer.stop() if n == stop_at else None)
+    trainer = Trainer(MODEL, settings(EPOCHS, "workers=1", *overrides), device, folder)
+    try:
+        return trainer.run(resume=folder.path if folder is not None and resume else None), bits(
+            device.parameters()
+        )
+    finally:
+        device.close()
+
+
+@pytest.mark.parametrize(
+    "overrides", [*ON_A_WORKER.values(), EXACT["one key"]], ids=[*ON_A_WORKER, "one key, long interval"]
+)
+def test_on_one_worker_after_the_end_of_an_epoch(overrides: tuple[str, ...], tmp_path: Path) -> None:
+    expected, expected_bits = on_cpu(*overrides)
+    folder = RunFolder.create(tmp_path / "run", "m")
+    on_cpu(*overrides, "epochs=1", folder=folder)
+    summary, found = on_cpu(*overrides, folder=folder, resume=True)
+    assert found == expected_bits
+    assert results(summary) == results(expected)
+    assert summary.messages == expected.messages
+
+
+def stopped_and_resumed(folder: RunFolder, at: int, overrides: tuple[str, ...]) -> None:
+    expected, expected_bits = on_cpu(*overrides)
+    first, _ = on_cpu(*overrides, folder=folder, stop_at=at)
+    assert first.stopped_by == "interrupt" and first.epochs < 3
+    summary, found = on_cpu(*overrides, folder=folder, resume=True)
+    assert found == expected_bits
+    assert results(summary) == results(expected)
+
+
+@pytest.mark.parametrize("overrides", ON_A_WORKER.values(), ids=ON_A_WORKER)
+@pytest.mark.parametrize("at", [1, 4, 12, 30], ids=lambda at: f"at {at}")
+def test_on_one_worker_after_a_stop_anywhere(overrides: tuple[str, ...], at: int, tmp_path: Path) -> None:
+    stopped_and_resumed(RunFolder.create(tmp_path / "run", "m"), at, overrides)
+
+
+def test_on_one_worker_after_a_stop_within_an_interval(tmp_path: Path) -> None:
+    """Gradients that wait for an update are summed in two parts then: the same but for rounding."""
+    folder, overrides = RunFolder.create(tmp_path / "run", "m"), EXACT["one key"]
+    expected, expected_bits = on_cpu(*overrides)
+    on_cpu(*overrides, folder=folder, stop_at=1)
+    summary, found = on_cpu(*overrides, folder=folder, resume=True)
+    assert summary.messages == expected.messages
+    for name, value in expected_bits.items():
+        if "." not in name:
+            assert found[name] == value, "versions and gathered rows"
+            continue
+        a, b = (np.frombuffer(x, np.float32) for x in (found[name], value))
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=name)

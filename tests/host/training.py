@@ -47,7 +47,10 @@ class ToyModel(Model[ToyConfig]):
         g = Graph("toy", schema)
         g.add(Source("x", width=WIDTH, rows=batch, data="x"))
         for name, inner, outer in (("cell", WIDTH, cfg.hidden), ("head", cfg.hidden, CLASSES)):
-            shapes = {"W": (inner, outer), "b": ParamSpec("b", (outer,), "zeros")}
+            shapes: dict[str, tuple[int, ...] | ParamSpec] = {
+                "W": (inner, outer),
+                "b": ParamSpec("b", (outer,), "zeros"),
+            }
             g.add(PPT(name, trace(lambda p, x: linear(x, p.W, p.b), {"x": inner}, shapes)))
         g.add(NPT("relu", trace(relu, {"x": cfg.hidden})))
         g.add(classification_loss(CLASSES))

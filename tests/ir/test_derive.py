@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from amphw.ir.derive import accumulate, differentiate, inference
+from amphw.ir.derive import FEW_ROWS, accumulate, add_rows, differentiate, inference
 from amphw.ir.errors import ProgramError
 from amphw.ir.expr import Attr, Field
 from amphw.ir.functions import dropout, linear, number, sigmoid, take, tanh
@@ -147,3 +147,15 @@ def test_accumulate_adds_to_what_is_there() -> None:
     assert g.tolist() == [[6, 6]]
     with pytest.raises(ProgramError, match=r"^unknown kind of gradient term 'mean'$"):
         accumulate("mean", g, None, dz)
+
+
+@pytest.mark.parametrize("size", [1, 7, FEW_ROWS, FEW_ROWS + 1, 1000])
+@pytest.mark.parametrize("count", [0, 1, 5, 300])
+def test_rows_are_added_like_add_at(size: int, count: int) -> None:
+    rng = np.random.default_rng(size + count)
+    table = rng.normal(size=(size, 4)).astype(np.float32)
+    index, rows = rng.integers(0, size, count), rng.normal(size=(count, 4)).astype(np.float32)
+    expected = table.astype(np.float64)
+    np.add.at(expected, index, rows)
+    add_rows(table, index, rows)
+    np.testing.assert_allclose(table, expected, rtol=1e-4, atol=1e-5)
