@@ -1,6 +1,7 @@
 """What the core promises, measured: convergence under asynchrony, replicas, MNIST, and the pipeline formula.
 
     python benchmarks/core_bars.py list-reduction --seeds 10     # accuracy at 1, 4, 16 keys; 2 and 4 replicas
+    python benchmarks/core_bars.py merge A.json B.json           # runs over different seeds as one
     python benchmarks/core_bars.py mnist                          # epochs to 97 % at 1, 4, 8 keys
     python benchmarks/core_bars.py pipeline                       # speed-up over synchronous against 3m/(m+2)
 
@@ -83,23 +84,36 @@ def describe(label: str, s: RunSummary) -> dict[str, Any]:
 def list_reduction(args: argparse.Namespace) -> dict[str, Any]:
     """Same instances for every number of keys; paired by seed."""
     common = [f"epochs={args.epochs}"]
-    keys = {1: [], 4: [], 16: []}  # type: dict[int, list[dict[str, Any]]]
-    for seed in range(args.seeds):
+    keys: dict[str, list[dict[str, Any]]] = {"1": [], "4": [], "16": []}
+    for seed in range(args.first_seed, args.first_seed + args.seeds):
         for k, rows in keys.items():
             overrides = [*common, f"max_active_keys={k}", f"seed={seed}", "target=none"]
             rows.append(describe(f"keys={k} seed={seed}", train("list-reduction", *overrides)))
-    losses = {}
-    for k in (4, 16):
-        worse = [100 * (a["accuracy"] - b["accuracy"]) for a, b in zip(keys[1], keys[k], strict=True)]
+    replicas = []
+    for n in args.replicas:
+        summary = train("list-reduction", *common, f"replicas={n}")
+        replicas.append(describe(f"replicas={n}", summary))
+    return {"keys": keys, "accuracy_lost": accuracy_lost(keys), "replicas": replicas}
+
+
+def accuracy_lost(keys: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Points of accuracy lost against one key after the same instances: mean over seeds, and upper bound."""
+    losses: dict[str, Any] = {}
+    for k in ("4", "16") if keys["1"] else ():
+        worse = [100 * (a["accuracy"] - b["accuracy"]) for a, b in zip(keys["1"], keys[k], strict=True)]
         mean, spread = statistics.mean(worse), statistics.stdev(worse) if len(worse) > 1 else math.nan
         bound = mean + T95[len(worse) - 1] * spread / math.sqrt(len(worse)) if len(worse) > 1 else math.nan
         losses[k] = {"mean_points": mean, "upper_95": bound, "bar": 1.0, "met": bound <= 1.0}
         print(f"accuracy lost at {k} keys: {mean:.2f} points, one-sided 95 % bound {bound:.2f} (bar: 1)")
-    replicas = []
-    for n in (2, 4):
-        summary = train("list-reduction", *common, f"replicas={n}")
-        replicas.append(describe(f"replicas={n}", summary))
-    return {"keys": keys, "accuracy_lost": losses, "replicas": replicas}
+    return losses
+
+
+def merge(args: argparse.Namespace) -> dict[str, Any]:
+    """Results of runs over different seeds as one."""
+    parts = [json.loads(Path(name).read_text()) for name in args.files]
+    keys = {k: [row for part in parts for row in part["keys"][k]] for k in parts[0]["keys"]}
+    replicas = [row for part in parts for row in part["replicas"]]
+    return {"keys": keys, "accuracy_lost": accuracy_lost(keys), "replicas": replicas}
 
 
 def mnist(args: argparse.Namespace) -> dict[str, Any]:
@@ -166,16 +180,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["list-reduction", "mnist", "pipeline"])
+    parser.add_argument("what", choices=["list-reduction", "mnist", "pipeline", "merge"])
+    parser.add_argument("files", nargs="*", help="for merge: results of list-reduction")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--replicas", type=int, nargs="*", default=[2, 4])
+    parser.add_argument("--out", type=Path, help="default: benchmarks/results/core-WHAT.json")
     parser.add_argument("--epochs", type=int, default=16)
     parser.add_argument(
         "--sleep", type=float, default=0.02, help="seconds a sleeping node takes for a message"
     )
     args = parser.parse_args()
-    measured = {"list-reduction": list_reduction, "mnist": mnist, "pipeline": pipeline}[args.what](args)
+    run = {"list-reduction": list_reduction, "mnist": mnist, "pipeline": pipeline, "merge": merge}[args.what]
+    measured = run(args)
     RESULTS.mkdir(exist_ok=True)
-    out = RESULTS / f"core-{args.what}.json"
+    out = args.out or RESULTS / f"core-{'list-reduction' if args.what == 'merge' else args.what}.json"
     record = {"date": date.today().isoformat(), "environment": environment(), **measured}
     out.write_text(json.dumps(record, indent=1) + "\n")
     print(f"written to {out}")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 TRACE = "trace.json.gz"
 REPORT = "report.html"
+GANTT = "gantt.svg"
 HOST = -1
 """The worker number of what the host's own thread does, such as the updates that end an epoch."""
 _GANTT = "What the workers did: a window of the trace"
@@ -38,6 +39,10 @@ def write_artifacts(folder: RunFolder, summary: RunSummary, trace: Trace | None)
     workers = [piece for piece in pieces if piece.worker != HOST]
     if workers:
         written["gantt"] = plots[_GANTT] = draw_gantt(folder, workers, title)
+    elif trace is not None and folder.file(GANTT).exists():
+        # Resumed with nothing left to train: what the run has shown before stays in its report.
+        written["trace"] = folder.file(TRACE)
+        written["gantt"] = plots[_GANTT] = folder.file(GANTT)
     written["report"] = folder.file(REPORT)
     write_report(written["report"], title, [ReportRun.from_folder(folder.path)], plots)
     return written
@@ -50,9 +55,9 @@ def draw_gantt(folder: RunFolder, pieces: Sequence[Slice], title: str) -> Path:
     # Devices stamp slices with the machine's clock, which began long before the run.
     began = min(piece.start_us for piece in pieces)
     since = [replace(piece, start_us=piece.start_us - began) for piece in pieces]
-    for name in ("gantt.png", "gantt.svg"):
+    for name in ("gantt.png", GANTT):
         gantt(since, folder.file(name), title)
-    return folder.file("gantt.svg")
+    return folder.file(GANTT)
 
 
 def draw_convergence(folder: RunFolder, summaries: Mapping[str, RunSummary], name: str) -> Path | None:

@@ -7,6 +7,7 @@ the expected ones as well.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Any
@@ -17,6 +18,7 @@ from typer.core import TyperGroup
 FAILED = 1
 INTERRUPTED = 130
 """128 + SIGINT: what a shell reports for a program that Ctrl-C ended."""
+_SMALLER = "make the model or its batch smaller, or lower max_active_keys and max_infer_keys"
 
 
 class ReportingGroup(TyperGroup):
@@ -28,6 +30,17 @@ class ReportingGroup(TyperGroup):
         except KeyboardInterrupt:
             complain("interrupted")
             raise typer.Exit(INTERRUPTED) from None
+        except MemoryError as error:
+            if debugging():
+                raise
+            complain(f"not enough memory ({str(error) or 'no size was told'}); {_SMALLER}")
+            raise typer.Exit(FAILED) from None
+        except OSError as error:
+            # Files of a run have errors of their own; without a file name it is stdout that is full.
+            if debugging() or error.errno not in (errno.ENOSPC, errno.EIO) or error.filename is not None:
+                raise
+            complain(f"cannot write the output: {error.strerror}; send it elsewhere")
+            raise typer.Exit(FAILED) from None
         except Exception as error:
             if debugging() or not isinstance(error, expected_errors()):
                 raise

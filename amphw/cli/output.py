@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import sys
@@ -25,6 +26,8 @@ def remarks() -> Console:
 
 
 def _console(stream: Any) -> Console:
+    if stream is None:  # the caller closed it (`>&-`): nobody reads, and that is no error
+        stream = io.StringIO()
     terminal = stream.isatty()
     # Text is printed as it is: a path with brackets in it is not markup.
     return Console(

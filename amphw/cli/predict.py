@@ -29,7 +29,7 @@ def predict(
     """Load a trained model and print what it predicts for each input, one line each."""
     pin_blas()
     from amphw.host.config import resolve
-    from amphw.host.devices import make_device
+    from amphw.host.devices import DeviceError, make_device
     from amphw.host.prediction import predict as run
     from amphw.models import get_model
 
@@ -43,6 +43,8 @@ def predict(
         reports = run(found, cfg, runner, path, instances)
     finally:
         runner.close()
+    if not all(found.loss_node in report.outputs for report in reports):
+        raise DeviceError(f"the device {device} computes no outputs to predict with; choose another --device")
     answers = [
         {"input": line} | found.explain(cfg.model, instance, report)
         for line, instance, report in zip(lines, instances, reports, strict=True)

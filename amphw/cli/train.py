@@ -73,14 +73,21 @@ def _train_one(
 
     if resume is not None:
         folder = RunFolder.open(resume)
+        had = _trained_epochs(folder, model.name)
         cfg = _resolve(model, None, settings, saved=folder)
         runner = ready(model, cfg, device)
     else:
+        had = None
         cfg = _resolve(model, config, settings)
         runner = ready(model, cfg, device)
         folder = RunFolder.create(out, model.name)
     outcome = run_once(model, cfg, runner, folder, model.name, resume)
     report_outcome(outcome, as_json)
+    if outcome.summary.epochs == had and not outcome.interrupted:
+        remarks().print(
+            f"amphw: nothing was left to train: the run has its {had} epochs, stopped by "
+            f"{outcome.summary.stopped_by}; for more: --set epochs={had + 1} or above, --set target=none"
+        )
     if outcome.interrupted:
         if cfg.train.checkpoint_every:
             command = f"amphw train {model.name} --device {device} --resume {folder.path}"
@@ -88,6 +95,25 @@ def _train_one(
         else:
             remarks().print("amphw: stopped; nothing to go on from was saved (train.checkpoint_every is 0)")
         raise typer.Exit(INTERRUPTED)
+
+
+def _trained_epochs(folder: Any, model: str) -> int:
+    """How far the run in `folder` has come. Raises CheckpointError where `model` cannot go on with it."""
+    from amphw.host.checkpoint import CheckpointError, load_checkpoint
+    from amphw.host.controller import CHECKPOINT
+
+    path = folder.file(CHECKPOINT)
+    if not path.exists():
+        raise CheckpointError(
+            f"the run in {folder.path} saved no checkpoint to go on from; start a new run in another folder"
+        )
+    _, header = load_checkpoint(path, None)
+    if header["model"] != model:
+        raise CheckpointError(
+            f"the run in {folder.path} is one of the model {header['model']}; "
+            f"write amphw train {header['model']} --resume {folder.path}"
+        )
+    return int(header["counters"].get("epoch", 0))
 
 
 def _resolve(model: Any, config: Path | None, settings: list[str] | None, saved: Any = None) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from amphw.cpu_runtime.frames import Frame, Task, UnitCode, forward_record, starts_of
 from amphw.cpu_runtime.gradients import GradientLog
-from amphw.cpu_runtime.lower import Lowered, Unit
+from amphw.cpu_runtime.lower import Lowered, Unit, choices
 from amphw.cpu_runtime.policy import BACKWARD, FORWARD, INFER, Queue
 from amphw.cpu_runtime.slots import DONE, Origin, Route, Slot
 from amphw.ir.device import Mode, Report, Statistics
@@ -187,11 +187,13 @@ class Delivery:
             outcome = at
             for f, k in frame.unit.behaviour.decides:
                 value = int(frame.outputs[k][i])
-                if not 0 <= value < f.bound:
+                n = choices(f)
+                if not 0 <= value < n:
                     raise StateError(
-                        f"node '{frame.unit.name}': decided {f.name} = {value}, outside 0..{f.bound - 1}"
+                        f"node '{frame.unit.name}': decided {f.name} = {value}, outside 0..{n - 1}; "
+                        "give the field the extent of what its program decides"
                     )
-                outcome = outcome * f.bound + value
+                outcome = outcome * n + value
             out.append(outcome)
         return out
 

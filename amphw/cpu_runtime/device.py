@@ -130,6 +130,10 @@ class CpuDevice:
                 out += found
             return out
         while self.plane.slots or self.plane.done:
+            if not self._open and not self.plane.done:  # nobody is left who could finish them
+                raise ExecutionError(
+                    f"closed with {len(self.plane.slots)} instance(s) in flight; drain first"
+                )
             out += self.plane.poll(NAP)
         self.plane.flush()
         return out

@@ -51,17 +51,20 @@ class UnitCode:
 
 @dataclass(slots=True)
 class ForwardRecord:
-    """What a forward frame leaves for the backward direction; firings refer to it by their number in it."""
+    """What a forward frame leaves for the backward direction; firings refer to it by their number in it.
+
+    frame: its number. starts[space]: first row of each firing, and the end. outcomes: sender outcome by
+    firing, where the unit decides fields.
+    """
 
     frame: int
     version: int
     residuals: list[np.ndarray]
     starts: dict[str, list[int]]
-    outcomes: list[int] = field(
-        default_factory=list
-    )  # sender outcome by firing, where the unit decides fields
+    outcomes: list[int] = field(default_factory=list)
 
     def part(self, k: int, space: str, i: int) -> np.ndarray:
+        """Firing i's rows of residual k, which lives in `space`."""
         s = self.starts[space]
         return self.residuals[k][s[i] : s[i + 1]]
 
@@ -106,6 +109,7 @@ def starts_of(counts: int | np.ndarray, n: int) -> list[int]:
 
 
 def row_context(code: UnitCode, tasks: Sequence[Task]) -> RowContext:
+    """How the frame's rows belong to its firings; one number where all have as many, which is cheaper."""
     counts: dict[str, int | np.ndarray] = {}
     u = code.unit.index
     for space in code.spaces:

@@ -19,6 +19,7 @@ from amphw.ir.errors import GraphError
 from amphw.ir.expr import Const, Expr, Field, substitute
 from amphw.ir.graph import Graph
 from amphw.ir.program import Program
+from amphw.ir.state import FieldType
 
 
 @dataclass(frozen=True)
@@ -87,13 +88,23 @@ class Unit:
         """Product of the extents of the decided fields: each firing has that many outcomes."""
         n = 1
         for f, _ in self.behaviour.decides:
-            assert isinstance(f.extent, Const)
-            n *= f.extent.value
+            n *= choices(f)
         return n
+
+
+def choices(decided: FieldType) -> int:
+    """How many values an observed field has: its extent, which the checks hold to be a constant.
+
+    Not its bound, which only sizes the bits that carry it.
+    """
+    assert isinstance(decided.extent, Const)
+    return decided.extent.value
 
 
 @dataclass
 class Lowered:
+    """A checked graph as the CPU runs it. by_name: unit number by node name."""
+
     graph: Graph
     typed: Typed
     units: list[Unit]

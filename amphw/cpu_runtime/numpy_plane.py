@@ -180,7 +180,8 @@ class NumpyPlane(Delivery):
 
     def _fail(self, error: BaseException) -> None:
         """The first error stays; everybody who waits is woken to hear of it."""
-        self.failure = self.failure or error
+        if self.failure is None:
+            self.failure = error
         for condition in (self.news, self.work, self._calm):
             condition.notify_all()
 

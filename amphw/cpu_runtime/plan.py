@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from amphw.cpu_runtime.lower import Expand, Guard, Lowered, Path, Unit
+from amphw.cpu_runtime.lower import Expand, Guard, Lowered, Path, Unit, choices
 from amphw.ir.errors import StateError
 from amphw.ir.expr import ROW, evaluate
 from amphw.ir.instance import Instance
@@ -103,8 +103,8 @@ def _path(unit: Unit, path: Path, tables: list[UnitTable], instance: Instance) -
     columns = {n: np.repeat(c, outcomes) for n, c in space.columns.items()}
     left = np.tile(np.arange(outcomes, dtype=np.int64), space.size)
     for f, _ in reversed(unit.behaviour.decides):
-        columns[f.name] = left % f.bound
-        left = left // f.bound
+        columns[f.name] = left % choices(f)
+        left = left // choices(f)
     n = space.size * outcomes
     sender = np.arange(n, dtype=np.int64)
     # Lenient: states that never occur may read outside a table; what they would send is marked below.
@@ -129,11 +129,11 @@ def _path(unit: Unit, path: Path, tables: list[UnitTable], instance: Instance) -
         position = np.where(outside, OUT_OF_DOMAIN, (starts[inside] if target.space.size else 0) + member)
     row = env.columns[path.by_row] if path.by_row is not None else np.full(env.size, -1, dtype=np.int64)
     start = np.searchsorted(sender, np.arange(n + 1))
-    data = _source_rows(unit, path, env, instance) if unit.behaviour.is_source else None
+    data = _source_rows(unit, env, instance) if unit.behaviour.is_source else None
     return PathTable(start, firing, position, np.asarray(row), data)
 
 
-def _source_rows(unit: Unit, path: Path, env: Columns, instance: Instance) -> tuple[np.ndarray, np.ndarray]:
+def _source_rows(unit: Unit, env: Columns, instance: Instance) -> tuple[np.ndarray, np.ndarray]:
     """(first row, rows) of each delivery in the instance's data array: all states in address order."""
     (emit,) = unit.behaviour.emits
     emitted = KeySpace(StateType(emit.expand), instance)

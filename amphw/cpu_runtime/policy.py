@@ -1,9 +1,9 @@
 """Which queue a worker serves next: small objects that choose among the non-empty queues.
 
-Scheduling is first-order, for throughput (serving the largest queue first starves frames) and for learning (a
-firing served early waits long for its gradient, and goes stale). The default waits for `min_rows`, takes backward
-work first (it frees keys), then the oldest instance's (it finishes soonest), then what is furthest downstream;
-and what is fullest where nothing has `min_rows`. Inference is served by age like other forward work.
+Scheduling is first-order, for throughput (serving the largest queue first starves frames) and for learning
+(a firing served early waits long for its gradient, and goes stale). The default waits for `min_rows`, takes
+backward work first (it frees keys), then the oldest instance's (it finishes soonest), then what is furthest
+downstream; and what is fullest where nothing has `min_rows`. Inference is served by age like forward work.
 """
 
 from __future__ import annotations

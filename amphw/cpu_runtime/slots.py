@@ -102,13 +102,8 @@ class Slot:
     def __init__(
         self, index: int, generation: int, instance: Instance, mode: Mode, plan: SlotPlan, lowered: Lowered
     ):
-        self.index, self.generation, self.instance, self.mode, self.plan = (
-            index,
-            generation,
-            instance,
-            mode,
-            plan,
-        )
+        self.index, self.generation = index, generation
+        self.instance, self.mode, self.plan = instance, mode, plan
         self.report = Report(index, generation, instance.number, mode)
         self.outstanding = 0
         self.age = 0  # how many instances were pumped up to this one

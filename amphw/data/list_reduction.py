@@ -30,9 +30,9 @@ CLASSES = 10
 MAX_TOKENS = 10
 
 OPERATIONS = ("mean", "alternate", "range", "length")
-"""Operation `OPERATIONS[i]` is token `10 + i`."""
+"""Operation `OPERATIONS[i]` is token `FIRST_OPERATION + i`."""
 
-_FIRST_OPERATION = 10
+FIRST_OPERATION = VOCABULARY - len(OPERATIONS)
 _MAX_DIGITS = MAX_TOKENS - 1
 
 Tokens = npt.NDArray[np.int32]
@@ -56,7 +56,7 @@ def generate(n: int, seed: int | np.random.SeedSequence) -> ListReduction:
     count = rng.integers(1, _MAX_DIGITS + 1, n, dtype=np.int32)
     digits = rng.integers(0, 10, (n, _MAX_DIGITS), dtype=np.int32)
     digits[np.arange(_MAX_DIGITS) >= count[:, None]] = 0
-    tokens = np.concatenate([(operation + _FIRST_OPERATION)[:, None], digits], axis=1)
+    tokens = np.concatenate([(operation + FIRST_OPERATION)[:, None], digits], axis=1)
     return ListReduction(tokens, count + 1, _reduce(operation, count, digits))
 
 

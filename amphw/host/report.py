@@ -116,8 +116,8 @@ def _headline_of(summary: RunSummary) -> list[tuple[str, str, str]]:
     ]
     goal = f"target {_number(summary.target)}, " if summary.target is not None else ""
     for name, value in summary.valid.items():
-        verdict = ("reached" if summary.target_reached else "not reached") if name == summary.metric else ""
-        tiles.append((f"validation {name}", _number(value), f"{goal}{verdict}" if verdict else ""))
+        verdict = f"{goal}{'reached' if summary.target_reached else 'not reached'}" if goal else ""
+        tiles.append((f"validation {name}", _number(value), verdict if name == summary.metric else ""))
     p50, p99 = (_number(summary.staleness.get(key, math.nan)) for key in ("p50", "p99"))
     tiles.append(("staleness", f"{p50} / {p99}", "versions, p50 / p99"))
     tiles.append(("messages", _number(sent), f"{summary.messages.get('lost', 0)} lost"))
@@ -302,7 +302,7 @@ table { border-collapse: collapse; font-size: .92rem; }
 th, td { padding: 7px 12px; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
 thead th { color: var(--soft); font-weight: 600; }
 tbody th { font-weight: 500; white-space: nowrap; }
-td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; min-width: 5.5em; }
 table.runs { width: 100%; }
 .runs td, .runs thead th + th { text-align: right; }
 .runs tbody th { font-weight: 600; white-space: normal; overflow-wrap: break-word; min-width: 11em; }
@@ -317,11 +317,12 @@ figcaption { font-weight: 600; margin-bottom: 8px; }
 @media (max-width: 720px) {
   body { padding: 16px 12px 32px; }
   .tiles { grid-template-columns: repeat(2, 1fr); }
+  tbody th { white-space: normal; overflow-wrap: anywhere; min-width: 9em; }
   .runs thead { display: none; }
   .runs, .runs tbody, .runs tr, .runs th, .runs td { display: block; }
   .runs tr { background: var(--panel); border-radius: 8px; margin-bottom: 12px; padding: 4px 0; }
   .runs tr > :last-child { border-bottom: 0; }
-  .runs td { display: flex; justify-content: space-between; gap: 16px; padding: 5px 12px; }
+  .runs td { display: flex; min-width: 0; justify-content: space-between; gap: 16px; padding: 5px 12px; }
   .runs td::before { content: attr(data-name); color: var(--soft); font-weight: 400; text-align: left; }
 }
 </style>

@@ -30,6 +30,11 @@ SUMMARY = "summary.json"
 # Any of these in a directory means that it belongs to a run already.
 _MARKS = (CONFIG, ENVIRONMENT, METRICS, SUMMARY)
 
+_HELD = (
+    "{root} already holds a run ({mark} is there); choose another run folder, "
+    "or continue that run with --resume"
+)
+
 _ADVICE = {
     errno.ENOSPC: "free space on that disk, or choose a run folder on another one",
     errno.EDQUOT: "free space within your quota, or choose a run folder elsewhere",
@@ -136,13 +141,28 @@ class RunFolder:
                 raise RunFolderError(f"{root} is a file, not a folder; choose another run folder")
             held = [name for name in _MARKS if (root / name).exists()]
             if held:
-                raise RunFolderError(
-                    f"{root} already holds a run ({held[0]} is there); choose another run folder, "
-                    "or continue that run with --resume"
-                )
+                raise RunFolderError(_HELD.format(root=root, mark=held[0]))
             folder = cls(root)
-        folder.write_json(ENVIRONMENT, environment())
+        folder._claim()
         return folder
+
+    def _claim(self) -> None:
+        """Record the environment; of two runs that start in one folder at the same moment, one is refused."""
+        recorded = environment()
+        mark = self.file(ENVIRONMENT)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            mark.open("xb").close()  # fails if it exists
+        except FileExistsError:
+            raise RunFolderError(_HELD.format(root=self.path, mark=ENVIRONMENT)) from None
+        except OSError:
+            pass  # the write below fails for the same reason, and says it better
+        try:
+            self.write_json(ENVIRONMENT, recorded)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                mark.unlink()
+            raise
 
     @classmethod
     def open(cls, root: Path) -> RunFolder:

@@ -2,39 +2,79 @@
 
 Sums are brought to a normal form (a constant plus integer multiples of terms, in a fixed order), so that
 `(t + 1) - 1` and `t` become the same tree. Axioms of the instance's tables act as rewrite rules: an axiom
-`child[parent[n], side[n]] == n` turns every instance of its left side into its right side. A closed, small
-theory is enough for the inverses that graphs need, and it always terminates.
+`child[parent[n], side[n]] == n` turns every instance of its left side into its right side, provided that its
+variables stand for what lies within their extents. A closed, small theory is enough for the inverses that
+graphs need, and it always terminates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from amphw.ir.expr import Const, Expr, Field, Op, Table, lift, substitute, to_json
+from amphw.ir.expr import Const, Expr, Field, Op, Table, fields_of, lift, substitute, to_json
 
-Rule = tuple[Expr, Expr, frozenset[str]]
-"""(left, right, pattern variables)."""
+Extents = Mapping[str, Expr]
+"""Field -> its extent: the values of the field are known to be `0 <= v < extent`."""
 
 
-def simplify(e: Expr, rules: Sequence[Rule] = ()) -> Expr:
-    """The normal form of `e` under integer arithmetic and the given rewrite rules."""
+@dataclass(frozen=True)
+class Rule:
+    """`left == right` for all values of the variables within their extents.
+
+    variables: (name, extent); an extent may read the variables before it. None: the left side indexes a table
+    of that extent with it, so whoever can read the left side at all stays within.
+    """
+
+    left: Expr
+    right: Expr
+    variables: tuple[tuple[str, Expr | None], ...]
+
+    def rewritten(self, e: Expr, extents: Extents) -> Expr | None:
+        """The right side for this `e`; None where the left side does not match, or says nothing of `e`."""
+        binding = match(self.left, e, frozenset(name for name, _ in self.variables))
+        if binding is None:
+            return None
+        for name, extent in self.variables:
+            # Without this, `src[off[v] + j] == v` would "prove" that edges beyond v's own are v's too.
+            if name not in binding:
+                return None
+            if extent is not None and not _within(binding[name], substitute(extent, binding), extents):
+                return None
+        return substitute(self.right, binding)
+
+
+def _within(value: Expr, extent: Expr, extents: Extents) -> bool:
+    """Whether `0 <= value < extent` is certain: a field of no larger extent, or constants."""
+    if isinstance(value, Field) and value.name in extents:
+        more = simplify(Op("-", (extents[value.name], extent)))
+        return isinstance(more, Const) and more.value <= 0
+    extent = simplify(extent)
+    return isinstance(value, Const) and isinstance(extent, Const) and 0 <= value.value < extent.value
+
+
+def simplify(e: Expr, rules: Sequence[Rule] = (), extents: Extents | None = None) -> Expr:
+    """The normal form of `e` under integer arithmetic and the given rewrite rules.
+
+    extents: of the fields in `e`; a rule applies only where they keep its variables within theirs.
+    """
     for _ in range(16):  # each pass shortens or fixes the expression; 16 is far beyond any real nesting
-        new = _pass(e, rules)
+        new = _pass(e, rules, extents or {})
         if new == e:
             break
         e = new
     return e
 
 
-def _pass(e: Expr, rules: Sequence[Rule]) -> Expr:
+def _pass(e: Expr, rules: Sequence[Rule], extents: Extents) -> Expr:
     if isinstance(e, Table):
-        e = Table(e.name, tuple(_pass(i, rules) for i in e.index))
+        e = Table(e.name, tuple(_pass(i, rules, extents) for i in e.index))
     elif isinstance(e, Op):
-        e = _fold(Op(e.op, tuple(_pass(a, rules) for a in e.args)))
-    for left, right, variables in rules:
-        binding = match(left, e, variables)
-        if binding is not None:
-            return substitute(right, binding)
+        e = _fold(Op(e.op, tuple(_pass(a, rules, extents) for a in e.args)))
+    for rule in rules:
+        new = rule.rewritten(e, extents)
+        if new is not None:
+            return new
     return e
 
 
@@ -144,7 +184,9 @@ def _match_sum(p: Expr, e: Expr, variables: frozenset[str], binding: dict[str, E
             lone = (term.name, k)
             continue
         wanted = term if term is None else substitute(term, binding)
-        found = wanted if wanted in rest else None
+        # A variable still open may have a field's name: what looks alike must be bound, not taken as it is.
+        is_open = term is not None and bool((fields_of(term) & variables) - binding.keys())
+        found = wanted if wanted in rest and not is_open else None
         if found is None and term is not None:
             for candidate in list(rest):
                 trial = dict(binding)
@@ -165,9 +207,9 @@ def _match_sum(p: Expr, e: Expr, variables: frozenset[str], binding: dict[str, E
     return simplify(binding.setdefault(name, left)) == simplify(left)
 
 
-def equal(a: Expr, b: Expr, rules: Sequence[Rule] = ()) -> bool:
-    """Whether both sides have the same normal form (sound, not complete)."""
-    return simplify(Op("-", (a, b)), rules) == Const(0)
+def equal(a: Expr, b: Expr, rules: Sequence[Rule] = (), extents: Extents | None = None) -> bool:
+    """Whether both sides have the same normal form (sound as far as the rules are, not complete)."""
+    return simplify(Op("-", (a, b)), rules, extents) == Const(0)
 
 
 def inverse_holds(
@@ -175,20 +217,22 @@ def inverse_holds(
     inverse: Mapping[str, Expr],
     rules: Sequence[Rule] = (),
     facts: Mapping[str, Expr] | None = None,
+    extents: Extents | None = None,
 ) -> str | None:
     """Prove that `inverse` undoes `forward`; the name of the first field it fails for, or None.
 
-    `facts` are field values known before the step (`t == length - 1` behind a Cond).
+    `facts` are field values known before the step (`t == length - 1` behind a Cond), `extents` those of the
+    fields before it. An axiom's `where` is not proved: see `Axiom`.
     """
     known = dict(facts or {})
     for name, expression in inverse.items():
-        image = simplify(substitute(expression, forward), rules)
+        image = simplify(substitute(expression, forward), rules, extents)
         target: Expr = Field(name)
-        if equal(image, target, rules):
+        if equal(image, target, rules, extents):
             continue
         # A fact may rest on another one (r == t % 2 and t == 0), so they are applied once for each.
         for _ in known:
             image, target = substitute(image, known), substitute(target, known)
-        if not equal(image, target, rules):
+        if not equal(image, target, rules, extents):
             return name
     return None

@@ -173,11 +173,13 @@ class StateMap:
                     port=port,
                     field=name,
                 )
-        failed = inverse_holds({**forward, **(extra or {})}, back, rules, facts)
+        extents = {f.name: f.extent for f in old.fields}
+        failed = inverse_holds({**forward, **(extra or {})}, back, rules, facts, extents)
         if failed is not None:
             raise GraphError(
                 f"cannot prove that '{back[failed]}' recovers it from the new state {new}; "
-                "give drop/inverse an expression that an axiom of the schema supports",
+                "give drop/inverse an expression that an axiom of the schema supports, over fields with the "
+                "extents that it states",
                 node=node,
                 port=port,
                 field=failed,
@@ -208,8 +210,7 @@ class StateMap:
                 return facts[name]
             raise GraphError(
                 "dropped, but the remaining state does not determine it: drop it behind a Cond that fixes "
-                "its value, "
-                "or say how to recover it",
+                "its value, or say how to recover it",
                 node=where[0],
                 port=where[1],
                 field=name,

@@ -280,8 +280,13 @@ def _schema(graph: Graph) -> None:
     attrs, tables = {*graph.schema.attrs, "instance"}, set(graph.schema.tables)
     read = [(f"the table '{n}'", e) for n, t in graph.schema.tables.items() for e in (*t.shape, t.high)]
     for axiom in graph.schema.axioms:
-        named = (axiom.left, axiom.right, *(f.extent for f in axiom.over), axiom.where)
-        read += [(f"the axiom '{axiom.name}'", e) for e in named if e is not None]
+        stated = [e for e in (axiom.left, axiom.right, axiom.where) if e is not None]
+        for stray in sorted({n for e in stated for n in fields_of(e)} - {f.name for f in axiom.over}):
+            raise GraphError(
+                f"the axiom '{axiom.name}' reads a field that it is not stated over; add it to `over`",
+                field=stray,
+            )
+        read += [(f"the axiom '{axiom.name}'", e) for e in (*stated, *(f.extent for f in axiom.over))]
     for what, e in read:
         for missing in sorted(attrs_of(e) - attrs):
             raise GraphError(f"{what} reads the attribute '{missing}', which the schema does not declare")

@@ -135,7 +135,7 @@ def _assemble(
     outputs: list[Value] = []
     for i in wrt:
         t = program.inputs[i][1]
-        outputs.append(gradients[i] if i in gradients else _zeros(tape, t, gradients))
+        outputs.append(gradients[i] if i in gradients else _zeros(tape, t))
     terms = []
     for param, kind, a, dz in tape.terms:
         at = None
@@ -178,7 +178,7 @@ def _without_inputs(program: Program, gone: Sequence[int]) -> Program:
     )
 
 
-def _zeros(tape: Tape, t: ValueType, gradients: dict[int, Value]) -> Value:
+def _zeros(tape: Tape, t: ValueType) -> Value:
     return tape.builder.emit("zeros", [], space=t.space, width=t.width)
 
 

@@ -183,14 +183,17 @@ def where(condition: Expr | int, then: Expr | int, otherwise: Expr | int) -> Exp
 
 
 def both(a: Expr, b: Expr) -> Expr:
-    return where(a, b.ne(0) if not is_condition(b) else b, 0)
+    """1 where both hold, else 0; `b` is not evaluated where `a` fails."""
+    return where(a, b if is_condition(b) else b.ne(0), 0)
 
 
 def either(a: Expr, b: Expr) -> Expr:
-    return where(a, 1, b.ne(0) if not is_condition(b) else b)
+    """1 where at least one holds, else 0; `b` is not evaluated where `a` holds."""
+    return where(a, 1, b if is_condition(b) else b.ne(0))
 
 
 def negate(a: Expr) -> Expr:
+    """1 where `a` is 0, else 0."""
     return lift(1) - a if is_condition(a) else a.eq(0)
 
 
@@ -208,6 +211,7 @@ def mixed(a: Expr | int, seed: int) -> Expr:
 
 
 def is_condition(e: Expr) -> bool:
+    """Whether the expression is a comparison, whose value can only be 0 or 1."""
     return isinstance(e, Op) and e.op in {"==", "!=", "<", "<="}
 
 
@@ -218,7 +222,7 @@ def _hash(a: IntArray, seed: IntArray) -> IntArray:
     h = (word + (salt * np.uint64(0x9E3779B9) & mask)) & mask
     for shift, multiplier in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         h ^= h >> np.uint64(shift)
-        h = (h * np.uint64(multiplier)) & np.uint64(0xFFFFFFFF)
+        h = (h * np.uint64(multiplier)) & mask
     h ^= h >> np.uint64(16)
     return h.astype(np.int64)
 

@@ -1,8 +1,10 @@
 """Functions to write programs with: primitives under their usual names, and common compositions.
 
 >>> from amphw.ir.program import trace
->>> cell = trace(lambda p, x, h: relu(linear(concat(x, h), p.W, p.b)), {"x": 2, "h": 3}, {"W": (5, 3), "b":
-(3,)}) >>> [t.width for t in cell.outputs_types] [3]
+>>> shapes = {"W": (5, 3), "b": (3,)}
+>>> cell = trace(lambda p, x, h: relu(linear(concat(x, h), p.W, p.b)), {"x": 2, "h": 3}, shapes)
+>>> [t.width for t in cell.outputs_types]
+[3]
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from amphw.ir.algebra import Rule
 from amphw.ir.errors import GraphError, InstanceError, StateError
-from amphw.ir.expr import Expr, Field, Table, lift
+from amphw.ir.expr import Expr, Field, Table, lift, walk
 
 if TYPE_CHECKING:
-    from amphw.ir.algebra import Rule
     from amphw.ir.state import FieldType
 
 
@@ -83,7 +83,12 @@ class TableType:
 
 @dataclass(frozen=True)
 class Axiom:
-    """For all states of `over` where `where` holds: `left == right`. Checked at pump time, used in proofs."""
+    """For all states of `over` where `where` holds: `left == right`. Checked at pump time, used in proofs.
+
+    A proof makes sure that `left` is read within the extents of `over`, but takes `where` for granted: lead
+    states where it fails another way (a Cond that keeps the root from climbing), as executors notice only by
+    what follows from it, a state that is out of its domain or occurs twice.
+    """
 
     name: str
     over: tuple[FieldType, ...]
@@ -91,8 +96,17 @@ class Axiom:
     right: Expr
     where: Expr | None = None
 
-    def rule(self) -> Rule:
-        return self.left, self.right, frozenset(f.name for f in self.over)
+    def rule(self, tables: Mapping[str, TableType]) -> Rule:
+        """The axiom for proofs; `tables` are the declared ones, whose shapes bound what indexes them."""
+        bounded: set[tuple[Expr, Expr]] = set()  # (index, extent of that dimension)
+        for x in walk(self.left):
+            if isinstance(x, Table) and x.name in tables:
+                bounded.update(zip(x.index, tables[x.name].shape, strict=False))
+        return Rule(
+            self.left,
+            self.right,
+            tuple((f.name, None if (Field(f.name), f.extent) in bounded else f.extent) for f in self.over),
+        )
 
 
 def inverse_of(outer: str, inner: tuple[str, ...], over: FieldType, where: Expr | None = None) -> Axiom:
@@ -131,7 +145,7 @@ class Schema:
             raise GraphError("the attribute 'instance' is the instance's number; give yours another name")
 
     def rules(self) -> list[Rule]:
-        return [a.rule() for a in self.axioms]
+        return [a.rule(self.tables) for a in self.axioms]
 
     def check(self, instance: Instance) -> None:
         """Raise InstanceError naming the instance, the table and the entry that breaks the schema."""

@@ -69,6 +69,8 @@ class _Fired:
 
 @dataclass
 class Active:
+    """An instance in flight: messages still out, and what its sinks said by (node, name) so far."""
+
     instance: Instance
     mode: Mode
     report: Report
@@ -138,8 +140,7 @@ class Interpreter:
         if (m.node, m.port, m.state) in self.seen[m.slot]:
             raise ExecutionError(
                 f"node '{m.node}' port '{m.port}': instance {active.instance.number} brings the state "
-                f"{m.state} a second time; "
-                "a loop or region must add a field that tells the two apart"
+                f"{m.state} a second time; a loop or region must add a field that tells the two apart"
             )
         self.seen[m.slot].add((m.node, m.port, m.state))
         receive = next(r for r in b.receives if r.port == m.port)
@@ -167,10 +168,11 @@ class Interpreter:
         for r in b.receives:
             have = pending.operands.get(r.port, {})
             count = 1 if r.count is None else self._scalar(r.count, firing[1], b.state, firing[2])
-            if r.count is not None and any(p >= count or p < 0 for p in have):
+            outside = [p for p in have if not 0 <= p < count]
+            if r.count is not None and outside:
                 raise ExecutionError(
-                    f"node '{firing[0]}' port '{r.port}': member {max(have)} of a group of {count}, state "
-                    f"{firing[2]}"
+                    f"node '{firing[0]}' port '{r.port}': member {outside[0]} of a group of {count}, state "
+                    f"{firing[2]}; its `member` and `count` must agree"
                 )
             if len(have) < count:
                 return False
@@ -266,7 +268,7 @@ class Interpreter:
         base = {**dict(zip(b.state.names, state, strict=True)), **(decided or {})}
         before = active.outstanding
         for number, emit in enumerate(b.emits):
-            for copy, columns in enumerate(self._expanded(emit, b, active.instance, base)):
+            for copy, columns in enumerate(self._expanded(emit, active.instance, base)):
                 env = Columns(
                     active.instance, {k: np.array([v], dtype=np.int64) for k, v in columns.items()}, 1
                 )
@@ -298,9 +300,7 @@ class Interpreter:
                 f"state {base} (the choices: {choices}); give every value of its index a port"
             )
 
-    def _expanded(
-        self, emit: Emit, b: Behaviour, instance: Instance, base: Mapping[str, int]
-    ) -> list[dict[str, int]]:
+    def _expanded(self, emit: Emit, instance: Instance, base: Mapping[str, int]) -> list[dict[str, int]]:
         """The states that one firing enumerates at an out-port."""
         rows = [dict(base)]
         for f in emit.expand:
@@ -368,7 +368,8 @@ class Interpreter:
     def _return(self, firing: Firing, b: Behaviour, record: _Fired) -> None:
         """All gradients are here: run backward, accumulate, send one message to each operand's sender."""
         name, slot, _ = firing
-        gradients = [self._output_gradient(b, record, k) for k in range(self._n_outputs(b))]
+        n_outputs = len(b.program.outputs) if b.program is not None else 1
+        gradients = [self._output_gradient(name, b, record, k) for k in range(n_outputs)]
         if b.program is not None:
             per_input = self._run_backward(name, b, record, gradients)
         else:
@@ -382,16 +383,13 @@ class Interpreter:
         del self.fired[firing]
         self._settle(slot, len(record.operands))
 
-    def _n_outputs(self, b: Behaviour) -> int:
-        return len(b.program.outputs) if b.program is not None else 1
-
-    def _output_gradient(self, b: Behaviour, record: _Fired, k: int) -> np.ndarray:
+    def _output_gradient(self, name: str, b: Behaviour, record: _Fired, k: int) -> np.ndarray:
         """Sum over the out-ports and copies that sent output k, in their static order."""
         if b.program is not None:
             y = record.outputs[k]
         else:
-            width = self.typed.into(*self._first_port(b, record)).width
-            y = np.zeros((record.operands[0][2], width), self.dtype)
+            port, _, rows = record.operands[0]
+            y = np.zeros((rows, self.typed.into(name, port).width), self.dtype)
         if b.report:
             return np.ones_like(y) if k == 0 else np.zeros_like(y)
         if y.dtype.kind != "f":
@@ -406,19 +404,15 @@ class Interpreter:
                     total += g
         return total
 
-    def _first_port(self, b: Behaviour, record: _Fired) -> tuple[str, str]:
-        node = next(n for n, other in self.typed.behaviours.items() if other is b)
-        return node, record.operands[0][0]
-
     def _run_backward(
         self, name: str, b: Behaviour, record: _Fired, dy: list[np.ndarray]
     ) -> list[np.ndarray]:
         d = self.derivatives[name]
         p = self.params.get(name)
-        n_ints = dict(zip(b.program.ints if b.program else (), record.ints, strict=True))
+        ints = dict(zip(b.program.ints if b.program else (), record.ints, strict=True))
         inputs = [*(dy[k] for k in d.float_outputs), *record.residuals]
         got = d.backward.run(
-            record.context, inputs, [n_ints[key] for key in d.backward.ints], p.values if p else {}
+            record.context, inputs, [ints[key] for key in d.backward.ints], p.values if p else {}
         )
         for g in got:
             if g.dtype.kind == "f" and not np.isfinite(g).all():

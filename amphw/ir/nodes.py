@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 from amphw.ir.algebra import Rule, simplify
 from amphw.ir.behaviour import Behaviour, EdgeType, Emit, Receive, identity, learned_fact
@@ -54,23 +55,14 @@ def joined(node: Node, types: Types) -> EdgeType:
     facts = first.known
     for port in rest:
         other = types[port]
-        for a, b in zip(first.state.fields, other.state.fields, strict=False):
+        for a, b in zip_longest(first.state.fields, other.state.fields):
             if a != b:
                 raise GraphError(
                     f"joins '{first_port}' with state {first.state} and '{port}' with state {other.state}",
                     node=node.name,
                     port=port,
-                    field=b.name,
+                    field=(b or a).name,
                 )
-        if len(first.state.fields) != len(other.state.fields):
-            longer, shorter = sorted((first.state.names, other.state.names), key=len, reverse=True)
-            odd = longer[len(shorter)]
-            raise GraphError(
-                f"joins '{first_port}' with state {first.state} and '{port}' with state {other.state}",
-                node=node.name,
-                port=port,
-                field=odd,
-            )
         if simplify(other.rows) != simplify(first.rows):
             raise GraphError(
                 f"'{port}' has {other.rows} rows a message, '{first_port}' has {first.rows}",

@@ -18,6 +18,7 @@ import numpy as np
 
 from amphw.data.list_reduction import (
     CLASSES,
+    FIRST_OPERATION,
     MAX_TOKENS,
     OPERATIONS,
     VOCABULARY,
@@ -39,8 +40,6 @@ from amphw.ir.routing import Cond, Isu, Phi
 from amphw.ir.state import StateType, state_field
 from amphw.models.base import Instances, Model, ModelError, at_least, knob, limited
 from amphw.models.classify import classification_loss, explained
-
-_FIRST_OPERATION = VOCABULARY - len(OPERATIONS)
 
 
 @dataclass(frozen=True)
@@ -154,9 +153,7 @@ class ListReductionRNN(Model[ListReductionConfig]):
             if len(word) != 1 or word not in "0123456789":
                 raise ModelError(f"'{word}' is no digit; {_EXPECTED}")
         values = [int(word) for word in digits]
-        tokens = np.array(
-            [[_FIRST_OPERATION + OPERATIONS.index(operation)], *([v] for v in values)], np.int32
-        )
+        tokens = np.array([[FIRST_OPERATION + OPERATIONS.index(operation)], *([v] for v in values)], np.int32)
         label = np.array([true_result(operation, values)], np.int32)
         return _instance(tokens, label)
 

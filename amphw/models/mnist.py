@@ -152,5 +152,5 @@ def _instance(images: np.ndarray, labels: np.ndarray) -> Instance:
 
 
 def normalised(images: np.ndarray) -> np.ndarray:
-    """Pixels in 0..1 -> about zero mean and unit variance over the training set, so that SGD at 0.1 is fast."""
+    """Pixels in 0..1 -> zero mean and unit variance over the training set, with which SGD at 0.1 is fast."""
     return (images - np.float32(_MEAN)) * np.float32(1.0 / _DEVIATION)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -102,3 +103,33 @@ print({pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["
 """
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert done.stdout in ("{1}\n", "set()\n"), done.stderr  # a numpy without BLAS has no pools
+
+
+@pytest.mark.parametrize("message", ["Unable to allocate 104. GiB", ""])
+def test_too_little_memory_is_one_message(amphw, monkeypatch, message: str) -> None:
+    def full(name: str) -> None:
+        raise MemoryError(message)
+
+    monkeypatch.setattr("amphw.models.get_model", full)
+    done = amphw("graph", "mnist")
+    assert done.exit_code == errors.FAILED
+    assert done.stderr.startswith("amphw: not enough memory (") and message in done.stderr
+    assert "lower max_active_keys" in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
+@pytest.mark.parametrize("command", [["models"], ["models", "--json"]])
+def test_a_full_disk_behind_stdout_is_one_message(program, environment, command: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*program, *command], env=environment, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == errors.FAILED
+    assert done.stderr.startswith("amphw: cannot write the output: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_stdout_is_no_error(program, environment) -> None:
+    closing = ["sh", "-c", 'exec "$@" >&-', "sh", *program, "models"]
+    done = subprocess.run(closing, env=environment, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

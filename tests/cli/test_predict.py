@@ -81,3 +81,11 @@ def test_a_folder_without_a_checkpoint_says_so(amphw, tiny) -> None:
     done = amphw("predict", "list-reduction", "--checkpoint", "bare", "mean 1")
     # A run that ends saves itself even without regular checkpoints; where it does not, that is said.
     assert done.exit_code == 0 or "checkpoint" in done.stderr
+
+
+def test_a_device_that_computes_nothing_cannot_predict(amphw, run) -> None:
+    done = amphw("predict", "list-reduction", "--checkpoint", "run", "--device", "null", "mean 1 2")
+    assert done.exit_code == 1
+    assert (
+        done.stderr == "amphw: the device null computes no outputs to predict with; choose another --device\n"
+    )

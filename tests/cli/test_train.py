@@ -164,3 +164,28 @@ def test_resume_stands_alone(amphw, other) -> None:
     done = amphw("train", "list-reduction", "--resume", "run", *other)
     assert done.exit_code == 2
     assert "--resume" in done.stderr
+
+
+def test_resuming_a_run_that_is_done_says_so_and_keeps_its_plots(amphw, tiny, tmp_path) -> None:
+    amphw("train", "list-reduction", *tiny, "--out", "run")
+    before = (tmp_path / "run" / "report.html").read_text().count("<figure>")
+    done = amphw("train", "list-reduction", "--resume", "run")
+    assert done.exit_code == 0, done.stderr
+    assert "nothing was left to train" in done.stderr and "--set epochs=2" in done.stderr
+    assert (tmp_path / "run" / "report.html").read_text().count("<figure>") == before == 2
+
+
+def test_resuming_the_run_of_another_model_names_it(amphw, trained) -> None:
+    done = amphw("train", "mnist", "--resume", "run")
+    assert done.exit_code == 1
+    assert done.stderr == (
+        "amphw: the run in run is one of the model list-reduction; "
+        "write amphw train list-reduction --resume run\n"
+    )
+
+
+def test_resuming_a_run_without_a_checkpoint_says_so(amphw, trained) -> None:
+    (trained / "checkpoint.safetensors").unlink()
+    done = amphw("train", "list-reduction", "--resume", "run")
+    assert done.exit_code == 1
+    assert "the run in run saved no checkpoint to go on from" in done.stderr

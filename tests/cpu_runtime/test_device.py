@@ -20,6 +20,7 @@ from amphw.ir.errors import ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice
+from amphw.ir.state import state_field
 from amphw.ir.update import UpdateRule
 from tests.conformance.harness import run
 from tests.cpu_runtime.graphs import mlp, rows
@@ -269,6 +270,25 @@ def test_close_comes_back_while_instances_are_in_flight(load: Loader) -> None:
     began = time.monotonic()
     device.close()
     assert time.monotonic() - began < 2.0
+
+
+def test_drain_of_a_closed_device_does_not_wait_for_workers_that_are_gone(load: Loader) -> None:
+    device = load(mlp(), workers=1, sleep={"*": 0.05})
+    for instance in rows(4):
+        device.submit(instance.number, 0, instance, Mode.TRAIN)
+    device.close()
+    with pytest.raises(ExecutionError, match=r"^closed with \d instance\(s\) in flight; drain first$"):
+        device.drain()
+
+
+def test_a_decision_with_a_bound_above_its_extent(load: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound sizes bits; what the network can decide is the extent."""
+    found = []
+    for bound in (decide.EXPERTS, 5):
+        monkeypatch.setattr(decide, "EXPERT", state_field("expert", decide.EXPERTS, bound))
+        device = load(decide.build(), workers=1)
+        found.append(pump(device, [decide.instance(np.random.default_rng(1), 6)])[0].sums)
+    assert found[0] == found[1]
 
 
 def test_poll_waits_for_a_report_and_no_longer_than_asked(load: Loader) -> None:

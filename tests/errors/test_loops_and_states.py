@@ -205,7 +205,8 @@ def test_an_inverse_that_cannot_be_proved() -> None:
     g = chain(_climb(CHILD), state=StateType((N,)), schema=_tree())
     assert fails(g) == (
         "node 'climb' port 'in' field 'n': cannot prove that 'child[n, side]' recovers it from the new state "
-        "(n<nodes, side<2); give drop/inverse an expression that an axiom of the schema supports"
+        "(n<nodes, side<2); give drop/inverse an expression that an axiom of the schema supports, "
+        "over fields with the extents that it states"
     )
 
 
@@ -236,6 +237,21 @@ def test_a_flatmap_that_forgets_its_node() -> None:
     g = chain(
         Flatmap("edges", J, change), state=StateType((N,)), schema=Schema({**NODES, "edges": 9}, tables)
     )
+    assert fails(g).startswith("node 'edges' port 'out' field 'n': cannot prove that 'src[e]' recovers it")
+
+
+def test_a_flatmap_beyond_what_the_axiom_states() -> None:
+    """`src[off[n] + j] == n` holds for n's own edges only, so nothing follows for a wider j."""
+    off, src, edges = table("off"), table("src"), Attr("edges")
+    tables = {"off": TableType((Attr("nodes") + 1,), edges + 1), "src": TableType((edges,), Attr("nodes"))}
+    own, wide = state_field("j", off(n + 1) - off(n), 9), state_field("j", edges, 9)
+    change = StateMap(
+        add=((state_field("e", edges, 9), off(n) + Field("j")),),
+        drop={"n": src(Field("e")), "j": Field("e") - off(src(Field("e")))},
+    )
+    schema = Schema({**NODES, "edges": 9}, tables, axioms=(csr_of("off", "src", N, own),))
+    infer(chain(Flatmap("edges", own, change), state=StateType((N,)), schema=schema))
+    g = chain(Flatmap("edges", wide, change), state=StateType((N,)), schema=schema)
     assert fails(g).startswith("node 'edges' port 'out' field 'n': cannot prove that 'src[e]' recovers it")
 
 

@@ -172,6 +172,10 @@ def test_the_schema_reads_only_what_it_declares() -> None:
             Schema(data={"x": 2}, axioms=(Axiom("a", (T,), t, t, where=t < Attr("m")),)),
             "the axiom 'a' reads the attribute 'm', which the schema does not declare",
         ),
+        (
+            Schema(data={"x": 2}, axioms=(Axiom("a", (T,), t, t, where=Field("u") < 1),)),
+            "field 'u': the axiom 'a' reads a field that it is not stated over; add it to `over`",
+        ),
     ):
         assert fails(graph(schema=schema)) == text
 

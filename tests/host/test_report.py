@@ -198,3 +198,11 @@ def test_a_run_is_read_from_its_folder(tmp_path: Path) -> None:
     folder.write_text("summary.json", json.dumps({"model": "rnn"}))
     with pytest.raises(RunFolderError, match="RunSummary lacks device"):
         ReportRun.from_folder(folder.path)
+
+
+def test_without_a_target_there_is_no_verdict(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    for target in (None, 0.99):
+        write_report(path, "t", [run("rnn", 4, 1.0, 0.5, target=target, target_reached=False)], {})
+        tiles = path.read_text(encoding="utf-8").partition("<h2>")[0]
+        assert ("not reached" in tiles) == (target is not None)

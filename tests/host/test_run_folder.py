@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from amphw.host import run_folder
 from amphw.host.run_folder import ENVIRONMENT, RunFolder, RunFolderError, WriteError, write_atomic
 
 
@@ -146,3 +147,32 @@ def test_a_file_size_limit_of_the_system_keeps_the_old_file(tmp_path: Path) -> N
     assert "ulimit -f" in done.stdout
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["metrics.json"]
+
+
+def test_of_two_runs_that_claim_a_folder_at_once_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have seen it empty before either wrote; here the second claims it while the first looks round."""
+    root = tmp_path / "run"
+    recorded = run_folder.environment()
+
+    def slow() -> dict[str, object]:
+        monkeypatch.setattr(run_folder, "environment", lambda: recorded)
+        RunFolder.create(root, "rnn")
+        return recorded
+
+    monkeypatch.setattr(run_folder, "environment", slow)
+    with pytest.raises(RunFolderError, match="already holds a run"):
+        RunFolder.create(root, "rnn")
+    assert RunFolder.open(root).read_json("environment.json") == recorded
+
+
+def test_a_failed_claim_leaves_the_folder_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, data: bytes) -> None:
+        raise WriteError("no space", None)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "write_atomic", refuse)
+        with pytest.raises(WriteError):
+            RunFolder.create(tmp_path / "run", "rnn")
+    RunFolder.create(tmp_path / "run", "rnn")

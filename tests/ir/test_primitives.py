@@ -18,6 +18,7 @@ from amphw.ir.functions import (
     max_rows,
     pick,
     row_param,
+    same,
     sigmoid,
     sum_rows,
 )
@@ -185,6 +186,7 @@ W23 = {"W": (2, 3)}
         (lambda: trace(lambda p, x: x @ p.V, {"x": 4}, W23), "no parameter 'V' (declared: ['W'])"),
         (lambda: trace(lambda p, x: x, {"x": 4}, W23), "the parameters ['W'] are declared but never used"),
         (lambda: trace(lambda x: pick(x, x), {"x": 4}), "a float operand where an integer one is needed"),
+        (lambda: trace(lambda x: same(x, 1), {"x": 1}), "a float operand where an integer one is needed"),
         (
             lambda: trace(lambda x: dropout(x, 1.0, []), {"x": 4}),
             "dropout: the rate must be in [0, 1), got 1.0",

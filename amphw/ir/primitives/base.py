@@ -46,6 +46,7 @@ class RowContext:
         self._messages: dict[str, Array] = {}
 
     def total(self, space: str) -> int:
+        """Rows of all messages together."""
         c = self.counts[space]
         return c * self.n if isinstance(c, int) else int(c.sum())
 
@@ -63,11 +64,18 @@ class RowContext:
         return self._messages[space]
 
     def row_in_message(self, space: str) -> Array:
+        """Number of each row within its message -> int64 [total rows]."""
         return np.arange(self.total(space), dtype=np.int64) - self.starts(space)[self.message_of_row(space)]
 
 
 @dataclass(frozen=True)
 class Primitive:
+    """infer: the shape rule; evaluate: what it means in numpy; vjp: gradients of the operands, in primitives.
+
+    vjp takes (tape, attributes, numbers of the operands, number of the result, its gradient) and gives None
+    for an operand without gradient. vjp None: the primitive stands in backward programs only.
+    """
+
     infer: Callable[[Attrs, list[ValueType], Shapes], ValueType]
     evaluate: Callable[[RowContext, Attrs, Mapping[str, Array], list[Array]], Array]
     vjp: Callable[[Tape, Attrs, list[int], int, Value], list[Value | None]] | None = None
@@ -77,6 +85,7 @@ PRIMITIVES: dict[str, Primitive] = {}
 
 
 def same(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
+    """Shape rule: float operands of one space and width, and a result like them."""
     first = types[0]
     for t in types:
         if t.kind != "float":
@@ -92,10 +101,12 @@ def same(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
 def width_of(
     get: Callable[[Attrs, list[ValueType]], int],
 ) -> Callable[[Attrs, list[ValueType], Shapes], ValueType]:
+    """Shape rule: a result in the space of operand 0, whose width `get` says."""
     return lambda attrs, types, shapes: ValueType("float", types[0].space, get(attrs, types))
 
 
-def need_ints(attrs: Attrs, types: list[ValueType], first: int) -> None:
+def need_ints(types: list[ValueType], first: int) -> None:
+    """ProgramError unless the operands from number `first` on are integers in the space of operand 0."""
     for t in types[first:]:
         if t.kind != "int":
             raise ProgramError("a float operand where an integer one is needed")
@@ -106,6 +117,7 @@ def need_ints(attrs: Attrs, types: list[ValueType], first: int) -> None:
 
 
 def checked(index: Array, width: int, what: str) -> Array:
+    """The index as it is; ProgramError naming `what` where an entry is outside 0 .. width - 1."""
     if index.size and (index.min() < 0 or index.max() >= width):
         bad = int(index[(index < 0) | (index >= width)][0])
         raise ProgramError(f"{what}: index {bad} is outside 0..{width - 1}")

@@ -88,12 +88,12 @@ PRIMITIVES["max_cols"] = Primitive(
 
 
 def _pick_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
-    need_ints(attrs, types, 1)
+    need_ints(types, 1)
     return ValueType("float", types[0].space, 1)
 
 
 def _place_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
-    need_ints(attrs, types, 1)
+    need_ints(types, 1)
     return ValueType("float", types[0].space, attrs["width"])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +19,6 @@ from amphw.ir.primitives.base import (
     need_ints,
 )
 
-if TYPE_CHECKING:
-    pass
-
 
 def _int_of(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
     return ValueType("int", types[0].space, 1)
@@ -36,20 +32,27 @@ PRIMITIVES["above"] = Primitive(
     lambda c, at, p, a: (a[0][:, 0] > at["threshold"]).astype(np.int64),
     lambda t, at, a, y, d: [None],
 )
+
+
+def _float_of(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
+    need_ints(types, 0)
+    return ValueType("float", types[0].space, 1)
+
+
 PRIMITIVES["to_float"] = Primitive(
-    lambda at, ts, s: ValueType("float", ts[0].space, 1),
+    _float_of,
     lambda c, at, p, a: np.asarray(a[0]).astype(np.float32)[:, None],
     lambda t, at, a, y, d: [None],
 )
 PRIMITIVES["same_int"] = Primitive(
-    lambda at, ts, s: ValueType("float", ts[0].space, 1),
+    _float_of,
     lambda c, at, p, a: (a[0] == a[1]).astype(np.float32)[:, None],
     lambda t, at, a, y, d: [None, None],
 )
 
 
 def _dropout_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
-    need_ints(attrs, types, 1)
+    need_ints(types, 1)
     if not 0.0 <= attrs["rate"] < 1.0:
         raise ProgramError(f"dropout: the rate must be in [0, 1), got {attrs['rate']}")
     return types[0]

@@ -65,7 +65,7 @@ PRIMITIVES["matmul_t"] = Primitive(_matmul_t_infer, lambda c, at, p, a: a[0] @ p
 
 
 def _take_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
-    need_ints(attrs, types, 0)
+    need_ints(types, 0)
     return ValueType("float", types[0].space, _shape(attrs, shapes, 2, "take")[1])
 
 

@@ -35,7 +35,7 @@ def _gather_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> Value
 
 
 def _scatter_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
-    need_ints(attrs, types, 1)
+    need_ints(types, 1)
     return _to_space(attrs, types, shapes)
 
 
