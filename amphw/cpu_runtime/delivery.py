@@ -16,7 +16,7 @@ from amphw.cpu_runtime.frames import Frame, Task, UnitCode, forward_record, star
 from amphw.cpu_runtime.gradients import GradientLog
 from amphw.cpu_runtime.lower import Lowered, Unit, choices
 from amphw.cpu_runtime.policy import BACKWARD, FORWARD, INFER, Queue
-from amphw.cpu_runtime.slots import DONE, Origin, Route, Slot
+from amphw.cpu_runtime.slots import DONE, FAULT, Origin, Route, Slot
 from amphw.ir.device import Mode, Report, Statistics
 from amphw.ir.errors import ExecutionError, NonFiniteError, StateError
 from amphw.ir.update import NodeParameters
@@ -73,6 +73,8 @@ class Delivery:
     def _pump(self, slot: Slot, unit: Unit) -> None:
         plan = slot.plan.units[unit.index]
         routes = plan.routes[0]
+        if plan.faults:
+            self._deliver(slot, routes[0], np.zeros((0, 0), np.float32), (unit.index, 0, 0))
         slot.outstanding += len(routes)
         if slot.mode is Mode.TRAIN:
             self.stats.forward += len(routes)
@@ -109,6 +111,12 @@ class Delivery:
         self._frames += 1
         self.stats.frames += 1
         code = self.code[unit]
+        for slot, at, _ in tasks:
+            if at in slot.units[unit].faulty:
+                raise StateError(
+                    f"node '{code.unit.name}', instance {slot.instance.number}, firing "
+                    f"{self._state(slot, unit, at)}: its program reads outside a table; check its indices"
+                )
         node = self.params.get(code.unit.name)
         if node is None:
             frame = Frame(self._frames, code, kind, tasks, {}, 0)
@@ -201,6 +209,12 @@ class Delivery:
         target, operand, firing, position, _, _ = route
         if firing < 0 or position < 0:
             units = self.lowered.units
+            if target == FAULT:
+                reason = slot.plan.units[origin[0]].faults[operand]
+                raise StateError(
+                    f"node '{units[origin[0]].name}', instance {slot.instance.number}, firing "
+                    f"{self._state(slot, origin[0], origin[1])}: {reason}"
+                )
             raise StateError(
                 f"node '{units[origin[0]].name}' sends a state outside its domain to '{units[target].name}' "
                 f"(instance {slot.instance.number}); check the extents and the guards before it"
@@ -318,7 +332,6 @@ class Delivery:
         lines = []
         for unit in self.lowered.units:
             state, plan = slot.units[unit.index], slot.plan.units[unit.index]
-            columns = slot.plan.tables.units[unit.index].space.columns
             for at, left in enumerate(state.left):
                 if not 0 < left < plan.need[at]:
                     continue
@@ -327,9 +340,14 @@ class Delivery:
                     for o, x, members in zip(unit.operands, state.x, plan.members, strict=True)
                     if None in (x[at : at + 1] if members is None else x[members[at] : members[at + 1]])
                 )
-                key = ", ".join(f"{name}={int(column[at])}" for name, column in columns.items())
                 lines.append(
                     f"node '{unit.name}' waits for {left} more message(s) at {ports}, "
-                    f"instance {slot.instance.number}, firing ({key})"
+                    f"instance {slot.instance.number}, firing {self._state(slot, unit.index, at)}"
                 )
         return lines
+
+    @staticmethod
+    def _state(slot: Slot, unit: int, at: int) -> str:
+        """A firing's state for error messages, such as (n=2)."""
+        columns = slot.plan.tables.units[unit].space.columns
+        return "(" + ", ".join(f"{name}={int(column[at])}" for name, column in columns.items()) + ")"

@@ -16,10 +16,11 @@ from amphw.ir.behaviour import Behaviour, Emit, Receive
 from amphw.ir.check import Typed, infer
 from amphw.ir.derive import Derivative, differentiate, inference
 from amphw.ir.errors import GraphError
-from amphw.ir.expr import Const, Expr, Field, substitute
+from amphw.ir.expr import Const, Expr, Field, Op, either, is_condition, lift, substitute
 from amphw.ir.graph import Graph
 from amphw.ir.program import Program
-from amphw.ir.state import FieldType
+from amphw.ir.routing import Cond, Replicate
+from amphw.ir.state import FieldType, StateType
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,14 @@ class Path:
     data: str | None
 
 
+@dataclass(frozen=True)
+class Trap:
+    """Where messages arrive that no port of the routing node `node` takes: a fault of graph or data."""
+
+    node: str
+    steps: tuple[Guard | Expand, ...]
+
+
 @dataclass
 class Operand:
     """An in-port of a unit; a group operand takes `count` messages a firing."""
@@ -78,6 +87,7 @@ class Unit:
     behaviour: Behaviour
     operands: list[Operand]
     out: list[Path] = field(default_factory=list)
+    traps: list[Trap] = field(default_factory=list)
     derivative: Derivative | None = None
     inference: Program | None = None
     owns: bool = False
@@ -121,6 +131,8 @@ class Lowered:
                 yield o.rows
                 if o.count is not None:
                     yield o.count
+        for u in self.units:
+            yield from (s.condition if isinstance(s, Guard) else s.extent for t in u.traps for s in t.steps)
         for p in self.paths:
             yield from (s.condition if isinstance(s, Guard) else s.extent for s in p.steps)
             yield from (e for _, e in p.key)
@@ -197,6 +209,9 @@ def _follow(lowered: Lowered, unit: Unit, emit: Emit) -> None:
             raise GraphError(
                 "a loop of nodes that only route, with nothing to compute, has no place to wait", node=node
             )
+        trap = _trap(lowered, node, b, walk, key)
+        if trap is not None:
+            unit.traps.append(trap)
         # Reversed, so that the stack hands out the ports in their order.
         for e in reversed(b.emits):
             inner, more, inner_row = _emitted(e, key, node)
@@ -214,6 +229,31 @@ def _follow(lowered: Lowered, unit: Unit, emit: Emit) -> None:
                     (*walk.trail, node),
                 )
             )
+
+
+def _trap(lowered: Lowered, node: str, b: Behaviour, walk: _Walk, key: Mapping[str, Expr]) -> Trap | None:
+    """The way of the messages that a Cond or Replicate has no port for; None where there can be none."""
+    choice = lowered.graph.nodes[node]
+    index = (
+        choice.index if isinstance(choice, Cond) else choice.rule if isinstance(choice, Replicate) else None
+    )
+    if index is None or _exhaustive(index, b.state, len(b.emits)):
+        return None
+    here = substitute(index, key)
+    beyond = either(here < 0, lift(len(b.emits)) <= here)
+    return Trap(node, (*walk.steps, Guard(simplify(beyond))))
+
+
+def _exhaustive(index: Expr, state: StateType, ports: int) -> bool:
+    """Whether an index is certain to name one of so many ports."""
+    if is_condition(index):
+        return ports >= 2
+    if isinstance(index, Field):
+        extent = state.get(index.name).extent
+        return isinstance(extent, Const) and extent.value <= ports
+    if isinstance(index, Op) and index.op == "%":
+        return isinstance(index.args[1], Const) and 0 < index.args[1].value <= ports
+    return isinstance(index, Const) and 0 <= index.value < ports
 
 
 def _emitted(

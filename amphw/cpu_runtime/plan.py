@@ -9,13 +9,13 @@ equal structure (every sequence of one length) share a plan. The inner loop then
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
 
-from amphw.cpu_runtime.lower import Expand, Guard, Lowered, Path, Unit, choices
+from amphw.cpu_runtime.lower import Expand, Guard, Lowered, Path, Trap, Unit, choices
 from amphw.ir.errors import StateError
 from amphw.ir.expr import ROW, evaluate
 from amphw.ir.instance import Instance
@@ -54,6 +54,7 @@ class UnitTable:
     members: list[np.ndarray | None]
     rows: list[np.ndarray | int]
     paths: list[PathTable]
+    faults: dict[int, str] = field(default_factory=dict)  # sender outcome -> why it cannot be sent
 
 
 @dataclass
@@ -66,6 +67,8 @@ def build_plan(lowered: Lowered, instance: Instance) -> Plan:
     tables = [_unit(u, instance) for u in lowered.units]
     for u, table in zip(lowered.units, tables, strict=True):
         table.paths = [_path(u, p, tables, instance) for p in u.out]
+        for trap in u.traps:
+            _spring(u, trap, table, instance)
     return Plan(tables)
 
 
@@ -97,24 +100,43 @@ def _unit(unit: Unit, instance: Instance) -> UnitTable:
     return UnitTable(space, spaces, need, members, rows, [])
 
 
-def _path(unit: Unit, path: Path, tables: list[UnitTable], instance: Instance) -> PathTable:
-    space = tables[unit.index].space
+def _spring(unit: Unit, trap: Trap, table: UnitTable, instance: Instance) -> None:
+    """Note the outcomes that would send a message which no port takes."""
+    _, sender = _walked(trap.steps, _outcomes(unit, table.space, instance))
+    for outcome in sender.tolist():
+        table.faults[outcome] = f"no out-port of node '{trap.node}' takes the message; check its index"
+
+
+def _outcomes(unit: Unit, space: KeySpace, instance: Instance) -> Columns:
+    """Every firing of the unit with everything that it may decide, as an environment.
+
+    Lenient: states that never occur may read outside a table; those that do occur are faults.
+    """
     outcomes = unit.decisions
     columns = {n: np.repeat(c, outcomes) for n, c in space.columns.items()}
     left = np.tile(np.arange(outcomes, dtype=np.int64), space.size)
     for f, _ in reversed(unit.behaviour.decides):
         columns[f.name] = left % choices(f)
         left = left // choices(f)
-    n = space.size * outcomes
-    sender = np.arange(n, dtype=np.int64)
-    # Lenient: states that never occur may read outside a table; what they would send is marked below.
-    env = Columns(instance, columns, n, strict=False)
-    for step in path.steps:
+    return Columns(instance, columns, space.size * outcomes, strict=False)
+
+
+def _walked(steps: Sequence[Guard | Expand], env: Columns) -> tuple[Columns, np.ndarray]:
+    """What is left of `env` after a path's steps, and the outcome that each row came from."""
+    sender = np.arange(env.size, dtype=np.int64)
+    for step in steps:
         if isinstance(step, Guard):
             keep = np.flatnonzero(evaluate(step.condition, env))
             env, sender = env.subset(keep), sender[keep]
         else:
             env, sender = _expand(step, env, sender)
+    return env, sender
+
+
+def _path(unit: Unit, path: Path, tables: list[UnitTable], instance: Instance) -> PathTable:
+    root = _outcomes(unit, tables[unit.index].space, instance)
+    n = root.size
+    env, sender = _walked(path.steps, root)
     target = tables[path.target]
     state = {name: evaluate(e, env) for name, e in path.key}
     firing = target.space.address(state, env.size, strict=False)
@@ -128,6 +150,8 @@ def _path(unit: Unit, path: Path, tables: list[UnitTable], instance: Instance) -
         outside = (firing < 0) | (member < 0) | (member >= room)
         position = np.where(outside, OUT_OF_DOMAIN, (starts[inside] if target.space.size else 0) + member)
     row = env.columns[path.by_row] if path.by_row is not None else np.full(env.size, -1, dtype=np.int64)
+    for outcome in np.flatnonzero(root.outside).tolist():
+        tables[unit.index].faults[outcome] = "an expression on the way reads outside a table; check its index"
     start = np.searchsorted(sender, np.arange(n + 1))
     data = _source_rows(unit, env, instance) if unit.behaviour.is_source else None
     return PathTable(start, firing, position, np.asarray(row), data)
@@ -159,9 +183,15 @@ def row_starts(rows: np.ndarray | int, n: int) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
 
 
-def integers(unit: Unit, table: UnitTable, instance: Instance) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The unit's integer operands for a whole instance: (values int64 [rows], first row of each firing)."""
+def integers(
+    unit: Unit, table: UnitTable, instance: Instance
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], frozenset[int]]:
+    """The unit's integer operands for a whole instance: (values int64 [rows], first row of each firing).
+
+    Also the firings that read outside a table, which must not occur.
+    """
     out = []
+    faulty: set[int] = set()
     program = unit.behaviour.program
     size = table.space.size
     for e, space in program.ints if program else ():
@@ -169,10 +199,10 @@ def integers(unit: Unit, table: UnitTable, instance: Instance) -> list[tuple[np.
         firing = np.repeat(np.arange(size), np.diff(starts))
         columns = {n: c[firing] for n, c in table.space.columns.items()}
         columns[ROW.name] = np.arange(len(firing), dtype=np.int64) - starts[firing]
-        # Lenient for the same reason as above: a state of the space need not occur.
-        values = evaluate(e, Columns(instance, columns, len(firing), strict=False))
-        out.append((np.array(values), starts))
-    return out
+        env = Columns(instance, columns, len(firing), strict=False)  # a state of the space need not occur
+        out.append((np.array(evaluate(e, env)), starts))
+        faulty.update(firing[env.outside].tolist())
+    return out, frozenset(faulty)
 
 
 T = TypeVar("T")

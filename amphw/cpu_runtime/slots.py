@@ -16,12 +16,16 @@ from amphw.cpu_runtime.lower import Lowered
 from amphw.cpu_runtime.plan import Plan, integers
 from amphw.ir.device import Mode, Report
 from amphw.ir.instance import Instance
+from amphw.ir.state import OUT_OF_DOMAIN
 
 Origin = tuple[int, int, int]
 """Where an operand came from: (sender unit, sender's firing, number of its route)."""
 
 Route = tuple[int, int, int, int, int, int]
 """(target unit, operand, target firing, position in the operand, row or -1, output that is sent)."""
+
+FAULT = -1
+"""Target of a route that stands for a fault; its operand is the number of the fault's text."""
 
 DONE = object()
 """Stands where an operand has been consumed, so that a second message of the same state is noticed."""
@@ -30,7 +34,7 @@ DONE = object()
 class UnitPlan:
     """A unit's tables as lists, for access one firing at a time."""
 
-    __slots__ = ("first", "members", "need", "routes", "rows", "size", "spaces", "width")
+    __slots__ = ("faults", "first", "members", "need", "routes", "rows", "size", "spaces", "width")
 
     def __init__(self, plan: Plan, lowered: Lowered, unit: int):
         table = plan.units[unit]
@@ -52,6 +56,10 @@ class UnitPlan:
                 self.routes[at].append((p.target, p.operand, firing, position, row, p.value))
             if t.data is not None:
                 self.first.extend(zip(t.data[0].tolist(), t.data[1].tolist(), strict=True))
+        # A faulty outcome sends one impossible message, so that the usual path pays nothing for the check.
+        self.faults = list(table.faults.values())
+        for k, at in enumerate(table.faults):
+            self.routes[at] = [(FAULT, k, OUT_OF_DOMAIN, OUT_OF_DOMAIN, -1, 0)]
 
 
 @dataclass
@@ -69,7 +77,7 @@ def finish_plan(lowered: Lowered, plan: Plan) -> SlotPlan:
 class UnitState:
     """Per firing: messages still missing, operands with their origin, gradients still missing."""
 
-    __slots__ = ("fired", "gradients", "ints", "left", "missing", "x")
+    __slots__ = ("faulty", "fired", "gradients", "ints", "left", "missing", "x")
 
     def __init__(self, plan: UnitPlan, n_operands: int):
         self.left = plan.need.copy()
@@ -81,6 +89,7 @@ class UnitState:
         self.gradients: list[Any] = [None] * plan.size
         self.missing = [0] * plan.size
         self.ints: list[tuple[np.ndarray, list[int]]] | None = None
+        self.faulty: frozenset[int] = frozenset()  # firings whose integer operands lie outside a table
 
 
 class Slot:
@@ -111,5 +120,6 @@ class Slot:
         self.units = [UnitState(plan.units[u.index], len(u.operands)) for u in lowered.units]
         for u in lowered.units:
             if u.behaviour.program is not None and u.behaviour.program.ints:
-                found = integers(u, plan.tables.units[u.index], instance)
+                found, faulty = integers(u, plan.tables.units[u.index], instance)
                 self.units[u.index].ints = [(values, starts.tolist()) for values, starts in found]
+                self.units[u.index].faulty = faulty

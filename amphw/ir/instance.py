@@ -56,9 +56,7 @@ class Instance:
             raise InstanceError(
                 f"instance {self.number}: table '{name}' has {data.ndim} dimensions, read with {len(index)}"
             )
-        bad = np.zeros(len(index[0]), dtype=bool)
-        for column, size in zip(index, data.shape, strict=True):
-            bad |= (column < 0) | (column >= size)
+        bad = self.outside(name, index)
         if not bad.any():
             return data[index].astype(np.int64)
         if strict:
@@ -70,6 +68,13 @@ class Instance:
         out = np.zeros(len(bad), dtype=np.int64)
         out[~bad] = data[tuple(c[~bad] for c in index)]
         return out
+
+    def outside(self, name: str, index: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Which of the indices lie outside the table -> bool [len(index[0])]."""
+        bad = np.zeros(len(index[0]), dtype=bool)
+        for column, size in zip(index, self.tables[name].shape, strict=False):
+            bad |= (column < 0) | (column >= size)
+        return bad
 
 
 @dataclass(frozen=True)

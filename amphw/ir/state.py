@@ -138,12 +138,18 @@ class BitLayout:
 
 
 class Columns:
-    """States of one instance as named columns: the environment that expressions are evaluated in."""
+    """States of one instance as named columns: the environment that expressions are evaluated in.
+
+    strict: reading outside a table raises StateError; else it gives 0, and `outside` (bool, by row of the
+    environment that all others were cut from) remembers which states did; they may be such as never occur.
+    """
 
     def __init__(
         self, instance: Instance, columns: Mapping[str, np.ndarray], size: int, *, strict: bool = True
     ):
         self.instance, self.columns, self.size, self.strict = instance, dict(columns), size, strict
+        self.outside = np.zeros(size, dtype=bool)
+        self._origin = np.arange(size)
 
     def field(self, name: str) -> np.ndarray:
         try:
@@ -155,11 +161,17 @@ class Columns:
         return self.instance.attr(name)
 
     def table(self, name: str, index: tuple[np.ndarray, ...]) -> np.ndarray:
-        return self.instance.lookup(name, index, strict=self.strict)
+        if not self.strict:
+            values = self.instance.lookup(name, index, strict=False)
+            self.outside[self._origin[self.instance.outside(name, index)]] = True
+            return values
+        return self.instance.lookup(name, index)
 
     def subset(self, rows: np.ndarray) -> Columns:
         picked = {k: v[rows] for k, v in self.columns.items()}
-        return Columns(self.instance, picked, len(rows), strict=self.strict)
+        cut = Columns(self.instance, picked, len(rows), strict=self.strict)
+        cut.outside, cut._origin = self.outside, self._origin[rows]
+        return cut
 
 
 class KeySpace:

@@ -116,7 +116,9 @@ def test_the_tables_of_a_unit_fit_together(case: Case) -> None:
             for path in found.paths:
                 assert len(path.start) == found.space.size * u.decisions + 1
                 assert path.start[-1] == len(path.firing) == len(path.position) == len(path.row)
-            for values, starts in integers(u, found, instance):
+            operands, faulty = integers(u, found, instance)
+            assert not faulty
+            for values, starts in operands:
                 assert len(starts) == found.space.size + 1 and starts[-1] == len(values)
 
 
