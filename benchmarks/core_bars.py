@@ -91,7 +91,10 @@ def list_reduction(args: argparse.Namespace) -> dict[str, Any]:
             rows.append(describe(f"keys={k} seed={seed}", train("list-reduction", *overrides)))
     replicas = []
     for n in args.replicas:
-        summary = train("list-reduction", *common, f"replicas={n}")
+        # A replica sees one n-th of the rows; it updates as often as the single cell does.
+        shares = [f"replicas={n}", f"update.nodes.cell.min_update_interval={1200 // n}"]
+        longer = ["epochs=24", "schedule_steps=12000"]
+        summary = train("list-reduction", *shares, *longer)
         replicas.append(describe(f"replicas={n}", summary))
     return {"keys": keys, "accuracy_lost": accuracy_lost(keys), "replicas": replicas}
 

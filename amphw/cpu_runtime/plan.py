@@ -17,7 +17,7 @@ import numpy as np
 
 from amphw.cpu_runtime.lower import Expand, Guard, Lowered, Path, Trap, Unit, choices
 from amphw.ir.errors import StateError
-from amphw.ir.expr import ROW, evaluate
+from amphw.ir.expr import ROW, Attr, evaluate
 from amphw.ir.instance import Instance
 from amphw.ir.state import OUT_OF_DOMAIN, Columns, KeySpace, StateType, structure_of
 
@@ -213,12 +213,16 @@ class Planner(Generic[T]):
 
     def __init__(self, lowered: Lowered, finish: Callable[[Plan], T], keep: int = 4096):
         self.lowered, self.finish, self.keep = lowered, finish, keep
-        self._attrs, self._tables = structure_of(lowered.planning())
+        scalars, self._tables = structure_of(lowered.planning())
+        self._scalars = sorted(scalars, key=str)
         self._plans: OrderedDict[tuple[object, ...], T] = OrderedDict()
 
     def signature(self, instance: Instance) -> tuple[object, ...]:
         """What the routes of the instance depend on."""
-        attrs = tuple(instance.attr(a) for a in sorted(self._attrs))
+        here = Columns(instance, {}, 1)
+        attrs = tuple(
+            instance.attr(e.name) if isinstance(e, Attr) else int(evaluate(e, here)[0]) for e in self._scalars
+        )
         found = ((t, instance.tables[t]) for t in sorted(self._tables))
         # The element type too: equal bytes of another type are other numbers.
         tables = tuple((t, a.dtype.str, a.shape, a.tobytes()) for t, a in found)

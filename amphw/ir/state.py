@@ -246,11 +246,19 @@ class KeySpace:
         return Columns(self.instance, self.columns, self.size, strict=strict)
 
 
-def structure_of(expressions: Iterable[Expr]) -> tuple[set[str], set[str]]:
-    """Names of the (attributes, tables) that a set of expressions reads."""
-    attrs: set[str] = set()
+def structure_of(expressions: Iterable[Expr]) -> tuple[set[Expr], set[str]]:
+    """What expressions depend on: their largest parts that read attributes alone, and names of tables.
+
+    Of `instance % 2` that is the remainder, not the number: instances that agree in it are alike.
+    """
+    scalars: set[Expr] = set()
     tables: set[str] = set()
-    for e in expressions:
-        attrs |= attrs_of(e)
+    waiting = list(expressions)
+    while waiting:
+        e = waiting.pop()
         tables |= tables_of(e)
-    return attrs, tables
+        if attrs_of(e) and not fields_of(e) and not tables_of(e):
+            scalars.add(e)
+        else:
+            waiting.extend(e.children)
+    return scalars, tables

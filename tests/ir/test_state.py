@@ -169,7 +169,8 @@ def test_errors(build: object, text: str) -> None:
 
 def test_structure_that_expressions_read() -> None:
     read: list[Expr] = [Attr("n") + table("a")(Field("t")), table("b")(Attr("m"))]
-    assert structure_of(read) == ({"n", "m"}, {"a", "b"})
+    assert structure_of(read) == ({Attr("n"), Attr("m")}, {"a", "b"})
+    assert structure_of([(Attr("n") % 2).eq(Field("t"))]) == ({Attr("n") % 2}, set())
 
 
 def test_columns_read_the_instance() -> None:
