@@ -1,7 +1,7 @@
 # make demo    train a small model and show what happens      make test   lint, types and tests
 # make lint    style and types alone                          make slow   the long statistical tests
 # make clean   remove the environment and everything built
-# Needs python3 (>= 3.11) and g++. Another interpreter: make PYTHON=python3.12 demo
+# Needs python3 (>= 3.11); g++ for one of the tests. Another interpreter: make PYTHON=python3.12 demo
 
 PYTHON ?= python3
 VENV   := .venv

@@ -115,8 +115,8 @@ def _blas() -> Finding:
 
 
 def _compiler() -> Finding:
-    remedy = "apt install g++, or set CXX to a C++ compiler; without one, numpy kernels are used"
-    return _program(os.environ.get("CXX", "g++"), "compiled kernels", remedy)
+    remedy = "apt install g++, or set CXX to a C++ compiler; without one, the tests skip a probe"
+    return _program(os.environ.get("CXX", "g++"), "the C++ probe of the tests", remedy)
 
 
 def _program(name: str, needed_for: str, remedy: str) -> Finding:

@@ -212,6 +212,11 @@ class _Draft:
     def merge(self, tree: Mapping[str, Any], source: str) -> None:
         for section, values in tree.items():
             if section not in self.sections:
+                owners = [name for name, kind in self.sections.items() if section in options(kind)]
+                if owners and not isinstance(values, Mapping):
+                    raise ConfigError(
+                        f"{source}: {section!r} stands outside its section; put it under [{owners[0]}]."
+                    )
                 raise ConfigError(
                     f"{source}: unknown section {section!r}.{did_you_mean(section, list(self.sections))} "
                     f"Sections: {', '.join(self.sections)}."

@@ -192,6 +192,9 @@ def comparison(summaries: Mapping[str, RunSummary], path: Path) -> None:
     stale.plot(p50, rows, "o", color=_FILL["backward"], markersize=7)
     stale.plot(p99, rows, "|", color=_FILL["backward"], markersize=14, markeredgewidth=3)
     _values(stale, p99, [f"{low:g} to {high:g}" for low, high in zip(p50, p99, strict=True)])
+    stale.set_xlim(
+        left=0, right=max(stale.get_xlim()[1], 1)
+    )  # else all runs fresh gives an axis around nothing
     stale.set_title("staleness, p50 to p99 (versions)", loc="left", fontsize=10)
 
     rate.set_yticks(rows, [textwrap.fill(label, 26) for label in labels])

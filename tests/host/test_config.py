@@ -243,6 +243,7 @@ def test_bare_key_not_known() -> None:
             "[modle]\nhidden = 3\n",
             "unknown section 'modle'. Did you mean model? Sections: model, train, update, device.",
         ),
+        ("epochs = 3\n", "'epochs' stands outside its section; put it under [train]."),
         ("train = 3\n", "train is 3, expected a table of settings."),
         ("[update]\nnodes = 3\n", "update.nodes is 3, expected a table of settings."),
         ("[update.nodes]\ncell = 3\n", "update.nodes.cell is 3, expected a table of settings."),
