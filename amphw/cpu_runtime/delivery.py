@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from amphw.cpu_runtime import faults
 from amphw.cpu_runtime.frames import Frame, Task, UnitCode, forward_record, starts_of
 from amphw.cpu_runtime.gradients import GradientLog
 from amphw.cpu_runtime.lower import Lowered, Unit, choices
 from amphw.cpu_runtime.policy import BACKWARD, FORWARD, INFER, Queue
 from amphw.cpu_runtime.slots import DONE, FAULT, Origin, Route, Slot
 from amphw.ir.device import Mode, Report, Statistics
-from amphw.ir.errors import ExecutionError, NonFiniteError, StateError
+from amphw.ir.errors import NonFiniteError
 from amphw.ir.update import NodeParameters
 
 
@@ -113,10 +114,7 @@ class Delivery:
         code = self.code[unit]
         for slot, at, _ in tasks:
             if at in slot.units[unit].faulty:
-                raise StateError(
-                    f"node '{code.unit.name}', instance {slot.instance.number}, firing "
-                    f"{self._state(slot, unit, at)}: its program reads outside a table; check its indices"
-                )
+                raise faults.unreadable(code.unit, slot.instance, at)
         node = self.params.get(code.unit.name)
         if node is None:
             frame = Frame(self._frames, code, kind, tasks, {}, 0)
@@ -193,14 +191,11 @@ class Delivery:
         out = []
         for i, (_, at, _) in enumerate(frame.tasks):
             outcome = at
-            for f, k in frame.unit.behaviour.decides:
+            for number, (f, k) in enumerate(frame.unit.behaviour.decides):
                 value = int(frame.outputs[k][i])
                 n = choices(f)
                 if not 0 <= value < n:
-                    raise StateError(
-                        f"node '{frame.unit.name}': decided {f.name} = {value}, outside 0..{n - 1}; "
-                        "give the field the extent of what its program decides"
-                    )
+                    raise faults.undecided(frame.unit, number, value, n)
                 outcome = outcome * n + value
             out.append(outcome)
         return out
@@ -208,25 +203,15 @@ class Delivery:
     def _deliver(self, slot: Slot, route: Route, payload: np.ndarray, origin: Origin) -> None:
         target, operand, firing, position, _, _ = route
         if firing < 0 or position < 0:
-            units = self.lowered.units
+            unit = self.lowered.units[origin[0]]
             if target == FAULT:
                 reason = slot.plan.units[origin[0]].faults[operand]
-                raise StateError(
-                    f"node '{units[origin[0]].name}', instance {slot.instance.number}, firing "
-                    f"{self._state(slot, origin[0], origin[1])}: {reason}"
-                )
-            raise StateError(
-                f"node '{units[origin[0]].name}' sends a state outside its domain to '{units[target].name}' "
-                f"(instance {slot.instance.number}); check the extents and the guards before it"
-            )
+                raise faults.undeliverable(unit, slot.instance, origin[1], reason)
+            raise faults.outside_domain(unit, self.lowered.units[target], slot.instance)
         state = slot.units[target]
         x = state.x[operand]
         if x[position] is not None:
-            unit = self.lowered.units[target]
-            raise ExecutionError(
-                f"node '{unit.name}' port '{unit.operands[operand].port}': instance {slot.instance.number} "
-                "brings one state a second time; a loop or region must add a field that tells the two apart"
-            )
+            raise faults.twice(self.lowered.units[target], operand, slot.instance)
         x[position] = (payload, origin)
         left = state.left
         left[firing] -= 1
@@ -323,10 +308,9 @@ class Delivery:
 
     # --- what is missing --------------------------------------------------------------------------
 
-    def stuck(self) -> str:
+    def stuck(self) -> list[str]:
         """What the instances in flight wait for, for error messages."""
-        found = [line for slot in list(self.slots.values())[:4] for line in self._pending(slot)]
-        return "; ".join(found[:6]) or "no operand is pending"
+        return [line for slot in list(self.slots.values())[:4] for line in self._pending(slot)]
 
     def _pending(self, slot: Slot) -> list[str]:
         lines = []
@@ -335,19 +319,10 @@ class Delivery:
             for at, left in enumerate(state.left):
                 if not 0 < left < plan.need[at]:
                     continue
-                ports = ", ".join(
-                    f"'{o.port}'"
-                    for o, x, members in zip(unit.operands, state.x, plan.members, strict=True)
+                lacking = [
+                    k
+                    for k, (x, members) in enumerate(zip(state.x, plan.members, strict=True))
                     if None in (x[at : at + 1] if members is None else x[members[at] : members[at + 1]])
-                )
-                lines.append(
-                    f"node '{unit.name}' waits for {left} more message(s) at {ports}, "
-                    f"instance {slot.instance.number}, firing {self._state(slot, unit.index, at)}"
-                )
+                ]
+                lines.append(faults.waiting(unit, left, lacking, slot.instance, at))
         return lines
-
-    @staticmethod
-    def _state(slot: Slot, unit: int, at: int) -> str:
-        """A firing's state for error messages, such as (n=2)."""
-        columns = slot.plan.tables.units[unit].space.columns
-        return "(" + ", ".join(f"{name}={int(column[at])}" for name, column in columns.items()) + ")"

@@ -1,7 +1,8 @@
 """The CPU device: worker threads over a data plane, behind the device protocol.
 
-Each worker calls the plane's `run` for about a millisecond at a time; a compiled plane serves many frames in
-such a call without the interpreter's lock. Workers, policies and host do not know which plane it is.
+Each worker calls the plane's `run` for about a millisecond at a time; the C++ plane serves many frames in
+such a call without the interpreter's lock. Where the extension is missing, or where AMPHW_ENGINE=numpy, the numpy
+plane takes its place. Workers, policies and host do not know which plane it is.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from amphw.cpu_runtime import planes
 from amphw.cpu_runtime.lower import lower
-from amphw.cpu_runtime.numpy_plane import NumpyPlane
 from amphw.cpu_runtime.policy import POLICIES, placement
-from amphw.cpu_runtime.replay import Replay
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError, ExecutionError
 from amphw.ir.graph import Graph
@@ -46,7 +46,7 @@ class CpuDevice:
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            "cpu", "cpu", workers=os.cpu_count() or 1, notes="worker threads, numpy data plane"
+            "cpu", "cpu", workers=os.cpu_count() or 1, notes=f"worker threads, {planes.chosen()[0].name}"
         )
 
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
@@ -64,7 +64,8 @@ class CpuDevice:
         owners = {n: graph.nodes[n].params for n in graph.parameterised}
         self.params = initial_parameters(owners, dict(rules), options.seed)
         self.log: list[Any] = []
-        self.plane = NumpyPlane(
+        plane, replay = planes.chosen()
+        self.plane = plane(
             self.lowered,
             self.params,
             updates=options.updates,
@@ -72,10 +73,11 @@ class CpuDevice:
             placement=self._placement(settings.get("placement", "shared"), options.seed),
             settings=settings,
             log=self.log if options.log else None,
+            keys=options.max_active_keys,
         )
         # Frames are the parallelism; BLAS threads would fight over cores.
         threadpool_limits(limits=1)
-        self.replay = Replay(self.plane, self._logged) if self._logged is not None else None
+        self.replay = replay(self.plane, self._logged) if self._logged is not None else None
         self._open = True
         self._stop.clear()
         if self.replay is None:
@@ -105,7 +107,7 @@ class CpuDevice:
     def _work(self, worker: int) -> None:
         plane = self.plane
         try:
-            while not self._stop.is_set() and plane.failure is None:
+            while not self._stop.is_set() and not plane.failed:
                 if not plane.run(worker, RUN_BUDGET):
                     plane.wait(worker, NAP)
         except BaseException as error:  # whatever it is, the host must hear of it rather than wait forever
@@ -129,12 +131,11 @@ class CpuDevice:
             while found := self.replay.run():
                 out += found
             return out
-        while self.plane.slots or self.plane.done:
-            if not self._open and not self.plane.done:  # nobody is left who could finish them
-                raise ExecutionError(
-                    f"closed with {len(self.plane.slots)} instance(s) in flight; drain first"
-                )
-            out += self.plane.poll(NAP)
+        while self.plane.in_flight:
+            found = self.plane.poll(NAP if self._open else 0.0)
+            if not found and not self._open:  # nobody is left who could finish them
+                raise ExecutionError(f"closed with {self.plane.in_flight} instance(s) in flight; drain first")
+            out += found
         self.plane.flush()
         return out
 
@@ -143,6 +144,7 @@ class CpuDevice:
             self.plane.update(nodes if nodes is not None else list(self.params))
 
     def parameters(self) -> dict[str, NodeParameters]:
+        self.plane.fetch()
         return self.params
 
     def statistics(self) -> Statistics:
@@ -153,8 +155,7 @@ class CpuDevice:
         self._open = False
         self._stop.set()
         if self._threads:
-            with self.plane.lock:
-                self.plane.work.notify_all()
+            self.plane.wake()
         for thread in self._threads:
             thread.join()
         self._threads = []

@@ -12,15 +12,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from amphw.cpu_runtime import faults
 from amphw.cpu_runtime.delivery import Delivery
 from amphw.cpu_runtime.frames import Frame, compute
 from amphw.cpu_runtime.gradients import GradientLog, Share
 from amphw.cpu_runtime.lower import Lowered
 from amphw.cpu_runtime.plan import Planner
-from amphw.cpu_runtime.policy import BACKWARD, KINDS, POLICIES, Queue
+from amphw.cpu_runtime.policy import BACKWARD, KINDS, POLICIES, Queue, choose
 from amphw.cpu_runtime.slots import Slot, SlotPlan, finish_plan
 from amphw.ir.device import Mode, Report, Statistics
-from amphw.ir.errors import AmphwError, ExecutionError
+from amphw.ir.errors import AmphwError
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters
 
@@ -35,6 +36,8 @@ class NumpyPlane(Delivery):
     message), sleep {node or "*": seconds a message}, trace.
     """
 
+    name = "numpy data plane"
+
     def __init__(
         self,
         lowered: Lowered,
@@ -45,12 +48,12 @@ class NumpyPlane(Delivery):
         placement: Sequence[set[int]] | None,
         settings: Mapping[str, Any],
         log: list[Any] | None,
+        keys: int = 1,
     ):
-        policy = settings.get("policy", "default")
+        policy = POLICIES[settings.get("policy", "default")]
         self.self_updating = updates == "self"
-        super().__init__(lowered, params, by_age=policy != "fifo", waits=self.self_updating, log=log)
-        self.policy = POLICIES[policy]
-        self.min_rows = int(settings.get("min_rows", 1))
+        super().__init__(lowered, params, by_age=policy.by_age, waits=self.self_updating, log=log)
+        self.policy = policy.table(lowered, int(settings.get("min_rows", 1)))
         self.frame_cap = int(settings.get("frame_cap", 64))
         self.frame_rows = int(settings.get("frame_rows", 512))
         self.sleep: Mapping[str, float] = settings.get("sleep", {})
@@ -79,7 +82,7 @@ class NumpyPlane(Delivery):
         with self.lock:
             self._check()
             if index in self.slots:
-                raise ExecutionError(f"slot {index} still holds instance {self.slots[index].instance.number}")
+                raise faults.occupied(index, self.slots[index].instance)
             try:
                 self.admit(slot)
             except BaseException as error:  # the instance is half pumped: there is no way to go on
@@ -94,11 +97,26 @@ class NumpyPlane(Delivery):
                 self.news.wait_for(lambda: self.done or self.failure is not None, timeout)
             self._check()
             if self.slots and not self.done and not self.replaying and self._at_rest():
-                raise ExecutionError(
-                    f"nothing moves any more, but {len(self.slots)} instance(s) are in flight: {self.stuck()}"
-                )
+                raise faults.stuck(len(self.slots), self.stuck())
             done, self.done = self.done, []
             return done
+
+    @property
+    def in_flight(self) -> int:
+        """Instances submitted whose reports have not been polled."""
+        with self.lock:
+            return len(self.slots) + len(self.done)
+
+    @property
+    def failed(self) -> bool:
+        return self.failure is not None
+
+    def fetch(self) -> None:
+        """`params` is always up to date: the parameters live there."""
+
+    def wake(self) -> None:
+        with self.lock:
+            self.work.notify_all()
 
     def _check(self) -> None:
         if self.failure is not None:
@@ -120,7 +138,7 @@ class NumpyPlane(Delivery):
         for name in nodes:
             at = self.lowered.by_name.get(name)
             if at is None or at not in self.logs:
-                raise AmphwError(f"node '{name}' owns no parameters to update")
+                raise AmphwError(faults.no_parameters(name))
             self._reduce(-1, self._wait_and_take(self.logs[at], due=True))
 
     def flush(self) -> None:
@@ -189,7 +207,7 @@ class NumpyPlane(Delivery):
         ready = [q for q in self._served[worker] if q.heap]
         if not ready:
             return None
-        queue = ready[0] if len(ready) == 1 else self.policy(ready, self.min_rows)
+        queue = ready[0] if len(ready) == 1 else choose(self.policy, ready)
         frame = self.begin(queue.unit, queue.kind, queue.pop(self.frame_cap, self.frame_rows))
         if self.trace is not None:
             frame.flow_in = self.origin(frame)

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from amphw.cpu_runtime.faults import OUTSIDE_A_TABLE, trapped
 from amphw.cpu_runtime.lower import Expand, Guard, Lowered, Path, Trap, Unit, choices
 from amphw.ir.errors import StateError
 from amphw.ir.expr import ROW, Attr, evaluate
@@ -104,7 +105,7 @@ def _spring(unit: Unit, trap: Trap, table: UnitTable, instance: Instance) -> Non
     """Note the outcomes that would send a message which no port takes."""
     _, sender = _walked(trap.steps, _outcomes(unit, table.space, instance))
     for outcome in sender.tolist():
-        table.faults[outcome] = f"no out-port of node '{trap.node}' takes the message; check its index"
+        table.faults[outcome] = trapped(trap)
 
 
 def _outcomes(unit: Unit, space: KeySpace, instance: Instance) -> Columns:
@@ -151,7 +152,7 @@ def _path(unit: Unit, path: Path, tables: list[UnitTable], instance: Instance) -
         position = np.where(outside, OUT_OF_DOMAIN, (starts[inside] if target.space.size else 0) + member)
     row = env.columns[path.by_row] if path.by_row is not None else np.full(env.size, -1, dtype=np.int64)
     for outcome in np.flatnonzero(root.outside).tolist():
-        tables[unit.index].faults[outcome] = "an expression on the way reads outside a table; check its index"
+        tables[unit.index].faults[outcome] = OUTSIDE_A_TABLE
     start = np.searchsorted(sender, np.arange(n + 1))
     data = _source_rows(unit, env, instance) if unit.behaviour.is_source else None
     return PathTable(start, firing, position, np.asarray(row), data)

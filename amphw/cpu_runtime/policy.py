@@ -1,4 +1,4 @@
-"""Which queue a worker serves next: small objects that choose among the non-empty queues.
+"""Which queue a worker serves next: small objects that fill in a table, which the data planes read.
 
 Scheduling is first-order, for throughput (serving the largest queue first starves frames) and for learning
 (a firing served early waits long for its gradient, and goes stale). The default waits for `min_rows`, takes
@@ -12,13 +12,60 @@ import heapq
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from amphw.cpu_runtime.lower import Lowered
 from amphw.ir.errors import AmphwError
 
 BACKWARD, FORWARD, INFER = 0, 1, 2
 KINDS = ("backward", "forward", "infer")
+ORDERS = ("age", "arrival", "rows")
+
+
+@dataclass
+class PolicyTable:
+    """What workers go by; it may be edited while they run.
+
+    priority[unit][kind]: lower comes first. min_rows[unit][kind]: with fewer rows a queue waits until no
+    other has its own. order: what decides among equal priorities: the "age" of the oldest instance in the
+    queue, the "arrival" of its next firing, or the most "rows"; then what is further downstream.
+    """
+
+    priority: list[list[int]]
+    min_rows: list[list[int]]
+    order: str = "age"
+
+
+class Policy(Protocol):
+    """by_age: within a queue the oldest instance's firings come first; else those that arrived first."""
+
+    by_age: bool
+
+    def table(self, lowered: Lowered, min_rows: int) -> PolicyTable: ...
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Priorities by direction (backward, forward, infer), and an order among equals."""
+
+    kinds: tuple[int, int, int]
+    order: str
+    by_age: bool = True
+    waits: bool = False  # whether min_rows counts
+
+    def table(self, lowered: Lowered, min_rows: int) -> PolicyTable:
+        least = min_rows if self.waits else 1
+        return PolicyTable(
+            [list(self.kinds) for _ in lowered.units], [[least] * 3 for _ in lowered.units], self.order
+        )
+
+
+POLICIES: dict[str, Policy] = {
+    "default": Ranked((0, 1, 1), "age", waits=True),
+    "fifo": Ranked((0, 0, 0), "arrival", by_age=False),
+    "backward-first": Ranked((0, 1, 2), "arrival"),
+    "largest-queue": Ranked((0, 0, 0), "rows"),
+}
 
 
 @dataclass
@@ -58,31 +105,17 @@ class Queue:
         return tasks
 
 
-def default(queues: Sequence[Queue], min_rows: int) -> Queue:
-    full = [q for q in queues if q.rows >= min_rows]
-    if full:
-        return min(full, key=lambda q: (q.kind != BACKWARD, q.heap[0][0], -q.depth))
-    return max(queues, key=lambda q: q.rows)
+def choose(table: PolicyTable, queues: Sequence[Queue]) -> Queue:
+    """The queue to serve, of those that are not empty."""
+    full = [q for q in queues if q.rows >= table.min_rows[q.unit][q.kind]]
+    if not full:
+        return max(queues, key=lambda q: q.rows)
 
+    def rank(q: Queue) -> tuple[int, int, int]:
+        among = {"age": q.heap[0][0], "arrival": q.oldest, "rows": -q.rows}[table.order]
+        return table.priority[q.unit][q.kind], among, -q.depth
 
-def fifo(queues: Sequence[Queue], min_rows: int) -> Queue:
-    return min(queues, key=lambda q: q.oldest)
-
-
-def backward_first(queues: Sequence[Queue], min_rows: int) -> Queue:
-    return min(queues, key=lambda q: (q.kind, q.oldest))
-
-
-def largest_queue(queues: Sequence[Queue], min_rows: int) -> Queue:
-    return max(queues, key=lambda q: q.rows)
-
-
-POLICIES = {
-    "default": default,
-    "fifo": fifo,
-    "backward-first": backward_first,
-    "largest-queue": largest_queue,
-}
+    return min(full, key=rank)
 
 
 def placement(lowered: Lowered, kind: str, workers: int, seed: int) -> list[set[int]] | None:

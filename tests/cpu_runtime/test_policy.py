@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amphw.cpu_runtime.lower import lower
-from amphw.cpu_runtime.policy import BACKWARD, FORWARD, POLICIES, Queue, placement
+from amphw.cpu_runtime.policy import BACKWARD, FORWARD, POLICIES, Queue, choose, placement
 from amphw.ir.errors import AmphwError
 from tests.cpu_runtime.graphs import mlp
 
@@ -17,7 +17,8 @@ def queue(unit: int, kind: int = FORWARD, *, depth: int = 0, rows: int = 1, arri
 
 
 def chosen(policy: str, *queues: Queue, min_rows: int = 1) -> int:
-    return POLICIES[policy](queues, min_rows).unit
+    table = POLICIES[policy].table(lower(mlp(layers=3)), min_rows)
+    return choose(table, queues).unit
 
 
 def test_firings_come_oldest_instance_first() -> None:

@@ -1,0 +1,329 @@
+// The engine's Python face. Calls that may take long let go of the interpreter's lock.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind.hpp"
+#include "describe.hpp"
+
+namespace nb = nanobind;
+
+namespace amphw {
+namespace {
+
+using FloatArray = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
+
+// A table's numbers as 64-bit integers, whatever its type; `room` holds them for as long as they are needed.
+TableView read_table(nb::handle array, std::vector<int64_t>& room) {
+    const auto a = nb::cast<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>>(array);
+    TableView view;
+    view.dimensions = int32_t(a.ndim());
+    if (view.dimensions > 4) throw nb::value_error("a table of more than 4 dimensions");
+    size_t n = 1;
+    for (int32_t d = 0; d < view.dimensions; d++) {
+        view.shape[d] = int64_t(a.shape(d));
+        n *= a.shape(d);
+    }
+    const auto convert = [&](auto* values) {
+        room.resize(n + 1);  // never empty, so that the view has a place
+        for (size_t i = 0; i < n; i++) room[i] = int64_t(values[i]);
+        view.values = room.data();
+    };
+    const bool is_signed = a.dtype().code == uint8_t(nb::dlpack::dtype_code::Int);
+    switch (a.dtype().bits) {
+        case 8: is_signed ? convert((const int8_t*)a.data()) : convert((const uint8_t*)a.data()); break;
+        case 16: is_signed ? convert((const int16_t*)a.data()) : convert((const uint16_t*)a.data()); break;
+        case 32: is_signed ? convert((const int32_t*)a.data()) : convert((const uint32_t*)a.data()); break;
+        case 64:
+            if (is_signed && n > 0)
+                view.values = (const int64_t*)a.data();
+            else
+                convert((const uint64_t*)a.data());
+            break;
+        default: throw nb::type_error("a table of an unknown integer type");
+    }
+    return view;
+}
+
+class PyEngine {
+public:
+    PyEngine(nb::dict graph, nb::dict schema, nb::list rules, nb::dict options)
+        : schema_(read_schema(schema)), kernels_(*amphw::kernels()),
+          engine_(read_graph(graph), read_rules(rules), read_options(options), kernels_) {}
+
+    // 0: pumped; 1: the instance breaks the schema; 2: its structure leaves a domain. Python says how.
+    int submit(int32_t slot, int64_t generation, int64_t number, int32_t mode, std::vector<int64_t> attrs,
+               nb::list tables, nb::list data) {
+        read_structure(std::move(attrs), tables);
+        data_.clear();
+        widths_.clear();
+        for (nb::handle d : data) {
+            const auto a = nb::cast<FloatArray>(d);
+            data_.push_back(a.data());
+            widths_.push_back(int64_t(a.shape(1)));
+        }
+        nb::gil_scoped_release release;
+        if (!conforms(schema_, structure_)) return 1;
+        return engine_.submit(slot, generation, number, Mode(mode), structure_, data_, widths_) ? 0 : 2;
+    }
+
+    // (bytes to train, bytes to infer) that an instance reserves; (-1, -1) where its structure leaves a domain.
+    std::pair<int64_t, int64_t> planned_bytes(std::vector<int64_t> attrs, nb::list tables) {
+        read_structure(std::move(attrs), tables);
+        nb::gil_scoped_release release;
+        return engine_.planned_bytes(structure_);
+    }
+
+    // ([(slot, generation, number, mode, [(unit, rows, sums, values)])], stuck)
+    nb::tuple poll(double timeout) {
+        bool stuck = false;
+        std::vector<Retired> retired;
+        {
+            nb::gil_scoped_release release;
+            retired = engine_.poll(timeout, &stuck);
+        }
+        nb::list out;
+        for (const Retired& r : retired) {
+            nb::list sinks;
+            for (const SinkReport& s : r.sinks)
+                sinks.append(nb::make_tuple(s.unit, s.rows, nb::cast(s.sums), nb::cast(s.values)));
+            out.append(nb::make_tuple(r.slot, r.generation, r.number, int(r.mode), sinks));
+        }
+        return nb::make_tuple(out, stuck);
+    }
+
+    bool run(int32_t worker, double seconds) {
+        nb::gil_scoped_release release;
+        return engine_.run(worker, seconds);
+    }
+
+    void wait(int32_t worker, double seconds) {
+        nb::gil_scoped_release release;
+        engine_.wait(worker, seconds);
+    }
+
+    void update(int32_t unit, bool publish) {
+        nb::gil_scoped_release release;
+        engine_.update(unit, publish);
+    }
+
+    // None, or (failure, unit, instance, firing, detail, extra, text).
+    nb::object failure() {
+        const std::optional<EngineError> e = engine_.failure();
+        if (!e) return nb::none();
+        return nb::make_tuple(int(e->failure), e->unit, e->instance, e->firing, e->detail, e->extra, e->text);
+    }
+
+    // (forward, backward, frames, updates, {unit: {versions behind: rows}}, busy seconds by worker)
+    nb::tuple statistics() {
+        const std::vector<double> busy = engine_.busy();
+        const Counters c = engine_.counters();
+        nb::dict staleness;
+        for (const auto& [unit, histogram] : c.staleness) {
+            nb::dict h;
+            for (const auto& [behind, rows] : histogram) h[nb::int_(behind)] = rows;
+            staleness[nb::int_(unit)] = h;
+        }
+        return nb::make_tuple(c.forward, c.backward, c.frames, c.updates, staleness, nb::cast(busy));
+    }
+
+    nb::list trace() {
+        nb::list out;
+        for (const TraceSlice& s : engine_.trace())
+            out.append(nb::make_tuple(s.worker, s.unit, s.kind, s.begin_us, s.duration_us, s.rows, s.flow_in, s.number));
+        return out;
+    }
+
+    // (type, a, b, c, keys) by event
+    nb::list events() {
+        nb::list out;
+        for (const Event& e : engine_.events()) {
+            nb::list keys;
+            for (const auto& k : e.keys) keys.append(nb::make_tuple(k[0], k[1], k[2]));
+            out.append(nb::make_tuple(int(e.type), e.a, e.b, e.c, nb::tuple(keys)));
+        }
+        return out;
+    }
+
+    // [(slot, instance number, unit, firing, messages still missing, [(operand, position in it)])]
+    nb::list pending() {
+        nb::list out;
+        for (Slot* slot : engine_.active())
+            for (size_t u = 0; u < engine_.graph().units.size(); u++) {
+                if (engine_.graph().units[u].is_source) continue;
+                const UnitPlan& plan = slot->unit(int32_t(u));
+                for (int32_t i = 0; i < plan.firings; i++) {
+                    const int32_t left = slot->left(int32_t(u))[i];
+                    if (left <= 0 || left >= plan.need[i]) continue;
+                    nb::list missing;
+                    for (size_t k = 0; k < plan.members.size(); k++) {
+                        const auto [begin, end] = slot->positions(int32_t(u), int32_t(k), i);
+                        for (int32_t p = begin; p < end; p++)
+                            if (slot->operand(int32_t(u), int32_t(k))[p].rows == nullptr) {
+                                missing.append(k);
+                                break;
+                            }
+                    }
+                    out.append(nb::make_tuple(slot->index, slot->number, u, i, left, missing));
+                }
+            }
+        return out;
+    }
+
+    void load_parameter(int32_t unit, int32_t param, FloatArray values, FloatArray gradient, std::vector<FloatArray> slots) {
+        std::vector<const float*> pointers;
+        for (const FloatArray& s : slots) pointers.push_back(s.data());
+        engine_.parameters(unit)->load(param, values.data(), gradient.data(), pointers.data());
+    }
+    void loaded(int32_t unit, int64_t version, int64_t rows) { engine_.parameters(unit)->loaded(version, rows); }
+    void store_parameter(int32_t unit, int32_t param, FloatArray values, FloatArray gradient, std::vector<FloatArray> slots) {
+        std::vector<float*> pointers;
+        for (FloatArray& s : slots) pointers.push_back(s.data());
+        engine_.parameters(unit)->store(param, values.data(), gradient.data(), pointers.data());
+    }
+    // (version, rows in the gradient)
+    std::pair<int64_t, int64_t> parameter_state(int32_t unit) {
+        const Parameters& p = *engine_.parameters(unit);
+        return {p.version(), p.accumulated};
+    }
+
+    // What a retired instance left in its slot: [(unit, direction, firing, values of each output or operand)].
+    nb::list inspect(int32_t index) {
+        nb::list out;
+        Slot& slot = *engine_.slot(index);
+        for (size_t u = 0; u < engine_.graph().units.size(); u++) inspect_unit(slot, int32_t(u), out);
+        return out;
+    }
+
+    void replay() { engine_.replay(); }
+    // keys: (slot, firing)
+    void replay_start(int64_t number, int32_t unit, int32_t kind, std::vector<std::pair<int32_t, int32_t>> keys) {
+        std::vector<Task> tasks;
+        for (const auto& [slot, firing] : keys) tasks.push_back({engine_.slot(slot), firing, 0, 0, 0});
+        try {
+            engine_.replay_start(number, unit, Kind(kind), std::move(tasks));
+        } catch (const EngineError& error) {
+            engine_.fail(error);
+        }
+    }
+    void replay_end(int64_t number) {
+        try {
+            engine_.replay_end(number);
+        } catch (const EngineError& error) {
+            engine_.fail(error);
+        }
+    }
+    void replay_seal(int32_t unit, bool due) { engine_.replay_seal(unit, due); }
+    void replay_reduced(int32_t unit) { engine_.replay_reduced(unit); }
+    void set_policy(nb::dict table) { engine_.policy = read_policy(table); }
+    void stop_waiting() { engine_.stop_waiting(); }
+    int64_t in_flight() const { return engine_.in_flight(); }
+    int64_t slot_bytes() const { return engine_.slot_bytes(); }
+    const char* isa() const { return kernels_.name; }
+
+private:
+    static std::vector<std::optional<Rule>> read_rules(nb::list rules) {
+        std::vector<std::optional<Rule>> out;
+        for (nb::handle r : rules) out.push_back(read_rule(r));
+        return out;
+    }
+
+    static Options read_options(nb::dict o) {
+        Options out{};
+        out.workers = nb::cast<int32_t>(o["workers"]);
+        out.self_updating = nb::cast<bool>(o["self_updating"]);
+        out.log = nb::cast<bool>(o["log"]);
+        out.by_age = nb::cast<bool>(o["by_age"]);
+        out.frame_cap = nb::cast<size_t>(o["frame_cap"]);
+        out.frame_rows = nb::cast<int64_t>(o["frame_rows"]);
+        out.report_batch = nb::cast<int64_t>(o["report_batch"]);
+        out.policy = read_policy(o["policy"]);
+        out.served = nb::cast<std::vector<std::vector<int32_t>>>(o["served"]);
+        out.sleep = nb::cast<std::vector<double>>(o["sleep"]);
+        out.trace = nb::cast<bool>(o["trace"]);
+        out.plan_bytes = nb::cast<int64_t>(o["plan_bytes"]);
+        return out;
+    }
+
+    void read_structure(std::vector<int64_t> attrs, nb::list tables) {
+        structure_.attrs = std::move(attrs);
+        structure_.tables.clear();
+        rooms_.resize(nb::len(tables));
+        size_t i = 0;
+        for (nb::handle t : tables) structure_.tables.push_back(read_table(t, rooms_[i++]));
+    }
+
+    void inspect_unit(Slot& slot, int32_t u, nb::list& out) {
+        const UnitDesc& unit = engine_.graph().units[u];
+        if (unit.is_source) return;
+        const UnitPlan& plan = slot.unit(u);
+        const UnitLayout& layout = slot.layout(u);
+        const auto rows = [&](int64_t offset, int64_t first, int64_t count, int32_t width) {
+            std::vector<float> values;
+            for (int64_t r = first; offset >= 0 && r < first + count; r++) {
+                const float* row = slot.at<float>(offset) + r * row_stride(width);
+                values.insert(values.end(), row, row + width);
+            }
+            return values;
+        };
+        for (int32_t i = 0; i < plan.firings; i++) {
+            if (plan.need[i] == 0 || slot.left(u)[i] != 0) continue;
+            std::vector<std::vector<float>> forward, backward;
+            for (size_t k = 0; k < unit.outputs.size(); k++) {
+                const Counts& c = plan.spaces[unit.outputs[k].space];
+                forward.push_back(rows(layout.outputs[k], c.start(i), c.of(i), unit.outputs[k].width));
+            }
+            for (size_t k = 0; slot.trains() && k < unit.operands.size(); k++) {
+                const Counts& c = plan.spaces[unit.operands[k].space];
+                backward.push_back(rows(layout.gradients[k], c.start(i), c.of(i), unit.operands[k].width));
+            }
+            out.append(nb::make_tuple(u, "forward", i, nb::cast(forward)));
+            if (slot.trains()) out.append(nb::make_tuple(u, "backward", i, nb::cast(backward)));
+        }
+    }
+
+    SchemaDesc schema_;
+    const Kernels& kernels_;
+    Engine engine_;
+    Structure structure_;
+    std::vector<std::vector<int64_t>> rooms_;
+    std::vector<const float*> data_;
+    std::vector<int64_t> widths_;
+};
+
+}  // namespace
+
+void bind_engine(nb::module_& m) {
+    nb::class_<PyEngine>(m, "Engine")
+        .def(nb::init<nb::dict, nb::dict, nb::list, nb::dict>())
+        .def("submit", &PyEngine::submit)
+        .def("planned_bytes", &PyEngine::planned_bytes)
+        .def("poll", &PyEngine::poll)
+        .def("run", &PyEngine::run)
+        .def("wait", &PyEngine::wait)
+        .def("update", &PyEngine::update)
+        .def("failure", &PyEngine::failure)
+        .def("statistics", &PyEngine::statistics)
+        .def("trace", &PyEngine::trace)
+        .def("events", &PyEngine::events)
+        .def("pending", &PyEngine::pending)
+        .def("load_parameter", &PyEngine::load_parameter)
+        .def("loaded", &PyEngine::loaded)
+        .def("store_parameter", &PyEngine::store_parameter)
+        .def("parameter_state", &PyEngine::parameter_state)
+        .def("inspect", &PyEngine::inspect)
+        .def("replay", &PyEngine::replay)
+        .def("replay_start", &PyEngine::replay_start)
+        .def("replay_end", &PyEngine::replay_end)
+        .def("replay_seal", &PyEngine::replay_seal)
+        .def("replay_reduced", &PyEngine::replay_reduced)
+        .def("set_policy", &PyEngine::set_policy)
+        .def("stop_waiting", &PyEngine::stop_waiting)
+        .def("in_flight", &PyEngine::in_flight)
+        .def("slot_bytes", &PyEngine::slot_bytes)
+        .def("isa", &PyEngine::isa);
+}
+
+}  // namespace amphw

@@ -1,0 +1,184 @@
+#include "describe.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+namespace nb = nanobind;
+
+namespace amphw {
+namespace {
+
+template <class T>
+T item(nb::handle d, const char* key) {
+    return nb::cast<T>(d[key]);
+}
+
+template <class F>
+auto list(nb::handle items, F f) {
+    std::vector<decltype(f(nb::handle()))> out;
+    for (nb::handle i : items) out.push_back(f(i));
+    return out;
+}
+
+Expr expr(nb::handle e) { return nb::cast<Expr>(e); }
+
+FieldDesc field(nb::handle f) { return {expr(f["extent"]), item<int64_t>(f, "bound")}; }
+
+Step step(nb::handle s) { return {item<bool>(s, "expands"), expr(s["expr"])}; }
+
+PathDesc path(nb::handle p) {
+    return {item<int32_t>(p, "output"), item<int32_t>(p, "target"), item<int32_t>(p, "operand"),
+            list(p["steps"], step),     list(p["key"], expr),       expr(p["member"]),
+            item<int32_t>(p, "row_column")};
+}
+
+OperandDesc operand(nb::handle o) {
+    return {item<int32_t>(o, "width"), item<int32_t>(o, "space"), item<bool>(o, "needs_gradient"), expr(o["rows"]),
+            expr(o["count"])};
+}
+
+ValueDesc value(nb::handle v) {
+    return {item<int32_t>(v, "width"), item<int32_t>(v, "space"), item<bool>(v, "is_int")};
+}
+
+Ref ref(nb::handle r) { return {nb::cast<int32_t>(r.attr("base")), nb::cast<int32_t>(r.attr("offset"))}; }
+
+template <class E>
+E enumerator(nb::handle e) {
+    return E(nb::cast<int32_t>(nb::int_(e)));
+}
+
+Base base(nb::handle b) {
+    return {enumerator<Place>(b.attr("place")), nb::cast<int32_t>(b.attr("index")), nb::cast<int32_t>(b.attr("width")),
+            nb::cast<int32_t>(b.attr("space")), nb::cast<int32_t>(b.attr("ints"))};
+}
+
+Instr instr(nb::handle i) {
+    Instr out{};
+    out.op = enumerator<Op>(i.attr("op"));
+    out.n = nb::cast<int32_t>(i.attr("n"));
+    out.d = ref(i.attr("d"));
+    out.a = ref(i.attr("a"));
+    out.b = ref(i.attr("b"));
+    out.c = ref(i.attr("c"));
+    out.f = nb::cast<float>(i.attr("f"));
+    out.seed = nb::cast<int64_t>(i.attr("seed"));
+    for (nb::handle slot : i.attr("ints")) {
+        if (out.n_ints == MAX_INT_ARGS) throw nb::value_error("an instruction with too many integer operands");
+        out.ints[out.n_ints++] = nb::cast<int32_t>(slot);
+    }
+    return out;
+}
+
+Phase phase(nb::handle p) {
+    Phase out{};
+    out.kind = enumerator<PhaseKind>(p.attr("kind"));
+    out.space = nb::cast<int32_t>(p.attr("space"));
+    out.code = list(p.attr("code"), instr);
+    out.param = nb::cast<int32_t>(p.attr("param"));
+    out.bias = nb::cast<int32_t>(p.attr("bias"));
+    out.transposed = nb::cast<bool>(p.attr("transposed"));
+    out.accumulate = nb::cast<bool>(p.attr("accumulate"));
+    out.a = list(p.attr("a"), [](nb::handle s) {
+        return Segment{ref(s.attr("at")), nb::cast<int32_t>(s.attr("width"))};
+    });
+    if (out.a.size() > 16) throw nb::value_error("a product of more than 16 segments");
+    out.d = ref(p.attr("d"));
+    out.width = nb::cast<int32_t>(p.attr("width"));
+    out.from = ref(p.attr("from_"));
+    out.source = nb::cast<int32_t>(p.attr("source"));
+    out.ints = nb::cast<int32_t>(p.attr("ints"));
+    return out;
+}
+
+Code code(nb::handle c) {
+    Code out;
+    if (c.is_none()) return out;
+    out.bases = list(c.attr("bases"), base);
+    out.int_operands = nb::cast<std::vector<int32_t>>(nb::list(c.attr("int_operands")));
+    out.int_spaces = nb::cast<std::vector<int32_t>>(nb::list(c.attr("int_spaces")));
+    out.phases = list(c.attr("phases"), phase);
+    out.int_outputs = nb::cast<std::vector<int32_t>>(nb::list(c.attr("int_outputs")));
+    out.rowwise = nb::cast<bool>(c.attr("rowwise"));
+    return out;
+}
+
+ParamDesc param(nb::handle p) {
+    return {item<std::string>(p, "name"), item<int32_t>(p, "rows"),      item<int32_t>(p, "cols"),
+            item<bool>(p, "multiplied"),  item<bool>(p, "transposed"), item<bool>(p, "taken")};
+}
+
+UnitDesc unit(nb::handle u) {
+    UnitDesc out{};
+    out.name = item<std::string>(u, "name");
+    out.depth = item<int32_t>(u, "depth");
+    out.fields = list(u["fields"], field);
+    out.choices = item<std::vector<int32_t>>(u, "choices");
+    out.decided = item<std::vector<int32_t>>(u, "decided");
+    out.spaces = list(u["spaces"], expr);
+    if (out.spaces.size() > MAX_SPACES) throw nb::value_error("a program with more than 8 row spaces");
+    out.operands = list(u["operands"], operand);
+    out.outputs = list(u["outputs"], value);
+    out.saved = list(u["saved"], value);
+    out.ints = list(u["ints"], [](nb::handle i) { return std::pair(expr(i[0]), nb::cast<int32_t>(i[1])); });
+    out.paths = list(u["paths"], path);
+    out.traps = list(u["traps"], [](nb::handle t) { return TrapDesc{list(t, step)}; });
+    out.labels = item<int32_t>(u, "labels");
+    out.is_source = item<bool>(u, "is_source");
+    out.emitted = list(u["emitted"], field);
+    out.emitted_rows = expr(u["emitted_rows"]);
+    out.data = item<int32_t>(u, "data");
+    out.forward = code(u["forward"]);
+    out.inference = code(u["inference"]);
+    out.backward = code(u["backward"]);
+    out.has_backward = !u["backward"].is_none();
+    for (const OperandDesc& o : out.operands) out.grouped = out.grouped || !o.count.empty();
+    out.log_buffers = list(u["log_buffers"], value);
+    out.log_ints = item<std::vector<std::pair<int32_t, int32_t>>>(u, "log_ints");
+    out.terms = list(u["terms"], [](nb::handle t) {
+        return TermDesc{TermDesc::Kind(nb::cast<int32_t>(t[0])), nb::cast<int32_t>(t[1]), nb::cast<int32_t>(t[2]),
+                        nb::cast<int32_t>(t[3]), nb::cast<int32_t>(t[4])};
+    });
+    out.params = list(u["params"], param);
+    return out;
+}
+
+}  // namespace
+
+GraphDesc read_graph(nb::handle description) {
+    GraphDesc out;
+    out.units = list(description["units"], unit);
+    out.signature = list(description["signature"], expr);
+    out.signature_tables = item<std::vector<int32_t>>(description, "signature_tables");
+    return out;
+}
+
+SchemaDesc read_schema(nb::handle description) {
+    SchemaDesc out;
+    out.attr_limits = item<std::vector<int64_t>>(description, "attr_limits");
+    out.tables = list(description["tables"], [](nb::handle t) {
+        return TableCheck{list(t["shape"], expr), expr(t["high"]), item<int64_t>(t, "low")};
+    });
+    out.axioms = list(description["axioms"], [](nb::handle a) {
+        return AxiomCheck{list(a["over"], field), expr(a["left"]), expr(a["right"]), expr(a["where"])};
+    });
+    return out;
+}
+
+std::optional<Rule> read_rule(nb::handle r) {
+    if (r.is_none()) return std::nullopt;
+    return Rule{item<int64_t>(r, "interval"), Optimizer(item<int32_t>(r, "optimizer")), item<double>(r, "lr"),
+                item<double>(r, "momentum"),  item<double>(r, "beta1"),                item<double>(r, "beta2"),
+                item<double>(r, "eps"),       item<double>(r, "weight_decay"),         item<double>(r, "clip"),
+                item<bool>(r, "mean"),        item<int32_t>(r, "schedule"),            item<double>(r, "schedule_steps"),
+                item<double>(r, "schedule_gamma"), item<double>(r, "warmup")};
+}
+
+PolicyTable read_policy(nb::handle t) {
+    return {item<std::vector<int32_t>>(t, "priority"), item<std::vector<int64_t>>(t, "min_rows"),
+            Order(item<int32_t>(t, "order"))};
+}
+
+}  // namespace amphw

@@ -1,0 +1,457 @@
+// Scheduling, frames and updates; instances.cpp has what happens to an instance.
+#include "engine.hpp"
+
+#include <chrono>
+#include <thread>
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+namespace amphw {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double microseconds(Clock::time_point t) {
+    return std::chrono::duration<double, std::micro>(t.time_since_epoch()).count();
+}
+
+// A product with denormal operands takes up to 150 times as long; none of them matters to training.
+void flush_denormals() {
+#if defined(__SSE__)
+    constexpr unsigned FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x0040;
+    _mm_setcsr(_mm_getcsr() | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO);
+#elif defined(__aarch64__)
+    uint64_t fpcr;
+    asm volatile("mrs %0, fpcr" : "=r"(fpcr));
+    asm volatile("msr fpcr, %0" : : "r"(fpcr | (uint64_t(1) << 24)));
+#endif
+}
+
+constexpr int YIELDS_BEFORE_SLEEP = 20;
+
+}  // namespace
+
+Engine::Worker::Worker(const GraphDesc& graph, const Kernels& kernels)
+    : runner(graph, kernels), ready(graph.units.size() * KINDS) {}
+
+Engine::Engine(GraphDesc graph, std::vector<std::optional<Rule>> rules, Options options, const Kernels& kernels)
+    : policy(options.policy), graph_(std::move(graph)), options_(std::move(options)), kernels_(kernels),
+      planner_(graph_, options_.plan_bytes), queues_(graph_.units.size() * KINDS) {
+    for (size_t u = 0; u < graph_.units.size(); u++)
+        parameters_.push_back(rules[u] ? std::make_unique<Parameters>(graph_.units[u], *rules[u], kernels_) : nullptr);
+    for (int32_t w = 0; w <= options_.workers; w++) workers_.push_back(std::make_unique<Worker>(graph_, kernels_));
+}
+
+// --- workers --------------------------------------------------------------------------------------------------
+
+bool Engine::run(int32_t worker, double seconds) {
+    flush_denormals();
+    const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+    Frame& frame = workers_[worker]->frame;
+    bool worked = false;
+    int yields = 0;
+    try {
+        while (!failed_.load(std::memory_order_relaxed)) {
+            if (next(worker, frame)) {
+                worked = true;
+                yields = 0;
+                const int64_t n = int64_t(frame.tasks.size());
+                begin(frame);
+                serve(worker, frame);
+                pending_.fetch_sub(n);
+            } else {
+                if (yields == 0) {
+                    std::lock_guard lock(mutex_);
+                    if (!done_.empty()) news_.notify_all();  // the host may have something to add
+                }
+                if (in_flight_.load() == 0 || ++yields > YIELDS_BEFORE_SLEEP) break;
+                std::this_thread::yield();
+            }
+            if (Clock::now() > end) break;
+        }
+    } catch (const EngineError& error) {
+        fail(error);
+    } catch (const std::exception& error) {
+        fail(EngineError(Failure::Internal, frame.unit, -1, -1, 0, 0, error.what()));
+    }
+    return worked;
+}
+
+void Engine::wait(int32_t worker, double seconds) {
+    std::unique_lock lock(mutex_);
+    idle_.fetch_add(1);
+    bool any = failed_.load();
+    for (int32_t q : options_.served[worker]) any = any || queues_[q].size.load() > 0;
+    if (!any) {
+        if (!done_.empty()) news_.notify_all();
+        work_.wait_for(lock, std::chrono::duration<double>(seconds));
+    }
+    idle_.fetch_sub(1);
+}
+
+bool Engine::next(int32_t worker, Frame& frame) {
+    for (;;) {
+        int32_t best = -1, fullest = -1;
+        int64_t most = -1;
+        std::array<int64_t, 3> rank{};
+        for (int32_t q : options_.served[worker]) {
+            const Queue& queue = queues_[q];
+            if (queue.size.load() == 0) continue;
+            const int64_t rows = queue.rows.load();
+            if (rows > most) {
+                most = rows;
+                fullest = q;
+            }
+            if (rows < policy.min_rows[q]) continue;
+            const int64_t tie = policy.order == Order::Age       ? int64_t(queue.oldest.load())
+                                : policy.order == Order::Arrival ? int64_t(queue.arrival.load())
+                                                                 : -rows;
+            const std::array<int64_t, 3> key{policy.priority[q], tie, -graph_.units[q / KINDS].depth};
+            if (best < 0 || key < rank) {
+                best = q;
+                rank = key;
+            }
+        }
+        if (best < 0) best = fullest;
+        if (best < 0) return false;
+        queues_[best].pop(frame.tasks, options_.frame_cap, options_.frame_rows, options_.by_age);
+        if (frame.tasks.empty()) continue;  // another worker was faster
+        frame.unit = best / KINDS;
+        frame.kind = Kind(best % KINDS);
+        return true;
+    }
+}
+
+void Engine::make_ready(Worker& w, int32_t unit, Kind kind, Slot& slot, int32_t firing) {
+    if (replaying_) return;
+    const int32_t rows = slot.unit(unit).spaces[0].of(firing);
+    w.ready[unit * KINDS + kind].push_back({&slot, firing, rows, slot.age, arrivals_.fetch_add(1)});
+}
+
+void Engine::push_ready(Worker& w) {
+    int filled = 0;
+    for (size_t q = 0; q < w.ready.size(); q++) {
+        std::vector<Task>& tasks = w.ready[q];
+        if (tasks.empty()) continue;
+        pending_.fetch_add(int64_t(tasks.size()));
+        queues_[q].push(tasks.data(), tasks.size(), options_.by_age);
+        tasks.clear();
+        filled++;
+    }
+    if (filled == 0 || idle_.load() == 0) return;
+    std::lock_guard lock(mutex_);
+    // A worker of its own nodes may not be the one that a single notification wakes.
+    work_.notify_all();
+}
+
+// --- frames ---------------------------------------------------------------------------------------------------
+
+// Pins the version and the rows of the log that the frame uses.
+void Engine::begin(Frame& frame) {
+    Parameters* p = parameters_[frame.unit].get();
+    SpaceRows rows{};
+    for (const Task& t : frame.tasks) {
+        const UnitPlan& plan = t.slot->unit(frame.unit);
+        for (const auto& [u, firing] : t.slot->faulty)
+            if (u == frame.unit && firing == t.firing)
+                throw EngineError(Failure::Index, frame.unit, t.slot->number, t.firing);
+        for (size_t s = 0; s < plan.spaces.size(); s++) rows[s] += plan.spaces[s].of(t.firing);
+    }
+    frame.rows = rows[0];
+    frame.log = {};
+    frame.buffer = -1;
+    std::unique_lock log(log_mutex_, std::defer_lock);
+    if (options_.log) log.lock();
+    frame.number = frames_.fetch_add(1) + 1;
+    if (p != nullptr) {
+        frame.buffer = p->pin();
+        frame.version = p->version_of(frame.buffer);
+        if (frame.kind == BACKWARD) {
+            std::lock_guard lock(p->mutex);
+            frame.log = p->reserve(rows, options_.self_updating);
+            if (frame.log.chunk->due) {
+                // They retire only once the update is published: with one key in flight, the next instance sees it.
+                for (const Task& t : frame.tasks) {
+                    t.slot->outstanding.fetch_add(1);
+                    frame.log.chunk->waiting.push_back(t.slot);
+                }
+            }
+        }
+    }
+    if (!options_.log) return;
+    Event event{Event::Start, frame.number, frame.unit, frame.kind, {}};
+    for (const Task& t : frame.tasks) event.keys.push_back({t.slot->number, int64_t(t.slot->mode), t.firing});
+    record(std::move(event));
+}
+
+void Engine::compute(Worker& w, Frame& frame) {
+    Parameters* p = parameters_[frame.unit].get();
+    if (frame.kind != BACKWARD || graph_.units[frame.unit].has_backward) w.runner.run(frame, p);
+    if (frame.kind == FORWARD && graph_.units[frame.unit].labels > 0) check_losses(frame);
+    if (p == nullptr) return;
+    p->unpin(frame.buffer);
+    if (frame.kind != BACKWARD) return;
+    std::lock_guard lock(w.mutex);
+    std::map<int64_t, int64_t>& histogram = w.counters.staleness[frame.unit];
+    for (const Task& t : frame.tasks)
+        histogram[frame.version - t.slot->at<int32_t>(t.slot->layout(frame.unit).version)[t.firing]] += t.rows;
+}
+
+void Engine::serve(int32_t worker, Frame& frame) {
+    Worker& w = *workers_[worker];
+    const auto begun = Clock::now();
+    const int64_t flow = options_.trace ? origin(frame) : -1;
+    compute(w, frame);
+    if (options_.sleep[frame.unit] > 0.0)
+        std::this_thread::sleep_for(std::chrono::duration<double>(options_.sleep[frame.unit] * double(frame.tasks.size())));
+    commit(w, frame);
+    const auto ended = Clock::now();
+    {
+        std::lock_guard lock(w.mutex);
+        w.counters.frames++;
+        w.counters.busy += std::chrono::duration<double>(ended - begun).count();
+        if (options_.trace)
+            w.slices.push_back({worker, frame.unit, frame.kind, microseconds(begun), microseconds(ended) - microseconds(begun),
+                                frame.rows, flow, frame.number});
+    }
+    if (frame.log.chunk != nullptr) {
+        Parameters& p = *parameters_[frame.unit];
+        {
+            std::lock_guard lock(p.mutex);
+            p.written(frame.log);
+        }
+        reduce_due(&w, worker, frame.unit);
+    }
+    if (w.again.empty()) return;
+    frame.tasks.swap(w.again);
+    w.again.clear();
+    frame.kind = BACKWARD;
+    begin(frame);
+    serve(worker, frame);
+}
+
+void Engine::commit(Worker& w, Frame& frame) {
+    std::unique_lock log(log_mutex_, std::defer_lock);
+    if (options_.log) {
+        log.lock();
+        record({Event::End, frame.number, 0, 0, {}});
+    }
+    if (frame.kind == BACKWARD)
+        commit_backward(w, frame);
+    else
+        commit_forward(w, frame);
+    push_ready(w);
+}
+
+void Engine::commit_forward(Worker& w, Frame& frame) {
+    const int32_t u = frame.unit;
+    const UnitDesc& unit = graph_.units[u];
+    const bool owns = parameters_[u] != nullptr;
+    int64_t sent = 0;
+    for (size_t i = 0; i < frame.tasks.size(); i++) {
+        Slot& slot = *frame.tasks[i].slot;
+        const int32_t firing = frame.tasks[i].firing;
+        const UnitPlan& plan = slot.unit(u);
+        const UnitLayout& layout = slot.layout(u);
+        int32_t outcome = firing;
+        if (!unit.choices.empty()) slot.at<int32_t>(layout.outcome)[firing] = outcome = frame.outcomes[i];
+        for (const Fault& fault : plan.faults)
+            if (fault.outcome == outcome)
+                throw EngineError(Failure::Fault, u, slot.number, firing, fault.trap);
+        const int32_t begin = plan.route_start[outcome], end = plan.route_start[outcome + 1];
+        const bool trains = slot.trains();
+        if (trains) {
+            std::atomic_ref(slot.missing(u)[firing]).store(end - begin);
+            if (owns) slot.at<int32_t>(layout.version)[firing] = int32_t(frame.version);
+            if (options_.trace) slot.at<int64_t>(layout.frame)[firing] = frame.number;
+            sent += end - begin;
+        }
+        slot.outstanding.fetch_add(end - begin);
+        for (int32_t r = begin; r < end; r++) {
+            const Route& route = plan.routes[r];
+            const ValueDesc& output = unit.outputs[route.output];
+            const int64_t row = plan.spaces[output.space].start(firing) + std::max(route.row, 0);
+            deliver(w, slot, route, slot.at<float>(layout.outputs[route.output]) + row * row_stride(output.width), u,
+                    firing);
+        }
+        if (!trains) {
+            int64_t consumed = 0;
+            for (size_t k = 0; k < unit.operands.size(); k++) {
+                const auto [first, last] = slot.positions(u, int32_t(k), firing);
+                consumed += last - first;
+            }
+            settle(slot, consumed);
+        } else if (begin == end) {
+            w.again.push_back(frame.tasks[i]);  // a sink, or a firing that sends nothing, goes backward at once
+        }
+    }
+    std::lock_guard lock(w.mutex);
+    w.counters.forward += sent;
+}
+
+void Engine::deliver(Worker& w, Slot& slot, const Route& route, float* rows, int32_t unit, int32_t firing) {
+    if (route.firing < 0 || route.position < 0)
+        throw EngineError(Failure::Outside, unit, slot.number, firing, route.target);
+    OperandRef& ref = slot.operand(route.target, route.operand)[route.position];
+    if (ref.rows != nullptr)
+        throw EngineError(Failure::Twice, unit, slot.number, firing, route.target, route.operand);
+    ref = {rows, unit, firing};
+    std::atomic_ref left(slot.left(route.target)[route.firing]);
+    if (left.fetch_sub(1, std::memory_order_acq_rel) == 1)
+        make_ready(w, route.target, slot.trains() ? FORWARD : INFER, slot, route.firing);
+}
+
+void Engine::commit_backward(Worker& w, Frame& frame) {
+    const int32_t u = frame.unit;
+    const int32_t operands = int32_t(graph_.units[u].operands.size());
+    int64_t total = 0;
+    for (const Task& t : frame.tasks) {
+        Slot& slot = *t.slot;
+        int64_t returned = 0;
+        for (int32_t k = 0; k < operands; k++) {
+            const auto [begin, end] = slot.positions(u, k, t.firing);
+            const OperandRef* refs = slot.operand(u, k);
+            for (int32_t position = begin; position < end; position++) {
+                const OperandRef& origin = refs[position];
+                returned++;
+                if (graph_.units[origin.unit].is_source) continue;
+                std::atomic_ref missing(slot.missing(origin.unit)[origin.firing]);
+                if (missing.fetch_sub(1, std::memory_order_acq_rel) == 1)
+                    make_ready(w, origin.unit, BACKWARD, slot, origin.firing);
+            }
+        }
+        total += returned;
+        settle(slot, returned);
+    }
+    std::lock_guard lock(w.mutex);
+    w.counters.backward += total;
+}
+
+// Number of the frame that produced the first operand, for a trace's arrows.
+int64_t Engine::origin(const Frame& frame) const {
+    if (frame.kind != FORWARD || graph_.units[frame.unit].operands.empty()) return -1;
+    const Task& t = frame.tasks.front();
+    const auto [begin, end] = t.slot->positions(frame.unit, 0, t.firing);
+    if (begin == end) return -1;
+    const OperandRef& ref = t.slot->operand(frame.unit, 0)[begin];
+    if (graph_.units[ref.unit].is_source) return -1;
+    return t.slot->at<int64_t>(t.slot->layout(ref.unit).frame)[ref.firing];
+}
+
+// --- updates --------------------------------------------------------------------------------------------------
+
+void Engine::reduce_due(Worker* w, int32_t worker, int32_t unit) {
+    if (replaying_) return;
+    Parameters& p = *parameters_[unit];
+    for (;;) {
+        std::unique_ptr<LogChunk> chunk;
+        {
+            std::lock_guard lock(p.mutex);
+            chunk = p.claim();
+        }
+        if (chunk == nullptr) return;
+        reduce_chunk(w, worker, unit, std::move(chunk));
+    }
+}
+
+void Engine::reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_ptr<LogChunk> chunk) {
+    Parameters& p = *parameters_[unit];
+    const auto begun = Clock::now();
+    p.reduce(*chunk);
+    bool published = false;
+    if (chunk->due) {
+        const std::string* bad = nullptr;
+        const int buffer = p.prepare(&bad);
+        if (bad != nullptr) throw EngineError(Failure::Gradient, unit, -1, -1, 0, 0, *bad);
+        std::unique_lock log(log_mutex_, std::defer_lock);
+        if (options_.log) log.lock();
+        published = buffer >= 0;
+        if (published) p.publish(buffer);
+        record({Event::Reduced, unit, 0, 0, {}});
+        for (Slot* slot : chunk->waiting) settle(*slot, 1);
+    }
+    const bool due = chunk->due;
+    {
+        std::lock_guard lock(p.mutex);
+        p.release(std::move(chunk));
+    }
+    if (w == nullptr) return;
+    const auto ended = Clock::now();
+    std::lock_guard lock(w->mutex);
+    w->counters.updates += published;
+    if (worker >= 0 && worker < options_.workers)
+        w->counters.busy += std::chrono::duration<double>(ended - begun).count();
+    if (due && options_.trace)
+        w->slices.push_back({worker, unit, 3, microseconds(begun), microseconds(ended) - microseconds(begun), 0, -1, -1});
+}
+
+void Engine::update(int32_t unit, bool publish) {
+    Parameters& p = *parameters_[unit];
+    {
+        std::unique_lock log(log_mutex_, std::defer_lock);
+        if (options_.log) log.lock();
+        std::lock_guard lock(p.mutex);
+        p.seal(publish);
+        record({Event::Seal, unit, publish, 0, {}});
+    }
+    // Frames that are still writing, or a worker that reduces, finish first.
+    while (!failed_.load()) {
+        reduce_due(workers_.back().get(), -1, unit);
+        std::unique_lock lock(p.mutex);
+        if (!p.reducing() && p.writers() == 0) break;
+        lock.unlock();
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+}
+
+// --- replay ---------------------------------------------------------------------------------------------------
+
+void Engine::replay_start(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks) {
+    Frame& frame = replayed_[number];
+    frame.unit = unit;
+    frame.kind = kind;
+    frame.tasks = std::move(tasks);
+    for (Task& t : frame.tasks) t.rows = t.slot->unit(unit).spaces[0].of(t.firing);
+    begin(frame);
+    compute(*workers_.back(), frame);
+    if (frame.log.chunk == nullptr) return;
+    Parameters& p = *parameters_[unit];
+    std::lock_guard lock(p.mutex);
+    p.written(frame.log);
+}
+
+void Engine::replay_end(int64_t number) {
+    auto found = replayed_.find(number);
+    commit(*workers_.back(), found->second);
+    workers_.back()->again.clear();
+    replayed_.erase(found);
+}
+
+void Engine::replay_seal(int32_t unit, bool due) {
+    Parameters& p = *parameters_[unit];
+    {
+        std::lock_guard lock(p.mutex);
+        p.seal(due);
+    }
+    if (!due) replay_reduced(unit);
+}
+
+// Sums are the same whenever they are taken, as long as the order is; the version appears where the log says.
+void Engine::replay_reduced(int32_t unit) {
+    Parameters& p = *parameters_[unit];
+    for (;;) {
+        std::unique_ptr<LogChunk> chunk;
+        {
+            std::lock_guard lock(p.mutex);
+            chunk = p.claim();
+        }
+        if (chunk == nullptr) return;
+        const bool due = chunk->due;
+        reduce_chunk(workers_.back().get(), -1, unit, std::move(chunk));
+        if (due) return;
+    }
+}
+
+}  // namespace amphw

@@ -1,0 +1,166 @@
+// The data plane: instances in flight, queues, workers, delivery, retirement. No Python in here.
+//
+// A worker takes a frame from a queue, runs it without any lock, then delivers: joins are atomic counters, the
+// arrival that completes a firing queues it. Gradients return the same way. An instance whose messages are all
+// accounted for retires.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "queue.hpp"
+
+namespace amphw {
+
+struct Options {
+    int32_t workers;
+    bool self_updating;  // else nodes wait for `update`
+    bool log;
+    bool by_age;  // queues serve the oldest instance first
+    size_t frame_cap;
+    int64_t frame_rows;
+    int64_t report_batch;  // instances that retire before the host is woken, unless nothing else runs
+    PolicyTable policy;
+    std::vector<std::vector<int32_t>> served;  // by worker: its queues
+    std::vector<double> sleep;                 // by unit: seconds a message
+    bool trace;
+    int64_t plan_bytes;
+};
+
+// One event of the service order; `keys` are (instance number, mode, firing).
+struct Event {
+    enum Type : int32_t { Submit, Start, End, Seal, Reduced, Retire } type;
+    int64_t a = 0, b = 0, c = 0;
+    std::vector<std::array<int64_t, 3>> keys;
+};
+
+struct TraceSlice {
+    int32_t worker, unit, kind;  // kind 3: an update
+    double begin_us, duration_us;
+    int64_t rows, flow_in, number;  // flow_in -1: none
+};
+
+struct SinkReport {
+    int32_t unit;
+    int64_t rows = 0;
+    std::vector<double> sums;
+    std::vector<std::vector<float>> values;  // in Predict mode: rows of each label in state order
+};
+
+struct Retired {
+    int32_t slot;
+    int64_t generation, number;
+    Mode mode;
+    std::vector<SinkReport> sinks;
+};
+
+struct Counters {
+    int64_t forward = 0, backward = 0, frames = 0, updates = 0;
+    double busy = 0.0;
+    std::map<int32_t, std::map<int64_t, int64_t>> staleness;  // by unit: rows by versions behind
+};
+
+class Engine {
+public:
+    Engine(GraphDesc graph, std::vector<std::optional<Rule>> rules, Options options, const Kernels& kernels);
+
+    // --- the host's side ---
+    // Returns false where the structure leaves a declared domain, which plan.py then explains.
+    bool submit(int32_t slot, int64_t generation, int64_t number, Mode mode, const Structure& structure,
+                const std::vector<const float*>& data, const std::vector<int64_t>& data_widths);
+    // What has retired; waits for it up to `timeout` seconds. stuck: nothing can move any more.
+    std::vector<Retired> poll(double timeout, bool* stuck);
+    void update(int32_t unit, bool publish);  // reduce what is logged, on behalf of the host
+    Counters counters();
+    std::vector<double> busy();
+    std::vector<TraceSlice> trace();
+    std::vector<Event> events();
+    void stop_waiting();  // wakes everybody
+    void fail(const EngineError& error);
+    int64_t in_flight() const { return in_flight_.load(); }
+    std::vector<Slot*> active();
+    Slot* slot(int32_t index);
+    Parameters* parameters(int32_t unit) { return parameters_[unit].get(); }
+    std::optional<EngineError> failure();
+    int64_t slot_bytes() const;
+    std::pair<int64_t, int64_t> planned_bytes(const Structure& structure);
+    const GraphDesc& graph() const { return graph_; }
+
+    PolicyTable policy;
+
+    // --- a worker's side ---
+    bool run(int32_t worker, double seconds);
+    void wait(int32_t worker, double seconds);
+
+    // --- replay: the log says what runs next ---
+    void replay() { replaying_ = true; }
+    void replay_start(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks);
+    void replay_end(int64_t number);
+    void replay_seal(int32_t unit, bool due);
+    void replay_reduced(int32_t unit);
+
+private:
+    struct Worker {
+        explicit Worker(const GraphDesc& graph, const Kernels& kernels);
+        FrameRunner runner;
+        Frame frame;
+        std::vector<std::vector<Task>> ready;  // by queue: firings that the frame at hand has completed
+        std::vector<Task> again;               // firings that go backward at once
+        Counters counters;
+        std::vector<TraceSlice> slices;
+        std::mutex mutex;  // guards counters and slices against the host
+    };
+
+    // scheduling
+    bool next(int32_t worker, Frame& frame);
+    void push_ready(Worker& w);
+    void make_ready(Worker& w, int32_t unit, Kind kind, Slot& slot, int32_t firing);
+    Queue& queue(int32_t unit, Kind kind) { return queues_[unit * KINDS + kind]; }
+    // frames
+    void begin(Frame& frame);
+    void serve(int32_t worker, Frame& frame);
+    void compute(Worker& w, Frame& frame);
+    void commit(Worker& w, Frame& frame);
+    void commit_forward(Worker& w, Frame& frame);
+    void commit_backward(Worker& w, Frame& frame);
+    void deliver(Worker& w, Slot& slot, const Route& route, float* rows, int32_t unit, int32_t firing);
+    void check_losses(const Frame& frame);
+    int64_t origin(const Frame& frame) const;
+    // instances
+    void pump(Worker& w, Slot& slot, const std::vector<const float*>& data, const std::vector<int64_t>& widths);
+    void integers(Slot& slot, const Structure& structure);
+    void settle(Slot& slot, int64_t messages);
+    void retire(Slot& slot);
+    // updates
+    void reduce_due(Worker* w, int32_t worker, int32_t unit);
+    void reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_ptr<LogChunk> chunk);
+    // the rest
+    void record(Event event);
+    bool at_rest();
+
+    const GraphDesc graph_;
+    const Options options_;
+    const Kernels& kernels_;
+    Planner planner_;
+    std::vector<std::unique_ptr<Parameters>> parameters_;  // by unit
+    std::vector<Queue> queues_;
+    std::vector<std::unique_ptr<Worker>> workers_;  // the last one is the host's
+    std::map<int32_t, std::unique_ptr<Slot>> slots_;
+    std::atomic<uint64_t> ages_{0}, arrivals_{0};
+    std::atomic<int64_t> frames_{0}, in_flight_{0};
+    std::atomic<int64_t> pending_{0};  // firings queued or being served
+    std::atomic<int> idle_{0};         // workers that sleep
+    std::atomic<bool> failed_{false};
+    std::mutex mutex_;  // done_, failure_, sleeping
+    std::condition_variable work_, news_;
+    std::vector<Retired> done_;
+    std::optional<EngineError> failure_;
+    std::mutex log_mutex_;  // orders what the log says
+    std::vector<Event> events_;
+    bool replaying_ = false;
+    std::map<int64_t, Frame> replayed_;
+};
+
+}  // namespace amphw

@@ -1,0 +1,37 @@
+// What goes wrong inside the engine, with what Python needs to say it well.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <string>
+
+namespace amphw {
+
+enum class Failure : int32_t {
+    Fault,         // an outcome that no route takes; detail: the trap, or -1 for a read outside a table
+    Outside,       // a message to a state outside its domain; detail: the target unit
+    Twice,         // one state at one port a second time; detail: the target unit, extra: the operand
+    Index,         // a program reads outside a table; text may say more
+    Decision,      // a decided field outside its extent; detail: number of the field, extra: the value
+    Loss,          // a loss is not finite
+    Gradient,      // a gradient is not finite; text: the parameter
+    Internal,      // text says what
+};
+
+struct EngineError : std::exception {
+    EngineError(Failure failure, int32_t unit, int64_t instance, int32_t firing, int64_t detail = 0, int64_t extra = 0,
+                std::string text = "")
+        : failure(failure), unit(unit), instance(instance), firing(firing), detail(detail), extra(extra),
+          text(std::move(text)) {}
+
+    const char* what() const noexcept override { return "the engine failed"; }
+
+    Failure failure;
+    int32_t unit;
+    int64_t instance;  // its number
+    int32_t firing;
+    int64_t detail, extra;
+    std::string text;
+};
+
+}  // namespace amphw

@@ -1,0 +1,374 @@
+#include "frame.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace amphw {
+namespace {
+
+constexpr int32_t TILE_ROWS = 64;  // small enough for a tile's rows to stay in the second-level cache
+
+float* store(const Slot& slot, int64_t offset, int64_t row, int32_t width) {
+    return slot.at<float>(offset) + row * row_stride(width);
+}
+
+}  // namespace
+
+FrameRunner::FrameRunner(const GraphDesc& graph, const Kernels& kernels) : graph_(graph), kernels_(kernels) {
+    int32_t widest = 0;
+    for (const UnitDesc& u : graph.units)
+        for (const Code* code : {&u.forward, &u.inference, &u.backward})
+            for (const Base& b : code->bases) widest = std::max(widest, b.width);
+    for (int value : {0, 1}) constants_[value].assign(widest, float(value));
+}
+
+void FrameRunner::run(Frame& frame, Parameters* parameters) {
+    frame_ = &frame;
+    unit_ = &graph_.units[frame.unit];
+    parameters_ = parameters;
+    code_ = frame.kind == BACKWARD ? &unit_->backward : frame.kind == FORWARD ? &unit_->forward : &unit_->inference;
+    done_ = {};
+    if (!unit_->choices.empty() && frame.kind != BACKWARD) {
+        frame.outcomes.clear();
+        for (const Task& t : frame.tasks) frame.outcomes.push_back(t.firing);
+    }
+    if (code_->rowwise && !unit_->grouped)
+        tiles_of_rows();
+    else
+        tiles_of_messages();
+}
+
+int64_t FrameRunner::rows_of(int32_t task, int32_t space) const {
+    const Task& t = frame_->tasks[task];
+    return t.slot->unit(frame_->unit).spaces[space].of(t.firing);
+}
+
+// Rows are independent of each other, so a tile may end in the middle of a message.
+void FrameRunner::tiles_of_rows() {
+    // All values are in one space, whichever that is.
+    const int32_t space = code_->bases.empty() ? 0 : code_->bases[0].space;
+    std::vector<Span>& spans = spans_[space];
+    for (int s = 0; s < MAX_SPACES; s++) rows_[s] = 0;
+    spans.clear();
+    int32_t filled = 0;
+    for (int32_t i = 0; i < int32_t(frame_->tasks.size()); i++) {
+        const int64_t rows = rows_of(i, space);
+        for (int64_t first = 0; first < rows;) {
+            const int32_t count = int32_t(std::min<int64_t>(rows - first, TILE_ROWS - filled));
+            spans.push_back({i, first, count, filled});
+            first += count;
+            filled += count;
+            if (filled < TILE_ROWS) continue;
+            rows_[space] = filled;
+            tile();
+            spans.clear();
+            filled = 0;
+        }
+    }
+    rows_[space] = filled;
+    if (filled > 0) tile();
+}
+
+// Rows of a message meet, so a tile holds whole messages, as many as fit.
+void FrameRunner::tiles_of_messages() {
+    const int32_t n = int32_t(frame_->tasks.size());
+    const int32_t spaces = int32_t(unit_->spaces.size());
+    for (int32_t begin = 0; begin < n;) {
+        for (int32_t s = 0; s < spaces; s++) {
+            spans_[s].clear();
+            rows_[s] = 0;
+        }
+        int32_t end = begin;
+        for (; end < n; end++) {
+            bool fits = true;
+            for (int32_t s = 0; s < spaces; s++) fits = fits && rows_[s] + rows_of(end, s) <= TILE_ROWS;
+            if (!fits && end > begin) break;
+            for (int32_t s = 0; s < spaces; s++) {
+                const int32_t count = int32_t(rows_of(end, s));
+                spans_[s].push_back({end, 0, count, rows_[s]});
+                rows_[s] += count;
+            }
+        }
+        tile();
+        begin = end;
+    }
+}
+
+void FrameRunner::tile() {
+    int64_t most = TILE_ROWS;
+    for (int32_t rows : rows_) most = std::max<int64_t>(most, rows);
+    if (most > capacity_) {
+        capacity_ = most;
+        scratch_.clear();
+    }
+    const size_t bases = code_->bases.size(), slots = code_->int_operands.size();
+    bases_.resize(std::max(bases_.size(), bases * capacity_));
+    integers_.resize(std::max(integers_.size(), slots * capacity_));
+    integer_rows_.resize(slots);
+    for (size_t s = 0; s < slots; s++) {
+        integer_rows_[s] = integers_.data() + s * capacity_;
+        if (code_->int_operands[s] >= 0) gather_integers(s);
+    }
+    for (size_t b = 0; b < bases; b++) point(b);
+    for (const Phase& p : code_->phases) {
+        if (p.kind == PhaseKind::Gemm) {
+            gemm(p);
+        } else if (p.kind == PhaseKind::Rows) {
+            const char* wrong = kernels_.rows(p.code.data(), int32_t(p.code.size()), bases_.data(), capacity_,
+                                              integer_rows_.data(), 0, rows_[p.space]);
+            if (wrong != nullptr) fail(spans_[p.space].front().task, wrong);
+        } else {
+            move_rows(p);
+        }
+    }
+    if (!frame_->outcomes.empty()) decide();
+    if (frame_->kind == BACKWARD && frame_->log.chunk != nullptr) log_integers();
+    for (int s = 0; s < MAX_SPACES; s++) done_[s] += rows_[s];
+}
+
+void FrameRunner::fail(int32_t task, const char* text) {
+    const Task& t = frame_->tasks[task];
+    throw EngineError(Failure::Index, frame_->unit, t.slot->number, t.firing, 0, 0, text);
+}
+
+// --- where rows are -------------------------------------------------------------------------------------------
+
+float* FrameRunner::scratch(size_t base, int64_t stride) {
+    if (scratch_.size() <= base) scratch_.resize(base + 1);
+    const size_t bytes = size_t(capacity_ * stride) * sizeof(float);
+    if (scratch_[base].size() < bytes) scratch_[base] = Block(bytes);
+    return scratch_[base].floats();
+}
+
+void FrameRunner::point(size_t base) {
+    const Base& b = code_->bases[base];
+    float** out = bases_.data() + base * capacity_;
+    const int64_t stride = row_stride(b.width);
+    const int32_t rows = rows_[b.space], u = frame_->unit;
+    const auto sequence = [&](float* first, int64_t step) {
+        for (int32_t r = 0; r < rows; r++) out[r] = first + r * step;
+    };
+    switch (b.place) {
+        case Place::Scratch: return sequence(scratch(base, stride), stride);
+        case Place::Constant: return sequence(constants_[b.index].data(), 0);
+        case Place::Param:
+            return sequence(parameters_->tensor(b.index).value[frame_->buffer].floats(), 0);
+        case Place::Log:
+            return sequence(frame_->log.chunk->buffers[b.index].floats() +
+                                (frame_->log.first[b.space] + done_[b.space]) * stride,
+                            stride);
+        case Place::ParamRow: {
+            const Tensor& t = parameters_->tensor(b.index);
+            const float* table = t.value[frame_->buffer].floats();
+            for (int32_t r = 0; r < rows; r++) {
+                const int64_t row = integer_rows_[b.ints][r];
+                if (row < 0 || row >= t.layout.rows) fail(spans_[b.space].front().task, "take");
+                out[r] = const_cast<float*>(table) + row * t.layout.cols_padded;
+            }
+            return;
+        }
+        default: break;
+    }
+    for (const Span& s : spans_[b.space]) {
+        const Task& t = frame_->tasks[s.task];
+        if (b.place == Place::Operand) {
+            point_operand(b, s, out + s.at);
+            continue;
+        }
+        if (b.place == Place::OutputGradient) {
+            point_gradient(b, base, s, out + s.at);
+            continue;
+        }
+        const UnitLayout& layout = t.slot->layout(u);
+        const int64_t offset = b.place == Place::Output  ? layout.outputs[b.index]
+                               : b.place == Place::Saved ? layout.saved[b.index]
+                                                         : layout.gradients[b.index];
+        float* first = store(*t.slot, offset, t.slot->unit(u).spaces[b.space].start(t.firing) + s.first, b.width);
+        for (int32_t r = 0; r < s.count; r++) out[s.at + r] = first + r * stride;
+    }
+}
+
+// A message's rows lie where its sender stored them; a source's in the instance's data array, which is not padded.
+void FrameRunner::point_operand(const Base& b, const Span& s, float** out) {
+    const Task& t = frame_->tasks[s.task];
+    const int32_t u = frame_->unit, width = unit_->operands[b.index].width;
+    const OperandRef* refs = t.slot->operand(u, b.index);
+    const auto [begin, end] = t.slot->positions(u, b.index, t.firing);
+    const bool group = !t.slot->unit(u).members[b.index].empty();
+    const int64_t rows = group ? t.slot->unit(u).operand_rows[b.index].of(t.firing) : s.count;
+    int32_t r = 0;
+    for (int32_t position = begin; position < end; position++) {
+        const OperandRef& ref = refs[position];
+        const int64_t stride = graph_.units[ref.unit].is_source ? width : row_stride(width);
+        float* first = ref.rows + (group ? 0 : s.first * stride);
+        for (int64_t i = 0; i < rows; i++) out[r++] = first + i * stride;
+    }
+}
+
+// The gradient of an output: what came back for its routes, summed in their order.
+void FrameRunner::point_gradient(const Base& b, size_t base, const Span& s, float** out) {
+    const Task& t = frame_->tasks[s.task];
+    const Slot& slot = *t.slot;
+    const int32_t u = frame_->unit;
+    const int64_t stride = row_stride(b.width);
+    if (unit_->labels > 0) {
+        for (int32_t r = 0; r < s.count; r++) out[r] = constants_[b.index == 0].data();
+        return;
+    }
+    const UnitPlan& plan = slot.unit(u);
+    const int32_t outcome = slot.outcome(*unit_, u, t.firing);
+    const Route* whole = nullptr;
+    int found = 0;
+    for (int32_t i = plan.route_start[outcome]; i < plan.route_start[outcome + 1]; i++) {
+        const Route& route = plan.routes[i];
+        if (route.output != b.index || !graph_.units[route.target].operands[route.operand].needs_gradient) continue;
+        found++;
+        whole = route.row < 0 ? &route : nullptr;
+    }
+    const auto gradient = [&](const Route& route) {
+        const UnitDesc& target = graph_.units[route.target];
+        const int64_t row = slot.gradient_row(target, route.target, route.operand, route.firing, route.position);
+        return store(slot, slot.layout(route.target).gradients[route.operand], row, b.width);
+    };
+    if (found == 0) {
+        for (int32_t r = 0; r < s.count; r++) out[r] = constants_[0].data();
+        return;
+    }
+    if (found == 1 && whole != nullptr) {
+        float* first = gradient(*whole) + s.first * stride;
+        for (int32_t r = 0; r < s.count; r++) out[r] = first + r * stride;
+        return;
+    }
+    float* sum = scratch(base, stride) + s.at * stride;
+    std::memset(sum, 0, size_t(s.count * stride) * sizeof(float));
+    for (int32_t i = plan.route_start[outcome]; i < plan.route_start[outcome + 1]; i++) {
+        const Route& route = plan.routes[i];
+        if (route.output != b.index || !graph_.units[route.target].operands[route.operand].needs_gradient) continue;
+        const float* first = gradient(route);
+        if (route.row < 0)
+            kernels_.add(sum, first + s.first * stride, s.count * stride);
+        else if (route.row >= s.first && route.row < s.first + s.count)
+            kernels_.add(sum + (route.row - s.first) * stride, first, b.width);
+    }
+    for (int32_t r = 0; r < s.count; r++) out[r] = sum + r * stride;
+}
+
+void FrameRunner::gather_integers(size_t slot) {
+    const int32_t operand = code_->int_operands[slot], space = code_->int_spaces[slot], u = frame_->unit;
+    for (const Span& s : spans_[space]) {
+        const Task& t = frame_->tasks[s.task];
+        const int64_t first = t.slot->unit(u).spaces[space].start(t.firing) + s.first;
+        const int64_t* from = t.slot->at<int64_t>(t.slot->layout(u).ints[operand]) + first;
+        std::copy(from, from + s.count, integer_rows_[slot] + s.at);
+    }
+}
+
+// --- phases ---------------------------------------------------------------------------------------------------
+
+void FrameRunner::gemm(const Phase& p) {
+    const int32_t rows = rows_[p.space];
+    const Tensor& t = parameters_->tensor(p.param);
+    const size_t segments = p.a.size();
+    if (segments_.size() < segments) segments_.resize(segments);
+    const float* const* a[16];
+    int32_t widths[16];
+    for (size_t s = 0; s < segments; s++) {
+        segments_[s].resize(std::max<size_t>(segments_[s].size(), rows));
+        float* const* from = bases_.data() + p.a[s].at.base * capacity_;
+        for (int32_t r = 0; r < rows; r++) segments_[s][r] = from[r] + p.a[s].at.offset;
+        a[s] = segments_[s].data();
+        widths[s] = p.a[s].width;
+    }
+    results_.resize(std::max<size_t>(results_.size(), rows));
+    float* const* to = bases_.data() + p.d.base * capacity_;
+    for (int32_t r = 0; r < rows; r++) results_[r] = to[r] + p.d.offset;
+    Gemm g{};
+    g.b = (p.transposed ? t.transposed : t.value)[frame_->buffer].floats();
+    g.layout = p.transposed ? &t.transposed_layout : &t.layout;
+    g.bias = p.bias < 0 ? nullptr : parameters_->tensor(p.bias).value[frame_->buffer].floats();
+    g.accumulate = p.accumulate;
+    g.segments = int32_t(segments);
+    g.a = a;
+    g.widths = widths;
+    g.c = results_.data();
+    g.rows = rows;
+    kernels_.gemm(g);
+}
+
+void FrameRunner::move_rows(const Phase& p) {
+    float* const* to = bases_.data() + p.d.base * capacity_;
+    float* const* from = bases_.data() + p.from.base * capacity_;
+    const size_t bytes = size_t(p.width) * sizeof(float);
+    const auto zero = [&](float* row) { std::memset(row, 0, bytes); };
+    if (p.kind == PhaseKind::ScatterRows)
+        for (int32_t r = 0; r < rows_[p.space]; r++) zero(to[r] + p.d.offset);
+    for (size_t m = 0; m < spans_[p.space].size(); m++) {
+        const Span& d = spans_[p.space][m];
+        const Span& a = spans_[p.source][m];
+        const auto source = [&](int64_t r) { return from[a.at + r] + p.from.offset; };
+        const auto target = [&](int64_t r) { return to[d.at + r] + p.d.offset; };
+        switch (p.kind) {
+            case PhaseKind::SumRows:
+            case PhaseKind::MaxRows:
+                if (a.count == 0) {
+                    zero(target(0));
+                    break;
+                }
+                std::memcpy(target(0), source(0), bytes);
+                for (int32_t r = 1; r < a.count; r++) {
+                    if (p.kind == PhaseKind::SumRows) {
+                        kernels_.add(target(0), source(r), p.width);
+                        continue;
+                    }
+                    for (int32_t c = 0; c < p.width; c++) {
+                        const float x = source(r)[c], y = target(0)[c];
+                        target(0)[c] = x > y || std::isnan(x) ? x : y;
+                    }
+                }
+                break;
+            case PhaseKind::SpreadRows:
+                for (int32_t r = 0; r < d.count; r++) std::memcpy(target(r), source(0), bytes);
+                break;
+            case PhaseKind::GatherRows:
+                for (int32_t r = 0; r < d.count; r++) {
+                    const int64_t row = integer_rows_[p.ints][d.at + r];
+                    if (row < 0 || row >= a.count) fail(d.task, "gather_rows");
+                    std::memcpy(target(r), source(row), bytes);
+                }
+                break;
+            case PhaseKind::ScatterRows:
+                for (int32_t r = 0; r < a.count; r++) {
+                    const int64_t row = integer_rows_[p.ints][a.at + r];
+                    if (row < 0 || row >= d.count) fail(d.task, "scatter_rows");
+                    kernels_.add(target(row), source(r), p.width);
+                }
+                break;
+            default: break;
+        }
+    }
+}
+
+// A firing's outcome: its address, then what it decided, as the plan numbers them.
+void FrameRunner::decide() {
+    for (size_t f = 0; f < unit_->decided.size(); f++) {
+        const int32_t slot = code_->int_outputs[unit_->decided[f]];
+        for (const Span& s : spans_[code_->int_spaces[slot]]) {
+            if (s.first != 0 || s.count == 0) continue;
+            const int64_t value = integer_rows_[slot][s.at];
+            const Task& t = frame_->tasks[s.task];
+            if (value < 0 || value >= unit_->choices[f])
+                throw EngineError(Failure::Decision, frame_->unit, t.slot->number, t.firing, int64_t(f), value);
+            frame_->outcomes[s.task] = frame_->outcomes[s.task] * unit_->choices[f] + int32_t(value);
+        }
+    }
+}
+
+void FrameRunner::log_integers() {
+    for (size_t i = 0; i < unit_->log_ints.size(); i++) {
+        const auto [slot, space] = unit_->log_ints[i];
+        int64_t* to = frame_->log.chunk->ints[i].data() + frame_->log.first[space] + done_[space];
+        std::copy_n(integer_rows_[slot], rows_[space], to);
+    }
+}
+
+}  // namespace amphw

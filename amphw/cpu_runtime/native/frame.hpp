@@ -1,0 +1,84 @@
+// Frames: a batch of firings of one unit and direction, run tile by tile.
+#pragma once
+
+#include <vector>
+
+#include "errors.hpp"
+#include "parameters.hpp"
+#include "slot.hpp"
+
+namespace amphw {
+
+enum Kind : int32_t { BACKWARD, FORWARD, INFER, KINDS };
+
+struct Task {
+    Slot* slot;
+    int32_t firing;
+    int32_t rows;
+    uint64_t age, arrival;  // of the instance; of the firing
+};
+
+struct Frame {
+    int64_t number = 0;
+    int32_t unit = 0;
+    Kind kind = FORWARD;
+    std::vector<Task> tasks;
+    int buffer = -1;      // of the parameters that it reads; -1: the unit has none
+    int64_t version = 0;  // that is in there
+    LogPlace log;
+    std::vector<int32_t> outcomes;  // of a unit that decides
+    int64_t rows = 0;
+};
+
+// Runs frames of any unit; each worker has one, with the scratch that tiles need.
+class FrameRunner {
+public:
+    FrameRunner(const GraphDesc& graph, const Kernels& kernels);
+
+    // Gather, compute, scatter; parameters may be null. Throws EngineError.
+    void run(Frame& frame, Parameters* parameters);
+
+private:
+    // Rows `first` .. `first + count - 1` of a task's rows, at rows `at` .. of the tile.
+    struct Span {
+        int32_t task;
+        int64_t first;
+        int32_t count, at;
+    };
+
+    void tiles_of_rows();
+    void tiles_of_messages();
+    void tile();
+    void point(size_t base);
+    void point_operand(const Base& b, const Span& s, float** out);
+    void point_gradient(const Base& b, size_t base, const Span& s, float** out);
+    void gather_integers(size_t slot);
+    void gemm(const Phase& p);
+    void move_rows(const Phase& p);
+    void decide();
+    void log_integers();
+    int64_t rows_of(int32_t task, int32_t space) const;
+    float* scratch(size_t base, int64_t stride);
+    [[noreturn]] void fail(int32_t task, const char* text);
+
+    const GraphDesc& graph_;
+    const Kernels& kernels_;
+
+    Frame* frame_ = nullptr;
+    const UnitDesc* unit_ = nullptr;
+    const Code* code_ = nullptr;
+    Parameters* parameters_ = nullptr;
+    std::vector<Span> spans_[MAX_SPACES];
+    int32_t rows_[MAX_SPACES] = {};  // of the tile
+    SpaceRows done_{};               // rows of the tiles before it
+    int64_t capacity_ = 0;           // rows that the tables below have room for
+    std::vector<float*> bases_;      // [base][row]
+    std::vector<int64_t> integers_;  // [slot][row]
+    std::vector<int64_t*> integer_rows_;
+    std::vector<float*> results_;                 // a Gemm's destinations
+    std::vector<std::vector<float*>> segments_;   // a Gemm's operands, by segment
+    std::vector<Block> scratch_;
+    std::vector<float> constants_[2];  // rows of zeros and of ones, as wide as any base
+};
+
+}  // namespace amphw

@@ -1,0 +1,101 @@
+// A lowered graph as the engine sees it: units, paths between them, their code. Plain data from Python.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "code.hpp"
+#include "expr.hpp"
+
+namespace amphw {
+
+// A step on a path: a guard lets the states through for which the expression holds; an expansion repeats each
+// state so many times, numbered in a new column.
+struct Step {
+    bool expands;
+    Expr expr;
+};
+
+struct FieldDesc {
+    Expr extent;
+    int64_t bound;
+};
+
+struct PathDesc {
+    int32_t output, target, operand;
+    std::vector<Step> steps;
+    std::vector<Expr> key;  // the target's fields over the sender's columns
+    Expr member;            // position in a group; empty: none
+    int32_t row_column;     // column that picks one row; -1: the whole message goes
+};
+
+struct TrapDesc {
+    std::vector<Step> steps;
+};
+
+struct OperandDesc {
+    int32_t width, space;
+    bool needs_gradient;
+    Expr rows;   // of one message
+    Expr count;  // messages a firing; empty: one
+};
+
+struct ValueDesc {
+    int32_t width, space;
+    bool is_int = false;
+};
+
+struct TermDesc {
+    enum Kind : int32_t { Matmul, Sum, Take } kind;
+    int32_t param, x, d, ints;  // x, d: log buffers; ints: logged integers
+};
+
+struct ParamDesc {
+    std::string name;
+    int32_t rows, cols;  // rows 0: a vector
+    bool multiplied, transposed, taken;
+};
+
+struct UnitDesc {
+    std::string name;
+    int32_t depth;
+    std::vector<FieldDesc> fields;
+    std::vector<int32_t> choices;  // of the decided fields
+    std::vector<int32_t> decided;  // the outputs that decide them
+    std::vector<Expr> spaces;      // rows of a firing, by space; space 0 is "rows"
+    std::vector<OperandDesc> operands;
+    std::vector<ValueDesc> outputs, saved;
+    std::vector<std::pair<Expr, int32_t>> ints;  // integer operands and their spaces
+    std::vector<PathDesc> paths;
+    std::vector<TrapDesc> traps;
+    int32_t labels;  // outputs that a sink reports; 0: not a sink
+    // sources
+    bool is_source;
+    std::vector<FieldDesc> emitted;
+    Expr emitted_rows;
+    int32_t data;  // number of the data array; -1: messages without payload
+    // units with a program
+    Code forward, inference, backward;
+    bool has_backward, grouped;
+    std::vector<ValueDesc> log_buffers;
+    std::vector<std::pair<int32_t, int32_t>> log_ints;  // (integer slot of the backward code, space)
+    std::vector<TermDesc> terms;
+    std::vector<ParamDesc> params;
+
+    int32_t decisions() const {
+        int32_t n = 1;
+        for (int32_t c : choices) n *= c;
+        return n;
+    }
+};
+
+struct GraphDesc {
+    std::vector<UnitDesc> units;
+    std::vector<Expr> signature;             // scalars that a plan depends on
+    std::vector<int32_t> signature_tables;   // tables that a plan depends on
+};
+
+// Floats from one row of a store to the next: wide rows start on a cache line.
+inline int64_t row_stride(int32_t width) { return width <= 16 ? width : (width + 15) / 16 * 16; }
+
+}  // namespace amphw

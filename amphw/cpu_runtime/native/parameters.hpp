@@ -1,0 +1,134 @@
+// The parameters of one node: published versions, the log of gradient rows, and updates.
+//
+// Frames read one version, which they pin. Backward frames write their rows (a, dz) into the open chunk of the
+// log. A full chunk, or one that completes the interval, is sealed; once its writers are done, one worker at a
+// time reduces sealed chunks, in order, into the gradient, so every partial sum is taken exactly once. The chunk
+// that completes an interval also makes the next version, in a buffer that nobody reads.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "graph.hpp"
+#include "kernels.hpp"
+#include "memory.hpp"
+
+namespace amphw {
+
+struct Slot;
+
+constexpr int VERSIONS = 3;            // the current one, the next one, and one that a late frame may still read
+constexpr int MAX_SPACES = 8;          // row spaces of one program
+constexpr int64_t WORTH_REDUCING = 256;  // rows from which a weight-gradient product runs near its best speed
+
+using SpaceRows = std::array<int64_t, MAX_SPACES>;
+
+// amphw.ir.update.UpdateRule.
+struct Rule {
+    int64_t interval;
+    Optimizer optimizer;
+    double lr, momentum, beta1, beta2, eps, weight_decay, clip;
+    bool mean;
+    int32_t schedule;  // constant, step, exponential, cosine
+    double schedule_steps, schedule_gamma, warmup;
+
+    int slots() const;
+    double rate(int64_t updates) const;
+};
+
+struct Tensor {
+    ParamDesc desc;
+    Layout layout, transposed_layout;
+    Block value[VERSIONS], transposed[VERSIONS], gradient, slot[2];
+    // A table whose update leaves rows without gradient alone is updated row by row: which rows have a gradient,
+    // and which rows each buffer has missed.
+    bool sparse = false;
+    std::vector<uint8_t> touched;
+    std::vector<int32_t> touched_rows, missed[VERSIONS];
+
+    bool is_vector() const { return desc.rows == 0; }
+    int64_t size() const { return layout.size(); }
+};
+
+struct LogChunk {
+    std::vector<Block> buffers;
+    std::vector<std::vector<int64_t>> ints;
+    SpaceRows used{};
+    int64_t capacity = 0;       // rows of every space
+    int64_t gradient_rows = 0;  // rows that count towards the interval
+    int writers = 0;
+    bool due = false;
+    std::vector<Slot*> waiting;  // retire only once the update is published
+};
+
+// A backward frame's place in the log.
+struct LogPlace {
+    LogChunk* chunk = nullptr;
+    SpaceRows first{};
+};
+
+class Parameters {
+public:
+    Parameters(const UnitDesc& unit, const Rule& rule, const Kernels& kernels);
+
+    // --- versions ---
+    int pin();  // number of the buffer to read
+    void unpin(int buffer) { pins_[buffer].fetch_sub(1); }
+    int64_t version() const { return version_.load(); }
+    int64_t version_of(int buffer) const { return versions_[buffer].load(); }
+    const Tensor& tensor(int32_t param) const { return tensors_[param]; }
+    std::vector<Tensor>& tensors() { return tensors_; }
+
+    // --- the log; callers hold `mutex` ---
+    std::mutex mutex;
+    // Room for `rows` of each space. Seals the chunk if that completes the interval or fills it.
+    LogPlace reserve(const SpaceRows& rows, bool self_updating);
+    void written(const LogPlace& place) { place.chunk->writers--; }
+    void seal(bool due);
+    // The next chunk to reduce, for exactly one caller; null if there is none or somebody is at it.
+    std::unique_ptr<LogChunk> claim();
+    void release(std::unique_ptr<LogChunk> chunk);
+    bool idle() const { return !reducing_ && sealed_.empty() && writers() == 0; }
+    bool reducing() const { return reducing_; }
+    int64_t logged() const { return open_->gradient_rows; }
+    int writers() const;
+
+    // --- reduction; by the one that claimed ---
+    void reduce(const LogChunk& chunk);
+    // The next version from what was reduced -> its buffer, or -1 if there is nothing. On a gradient that is not
+    // finite sets `bad` to its parameter and keeps the version.
+    int prepare(const std::string** bad);
+    void publish(int buffer);
+
+    // --- exchange with Python; nothing is in flight ---
+    int64_t accumulated = 0;  // rows in the gradient
+    void load(int32_t param, const float* values, const float* gradient, const float* const* slots);
+    void loaded(int64_t version, int64_t rows);
+    void store(int32_t param, float* values, float* gradient, float* const* slots) const;
+
+    const Rule rule;
+
+private:
+    void step(Tensor& t, int from, int to, double scale);
+    int spare() const;
+
+    const UnitDesc& unit_;
+    const Kernels& kernels_;
+    std::vector<Tensor> tensors_;
+    std::atomic<int> current_{0};
+    std::atomic<int> pins_[VERSIONS] = {};
+    std::atomic<int64_t> version_{0}, versions_[VERSIONS] = {};
+    std::unique_ptr<LogChunk> fresh(int64_t capacity);
+    std::unique_ptr<LogChunk> open_;
+    std::deque<std::unique_ptr<LogChunk>> sealed_;
+    std::vector<std::unique_ptr<LogChunk>> pool_;
+    bool reducing_ = false;
+    int64_t interval_rows_ = 0;
+    Block pack_;
+};
+
+}  // namespace amphw

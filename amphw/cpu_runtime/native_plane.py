@@ -1,0 +1,428 @@
+"""The C++ data plane: hands a lowered graph to the engine, instances in, reports out.
+
+Parameters live in the engine, in its own layout. `fetch` copies them into the `NodeParameters` that the host
+sees; what the host writes there is taken over before anything else runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from amphw.cpu_runtime import faults
+from amphw.cpu_runtime._native import Engine
+from amphw.cpu_runtime.describe import Names, describe_graph, describe_rule, describe_schema
+from amphw.cpu_runtime.lower import Lowered, choices
+from amphw.cpu_runtime.plan import build_plan
+from amphw.cpu_runtime.policy import KINDS, ORDERS, POLICIES, PolicyTable
+from amphw.cpu_runtime.tiling import tile
+from amphw.ir.device import Mode, Report, Statistics
+from amphw.ir.errors import AmphwError, ExecutionError, NonFiniteError
+from amphw.ir.instance import Instance
+from amphw.ir.update import NodeParameters
+
+_MODES = (Mode.TRAIN, Mode.INFER, Mode.PREDICT)
+_MODE_NUMBERS = {mode: i for i, mode in enumerate(_MODES)}
+_EVENTS = ("submit", "start", "end", "seal", "reduced", "retire")
+_FAULT, _OUTSIDE, _TWICE, _INDEX, _DECISION, _LOSS, _GRADIENT, _INTERNAL = range(8)
+PLAN_BYTES = 64 << 20
+"""Plans of recent structures are kept up to this size."""
+
+
+class NativePlane:
+    """Same settings and methods as `NumpyPlane`."""
+
+    name = "C++ data plane"
+
+    def __init__(
+        self,
+        lowered: Lowered,
+        params: dict[str, NodeParameters],
+        *,
+        updates: str,
+        workers: int,
+        placement: Sequence[set[int]] | None,
+        settings: Mapping[str, Any],
+        log: list[Any] | None,
+        keys: int = 1,
+    ):
+        self.lowered, self.params, self.log = lowered, params, log
+        self.trace = settings.get("trace")
+        self.names = Names(lowered.graph.schema)
+        self.schema = lowered.graph.schema
+        policy = POLICIES[settings.get("policy", "default")]
+        self.policy = policy.table(lowered, int(settings.get("min_rows", 1)))
+        sleep: Mapping[str, float] = settings.get("sleep", {})
+        tiled = [tile(u) if u.behaviour.program is not None else None for u in lowered.units]
+        rules = [describe_rule(params[u.name].rule) if u.name in params else None for u in lowered.units]
+        options = {
+            "workers": workers,
+            "self_updating": updates == "self",
+            "log": log is not None,
+            "by_age": policy.by_age,
+            "frame_cap": int(settings.get("frame_cap", 64)),
+            "frame_rows": int(settings.get("frame_rows", 512)),
+            "report_batch": max(1, min(keys // 8, 32)),
+            "policy": _table(self.policy),
+            "served": _served(lowered, workers, placement),
+            "sleep": [float(sleep.get(u.name, sleep.get("*", 0.0))) for u in lowered.units],
+            "trace": self.trace is not None,
+            "plan_bytes": PLAN_BYTES,
+        }
+        self.engine = Engine(
+            describe_graph(lowered, tiled, self.names),
+            describe_schema(self.schema, self.names),
+            rules,
+            options,
+        )
+        self.failure: BaseException | None = None
+        self._held: dict[int, tuple[Instance, list[np.ndarray]]] = {}
+        self._owned = [(u, params[u.name]) for u in lowered.units if u.name in params]
+        self._written = True  # whether the host may have changed the parameters
+        self._unpolled: list[Report] = []
+
+    # --- host side --------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Instances submitted whose reports have not been polled."""
+        return len(self._held)
+
+    def submit(self, index: int, generation: int, instance: Instance, mode: Mode) -> None:
+        self._check()
+        if index in self._held:
+            raise faults.occupied(index, self._held[index][0])
+        self._push()
+        names = self.names
+        try:
+            attrs = [instance.attrs[a] for a in names.attrs[:-1]]
+            tables = [instance.tables[t] for t in names.tables]
+            data = [np.ascontiguousarray(instance.data[d], np.float32) for d in names.data]
+            unknown = len(instance.attrs) > len(attrs) or len(instance.tables) > len(tables)
+            if unknown or len(instance.data) > len(data) or any(d.ndim != 2 for d in data):
+                raise KeyError
+        except (KeyError, ValueError, TypeError):
+            self.schema.check(instance)
+            raise
+        attrs.append(instance.number)
+        self._held[index] = (instance, data)
+        try:
+            result = self._pump(index, generation, instance, mode, attrs, tables, data)
+        except BaseException:
+            del self._held[index]
+            raise
+        if result:
+            del self._held[index]
+            self._explain(instance)
+        self._check()
+
+    def _pump(
+        self,
+        index: int,
+        generation: int,
+        instance: Instance,
+        mode: Mode,
+        attrs: list[int],
+        tables: list[np.ndarray],
+        data: list[np.ndarray],
+    ) -> int:
+        for name, a in zip(self.names.data, data, strict=True):
+            if a.shape[1] != self.schema.data[name]:
+                return 1
+        for t in tables:
+            if t.dtype.kind not in "iu":
+                return 1
+        if not all(t.flags.c_contiguous for t in tables):
+            tables = [np.ascontiguousarray(t) for t in tables]
+        number = instance.number
+        return int(self.engine.submit(index, generation, number, _MODE_NUMBERS[mode], attrs, tables, data))
+
+    def _explain(self, instance: Instance) -> None:
+        """The engine refused an instance: the slow checks say why."""
+        self.schema.check(instance)
+        build_plan(self.lowered, instance)
+        raise ExecutionError(
+            f"the engine refuses instance {instance.number}, which the checks accept: a defect of amphw"
+        )
+
+    def planned_bytes(self, instance: Instance) -> tuple[int, int]:
+        """Memory that the instance reserves to train, and to infer."""
+        attrs = [instance.attrs[a] for a in self.names.attrs[:-1]]
+        tables = [np.ascontiguousarray(instance.tables[t]) for t in self.names.tables]
+        train, infer = self.engine.planned_bytes([*attrs, instance.number], tables)
+        if train < 0:
+            self._explain(instance)
+        return train, infer
+
+    def poll(self, timeout: float) -> list[Report]:
+        """What has retired. Raises what went wrong, and ExecutionError once nothing can move."""
+        self._check()
+        retired, stuck = self.engine.poll(timeout)
+        reports = [self._report(*r) for r in retired]
+        if self.log is not None:
+            self._collect_log()
+        if self._unpolled:
+            reports, self._unpolled = self._unpolled + reports, []
+        try:
+            self._check()
+            if stuck:
+                raise faults.stuck(self.engine.in_flight(), self._stuck())
+        except BaseException:
+            self._unpolled = reports
+            raise
+        return reports
+
+    def _report(
+        self, slot: int, generation: int, number: int, mode: int, sinks: list[tuple[Any, ...]]
+    ) -> Report:
+        out = Report(slot, generation, number, _MODES[mode])
+        for unit, rows, sums, values in sinks:
+            u = self.lowered.units[unit]
+            labels = u.behaviour.report
+            out.sums[u.name] = dict(zip(labels, sums, strict=True))
+            out.rows[u.name] = rows
+            if values:
+                assert u.behaviour.program is not None
+                types = u.behaviour.program.outputs_types
+                out.outputs[u.name] = {
+                    label: np.array(v, np.float32).reshape(-1, t.width)
+                    for label, v, t in zip(labels, values, types, strict=False)
+                }
+        del self._held[slot]
+        return out
+
+    def update(self, nodes: Iterable[str]) -> None:
+        """Reduce and publish on behalf of the controller."""
+        self._check()
+        self._push()
+        for name in nodes:
+            if name not in self.params or name not in self.lowered.by_name:
+                raise AmphwError(faults.no_parameters(name))
+            self.engine.update(self.lowered.by_name[name], True)
+            self._check()
+
+    def flush(self) -> None:
+        """Reduce what is logged without publishing, so that the accumulated gradients are complete."""
+        self._check()
+        for u, _ in self._owned:
+            self.engine.update(u.index, False)
+        self._check()
+        if self.log is not None:
+            self._collect_log()
+
+    def statistics(self) -> Statistics:
+        forward, backward, frames, updates, staleness, busy = self.engine.statistics()
+        by_name = {self.lowered.units[u].name: h for u, h in staleness.items()}
+        return Statistics(forward, backward, frames, updates, by_name, busy)
+
+    def edit_policy(self, table: PolicyTable) -> None:
+        """Workers go by this table from now on."""
+        self.policy = table
+        self.engine.set_policy(_table(table))
+
+    # --- parameters -------------------------------------------------------------------------------
+
+    def fetch(self) -> None:
+        """Bring `params` up to date; while nothing is in flight, what is written there takes effect."""
+        for u, node in self._owned:
+            version, rows = self.engine.parameter_state(u.index)
+            if self._written:
+                return  # the host's copy is the newer one
+            fresh = version != node.version
+            values = {n: np.empty_like(v) if fresh else v for n, v in node.values.items()}
+            for i, name in enumerate(self._parameter_names(u.index)):
+                shape = node.values[name].shape
+                given = np.empty(shape, np.float32) if fresh else np.empty_like(values[name])
+                self.engine.store_parameter(
+                    u.index, i, _matrix(given), _matrix(node.gradients[name]), _matrices(node.slots[name])
+                )
+                if fresh:
+                    values[name] = given
+            if fresh:
+                node.publish(values)
+            node.version, node.rows = version, rows
+        if self.engine.in_flight() == 0:
+            self._written = True
+
+    def _push(self) -> None:
+        """Take over what the host has written into `params`."""
+        if not self._written:
+            return
+        self._written = False
+        for u, node in self._owned:
+            for i, name in enumerate(self._parameter_names(u.index)):
+                value = np.ascontiguousarray(node.values[name], np.float32)
+                self.engine.load_parameter(
+                    u.index, i, _matrix(value), _matrix(node.gradients[name]), _matrices(node.slots[name])
+                )
+            self.engine.loaded(u.index, node.version, node.rows)
+
+    def _parameter_names(self, unit: int) -> list[str]:
+        program = self.lowered.units[unit].behaviour.program
+        assert program is not None
+        return [p.name for p in program.params]
+
+    # --- worker side ------------------------------------------------------------------------------
+
+    def run(self, worker: int, budget: float) -> bool:
+        """Serve frames for about `budget` seconds -> whether there was anything to do."""
+        worked: bool = self.engine.run(worker, budget)
+        if self.trace is not None:
+            for w, unit, kind, begin, duration, rows, flow, number in self.engine.trace():
+                name = self.lowered.units[unit].name
+                if kind == len(KINDS):
+                    self.trace(w, name, "update", begin, duration, 0, None, None)
+                else:
+                    self.trace(
+                        w, name, KINDS[kind], begin, duration, rows, flow if flow >= 0 else None, number
+                    )
+        return worked
+
+    def wait(self, worker: int, timeout: float) -> None:
+        """Sleep until a queue that the worker serves fills."""
+        self.engine.wait(worker, timeout)
+
+    def wake(self) -> None:
+        self.engine.stop_waiting()
+
+    def fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+        self.engine.stop_waiting()
+
+    # --- what went wrong --------------------------------------------------------------------------
+
+    @property
+    def failed(self) -> bool:
+        return self.failure is not None or self.engine.failure() is not None
+
+    def _check(self) -> None:
+        if self.failure is None:
+            found = self.engine.failure()
+            if found is None:
+                return
+            self.failure = self._error(*found)
+        raise self.failure
+
+    def _error(
+        self, failure: int, unit: int, number: int, firing: int, detail: int, extra: int, text: str
+    ) -> Exception:
+        units = self.lowered.units
+        u = units[unit]
+        held = [i for i, _ in self._held.values() if i.number == number]
+        instance = held[0] if held else Instance(number=number)
+        if failure == _FAULT:
+            reason = faults.trapped(u.traps[detail]) if detail >= 0 else faults.OUTSIDE_A_TABLE
+            return faults.undeliverable(u, instance, firing, reason)
+        if failure == _OUTSIDE:
+            return faults.outside_domain(u, units[detail], instance)
+        if failure == _TWICE:
+            return faults.twice(units[detail], extra, instance)
+        if failure == _INDEX:
+            return faults.unreadable(u, instance, firing, text)
+        if failure == _DECISION:
+            return faults.undecided(u, detail, extra, choices(u.behaviour.decides[detail][0]))
+        if failure == _LOSS:
+            return NonFiniteError(u.name, "forward", f"the loss of instance {number}")
+        if failure == _GRADIENT:
+            return NonFiniteError(u.name, "backward", f"the gradient of '{text}'")
+        return ExecutionError(f"node '{u.name}': the engine failed: {text}")
+
+    def _stuck(self) -> list[str]:
+        lines = []
+        for slot, _, unit, firing, left, operands in self.engine.pending():
+            instance = self._held[slot][0]
+            lines.append(faults.waiting(self.lowered.units[unit], left, operands, instance, firing))
+        return lines
+
+    # --- log --------------------------------------------------------------------------------------
+
+    def _collect_log(self) -> None:
+        assert self.log is not None
+        name = [u.name for u in self.lowered.units]
+        for kind, a, b, c, keys in self.engine.events():
+            event = _EVENTS[kind]
+            if event == "start":
+                named = tuple((number, _MODES[mode].value, firing) for number, mode, firing in keys)
+                self.log.append((event, a, b, c, named))
+            elif event in ("submit", "retire"):
+                self.log.append((event, a, _MODES[b].value))
+            elif event == "end":
+                self.log.append((event, a))
+            else:
+                self.log.append((event, name[a], bool(b)) if event == "seal" else (event, name[a]))
+
+
+def _table(policy: PolicyTable) -> dict[str, Any]:
+    """A policy's table by queue number."""
+    return {
+        "priority": [p for kinds in policy.priority for p in kinds],
+        "min_rows": [m for kinds in policy.min_rows for m in kinds],
+        "order": ORDERS.index(policy.order),
+    }
+
+
+def _served(lowered: Lowered, workers: int, placement: Sequence[set[int]] | None) -> list[list[int]]:
+    """The queues of each worker."""
+    units = range(len(lowered.units))
+    per_worker = placement if placement is not None else [set(units)] * workers
+    n = len(KINDS)
+    return [[u * n + k for u in sorted(mine) for k in range(n)] for mine in per_worker]
+
+
+def _matrix(a: np.ndarray) -> np.ndarray:
+    return a.reshape(1, -1) if a.ndim == 1 else a
+
+
+def _matrices(arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
+    return [_matrix(a) for a in arrays]
+
+
+class NativeReplay:
+    """Drives a plane from the log of a native one: one thread, the same frames, the same bits.
+
+    Instances are submitted as in the logged run: under the same numbers, any time before the log needs them.
+    """
+
+    def __init__(self, plane: NativePlane, log: Sequence[tuple[Any, ...]]):
+        self.plane, self.events, self.next = plane, log, 0
+        plane.engine.replay()
+        self.offered: dict[tuple[int, str], tuple[int, int, Instance, Mode]] = {}
+        self.active: dict[tuple[int, str], int] = {}
+
+    def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+        self.offered[(instance.number, mode.value)] = (slot, generation, instance, mode)
+
+    def run(self) -> list[Report]:
+        """Serve the log until it needs an instance that has not been submitted, or something has retired."""
+        engine, by_name = self.plane.engine, self.plane.lowered.by_name
+        while self.next < len(self.events):
+            kind, *what = self.events[self.next]
+            if kind == "submit" and tuple(what) not in self.offered:
+                break
+            self.next += 1
+            if kind == "submit":
+                offer = self.offered.pop((what[0], what[1]))
+                self.plane.submit(*offer)
+                self.active[(what[0], what[1])] = offer[0]
+            elif kind == "start":
+                number, unit, direction, keys = what
+                engine.replay_start(number, unit, direction, [(self._slot(n, m), at) for n, m, at in keys])
+            elif kind == "end":
+                engine.replay_end(what[0])
+            elif kind == "seal":
+                engine.replay_seal(by_name[what[0]], what[1])
+            elif kind == "reduced":
+                engine.replay_reduced(by_name[what[0]])
+            else:
+                del self.active[(what[0], what[1])]
+                break
+        return self.plane.poll(0.0)
+
+    def _slot(self, number: int, mode: str) -> int:
+        try:
+            return self.active[(number, mode)]
+        except KeyError as missing:
+            raise ExecutionError(f"replay: the log runs instance {missing}, which is not in flight") from None
