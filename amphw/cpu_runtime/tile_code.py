@@ -1,0 +1,288 @@
+"""Tile code: a program lowered to phases over row pointers, as the C++ engine runs it.
+
+These classes mirror `native/code.hpp`, which says what each of them means; names and order of the enumerators
+are the same there. `tiling.py` makes them. `print(code)` is readable: `x0` is operand 0, `y0` an output,
+`s0` saved, `dx0` and `dy0` gradients, `log0` a gradient-log buffer, `t0` scratch, `p0` a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Place(IntEnum):
+    """Whose rows a base stands for."""
+
+    Operand = 0
+    Output = 1
+    Saved = 2
+    InputGradient = 3
+    OutputGradient = 4
+    Log = 5
+    Scratch = 6
+    Constant = 7
+    Param = 8
+    ParamRow = 9
+
+
+class Op(IntEnum):
+    """What one instruction does to a row."""
+
+    Mov = 0
+    Fill = 1
+    Add = 2
+    Sub = 3
+    Mul = 4
+    Div = 5
+    Scale = 6
+    Shift = 7
+    Sigmoid = 8
+    Tanh = 9
+    Relu = 10
+    Step = 11
+    Exp = 12
+    Log = 13
+    Sqrt = 14
+    Abs = 15
+    Sign = 16
+    Equal = 17
+    Fma = 18
+    AddRelu = 19
+    MulStep = 20
+    DSigmoid = 21
+    DTanh = 22
+    MulDSigmoid = 23
+    MulDTanh = 24
+    AddCol = 25
+    SubCol = 26
+    MulCol = 27
+    DivCol = 28
+    SumCols = 29
+    MaxCols = 30
+    SpreadCols = 31
+    Pick = 32
+    Place = 33
+    Dropout = 34
+    Argmax = 35
+    Above = 36
+    ToFloat = 37
+    SameInt = 38
+    SaveInt = 39
+    LoadInt = 40
+
+
+class PhaseKind(IntEnum):
+    """What a phase does to all rows of a tile."""
+
+    Rows = 0
+    Gemm = 1
+    SumRows = 2
+    MaxRows = 3
+    SpreadRows = 4
+    GatherRows = 5
+    ScatterRows = 6
+
+
+MAX_INT_ARGS = 8
+
+SETS_INT = frozenset({Op.Argmax, Op.Above, Op.LoadInt})
+"""Operations that write the integer slot `ints[0]` instead of a row."""
+
+WRITES_ONE = frozenset({Op.SumCols, Op.MaxCols, Op.Pick, Op.ToFloat, Op.SameInt})
+"""Operations that write one column, whatever `n`."""
+
+READS_ONE = frozenset({Op.SpreadCols, Op.Place, Op.Above})
+"""Operations that read one column of `a`."""
+
+COLUMN_OPS = frozenset({Op.AddCol, Op.SubCol, Op.MulCol, Op.DivCol})
+"""Operations that read one column of `b`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A row pointer for each row of a space; width in floats. ints: the slot that chooses a ParamRow."""
+
+    place: Place
+    index: int
+    width: int
+    space: int
+    ints: int = -1
+
+    def __str__(self) -> str:
+        if self.place == Place.Constant:
+            return "one" if self.index else "zero"
+        if self.place == Place.ParamRow:
+            return f"p{self.index}[i{self.ints}]"
+        return f"{_PREFIX[self.place]}{self.index}"
+
+
+_PREFIX = {
+    Place.Operand: "x",
+    Place.Output: "y",
+    Place.Saved: "s",
+    Place.InputGradient: "dx",
+    Place.OutputGradient: "dy",
+    Place.Log: "log",
+    Place.Scratch: "t",
+    Place.Param: "p",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A column of a base; base -1: none."""
+
+    base: int = -1
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Instr:
+    """One operation on one row: n is the width, f a constant, ints are integer slots."""
+
+    op: Op
+    n: int
+    d: Ref = Ref()
+    a: Ref = Ref()
+    b: Ref = Ref()
+    c: Ref = Ref()
+    f: float = 0.0
+    ints: tuple[int, ...] = ()
+    seed: int = 0
+
+    def reads(self) -> Iterator[tuple[Ref, int]]:
+        """The operands, each with how many of its columns are read."""
+        for position, ref in enumerate((self.a, self.b, self.c)):
+            if ref.base < 0:
+                continue
+            if position == 0 and self.op == Op.LoadInt:
+                yield ref, 2
+            elif (position == 0 and self.op in READS_ONE) or (position == 1 and self.op in COLUMN_OPS):
+                yield ref, 1
+            else:
+                yield ref, self.n
+
+    @property
+    def written(self) -> int:
+        """Columns of `d` that are written."""
+        if self.op in SETS_INT:
+            return 0
+        return 2 if self.op == Op.SaveInt else 1 if self.op in WRITES_ONE else self.n
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Columns of a product's left side."""
+
+    at: Ref
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A step over all rows of a tile. from_ is called `from` in the C++ struct."""
+
+    kind: PhaseKind
+    space: int = 0
+    code: tuple[Instr, ...] = ()
+    param: int = -1
+    bias: int = -1
+    transposed: bool = False
+    accumulate: bool = False
+    a: tuple[Segment, ...] = ()
+    d: Ref = Ref()
+    width: int = 0
+    from_: Ref = Ref()
+    source: int = 0
+    ints: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A lowered program. int_operands: by slot, the unit's integer operand, or -1 where the code makes it.
+
+    int_spaces: by slot. int_outputs: by output of the program the slot of an integer one, -1 for a float one.
+    rowwise: one space and no row moves, so that a tile may cut a message.
+    """
+
+    bases: tuple[Base, ...]
+    int_operands: tuple[int, ...]
+    int_spaces: tuple[int, ...]
+    phases: tuple[Phase, ...]
+    int_outputs: tuple[int, ...] = ()
+    rowwise: bool = True
+
+    def instructions(self) -> list[Instr]:
+        """Those of all phases, in order."""
+        return [i for p in self.phases for i in p.code]
+
+    def __str__(self) -> str:
+        lines = []
+        for phase in self.phases:
+            if phase.kind == PhaseKind.Rows:
+                lines.append("rows:" if self.rowwise else f"rows of space {phase.space}:")
+                lines += [f"  {self._instr(i)}" for i in phase.code]
+            else:
+                lines.append(self._gemm(phase) if phase.kind == PhaseKind.Gemm else self._move(phase))
+        return "\n".join(lines)
+
+    def _at(self, ref: Ref, width: int) -> str:
+        base = self.bases[ref.base]
+        whole = ref.offset == 0 and width == base.width
+        if whole or base.place == Place.Constant:
+            return str(base)
+        return f"{base}[{ref.offset}:{ref.offset + width}]"
+
+    def _instr(self, i: Instr) -> str:
+        slots = [f"i{s}" for s in i.ints]
+        target = slots.pop(0) if i.op in SETS_INT else self._at(i.d, i.written)
+        arguments = [self._at(ref, width) for ref, width in i.reads()] + slots
+        if i.op in (Op.Fill, Op.Scale, Op.Shift, Op.Above, Op.Dropout):
+            arguments.append(f"{i.f:g}")
+        return f"{target} = {i.op.name}({', '.join(arguments)})"
+
+    def _gemm(self, p: Phase) -> str:
+        left = ", ".join(self._at(s.at, s.width) for s in p.a)
+        sign, prime = "+=" if p.accumulate else "=", "'" if p.transposed else ""
+        bias = f" + p{p.bias}" if p.bias >= 0 else ""
+        return f"gemm: {self._at(p.d, p.width)} {sign} [{left}] @ p{p.param}{prime}{bias}"
+
+    def _move(self, p: Phase) -> str:
+        index = f", i{p.ints}" if p.ints >= 0 else ""
+        where = f" (space {p.source} to {p.space})"
+        return f"move: {self._at(p.d, p.width)} = {p.kind.name}({self._at(p.from_, p.width)}{index}){where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One contribution to the gradient of parameter number `param`, from the rows of one log entry.
+
+    kind "matmul": log x' @ log d; "sum": column sums of log d; "take": log d added at the rows that the
+    integer slot `ints` of the backward code names. x, d: log buffers; -1: none.
+    """
+
+    kind: str
+    param: int
+    x: int
+    d: int
+    ints: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TiledUnit:
+    """A unit's programs as tile code. Widths in floats, spaces by number.
+
+    saved, log_buffers: (width, space) of each. log_ints: integer slots of the backward code that belong in
+    the log. backward: None where nothing is to be computed, neither a gradient nor a log.
+    """
+
+    spaces: tuple[str, ...]
+    saved: tuple[tuple[int, int], ...]
+    forward: Code
+    inference: Code
+    backward: Code | None
+    log_buffers: tuple[tuple[int, int], ...] = ()
+    log_ints: tuple[int, ...] = ()
+    terms: tuple[Term, ...] = ()

@@ -1,0 +1,194 @@
+"""Where each variable of a draft lives.
+
+A *block* is a run of columns that variables share: an output, a gradient row, a log buffer (fixed), or a free
+one, which becomes part of what is saved for the backward direction or of the scratch rows. A pack's parts are
+computed in their place inside its block if they can be, and copied otherwise. What one elementwise operation
+alone reads is computed where that operation's result goes, so that it works in place.
+
+Nobody but the operation that overwrites it reads an input gradient: where nobody wants it, the rows of a tile
+may all be one and the same row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from amphw.cpu_runtime.tile_code import COLUMN_OPS, Base, Op, Place
+from amphw.cpu_runtime.tile_draft import ZERO, Draft, Kind, Node, Piece, Row, Use, boundaries, joined, part
+from amphw.cpu_runtime.tile_order import ordered, reaches
+
+IN_PLACE = frozenset({op for op in Op if Op.Add <= op <= Op.MulDTanh} | COLUMN_OPS | {Op.Dropout, Op.Mov})
+"""Operations whose result may lie exactly where an operand does."""
+
+
+@dataclass
+class Block:
+    """base: of a fixed block. saved: holds what the backward direction reads."""
+
+    space: int
+    width: int
+    base: Base | None = None
+    saved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a variable's first column is."""
+
+    block: int
+    offset: int
+
+
+@dataclass
+class Places:
+    """homes: by variable, sources excepted."""
+
+    blocks: list[Block] = field(default_factory=list)
+    homes: dict[int, Home] = field(default_factory=dict)
+
+    def open(self, block: Block) -> int:
+        self.blocks.append(block)
+        return len(self.blocks) - 1
+
+
+def claims(draft: Draft) -> dict[int, Home]:
+    """The variables that can be computed inside a pack, with the pack's number in the place of a block.
+
+    Fixed packs come first; the others in their order.
+    """
+    uses = draft.uses()
+    out: dict[int, Home] = {}
+    for id, node in sorted(_packs(draft), key=lambda item: item[1].base is None):
+        at = 0
+        for p in node.args[0]:
+            if p.var not in out and _fits(draft, uses, node, p):
+                out[p.var] = Home(id, at)
+            at += p.width
+    return out
+
+
+def _packs(draft: Draft) -> list[tuple[int, Node]]:
+    return [(i, n) for i, n in draft.nodes.items() if n.kind == Kind.Pack]
+
+
+def _fits(draft: Draft, uses: dict[int, list[Use]], pack: Node, p: Piece) -> bool:
+    if p.var == ZERO or p.offset:
+        return False
+    node = draft.nodes[p.var]
+    if node.kind in (Kind.Source, Kind.Pack) or node.width != p.width or node.space != pack.space:
+        return False
+    write_only = pack.base is not None and pack.base.place == Place.InputGradient
+    return not write_only or len(uses[p.var]) == 1
+
+
+def share_packs(draft: Draft) -> None:
+    """Where a row lies side by side in a fixed pack anyway, read it there instead of packing it again."""
+    packs = _packs(draft)
+    for id, node in packs:
+        if node.base is None:
+            found = [f for f in (_within(draft, id, node, *other) for other in packs) if f]
+            if found:
+                draft.substitute(_moved(id, found[0]))
+    draft.sweep()
+
+
+def _moved(id: int, there: Row) -> Callable[[Piece], Row]:
+    return lambda p: part(there, p.offset, p.width) if p.var == id else (p,)
+
+
+def _within(draft: Draft, id: int, pack: Node, other: int, larger: Node) -> Row | None:
+    """The pack's row as a part of a fixed pack that can be complete before the row is read; or None."""
+    if larger.base is None or larger.base.place == Place.InputGradient or larger.space != pack.space:
+        return None
+    row, whole = pack.args[0], larger.args[0]
+    for start in sorted({0} | boundaries(whole)):
+        if part(whole, start, pack.width) == row:
+            readers = {u.reader for u in draft.uses()[id]}
+            return None if reaches(draft, readers, other) else (Piece(other, start, pack.width),)
+    return None
+
+
+def place(draft: Draft) -> Places:
+    """Give every variable a home; what has to be copied into a pack becomes an instruction."""
+    places = Places()
+    for id, home in _settle(draft, places).items():
+        places.homes[id] = home
+    uses = draft.uses()
+    taken: set[int] = set()
+    for id in reversed(ordered(draft)):
+        node = draft.nodes[id]
+        if node.kind in (Kind.Instr, Kind.Gemm, Kind.Move) and node.width and id not in places.homes:
+            _house(draft, places, uses[id], id, taken)
+    for node in draft.nodes.values():
+        if node.kind == Kind.Keep:
+            for p in node.args[0]:
+                if p.var in places.homes:
+                    places.blocks[places.homes[p.var].block].saved = True
+    return places
+
+
+def _settle(draft: Draft, places: Places) -> dict[int, Home]:
+    """Blocks for the packs; every part is then a variable of its own that lies in the pack."""
+    claimed = claims(draft)
+    homes: dict[int, Home] = {}
+    for id, node in _packs(draft):
+        block = places.open(Block(node.space, node.width, node.base))
+        homes[id] = Home(block, 0)
+        pieces, at = [], 0
+        for p in node.args[0]:
+            if claimed.get(p.var) != Home(id, at):
+                p = _copied(draft, node.space, p)
+            homes[p.var] = Home(block, at)
+            pieces.append(p)
+            at += p.width
+        node.args = (tuple(pieces),)
+    return homes
+
+
+def _copied(draft: Draft, space: int, p: Piece) -> Piece:
+    if p.var == ZERO:
+        (piece,) = draft.instr(Op.Fill, space, p.width)
+    else:
+        (piece,) = draft.instr(Op.Mov, space, p.width, [joined([p])])
+    return piece
+
+
+def _house(draft: Draft, places: Places, uses: list[Use], id: int, taken: set[int]) -> None:
+    """A home for one variable: where its readers put their results, if those can work in place."""
+    node = draft.nodes[id]
+    inside = _overwriters(draft, uses, taken)
+    taken.update(inside)
+    spots = {Home(places.homes[u].block, places.homes[u].offset - p.offset) for u, p in inside.items()}
+    if len(spots) == 1 and sum(p.width for p in inside.values()) == node.width:
+        places.homes[id] = spots.pop()
+        return
+    block = places.open(Block(node.space, node.width))
+    places.homes[id] = Home(block, 0)
+    for u, p in inside.items():
+        theirs = places.homes[u].block
+        old = places.blocks[theirs]
+        if old.base is not None or old.width != p.width:
+            taken.discard(u)
+            continue
+        for v, home in places.homes.items():
+            if home.block == theirs:
+                places.homes[v] = Home(block, p.offset + home.offset)
+
+
+def _overwriters(draft: Draft, uses: list[Use], taken: set[int]) -> dict[int, Piece]:
+    """Elementwise readers that are alone in reading their columns, and may thus write over them."""
+    pieces: dict[int, set[Piece]] = {}
+    for u in uses:
+        pieces.setdefault(u.reader, set()).add(u.piece)
+    out: dict[int, Piece] = {}
+    for reader, read in pieces.items():
+        node = draft.nodes[reader]
+        if len(read) != 1 or reader in taken or node.kind != Kind.Instr or node.op not in IN_PLACE:
+            continue
+        (p,) = read
+        others = (q for r, qs in pieces.items() if r != reader for q in qs)
+        apart = all(q.offset + q.width <= p.offset or p.offset + p.width <= q.offset for q in others)
+        if p.width == node.width and apart:
+            out[reader] = p
+    return out

@@ -1,0 +1,211 @@
+"""Tiling: a unit's programs lowered to tile code.
+
+    program -> draft (tile_build) -> order, homes (tile_place, tile_order) -> code (tile_emit)
+
+What the backward direction reads are operands and outputs, where they lie anyway, and rows that the forward
+direction saves. Which ones is decided on the draft, not on the program: of a slice or a concatenation nothing
+is saved but what it is made of, and of a spread column just the column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from amphw.cpu_runtime.lower import Unit
+from amphw.cpu_runtime.tile_build import Names, Result, build
+from amphw.cpu_runtime.tile_code import Base, Op, Place, Term, TiledUnit
+from amphw.cpu_runtime.tile_draft import ZERO, Draft, Kind, Node, Piece, Row, joined, part, zeros
+from amphw.cpu_runtime.tile_emit import Emitter
+from amphw.cpu_runtime.tile_place import Places, place, share_packs
+from amphw.ir.derive import Derivative, GradientTerm
+from amphw.ir.program import Program
+
+
+def tile(unit: Unit) -> TiledUnit:
+    """The unit's programs as tile code; its spaces in the order of `behaviour.spaces`."""
+    program, derivative, inference = unit.behaviour.program, unit.derivative, unit.inference
+    assert program is not None and derivative is not None and inference is not None
+    return tile_programs(program, derivative, inference, [s for s, _ in unit.behaviour.spaces])
+
+
+def tile_programs(
+    program: Program, derivative: Derivative, inference: Program, spaces: Sequence[str]
+) -> TiledUnit:
+    """As `tile`, from the programs themselves. spaces: names in the order of their numbers."""
+    names = Names({s: k for k, s in enumerate(spaces)}, {p.name: k for k, p in enumerate(program.params)})
+    quiet = _Forward(inference, len(inference.outputs), names, ())
+    forward = _Forward(derivative.forward, len(program.outputs), names, derivative.residuals)
+    result = TiledUnit(tuple(spaces), tuple(forward.emitter.saved), forward.code, quiet.code, None)
+    if not derivative.backward.outputs:
+        return result
+    back = _Backward(program, derivative, names, forward)
+    return TiledUnit(
+        result.spaces,
+        result.saved,
+        result.forward,
+        result.inference,
+        back.code,
+        tuple(back.logs),
+        back.log_ints,
+        back.terms,
+    )
+
+
+def _optimise(draft: Draft) -> Places:
+    draft.sweep()
+    share_packs(draft)
+    return place(draft)
+
+
+def _operands(draft: Draft, program: Program, names: Names) -> list[Row]:
+    return [
+        draft.source(Base(Place.Operand, k, t.width, names.spaces[t.space]))
+        for k, (_, t) in enumerate(program.inputs)
+    ]
+
+
+def _pack(draft: Draft, base: Base, row: Row) -> None:
+    """Have a row written to a place of the unit's."""
+    if row:
+        draft.add(Node(Kind.Pack, base.space, base.width, (row,), base=base))
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A part of what the backward direction reads: a Keep node, or zeros; spread: over how many columns."""
+
+    node: int
+    width: int
+    spread: bool = False
+
+
+class _Forward:
+    """The forward direction, for training or inference; the program's first `n` outputs are the unit's."""
+
+    def __init__(self, program: Program, n: int, names: Names, residuals: Sequence[tuple[str, int]]):
+        self.program, self.names = program, names
+        self.draft = draft = Draft()
+        ints = [draft.slot(k, names.spaces[s]) for k, (_, s) in enumerate(program.ints)]
+        values = build(draft, program, names, _operands(draft, program, names), ints)
+        int_outputs = [-1] * n
+        for k, v in enumerate(program.outputs[:n]):
+            row, t = values[v], program.types[v]
+            if isinstance(row, int):
+                int_outputs[k] = row
+                draft.needed_ints.add(row)
+            else:
+                _pack(draft, Base(Place.Output, k, t.width, names.spaces[t.space]), row)
+        self.kept: dict[tuple[str, int], list[Kept]] = {}
+        for kind, k in residuals:
+            v = program.outputs[k if kind == "output" else n + k] if kind != "input" else -1
+            if kind == "value" or (kind == "output" and isinstance(values[v], int)):
+                self.kept[kind, k] = self._keep(values[v])
+        self.emitter = Emitter(draft, _optimise(draft), len(names.spaces))
+        self.code = self.emitter.code(tuple(int_outputs))
+
+    def _keep(self, value: Result) -> list[Kept]:
+        """Hold what the backward direction reads; an integer is saved as floats."""
+        if isinstance(value, int):
+            value = self.draft.instr(Op.SaveInt, self.draft.int_spaces[value], 2, ints=(value,))
+        return [self._kept(p) for p in value]
+
+    def _kept(self, p: Piece) -> Kept:
+        """A piece that is the same when the gradient comes: parameters may have been updated by then."""
+        if p.var == ZERO:
+            return Kept(ZERO, p.width)
+        node = self.draft.nodes[p.var]
+        row: Row = (p,)
+        spread = node.op == Op.SpreadCols
+        if spread:
+            row = node.args[0]
+            if row[0].var == ZERO:
+                return Kept(ZERO, p.width)
+            node = self.draft.nodes[row[0].var]
+        if node.base is not None and node.base.place in (Place.Param, Place.ParamRow):
+            row = self.draft.instr(Op.Mov, node.space, row[0].width, [row])
+        return Kept(self.draft.add(Node(Kind.Keep, node.space, 0, (row,))), p.width, spread)
+
+    def residual(self, back: Draft, kind: str, k: int) -> Row:
+        """A residual as the backward direction's draft finds it; of an integer the floats that hold it."""
+        if (kind, k) in self.kept:
+            return joined(q for kept in self.kept[kind, k] for q in self._found(back, kept))
+        place, t = Place.Operand, self.program.inputs[k][1] if kind == "input" else None
+        if t is None:
+            place, t = Place.Output, self.program.outputs_types[k]
+        return back.source(Base(place, k, t.width, self.names.spaces[t.space]))
+
+    def _found(self, back: Draft, kept: Kept) -> Row:
+        if kept.node == ZERO:
+            return zeros(kept.width)
+        ((p,),) = self.draft.nodes[kept.node].args
+        base, column = self.emitter.located(p)
+        assert base.place in (Place.Operand, Place.Output, Place.Saved), base
+        row = part(back.source(base), column, p.width)
+        return back.instr(Op.SpreadCols, base.space, kept.width, [row]) if kept.spread else row
+
+
+class _Backward:
+    """The backward direction, with the log that gradients of parameters are made from."""
+
+    def __init__(self, program: Program, derivative: Derivative, names: Names, forward: _Forward):
+        self.program, self.names = program, names
+        self.draft = draft = Draft()
+        self.logs: list[tuple[int, int]] = []
+        self._buffers: dict[Row, int] = {}
+        back = derivative.backward
+        self.values = build(draft, back, names, self._inputs(derivative, forward), self._ints(back))
+        terms = [self._term(back, t) for t in derivative.terms]
+        for k, i in enumerate(derivative.wrt):
+            t = program.inputs[i][1]
+            base = Base(Place.InputGradient, i, t.width, names.spaces[t.space])
+            _pack(draft, base, self._row(back.outputs[k]))
+        emitter = Emitter(draft, _optimise(draft), len(names.spaces))
+        self.terms = tuple(replace(t, ints=emitter.slot(t.ints) if t.ints >= 0 else -1) for t in terms)
+        self.log_ints = tuple(sorted({t.ints for t in self.terms if t.ints >= 0}))
+        self.code = emitter.code(())
+
+    def _inputs(self, derivative: Derivative, forward: _Forward) -> list[Result]:
+        draft, back = self.draft, derivative.backward
+        out: list[Result] = []
+        for k, (_, t) in zip(derivative.float_outputs, back.inputs, strict=False):
+            out.append(draft.source(Base(Place.OutputGradient, k, t.width, self.names.spaces[t.space])))
+        for (kind, k), (_, t) in zip(derivative.residuals, back.inputs[len(out) :], strict=True):
+            row = forward.residual(draft, kind, k)
+            is_int = t.kind == "int"
+            out.append(draft.computed(Op.LoadInt, self.names.spaces[t.space], [row]) if is_int else row)
+        return out
+
+    def _ints(self, back: Program) -> list[int]:
+        numbers = {key: k for k, key in enumerate(self.program.ints)}
+        return [self.draft.slot(numbers[key], self.names.spaces[key[1]]) for key in back.ints]
+
+    def _row(self, v: int) -> Row:
+        row = self.values[v]
+        assert isinstance(row, tuple)
+        return row
+
+    def _term(self, back: Program, term: GradientTerm) -> Term:
+        """The term with the draft's slot in the place of the code's."""
+        x = ints = -1
+        if term.a is not None:
+            a = back.outputs[term.a]
+            if term.kind == "take":
+                slot = self.values[a]
+                assert isinstance(slot, int)
+                ints = slot
+                self.draft.needed_ints.add(ints)
+            else:
+                x = self._buffer(a, back)
+        d = self._buffer(back.outputs[term.dz], back)
+        return Term(term.kind, self.names.params[term.param], x, d, ints)
+
+    def _buffer(self, v: int, back: Program) -> int:
+        """The log buffer of a value; equal ones share it."""
+        row, t = self._row(v), back.types[v]
+        if row not in self._buffers:
+            space = self.names.spaces[t.space]
+            self._buffers[row] = len(self.logs)
+            _pack(self.draft, Base(Place.Log, len(self.logs), t.width, space), row)
+            self.logs.append((t.width, space))
+        return self._buffers[row]
