@@ -28,8 +28,8 @@ void FrameRunner::run(Frame& frame, Parameters* parameters) {
     parameters_ = parameters;
     code_ = frame.kind == BACKWARD ? &unit_->backward : frame.kind == FORWARD ? &unit_->forward : &unit_->inference;
     done_ = {};
+    frame.outcomes.clear();
     if (!unit_->choices.empty() && frame.kind != BACKWARD) {
-        frame.outcomes.clear();
         for (const Task& t : frame.tasks) frame.outcomes.push_back(t.firing);
     }
     if (code_->rowwise && !unit_->grouped)
