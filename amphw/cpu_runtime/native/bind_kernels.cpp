@@ -1,7 +1,9 @@
 // _native.kernels: the kernels one by one on numpy arrays, for tests and benchmarks. Slow around the kernel.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
@@ -149,34 +151,48 @@ constexpr const char* OP_NAMES[] = {
 };
 static_assert(std::size(OP_NAMES) == size_t(Op::LoadInt) + 1);
 
-// One instruction over all rows. Operands are matrices (rows, at least their columns) or None.
-void rows(const std::string& isa, const std::string& op, int32_t n, std::vector<std::optional<Floats2>> operands,
-          float f, std::optional<Ints2> ints, int64_t seed, int32_t first, int32_t count) {
-    const Kernels& k = named(isa);
-    Instr in{};
-    in.op = Op(-1);
+Op op_named(const std::string& name) {
     for (size_t i = 0; i < std::size(OP_NAMES); i++) {
-        if (op == OP_NAMES[i]) in.op = Op(i);
+        if (name == OP_NAMES[i]) return Op(i);
     }
+    throw std::invalid_argument("unknown operation '" + name + "'");
+}
+
+// op, n, [(base, offset) of d, a, b, c], f, integer slots, seed
+using Line = std::tuple<std::string, int32_t, std::vector<std::pair<int32_t, int32_t>>, float, std::vector<int32_t>,
+                        int64_t>;
+
+Instr instruction(const Line& line) {
+    const auto& [op, n, refs, f, ints, seed] = line;
+    Instr in{};
+    in.op = op_named(op);
     in.n = n;
     in.f = f;
     in.seed = seed;
+    Ref* places[] = {&in.d, &in.a, &in.b, &in.c};
+    if (refs.size() > std::size(places) || ints.size() > MAX_INT_ARGS) {
+        throw std::invalid_argument("an instruction has at most 4 references and 8 integer slots");
+    }
+    for (size_t i = 0; i < refs.size(); i++) *places[i] = {refs[i].first, refs[i].second};
+    for (int32_t slot : ints) in.ints[in.n_ints++] = slot;
+    return in;
+}
+
+// bases: a matrix each; ints: [slots, rows].
+void rows(const std::string& isa, const std::vector<Line>& lines, const std::vector<Floats2>& bases, const Ints2& ints,
+          int32_t first, int32_t count) {
+    const Kernels& k = named(isa);
+    std::vector<Instr> code;
+    for (const Line& line : lines) code.push_back(instruction(line));
     const int32_t end = first + count;
-    std::vector<float*> bases;
-    Ref* refs[] = {&in.d, &in.a, &in.b, &in.c};
-    for (size_t i = 0; i < operands.size() && i < std::size(refs); i++) {
-        *refs[i] = {operands[i] ? int32_t(i) : -1, 0};
-        for (int32_t r = 0; r < end; r++) bases.push_back(operands[i] ? row(*operands[i], r) : nullptr);
+    std::vector<float*> base_rows;
+    for (const Floats2& base : bases) {
+        for (int32_t r = 0; r < end; r++) base_rows.push_back(row(base, r));
     }
     std::vector<int64_t*> slots;
-    if (ints) {
-        in.n_ints = int32_t(ints->shape(0));
-        for (int32_t s = 0; s < in.n_ints; s++) {
-            in.ints[s] = s;
-            slots.push_back(ints->data() + s * int64_t(ints->shape(1)));
-        }
-    }
-    if (const char* error = k.rows(&in, 1, bases.data(), end, slots.data(), first, count)) throw nb::value_error(error);
+    for (size_t s = 0; s < ints.shape(0); s++) slots.push_back(ints.data() + s * ints.shape(1));
+    const char* error = k.rows(code.data(), int32_t(code.size()), base_rows.data(), end, slots.data(), first, count);
+    if (error) throw nb::value_error(error);
 }
 
 Optimizer optimizer_named(const std::string& name) {
@@ -249,14 +265,7 @@ double time_gradient(const std::string& isa, int32_t rows, int32_t x_cols, int32
 
 double time_rows(const std::string& isa, const std::string& op, int32_t rows, int32_t n, int repeats) {
     const Kernels& k = named(isa);
-    Instr in{};
-    for (size_t i = 0; i < std::size(OP_NAMES); i++) {
-        if (op == OP_NAMES[i]) in.op = Op(i);
-    }
-    in.n = n;
-    in.d = {0, 0}, in.a = {1, 0}, in.b = {2, 0}, in.c = {3, 0};
-    in.ints[0] = 0;
-    in.n_ints = 1;
+    const Instr in = instruction({op, n, {{0, 0}, {1, 0}, {2, 0}, {3, 0}}, 0.5f, {0}, 1});
     const int64_t stride = Layout::flat(1, n).cols_padded;
     Buffer memory(4 * rows * stride);
     number(memory, 4 * rows * stride);
@@ -297,8 +306,9 @@ void bind_kernels(nb::module_& parent) {
     m.def("gradient", gradient, "isa"_a, "x"_a, "d"_a, "g"_a, "layout"_a, "g += x' @ d, in place.");
     m.def("transpose", transpose, "isa"_a, "a"_a, "to"_a, "from_layout"_a, "to_layout"_a);
     m.def("op_names", [] { return std::vector<std::string>(std::begin(OP_NAMES), std::end(OP_NAMES)); });
-    m.def("rows", rows, "isa"_a, "op"_a, "n"_a, "operands"_a, "f"_a, "ints"_a.none(), "seed"_a, "first"_a, "count"_a,
-          "One instruction over rows first .. first + count - 1. operands: [d, a, b, c], each an array or None.");
+    m.def("rows", rows, "isa"_a, "code"_a, "bases"_a, "ints"_a, "first"_a, "count"_a,
+          "Run code on rows first .. first + count - 1. An instruction is (op, n, [(base, offset) of d, a, b, c], f, "
+          "integer slots, seed). ValueError for an integer that the code cannot use.");
     m.def("update", update, "isa"_a, "optimizer"_a, "w"_a, "out"_a, "g"_a, "slots"_a, "scale"_a, "weight_decay"_a,
           "rate"_a, "momentum"_a, "beta1"_a, "beta2"_a, "eps"_a, "bias_correction"_a);
     m.def("add", [](const std::string& isa, const Floats1& to, const Floats1& from) {

@@ -10,13 +10,29 @@ namespace {
 constexpr uint32_t PHILOX_MULTIPLIER = 0xD256D193, PHILOX_WEYL = 0x9E3779B9, COLUMN_KEY = 0x5BD1E995;
 constexpr int PHILOX_ROUNDS = 10;
 
+typedef uint64_t Products __attribute__((vector_size(4 * W)));
+
+// The 64 bits of the product of each even lane.
+inline Products multiply_even(Words words, uint32_t by) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<Products>(
+        _mm512_maskz_mul_epu32(-1, reinterpret_cast<__m512i>(words), _mm512_set1_epi64(by)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<Products>(
+        _mm256_mul_epu32(reinterpret_cast<__m256i>(words), _mm256_set1_epi64x(by)));
+#else
+    Products products;
+    for (int i = 0; i < W / 2; i++) products[i] = uint64_t(words[2 * i]) * by;
+    return products;
+#endif
+}
+
 // The low words of W encrypted counters (low, high).
 inline Words philox(Words low, Words high, uint32_t key) {
-    // Products of 64 bits: even lanes and odd lanes apart, each in a lane twice as wide.
-    typedef uint64_t Products __attribute__((vector_size(4 * W)));
     for (int round = 0; round < PHILOX_ROUNDS; round++, key += PHILOX_WEYL) {
-        const Products even = (reinterpret_cast<Products>(low) & 0xFFFFFFFF) * PHILOX_MULTIPLIER;
-        const Products odd = (reinterpret_cast<Products>(low) >> 32) * PHILOX_MULTIPLIER;
+        const Products even = multiply_even(low, PHILOX_MULTIPLIER);
+        const Words moved = reinterpret_cast<Words>(reinterpret_cast<Products>(low) >> 32);
+        const Products odd = multiply_even(moved, PHILOX_MULTIPLIER);
         const Words product_high = reinterpret_cast<Words>((even >> 32) | (odd & 0xFFFFFFFF00000000));
         const Words product_low = reinterpret_cast<Words>((even & 0xFFFFFFFF) | (odd << 32));
         low = product_high ^ key ^ high;
