@@ -1,0 +1,11 @@
+// What the extension module is put together from.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace amphw {
+
+void bind_kernels(nanobind::module_& m);
+void bind_engine(nanobind::module_& m);
+
+}  // namespace amphw

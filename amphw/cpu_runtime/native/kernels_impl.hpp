@@ -1,0 +1,31 @@
+// All kernels for one instruction set, as a table. Included by kernels_avx512.cpp and its siblings only, which
+// define AMPHW_ISA and VECTOR_WIDTH; kernels_vector.hpp says why everything is hidden from the linker.
+#pragma once
+
+#include "kernels.hpp"
+#include "kernels_gemm.hpp"
+#include "kernels_gradient.hpp"
+#include "kernels_rows.hpp"
+#include "kernels_update.hpp"
+
+#define AMPHW_TEXT_(x) #x
+#define AMPHW_TEXT(x) AMPHW_TEXT_(x)
+
+namespace amphw::AMPHW_ISA {
+
+extern const Kernels table;
+const Kernels table = {
+    .name = AMPHW_TEXT(AMPHW_ISA),
+    .panel = PANEL,
+    .rows = rows,
+    .gemm = gemm,
+    .gradient = gradient,
+    .add_columns = add_columns,
+    .add = add,
+    .update = update,
+    .sum_squares = sum_squares,
+    .finite = finite,
+    .transpose = transpose,
+};
+
+}  // namespace amphw::AMPHW_ISA

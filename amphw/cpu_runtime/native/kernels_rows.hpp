@@ -1,0 +1,230 @@
+// The interpreter of tile code: one instruction after the other, each over a few rows.
+#pragma once
+
+#include "code.hpp"
+#include "kernels_math.hpp"
+#include "kernels_random.hpp"
+#include "kernels_vector.hpp"
+
+namespace amphw::AMPHW_ISA {
+namespace {
+
+// The rows that an instruction runs over.
+struct Rows {
+    float* const* bases;
+    int64_t stride;
+    int64_t* const* ints;
+    int first, end;
+
+    float* at(Ref ref, int row) const { return bases[ref.base * stride + row] + ref.offset; }
+};
+
+// What elementwise operations compute. Those without an equal in the standard library are described at Op.
+inline Floats mov(Floats a) { return a; }
+inline Floats add(Floats a, Floats b) { return a + b; }
+inline Floats sub(Floats a, Floats b) { return a - b; }
+inline Floats mul(Floats a, Floats b) { return a * b; }
+inline Floats div(Floats a, Floats b) { return a / b; }
+inline Floats relu(Floats a) { return a < 0.0f ? Floats{} : a; }
+inline Floats step(Floats a) { return a > 0.0f ? all(1.0f) : Floats{}; }
+inline Floats absolute(Floats a) { return from_bits(bits(a) & 0x7fffffff); }
+inline Floats sign(Floats a) { return a > 0.0f ? all(1.0f) : a < 0.0f ? all(-1.0f) : a != a ? a : Floats{}; }
+inline Floats equal(Floats a, Floats b) { return a == b ? all(1.0f) : Floats{}; }
+inline Floats fma(Floats a, Floats b, Floats c) { return a * b + c; }
+inline Floats add_relu(Floats a, Floats b) { return relu(a + b); }
+inline Floats mul_step(Floats a, Floats b) { return b > 0.0f ? a : Floats{}; }
+inline Floats d_sigmoid(Floats a, Floats b) { return a * (b * (1.0f - b)); }
+inline Floats d_tanh(Floats a, Floats b) { return a * (1.0f - b * b); }
+inline Floats mul_d_sigmoid(Floats a, Floats b, Floats c) { return a * b * (c * (1.0f - c)); }
+inline Floats mul_d_tanh(Floats a, Floats b, Floats c) { return a * b * (1.0f - c * c); }
+
+using Unary = Floats (*)(Floats);
+using Binary = Floats (*)(Floats, Floats);
+using Ternary = Floats (*)(Floats, Floats, Floats);
+
+// d = F(a), d = F(a, b), d = F(a, b, c), element by element.
+template <Unary F>
+void each(const Instr& in, const Rows& rows) {
+    for (int r = rows.first; r < rows.end; r++) {
+        const float* a = rows.at(in.a, r);
+        float* d = rows.at(in.d, r);
+        for_vectors(in.n, [=](int64_t j, auto part) { part.store(d + j, F(part.load(a + j))); });
+    }
+}
+
+template <Binary F>
+void each(const Instr& in, const Rows& rows) {
+    for (int r = rows.first; r < rows.end; r++) {
+        const float *a = rows.at(in.a, r), *b = rows.at(in.b, r);
+        float* d = rows.at(in.d, r);
+        for_vectors(in.n, [=](int64_t j, auto part) { part.store(d + j, F(part.load(a + j), part.load(b + j))); });
+    }
+}
+
+template <Ternary F>
+void each(const Instr& in, const Rows& rows) {
+    for (int r = rows.first; r < rows.end; r++) {
+        const float *a = rows.at(in.a, r), *b = rows.at(in.b, r), *c = rows.at(in.c, r);
+        float* d = rows.at(in.d, r);
+        for_vectors(in.n, [=](int64_t j, auto part) {
+            part.store(d + j, F(part.load(a + j), part.load(b + j), part.load(c + j)));
+        });
+    }
+}
+
+// d = F(a, the instruction's constant)
+template <Binary F>
+void each_with_constant(const Instr& in, const Rows& rows) {
+    const Floats f = all(in.f);
+    for (int r = rows.first; r < rows.end; r++) {
+        const float* a = rows.at(in.a, r);
+        float* d = rows.at(in.d, r);
+        for_vectors(in.n, [=](int64_t j, auto part) { part.store(d + j, F(part.load(a + j), f)); });
+    }
+}
+
+// d = F(a, b[0])
+template <Binary F>
+void each_with_column(const Instr& in, const Rows& rows) {
+    for (int r = rows.first; r < rows.end; r++) {
+        const float* a = rows.at(in.a, r);
+        const Floats b = all(*rows.at(in.b, r));
+        float* d = rows.at(in.d, r);
+        for_vectors(in.n, [=](int64_t j, auto part) { part.store(d + j, F(part.load(a + j), b)); });
+    }
+}
+
+void fill(float* d, int64_t n, float x) {
+    const Floats v = all(x);
+    for_vectors(n, [=](int64_t j, auto part) { part.store(d + j, v); });
+}
+
+float sum_columns(const float* a, int64_t n) {
+    Floats total{};
+    for_vectors(n, [&](int64_t j, auto part) { total += part.load(a + j); });
+    return sum(total);
+}
+
+float max_columns(const float* a, int64_t n) {
+    // Not the zeros behind a Tail: the last vector of a row is read again, whole, over what was read before.
+    if (n < W) {
+        float most = a[0];
+        for (int64_t j = 1; j < n; j++) most = a[j] > most || a[j] != a[j] ? a[j] : most;
+        return most;
+    }
+    Floats most = load(a);
+    for (int64_t j = W; j + W <= n; j += W) most = maximum(most, load(a + j));
+    return maximum(maximum(most, load(a + n - W)));
+}
+
+// A NaN counts as largest, as in numpy.
+int64_t argmax(const float* a, int64_t n) {
+    const float most = max_columns(a, n);
+    for (int64_t j = 0; j < n; j++) {
+        if (a[j] == most || a[j] != a[j]) return j;
+    }
+    return 0;
+}
+
+void dropout(const Instr& in, const Rows& rows) {
+    const Floats scale = all(float(1.0 / (1.0 - double(in.f))));
+    for (int r = rows.first; r < rows.end; r++) {
+        const float* a = rows.at(in.a, r);
+        float* d = rows.at(in.d, r);
+        const uint32_t word = chain(rows.ints, in, r);
+        for_vectors(in.n, [&](int64_t j, auto part) {
+            part.store(d + j, part.load(a + j) * keep(word, uint32_t(in.seed), j, in.f) * scale);
+        });
+    }
+}
+
+// Operations on a number or an integer of each row. Returns null or what was wrong.
+const char* run_scalars(const Instr& in, const Rows& rows) {
+    for (int r = rows.first; r < rows.end; r++) {
+        float* d = in.d.base >= 0 ? rows.at(in.d, r) : nullptr;
+        const float* a = in.a.base >= 0 ? rows.at(in.a, r) : nullptr;
+        const auto integer = [&](int i) -> int64_t& { return rows.ints[in.ints[i]][r]; };
+        switch (in.op) {
+            case Op::SumCols: *d = sum_columns(a, in.n); break;
+            case Op::MaxCols: *d = max_columns(a, in.n); break;
+            case Op::SpreadCols: fill(d, in.n, *a); break;
+            case Op::Pick:
+                if (integer(0) < 0 || integer(0) >= in.n) return "pick: a column number is outside its operand";
+                *d = a[integer(0)];
+                break;
+            case Op::Place: {
+                if (integer(0) < 0 || integer(0) >= in.n) return "place: a column number is outside the result";
+                const float placed = *a;
+                fill(d, in.n, 0.0f);
+                d[integer(0)] = placed;
+                break;
+            }
+            case Op::Argmax: integer(0) = argmax(a, in.n); break;
+            case Op::Above: integer(0) = *a > in.f; break;
+            case Op::ToFloat: *d = float(integer(0)); break;
+            case Op::SameInt: *d = integer(0) == integer(1); break;
+            case Op::SaveInt: __builtin_memcpy(d, &integer(0), sizeof(int64_t)); break;
+            case Op::LoadInt: __builtin_memcpy(&integer(0), a, sizeof(int64_t)); break;
+            default: return "tile code: unknown operation";
+        }
+    }
+    return nullptr;
+}
+
+const char* run(const Instr& in, const Rows& rows) {
+    switch (in.op) {
+        case Op::Mov: each<mov>(in, rows); break;
+        case Op::Fill:
+            for (int r = rows.first; r < rows.end; r++) fill(rows.at(in.d, r), in.n, in.f);
+            break;
+        case Op::Add: each<add>(in, rows); break;
+        case Op::Sub: each<sub>(in, rows); break;
+        case Op::Mul: each<mul>(in, rows); break;
+        case Op::Div: each<div>(in, rows); break;
+        case Op::Scale: each_with_constant<mul>(in, rows); break;
+        case Op::Shift: each_with_constant<add>(in, rows); break;
+        case Op::Sigmoid: each<sigmoid>(in, rows); break;
+        case Op::Tanh: each<tanh>(in, rows); break;
+        case Op::Relu: each<relu>(in, rows); break;
+        case Op::Step: each<step>(in, rows); break;
+        case Op::Exp: each<exp>(in, rows); break;
+        case Op::Log: each<log>(in, rows); break;
+        case Op::Sqrt: each<square_root>(in, rows); break;
+        case Op::Abs: each<absolute>(in, rows); break;
+        case Op::Sign: each<sign>(in, rows); break;
+        case Op::Equal: each<equal>(in, rows); break;
+        case Op::Fma: each<fma>(in, rows); break;
+        case Op::AddRelu: each<add_relu>(in, rows); break;
+        case Op::MulStep: each<mul_step>(in, rows); break;
+        case Op::DSigmoid: each<d_sigmoid>(in, rows); break;
+        case Op::DTanh: each<d_tanh>(in, rows); break;
+        case Op::MulDSigmoid: each<mul_d_sigmoid>(in, rows); break;
+        case Op::MulDTanh: each<mul_d_tanh>(in, rows); break;
+        case Op::AddCol: each_with_column<add>(in, rows); break;
+        case Op::SubCol: each_with_column<sub>(in, rows); break;
+        case Op::MulCol: each_with_column<mul>(in, rows); break;
+        case Op::DivCol: each_with_column<div>(in, rows); break;
+        case Op::Dropout: dropout(in, rows); break;
+        default: return run_scalars(in, rows);
+    }
+    return nullptr;
+}
+
+// Kernels::rows. Instruction after instruction over as many rows as stay in the first-level cache together.
+const char* rows(const Instr* code, int32_t n, float* const* bases, int64_t stride, int64_t* const* ints,
+                 int32_t first, int32_t count) {
+    constexpr int FLOATS_AT_ONCE = 1024;
+    int widest = 1;
+    for (int i = 0; i < n; i++) widest = code[i].n > widest ? code[i].n : widest;
+    const int step = widest < FLOATS_AT_ONCE ? FLOATS_AT_ONCE / widest : 1;
+    for (int start = first; start < first + count; start += step) {
+        const Rows some{bases, stride, ints, start, least(start + step, first + count)};
+        for (int i = 0; i < n; i++) {
+            if (const char* error = run(code[i], some)) return error;
+        }
+    }
+    return nullptr;
+}
+
+}  // namespace
+}  // namespace amphw::AMPHW_ISA

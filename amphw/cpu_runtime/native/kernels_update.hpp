@@ -1,0 +1,122 @@
+// What happens to a parameter between gradient and use: sums, norms, the optimiser's step, the transposed copy.
+#pragma once
+
+#include "kernels.hpp"
+#include "kernels_vector.hpp"
+
+namespace amphw::AMPHW_ISA {
+namespace {
+
+// The step of one optimiser on vectors: amphw.ir.update.UpdateRule.step defines it.
+template <Optimizer OPTIMIZER>
+void update_with(const Update& u) {
+    const Floats rate = all(OPTIMIZER == Optimizer::Adam ? u.rate * u.bias_correction : u.rate);
+    for_vectors(u.n, [&](int64_t i, auto part) {
+        const Floats w = part.load(u.w + i);
+        Floats g = part.load(u.g + i) * u.scale;
+        part.store(u.g + i, Floats{});
+        if (u.weight_decay != 0.0f) g += u.weight_decay * w;
+        Floats change = g;
+        if constexpr (OPTIMIZER == Optimizer::Momentum) {
+            change = part.load(u.slot0 + i) * u.momentum + g;
+            part.store(u.slot0 + i, change);
+        }
+        if constexpr (OPTIMIZER == Optimizer::Adagrad) {
+            const Floats squares = part.load(u.slot0 + i) + g * g;
+            part.store(u.slot0 + i, squares);
+            change = g / (square_root(squares) + u.eps);
+        }
+        if constexpr (OPTIMIZER == Optimizer::Adam) {
+            Floats mean = part.load(u.slot0 + i), square = part.load(u.slot1 + i);
+            mean += (1.0f - u.beta1) * (g - mean);
+            square += (1.0f - u.beta2) * (g * g - square);
+            part.store(u.slot0 + i, mean);
+            part.store(u.slot1 + i, square);
+            change = mean / (square_root(square) + u.eps);
+        }
+        part.store(u.out + i, w - rate * change);
+    });
+}
+
+void update(const Update& u) {
+    switch (u.optimizer) {
+        case Optimizer::Sgd: return update_with<Optimizer::Sgd>(u);
+        case Optimizer::Momentum: return update_with<Optimizer::Momentum>(u);
+        case Optimizer::Adagrad: return update_with<Optimizer::Adagrad>(u);
+        case Optimizer::Adam: return update_with<Optimizer::Adam>(u);
+    }
+}
+
+void add(float* to, const float* from, int64_t n) {
+    for_vectors(n, [&](int64_t i, auto part) { part.store(to + i, part.load(to + i) + part.load(from + i)); });
+}
+
+double sum_squares(const float* x, int64_t n) {
+    // Half as many doubles fit into a register; a vector twice as wide becomes two of them.
+    typedef double Doubles __attribute__((vector_size(8 * W)));
+    Doubles total{};
+    for_vectors(n, [&](int64_t i, auto part) {
+        const Doubles v = __builtin_convertvector(part.load(x + i), Doubles);
+        total += v * v;
+    });
+    double sum = 0.0;
+    for (int i = 0; i < W; i++) sum += total[i];
+    return sum;
+}
+
+bool finite(const float* x, int64_t n) {
+    // All bits of the exponent are set in infinities and NaNs, and in nothing else.
+    constexpr int32_t EXPONENT = 0x7f800000;
+    Ints found{};
+    for_vectors(n, [&](int64_t i, auto part) { found |= (bits(part.load(x + i)) & EXPONENT) == EXPONENT; });
+    for (int i = 0; i < W; i++) {
+        if (found[i]) return false;
+    }
+    return true;
+}
+
+// Transpose W vectors of W floats in registers. Each of log2(W) rounds merges vector i with vector i + W / 2,
+// element by element: the perfect shuffle of a deck of W x W cards, which after all rounds has swapped row and
+// column numbers.
+inline void transpose_registers(Floats v[W]) {
+    Ints low, high;
+    for (int i = 0; i < W; i++) {
+        low[i] = i / 2 + (i % 2) * W;
+        high[i] = low[i] + W / 2;
+    }
+    Floats merged[W];
+#pragma GCC unroll 4
+    for (int round = 1; round < W; round *= 2) {
+#pragma GCC unroll 8
+        for (int i = 0; i < W / 2; i++) {
+            merged[2 * i] = shuffle(v[i], v[i + W / 2], low);
+            merged[2 * i + 1] = shuffle(v[i], v[i + W / 2], high);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < W; i++) v[i] = merged[i];
+    }
+}
+
+void transpose(const float* from, const Layout& from_layout, float* to, const Layout& to_layout) {
+    // Rows and columns are padded to a multiple of W with zeros, which become the padding of the result.
+    for (int panel = 0; panel < from_layout.cols_padded; panel += from_layout.panel) {
+        const int64_t from_stride = from_layout.width(panel);
+        const int end = panel + from_layout.width(panel);
+        for (int row = 0; row < from_layout.rows_padded; row += W) {
+            const int64_t to_stride = to_layout.width(row - row % to_layout.panel);
+            for (int column = panel; column < end; column += W) {
+                const float* source = from + from_layout.offset(row, column);
+                float* target = to + to_layout.offset(column, row);
+                Floats v[W];
+#pragma GCC unroll 16
+                for (int i = 0; i < W; i++) v[i] = load(source + i * from_stride);
+                transpose_registers(v);
+#pragma GCC unroll 16
+                for (int i = 0; i < W; i++) store(target + i * to_stride, v[i]);
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace amphw::AMPHW_ISA

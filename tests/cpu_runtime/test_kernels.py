@@ -1,0 +1,197 @@
+"""Native products, updates and sums against numpy, for every instruction set that this machine runs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amphw.ir.update import OPTIMIZERS, UpdateRule
+
+native = pytest.importorskip("amphw.cpu_runtime._native", reason="the native data plane is not built")
+kernels = native.kernels
+
+ISAS = kernels.isa_names()
+WIDTHS = [1, 3, 15, 16, 17, 31, 48, 150, 750]
+FLOAT_EPS = 2.0**-24  # half a unit in the last place, relative to a float of any size
+GUARD = np.float32(7.5)
+
+isas = st.sampled_from(ISAS)
+widths = st.sampled_from(WIDTHS)
+seeds = st.integers(0, 2**32 - 1)
+layouts = st.sampled_from(["panel", "flat"])
+cases = settings(max_examples=60, deadline=None)
+
+
+def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.normal(size=shape).astype(np.float32)
+
+
+def guarded(rows: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """A matrix inside a larger one, which `assert_guarded` finds untouched around it."""
+    whole = np.full((rows, width + 7), GUARD)
+    return whole, whole[:, 3 : 3 + width]
+
+
+def assert_guarded(whole: np.ndarray, width: int) -> None:
+    assert (whole[:, :3] == GUARD).all() and (whole[:, 3 + width :] == GUARD).all()
+
+
+def assert_product(found: np.ndarray, a: np.ndarray, b: np.ndarray, plus: np.ndarray | float) -> None:
+    """found = a @ b + plus, up to what rounding each of the additions can cost."""
+    wide = a.astype(np.float64), b.astype(np.float64)
+    magnitude = np.abs(wide[0]) @ np.abs(wide[1]) + np.abs(plus)
+    bound = (a.shape[1] + 4) * FLOAT_EPS * magnitude
+    assert (np.abs(found - (wide[0] @ wide[1] + plus)) <= bound).all()
+
+
+@cases
+@given(
+    isas,
+    st.integers(1, 40),
+    st.lists(widths, min_size=1, max_size=3),
+    widths,
+    layouts,
+    st.booleans(),
+    st.booleans(),
+    seeds,
+)
+def test_gemm(
+    isa: str,
+    rows: int,
+    segments: list[int],
+    cols: int,
+    layout: str,
+    biased: bool,
+    accumulate: bool,
+    seed: int,
+) -> None:
+    rng = np.random.default_rng(seed)
+    a = [normal(rng, rows, width + 2)[:, 1:-1] for width in segments]
+    b, bias = normal(rng, sum(segments), cols), normal(rng, cols)
+    whole, c = guarded(rows, cols)
+    c[...] = normal(rng, rows, cols)
+    plus = c.astype(np.float64) * accumulate + bias * biased
+    kernels.gemm(isa, a, b, bias if biased else None, c, accumulate, layout)
+    assert_product(c, np.concatenate(a, axis=1), b, plus)
+    assert_guarded(whole, cols)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("depth", [784, 2048])
+def test_gemm_of_many_terms(isa: str, depth: int) -> None:
+    rng = np.random.default_rng(7)
+    a, b, c = normal(rng, 131, depth), normal(rng, depth, 100), np.zeros((131, 100), np.float32)
+    kernels.gemm(isa, [a], b, None, c, False, "panel")
+    assert_product(c, a, b, 0.0)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_gemm_keeps_rows_and_columns_apart(isa: str) -> None:
+    """A NaN or an infinity reaches its own row or column and no other."""
+    rng = np.random.default_rng(8)
+    a, b, c = normal(rng, 13, 31), normal(rng, 31, 53), np.zeros((13, 53), np.float32)
+    a[4, 7], a[9, 30], b[0, 52] = math.nan, math.inf, math.nan
+    kernels.gemm(isa, [a], b, None, c, False, "panel")
+    odd = ~np.isfinite(c)
+    assert odd[4].all() and odd[9].all() and odd[:, 52].all()
+    odd[[4, 9]], odd[:, 52] = False, False
+    assert not odd.any()
+
+
+@cases
+@given(isas, st.integers(1, 300), widths, widths, layouts, seeds)
+def test_gradient(isa: str, rows: int, x_cols: int, d_cols: int, layout: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, d = normal(rng, rows, x_cols + 3)[:, 1:-2], normal(rng, rows, d_cols + 3)[:, 1:-2]
+    g = normal(rng, x_cols, d_cols)
+    before = g.astype(np.float64)
+    kernels.gradient(isa, x, d, g, layout)
+    assert_product(g, x.T, d, before)
+
+
+@cases
+@given(isas, widths, widths, layouts, layouts, seeds)
+def test_transpose(isa: str, rows: int, cols: int, source: str, target: str, seed: int) -> None:
+    a = normal(np.random.default_rng(seed), rows, cols)
+    found = np.zeros((cols, rows), np.float32)
+    kernels.transpose(isa, a, found, source, target)
+    np.testing.assert_array_equal(found, a.T)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_update_is_the_rule(isa: str, optimizer: str, weight_decay: float) -> None:
+    rng = np.random.default_rng(9)
+    rule = UpdateRule(optimizer=optimizer, lr=0.05, weight_decay=weight_decay, schedule="exponential")
+    for n in WIDTHS:
+        wanted, found = normal(rng, n), np.zeros(n, np.float32)
+        current = wanted.copy()
+        expected_slots = [np.zeros(n, np.float32) for _ in range(rule.slots())]
+        slots = [a.copy() for a in expected_slots]
+        for updates in range(4):
+            g = normal(rng, n)
+            wanted = rule.step(wanted, g, expected_slots, 25, updates)
+            correction = math.sqrt(1 - rule.beta2 ** (updates + 1)) / (1 - rule.beta1 ** (updates + 1))
+            out = found if updates < 2 else current  # a new version, or in place
+            scalars = (
+                1 / 25,
+                weight_decay,
+                rule.rate(updates),
+                rule.momentum,
+                rule.beta1,
+                rule.beta2,
+                rule.eps,
+            )
+            kernels.update(isa, optimizer, current, out, g, slots, *scalars, correction)
+            current = out
+            assert not g.any()
+            np.testing.assert_allclose(current, wanted, rtol=3e-6, atol=1e-6)
+            for a, b in zip(slots, expected_slots, strict=True):
+                np.testing.assert_allclose(a, b, rtol=3e-6, atol=1e-6 * np.abs(b).max())
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("n", WIDTHS)
+def test_sums(isa: str, n: int) -> None:
+    rng = np.random.default_rng(10)
+    a, b = normal(rng, n), normal(rng, n)
+    total = a.copy()
+    kernels.add(isa, total, b)
+    np.testing.assert_array_equal(total, a + b)
+    assert kernels.sum_squares(isa, a * np.float32(1e25)) == pytest.approx(
+        np.square(a * np.float32(1e25), dtype=np.float64).sum(), rel=1e-12
+    )
+    rows = normal(rng, 37, n + 2)[:, 1:-1]
+    total = a.copy()
+    kernels.add_columns(isa, rows, total)
+    np.testing.assert_allclose(total, a + rows.sum(axis=0, dtype=np.float64), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("n", WIDTHS)
+def test_finite_finds_every_kind_everywhere(isa: str, n: int) -> None:
+    a = np.full(n, np.finfo(np.float32).max)
+    a[::2] *= -1
+    assert kernels.finite(isa, a)
+    for odd in (math.nan, math.inf, -math.inf):
+        for i in range(n):
+            kept, a[i] = a[i], odd
+            assert not kernels.finite(isa, a)
+            a[i] = kept
+
+
+def test_choice_of_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AMPHW_ISA", raising=False)
+    assert kernels.chosen() == ISAS[0]
+    for isa in ISAS:
+        monkeypatch.setenv("AMPHW_ISA", isa)
+        assert kernels.chosen() == isa
+    monkeypatch.setenv("AMPHW_ISA", "abacus")
+    assert kernels.chosen() == ""
+    with pytest.raises(ValueError, match="this machine does not run the kernels 'abacus'"):
+        kernels.panel("abacus")
