@@ -1,7 +1,8 @@
 """QM9: small organic molecules as graphs of atoms and bonds, each with its dipole moment.
 
 The molecules and figures are of Ramakrishnan et al. (Scientific Data 1, 140022, 2014; CC0): up to nine C, N,
-O and F atoms, and the hydrogen that saturates them. A line of the file holds gdb_id, mu, atoms and bonds, with tabs between:
+O and F atoms, and the hydrogen that saturates them. A line of the file holds gdb_id, mu, atoms and bonds,
+with tabs between:
 
     29  0.0     C3 C0 C0 C3     0-1:1 1-2:3 2-3:1
 
@@ -15,6 +16,7 @@ always in the same way, and split into 20,000 to train on, 1,000 to validate on 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -36,6 +38,9 @@ FILE = DataFile(
     "",  # an extract that no public address holds in this form
     "sha256:2cbf9ab633a1d23f52c16f0aeb762e7b61aee9b7cfa57888d37f36b64edde110",
 )
+MAX_DIPOLE = 1000
+"""Dipole moments stay below this many Debye; the largest of the file is 20."""
+
 TRAINING, VALIDATION = 20_000, 1_000
 _SPLIT_SEED = 0
 
@@ -95,15 +100,12 @@ def parse_line(line: str, where: str) -> Molecule:
         raise DataError(f"{where}: {error}.") from error
 
 
-def parse_molecule(atoms: str, bonds: str, dipole: str = "nan") -> Molecule:
+def parse_molecule(atoms: str, bonds: str, dipole: str | None = None) -> Molecule:
     """`C3 C2 O1`, `0-1:1 1-2:1`, `1.4131` -> the molecule with its hydrogen atoms as nodes.
 
     Raises ValueError saying what is wrong.
     """
-    try:
-        mu = float(dipole)
-    except ValueError:
-        raise ValueError(f"the dipole moment '{dipole}' is no number") from None
+    mu = math.nan if dipole is None else _dipole(dipole)
     found = [_atom(text) for text in atoms.split()]
     if not found:
         raise ValueError("there are no atoms")
@@ -112,6 +114,16 @@ def parse_molecule(atoms: str, bonds: str, dipole: str = "nan") -> Molecule:
     if len(pairs) < len(joined):
         raise ValueError("two atoms are joined twice")
     return _with_hydrogens(found, joined, mu)
+
+
+def _dipole(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < MAX_DIPOLE:
+        raise ValueError(f"the dipole moment '{text}' is no number from 0 to below {MAX_DIPOLE}")
+    return value
 
 
 def _atom(text: str) -> tuple[str, int, int]:

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from amphw.data.qm9 import BOND_TYPES, KINDS, Molecule, load_qm9, parse_molecule, sample_qm9
+from amphw.data.qm9 import BOND_TYPES, KINDS, MAX_DIPOLE, Molecule, load_qm9, parse_molecule, sample_qm9
 from amphw.ir.behaviour import MEMBER, StateMap
 from amphw.ir.device import Report
 from amphw.ir.expr import ROW, Attr, Const, Field, lift, table
@@ -49,7 +49,6 @@ _SAMPLES = (3000, 500)  # generated molecules to train and to validate on
 _MEAN, _DEVIATION = 2.668, 1.477
 _CHEMICAL_ACCURACY = 0.1
 _TICK = 1e-4
-_MAX_TICKS = 10_000_000
 
 v, a, k, b, e, j = (Field(name) for name in "vakbej")
 atoms, bundles, edges = Attr("atoms"), Attr("bundles"), Attr("edges")
@@ -148,14 +147,10 @@ class GGNN(Model[GGNNConfig]):
     def parse(self, cfg: GGNNConfig, text: str) -> Instance:
         """`atoms<TAB>bonds`, such as `C3 C2 O1<TAB>0-1:1 1-2:1`, or a whole line of the data's file."""
         parts = text.split("\t")
-        if len(parts) == 4:
-            _, dipole, *parts = parts
-        elif len(parts) == 2:
-            dipole = "nan"
-        else:
+        if len(parts) not in (2, 4):
             raise ModelError(f"the line has {len(parts)} columns; {_EXPECTED}")
         try:
-            molecule = parse_molecule(parts[0], parts[1], dipole)
+            molecule = parse_molecule(parts[-2], parts[-1], parts[1] if len(parts) == 4 else None)
         except ValueError as error:
             raise ModelError(f"{error}; {_EXPECTED}") from None
         for what, count, most in (
@@ -190,7 +185,7 @@ def _schema() -> Schema:
         "in_off": TableType((atoms + 1,), edges + 1),
         "in_edge": edge,
         "in_pos": edge,
-        "mu": TableType((lift(1),), lift(_MAX_TICKS)),
+        "mu": TableType((lift(1),), lift(round(MAX_DIPOLE / _TICK) + 1)),
     }
     axioms = (
         csr_of("bundle_off", "bundle_atom", V, OF_ATOM),
