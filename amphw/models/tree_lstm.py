@@ -58,7 +58,7 @@ class TreeLSTMConfig:
 
     hidden: int = knob(150, "width of h and of c")
     embedding: int = knob(300, "width of a word's embedding; it starts at random and is trained")
-    vocabulary: int = knob(8736, "words with an embedding, the most frequent ones, and one for all others")
+    vocabulary: int = knob(8736, "rows of the embedding: the most frequent words, and one row for all others")
     dropout: float = knob(0.0, "share of each embedding, and of each h before its classification, left out")
     sample: bool = knob(False, "use generated trees, which need no download, instead of the treebank")
 
@@ -80,10 +80,10 @@ class TreeLSTM(Model[TreeLSTMConfig]):
         "train": {"epochs": 10, "max_active_keys": 16},
         "update": {
             "optimizer": "adagrad",
-            "lr": 0.05,
+            "lr": 0.03,
             "min_update_interval": 50,
             "nodes": {
-                "embed": {"min_update_interval": 1000, "lr": 0.1},
+                "embed": {"min_update_interval": 1000, "lr": 0.05},
                 "head": {"min_update_interval": 2},
             },
         },
@@ -111,18 +111,19 @@ class TreeLSTM(Model[TreeLSTMConfig]):
     def prepare(self, cfg: TreeLSTMConfig, seed: int) -> None:
         for part in (0, 1):
             _load(part, cfg.sample, seed)
+        _vocabulary(cfg.vocabulary, cfg.sample)
 
     def training(self, cfg: TreeLSTMConfig, seed: int, epoch: int, limit: int = 0) -> Instances:
         """8,544 trees (2,000 generated ones), shuffled in every epoch."""
         trees = _load(0, cfg.sample, seed)
         order = np.random.default_rng([seed, epoch]).permutation(limited(len(trees), limit))
-        known = _vocabulary(cfg.vocabulary, cfg.sample, seed)
+        known = _vocabulary(cfg.vocabulary, cfg.sample)
         return Instances(len(order), lambda i: _instance(trees[order[i]], known))
 
     def validation(self, cfg: TreeLSTMConfig, seed: int, limit: int = 0) -> Instances:
         """The 1,101 trees of the development set (500 generated ones)."""
         trees = _load(1, cfg.sample, seed)
-        known = _vocabulary(cfg.vocabulary, cfg.sample, seed)
+        known = _vocabulary(cfg.vocabulary, cfg.sample)
         return Instances(limited(len(trees), limit), lambda i: _instance(trees[i], known))
 
     def parse(self, cfg: TreeLSTMConfig, text: str) -> Instance:
@@ -133,8 +134,7 @@ class TreeLSTM(Model[TreeLSTMConfig]):
             raise ModelError(f"{error}; {_EXPECTED}") from None
         if len(tree.words) > MAX_WORDS:
             raise ModelError(f"the tree has {len(tree.words)} words, allowed are {MAX_WORDS}")
-        # The generated trees have the same few words whatever the seed, but numbered by their frequency.
-        return _instance(tree, _vocabulary(cfg.vocabulary, cfg.sample, 0))
+        return _instance(tree, _vocabulary(cfg.vocabulary, cfg.sample))
 
     def explain(self, cfg: TreeLSTMConfig, instance: Instance, report: Report) -> dict[str, Any]:
         """The sentiment of the whole tree, 0 to 4 and in words; of all its nodes; and the root's true one."""
@@ -249,9 +249,12 @@ def _load(part: int, sample: bool, seed: int) -> list[Tree]:
 
 
 @lru_cache(maxsize=4)
-def _vocabulary(size: int, sample: bool, seed: int) -> dict[str, int]:
-    """Word -> row of the embedding; words of the training set only."""
-    return vocabulary(_load(0, sample, seed), size)
+def _vocabulary(size: int, sample: bool) -> dict[str, int]:
+    """Word -> row of the embedding; words of the training set only.
+
+    Of generated trees, those of seed 0: a prediction reads words as training did, whatever its seed.
+    """
+    return vocabulary(_load(0, sample, 0), size)
 
 
 def _instance(tree: Tree, known: dict[str, int]) -> Instance:

@@ -9,7 +9,7 @@ import pytest
 
 from amphw.cpu_runtime import CpuDevice
 from amphw.cpu_runtime.lower import lower
-from amphw.data.sst import parse_tree, sample_sst
+from amphw.data.sst import Tree, parse_tree, sample_sst
 from amphw.host.config import resolve
 from amphw.host.config_fields import ConfigError
 from amphw.host.controller import Trainer
@@ -163,11 +163,24 @@ def test_an_epoch_holds_every_tree_once_in_an_order_of_its_own() -> None:
     ]
 
 
+def trained(seed: int, count: int) -> list[Tree]:
+    """The generated trees that the first epoch begins with."""
+    trees = sample_sst(2000, 2 * seed)
+    return [trees[i] for i in np.random.default_rng([seed, 1]).permutation(2000)[:count]]
+
+
 def test_words_beyond_the_vocabulary_share_a_row() -> None:
     known = MODEL.parse(SMALL, "(2 (2 the) (2 film))").tables["word"]
     strange = MODEL.parse(SMALL, "(2 (2 colourless) (2 green))").tables["word"]
     assert known.min() > 0 and strange.tolist() == [0, 0]
     assert known.max() < SMALL.vocabulary
+
+
+def test_a_word_has_the_same_row_whatever_the_seed() -> None:
+    for seed in (0, 1):
+        for instance, tree in zip(MODEL.training(SMALL, seed, 1)[:50], trained(seed, 50), strict=True):
+            text = "(2 (2 x) " * (len(tree.words) - 1) + f"(2 {tree.words[-1]})" + ")" * (len(tree.words) - 1)
+            assert MODEL.parse(SMALL, text).tables["word"][-1] == instance.tables["word"][-1]
 
 
 def test_a_tree_that_contradicts_itself_is_refused() -> None:
