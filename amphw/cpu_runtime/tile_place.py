@@ -11,7 +11,6 @@ may all be one and the same row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from amphw.cpu_runtime.tile_code import COLUMN_OPS, Base, Op, Place
@@ -85,16 +84,12 @@ def _fits(draft: Draft, uses: dict[int, list[Use]], pack: Node, p: Piece) -> boo
 def share_packs(draft: Draft) -> None:
     """Where a row lies side by side in a fixed pack anyway, read it there instead of packing it again."""
     packs = _packs(draft)
-    for id, node in packs:
+    for id, node in list(packs):
         if node.base is None:
             found = [f for f in (_within(draft, id, node, *other) for other in packs) if f]
             if found:
-                draft.substitute(_moved(id, found[0]))
-    draft.sweep()
-
-
-def _moved(id: int, there: Row) -> Callable[[Piece], Row]:
-    return lambda p: part(there, p.offset, p.width) if p.var == id else (p,)
+                draft.replace(id, found[0])
+                packs.remove((id, node))
 
 
 def _within(draft: Draft, id: int, pack: Node, other: int, larger: Node) -> Row | None:

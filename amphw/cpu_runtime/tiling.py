@@ -17,6 +17,8 @@ from amphw.cpu_runtime.tile_build import Names, Result, build
 from amphw.cpu_runtime.tile_code import Base, Op, Place, Term, TiledUnit
 from amphw.cpu_runtime.tile_draft import ZERO, Draft, Kind, Node, Piece, Row, joined, part, zeros
 from amphw.cpu_runtime.tile_emit import Emitter
+from amphw.cpu_runtime.tile_fuse import dissolve, fuse
+from amphw.cpu_runtime.tile_merge import merge
 from amphw.cpu_runtime.tile_place import Places, place, share_packs
 from amphw.ir.derive import Derivative, GradientTerm
 from amphw.ir.program import Program
@@ -36,7 +38,7 @@ def tile_programs(
     names = Names({s: k for k, s in enumerate(spaces)}, {p.name: k for k, p in enumerate(program.params)})
     quiet = _Forward(inference, len(inference.outputs), names, ())
     forward = _Forward(derivative.forward, len(program.outputs), names, derivative.residuals)
-    result = TiledUnit(tuple(spaces), tuple(forward.emitter.saved), forward.code, quiet.code, None)
+    result = TiledUnit(tuple(spaces), tuple(forward.emitter.columns.saved), forward.code, quiet.code, None)
     if not derivative.backward.outputs:
         return result
     back = _Backward(program, derivative, names, forward)
@@ -54,6 +56,9 @@ def tile_programs(
 
 def _optimise(draft: Draft) -> Places:
     draft.sweep()
+    fuse(draft)
+    merge(draft)
+    dissolve(draft)
     share_packs(draft)
     return place(draft)
 

@@ -235,7 +235,8 @@ class Interpreter:
         }
         attrs = {"space": self.spaces[p.space], "source": self.spaces[p.source]}
         assert self.code.bases[p.from_.base].place != Place.InputGradient
-        assert p.from_.base != p.d.base
+        apart = p.from_.offset + p.width <= p.d.offset or p.d.offset + p.width <= p.from_.offset
+        assert p.from_.base != p.d.base or apart, "rows are moved over themselves"
         args = [self._array(p.from_, p.width, p.source).copy()]
         if p.kind in (PhaseKind.GatherRows, PhaseKind.ScatterRows):
             args.append(self.slots[p.ints])
