@@ -26,8 +26,15 @@ WITH_PRODUCT = {Op.DSigmoid: Op.MulDSigmoid, Op.DTanh: Op.MulDTanh}
 
 def fuse(draft: Draft) -> None:
     """Apply the patterns until none fits any more; then remove what is left without readers."""
-    while any(_Fuser(draft).once(i) for i in list(draft.nodes)):
-        draft.sweep()
+    changed = True
+    while changed:
+        changed = False
+        fuser = _Fuser(draft)
+        for i in list(draft.nodes):
+            if fuser.once(i):
+                changed = True
+                draft.sweep()
+                fuser = _Fuser(draft)
     dissolve(draft)
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from amphw.cpu_runtime.tile_code import COLUMN_OPS, Op
 from amphw.cpu_runtime.tile_draft import ZERO, Draft, Kind, Node, Piece, Row, zeros
-from amphw.cpu_runtime.tile_order import reaches
 from amphw.cpu_runtime.tile_place import IN_PLACE, Home, claims
 
 MERGED = (IN_PLACE - {Op.Dropout}) | {Op.SpreadCols}
@@ -33,11 +32,17 @@ def merge(draft: Draft) -> None:
 
 def _neighbours(draft: Draft) -> tuple[int, int] | None:
     claimed = claims(draft)
-    nodes = [(i, n) for i, n in draft.nodes.items() if n.kind == Kind.Instr and n.op in MERGED]
-    for i, a in nodes:
-        for j, b in nodes:
-            if i != j and _alike(a, b) and _side_by_side(claimed.get(i), claimed.get(j), a.width):
-                if not reaches(draft, [i], j) and not reaches(draft, [j], i):
+    alike: dict[tuple[Op, int], list[int]] = {}
+    for i, node in draft.nodes.items():
+        if node.kind == Kind.Instr and node.op in MERGED:
+            alike.setdefault((node.op, node.args[0][0].var), []).append(i)
+    for same in alike.values():
+        for i in same:
+            a = draft.nodes[i]
+            for j in same:
+                b = draft.nodes[j]
+                if i != j and _alike(a, b) and _side_by_side(claimed.get(i), claimed.get(j), a.width):
+                    # Neither can need the other: their operands are pieces of the same variables.
                     return i, j
     return None
 
