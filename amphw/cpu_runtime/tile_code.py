@@ -276,6 +276,11 @@ class TiledUnit:
 
     saved, log_buffers: (width, space) of each. log_ints: integer slots of the backward code that belong in
     the log. backward: None where nothing is to be computed, neither a gradient nor a log.
+
+    What an executor must hold to: the operands, outputs and saved rows that `backward` has bases for stay as
+    they are until it has run. Outputs, saved rows, logs and scratch are read back within a tile, so each row
+    is a row of its own. Input gradients are read only by what overwrites them, so unwanted ones may share a
+    row. Rows of tables are looked up when a phase begins, not before: an earlier phase may choose them.
     """
 
     spaces: tuple[str, ...]

@@ -212,6 +212,11 @@ class Draft:
         for node in self.nodes.values():
             node.args = tuple(joined(q for p in row for q in change(p)) for row in node.args)
 
+    def replace(self, var: int, row: Row) -> None:
+        """Put a row in the place of a variable, everywhere, and remove its node."""
+        del self.nodes[var]
+        self.substitute(lambda p: part(row, p.offset, p.width) if p.var == var else (p,))
+
     def sweep(self) -> None:
         """Remove what nothing needs."""
         roots = [i for i, n in self.nodes.items() if n.kind == Kind.Keep or _fixed(n)]

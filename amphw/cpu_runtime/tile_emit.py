@@ -1,4 +1,4 @@
-"""From a draft whose variables have their homes to code: columns of scratch, bases, and phases."""
+"""From a draft whose variables have their homes to code: columns, bases and phases."""
 
 from __future__ import annotations
 
@@ -15,120 +15,22 @@ from amphw.cpu_runtime.tile_code import (
     Ref,
     Segment,
 )
+from amphw.cpu_runtime.tile_columns import Columns
 from amphw.cpu_runtime.tile_draft import ZERO, Draft, Kind, Node, Piece, Row
 from amphw.cpu_runtime.tile_order import Step, steps
-from amphw.cpu_runtime.tile_place import IN_PLACE, Block, Home, Places
-
-ALIGNMENT = 16
-"""Floats to whose multiple a scratch block starts: a cache line."""
-
-Spot = tuple[Place, int, int]
-"""Where a free block lies: (Saved or Scratch, base index, first column)."""
+from amphw.cpu_runtime.tile_place import Places
 
 
 class Emitter:
-    """One draft's code. saved: (width, space) of the saved rows that it writes."""
+    """One draft's code."""
 
     def __init__(self, draft: Draft, places: Places, n_spaces: int):
         self.draft, self.places, self.n_spaces = draft, places, n_spaces
         self.steps = steps(draft)
-        self.saved: list[tuple[int, int]] = []
-        self.spots: dict[int, Spot] = {}
-        self._keep()
-        self.scratch = self._scratch()
+        self.columns = Columns(draft, places, self.steps)
         self._bases: dict[Base, int] = {}
         self._widths: list[int] = []
         self._slots: dict[int, int] = {}
-
-    # --- columns of what is saved and of scratch ---------------------------------------------------
-
-    def _keep(self) -> None:
-        """One saved base a space; wide blocks first, whose offsets are then likely aligned."""
-        blocks = [(k, b) for k, b in enumerate(self.places.blocks) if b.saved and b.base is None]
-        for space in range(self.n_spaces):
-            at = 0
-            for k, b in sorted(blocks, key=lambda item: -item[1].width):
-                if b.space == space:
-                    self.spots[k] = (Place.Saved, len(self.saved), at)
-                    at += b.width
-            if at:
-                self.saved.append((at, space))
-
-    def _scratch(self) -> dict[int, int]:
-        """Columns for the blocks that die with the tile, first fit over their lifetimes -> width by space."""
-        order = [i for s in self.steps for i in s.nodes]
-        position = {id: k for k, id in enumerate(order)}
-        born, dies = self._lifetimes(position)
-        widths: dict[int, int] = {}
-        live: list[int] = []
-        for block in sorted(born, key=lambda k: born[k]):
-            now, b = born[block], self.places.blocks[block]
-            live = [k for k in live if dies[k] >= now]
-            over = self._overwritten(order[now], block, [k for k in live if dies[k] == now])
-            if over is not None:
-                at = self.spots[over][2]
-                live.remove(over)
-            else:
-                at = self._gap(b, live)
-            self.spots[block] = (Place.Scratch, b.space, at)
-            live.append(block)
-            widths[b.space] = max(widths.get(b.space, 0), at + b.width)
-        return widths
-
-    def _lifetimes(self, position: dict[int, int]) -> tuple[dict[int, int], dict[int, int]]:
-        born: dict[int, int] = {}
-        dies: dict[int, int] = {}
-
-        def touch(var: int, when: int) -> None:
-            home = self.places.homes.get(var)
-            if home is None:
-                return
-            block = self.places.blocks[home.block]
-            if block.base is None and not block.saved:
-                born[home.block] = min(when, born.get(home.block, when))
-                dies[home.block] = max(when, dies.get(home.block, when))
-
-        for id, when in position.items():
-            touch(id, when)
-            for row in self.draft.nodes[id].args:
-                for p in row:
-                    touch(p.var, when)
-        return born, dies
-
-    def _overwritten(self, id: int, block: int, dying: list[int]) -> int | None:
-        """A dying block over which the block's first instruction may write its result."""
-        node, homes = self.draft.nodes[id], self.places.homes
-        b = self.places.blocks[block]
-        if node.op not in IN_PLACE or node.width != b.width or homes[id] != Home(block, 0):
-            return None
-        for row in node.args:
-            for p in row:
-                home = homes.get(p.var)
-                if home is None or home.block not in dying or home.offset + p.offset:
-                    continue
-                same = all(
-                    homes[q.var].offset + q.offset == 0 and q.width == b.width
-                    for r in node.args
-                    for q in r
-                    if q.var in homes and homes[q.var].block == home.block
-                )
-                if same and self.places.blocks[home.block].width == b.width:
-                    return home.block
-        return None
-
-    def _gap(self, b: Block, live: list[int]) -> int:
-        """The first columns of the space's scratch that no live block occupies."""
-        taken = sorted(
-            (self.spots[k][2], self.spots[k][2] + self.places.blocks[k].width)
-            for k in live
-            if self.places.blocks[k].space == b.space
-        )
-        at = 0
-        for start, end in taken:
-            if at + b.width <= start:
-                break
-            at = max(at, -(-end // ALIGNMENT) * ALIGNMENT)
-        return at
 
     # --- references -------------------------------------------------------------------------------
 
@@ -140,12 +42,8 @@ class Emitter:
             return node.base, p.offset
         home = self.places.homes[p.var]
         block = self.places.blocks[home.block]
-        column = home.offset + p.offset
-        if block.base is not None:
-            return block.base, column
-        place, index, start = self.spots[home.block]
-        width = self.saved[index][0] if place == Place.Saved else self.scratch[block.space]
-        return Base(place, index, width, block.space), start + column
+        base, start = (block.base, 0) if block.base is not None else self.columns.located(home.block)
+        return base, start + home.offset + p.offset
 
     def _ref(self, p: Piece, space: int) -> Ref:
         if p.var == ZERO:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from amphw.cpu_runtime.tile_code import SETS_INT, PhaseKind, Place
@@ -45,19 +44,6 @@ def _dependencies(draft: Draft) -> tuple[dict[int, int], dict[int, list[int]]]:
         for n in needed:
             readers[n].append(i)
     return missing, readers
-
-
-def reaches(draft: Draft, sources: Iterable[int], target: int) -> bool:
-    """Whether the target needs one of the sources, or is one."""
-    wanted, seen, stack = set(sources), set[int](), [target]
-    while stack:
-        i = stack.pop()
-        if i in wanted:
-            return True
-        if i not in seen:
-            seen.add(i)
-            stack.extend(draft.inputs(i))
-    return False
 
 
 def steps(draft: Draft) -> list[Step]:

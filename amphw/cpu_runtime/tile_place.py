@@ -11,12 +11,23 @@ may all be one and the same row.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from amphw.cpu_runtime.tile_code import COLUMN_OPS, Base, Op, Place
-from amphw.cpu_runtime.tile_draft import ZERO, Draft, Kind, Node, Piece, Row, Use, boundaries, joined, part
-from amphw.cpu_runtime.tile_order import ordered, reaches
+from amphw.cpu_runtime.tile_draft import (
+    ZERO,
+    Draft,
+    Kind,
+    Node,
+    Piece,
+    Row,
+    Use,
+    boundaries,
+    joined,
+    part,
+    width_of,
+)
+from amphw.cpu_runtime.tile_order import ordered
 
 IN_PLACE = frozenset({op for op in Op if Op.Add <= op <= Op.MulDTanh} | COLUMN_OPS | {Op.Dropout, Op.Mov})
 """Operations whose result may lie exactly where an operand does."""
@@ -53,13 +64,10 @@ class Places:
 
 
 def claims(draft: Draft) -> dict[int, Home]:
-    """The variables that can be computed inside a pack, with the pack's number in the place of a block.
-
-    Fixed packs come first; the others in their order.
-    """
+    """The variables that can be computed inside a pack, with the pack's number in the place of a block."""
     uses = draft.uses()
     out: dict[int, Home] = {}
-    for id, node in sorted(_packs(draft), key=lambda item: item[1].base is None):
+    for id, node in _packs(draft):
         at = 0
         for p in node.args[0]:
             if p.var not in out and _fits(draft, uses, node, p):
@@ -69,7 +77,12 @@ def claims(draft: Draft) -> dict[int, Home]:
 
 
 def _packs(draft: Draft) -> list[tuple[int, Node]]:
-    return [(i, n) for i, n in draft.nodes.items() if n.kind == Kind.Pack]
+    """Fixed ones in their order, then the others, wide ones first."""
+    packs = [(i, n) for i, n in draft.nodes.items() if n.kind == Kind.Pack]
+    return [
+        *((i, n) for i, n in packs if n.base is not None),
+        *sorted(((i, n) for i, n in packs if n.base is None), key=lambda item: -item[1].width),
+    ]
 
 
 def _fits(draft: Draft, uses: dict[int, list[Use]], pack: Node, p: Piece) -> bool:
@@ -82,38 +95,10 @@ def _fits(draft: Draft, uses: dict[int, list[Use]], pack: Node, p: Piece) -> boo
     return not write_only or len(uses[p.var]) == 1
 
 
-def share_packs(draft: Draft) -> None:
-    """Where a row lies side by side in a fixed pack anyway, read it there instead of packing it again."""
-    packs = _packs(draft)
-    for id, node in packs:
-        if node.base is None:
-            found = [f for f in (_within(draft, id, node, *other) for other in packs) if f]
-            if found:
-                draft.substitute(_moved(id, found[0]))
-    draft.sweep()
-
-
-def _moved(id: int, there: Row) -> Callable[[Piece], Row]:
-    return lambda p: part(there, p.offset, p.width) if p.var == id else (p,)
-
-
-def _within(draft: Draft, id: int, pack: Node, other: int, larger: Node) -> Row | None:
-    """The pack's row as a part of a fixed pack that can be complete before the row is read; or None."""
-    if larger.base is None or larger.base.place == Place.InputGradient or larger.space != pack.space:
-        return None
-    row, whole = pack.args[0], larger.args[0]
-    for start in sorted({0} | boundaries(whole)):
-        if part(whole, start, pack.width) == row:
-            readers = {u.reader for u in draft.uses()[id]}
-            return None if reaches(draft, readers, other) else (Piece(other, start, pack.width),)
-    return None
-
-
 def place(draft: Draft) -> Places:
     """Give every variable a home; what has to be copied into a pack becomes an instruction."""
     places = Places()
-    for id, home in _settle(draft, places).items():
-        places.homes[id] = home
+    _settle(draft, places)
     uses = draft.uses()
     taken: set[int] = set()
     for id in reversed(ordered(draft)):
@@ -128,22 +113,48 @@ def place(draft: Draft) -> Places:
     return places
 
 
-def _settle(draft: Draft, places: Places) -> dict[int, Home]:
-    """Blocks for the packs; every part is then a variable of its own that lies in the pack."""
+def _settle(draft: Draft, places: Places) -> None:
+    """Homes for the packs and their parts; every part is then a variable of its own that lies in the pack.
+
+    A pack whose row occurs in an earlier one lies inside that; it waits for its own parts only.
+    """
     claimed = claims(draft)
-    homes: dict[int, Home] = {}
+    rows: list[tuple[int, Row]] = []
     for id, node in _packs(draft):
+        row = node.args[0]
+        inside = _within(draft, places, rows, row) if node.base is None else None
+        if inside is not None:
+            places.homes[id], node.args = inside
+            continue
+        rows.append((id, row))
         block = places.open(Block(node.space, node.width, node.base))
-        homes[id] = Home(block, 0)
+        places.homes[id] = Home(block, 0)
         pieces, at = [], 0
-        for p in node.args[0]:
+        for p in row:
             if claimed.get(p.var) != Home(id, at):
                 p = _copied(draft, node.space, p)
-            homes[p.var] = Home(block, at)
+            places.homes[p.var] = Home(block, at)
             pieces.append(p)
             at += p.width
         node.args = (tuple(pieces),)
-    return homes
+
+
+def _within(
+    draft: Draft, places: Places, rows: list[tuple[int, Row]], row: Row
+) -> tuple[Home, tuple[Row]] | None:
+    """Where a row lies in a pack that is settled, and the variables that it consists of there; or None.
+
+    rows: what each settled pack consisted of before parts of it were copied.
+    """
+    width = width_of(row)
+    for id, whole in rows:
+        pack = draft.nodes[id]
+        if pack.base is not None and pack.base.place == Place.InputGradient:
+            continue
+        for start in sorted({0} | boundaries(whole)):
+            if part(whole, start, width) == row:
+                return Home(places.homes[id].block, start), (part(pack.args[0], start, width),)
+    return None
 
 
 def _copied(draft: Draft, space: int, p: Piece) -> Piece:

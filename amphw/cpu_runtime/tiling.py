@@ -1,6 +1,7 @@
 """Tiling: a unit's programs lowered to tile code.
 
-    program -> draft (tile_build) -> order, homes (tile_place, tile_order) -> code (tile_emit)
+    program -> draft (tile_build) -> fewer operations (tile_fuse), wider ones (tile_merge)
+            -> homes (tile_place), order (tile_order), columns (tile_columns) -> code (tile_emit)
 
 What the backward direction reads are operands and outputs, where they lie anyway, and rows that the forward
 direction saves. Which ones is decided on the draft, not on the program: of a slice or a concatenation nothing
@@ -17,7 +18,9 @@ from amphw.cpu_runtime.tile_build import Names, Result, build
 from amphw.cpu_runtime.tile_code import Base, Op, Place, Term, TiledUnit
 from amphw.cpu_runtime.tile_draft import ZERO, Draft, Kind, Node, Piece, Row, joined, part, zeros
 from amphw.cpu_runtime.tile_emit import Emitter
-from amphw.cpu_runtime.tile_place import Places, place, share_packs
+from amphw.cpu_runtime.tile_fuse import dissolve, fuse
+from amphw.cpu_runtime.tile_merge import merge
+from amphw.cpu_runtime.tile_place import Places, place
 from amphw.ir.derive import Derivative, GradientTerm
 from amphw.ir.program import Program
 
@@ -36,26 +39,35 @@ def tile_programs(
     names = Names({s: k for k, s in enumerate(spaces)}, {p.name: k for k, p in enumerate(program.params)})
     quiet = _Forward(inference, len(inference.outputs), names, ())
     forward = _Forward(derivative.forward, len(program.outputs), names, derivative.residuals)
-    result = TiledUnit(tuple(spaces), tuple(forward.emitter.saved), forward.code, quiet.code, None)
-    if not derivative.backward.outputs:
-        return result
-    back = _Backward(program, derivative, names, forward)
+    back = _Backward(program, derivative, names, forward) if derivative.backward.outputs else None
     return TiledUnit(
-        result.spaces,
-        result.saved,
-        result.forward,
-        result.inference,
-        back.code,
-        tuple(back.logs),
-        back.log_ints,
-        back.terms,
+        tuple(spaces),
+        tuple(forward.emitter.columns.saved),
+        forward.code,
+        quiet.code,
+        None if back is None else back.code,
+        () if back is None else tuple(back.logs),
+        () if back is None else back.log_ints,
+        () if back is None else back.terms,
     )
 
 
 def _optimise(draft: Draft) -> Places:
     draft.sweep()
-    share_packs(draft)
+    fuse(draft)
+    merge(draft)
+    dissolve(draft)
+    _copy_parameters(draft)
     return place(draft)
+
+
+def _copy_parameters(draft: Draft) -> None:
+    """Copies of parameters that the backward direction reads: they may be updated before it runs."""
+    for node in [n for n in draft.nodes.values() if n.kind == Kind.Keep]:
+        ((p,),) = node.args
+        source = None if p.var == ZERO else draft.nodes[p.var].base
+        if source is not None and source.place in (Place.Param, Place.ParamRow):
+            node.args = (draft.instr(Op.Mov, node.space, p.width, [(p,)]),)
 
 
 def _operands(draft: Draft, program: Program, names: Names) -> list[Row]:
@@ -111,19 +123,11 @@ class _Forward:
         return [self._kept(p) for p in value]
 
     def _kept(self, p: Piece) -> Kept:
-        """A piece that is the same when the gradient comes: parameters may have been updated by then."""
         if p.var == ZERO:
             return Kept(ZERO, p.width)
         node = self.draft.nodes[p.var]
-        row: Row = (p,)
         spread = node.op == Op.SpreadCols
-        if spread:
-            row = node.args[0]
-            if row[0].var == ZERO:
-                return Kept(ZERO, p.width)
-            node = self.draft.nodes[row[0].var]
-        if node.base is not None and node.base.place in (Place.Param, Place.ParamRow):
-            row = self.draft.instr(Op.Mov, node.space, row[0].width, [row])
+        row = node.args[0] if spread else (p,)
         return Kept(self.draft.add(Node(Kind.Keep, node.space, 0, (row,))), p.width, spread)
 
     def residual(self, back: Draft, kind: str, k: int) -> Row:
@@ -139,6 +143,8 @@ class _Forward:
         if kept.node == ZERO:
             return zeros(kept.width)
         ((p,),) = self.draft.nodes[kept.node].args
+        if p.var == ZERO:
+            return zeros(kept.width)
         base, column = self.emitter.located(p)
         assert base.place in (Place.Operand, Place.Output, Place.Saved), base
         row = part(back.source(base), column, p.width)

@@ -7,7 +7,7 @@ Scratch and whatever has not been written yet is NaN.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return PRIMITIVES["sigmoid"].evaluate(None, {}, {}, [x])  # type: ignore[arg-type]
 
 
-UNARY = {
+UNARY: dict[Op, Callable[..., np.ndarray]] = {
     Op.Mov: lambda a: a,
     Op.Sigmoid: sigmoid,
     Op.Tanh: np.tanh,
@@ -45,7 +45,7 @@ UNARY = {
     Op.Abs: np.abs,
     Op.Sign: np.sign,
 }
-BINARY = {
+BINARY: dict[Op, Callable[..., np.ndarray]] = {
     Op.Add: np.add,
     Op.Sub: np.subtract,
     Op.Mul: np.multiply,
@@ -60,7 +60,7 @@ BINARY = {
     Op.MulCol: np.multiply,
     Op.DivCol: np.divide,
 }
-TERNARY = {
+TERNARY: dict[Op, Callable[..., np.ndarray]] = {
     Op.Fma: lambda a, b, c: a * b + c,
     Op.MulDSigmoid: lambda a, b, c: a * b * (c * (1 - c)),
     Op.MulDTanh: lambda a, b, c: a * b * (1 - c * c),
@@ -105,9 +105,9 @@ class Interpreter:
 
     def run(self) -> None:
         for phase in self.code.phases:
+            self.made = set[int]()  # integers of this phase
             if phase.kind == PhaseKind.Rows:
                 assert phase.code, "a phase without code"
-                self._chosen = set[int]()
                 for instr in phase.code:
                     self._instr(phase, instr)
             elif phase.kind == PhaseKind.Gemm:
@@ -127,7 +127,7 @@ class Interpreter:
         elif base.place == Place.Param:
             whole = np.broadcast_to(self.params[base.index], (count, base.width))
         elif base.place == Place.ParamRow:
-            assert base.ints not in getattr(self, "_chosen", ()), "the row is chosen in the same phase"
+            assert base.ints not in self.made, "the row is chosen in the same phase"
             whole = self.params[base.index][self.slots[base.ints]]
         elif base.place == Place.Scratch:
             whole = self.scratch[base.index, base.space]
@@ -151,7 +151,7 @@ class Interpreter:
             assert self.code.int_spaces[s] == space
         if i.op in SETS_INT:
             assert self.code.int_operands[i.ints[0]] == -1
-            self._chosen.add(i.ints[0])
+            self.made.add(i.ints[0])
             self._integer(i, operands, ints)
             return
         d = self._array(i.d, i.written, space, write=True)
@@ -235,7 +235,8 @@ class Interpreter:
         }
         attrs = {"space": self.spaces[p.space], "source": self.spaces[p.source]}
         assert self.code.bases[p.from_.base].place != Place.InputGradient
-        assert p.from_.base != p.d.base
+        apart = p.from_.offset + p.width <= p.d.offset or p.d.offset + p.width <= p.from_.offset
+        assert p.from_.base != p.d.base or apart, "rows are moved over themselves"
         args = [self._array(p.from_, p.width, p.source).copy()]
         if p.kind in (PhaseKind.GatherRows, PhaseKind.ScatterRows):
             args.append(self.slots[p.ints])

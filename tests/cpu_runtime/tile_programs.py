@@ -32,7 +32,7 @@ class Operands:
 def operands(program: Program, counts: list[tuple[int, int]], seed: int) -> Operands:
     """Random operands; counts: rows of each message in the spaces "rows" and "other"."""
     rng = np.random.default_rng(seed)
-    by_space = {
+    by_space: dict[str, int | np.ndarray] = {
         "rows": np.array([a for a, _ in counts], np.int64),
         "one": 1,
         "other": np.array([b for _, b in counts], np.int64),
@@ -73,7 +73,7 @@ class Writer:
             self.values.append(self.builder.input(f"x{k}", ValueType("float", space, self.pick(WIDTHS))))
         for _ in range(self.number(1, 14)):
             getattr(self, f"_{self.pick(KINDS)}")()
-        chosen = [self.pick(self.values) for _ in range(self.number(1, 3))]
+        chosen = [self.any() for _ in range(self.number(1, 3))]
         if self.ints and self.number(0, 1):
             chosen.append(self.pick(self.ints))
         return self.builder.build(chosen)
@@ -172,6 +172,32 @@ class Writer:
         y = self.builder.emit("matmul", [x], param=self.param(x.width, width))
         b = self.builder.emit("row_param", [], param=self.param(width), space=x.type.space)
         self.values.append(y + b)
+
+    def _products(self) -> None:
+        x = self.any()
+        width = self.pick(WIDTHS)
+        y = self.any()
+        if y.type.space == x.type.space:
+            a = self.builder.emit("matmul", [x], param=self.param(x.width, width))
+            b = self.builder.emit("matmul", [y], param=self.param(y.width, width))
+            self.values.append(a + b)
+
+    def _gates(self) -> None:
+        x = self.any()
+        z = self.builder.emit("matmul", [x], param=self.param(x.width, 6))
+        width = self.pick((1, 2, 3))
+        parts = [self.builder.emit("slice", [z], start=at, width=width) for at in range(0, 6, width)]
+        ops = [self.pick(("sigmoid", "tanh")) for _ in parts]
+        gates = [self.builder.emit(op, [part]) for op, part in zip(ops, parts, strict=True)]
+        y = self.pick([v for v in self.values if v.type == parts[0].type] or gates)
+        new = y
+        for gate in gates[1:]:
+            new = self.pick((new + gate * y, new * gate, new - gate, gates[0] * gate + new))
+        self.values += [*gates[:2], new, self.builder.emit("concat", [new, gates[0]])]
+
+    def _normalised(self) -> None:
+        e = self.builder.emit("exp", [self.builder.emit("tanh", [self.any()])])
+        self.values.append(e / self.builder.emit("sum_cols", [e]))
 
     def _row_param(self) -> None:
         x = self.any()
