@@ -17,7 +17,7 @@ from amphw.ir.instance import Schema
 from amphw.ir.primitives import ValueType
 from amphw.ir.program import Program
 from amphw.ir.state import FieldType, structure_of
-from amphw.ir.update import OPTIMIZERS, SCHEDULES, UpdateRule
+from amphw.ir.update import SCHEDULES, UpdateRule
 
 _CONST, _FIELD, _ATTR, _TABLE = range(4)
 _OPS = {
@@ -27,6 +27,7 @@ _OPS = {
     )
 }
 _TERMS = {"matmul": 0, "sum": 1, "take": 2}
+_OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam")  # the order in native/kernels.hpp
 
 
 class Names:
@@ -102,7 +103,7 @@ def describe_schema(schema: Schema, names: Names) -> dict[str, Any]:
 def describe_rule(rule: UpdateRule) -> dict[str, Any]:
     return {
         "interval": rule.interval,
-        "optimizer": OPTIMIZERS.index(rule.optimizer),
+        "optimizer": _OPTIMIZERS.index(rule.optimizer),
         "lr": rule.lr,
         "momentum": rule.momentum,
         "beta1": rule.beta1,

@@ -160,6 +160,10 @@ class NativePlane:
         """What has retired. Raises what went wrong, and ExecutionError once nothing can move."""
         self._check()
         retired, stuck = self.engine.poll(timeout)
+        try:
+            self._hand_over_trace()
+        except BaseException as error:
+            self.fail(error)
         reports = [self._report(*r) for r in retired]
         if self.log is not None:
             self._collect_log()
@@ -269,16 +273,18 @@ class NativePlane:
     def run(self, worker: int, budget: float) -> bool:
         """Serve frames for about `budget` seconds -> whether there was anything to do."""
         worked: bool = self.engine.run(worker, budget)
-        if self.trace is not None:
-            for w, unit, kind, begin, duration, rows, flow, number in self.engine.trace():
-                name = self.lowered.units[unit].name
-                if kind == len(KINDS):
-                    self.trace(w, name, "update", begin, duration, 0, None, None)
-                else:
-                    self.trace(
-                        w, name, KINDS[kind], begin, duration, rows, flow if flow >= 0 else None, number
-                    )
+        self._hand_over_trace()
         return worked
+
+    def _hand_over_trace(self) -> None:
+        if self.trace is None:
+            return
+        for w, unit, kind, begin, duration, rows, flow, number in self.engine.trace():
+            name = self.lowered.units[unit].name
+            if kind == len(KINDS):
+                self.trace(w, name, "update", begin, duration, 0, None, None)
+            else:
+                self.trace(w, name, KINDS[kind], begin, duration, rows, flow if flow >= 0 else None, number)
 
     def wait(self, worker: int, timeout: float) -> None:
         """Sleep until a queue that the worker serves fills."""
@@ -418,7 +424,9 @@ class NativeReplay:
                 engine.replay_reduced(by_name[what[0]])
             else:
                 del self.active[(what[0], what[1])]
-                break
+                # A frame may retire several: the next call would find no report of the others.
+                if self.next == len(self.events) or self.events[self.next][0] != "retire":
+                    break
         return self.plane.poll(0.0)
 
     def _slot(self, number: int, mode: str) -> int:

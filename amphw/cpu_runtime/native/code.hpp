@@ -126,6 +126,7 @@ struct Phase {
     Ref from;
     int32_t source = 0;
     int32_t ints = -1;
+    std::vector<int32_t> late;  // ParamRow bases that it reads, whose integers the code itself makes before
 };
 
 // Where an integer slot comes from: the unit's integer operand, or -1 where the code makes it.

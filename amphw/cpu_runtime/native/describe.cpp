@@ -93,6 +93,23 @@ Phase phase(nb::handle p) {
     return out;
 }
 
+// Rows that the code itself chooses are known only once the phases before have run.
+void find_late(Code& code) {
+    const auto late = [&](int32_t base) {
+        if (base < 0 || code.bases[base].place != Place::ParamRow) return false;
+        return code.int_operands[code.bases[base].ints] < 0;
+    };
+    for (Phase& p : code.phases) {
+        const auto add = [&](const Ref& r) {
+            if (late(r.base)) p.late.push_back(r.base);
+        };
+        for (const Instr& i : p.code)
+            for (const Ref& r : {i.a, i.b, i.c}) add(r);
+        for (const Segment& s : p.a) add(s.at);
+        add(p.from);
+    }
+}
+
 Code code(nb::handle c) {
     Code out;
     if (c.is_none()) return out;
@@ -102,6 +119,7 @@ Code code(nb::handle c) {
     out.phases = list(c.attr("phases"), phase);
     out.int_outputs = nb::cast<std::vector<int32_t>>(nb::list(c.attr("int_outputs")));
     out.rowwise = nb::cast<bool>(c.attr("rowwise"));
+    find_late(out);
     return out;
 }
 

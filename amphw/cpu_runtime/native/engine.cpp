@@ -206,16 +206,17 @@ void Engine::serve(int32_t worker, Frame& frame) {
     compute(w, frame);
     if (options_.sleep[frame.unit] > 0.0)
         std::this_thread::sleep_for(std::chrono::duration<double>(options_.sleep[frame.unit] * double(frame.tasks.size())));
-    commit(w, frame);
-    const auto ended = Clock::now();
     {
+        // Before the frame is delivered, so that whoever hears of a retired instance finds all its slices.
+        const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
         std::lock_guard lock(w.mutex);
         w.counters.frames++;
-        w.counters.busy += std::chrono::duration<double>(ended - begun).count();
+        w.counters.busy += seconds;
         if (options_.trace)
-            w.slices.push_back({worker, frame.unit, frame.kind, microseconds(begun), microseconds(ended) - microseconds(begun),
-                                frame.rows, flow, frame.number});
+            w.slices.push_back({worker, frame.unit, frame.kind, microseconds(begun), seconds * 1e6, frame.rows, flow,
+                                frame.number});
     }
+    commit(w, frame);
     if (frame.log.chunk != nullptr) {
         Parameters& p = *parameters_[frame.unit];
         {
@@ -398,7 +399,12 @@ void Engine::update(int32_t unit, bool publish) {
     }
     // Frames that are still writing, or a worker that reduces, finish first.
     while (!failed_.load()) {
-        reduce_due(workers_.back().get(), -1, unit);
+        try {
+            reduce_due(workers_.back().get(), -1, unit);
+        } catch (const EngineError& error) {
+            fail(error);
+            return;
+        }
         std::unique_lock lock(p.mutex);
         if (!p.reducing() && p.writers() == 0) break;
         lock.unlock();

@@ -109,8 +109,12 @@ void FrameRunner::tile() {
         integer_rows_[s] = integers_.data() + s * capacity_;
         if (code_->int_operands[s] >= 0) gather_integers(s);
     }
-    for (size_t b = 0; b < bases; b++) point(b);
+    for (size_t b = 0; b < bases; b++) {
+        const Base& base = code_->bases[b];
+        if (base.place != Place::ParamRow || code_->int_operands[base.ints] >= 0) point(b);
+    }
     for (const Phase& p : code_->phases) {
+        for (int32_t base : p.late) point(size_t(base));
         if (p.kind == PhaseKind::Gemm) {
             gemm(p);
         } else if (p.kind == PhaseKind::Rows) {
