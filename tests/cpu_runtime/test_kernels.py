@@ -40,12 +40,13 @@ def assert_guarded(whole: np.ndarray, width: int) -> None:
     assert (whole[:, :3] == GUARD).all() and (whole[:, 3 + width :] == GUARD).all()
 
 
-def assert_product(found: np.ndarray, a: np.ndarray, b: np.ndarray, plus: np.ndarray | float) -> None:
-    """found = a @ b + plus, up to what rounding each of the additions can cost."""
-    wide = a.astype(np.float64), b.astype(np.float64)
-    magnitude = np.abs(wide[0]) @ np.abs(wide[1]) + np.abs(plus)
-    bound = (a.shape[1] + 4) * FLOAT_EPS * magnitude
-    assert (np.abs(found - (wide[0] @ wide[1] + plus)) <= bound).all()
+def assert_product(found: np.ndarray, a: np.ndarray, b: np.ndarray, *terms: np.ndarray) -> None:
+    """found = a @ b + the terms, up to what rounding each of the additions can cost."""
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    zero = np.zeros((a.shape[0], b.shape[1]))
+    wanted = a @ b + sum(terms, zero)
+    magnitude = np.abs(a) @ np.abs(b) + sum((np.abs(term) for term in terms), zero)
+    assert (np.abs(found - wanted) <= (a.shape[1] + 4) * FLOAT_EPS * magnitude).all()
 
 
 @cases
@@ -74,9 +75,9 @@ def test_gemm(
     b, bias = normal(rng, sum(segments), cols), normal(rng, cols)
     whole, c = guarded(rows, cols)
     c[...] = normal(rng, rows, cols)
-    plus = c.astype(np.float64) * accumulate + bias * biased
+    before = c * np.float32(accumulate)
     kernels.gemm(isa, a, b, bias if biased else None, c, accumulate, layout)
-    assert_product(c, np.concatenate(a, axis=1), b, plus)
+    assert_product(c, np.concatenate(a, axis=1), b, before, bias * biased)
     assert_guarded(whole, cols)
 
 
@@ -86,7 +87,7 @@ def test_gemm_of_many_terms(isa: str, depth: int) -> None:
     rng = np.random.default_rng(7)
     a, b, c = normal(rng, 131, depth), normal(rng, depth, 100), np.zeros((131, 100), np.float32)
     kernels.gemm(isa, [a], b, None, c, False, "panel")
-    assert_product(c, a, b, 0.0)
+    assert_product(c, a, b)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -108,7 +109,7 @@ def test_gradient(isa: str, rows: int, x_cols: int, d_cols: int, layout: str, se
     rng = np.random.default_rng(seed)
     x, d = normal(rng, rows, x_cols + 3)[:, 1:-2], normal(rng, rows, d_cols + 3)[:, 1:-2]
     g = normal(rng, x_cols, d_cols)
-    before = g.astype(np.float64)
+    before = g.copy()
     kernels.gradient(isa, x, d, g, layout)
     assert_product(g, x.T, d, before)
 

@@ -59,9 +59,9 @@ inline uint32_t chain(int64_t* const* ints, const Instr& in, int row) {
 
 // W columns of a row's mask, from `first_column` on: 1 where the element is kept.
 inline Floats keep(uint32_t row_word, uint32_t seed, int64_t first_column, float rate) {
-    const Words columns = reinterpret_cast<Words>(lanes() + int32_t(first_column));
+    const Words columns = as_words(lanes() + int32_t(first_column));
     const Words drawn = philox(columns, row_word - Words{}, seed ^ COLUMN_KEY);
-    const Floats uniform = __builtin_convertvector(reinterpret_cast<Ints>(drawn >> 8), Floats) * 0x1p-24f;
+    const Floats uniform = __builtin_convertvector(as_ints(drawn >> 8), Floats) * 0x1p-24f;
     return uniform >= rate ? all(1.0f) : Floats{};
 }
 

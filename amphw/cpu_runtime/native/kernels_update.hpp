@@ -66,7 +66,7 @@ double sum_squares(const float* x, int64_t n) {
 
 bool finite(const float* x, int64_t n) {
     // All bits of the exponent are set in infinities and NaNs, and in nothing else.
-    constexpr int32_t EXPONENT = 0x7f800000;
+    constexpr uint32_t EXPONENT = 0x7f800000;
     Ints found{};
     for_vectors(n, [&](int64_t i, auto part) { found |= (bits(part.load(x + i)) & EXPONENT) == EXPONENT; });
     for (int i = 0; i < W; i++) {

@@ -27,10 +27,12 @@ inline Floats load(const float* p) { return *reinterpret_cast<const FloatsAt*>(p
 inline void store(float* p, Floats v) { *reinterpret_cast<FloatsAt*>(p) = v; }
 
 inline Floats all(float x) { return x - Floats{}; }
-inline Ints all_ints(int32_t x) { return x - Ints{}; }
 
-inline Ints bits(Floats v) { return reinterpret_cast<Ints>(v); }
-inline Floats from_bits(Ints v) { return reinterpret_cast<Floats>(v); }
+// Arithmetic on the bits of floats is unsigned, so that it may overflow.
+inline Words bits(Floats v) { return reinterpret_cast<Words>(v); }
+inline Floats from_bits(Words v) { return reinterpret_cast<Floats>(v); }
+inline Ints as_ints(Words v) { return reinterpret_cast<Ints>(v); }
+inline Words as_words(Ints v) { return reinterpret_cast<Words>(v); }
 
 inline int least(int a, int b) { return a < b ? a : b; }
 
