@@ -77,6 +77,7 @@ class NumpyPlane(Delivery):
     # --- host side --------------------------------------------------------------------------------
 
     def submit(self, index: int, generation: int, instance: Instance, mode: Mode) -> None:
+        self.lowered.graph.schema.check(instance)
         plan = self.planner.plan(instance)
         slot = Slot(index, generation, instance, mode, plan, self.lowered)
         with self.lock:
