@@ -62,7 +62,8 @@ const Kernels* kernels(const char* name) {
         if (name && !*name) name = nullptr;
     }
     for (const Candidate& candidate : best_first) {
-        if (candidate.runs && (!name || !std::strcmp(name, candidate.kernels->name))) return candidate.kernels;
+        if (candidate.runs && (!name || !std::strcmp(name, candidate.kernels->name)))
+            return candidate.kernels;
     }
     return nullptr;
 }

@@ -1,8 +1,9 @@
 // Products of few rows with a matrix: C (+)= A @ B (+ bias).
 //
-// A frame has 1 to about 128 rows, too few for a BLAS library to copy and rearrange its operands. Here nothing is
-// copied: rows of A and C are found by pointers, so that gathers and concatenations are free, and B lies in
-// panels as wide as a *tile* of C. A tile of TILE_ROWS x TILE_VECTORS registers stays in registers while k runs.
+// A frame has 1 to about 128 rows, too few for a BLAS library to copy and rearrange its operands. Here
+// nothing is copied: rows of A and C are found by pointers, so that gathers and concatenations are free,
+// and B lies in panels as wide as a *tile* of C. A tile of TILE_ROWS rows of TILE_VECTORS vectors stays in
+// registers while k runs.
 #pragma once
 
 #include "kernels.hpp"

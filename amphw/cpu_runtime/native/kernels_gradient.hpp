@@ -6,8 +6,8 @@
 namespace amphw::AMPHW_ISA {
 namespace {
 
-// Rows of X and D that one pass over G takes: so many that reading and writing G hardly counts, so few that the
-// packed columns of D stay in the first-level cache.
+// Rows of X and D that one pass over G takes: so many that reading and writing G hardly counts, so few that
+// the packed columns of D stay in the first-level cache.
 constexpr int GRADIENT_ROWS = 128;
 static_assert(GRADIENT_ROWS * TILE_COLUMNS <= GRADIENT_PACK);
 
@@ -82,8 +82,8 @@ void pack_columns(const float* d, int64_t ldd, int rows, const TileColumns& colu
     }
 }
 
-void gradient(const float* x, int64_t ldx, const float* d, int64_t ldd, int32_t rows, float* g, const Layout& layout,
-              float* pack) {
+void gradient(const float* x, int64_t ldx, const float* d, int64_t ldd, int32_t rows, float* g,
+              const Layout& layout, float* pack) {
     const RowTiles tiles(layout.rows);
     for (int start = 0; start < rows; start += GRADIENT_ROWS) {
         const int count = least(GRADIENT_ROWS, rows - start);
@@ -96,8 +96,8 @@ void gradient(const float* x, int64_t ldx, const float* d, int64_t ldd, int32_t 
                 float* first = g + layout.offset(0, column);
                 for (int tile = 0; tile < tiles.tiles; tile++) {
                     const int row = tiles.start(tile);
-                    const TileGradient t{x + start * ldx + row, ldx, count, pack, first + int64_t(row) * panel_width,
-                                         panel_width};
+                    float* tile_g = first + int64_t(row) * panel_width;
+                    const TileGradient t{x + start * ldx + row, ldx, count, pack, tile_g, panel_width};
                     GRADIENT_TILE.of[tiles.start(tile + 1) - row - 1][columns.vectors() - 1](t);
                 }
             }

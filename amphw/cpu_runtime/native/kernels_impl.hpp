@@ -1,5 +1,5 @@
-// All kernels for one instruction set, as a table. Included by kernels_avx512.cpp and its siblings only, which
-// define AMPHW_ISA and VECTOR_WIDTH; kernels_vector.hpp says why everything is hidden from the linker.
+// All kernels for one instruction set, as a table. Included by kernels_avx512.cpp and its siblings only,
+// which define AMPHW_ISA and VECTOR_WIDTH; kernels_vector.hpp says why all else is hidden from the linker.
 #pragma once
 
 #include "kernels.hpp"

@@ -53,7 +53,8 @@ inline uint32_t philox(uint32_t low, uint32_t high, uint32_t key) {
 // A row's integers as one word.
 inline uint32_t chain(int64_t* const* ints, const Instr& in, int row) {
     uint32_t word = 0;
-    for (int i = 0; i < in.n_ints; i++) word = philox(uint32_t(ints[in.ints[i]][row]), word, uint32_t(in.seed));
+    for (int i = 0; i < in.n_ints; i++)
+        word = philox(uint32_t(ints[in.ints[i]][row]), word, uint32_t(in.seed));
     return word;
 }
 

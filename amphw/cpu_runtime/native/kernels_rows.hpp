@@ -57,7 +57,8 @@ void each(const Instr& in, const Rows& rows) {
     for (int r = rows.first; r < rows.end; r++) {
         const float *a = rows.at(in.a, r), *b = rows.at(in.b, r);
         float* d = rows.at(in.d, r);
-        for_vectors(in.n, [=](int64_t j, auto part) { part.store(d + j, F(part.load(a + j), part.load(b + j))); });
+        for_vectors(in.n,
+                    [=](int64_t j, auto part) { part.store(d + j, F(part.load(a + j), part.load(b + j))); });
     }
 }
 
@@ -149,11 +150,13 @@ const char* run_scalars(const Instr& in, const Rows& rows) {
             case Op::MaxCols: *d = max_columns(a, in.n); break;
             case Op::SpreadCols: fill(d, in.n, *a); break;
             case Op::Pick:
-                if (integer(0) < 0 || integer(0) >= in.n) return "pick: a column number is outside its operand";
+                if (integer(0) < 0 || integer(0) >= in.n)
+                    return "pick: a column number is outside its operand";
                 *d = a[integer(0)];
                 break;
             case Op::Place: {
-                if (integer(0) < 0 || integer(0) >= in.n) return "place: a column number is outside the result";
+                if (integer(0) < 0 || integer(0) >= in.n)
+                    return "place: a column number is outside the result";
                 const float placed = *a;
                 fill(d, in.n, 0.0f);
                 d[integer(0)] = placed;

@@ -1,4 +1,4 @@
-// What happens to a parameter between gradient and use: sums, norms, the optimiser's step, the transposed copy.
+// What happens to a parameter between gradient and use: sums, norms, the optimiser's step, the transpose.
 #pragma once
 
 #include "kernels.hpp"
@@ -48,7 +48,8 @@ void update(const Update& u) {
 }
 
 void add(float* to, const float* from, int64_t n) {
-    for_vectors(n, [&](int64_t i, auto part) { part.store(to + i, part.load(to + i) + part.load(from + i)); });
+    for_vectors(n,
+                [&](int64_t i, auto part) { part.store(to + i, part.load(to + i) + part.load(from + i)); });
 }
 
 double sum_squares(const float* x, int64_t n) {
@@ -75,9 +76,9 @@ bool finite(const float* x, int64_t n) {
     return true;
 }
 
-// Transpose W vectors of W floats in registers. Each of log2(W) rounds merges vector i with vector i + W / 2,
-// element by element: the perfect shuffle of a deck of W x W cards, which after all rounds has swapped row and
-// column numbers.
+// Transpose W vectors of W floats in registers. Each of log2(W) rounds merges vectors i and i + W / 2,
+// element by element: the perfect shuffle of a deck of W x W cards, which after all rounds has swapped
+// row and column numbers.
 inline void transpose_registers(Floats v[W]) {
     Ints low, high;
     for (int i = 0; i < W; i++) {

@@ -1,9 +1,10 @@
 // Vectors of floats, as wide as the instruction set at hand.
 //
-// The kernels_*.hpp below kernels_impl.hpp are compiled once for each instruction set, by kernels_avx512.cpp and
-// its siblings, which define AMPHW_ISA (a namespace) and VECTOR_WIDTH (floats in a register). Everything lives in
-// an unnamed namespace: were two copies of one function visible to the linker, it would keep either, and a
-// machine without AVX-512 might get the wrong one. For the same reason no std:: function is called here.
+// The headers that kernels_impl.hpp includes are compiled once for each instruction set, by
+// kernels_avx512.cpp and its siblings, which define AMPHW_ISA (a namespace) and VECTOR_WIDTH (floats in a
+// register). Everything lives in an unnamed namespace: were two copies of one function visible to the
+// linker, it would keep either, and a machine without AVX-512 might get the wrong one. For the same reason
+// no std:: function is called here.
 #pragma once
 
 #include <cstdint>
@@ -112,7 +113,7 @@ inline float maximum(Floats v) {
     return v[0];
 }
 
-// Calls `body(offset, part)` for whole vectors of 0..n-1, part being a Whole, then for what is left with a Tail.
+// Calls `body(offset, part)` for the vectors of 0..n-1: a Whole for whole ones, a Tail for what is left.
 template <class Body>
 inline void for_vectors(int64_t n, Body body) {
     int64_t i = 0;
