@@ -118,6 +118,9 @@ class CpuDevice:
             raise ExecutionError("the device is closed; load a graph first")
         (self.replay or self.plane).submit(slot, generation, instance, mode)
 
+    def planned_bytes(self, instance: Instance, mode: Mode) -> int | None:
+        return self.plane.planned_bytes(instance, mode)
+
     def poll(self, timeout: float = 0.0) -> list[Report]:
         """See Device. Also raises ExecutionError, naming nodes and firings, once nothing can move."""
         if self.replay is not None:

@@ -147,14 +147,14 @@ class NativePlane:
             f"the engine refuses instance {instance.number}, which the checks accept: a defect of amphw"
         )
 
-    def planned_bytes(self, instance: Instance) -> tuple[int, int]:
-        """Memory that the instance reserves to train, and to infer."""
+    def planned_bytes(self, instance: Instance, mode: Mode) -> int:
+        """Memory that the instance reserves while it is in flight."""
         attrs = [instance.attrs[a] for a in self.names.attrs[:-1]]
         tables = [np.ascontiguousarray(instance.tables[t]) for t in self.names.tables]
         train, infer = self.engine.planned_bytes([*attrs, instance.number], tables)
         if train < 0:
             self._explain(instance)
-        return train, infer
+        return int(train if mode is Mode.TRAIN else infer)
 
     def poll(self, timeout: float) -> list[Report]:
         """What has retired. Raises what went wrong, and ExecutionError once nothing can move."""

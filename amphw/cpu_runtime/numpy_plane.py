@@ -91,6 +91,10 @@ class NumpyPlane(Delivery):
                 raise
             self._wake()
 
+    def planned_bytes(self, instance: Instance, mode: Mode) -> int | None:
+        """Frames own their arrays here, so nothing is known ahead."""
+        return None
+
     def poll(self, timeout: float) -> list[Report]:
         """What has retired. Raises what a worker raised, and ExecutionError once nothing can move."""
         with self.lock:

@@ -37,9 +37,10 @@ class PolicyTable:
 
 
 class Policy(Protocol):
-    """by_age: within a queue the oldest instance's firings come first; else those that arrived first."""
-
-    by_age: bool
+    @property
+    def by_age(self) -> bool:
+        """Whether the oldest instance's firings come first within a queue; else those that arrived first."""
+        ...
 
     def table(self, lowered: Lowered, min_rows: int) -> PolicyTable: ...
 

@@ -28,6 +28,7 @@ from amphw.host.config_toml import to_toml
 from amphw.host.divergence import DivergedError, diverged
 from amphw.host.epochs import PhaseFigures, Phases
 from amphw.host.live_validation import LiveValidation
+from amphw.host.memory import planned_memory
 from amphw.host.meters import Tally, percentile
 from amphw.host.progress import Progress
 from amphw.host.records import EpochRecord, RunSummary, first_reaching
@@ -118,6 +119,18 @@ class Trainer:
         )
         if self.folder is not None:
             self.folder.write_text(CONFIG, self.toml)
+        self._tell_memory()
+
+    def _tell_memory(self) -> None:
+        if self.progress is None:
+            return
+        train = self.cfg.train
+        instances = self.model.training(
+            self.cfg.model, train.seed, self.state.epoch + 1, train.train_instances
+        )
+        line = planned_memory(self.device, instances, self.session.mode.window)
+        if line is not None:
+            self.progress.note(line)
 
     def _restore(self, path: Path) -> None:
         counters = snapshots.load(path, self.device, self.session.graph)

@@ -35,6 +35,9 @@ class NullDevice:
         self._statistics.forward += mode is Mode.TRAIN
         self._statistics.backward += mode is Mode.TRAIN
 
+    def planned_bytes(self, instance: Instance, mode: Mode) -> int | None:
+        return 0
+
     def poll(self, timeout: float = 0.0) -> list[Report]:
         done = list(self._retired.values())
         self._retired.clear()

@@ -114,6 +114,10 @@ class Device(Protocol):
         """Pump an instance into a free slot: tables first, then the sources' messages. Never blocks."""
         ...
 
+    def planned_bytes(self, instance: Instance, mode: Mode) -> int | None:
+        """Memory that the instance reserves while it is in flight; None: the device does not plan ahead."""
+        ...
+
     def poll(self, timeout: float = 0.0) -> list[Report]:
         """Instances that have retired; waits up to `timeout` seconds for the first.
 

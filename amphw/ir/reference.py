@@ -59,6 +59,9 @@ class ReferenceDevice(Interpreter):
             raise ExecutionError(self._stuck())
         return self.poll()
 
+    def planned_bytes(self, instance: Instance, mode: Mode) -> int | None:
+        return None
+
     def update(self, nodes: Sequence[str] | None = None) -> None:
         for name in nodes if nodes is not None else self.params:
             self.apply_update(name)
