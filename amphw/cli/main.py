@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 import amphw
+from amphw.cli.bench import bench
 from amphw.cli.check import check
 from amphw.cli.demo import demo
 from amphw.cli.devices import devices
@@ -30,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, predict, demo, graph, models, devices, check):
+for command in (train, predict, demo, graph, models, devices, check, bench):
     app.command()(command)
 
 

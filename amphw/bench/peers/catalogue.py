@@ -1,0 +1,74 @@
+"""Which forms of a workload each peer has: the same model, written in the ways that practitioners write it.
+
+Nobody knows beforehand which form is the fastest on a machine, so all are tried and the fastest one counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+BATCHED, PER_INSTANCE, HISTORICAL = "batched", "per-instance", "historical"
+"""Kinds: a batch at once; an instance at a time, as dynamic control flow is written down; and what the papers
+compared with, which is shown and never counts."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way to write a workload. peer: the package. note: what is special about it."""
+
+    peer: str
+    name: str
+    kind: str = BATCHED
+    compiled: bool = False
+    note: str = ""
+
+
+def _both(peer: str, *names: str, note: str = "") -> list[Form]:
+    """Each of the forms as it is and through `torch.compile`."""
+    return [
+        Form(peer, f"{name}+compiled" if compiled else name, compiled=compiled, note=note)
+        for name in names
+        for compiled in (False, True)
+    ]
+
+
+FORMS: dict[str, tuple[Form, ...]] = {
+    "mlp": (*_both("torch", "layers"),),
+    "list-reduction": (
+        Form("torch", "rnn", note="nn.RNN, batches of one length"),
+        *_both("torch", "folded", note="embedding times input weights folded into a table of 14 rows"),
+    ),
+    "tree-lstm": (
+        *_both("torch", "cat", note="a level at a time; states gathered from all levels so far"),
+        *_both("torch", "joint", note="the same with h and c side by side"),
+        *_both("torch", "inplace", note="a level at a time; states written into one buffer"),
+        *_both("torch", "split", note="each level's states sent on to the levels that read them"),
+        Form("torch", "recursion", PER_INSTANCE, note="a recursive function over each tree"),
+        Form("dynet", "autobatch", note="a recursive function over each tree, batched by DyNet"),
+    ),
+    "ggnn": (
+        *_both("torch", "bundles", note="a product for each atom and type of its bonds, edges gather"),
+        *_both("torch", "by-type", note="edges sorted by type, a product for each edge"),
+        *_both("torch", "all-types", note="every atom through the layers of all types, edges gather"),
+        *_both("torch", "adjacency", note="the same, then products with padded adjacency matrices"),
+        Form("torch", "graph", PER_INSTANCE, note="a molecule at a time, in the form of bundles"),
+        Form("torch", "dense-nh", HISTORICAL, note="a matrix of (atoms x hidden)^2 for each molecule"),
+        *_both("pyg", "propagate", note="a MessagePassing layer that knows the types of bonds"),
+        *_both("pyg", "gated-conv", note="GatedGraphConv: less work, it knows no types of bonds"),
+    ),
+}
+
+
+def forms(workload: str, peer: str, kind: str | None = None) -> Sequence[Form]:
+    """The forms of a workload that a peer has; none for a workload without peers."""
+    return [f for f in FORMS.get(workload, ()) if f.peer == peer and kind in (None, f.kind)]
+
+
+def form(workload: str, name: str) -> Form:
+    """The form of that name; raises ValueError naming those that there are."""
+    for each in FORMS.get(workload, ()):
+        if each.name == name:
+            return each
+    known = ", ".join(f.name for f in FORMS.get(workload, ())) or "none"
+    raise ValueError(f"{workload} has no form {name!r}; forms: {known}")

@@ -1,0 +1,84 @@
+"""The update rules of the other side, as optimisers of PyTorch: fused wherever there is a fused one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from .task import Rules
+
+Rule = Mapping[str, Any]
+
+
+class Optimizers:
+    """The optimisers of a module whose children have the names of nodes, which `rules` goes by.
+
+    Differences to those rules: PyTorch's sparse optimisers know no weight decay, and its Adam corrects the
+    bias before it adds eps.
+    """
+
+    def __init__(self, module: nn.Module, rules: Rules) -> None:
+        kinds: dict[tuple[str, bool], list[dict[str, Any]]] = {}
+        for name, child in module.named_children():
+            rule, sparse = rules[name], bool(getattr(child, "sparse", False))
+            group = {"params": list(child.parameters()), "rule": rule, "lr": rule["lr"]}
+            kinds.setdefault((rule["optimizer"], sparse), []).append(group)
+        self._made = [(_sparse if sparse else _dense)(groups) for (_, sparse), groups in kinds.items()]
+        self._clipped = any(rule["clip"] for rule in rules.values())
+        self._scheduled = any(r["schedule"] != "constant" or r["warmup"] for r in rules.values())
+        self._updates = 0
+
+    def zero_grad(self) -> None:
+        for each in self._made:
+            each.zero_grad(set_to_none=True)
+
+    def step(self) -> None:
+        for each in self._made:
+            for group in each.param_groups if self._clipped or self._scheduled else ():
+                group["lr"] = _rate(group["rule"], self._updates)
+                if group["rule"]["clip"]:
+                    for parameter in group["params"]:
+                        nn.utils.clip_grad_norm_(parameter, group["rule"]["clip"])
+            each.step()
+        self._updates += 1
+
+
+def _rate(rule: Rule, updates: int) -> float:
+    """As `UpdateRule.rate`."""
+    progress = updates / max(1, rule["schedule_steps"])
+    factor = {
+        "constant": 1.0,
+        "step": rule["schedule_gamma"] ** math.floor(progress),
+        "exponential": rule["schedule_gamma"] ** progress,
+        "cosine": 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress))),
+    }[rule["schedule"]]
+    warm = min(1.0, (updates + 1) / rule["warmup"]) if rule["warmup"] else 1.0
+    return float(rule["lr"] * factor * warm)
+
+
+def _dense(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    rule = groups[0]["rule"]
+    for group in groups:
+        group["weight_decay"] = group["rule"]["weight_decay"]
+    if rule["optimizer"] == "adam":
+        betas = (rule["beta1"], rule["beta2"])
+        return torch.optim.Adam(groups, lr=rule["lr"], betas=betas, eps=rule["eps"], fused=True)
+    if rule["optimizer"] == "adagrad":
+        return torch.optim.Adagrad(groups, lr=rule["lr"], eps=rule["eps"], fused=True)
+    momentum = rule["momentum"] if rule["optimizer"] == "momentum" else 0.0
+    return torch.optim.SGD(groups, lr=rule["lr"], momentum=momentum, fused=True)
+
+
+def _sparse(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    rule = groups[0]["rule"]
+    if rule["optimizer"] == "adam":
+        betas = (rule["beta1"], rule["beta2"])
+        return torch.optim.SparseAdam(groups, lr=rule["lr"], betas=betas, eps=rule["eps"])
+    if rule["optimizer"] == "adagrad":
+        return torch.optim.Adagrad(groups, lr=rule["lr"], eps=rule["eps"])
+    momentum = rule["momentum"] if rule["optimizer"] == "momentum" else 0.0
+    return torch.optim.SGD(groups, lr=rule["lr"], momentum=momentum)

@@ -1,0 +1,95 @@
+"""What the server needs of a workload, whatever framework it is written in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .catalogue import PER_INSTANCE, Form
+from .stored import Arrays, StoredInstances
+
+Rules = Mapping[str, Mapping[str, Any]]
+"""By node: the fields of `amphw.ir.update.UpdateRule`."""
+
+
+class Scores(NamedTuple):
+    """Sums over `rows` rows: of the loss, and of the metric."""
+
+    loss: float
+    metric: float
+    rows: int
+
+
+class Task(ABC):
+    """One workload in one form, with instances and parameters of its own.
+
+    What `units` numbers are single sequences, images, trees or molecules, however the other side packs them.
+    parameters: initial values by node and name, from which all sizes are read. settings: the model's.
+    """
+
+    def __init__(
+        self,
+        form: Form,
+        stored: StoredInstances,
+        parameters: Mapping[str, Arrays],
+        settings: Mapping[str, Any],
+    ) -> None:
+        self.form, self.settings = form, settings
+        self.load(stored)
+        self.build(parameters)
+
+    @abstractmethod
+    def load(self, stored: StoredInstances) -> None:
+        """Keep the instances, unpacked."""
+
+    @abstractmethod
+    def build(self, parameters: Mapping[str, Arrays]) -> None:
+        """Make the model."""
+
+    @property
+    @abstractmethod
+    def units(self) -> int:
+        """How many instances there are."""
+
+    @abstractmethod
+    def collate(self, chosen: Sequence[int]) -> Any:
+        """A batch of these instances."""
+
+    @abstractmethod
+    def trainer(self, rules: Rules) -> Callable[[Any], None]:
+        """A function that does forward, backward and update of a batch, with optimisers of its own."""
+
+    @abstractmethod
+    def evaluate(self, batch: Any) -> Scores:
+        """Forward alone."""
+
+    @abstractmethod
+    def gradients(self, batch: Any) -> Arrays:
+        """Gradients of the mean loss of a batch's rows, by node and parameter (ours: `leaf/W`)."""
+
+    @abstractmethod
+    def state(self) -> Any:
+        """A copy of the parameters."""
+
+    @abstractmethod
+    def restore(self, state: Any) -> None:
+        """Take over parameters, of this task or of another one in the same form."""
+
+    def shape(self, batch: Any) -> Any:
+        """Batches of equal shape run the same compiled code."""
+        return None
+
+    def groups(self, order: np.ndarray, size: int) -> Iterator[np.ndarray]:
+        """Cut an order of instances into batches; some may be smaller."""
+        for at in range(0, len(order), size):
+            yield order[at : at + size]
+
+    def batches(self, order: np.ndarray, size: int, whole: bool = False) -> list[tuple[int, Any]]:
+        """[(instances, batch)]; whole: leave out what is smaller than `size`."""
+        groups = [g for g in self.groups(order, size) if not whole or len(g) == size]
+        if self.form.kind == PER_INSTANCE:
+            return [(len(g), [self.collate([i]) for i in g.tolist()]) for g in groups]
+        return [(len(g), self.collate(g.tolist())) for g in groups]

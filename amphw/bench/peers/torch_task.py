@@ -1,0 +1,130 @@
+"""What the workloads share in PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .catalogue import PER_INSTANCE, Form
+from .optim import Optimizers
+from .stored import Arrays
+from .task import Rules, Scores, Task
+
+
+class TorchTask(Task):
+    """module: its children have the names of our nodes."""
+
+    module: nn.Module
+
+    def build(self, parameters: Mapping[str, Arrays]) -> None:
+        self.module = self.make(parameters)
+
+    @abstractmethod
+    def make(self, parameters: Mapping[str, Arrays]) -> nn.Module:
+        """The module, with these values."""
+
+    @abstractmethod
+    def forward(self, batch: Any, metric: bool) -> tuple[Tensor, Tensor | None]:
+        """Sum of the loss over the batch's rows and, where asked for, of the metric."""
+
+    @abstractmethod
+    def rows(self, batch: Any) -> int:
+        """Rows that the loss of a batch is a sum over."""
+
+    def trainer(self, rules: Rules) -> Callable[[Any], None]:
+        optimizers = Optimizers(self.module, rules)
+
+        def step(batch: Any) -> None:
+            optimizers.zero_grad()
+            self._backward(batch)
+            optimizers.step()
+
+        return step
+
+    def evaluate(self, batch: Any) -> Scores:
+        parts = self._parts(batch)
+        with torch.inference_mode():
+            got = [self.forward(part, True) for part in parts]
+        loss, metric = (float(sum(each)) for each in zip(*got, strict=True))  # type: ignore[arg-type]
+        return Scores(loss, metric, sum(self.rows(part) for part in parts))
+
+    def gradients(self, batch: Any) -> Arrays:
+        self.module.zero_grad(set_to_none=True)
+        self._backward(batch)
+        out: Arrays = {}
+        for name, parameter in self.module.named_parameters():
+            if parameter.grad is not None:
+                g = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
+                out[name] = g.numpy().copy()
+        return self.ours(out)
+
+    def ours(self, gradients: Arrays) -> Arrays:
+        """From names and layout of PyTorch's layers to `node/parameter` and ours."""
+        names = {"weight": "W", "bias": "b"}
+        out: Arrays = {}
+        for name, g in gradients.items():
+            node, _, kind = name.rpartition(".")
+            embedded = isinstance(self.module.get_submodule(node), nn.Embedding)
+            out[f"{node}/{'E' if embedded else names[kind]}"] = g if embedded or g.ndim == 1 else g.T
+        return out
+
+    def state(self) -> Any:
+        return copy.deepcopy(self.module.state_dict())
+
+    def restore(self, state: Any) -> None:
+        self.module.load_state_dict(state)
+
+    def _parts(self, batch: Any) -> list[Any]:
+        return batch if self.form.kind == PER_INSTANCE else [batch]
+
+    def _backward(self, batch: Any) -> None:
+        parts = self._parts(batch)
+        rows = sum(self.rows(part) for part in parts)
+        for part in parts:
+            loss, _ = self.forward(part, False)
+            (loss / rows).backward()
+
+
+class Nodes(nn.Module):
+    """A module whose children are our nodes, by name (nn.ModuleDict has methods of such names)."""
+
+    def __init__(self, nodes: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        for name, node in nodes.items():
+            self.add_module(name, node)
+
+
+def affine(values: Arrays, weight: str = "W", bias: str = "b") -> nn.Linear:
+    """A linear layer with these values; ours multiply from the other side."""
+    w = torch.from_numpy(np.ascontiguousarray(values[weight].T))
+    made = nn.Linear(w.shape[1], w.shape[0], bias=bias in values)
+    with torch.no_grad():
+        made.weight.copy_(w)
+        if bias in values:
+            made.bias.copy_(torch.from_numpy(values[bias]))
+    return made
+
+
+def embedding(values: Arrays, sparse: bool = False) -> nn.Embedding:
+    """An embedding with these values."""
+    return nn.Embedding.from_pretrained(torch.from_numpy(values["E"].copy()), freeze=False, sparse=sparse)
+
+
+def compiled(function: Callable[..., Any], form: Form, dynamic: bool) -> Callable[..., Any]:
+    """The function, through `torch.compile` where the form says so."""
+    if not form.compiled:
+        return function
+    torch._dynamo.config.cache_size_limit = 64  # one entry a shape, where shapes are static
+    return torch.compile(function, dynamic=dynamic)  # type: ignore[no-any-return]
+
+
+def classified(logits: Tensor, labels: Tensor, metric: bool) -> tuple[Tensor, Tensor | None]:
+    """Sum of the cross-entropy, and number of rows that are right."""
+    loss = nn.functional.cross_entropy(logits, labels, reduction="sum")
+    return loss, (logits.argmax(1) == labels).sum() if metric else None

@@ -1,0 +1,198 @@
+"""The record of a comparison: the JSON that `amphw bench --json` prints, and whether its figures hold.
+
+These keys are what other programs rely on; there are more.
+
+    workload, ours, peers [{name, threads, processes, instances_per_s}], ratio_best_single_process,
+    ratio_two_processes, sgemm_share, max_active_keys, min_update_interval, valid
+
+`ours` is our training throughput, a second of what the model counts; `min_update_interval` the counted
+instances between two updates, on both sides. With more than one such interval all of these are about the
+first, and `comparisons` has every one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+from amphw.bench.calibrate import Calibrated
+from amphw.bench.figures import Figure, paired, ratio
+from amphw.bench.load import total
+from amphw.bench.peers.catalogue import FORMS
+from amphw.bench.plan import Plan
+from amphw.bench.rounds import Entrant
+from amphw.bench.sides import PeerInterpreter
+from amphw.host.run_folder import environment
+
+KEYS = (
+    "workload",
+    "ours",
+    "peers",
+    "ratio_best_single_process",
+    "ratio_two_processes",
+    "sgemm_share",
+    "max_active_keys",
+    "min_update_interval",
+    "valid",
+)
+
+MAX_FOREIGN = 0.05
+"""Share of the processors that others may use before figures no longer count."""
+
+MIN_ROUNDS = 3
+
+
+@dataclass
+class Measured:
+    """Everything that came of the rounds. interpreter: None where no peer was asked for."""
+
+    plan: Plan
+    ours: Sequence[Entrant]
+    peers: Sequence[Entrant]
+    peak: Entrant
+    interpreter: PeerInterpreter | None
+    calibrated: Sequence[Calibrated] = ()
+    remarks: list[str] = field(default_factory=list)
+
+
+def make_record(m: Measured) -> dict[str, Any]:
+    """The record; see the module's docstring."""
+    first = m.ours[0]
+    comparisons = [_comparison(m, ours) for ours in m.ours]
+    figure = first.figure()
+    invalid = why_invalid(m)
+    return {
+        "workload": m.plan.workload.name,
+        "mode": "per instance" if m.plan.keys == 1 else "throughput",
+        "counted": m.plan.model.counted,
+        "ours": figure.median if figure else None,
+        "peers": [_peer(each) for each in m.peers],
+        **{k: comparisons[0][k] for k in ("ratio_best_single_process", "ratio_two_processes", "sgemm_share")},
+        "max_active_keys": first.side.first["max_active_keys"],
+        "min_update_interval": first.every,
+        "valid": not invalid,
+        "invalid_because": invalid,
+        "foreign_load": foreign_load(m),
+        "comparisons": comparisons,
+        "inference": _inference(m),
+        "sgemm_gflops": _gflops(m.peak),
+        "our_side": {key: value for key, value in first.side.first.items() if key != "flops"},
+        "flops_per_instance": first.side.first["flops"],
+        "calibration": [each.to_json() for each in m.calibrated],
+        "absent": absent(m),
+        "lost": {each.label: each.lost for each in m.peers if each.lost is not None},
+        "rounds": m.plan.rounds,
+        "seconds_per_round": m.plan.seconds,
+        "remarks": m.remarks,
+        "date": date.today().isoformat(),
+        "versions": dict(m.interpreter.versions) if m.interpreter else {},
+        "environment": environment(),
+    }
+
+
+def foreign_load(m: Measured) -> float | None:
+    """Share of the processors that went to others while anything was measured."""
+    return total(each.usage for each in (*m.ours, *m.peers, m.peak)).foreign
+
+
+def absent(m: Measured) -> dict[str, str]:
+    """Peers that were asked for and are not there, with the reason."""
+    if m.interpreter is None:
+        return {}
+    have = m.interpreter.versions
+    missing = {p: m.interpreter.absent.get(p, "not installed") for p in m.plan.peers if p not in have}
+    without = {
+        p: f"has no form of {m.plan.workload.name} that counts here"
+        for p in m.plan.peers
+        if p in have and not m.plan.forms(p)
+    }
+    return missing | without
+
+
+def why_invalid(m: Measured) -> list[str]:
+    """What speaks against relying on the figures; empty if nothing does."""
+    reasons = []
+    load = foreign_load(m)
+    if load is None:
+        reasons.append("the load by other processes cannot be told on this system")
+    elif load > MAX_FOREIGN:
+        reasons.append(f"other processes used {load:.0%} of the processors, allowed are {MAX_FOREIGN:.0%}")
+    if m.plan.rounds < MIN_ROUNDS:
+        reasons.append(f"there were {m.plan.rounds} rounds, at least {MIN_ROUNDS} make a median")
+    primary = m.ours[0].every
+    if not any(e.figure() for e in m.peers if e.every == primary and e.side.setup.processes == 1):
+        reasons.append("no peer was measured")
+    reasons += [f"{each.label} was lost on the way" for each in m.peers if each.lost is not None]
+    return reasons
+
+
+def best(peers: Sequence[Entrant], every: int, several: bool, mode: str = "train") -> Entrant | None:
+    """The fastest peer at an interval, in one process or in several."""
+    found = [
+        e for e in peers if e.every == every and (e.side.setup.processes > 1) == several and e.figure(mode)
+    ]
+    return max(found, key=lambda e: e.figure(mode).median, default=None)  # type: ignore[union-attr]
+
+
+def _comparison(m: Measured, ours: Entrant) -> dict[str, Any]:
+    figure = ours.figure()
+    single, several = (best(m.peers, ours.every, flag) for flag in (False, True))
+    flops = ours.side.first["flops"]
+    per_instance = flops["forward"] + flops["backward"]
+    peak = _gflops(m.peak)
+    return {
+        "every": ours.every,
+        "intervals": ours.side.first["intervals"],
+        "ours": figure.to_json() if figure else None,
+        "best_single_process": _peer(single) if single else None,
+        "best_several_processes": _peer(several) if several else None,
+        "ratio_best_single_process": ratio(figure, single.figure() if single else None),
+        "ratio_two_processes": ratio(figure, several.figure() if several else None),
+        "ratio_best_single_process_rounds": _json(paired(figure, single.figure() if single else None)),
+        "ratio_two_processes_rounds": _json(paired(figure, several.figure() if several else None)),
+        "sgemm_share": figure.median * per_instance / (peak * 1e9) if figure and peak else None,
+    }
+
+
+def _inference(m: Measured) -> dict[str, Any] | None:
+    ours = m.ours[0].figure("infer")
+    if ours is None:
+        return None
+    single, several = (best(m.peers, m.ours[0].every, flag, "infer") for flag in (False, True))
+    return {
+        "ours": ours.to_json(),
+        "ratio_best_single_process": ratio(ours, single.figure("infer") if single else None),
+        "ratio_two_processes": ratio(ours, several.figure("infer") if several else None),
+    }
+
+
+def _peer(e: Entrant) -> dict[str, Any]:
+    setup, figure, infer = e.side.setup, e.figure(), e.figure("infer")
+    return {
+        "name": setup.peer,
+        "threads": setup.threads,
+        "processes": setup.processes,
+        "instances_per_s": figure.median if figure else None,
+        "form": e.form,
+        "note": _note(e.form),
+        "every": e.every,
+        "training": figure.to_json() if figure else None,
+        "inference": infer.to_json() if infer else None,
+        "foreign_load": e.usage.foreign,
+    }
+
+
+def _note(name: str) -> str:
+    return next((f.note for known in FORMS.values() for f in known if f.name == name), "")
+
+
+def _gflops(peak: Entrant) -> float | None:
+    """The best round: what a peak is."""
+    figure = peak.figure()
+    return figure.high / 1e9 if figure else None
+
+
+def _json(figure: Figure | None) -> dict[str, Any] | None:
+    return figure.to_json() if figure else None

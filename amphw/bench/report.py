@@ -1,0 +1,156 @@
+"""Records for people: tables and, at the end, the ratios."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+Record = Mapping[str, Any]
+
+
+def comparison_report(record: Record) -> RenderableType:
+    """All that was measured of a comparison."""
+    return Group(_sides(record), "", *_remarks(record), *_ratios(record))
+
+
+def _sides(record: Record) -> Table:
+    counted = record["counted"]
+    rows = _table("", "form", "update every", f"{counted}/s", "spread", f"inference, {counted}/s", numbers=3)
+    infer = record["inference"]
+    for each in record["comparisons"]:
+        first = each["every"] == record["min_update_interval"]
+        rows.add_row(
+            f"amphw, {record['our_side']['workers']} workers",
+            f"{record['max_active_keys']} keys",
+            f"{each['every']}",
+            *_figure(each["ours"]),
+            _figure(infer["ours"])[0] if infer and first else "",
+        )
+    for peer in record["peers"]:
+        rows.add_row(
+            _who(peer),
+            peer["form"],
+            str(peer["every"]),
+            *_figure(peer["training"]),
+            _figure(peer["inference"])[0],
+        )
+    return rows
+
+
+def _remarks(record: Record) -> Iterator[str]:
+    for name, why in record["absent"].items():
+        yield f"{name} is absent: {why}"
+    for name, why in record["lost"].items():
+        yield f"lost: {name}: {why}"
+    others = [c for c in record["calibration"] if c["kind"] != "batched" and c["error"] is None]
+    if record["mode"] == "throughput":
+        for each in others:
+            yield (
+                f"{each['peer']}, {each['form']} ({each['kind']}, does not count): "
+                f"{_number(each['instances_per_s'])} {record['counted']}/s"
+            )
+    flops = sum(record["flops_per_instance"].values()) / 1e6
+    yield f"{flops:.2f} MFLOP for one of the {record['counted']}, forward and backward"
+    yield f"sgemm peak of all processors: {_number(record['sgemm_gflops'])} GFLOP/s"
+    yield f"load by other processes: {_percent(record['foreign_load'])}"
+    yield ""
+
+
+def _ratios(record: Record) -> Iterator[str]:
+    for each in record["comparisons"]:
+        when = f"at an update every {each['every']} {record['counted']}"
+        yield f"{when}: {_percent(each['sgemm_share'])} of the sgemm peak"
+        for key, best, what in (
+            ("ratio_best_single_process", "best_single_process", "best single process"),
+            ("ratio_two_processes", "best_several_processes", "processes that never synchronise"),
+        ):
+            if each[key] is not None:
+                yield f"{when}: {each[key]:.2f} times the {what} ({_who(each[best])}, {each[best]['form']})"
+    if record["valid"]:
+        yield "these figures are valid"
+    else:
+        yield f"these figures are not valid: {'; '.join(record['invalid_because'])}"
+
+
+def accuracy_report(record: Record) -> RenderableType:
+    """Time to an accuracy."""
+    rows = _table("", "form", "epochs", "seconds", f"best {record['metric']}", numbers=3)
+    for each in (record["ours_run"], *record["peer_runs"]):
+        reached, history = each["reached"], each["history"]
+        values = [h["metric"] for h in history]
+        best = (max if record["higher_is_better"] else min)(values, default=None)
+        rows.add_row(
+            each["label"],
+            each["form"],
+            str(reached["epoch"]) if reached else f"not in {len(history)}",
+            f"{reached['seconds']:.1f}" if reached else "-",
+            "n/a" if best is None else f"{best:.4g}",
+        )
+    lines = [
+        f"validation {record['metric']} {record['target']}, an update every {record['min_update_interval']}"
+    ]
+    if record["ratio_time"] is not None:
+        lines.append(f"{record['ratio_time']:.2f} times as fast as the fastest peer")
+    if not record["valid"]:
+        lines.append(f"these figures are not valid: {'; '.join(record['invalid_because'])}")
+    return Group(rows, "", *lines)
+
+
+def scaling_report(record: Record) -> RenderableType:
+    """Throughput against the number of instances pumped."""
+    rows = _table("instances pumped", f"{record['counted']}/s since the mark before", "memory, MB", numbers=3)
+    for each in record["marks"]:
+        rows.add_row(f"{each['pumped']:,}", _number(each["instances_per_s"]), f"{each['memory']:.0f}")
+    allowed = _percent(record["allowed"])
+    lines = [f"least and greatest rate differ by {_percent(record['spread'])}, allowed are {allowed}"]
+    if not record["valid"]:
+        lines.append(f"these figures are not valid: {'; '.join(record['invalid_because'])}")
+    return Group(rows, "", *lines)
+
+
+def overhead_report(record: Record) -> RenderableType:
+    """What a message costs beyond arithmetic."""
+    rows = _table("messages in a frame", "us a message", "spread", numbers=3)
+    for each in record["caps"]:
+        rows.add_row(str(each["frame_cap"]), *_figure(each["us_per_message"]))
+    lines = [
+        f"{record['us_per_message']:.2f} us a message at a frame each, of which the frame takes "
+        f"{record['us_per_frame']:.2f}",
+        f"load by other processes: {_percent(record['foreign_load'])}",
+    ]
+    if not record["valid"]:
+        lines.append(f"these figures are not valid: {'; '.join(record['invalid_because'])}")
+    return Group(rows, "", *lines)
+
+
+def _table(*columns: str, numbers: int) -> Table:
+    """An unboxed table whose last columns hold numbers."""
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for place, name in enumerate(columns):
+        made.add_column(name, justify="right" if place >= len(columns) - numbers else "left")
+    return made
+
+
+def _who(peer: Record) -> str:
+    if peer["processes"] > 1:
+        return f"{peer['name']}, {peer['processes']} processes"
+    return f"{peer['name']}, {peer['threads']} thread{'s' if peer['threads'] > 1 else ''}"
+
+
+def _figure(figure: Record | None) -> tuple[str, str]:
+    if figure is None:
+        return "", ""
+    return _number(figure["median"]), f"{_number(figure['low'])} .. {_number(figure['high'])}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "n/a"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _percent(share: float | None) -> str:
+    return "n/a" if share is None else f"{share:.1%}"
