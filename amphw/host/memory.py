@@ -6,8 +6,6 @@ reservation rule), so the memory of a run follows from its largest instance and 
 
 from __future__ import annotations
 
-import itertools
-
 from amphw.host.run_model import InstanceSet
 from amphw.ir.device import Device, Mode
 
@@ -19,8 +17,8 @@ def planned_memory(device: Device, instances: InstanceSet, keys: int) -> str | N
     """One line for the user; None where the device does not plan its memory."""
     largest = 0
     count = min(len(instances), _LOOKED_AT)
-    for instance in itertools.islice(instances, count):
-        planned = device.planned_bytes(instance, Mode.TRAIN)
+    for i in range(count):
+        planned = device.planned_bytes(instances[i], Mode.TRAIN)
         if planned is None:
             return None
         largest = max(largest, planned)
