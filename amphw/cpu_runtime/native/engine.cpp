@@ -250,7 +250,7 @@ void Engine::commit_forward(Worker& w, Frame& frame) {
     const int32_t u = frame.unit;
     const UnitDesc& unit = graph_.units[u];
     const bool owns = parameters_[u] != nullptr;
-    int64_t sent = 0;
+    count_sent(w, frame);
     for (size_t i = 0; i < frame.tasks.size(); i++) {
         Slot& slot = *frame.tasks[i].slot;
         const int32_t firing = frame.tasks[i].firing;
@@ -267,7 +267,6 @@ void Engine::commit_forward(Worker& w, Frame& frame) {
             std::atomic_ref(slot.missing(u)[firing]).store(end - begin);
             if (owns) slot.at<int32_t>(layout.version)[firing] = int32_t(frame.version);
             if (options_.trace) slot.at<int64_t>(layout.frame)[firing] = frame.number;
-            sent += end - begin;
         }
         slot.outstanding.fetch_add(end - begin);
         for (int32_t r = begin; r < end; r++) {
@@ -288,6 +287,18 @@ void Engine::commit_forward(Worker& w, Frame& frame) {
             w.again.push_back(frame.tasks[i]);  // a sink, or a firing that sends nothing, goes backward at once
         }
     }
+}
+
+// Before they are sent: an instance may retire while its last sender still delivers.
+void Engine::count_sent(Worker& w, const Frame& frame) {
+    int64_t sent = 0;
+    for (size_t i = 0; i < frame.tasks.size(); i++) {
+        const Task& t = frame.tasks[i];
+        if (!t.slot->trains()) continue;
+        const UnitPlan& plan = t.slot->unit(frame.unit);
+        const int32_t outcome = frame.outcomes.empty() ? t.firing : frame.outcomes[i];
+        sent += plan.route_start[outcome + 1] - plan.route_start[outcome];
+    }
     std::lock_guard lock(w.mutex);
     w.counters.forward += sent;
 }
@@ -307,27 +318,29 @@ void Engine::deliver(Worker& w, Slot& slot, const Route& route, float* rows, int
 void Engine::commit_backward(Worker& w, Frame& frame) {
     const int32_t u = frame.unit;
     const int32_t operands = int32_t(graph_.units[u].operands.size());
-    int64_t total = 0;
+    w.returned.clear();
     for (const Task& t : frame.tasks) {
         Slot& slot = *t.slot;
-        int64_t returned = 0;
+        w.returned.push_back(0);
         for (int32_t k = 0; k < operands; k++) {
             const auto [begin, end] = slot.positions(u, k, t.firing);
             const OperandRef* refs = slot.operand(u, k);
+            w.returned.back() += end - begin;
             for (int32_t position = begin; position < end; position++) {
                 const OperandRef& origin = refs[position];
-                returned++;
                 if (graph_.units[origin.unit].is_source) continue;
                 std::atomic_ref missing(slot.missing(origin.unit)[origin.firing]);
                 if (missing.fetch_sub(1, std::memory_order_acq_rel) == 1)
                     make_ready(w, origin.unit, BACKWARD, slot, origin.firing);
             }
         }
-        total += returned;
-        settle(slot, returned);
     }
-    std::lock_guard lock(w.mutex);
-    w.counters.backward += total;
+    // Counted before anything retires: whoever has drained the engine finds as many back as went out.
+    {
+        std::lock_guard lock(w.mutex);
+        for (int64_t n : w.returned) w.counters.backward += n;
+    }
+    for (size_t i = 0; i < frame.tasks.size(); i++) settle(*frame.tasks[i].slot, w.returned[i]);
 }
 
 // Number of the frame that produced the first operand, for a trace's arrows.
@@ -361,16 +374,19 @@ void Engine::reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_p
     Parameters& p = *parameters_[unit];
     const auto begun = Clock::now();
     p.reduce(*chunk);
-    bool published = false;
     if (chunk->due) {
         const std::string* bad = nullptr;
         const int buffer = p.prepare(&bad);
         if (bad != nullptr) throw EngineError(Failure::Gradient, unit, -1, -1, 0, 0, *bad);
         std::unique_lock log(log_mutex_, std::defer_lock);
         if (options_.log) log.lock();
-        published = buffer >= 0;
+        const bool published = buffer >= 0;
         if (published) p.publish(buffer);
         record({Event::Reduced, unit, 0, 0, {}});
+        if (w != nullptr) {
+            std::lock_guard lock(w->mutex);
+            w->counters.updates += published;
+        }
         for (Slot* slot : chunk->waiting) settle(*slot, 1);
     }
     const bool due = chunk->due;
@@ -381,7 +397,6 @@ void Engine::reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_p
     if (w == nullptr) return;
     const auto ended = Clock::now();
     std::lock_guard lock(w->mutex);
-    w->counters.updates += published;
     if (worker >= 0 && worker < options_.workers)
         w->counters.busy += std::chrono::duration<double>(ended - begun).count();
     if (due && options_.trace)

@@ -108,6 +108,7 @@ private:
         Frame frame;
         std::vector<std::vector<Task>> ready;  // by queue: firings that the frame at hand has completed
         std::vector<Task> again;               // firings that go backward at once
+        std::vector<int64_t> returned;         // messages that each task of the frame returns
         Counters counters;
         std::vector<TraceSlice> slices;
         std::mutex mutex;  // guards counters and slices against the host
@@ -125,6 +126,7 @@ private:
     void commit(Worker& w, Frame& frame);
     void commit_forward(Worker& w, Frame& frame);
     void commit_backward(Worker& w, Frame& frame);
+    void count_sent(Worker& w, const Frame& frame);
     void deliver(Worker& w, Slot& slot, const Route& route, float* rows, int32_t unit, int32_t firing);
     void check_losses(const Frame& frame);
     int64_t origin(const Frame& frame) const;

@@ -84,7 +84,6 @@ void Engine::integers(Slot& slot, const Structure& structure) {
 }
 
 void Engine::pump(Worker& w, Slot& slot, const std::vector<const float*>& data, const std::vector<int64_t>& widths) {
-    int64_t sent = 0;
     for (size_t u = 0; u < graph_.units.size(); u++) {
         const UnitDesc& unit = graph_.units[u];
         if (!unit.is_source) continue;
@@ -92,7 +91,10 @@ void Engine::pump(Worker& w, Slot& slot, const std::vector<const float*>& data, 
         if (!plan.faults.empty())
             throw EngineError(Failure::Fault, int32_t(u), slot.number, 0, plan.faults.front().trap);
         slot.outstanding.fetch_add(int64_t(plan.routes.size()));
-        sent += int64_t(plan.routes.size());
+        if (slot.trains()) {
+            std::lock_guard lock(w.mutex);
+            w.counters.forward += int64_t(plan.routes.size());
+        }
         for (size_t r = 0; r < plan.routes.size(); r++) {
             const Route& route = plan.routes[r];
             float* rows = NO_PAYLOAD;
@@ -102,9 +104,6 @@ void Engine::pump(Worker& w, Slot& slot, const std::vector<const float*>& data, 
             deliver(w, slot, route, rows, int32_t(u), 0);
         }
     }
-    if (!slot.trains()) return;
-    std::lock_guard lock(w.mutex);
-    w.counters.forward += sent;
 }
 
 void Engine::settle(Slot& slot, int64_t messages) {
