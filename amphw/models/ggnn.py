@@ -82,8 +82,8 @@ class GGNN(Model[GGNNConfig]):
     name = "ggnn"
     summary = "a gated graph network on the dipole moments of molecules"
     config = GGNNConfig
-    # Intervals are gradient rows: an atom in a step each at update and, if it has such bonds, at edge_*. At the
-    # readout, which a molecule's atoms reach together, they are molecules.
+    # Intervals are gradient rows: an atom in a step each, at update and, where it has such bonds, at edge_*.
+    # At the readout, which a molecule's atoms reach together, they are molecules.
     defaults = {
         "train": {"epochs": 30, "max_active_keys": 16},
         "update": {
