@@ -1,18 +1,21 @@
 """A gated graph network on the dipole moments of molecules (AMPNet, arXiv 1705.09786, section 6).
 
-    atoms - embed - apart (k, v) - phi - fork -- spread (b) - type? - edge_* - merge - deliver (e)
-                                    |      `------------------- update (v, all e into it) <-'
-                                    `- next <- no - last? <-------'
+    atoms - embed - apart (k, v) - phi - fork -- has_T? - yes - edge_T - send_T (e) - merge
+                                    |      |        `---- no - no_T                     |
+                                    |      `------- update (v, all e into it) <---------'
+                                    `- next <- no - last?
                                                       `- yes - leave - readout (all v) - loss
+
+(T stands for each of single, double, triple and aromatic; `update` leads to `last?`.)
 
 Li et al. (ICLR 2016): in each of `steps` rounds, every atom sends its h along its bonds, through a linear
 layer for the type of bond, adds up what it receives, and takes it in with a GRU. Gilmer et al. (ICML 2017),
 section 3: the result is a linear function of the sum over the atoms of sigmoid(i(h, h0)) * tanh(j(h)), where
 h0 is the atom's embedding.
 
-What an atom sends is the same for all its bonds of one type. So the layers work on *bundles* b, the pairs of
-an atom and a type, and only their results are copied to the bonds e: 20 products of a row and a matrix for a
-molecule instead of 37, and 72 if every atom went through all four layers at once.
+What an atom sends is the same for all its bonds of one type. So it goes once through the layer of each type
+that it has, and the result is copied to the bonds: 20 products of a row and a matrix for a molecule instead
+of 37, and 72 if every atom went through all four layers.
 
 h0 depends on the kind of atom alone, and i is linear in it: its share in i is a table by kind of atom, which
 spares the readout a message an atom.
@@ -33,10 +36,10 @@ from amphw.ir.expr import ROW, Attr, Const, Field, lift, table
 from amphw.ir.functions import absolute, columns, linear, number, sigmoid, split, sum_rows, take, tanh
 from amphw.ir.graph import Graph
 from amphw.ir.grouping import Group
-from amphw.ir.instance import Axiom, Instance, Schema, TableType, csr_of, permutation
+from amphw.ir.instance import Axiom, Instance, Schema, TableType
 from amphw.ir.nodes import PPT, Loss, Source
 from amphw.ir.program import Params, ParamSpec, Program, Value, ValueType, trace
-from amphw.ir.routing import Bcast, Cond, Flatmap, Isu, Phi, Ungroup
+from amphw.ir.routing import Bcast, Cond, Discard, Flatmap, Isu, Phi, Ungroup
 from amphw.ir.state import state_field
 from amphw.models.base import Instances, Model, ModelError, at_least, knob, limited
 from amphw.models.classify import Unlabelled
@@ -50,20 +53,15 @@ _MEAN, _DEVIATION = 2.668, 1.477
 _CHEMICAL_ACCURACY = 0.1
 _TICK = 1e-4
 
-v, a, k, b, e, j = (Field(name) for name in "vakbej")
-atoms, bundles, edges = Attr("atoms"), Attr("bundles"), Attr("edges")
-bundle_off, bundle_atom, bundle_type = table("bundle_off"), table("bundle_atom"), table("bundle_type")
-edge_off, edge_bundle, dst = table("edge_off"), table("edge_bundle"), table("dst")
-in_off, in_edge, in_pos = table("in_off"), table("in_edge"), table("in_pos")
+v, a, k, e, c, j = (Field(name) for name in "vakecj")
+atoms, edges = Attr("atoms"), Attr("edges")
+degree, out_off, src, dst = table("degree"), table("out_off"), table("src"), table("dst")
+in_degree, in_off, in_edge, place = table("in_degree"), table("in_off"), table("in_edge"), table("place")
 
-in_degree = in_off(v + 1) - in_off(v)
 V = state_field("v", atoms, MAX_ATOMS)
 A = state_field("a", atoms, MAX_ATOMS)
-B = state_field("b", bundles, MAX_EDGES)
 E = state_field("e", edges, MAX_EDGES)
-OF_ATOM = state_field("j", bundle_off(v + 1) - bundle_off(v), len(BOND_TYPES))
-OF_BUNDLE = state_field("j", edge_off(b + 1) - edge_off(b), MAX_EDGES)
-INTO_ATOM = state_field("j", in_degree, MAX_EDGES)
+TYPE = state_field("c", len(BOND_TYPES))
 
 
 @dataclass(frozen=True)
@@ -84,8 +82,8 @@ class GGNN(Model[GGNNConfig]):
     name = "ggnn"
     summary = "a gated graph network on the dipole moments of molecules"
     config = GGNNConfig
-    # Intervals are gradient rows: bundles at edge_*, atoms at update, both in each of the 4 steps. At the
-    # readout, which a molecule's atoms reach together, they are molecules.
+    # Intervals are gradient rows: an atom in a step each, at update and, where it has such bonds, at edge_*.
+    # At the readout, which a molecule's atoms reach together, they are molecules.
     defaults = {
         "train": {"epochs": 30, "max_active_keys": 16},
         "update": {
@@ -106,7 +104,7 @@ class GGNN(Model[GGNNConfig]):
     counted = "molecules"
 
     def graph(self, cfg: GGNNConfig) -> Graph:
-        """Attributes atoms, bundles and edges (bonds in one direction); tables as `_instance` makes them."""
+        """Attributes atoms and edges (bonds in one direction); tables as `_instance` makes them."""
         g = Graph(self.name, _schema())
         step = state_field("k", cfg.steps)
         g.add(Source("atoms", rows=atoms))
@@ -114,7 +112,6 @@ class GGNN(Model[GGNNConfig]):
         with g.region("steps", "loop", "k", "v", "a"):
             g.add(Ungroup("apart", A, StateMap(drop={"a": v}, add=((step, Const(0)), (V, a)))))
             g.add(Phi("phi", ("first", "next")))
-            g.add(Bcast("fork"))
             _messages(g, cfg.hidden)
             g.add(Cond("last?", k.eq(cfg.steps - 1)))
             g.add(Isu("next", StateMap(set={"k": k + 1})))
@@ -173,55 +170,51 @@ _EXPECTED = r"expected atoms, a tab and bonds, such as 'C3 C2 O1\t0-1:1 1-2:1'"
 
 
 def _schema() -> Schema:
-    edge = TableType((edges,), edges)
+    edge, by_type = TableType((edges,), edges), (lift(len(BOND_TYPES)), atoms)
     tables = {
         "kind": TableType((atoms,), lift(KINDS)),
-        "bundle_off": TableType((atoms + 1,), bundles + 1),
-        "bundle_atom": TableType((bundles,), atoms),
-        "bundle_type": TableType((bundles,), lift(len(BOND_TYPES))),
-        "edge_off": TableType((bundles + 1,), edges + 1),
-        "edge_bundle": TableType((edges,), bundles),
+        "degree": TableType(by_type, edges + 1),
+        "out_off": TableType(by_type, edges + 1),
+        "src": TableType((edges,), atoms),
         "dst": TableType((edges,), atoms),
-        "in_off": TableType((atoms + 1,), edges + 1),
+        "in_degree": TableType((atoms,), edges + 1),
+        "in_off": TableType((atoms,), edges + 1),
         "in_edge": edge,
-        "in_pos": edge,
+        "place": edge,
         "mu": TableType((lift(1),), lift(round(MAX_DIPOLE / _TICK) + 1)),
     }
+    sent = state_field("j", degree(c, v), MAX_EDGES)
     axioms = (
-        csr_of("bundle_off", "bundle_atom", V, OF_ATOM),
-        csr_of("edge_off", "edge_bundle", B, OF_BUNDLE),
-        permutation("in_pos", "in_edge", E),
-        Axiom("in_off csr_of dst[in_edge]", (V, INTO_ATOM), dst(in_edge(in_off(v) + j)), v),
+        Axiom("out_off, degree csr_of src", (TYPE, V, sent), src(out_off(c, v) + j), v),
+        Axiom("in_off csr_of in_edge", (E,), in_edge(in_off(dst(e)) + place(e)), e),
     )
-    return Schema({"atoms": MAX_ATOMS, "bundles": MAX_EDGES, "edges": MAX_EDGES}, tables, axioms=axioms)
+    return Schema({"atoms": MAX_ATOMS, "edges": MAX_EDGES}, tables, axioms=axioms)
 
 
 def _messages(g: Graph, hidden: int) -> None:
     """From each atom through the layers of its bonds' types into the atoms at their other ends."""
-    with g.region("bonds", "map", "b", "e"):
-        to_bundle = StateMap(
-            drop={"v": bundle_atom(b), "j": b - bundle_off(bundle_atom(b))}, add=((B, bundle_off(v) + j),)
-        )
-        to_edge = StateMap(
-            drop={"b": edge_bundle(e), "j": e - edge_off(edge_bundle(e))}, add=((E, edge_off(b) + j),)
-        )
-        g.add(Flatmap("spread", OF_ATOM, to_bundle))
-        g.add(Cond("type?", bundle_type(b), BOND_TYPES))
+    g.add(Bcast("fork", len(BOND_TYPES) + 1))
+    with g.region("bonds", "map", "e"):
         layer = trace(lambda p, h: linear(h, p.W, p.b), {"h": hidden}, _affine("", hidden, hidden))
-        for name in BOND_TYPES:
+        for number, name in enumerate(BOND_TYPES):
+            sent = state_field("j", degree(number, v), MAX_EDGES)
+            # The way back: an edge knows its atom, and the atom where its edges begin.
+            to_edge = StateMap(
+                drop={"v": src(e), "j": e - out_off(number, src(e))}, add=((E, out_off(number, v) + j),)
+            )
+            g.add(Cond(f"has_{name}?", degree(number, v) > 0))
+            g.add(Discard(f"no_{name}"))
             g.add(PPT(f"edge_{name}", layer))
+            g.add(Flatmap(f"send_{name}", sent, to_edge))
         g.add(Phi("merge", BOND_TYPES))
-        g.add(Flatmap("deliver", OF_BUNDLE, to_edge))
-        # The way back: a member's position counts from the first edge into the atom.
         arrive = StateMap(drop={"e": in_edge(in_off(v) + Field(MEMBER))}, add=((V, dst(e)),))
-        position = in_pos(e) - in_off(dst(e))
-        g.add(Group("update", arrive, position, in_degree, init=True, program=_gru(hidden)))
-    g.connect("spread", "type?")
-    for name in BOND_TYPES:
-        g.connect(f"type?.{name}", f"edge_{name}", f"merge.{name}")
-    g.connect("fork.out0", "spread")
-    g.connect("merge", "deliver", "update.in")
-    g.connect("fork.out1", "update.init")
+        g.add(Group("update", arrive, place(e), in_degree(v), init=True, program=_gru(hidden)))
+    for number, name in enumerate(BOND_TYPES):
+        g.connect(f"fork.out{number}", f"has_{name}?")
+        g.connect(f"has_{name}?.no", f"no_{name}")
+        g.connect(f"has_{name}?.yes", f"edge_{name}", f"send_{name}", f"merge.{name}")
+    g.connect(f"fork.out{len(BOND_TYPES)}", "update.init")
+    g.connect("merge", "update.in")
 
 
 def _affine(suffix: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...] | ParamSpec]:
@@ -283,33 +276,34 @@ def _load(part: int, sample: bool, seed: int) -> list[Molecule]:
 
 
 def _instance(molecule: Molecule) -> Instance:
-    """A bond makes two edges. Edges are numbered by their atom and, within it, by type: a bundle's are
-    neighbours. in_edge lists them by the atom that they lead to."""
-    count = len(molecule.kinds)
+    """A bond makes two edges, numbered by type and then by the atom they come from.
+
+    degree, out_off [types, atoms]: how many of a type an atom has, and its first; in_edge [edges]: the edges
+    by the atom that they lead to, of which an atom has in_degree from in_off on; place [edges]: which of
+    those an edge is.
+    """
+    count, types = len(molecule.kinds), len(BOND_TYPES)
     i, j, order = molecule.bonds.T
-    src, dst, type = np.concatenate([i, j]), np.concatenate([j, i]), np.concatenate([order, order])
-    bundle = src * len(BOND_TYPES) + type
-    by_bundle = np.argsort(bundle, kind="stable")
-    bundle, dst = bundle[by_bundle], dst[by_bundle]
-    found, edge_bundle, in_bundle = np.unique(bundle, return_inverse=True, return_counts=True)
+    src, dst, kind = np.concatenate([i, j]), np.concatenate([j, i]), np.concatenate([order, order])
+    sorted_ = np.argsort(kind * count + src, kind="stable")
+    src, dst, kind = src[sorted_], dst[sorted_], kind[sorted_]
+    degree = np.bincount(kind * count + src, minlength=types * count)
+    in_degree = np.bincount(dst, minlength=count)
+    in_off = np.cumsum(in_degree) - in_degree
     in_edge = np.argsort(dst, kind="stable")
+    position = np.empty(len(dst), np.int64)
+    position[in_edge] = np.arange(len(dst))
     known = not np.isnan(molecule.dipole)
     tables = {
         "kind": molecule.kinds,
-        "bundle_off": _offsets(found // len(BOND_TYPES), count),
-        "bundle_atom": found // len(BOND_TYPES),
-        "bundle_type": found % len(BOND_TYPES),
-        "edge_off": np.concatenate([[0], np.cumsum(in_bundle)]),
-        "edge_bundle": edge_bundle,
+        "degree": degree.reshape(types, count),
+        "out_off": (np.cumsum(degree) - degree).reshape(types, count),
+        "src": src,
         "dst": dst,
-        "in_off": _offsets(dst, count),
+        "in_degree": in_degree,
+        "in_off": in_off,
         "in_edge": in_edge,
-        "in_pos": np.argsort(in_edge, kind="stable"),
+        "place": position - in_off[dst],
         "mu": np.array([round(molecule.dipole / _TICK) if known else 0]),
     }
-    attrs = {"atoms": count, "bundles": len(found), "edges": len(dst)}
-    return (Instance if known else Unlabelled)(attrs, tables)
-
-
-def _offsets(column: np.ndarray, count: int) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(np.bincount(column, minlength=count))])
+    return (Instance if known else Unlabelled)({"atoms": count, "edges": len(dst)}, tables)

@@ -27,7 +27,7 @@ MODEL = GGNN()
 SMALL = GGNNConfig(hidden=3, steps=2, sample=True)
 MEAN, DEVIATION = 2.668, 1.477
 MOLECULES = (
-    ("C0", "", "0.5"),  # a lone atom: no bundle, no edge
+    ("C0", "", "0.5"),  # a lone atom, without bonds
     ("C4", "", "0"),
     ("C0 C0", "", "2"),  # two atoms that nothing joins
     ("N0 C0 C2 O1", "0-1:3 1-2:1 2-3:1", "4.6788"),
@@ -169,12 +169,16 @@ def test_a_cpu_pays_for_two_units_a_round() -> None:
 
 
 def test_an_atom_goes_once_through_the_layer_of_each_of_its_types() -> None:
-    """Acetaldehyde, CH3-CH=O: the first carbon has four single bonds, the second two and a double one."""
-    tables = MODEL.parse(SMALL, "C3 C1 O0\t0-1:1 1-2:2").tables
-    assert tables["bundle_atom"].tolist() == [0, 1, 1, 2, 3, 4, 5, 6]
-    assert tables["bundle_type"].tolist() == [0, 0, 1, 1, 0, 0, 0, 0]
-    assert np.diff(tables["edge_off"]).tolist() == [4, 2, 1, 1, 1, 1, 1, 1]
-    assert np.diff(tables["in_off"]).tolist() == [4, 3, 1, 1, 1, 1, 1]
+    """Acetaldehyde, CH3-CH=O: six atoms have single bonds; one of them and the oxygen have a double one."""
+    instance = MODEL.parse(SMALL, "C3 C1 O0\t0-1:1 1-2:2")
+    tables = instance.tables
+    assert tables["degree"].tolist() == [[4, 2, 0, 1, 1, 1, 1], [0, 1, 1, 0, 0, 0, 0], [0] * 7, [0] * 7]
+    assert tables["in_degree"].tolist() == [4, 3, 1, 1, 1, 1, 1]
+    assert instance.attrs == {"atoms": 7, "edges": 12}
+    device = loaded()
+    run(device, instance)
+    sent = [device.sent.get((f"edge_{name}", "out"), 0) for name in BOND_TYPES]
+    assert sent == [6 * SMALL.steps, 2 * SMALL.steps, 0, 0]
 
 
 def test_an_epoch_holds_every_molecule_once_in_an_order_of_its_own() -> None:
