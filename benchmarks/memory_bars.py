@@ -2,8 +2,8 @@
 
     python benchmarks/memory_bars.py            # writes benchmarks/results/memory.json
 
-Over 100 epochs of list-reduction (2,000 sequences each) the resident set is read after every epoch; it must not
-grow. Then trees are kept in flight at 8 to 256 keys; the slots' memory must grow in proportion.
+Over 100 epochs of list-reduction (2,000 sequences each) the resident set is read after every epoch; it must
+not grow. Then trees are kept in flight at 8 to 256 keys; the slots' memory must grow in proportion.
 """
 
 from __future__ import annotations
