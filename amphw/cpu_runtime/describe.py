@@ -6,7 +6,7 @@ expressions see are the sender's fields, then what it decides, then what its ste
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from amphw.cpu_runtime.lower import Expand, Guard, Lowered, Path, Trap, Unit, choices
@@ -67,11 +67,13 @@ def _number(names: Sequence[str], name: str, what: str) -> int:
     return list(names).index(name)
 
 
-def describe_graph(lowered: Lowered, tiled: Sequence[TiledUnit | None], names: Names) -> dict[str, Any]:
+def describe_graph(
+    lowered: Lowered, tiled: Sequence[TiledUnit | None], names: Names, use_blas: Callable[[int, int], bool]
+) -> dict[str, Any]:
     """The units with their paths and code, and what a plan depends on."""
     scalars, tables = structure_of(lowered.planning())
     return {
-        "units": [_unit(u, t, names) for u, t in zip(lowered.units, tiled, strict=True)],
+        "units": [_unit(u, t, names, use_blas) for u, t in zip(lowered.units, tiled, strict=True)],
         "signature": [names.code(e) for e in sorted(scalars, key=str)],
         "signature_tables": [names.tables.index(t) for t in sorted(tables)],
     }
@@ -119,7 +121,9 @@ def describe_rule(rule: UpdateRule) -> dict[str, Any]:
     }
 
 
-def _unit(u: Unit, tiled: TiledUnit | None, names: Names) -> dict[str, Any]:
+def _unit(
+    u: Unit, tiled: TiledUnit | None, names: Names, use_blas: Callable[[int, int], bool]
+) -> dict[str, Any]:
     b = u.behaviour
     state = list(b.state.names)
     sender = [*state, *(f.name for f, _ in b.decides)]
@@ -156,7 +160,7 @@ def _unit(u: Unit, tiled: TiledUnit | None, names: Names) -> dict[str, Any]:
         "emitted": _fields(emit.expand, names) if emit is not None else [],
         "emitted_rows": names.code(source_rows, [f.name for f in emit.expand] if emit is not None else []),
         "data": names.data.index(emit.data) if emit is not None and emit.data is not None else -1,
-        "params": _params(u, program) if program is not None else [],
+        "params": _params(u, program, use_blas) if program is not None else [],
         **_code(tiled),
     }
 
@@ -202,7 +206,7 @@ def _path(p: Path, sender: Sequence[str], names: Names) -> dict[str, Any]:
     }
 
 
-def _params(u: Unit, program: Program) -> list[dict[str, Any]]:
+def _params(u: Unit, program: Program, use_blas: Callable[[int, int], bool]) -> list[dict[str, Any]]:
     used: dict[str, set[str]] = {p.name: set() for p in program.params}
     assert u.derivative is not None
     for one in (u.derivative.forward, u.derivative.backward):
@@ -218,6 +222,7 @@ def _params(u: Unit, program: Program) -> list[dict[str, Any]]:
             "multiplied": bool(used[p.name] & {"matmul", "matmul_t"}),
             "transposed": "matmul_t" in used[p.name],
             "taken": "take" in used[p.name],
+            "blas": bool(used[p.name] & {"matmul", "matmul_t"}) and use_blas(p.shape[0], p.shape[1]),
         }
         for p in program.params
     ]

@@ -7,8 +7,10 @@ numpy plane takes its place. Workers, policies and host do not know which plane 
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,6 +31,16 @@ RUN_BUDGET = 1e-3
 
 NAP = 0.05
 """Seconds after which a worker without work looks whether the device is closing."""
+
+
+_opened: weakref.WeakSet[CpuDevice] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A thread inside C++ when the interpreter goes away would take the process down."""
+    for device in list(_opened):
+        device.close()
 
 
 class CpuDevice:
@@ -79,6 +91,7 @@ class CpuDevice:
         threadpool_limits(limits=1)
         self.replay = replay(self.plane, self._logged) if self._logged is not None else None
         self._open = True
+        _opened.add(self)
         self._stop.clear()
         if self.replay is None:
             self._threads = [

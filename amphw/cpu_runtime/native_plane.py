@@ -14,6 +14,7 @@ import numpy as np
 from amphw.cpu_runtime import faults
 from amphw.cpu_runtime._native import Engine
 from amphw.cpu_runtime.describe import Names, describe_graph, describe_rule, describe_schema
+from amphw.cpu_runtime.gemm_choice import GemmChoice
 from amphw.cpu_runtime.lower import Lowered, choices
 from amphw.cpu_runtime.plan import build_plan
 from amphw.cpu_runtime.policy import KINDS, ORDERS, POLICIES, PolicyTable
@@ -57,6 +58,7 @@ class NativePlane:
         sleep: Mapping[str, float] = settings.get("sleep", {})
         tiled = [tile(u) if u.behaviour.program is not None else None for u in lowered.units]
         rules = [describe_rule(params[u.name].rule) if u.name in params else None for u in lowered.units]
+        gemm = GemmChoice(settings.get("gemm", "auto"))
         options = {
             "workers": workers,
             "self_updating": updates == "self",
@@ -72,7 +74,7 @@ class NativePlane:
             "plan_bytes": PLAN_BYTES,
         }
         self.engine = Engine(
-            describe_graph(lowered, tiled, self.names),
+            describe_graph(lowered, tiled, self.names, gemm.use_blas),
             describe_schema(self.schema, self.names),
             rules,
             options,

@@ -124,6 +124,9 @@ class DeviceConfig:
         "default", "which waiting node a worker takes next"
     )
     min_rows: int = option(1, "rows that a node waits for while other nodes have work", minimum=1)
+    gemm: Literal["auto", "own", "blas"] = option(
+        "auto", "who multiplies: the own kernels, a BLAS library, or what was measured to be faster here"
+    )
 
     def __post_init__(self) -> None:
         check_section(self, "device")

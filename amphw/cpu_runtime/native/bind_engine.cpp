@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.hpp"
+#include "blas.hpp"
 #include "describe.hpp"
 
 namespace nb = nanobind;
@@ -296,6 +297,10 @@ private:
 }  // namespace
 
 void bind_engine(nb::module_& m) {
+    m.def("set_blas", [](uintptr_t address) { set_sgemm(reinterpret_cast<Sgemm>(address)); }, "cblas_sgemm's address");
+    m.def("has_blas", [] { return sgemm() != nullptr; });
+    m.def("time_blas_gemm", time_blas_gemm);
+    m.def("time_blas_gradient", time_blas_gradient);
     nb::class_<PyEngine>(m, "Engine")
         .def(nb::init<nb::dict, nb::dict, nb::list, nb::dict>())
         .def("submit", &PyEngine::submit)

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "blas.hpp"
+
 namespace amphw {
 namespace {
 
@@ -287,8 +289,9 @@ void FrameRunner::gemm(const Phase& p) {
     float* const* to = bases_.data() + p.d.base * capacity_;
     for (int32_t r = 0; r < rows; r++) results_[r] = to[r] + p.d.offset;
     Gemm g{};
-    g.b = (p.transposed ? t.transposed : t.value)[frame_->buffer].floats();
-    g.layout = p.transposed ? &t.transposed_layout : &t.layout;
+    const bool transposed = p.transposed && t.has_transposed();
+    g.b = (transposed ? t.transposed : t.value)[frame_->buffer].floats();
+    g.layout = transposed ? &t.transposed_layout : &t.layout;
     g.bias = p.bias < 0 ? nullptr : parameters_->tensor(p.bias).value[frame_->buffer].floats();
     g.accumulate = p.accumulate;
     g.segments = int32_t(segments);
@@ -296,7 +299,10 @@ void FrameRunner::gemm(const Phase& p) {
     g.widths = widths;
     g.c = results_.data();
     g.rows = rows;
-    kernels_.gemm(g);
+    if (t.desc.blas)
+        blas_gemm(g, p.transposed, blas_room_);
+    else
+        kernels_.gemm(g);
 }
 
 void FrameRunner::move_rows(const Phase& p) {

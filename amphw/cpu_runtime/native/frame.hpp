@@ -78,6 +78,7 @@ private:
     std::vector<float*> results_;                 // a Gemm's destinations
     std::vector<std::vector<float*>> segments_;   // a Gemm's operands, by segment
     std::vector<Block> scratch_;
+    std::vector<float> blas_room_;
     std::vector<float> constants_[2];  // rows of zeros and of ones, as wide as any base
 };
 

@@ -54,6 +54,7 @@ struct ParamDesc {
     std::string name;
     int32_t rows, cols;  // rows 0: a vector
     bool multiplied, transposed, taken;
+    bool blas;  // a BLAS library multiplies
 };
 
 struct UnitDesc {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <thread>
 
+#include "blas.hpp"
+
 namespace amphw {
 
 int Rule::slots() const {
@@ -30,14 +32,14 @@ Parameters::Parameters(const UnitDesc& unit, const Rule& rule, const Kernels& ke
         Tensor t;
         t.desc = p;
         const int32_t rows = std::max(1, p.rows);
-        t.layout = p.taken || p.rows == 0 ? Layout::flat(rows, p.cols) : Layout::paneled(rows, p.cols, kernels.panel);
+        t.layout = p.taken || p.blas || p.rows == 0 ? Layout::flat(rows, p.cols) : Layout::paneled(rows, p.cols, kernels.panel);
         // Untouched rows stay as they are under these rules, so updating the touched ones alone is the same.
         const bool memoryless = rule.optimizer == Optimizer::Sgd || rule.optimizer == Optimizer::Adagrad;
         t.sparse = p.taken && !p.multiplied && memoryless && rule.weight_decay == 0.0;
         for (Block& b : t.value) b = float_block(t.size());
         t.gradient = float_block(t.size());
         for (int s = 0; s < rule.slots(); s++) t.slot[s] = float_block(t.size());
-        if (p.transposed) {
+        if (p.transposed && !p.blas) {
             t.transposed_layout = Layout::paneled(p.cols, p.rows, kernels.panel);
             for (Block& b : t.transposed) b = float_block(t.transposed_layout.size());
         }
@@ -157,8 +159,11 @@ void Parameters::reduce(const LogChunk& chunk) {
         if (rows == 0) continue;
         if (term.kind == TermDesc::Matmul) {
             const int64_t ldx = row_stride(unit_.log_buffers[term.x].width);
-            kernels_.gradient(chunk.buffers[term.x].floats(), ldx, d, ldd, rows, t.gradient.floats(), t.layout,
-                              pack_.floats());
+            const float* x = chunk.buffers[term.x].floats();
+            if (t.desc.blas)
+                blas_gradient(x, ldx, d, ldd, rows, t.gradient.floats(), t.layout);
+            else
+                kernels_.gradient(x, ldx, d, ldd, rows, t.gradient.floats(), t.layout, pack_.floats());
         } else if (term.kind == TermDesc::Sum) {
             kernels_.add_columns(d, ldd, rows, t.desc.cols, t.gradient.floats());
         } else {
@@ -227,7 +232,7 @@ void Parameters::step(Tensor& t, int from, int to, double scale) {
     };
     if (!t.sparse) {
         run(0, t.size());
-        if (t.desc.transposed)
+        if (t.has_transposed())
             kernels_.transpose(t.value[to].floats(), t.layout, t.transposed[to].floats(), t.transposed_layout);
         return;
     }
@@ -256,7 +261,7 @@ void Parameters::load(int32_t param, const float* values, const float* gradient,
             t.gradient.floats()[to] = gradient[from];
             for (int s = 0; s < rule.slots(); s++) t.slot[s].floats()[to] = slots[s][from];
         }
-    if (t.desc.transposed)
+    if (t.has_transposed())
         kernels_.transpose(t.value[buffer].floats(), t.layout, t.transposed[buffer].floats(), t.transposed_layout);
     if (!t.sparse) return;
     t.touched_rows.clear();

@@ -50,7 +50,8 @@ struct Tensor {
     std::vector<uint8_t> touched;
     std::vector<int32_t> touched_rows, missed[VERSIONS];
 
-    bool is_vector() const { return desc.rows == 0; }
+    // The own kernels multiply by the transposed matrix as by any other; a BLAS library transposes by itself.
+    bool has_transposed() const { return desc.transposed && !desc.blas; }
     int64_t size() const { return layout.size(); }
 };
 
