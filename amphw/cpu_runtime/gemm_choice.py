@@ -29,7 +29,7 @@ def load_blas() -> bool:
     if _native.has_blas():
         return True
     try:
-        import scipy_openblas32
+        import scipy_openblas32  # type: ignore[import-untyped]
     except ImportError:
         return False
     folder = Path(scipy_openblas32.get_lib_dir())

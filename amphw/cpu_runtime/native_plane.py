@@ -115,10 +115,11 @@ class NativePlane:
         except BaseException:
             del self._held[index]
             raise
-        if result:
+        if result == 1:
             del self._held[index]
             self._explain(instance)
-        self._check()
+        elif result == 2:
+            self._check()
 
     def _pump(
         self,

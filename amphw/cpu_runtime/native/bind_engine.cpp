@@ -54,7 +54,7 @@ public:
         : schema_(read_schema(schema)), kernels_(*amphw::kernels()),
           engine_(read_graph(graph), read_rules(rules), read_options(options), kernels_) {}
 
-    // 0: pumped; 1: the instance breaks the schema; 2: its structure leaves a domain. Python says how.
+    // 0: pumped; 1: it breaks the schema, or its structure leaves a domain: Python says how; 2: a fault on the way.
     int submit(int32_t slot, int64_t generation, int64_t number, int32_t mode, std::vector<int64_t> attrs,
                nb::list tables, nb::list data) {
         read_structure(std::move(attrs), tables);
@@ -67,7 +67,11 @@ public:
         }
         nb::gil_scoped_release release;
         if (!conforms(schema_, structure_)) return 1;
-        return engine_.submit(slot, generation, number, Mode(mode), structure_, data_, widths_) ? 0 : 2;
+        switch (engine_.submit(slot, generation, number, Mode(mode), structure_, data_, widths_)) {
+            case Engine::Submitted::Pumped: return 0;
+            case Engine::Submitted::Refused: return 1;
+            default: return 2;
+        }
     }
 
     // (bytes to train, bytes to infer) that an instance reserves; (-1, -1) where its structure leaves a domain.

@@ -67,8 +67,8 @@ public:
     Engine(GraphDesc graph, std::vector<std::optional<Rule>> rules, Options options, const Kernels& kernels);
 
     // --- the host's side ---
-    // Returns false where the structure leaves a declared domain, which plan.py then explains.
-    bool submit(int32_t slot, int64_t generation, int64_t number, Mode mode, const Structure& structure,
+    enum class Submitted { Pumped, Refused, Failed };  // refused: the structure leaves a domain, plan.py says how
+    Submitted submit(int32_t slot, int64_t generation, int64_t number, Mode mode, const Structure& structure,
                 const std::vector<const float*>& data, const std::vector<int64_t>& data_widths);
     // What has retired; waits for it up to `timeout` seconds. stuck: nothing can move any more.
     std::vector<Retired> poll(double timeout, bool* stuck);

@@ -17,10 +17,11 @@ float NO_PAYLOAD[16] = {};  // rows of width 0 have to lie somewhere
 
 }  // namespace
 
-bool Engine::submit(int32_t index, int64_t generation, int64_t number, Mode mode, const Structure& structure,
-                    const std::vector<const float*>& data, const std::vector<int64_t>& data_widths) {
+Engine::Submitted Engine::submit(int32_t index, int64_t generation, int64_t number, Mode mode,
+                                 const Structure& structure, const std::vector<const float*>& data,
+                                 const std::vector<int64_t>& data_widths) {
     std::shared_ptr<const Plan> plan = planner_.plan(structure);
-    if (plan == nullptr) return false;
+    if (plan == nullptr) return Submitted::Refused;
     std::unique_ptr<Slot>& owner = slots_[index];
     if (owner == nullptr) owner = std::make_unique<Slot>();
     Slot& slot = *owner;
@@ -55,11 +56,11 @@ bool Engine::submit(int32_t index, int64_t generation, int64_t number, Mode mode
         pump(w, slot, data, data_widths);
     } catch (const EngineError& error) {
         fail(error);  // the instance is half pumped: there is no way to go on
-        return true;
+        return Submitted::Failed;
     }
     push_ready(w);
     settle(slot, 1);
-    return true;
+    return Submitted::Pumped;
 }
 
 // A state of a row need not occur, so a read outside a table counts only if its firing runs.
