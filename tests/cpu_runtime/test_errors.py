@@ -27,6 +27,8 @@ from amphw.ir.update import UpdateRule
 from tests.cpu_runtime.graphs import collision, lopsided, mlp, rows, scaled
 from tests.cpu_runtime.running import Loader, assert_equal, pump, values
 
+pytestmark = pytest.mark.usefixtures("plane")
+
 
 def _fail(*_: object) -> None:
     raise ZeroDivisionError("the trace is full")
