@@ -1,8 +1,8 @@
 """The CPU device: worker threads over a data plane, behind the device protocol.
 
 Each worker calls the plane's `run` for about a millisecond at a time; the C++ plane serves many frames in
-such a call without the interpreter's lock. Where the extension is missing, or where AMPHW_ENGINE=numpy, the numpy
-plane takes its place. Workers, policies and host do not know which plane it is.
+such a call without the interpreter's lock. Where the extension is missing, or where AMPHW_ENGINE=numpy, the
+numpy plane takes its place. Workers, policies and host do not know which plane it is.
 """
 
 from __future__ import annotations

@@ -287,7 +287,7 @@ void FrameRunner::gemm(const Phase& p) {
     float* const* to = bases_.data() + p.d.base * capacity_;
     for (int32_t r = 0; r < rows; r++) results_[r] = to[r] + p.d.offset;
     Gemm g{};
-    g.b = (p.transposed ? t.transposed : t.value)[frame_->buffer].floats();
+    g.b = (p.transposed ? t.transposed[frame_->buffer] : t.value[frame_->buffer]).floats();
     g.layout = p.transposed ? &t.transposed_layout : &t.layout;
     g.bias = p.bias < 0 ? nullptr : parameters_->tensor(p.bias).value[frame_->buffer].floats();
     g.accumulate = p.accumulate;
