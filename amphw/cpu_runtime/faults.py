@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amphw.cpu_runtime.lower import Trap, Unit
-from amphw.ir.errors import ExecutionError, StateError
+from amphw.ir.errors import ExecutionError, InstanceError, StateError
 from amphw.ir.instance import Instance
 from amphw.ir.state import KeySpace
 
@@ -44,6 +44,15 @@ def twice(target: Unit, operand: int, instance: Instance) -> ExecutionError:
     return ExecutionError(
         f"node '{target.name}' port '{target.operands[operand].port}': instance {instance.number} "
         "brings one state a second time; a loop or region must add a field that tells the two apart"
+    )
+
+
+def short_data(unit: Unit, instance: Instance, wanted: int) -> InstanceError:
+    name = unit.behaviour.emits[0].data
+    assert name is not None
+    return InstanceError(
+        f"instance {instance.number}: data array '{name}' has {len(instance.data[name])} rows, "
+        f"node '{unit.name}' sends {wanted}"
     )
 
 

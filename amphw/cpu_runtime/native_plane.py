@@ -16,7 +16,7 @@ from amphw.cpu_runtime._native import Engine
 from amphw.cpu_runtime.describe import Names, describe_graph, describe_rule, describe_schema
 from amphw.cpu_runtime.gemm_choice import GemmChoice
 from amphw.cpu_runtime.lower import Lowered, choices
-from amphw.cpu_runtime.plan import build_plan
+from amphw.cpu_runtime.plan import build_plan, check_data
 from amphw.cpu_runtime.policy import KINDS, ORDERS, POLICIES, PolicyTable
 from amphw.cpu_runtime.tiling import tile
 from amphw.ir.device import Mode, Report, Statistics
@@ -145,7 +145,7 @@ class NativePlane:
     def _explain(self, instance: Instance) -> None:
         """The engine refused an instance: the slow checks say why."""
         self.schema.check(instance)
-        build_plan(self.lowered, instance)
+        check_data(self.lowered, build_plan(self.lowered, instance), instance)
         raise ExecutionError(
             f"the engine refuses instance {instance.number}, which the checks accept: a defect of amphw"
         )

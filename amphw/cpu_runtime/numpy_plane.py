@@ -17,7 +17,7 @@ from amphw.cpu_runtime.delivery import Delivery
 from amphw.cpu_runtime.frames import Frame, compute
 from amphw.cpu_runtime.gradients import GradientLog, Share
 from amphw.cpu_runtime.lower import Lowered
-from amphw.cpu_runtime.plan import Planner
+from amphw.cpu_runtime.plan import Planner, check_data
 from amphw.cpu_runtime.policy import BACKWARD, KINDS, POLICIES, Queue, choose
 from amphw.cpu_runtime.slots import Slot, SlotPlan, finish_plan
 from amphw.ir.device import Mode, Report, Statistics
@@ -79,6 +79,7 @@ class NumpyPlane(Delivery):
     def submit(self, index: int, generation: int, instance: Instance, mode: Mode) -> None:
         self.lowered.graph.schema.check(instance)
         plan = self.planner.plan(instance)
+        check_data(self.lowered, plan.tables, instance)
         slot = Slot(index, generation, instance, mode, plan, self.lowered)
         with self.lock:
             self._check()

@@ -15,12 +15,16 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from amphw.cpu_runtime import faults
 from amphw.cpu_runtime.faults import OUTSIDE_A_TABLE, trapped
 from amphw.cpu_runtime.lower import Expand, Guard, Lowered, Path, Trap, Unit, choices
 from amphw.ir.errors import StateError
-from amphw.ir.expr import ROW, Attr, evaluate
+from amphw.ir.expr import ROW, Attr, Env, Expr, evaluate
 from amphw.ir.instance import Instance
 from amphw.ir.state import OUT_OF_DOMAIN, Columns, KeySpace, StateType, structure_of
+
+MOST_ROWS = 2**31 - 1
+"""Rows of one unit in one instance: the planes number them with 32 bits."""
 
 
 @dataclass
@@ -73,7 +77,26 @@ def build_plan(lowered: Lowered, instance: Instance) -> Plan:
     return Plan(tables)
 
 
-def _compact(values: np.ndarray) -> np.ndarray | int:
+def check_data(lowered: Lowered, plan: Plan, instance: Instance) -> None:
+    """InstanceError where a source's data array has fewer rows than the source sends."""
+    for u, table in zip(lowered.units, plan.units, strict=True):
+        name = u.behaviour.emits[0].data if u.behaviour.is_source else None
+        if name is None:
+            continue
+        wanted = max((int((t.data[0] + t.data[1]).max(initial=0)) for t in table.paths if t.data), default=0)
+        if len(instance.data[name]) < wanted:
+            raise faults.short_data(u, instance, wanted)
+
+
+def _rows(unit: Unit, e: Expr, env: Env, instance: Instance) -> np.ndarray | int:
+    """Rows by firing, as one number where all have as many."""
+    values = evaluate(e, env)
+    if len(values) and values.min() < 0:
+        raise StateError(
+            f"node '{unit.name}': instance {instance.number} has a negative number of rows '{e}'"
+        )
+    if len(values) and (values.max() > MOST_ROWS or values.sum() > MOST_ROWS):
+        raise StateError(f"node '{unit.name}': instance {instance.number} has more rows than {MOST_ROWS}")
     return int(values[0]) if len(values) and bool((values == values[0]).all()) else np.array(values)
 
 
@@ -82,7 +105,7 @@ def _unit(unit: Unit, instance: Instance) -> UnitTable:
     space = KeySpace(b.state, instance)
     env = space.env()
     # A source's rows are counted over the states that it emits, not over its one firing.
-    spaces = {} if b.is_source else {name: _compact(evaluate(e, env)) for name, e in b.spaces}
+    spaces = {} if b.is_source else {name: _rows(unit, e, env, instance) for name, e in b.spaces}
     need = np.zeros(space.size, dtype=np.int64)
     members: list[np.ndarray | None] = []
     for o in unit.operands:
@@ -97,7 +120,7 @@ def _unit(unit: Unit, instance: Instance) -> UnitTable:
                 )
             need += count
             members.append(np.concatenate([[0], np.cumsum(count)]).astype(np.int64))
-    rows = [_compact(evaluate(o.rows, env)) for o in unit.operands]
+    rows = [_rows(unit, o.rows, env, instance) for o in unit.operands]
     return UnitTable(space, spaces, need, members, rows, [])
 
 
@@ -162,10 +185,11 @@ def _source_rows(unit: Unit, env: Columns, instance: Instance) -> tuple[np.ndarr
     """(first row, rows) of each delivery in the instance's data array: all states in address order."""
     (emit,) = unit.behaviour.emits
     emitted = KeySpace(StateType(emit.expand), instance)
-    rows = evaluate(dict(unit.behaviour.spaces)["rows"], emitted.env())
+    rows = _rows(unit, dict(unit.behaviour.spaces)["rows"], emitted.env(), instance)
     state = {f.name: env.columns[f"{unit.name}.{f.name}"] for f in emit.expand}
     address = emitted.address(state, env.size)
-    return row_starts(rows, emitted.size)[address], rows[address]
+    counts = np.full(emitted.size, rows, np.int64) if isinstance(rows, int) else rows
+    return row_starts(counts, emitted.size)[address], counts[address]
 
 
 def _expand(step: Expand, env: Columns, sender: np.ndarray) -> tuple[Columns, np.ndarray]:

@@ -18,7 +18,7 @@ from amphw.ir.behaviour import Behaviour, Emit
 from amphw.ir.check import Typed, infer
 from amphw.ir.derive import Derivative, accumulate, differentiate, inference
 from amphw.ir.device import DeviceOptions, Direction, Mode, Report, Statistics
-from amphw.ir.errors import ExecutionError, NonFiniteError, StateError
+from amphw.ir.errors import ExecutionError, InstanceError, NonFiniteError, StateError
 from amphw.ir.expr import ROW, Expr, evaluate
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
@@ -334,7 +334,13 @@ class Interpreter:
         address = space.address({n: np.array([v]) for n, v in zip(edge.state.names, state, strict=True)}, 1)[
             0
         ]
-        before = evaluate(edge.rows, space.env())[:address].sum()
+        before = int(evaluate(edge.rows, space.env())[:address].sum())
+        there = len(instance.data[emit.data])
+        if there < before + rows:
+            raise InstanceError(
+                f"instance {instance.number}: data array '{emit.data}' has {there} rows, node '{name}' sends "
+                f"{before + rows} or more"
+            )
         return instance.data[emit.data][before : before + rows].astype(self.dtype, copy=False)
 
     def _report(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cache
 
 import numpy as np
@@ -15,8 +16,11 @@ from amphw.ir.update import UpdateRule
 from tests.conformance.harness import Outcome, assert_same, reference, run
 from tests.graphs.cases import CASES, Case
 
-INSTANCES = 200
+INSTANCES = int(os.environ.get("AMPHW_TEST_INSTANCES", "200"))
+"""Instances of every graph; fewer where everything is slow, as under a sanitizer."""
+
 each = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+pytestmark = pytest.mark.usefixtures("plane")
 
 # Every scheduler, every worker count and the caps' extremes, each at least once with every graph.
 CONFIGURATIONS = [
@@ -29,6 +33,8 @@ CONFIGURATIONS = [
     {"policy": "default", "workers": 2, "frame_cap": 64, "min_rows": 32},
     {"policy": "fifo", "workers": 2, "frame_cap": 4, "fuse": False},
 ]
+# The numpy plane, which is slower, runs every scheduler once.
+RUNS = [("native", c) for c in CONFIGURATIONS] + [("numpy", CONFIGURATIONS[k]) for k in (1, 3, 4, 7)]
 
 
 @cache
@@ -45,8 +51,12 @@ def problem(case: Case) -> tuple[Graph, list[Instance], Outcome]:
     return graph, instances, reference(graph, instances)
 
 
+def _name(value: object) -> str:
+    return "-".join(map(str, value.values())) if isinstance(value, dict) else str(value)
+
+
 @each
-@pytest.mark.parametrize("settings", CONFIGURATIONS, ids=lambda s: "-".join(str(v) for v in s.values()))
+@pytest.mark.parametrize("plane,settings", RUNS, indirect=["plane"], ids=_name)
 def test_gradients_summed_over_200_instances(case: Case, settings: dict[str, object]) -> None:
     graph, instances, expected = problem(case)
     device = CpuDevice()

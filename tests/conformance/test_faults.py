@@ -57,6 +57,7 @@ def run(device: Device, g: Graph, kinds: list[int], mode: Mode = Mode.TRAIN) -> 
 
 
 each = pytest.mark.parametrize("make", DEVICES.values(), ids=DEVICES)
+pytestmark = pytest.mark.usefixtures("plane")
 
 
 @each

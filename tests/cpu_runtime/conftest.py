@@ -15,8 +15,8 @@ from tests.cpu_runtime.running import Loader
 
 
 @pytest.fixture
-def load() -> Iterator[Loader]:
-    """Load a graph on a device that is closed after the test."""
+def load(plane: str) -> Iterator[Loader]:
+    """Load a graph on a device that is closed after the test; on each data plane."""
     opened: list[CpuDevice] = []
 
     def loaded(

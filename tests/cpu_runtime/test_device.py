@@ -27,6 +27,8 @@ from tests.cpu_runtime.graphs import mlp, rows
 from tests.cpu_runtime.running import Loader, assert_equal, gradients, pump, values
 from tests.graphs import decide, rnn
 
+pytestmark = pytest.mark.usefixtures("plane")
+
 # --- updates ------------------------------------------------------------------------------------
 
 
@@ -215,11 +217,11 @@ def test_inference_beside_training_leaves_the_gradients_alone(load: Loader) -> N
 
 
 def kept() -> int:
-    """Number of slots and frames in memory; what failed earlier keeps some, in its traceback."""
+    """Number of the numpy plane's slots and frames; what failed earlier keeps some, in its traceback."""
     return sum(isinstance(o, Slot | Frame | ForwardRecord) for o in gc.get_objects())
 
 
-def test_nothing_of_an_instance_stays(load: Loader) -> None:
+def test_nothing_of_an_instance_stays(load: Loader, plane: str) -> None:
     rng = np.random.default_rng(0)
     gc.collect()
     before = kept()
@@ -231,13 +233,35 @@ def test_nothing_of_an_instance_stays(load: Loader) -> None:
     reports = pump(device, instances)
     del instances, instance
     gc.collect()
-    assert len(reports) == 200 and kept() == before
+    assert len(reports) == 200 and device.plane.in_flight == 0
+    if plane == "native":
+        assert not any(ref() for ref in seen)
+        assert device.plane.engine.in_flight() == 0 and device.plane.engine.pending() == []
+        return
+    assert kept() == before
     assert not device.plane.slots and not any(
         q.heap or q.rows for kinds in device.plane.queues for q in kinds
     )
     assert not any(log.entries or log.waiting or log.busy for log in device.plane.logs.values())
     # A plan may keep the one instance that it was made from.
     assert sum(ref() is not None for ref in seen) <= 1
+
+
+@pytest.mark.parametrize("plane", ["native"], indirect=True)
+def test_memory_of_the_slots_is_bounded_by_the_largest_instance(load: Loader, plane: str) -> None:
+    device = load(rnn.build(), UpdateRule(interval=9), updates="self", workers=2)
+    rng = np.random.default_rng(0)
+    instances = [rnn.instance(rng, batch=1 + k % 4) for k in range(60)]
+    for number, instance in enumerate(instances):
+        instance.number = number
+    largest = max(device.plane.planned_bytes(i)[0] for i in instances)
+    grown = []
+    for _ in range(3):
+        pump(device, instances, keys=4)
+        grown.append(device.plane.engine.slot_bytes())
+    assert 0 < max(grown) <= 4 * largest
+    pump(device, instances[:1], keys=4, mode=Mode.INFER)
+    assert device.plane.engine.slot_bytes() == grown[-1], "inference needs no more than training"
 
 
 def test_close_and_load_again(load: Loader) -> None:

@@ -54,20 +54,23 @@ public:
         : schema_(read_schema(schema)), kernels_(*amphw::kernels()),
           engine_(read_graph(graph), read_rules(rules), read_options(options), kernels_) {}
 
-    // 0: pumped; 1: it breaks the schema, or its structure leaves a domain: Python says how; 2: a fault on the way.
+    // 0: pumped; 1: it breaks the schema, its structure leaves a domain or its data is short: Python says how;
+    // 2: a fault on the way.
     int submit(int32_t slot, int64_t generation, int64_t number, int32_t mode, std::vector<int64_t> attrs,
                nb::list tables, nb::list data) {
         read_structure(std::move(attrs), tables);
         data_.clear();
         widths_.clear();
+        heights_.clear();
         for (nb::handle d : data) {
             const auto a = nb::cast<FloatArray>(d);
             data_.push_back(a.data());
             widths_.push_back(int64_t(a.shape(1)));
+            heights_.push_back(int64_t(a.shape(0)));
         }
         nb::gil_scoped_release release;
         if (!conforms(schema_, structure_)) return 1;
-        switch (engine_.submit(slot, generation, number, Mode(mode), structure_, data_, widths_)) {
+        switch (engine_.submit(slot, generation, number, Mode(mode), structure_, data_, widths_, heights_)) {
             case Engine::Submitted::Pumped: return 0;
             case Engine::Submitted::Refused: return 1;
             default: return 2;
@@ -79,6 +82,16 @@ public:
         read_structure(std::move(attrs), tables);
         nb::gil_scoped_release release;
         return engine_.planned_bytes(structure_);
+    }
+
+    // A structure's plan as lists, unit by unit, for tests; None where it leaves a domain. Not kept.
+    nb::object plan(std::vector<int64_t> attrs, nb::list tables) {
+        read_structure(std::move(attrs), tables);
+        const std::shared_ptr<const Plan> plan = build_plan(engine_.graph(), structure_);
+        if (plan == nullptr) return nb::none();
+        nb::list out;
+        for (const UnitPlan& u : plan->units) out.append(listed(u));
+        return out;
     }
 
     // ([(slot, generation, number, mode, [(unit, rows, sums, values)])], stuck)
@@ -252,6 +265,32 @@ private:
         return out;
     }
 
+    static nb::dict listed(const UnitPlan& u) {
+        const auto counts = [&](const std::vector<Counts>& all) {
+            nb::list out;
+            for (const Counts& c : all) {
+                nb::list each;
+                for (int32_t i = 0; i < u.firings; i++) each.append(c.of(i));
+                out.append(each);
+            }
+            return out;
+        };
+        nb::list routes, faults;
+        for (const Route& r : u.routes)
+            routes.append(nb::make_tuple(r.target, r.operand, r.firing, r.position, r.row, r.output));
+        for (const Fault& f : u.faults) faults.append(nb::make_tuple(f.outcome, f.trap));
+        nb::dict out;
+        out["need"] = nb::cast(u.need);
+        out["spaces"] = counts(u.spaces);
+        out["operand_rows"] = counts(u.operand_rows);
+        out["members"] = nb::cast(u.members);
+        out["route_start"] = nb::cast(u.route_start);
+        out["routes"] = routes;
+        out["data"] = nb::cast(u.data);
+        out["faults"] = faults;
+        return out;
+    }
+
     void read_structure(std::vector<int64_t> attrs, nb::list tables) {
         structure_.attrs = std::move(attrs);
         structure_.tables.clear();
@@ -295,7 +334,7 @@ private:
     Structure structure_;
     std::vector<std::vector<int64_t>> rooms_;
     std::vector<const float*> data_;
-    std::vector<int64_t> widths_;
+    std::vector<int64_t> widths_, heights_;
 };
 
 }  // namespace
@@ -309,6 +348,7 @@ void bind_engine(nb::module_& m) {
         .def(nb::init<nb::dict, nb::dict, nb::list, nb::dict>())
         .def("submit", &PyEngine::submit)
         .def("planned_bytes", &PyEngine::planned_bytes)
+        .def("plan", &PyEngine::plan)
         .def("poll", &PyEngine::poll)
         .def("run", &PyEngine::run)
         .def("wait", &PyEngine::wait)
@@ -333,6 +373,8 @@ void bind_engine(nb::module_& m) {
         .def("in_flight", &PyEngine::in_flight)
         .def("slot_bytes", &PyEngine::slot_bytes)
         .def("isa", &PyEngine::isa);
+    m.def("rate", [](nb::dict rule, int64_t updates) { return read_rule(rule)->rate(updates); },
+          "Learning rate of update number `updates` (from 0) under a described rule.");
 }
 
 }  // namespace amphw

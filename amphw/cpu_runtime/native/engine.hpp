@@ -67,9 +67,11 @@ public:
     Engine(GraphDesc graph, std::vector<std::optional<Rule>> rules, Options options, const Kernels& kernels);
 
     // --- the host's side ---
-    enum class Submitted { Pumped, Refused, Failed };  // refused: the structure leaves a domain, plan.py says how
+    // Refused: the structure leaves a declared domain or data is short, which plan.py then explains.
+    enum class Submitted { Pumped, Refused, Failed };
     Submitted submit(int32_t slot, int64_t generation, int64_t number, Mode mode, const Structure& structure,
-                const std::vector<const float*>& data, const std::vector<int64_t>& data_widths);
+                     const std::vector<const float*>& data, const std::vector<int64_t>& data_widths,
+                     const std::vector<int64_t>& data_rows);
     // What has retired; waits for it up to `timeout` seconds. stuck: nothing can move any more.
     std::vector<Retired> poll(double timeout, bool* stuck);
     void update(int32_t unit, bool publish);  // reduce what is logged, on behalf of the host

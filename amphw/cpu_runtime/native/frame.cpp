@@ -290,7 +290,7 @@ void FrameRunner::gemm(const Phase& p) {
     for (int32_t r = 0; r < rows; r++) results_[r] = to[r] + p.d.offset;
     Gemm g{};
     const bool transposed = p.transposed && t.has_transposed();
-    g.b = (transposed ? t.transposed : t.value)[frame_->buffer].floats();
+    g.b = (transposed ? t.transposed[frame_->buffer] : t.value[frame_->buffer]).floats();
     g.layout = transposed ? &t.transposed_layout : &t.layout;
     g.bias = p.bias < 0 ? nullptr : parameters_->tensor(p.bias).value[frame_->buffer].floats();
     g.accumulate = p.accumulate;

@@ -19,9 +19,13 @@ float NO_PAYLOAD[16] = {};  // rows of width 0 have to lie somewhere
 
 Engine::Submitted Engine::submit(int32_t index, int64_t generation, int64_t number, Mode mode,
                                  const Structure& structure, const std::vector<const float*>& data,
-                                 const std::vector<int64_t>& data_widths) {
+                                 const std::vector<int64_t>& data_widths, const std::vector<int64_t>& data_rows) {
     std::shared_ptr<const Plan> plan = planner_.plan(structure);
     if (plan == nullptr) return Submitted::Refused;
+    for (size_t u = 0; u < graph_.units.size(); u++) {
+        const int32_t d = graph_.units[u].data;
+        if (d >= 0 && data_rows[d] < plan->units[u].data_rows) return Submitted::Refused;
+    }
     std::unique_ptr<Slot>& owner = slots_[index];
     if (owner == nullptr) owner = std::make_unique<Slot>();
     Slot& slot = *owner;

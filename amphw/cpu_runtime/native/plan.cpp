@@ -1,6 +1,7 @@
 #include "plan.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "key_space.hpp"
 
@@ -8,6 +9,8 @@ namespace amphw {
 namespace {
 
 struct Failed {};  // plan.py explains what is wrong
+
+constexpr int64_t MOST_ROWS = std::numeric_limits<int32_t>::max();  // rows are numbered with 32 bits; as in plan.py
 
 std::vector<int64_t> evaluated(const Expr& e, const Columns& columns, const Structure& structure) {
     Evaluator evaluate(structure);
@@ -19,6 +22,10 @@ std::vector<int64_t> evaluated(const Expr& e, const Columns& columns, const Stru
 
 Counts counts_of(const std::vector<int64_t>& values) {
     Counts out;
+    int64_t total = 0;
+    for (int64_t v : values) {
+        if (v < 0 || v > MOST_ROWS || (total += v) > MOST_ROWS) throw Failed();
+    }
     const bool same = std::all_of(values.begin(), values.end(), [&](int64_t v) { return v == values[0]; });
     if (same) {
         out.uniform = values.empty() ? 0 : int32_t(values[0]);
@@ -184,6 +191,7 @@ private:
         const int64_t n = int64_t(out.firings) * u.decisions();
         std::vector<std::pair<int32_t, Route>> found;  // (sender's outcome, route), path by path
         std::vector<std::pair<int32_t, int32_t>> data;
+        data_rows_ = 0;
         std::vector<int32_t> fault(n, -2);  // -2: none, -1: outside a table, else the trap
         for (const PathDesc& p : u.paths) {
             Walk walk = outcomes(u, spaces_[index]);
@@ -209,6 +217,7 @@ private:
         std::vector<int32_t> next(out.route_start.begin(), out.route_start.end());
         out.routes.resize(found.size());
         for (size_t i = 0; i < found.size(); i++) out.routes[next[found[i].first]++] = found[i].second;
+        out.data_rows = data_rows_;
         out.data = std::move(data);  // a source has one firing, so its routes keep their order
     }
 
@@ -242,6 +251,7 @@ private:
         for (int64_t a : address) {
             if (a < 0) throw Failed();
             data.push_back({int32_t(rows.start(int32_t(a))), rows.of(int32_t(a))});
+            data_rows_ = std::max(data_rows_, rows.start(int32_t(a)) + rows.of(int32_t(a)));
         }
     }
 
@@ -250,6 +260,7 @@ private:
     std::vector<KeySpace> spaces_;
     std::vector<uint8_t> outside_;  // by outcome of the unit at hand
     std::vector<uint8_t> marks_;
+    int64_t data_rows_ = 0;  // of the source at hand
 };
 
 // Hands out a slot's memory, every store on a cache line.

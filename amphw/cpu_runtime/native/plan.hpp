@@ -50,6 +50,7 @@ struct UnitPlan {
     std::vector<int32_t> route_start;           // by outcome
     std::vector<Route> routes;
     std::vector<std::pair<int32_t, int32_t>> data;  // source: (first row, rows) of each route
+    int64_t data_rows = 0;                          // source: rows that its data array must have
     std::vector<Fault> faults;
     std::vector<Columns> rows;  // by space: the state of every row, and its number; where integer operands need it
     UnitLayout train, infer;
