@@ -13,9 +13,6 @@ from amphw.bench.plan import Plan, Say
 from amphw.bench.sides import PeerInterpreter, Setup, peer_side, processors, setups
 from amphw.bench.subject import SubjectError
 
-SECONDS = 1.0
-"""How long a form is run."""
-
 TRIED = 2
 """Forms that several processes at once try: the fastest of one process alone."""
 
@@ -52,7 +49,7 @@ def calibrate(
                 wanted += [(form, _batch(form, plan.every)) for form in plan.others(peer)]
             if interpreter.compiler is None:
                 wanted = [(form, every) for form, every in wanted if not form.compiled]
-            tried = _try(interpreter.python, setup, wanted, spec, folder, plan.model.counted, say)
+            tried = _try(interpreter.python, setup, wanted, spec, folder, plan, say)
             found += tried
             alone = alone or tried
     return found
@@ -85,7 +82,7 @@ def _try(
     wanted: Sequence[tuple[Form, int]],
     spec: Mapping[str, Any],
     folder: Path,
-    counted: str,
+    plan: Plan,
     say: Say,
 ) -> list[Calibrated]:
     """Run each form for a moment. A form that fails is noted; one that kills its process costs a new one."""
@@ -103,13 +100,13 @@ def _try(
                 label = f"{setup}: {form.name}, batches of {every}"
                 try:
                     side.prepare(form.name, every)
-                    rate, _ = side.run(SECONDS)
+                    rate, _ = side.run(plan.brief)
                 except SubjectError as error:
                     say(f"{label} failed: {error}")
                     found.append(Calibrated(setup, form, every, error=str(error)))
                     if not side.alive():
                         break
                 else:
-                    say(f"{label}: {rate:,.0f} {counted}/s")
+                    say(f"{label}: {rate:,.0f} {plan.model.counted}/s")
                     found.append(Calibrated(setup, form, every, rate))
     return found

@@ -4,7 +4,7 @@
 
 Fields: model, overrides (of the configuration), instances (how many of the training set to cycle through),
 device, settings (for the device alone), every (counted instances between two updates; 0: the configured
-intervals).
+intervals), warm (seconds that each mode runs beforehand).
 
 Intervals are gradient rows at each node. How many rows an instance brings to a node is counted beforehand, so
 that `every` = 100 means the same as a peer's batch of 100.
@@ -32,7 +32,6 @@ from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
 from amphw.models import get_model
 
-WARM_SECONDS = 1.0
 _POLL_S = 0.05
 MODES = {"train": Mode.TRAIN, "infer": Mode.INFER}
 
@@ -68,7 +67,7 @@ class OurSide:
             "infer": PumpLoop(device, self.instances, self.sizes, range(keys, keys + infer_keys), Mode.INFER),
         }
         for loop in self.loops.values():
-            loop.run(WARM_SECONDS)
+            loop.run(float(self.spec["warm"]))
         first = {
             "max_active_keys": keys,
             "max_infer_keys": infer_keys,

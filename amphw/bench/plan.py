@@ -19,6 +19,8 @@ from amphw.host.devices import device_entries, make_device
 from amphw.host.session import update_rules
 from amphw.models import get_model
 
+BRIEF_S = 1.0
+
 Say = Callable[[str], None]
 """Told what is going on, a line at a time."""
 
@@ -57,6 +59,11 @@ class Plan:
         if self.device.partition(":")[0] not in device_entries():
             make_device(self.device)  # raises, with the names that there are
 
+    @property
+    def brief(self) -> float:
+        """Seconds of a run that is not measured, or only to choose by."""
+        return min(BRIEF_S, self.seconds)
+
     @cached_property
     def model(self) -> Any:
         return get_model(self.workload.model)
@@ -80,6 +87,7 @@ class Plan:
             "device": self.device,
             "settings": dict(self.workload.device),
             "every": every,
+            "warm": self.brief,
         }
 
     def forms(self, peer: str) -> list[Form]:
@@ -121,4 +129,5 @@ def write_inputs(plan: Plan, folder: Path, whole: bool = False) -> Mapping[str, 
         "parameters": str(folder / "parameters.npz"),
         "rules": rules,
         "settings": asdict(cfg.model),
+        "warm": plan.brief / 2,
     }

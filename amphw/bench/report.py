@@ -99,6 +99,20 @@ def accuracy_report(record: Record) -> RenderableType:
     return Group(rows, "", *lines)
 
 
+def agreement_report(record: Record) -> RenderableType:
+    """How far each form is from the reference."""
+    rows = _table("", "form", "loss off by", "gradients off by", "most at", numbers=3)
+    for each in record["forms"]:
+        off = [f"{each[key]:.1e}" if key in each else "failed" for key in ("loss_off", "gradient_off")]
+        rows.add_row(each["peer"], each["form"], *off, each.get("worst", ""))
+    wrong = [f"{each['peer']}, {each['form']}" for each in record["forms"] if not each["agrees"]]
+    if not record["forms"]:
+        return "there was nothing to compare with"
+    return Group(
+        rows, "", f"these do not compute what we compute: {'; '.join(wrong)}" if wrong else "all agree"
+    )
+
+
 def scaling_report(record: Record) -> RenderableType:
     """Throughput against the number of instances pumped."""
     rows = _table("instances pumped", f"{record['counted']}/s since the mark before", "memory, MB", numbers=3)

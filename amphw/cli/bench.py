@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from amphw.cli.blas import pin_blas
+from amphw.cli.errors import FAILED
 from amphw.cli.options import DeviceOption, JsonOption, SetOption
 from amphw.cli.output import emit_json, remarks, results
 
@@ -70,6 +71,9 @@ def bench(
     target: Annotated[
         float | None, typer.Option("--target", help="For --to-accuracy: the validation metric to reach.")
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Measure nothing; compare losses and gradients of all forms.")
+    ] = False,
     scaling: Annotated[
         bool,
         typer.Option("--scaling", help="Measure whether pumping more slows us down."),
@@ -90,8 +94,8 @@ def bench(
     from amphw.bench import report
     from amphw.bench.save import save
 
-    if to_accuracy and scaling:
-        raise typer.BadParameter("cannot be combined with --scaling", param_hint="--to-accuracy")
+    if to_accuracy + scaling + check > 1:
+        raise typer.BadParameter("only one of --to-accuracy, --scaling and --check can be chosen")
     record: dict[str, Any]
     if workload == "frame-overhead":
         from amphw.bench.frame_overhead import measure_overhead
@@ -105,6 +109,11 @@ def bench(
 
             record = time_to_accuracy(plan, target, _say)
             shown = report.accuracy_report(record)
+        elif check:
+            from amphw.bench.agreement import check_agreement
+
+            record = check_agreement(plan, _say)
+            shown = report.agreement_report(record)
         elif scaling:
             from amphw.bench.scaling import measure_scaling
 
@@ -120,6 +129,8 @@ def bench(
         _say(f"written to {save(record, out)}")
     if as_json:
         emit_json(record)
+    if check and not record["agree"]:
+        raise typer.Exit(FAILED)
 
 
 def _plan(workload: str, given: dict[str, Any]) -> Plan:

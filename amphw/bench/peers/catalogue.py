@@ -15,19 +15,21 @@ compared with, which is shown and never counts."""
 
 @dataclass(frozen=True)
 class Form:
-    """One way to write a workload. peer: the package. note: what is special about it."""
+    """One way to write a workload. peer: the package. note: what is special about it. same: whether it
+    computes the same as the other forms."""
 
     peer: str
     name: str
     kind: str = BATCHED
     compiled: bool = False
     note: str = ""
+    same: bool = True
 
 
-def _both(peer: str, *names: str, note: str = "") -> list[Form]:
+def _both(peer: str, *names: str, note: str = "", same: bool = True) -> list[Form]:
     """Each of the forms as it is and through `torch.compile`."""
     return [
-        Form(peer, f"{name}+compiled" if compiled else name, compiled=compiled, note=note)
+        Form(peer, f"{name}+compiled" if compiled else name, compiled=compiled, note=note, same=same)
         for name in names
         for compiled in (False, True)
     ]
@@ -55,7 +57,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
         Form("torch", "graph", PER_INSTANCE, note="a molecule at a time, in the form of bundles"),
         Form("torch", "dense-nh", HISTORICAL, note="a matrix of (atoms x hidden)^2 for each molecule"),
         *_both("pyg", "propagate", note="a MessagePassing layer that knows the types of bonds"),
-        *_both("pyg", "gated-conv", note="GatedGraphConv: less work, it knows no types of bonds"),
+        *_both("pyg", "gated-conv", note="GatedGraphConv: less work, it knows no types of bonds", same=False),
     ),
 }
 

@@ -75,11 +75,12 @@ class GatedGraphs(TorchTask):
         return Nodes({"embed": self._embed, **edges, "update": self._update, "readout": self._readout})
 
     def load(self, stored: StoredInstances) -> None:
-        names = ("kind", "bundle_atom", "bundle_type", "edge_bundle", "dst", "mu")
-        self._molecules = [
-            Molecule(kind, atom[bundle], dst, type[bundle], (mu[0] * TICK - MEAN) / DEVIATION)
-            for kind, atom, type, bundle, dst, mu in zip(*map(stored.table, names), strict=True)
-        ]
+        names = ("kind", "degree", "src", "dst", "mu")
+        self._molecules = []
+        for kind, degree, src, dst, (mu,) in zip(*map(stored.table, names), strict=True):
+            # Edges are numbered by type; `degree` [types, atoms] has how many there are of each.
+            type = np.repeat(np.arange(len(TYPES)), degree.sum(1))
+            self._molecules.append(Molecule(kind, src, dst, type, (mu * TICK - MEAN) / DEVIATION))
 
     @property
     def units(self) -> int:

@@ -4,7 +4,8 @@
     python .../amphw/bench/peers SPEC.json        serve requests (see serving)
 
 SPEC.json: workload, peer, threads, share (of the instances, which of how many), data (training instances),
-valid (validation instances, or null), parameters, rules (by node), settings (of the model).
+valid (validation instances, or null), parameters, rules (by node), settings (of the model), warm (seconds that
+a form runs before it is measured, once all its shapes have been seen).
 
 Requests: `prepare` (form, batch), `run` (seconds, mode train or infer), `train` (form, batch, epochs, target,
 seed, higher: whether more is better), `check` (forms, batch, folder).
@@ -28,9 +29,6 @@ from .catalogue import form
 from .serving import Channel, Handler, serve, timed
 from .stored import StoredInstances, stored_parameters
 from .task import Task
-
-WARM_SECONDS = 0.5
-"""Least time that a form runs before it is measured, once all its shapes have been seen."""
 
 VALID_BATCH = 500
 
@@ -119,7 +117,7 @@ class Server:
             for batch in unlike(task, batches):
                 one(batch)
             self.steps[mode] = cycle(batches, one)
-            timed(self.steps[mode], WARM_SECONDS)
+            timed(self.steps[mode], float(self.spec["warm"]))
         return {"batches": len(batches)}
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:

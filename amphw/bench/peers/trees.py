@@ -13,15 +13,7 @@ from torch import Tensor, nn
 from .catalogue import PER_INSTANCE
 from .stored import Arrays, StoredInstances
 from .torch_task import Nodes, TorchTask, affine, classified, compiled, embedding
-
-
-class Tree(NamedTuple):
-    """Words come first, then the phrases, each behind its children. child: [words - 1, 2]."""
-
-    word: np.ndarray
-    label: np.ndarray
-    child: np.ndarray
-    height: np.ndarray
+from .trees_shape import Tree, trees
 
 
 class Levels(NamedTuple):
@@ -58,8 +50,7 @@ class TreeLSTM(TorchTask):
         return Nodes({"embed": self._embed, "leaf": self._leaf, "branch": self._branch, "head": self._head})
 
     def load(self, stored: StoredInstances) -> None:
-        tables = (stored.table(name) for name in ("word", "label", "child"))
-        self._trees = [Tree(w, y, c, _heights(len(w), c)) for w, y, c in zip(*tables, strict=True)]
+        self._trees = trees(stored)
 
     @property
     def units(self) -> int:
@@ -176,26 +167,19 @@ class TreeLSTM(TorchTask):
         return torch.cat(states)
 
 
-def _heights(words: int, child: np.ndarray) -> np.ndarray:
-    height = [0] * words
-    for left, right in child.tolist():
-        height.append(1 + max(height[left], height[right]))
-    return np.array(height)
-
-
-def collate(trees: Sequence[Tree]) -> Levels:
+def collate(chosen: Sequence[Tree]) -> Levels:
     """Order the nodes of some trees by height, and within a height by the height of the parent.
 
     The second makes what a level sends to each level above it a contiguous piece.
     """
-    first = np.cumsum([0, *(len(t.label) for t in trees)])
-    height = np.concatenate([t.height for t in trees])
-    label = np.concatenate([t.label for t in trees])
+    first = np.cumsum([0, *(len(t.label) for t in chosen)])
+    height = np.concatenate([t.height for t in chosen])
+    label = np.concatenate([t.label for t in chosen])
     levels = int(height.max()) + 1
     parent = np.full(len(height), -1)
     child = np.zeros((len(height), 2), np.int64)
     word = np.zeros(len(height), np.int64)
-    for at, tree in zip(first.tolist(), trees, strict=False):
+    for at, tree in zip(first.tolist(), chosen, strict=False):
         words = len(tree.word)
         inner = at + words + np.arange(len(tree.child))
         word[at : at + words] = tree.word
