@@ -254,7 +254,7 @@ def test_memory_of_the_slots_is_bounded_by_the_largest_instance(load: Loader, pl
     instances = [rnn.instance(rng, batch=1 + k % 4) for k in range(60)]
     for number, instance in enumerate(instances):
         instance.number = number
-    largest = max(device.plane.planned_bytes(i)[0] for i in instances)
+    largest = max(device.planned_bytes(i, Mode.TRAIN) for i in instances)
     grown = []
     for _ in range(3):
         pump(device, instances, keys=4)
