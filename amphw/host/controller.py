@@ -15,6 +15,7 @@ taken in two parts.
 
 from __future__ import annotations
 
+import gc
 import math
 from pathlib import Path
 from typing import Any
@@ -87,11 +88,16 @@ class Trainer:
         # Overflow is found by checks that name the node; numpy's warnings would only say it less well.
         with np.errstate(all="ignore"):
             self._begin(resume)
-            while (reason := self._finished()) is None:
-                try:
-                    self._epoch()
-                except NonFiniteError as error:
-                    raise diverged(error, self.state.epoch + 1, self._saved) from error
+            # The data set is here to stay: the collector need not look through it again and again.
+            gc.freeze()
+            try:
+                while (reason := self._finished()) is None:
+                    try:
+                        self._epoch()
+                    except NonFiniteError as error:
+                        raise diverged(error, self.state.epoch + 1, self._saved) from error
+            finally:
+                gc.unfreeze()
             return self._end(reason)
 
     # --- begin and end ----------------------------------------------------------------------------

@@ -195,7 +195,7 @@ UPDATE_KEYS = (
     "schedule, schedule_steps, schedule_gamma, warmup"
 )
 
-DEVICE_KEYS = "workers, frame_cap, frame_rows, placement, policy, min_rows"
+DEVICE_KEYS = "workers, frame_cap, frame_rows, placement, policy, min_rows, gemm"
 
 
 @pytest.mark.parametrize(

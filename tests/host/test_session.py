@@ -72,6 +72,7 @@ def test_device_settings_and_the_trace_are_handed_on() -> None:
         "placement": "pinned",
         "policy": "fifo",
         "min_rows": 4,
+        "gemm": "auto",
         "frame_cap": 8,
         "frame_rows": 32,
     }
