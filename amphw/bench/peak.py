@@ -25,9 +25,7 @@ def begin(channel: Channel) -> tuple[Mapping[str, Any], dict[str, Handler]]:
     threadpool_limits(limits=1)
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     rng = np.random.default_rng(0)
-    operands = [
-        [rng.standard_normal((SIZE, SIZE), dtype=np.float32) for _ in range(3)] for _ in range(threads)
-    ]
+    operands = [[rng.random((SIZE, SIZE), dtype=np.float32) for _ in range(3)] for _ in range(threads)]
     products(operands, 0.2)
     return {"threads": threads}, {"run": lambda request: products(operands, float(request["seconds"]))}
 

@@ -104,7 +104,7 @@ class PeerInterpreter:
                 capture_output=True,
                 text=True,
                 timeout=300,
-                env=_peer_environment(1),
+                env={**os.environ, **_peer_environment(1)},
                 check=False,
             )
             found = json.loads(done.stdout.strip().splitlines()[-1])

@@ -48,7 +48,8 @@ class Subject:
         except OSError as error:
             self._log.close()
             raise SubjectError(f"{label} cannot be started: {error}") from error
-        threading.Thread(target=self._read, name=f"read {label}", daemon=True).start()
+        self._reader = threading.Thread(target=self._read, name=f"read {label}", daemon=True)
+        self._reader.start()
         self.first: dict[str, Any] = {}
 
     def __enter__(self) -> Subject:
@@ -86,7 +87,7 @@ class Subject:
             try:
                 line = self._answers.get(timeout=timeout)
             except queue.Empty:
-                self.close()
+                self.close(patience=0)
                 raise SubjectError(f"{self.label} did not answer within {timeout:.0f} s") from None
             if line is None:
                 raise SubjectError(self._dead())
@@ -109,17 +110,21 @@ class Subject:
         self.send(do, **values)
         return self.answer(timeout)
 
-    def close(self) -> None:
-        """End the process: kindly, then not."""
+    def close(self, patience: float = 3.0) -> None:
+        """End the process: kindly, and after `patience` seconds not so."""
         with contextlib.suppress(OSError, ValueError):
             if self._process.stdin is not None:
                 self._process.stdin.close()
         try:
-            self._process.wait(timeout=3)
+            self._process.wait(timeout=patience)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        self._reader.join()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._log.close()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -134,7 +139,9 @@ class Subject:
             time.sleep(0.05)
         code = self._process.poll()
         how = "closed its output" if code is None else f"ended with code {code}"
-        self._log.seek(0, os.SEEK_END)
-        self._log.seek(max(0, self._log.tell() - _SHOWN))
-        words = self._log.read().decode("utf-8", "replace").strip()
+        words = ""
+        if not self._log.closed:
+            self._log.seek(0, os.SEEK_END)
+            self._log.seek(max(0, self._log.tell() - _SHOWN))
+            words = self._log.read().decode("utf-8", "replace").strip()
         return f"{self.label} {how}" + (f"; its last words: {words}" if words else "")

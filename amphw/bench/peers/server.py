@@ -4,8 +4,8 @@
     python .../amphw/bench/peers SPEC.json        serve requests (see serving)
 
 SPEC.json: workload, peer, threads, share (of the instances, which of how many), data (training instances),
-valid (validation instances, or null), parameters, rules (by node), settings (of the model), warm (seconds that
-a form runs before it is measured, once all its shapes have been seen).
+valid (validation instances, or null), parameters, rules (by node), settings (of the model), warm (seconds
+that a form runs before it is measured, once all its shapes have been seen).
 
 Requests: `prepare` (form, batch), `run` (seconds, mode train or infer), `train` (form, batch, epochs, target,
 seed, higher: whether more is better), `check` (forms, batch, folder).

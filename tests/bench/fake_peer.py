@@ -1,0 +1,57 @@
+"""A peer without a framework: keeps the protocol, does nothing, and misbehaves where it is told to.
+
+Run as an interpreter: `fake FOLDER --probe` or `fake FOLDER SPEC.json`. FAKE_PEER, a JSON object in the
+environment, says how it behaves: rates by form, forms that fail, runs after which a process of that many
+threads or processes dies, and peers that are absent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+
+def main() -> None:
+    how = json.loads(os.environ.get("FAKE_PEER", "{}"))
+    if sys.argv[2] == "--probe":
+        absent = how.get("absent", {"dynet": "not here"})
+        versions = {peer: "0" for peer in ("torch", "pyg", "dynet") if peer not in absent}
+        say({"python": "3", "versions": versions, "absent": absent, "compiler": how.get("compiler", "g++")})
+        return
+    with open(sys.argv[2], encoding="utf-8") as file:
+        spec = json.load(file)
+    if how.get("broken"):
+        print("ImportError: no torch", file=sys.stderr)
+        sys.exit(3)
+    say({"ok": {"version": "0"}})
+    rate, runs = 0.0, 0
+    several = spec["share"][1] > 1
+    for line in sys.stdin:
+        request = json.loads(line)
+        form = request.get("form")
+        if request["do"] == "prepare":
+            if form in how.get("failing", []):
+                say({"error": f"cannot build {form}"})
+                continue
+            rate = how.get("rates", {}).get(form, 100.0) * spec["threads"]
+            say({"ok": {}})
+        elif request["do"] == "run":
+            runs += 1
+            if how.get("dies_after") is not None and several and runs > how["dies_after"]:
+                print("Segmentation fault", file=sys.stderr)
+                sys.exit(139)
+            say({"ok": {"count": rate * request["seconds"], "seconds": request["seconds"], "cpu": 0.0}})
+        elif request["do"] == "train":
+            history = [{"epoch": e, "seconds": float(e), "metric": 0.4 * e} for e in (1, 2)]
+            for each in history:
+                say({"progress": each})
+            say({"ok": {"reached": history[-1], "history": history}})
+
+
+def say(message: dict) -> None:
+    print(json.dumps(message), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Every peer's form computes what the reference device computes. Needs the peers: AMPHW_PEER_PYTHON names an
+interpreter that has them, or this one does. Compiled forms take minutes: `amphw bench WORKLOAD --check`."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+
+import numpy as np
+import pytest
+
+from amphw.bench.agreement import check_agreement, furthest
+from amphw.bench.peers.catalogue import FORMS
+from amphw.bench.plan import Plan, peers_of
+from amphw.bench.workloads import WORKLOADS, runnable
+
+PYTHON = os.environ.get("AMPHW_PEER_PYTHON", sys.executable)
+SMALL = {
+    "mlp": ["sample=true", "width=16"],
+    "list-reduction": ["hidden=8"],
+    "tree-lstm": ["sample=true", "hidden=6", "embedding=5"],
+    "ggnn": ["sample=true", "hidden=6", "steps=2"],
+}
+
+
+@pytest.mark.skipif(
+    "AMPHW_PEER_PYTHON" not in os.environ and importlib.util.find_spec("torch") is None,
+    reason="needs PyTorch, here or in the interpreter that AMPHW_PEER_PYTHON names",
+)
+@pytest.mark.parametrize("workload", [name for name in SMALL if name in runnable()])
+def test_loss_and_gradients_agree(workload: str) -> None:
+    forms = [form.name for form in FORMS[workload] if not form.compiled]
+    plan = Plan(WORKLOADS[workload], SMALL[workload], (20,), peers_of(workload), PYTHON, forms)
+    record = check_agreement(plan, lambda line: None)
+    assert {row["form"] for row in record["forms"]} >= {f.name for f in FORMS[workload][:1]}
+    assert [row for row in record["forms"] if not row["agrees"]] == []
+
+
+def test_the_furthest_gradient_is_named() -> None:
+    one = {"a/W": np.array([1.0, -4.0]), "a/b": np.array([2.0])}
+    two = {"a/W": np.array([1.0, -4.4]), "a/b": np.array([2.5])}
+    assert furthest(one, two) == ("a/b", 0.25)
+    assert furthest(one, one)[1] == 0.0
+    assert furthest(one, {"a/W": one["a/W"]}) == ("a/b", float("inf"))
+    nothing = {"a/W": np.zeros(2)}
+    assert furthest(nothing, nothing)[1] == 0.0 and furthest(nothing, {"a/W": np.ones(2)})[1] == 1.0
+
+
+def test_every_workload_with_peers_has_a_form_that_counts() -> None:
+    for name, forms in FORMS.items():
+        assert any(form.kind == "batched" and form.peer == "torch" for form in forms), name
+        assert len({form.name for form in forms}) == len(forms), name

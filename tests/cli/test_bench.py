@@ -1,0 +1,104 @@
+"""`amphw bench`: what it prints and writes, with a peer that only keeps the protocol."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from amphw.bench.record import KEYS
+
+FAKE = Path(__file__).resolve().parents[1] / "bench" / "fake_peer.py"
+TINY = ["hidden=4", "batch=20", "train_instances=400", "valid_instances=100", "epochs=1", "target=0.05"]
+BRIEF = ["--seconds", "0.05", "--rounds", "1", "--every", "20", "--no-inference"]
+
+
+@pytest.fixture
+def small() -> list[str]:
+    return ["list-reduction", *BRIEF, *(word for setting in TINY for word in ("--set", setting))]
+
+
+@pytest.fixture
+def peer(tmp_path, monkeypatch) -> list[str]:
+    """Options that name an interpreter with the fake torch."""
+
+    def use(**how: object) -> list[str]:
+        program = tmp_path / "fake-python"
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{FAKE}" "$@"\n')
+        program.chmod(0o755)
+        monkeypatch.setenv("FAKE_PEER", json.dumps(how))
+        return ["--peers", "torch", "--peer-python", str(program)]
+
+    return use
+
+
+def test_json_is_the_contract_and_the_table_is_for_people(amphw, small, peer, tmp_path) -> None:
+    done = amphw("bench", *small, *peer(), "--forms", "folded", "--json", "--out", "results")
+    assert done.exit_code == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    record = json.loads(line)
+    assert set(KEYS) <= record.keys()
+    assert record["workload"] == "list-reduction" and record["ours"] > 0
+    assert all(p.keys() >= {"name", "threads", "processes", "instances_per_s"} for p in record["peers"])
+    assert record["valid"] is False  # one round makes no median
+    assert "torch, 1 thread: folded, batches of 20" in done.stderr
+    assert "times the best single process" in done.stderr
+    (written,) = (tmp_path / "results").glob("list-reduction-*.json")
+    assert json.loads(written.read_text())["ours"] == record["ours"]
+
+
+def test_without_the_peer_the_run_goes_on_with_ours_alone(amphw, small, peer) -> None:
+    done = amphw("bench", *small, *peer(absent={"torch": "ModuleNotFoundError: No module named 'torch'"}))
+    assert done.exit_code == 0, done.stderr
+    assert "torch is not there: ModuleNotFoundError: No module named 'torch'" in done.stderr
+    assert "pip install 'amphw[bench]', or name an interpreter that has it with --peer-python" in done.stderr
+    assert "amphw, " in done.stdout and "no peer was measured" in done.stdout
+
+
+def test_an_interpreter_that_does_not_exist_is_said_and_left_out(amphw, small, monkeypatch) -> None:
+    monkeypatch.setenv("AMPHW_PEER_PYTHON", "/does/not/exist")
+    done = amphw("bench", *small)
+    assert done.exit_code == 0, done.stderr
+    assert "the peers' interpreter '/does/not/exist' cannot be run" in done.stderr
+
+
+def test_frame_overhead(amphw) -> None:
+    done = amphw("bench", "frame-overhead", "--seconds", "0.02", "--rounds", "1", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["us_per_message"] > 0
+    assert "us a message at a frame each" in done.stderr
+
+
+def test_scaling(amphw, small) -> None:
+    done = amphw("bench", *small, "--scaling", "--pumped", "1200", "--device", "null")
+    assert done.exit_code == 0, done.stderr
+    assert "least and greatest rate differ by" in done.stdout
+
+
+def test_to_accuracy(amphw, small, peer) -> None:
+    done = amphw("bench", *small, *peer(), "--forms", "folded", "--to-accuracy", "--json")
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["target"] == 0.05 and record["peers"][0]["seconds"] == 2.0
+    assert "amphw: epoch 1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["tree-lstn"], 1, "there is no workload 'tree-lstn'."),
+        (["mlp", "--peers", "numpy"], 1, "there is no peer 'numpy'. Peers: torch, pyg, dynet."),
+        (["mlp", "--forms", "conv"], 1, "mlp has no form 'conv'. Forms: layers, layers+compiled."),
+        (["list-reduction", "--set", "hiden=3"], 1, "no section has a key hiden"),
+        (["list-reduction", "--device", "gpu"], 1, "there is no device 'gpu'"),
+        (["list-reduction", "--every", "ten"], 2, "expected numbers of 1 or more with commas, got 'ten'"),
+        (["list-reduction", "--scaling", "--check"], 2, "only one of --to-accuracy, --scaling and --check"),
+    ],
+)
+def test_each_mistake_is_one_message(amphw, arguments, code, message) -> None:
+    done = amphw("bench", *arguments, "--seconds", "0.05", "--rounds", "1")
+    assert done.exit_code == code
+    assert message in " ".join(done.stderr.replace("│", " ").split()), done.stderr
+    assert done.stdout == ""
