@@ -24,6 +24,9 @@ class EpochTeller(Progress):
     def update(self, live: LiveStats) -> None:
         pass
 
+    def note(self, text: str) -> None:
+        pass
+
     def epoch(self, record: EpochRecord) -> None:
         self._tell(record)
 
