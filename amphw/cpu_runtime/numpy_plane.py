@@ -18,7 +18,7 @@ from amphw.cpu_runtime.frames import Frame, compute
 from amphw.cpu_runtime.gradients import GradientLog, Share
 from amphw.cpu_runtime.lower import Lowered
 from amphw.cpu_runtime.plan import Planner, check_data
-from amphw.cpu_runtime.policy import BACKWARD, KINDS, POLICIES, Queue, choose
+from amphw.cpu_runtime.policy import BACKWARD, KINDS, POLICIES, PolicyTable, Queue, choose
 from amphw.cpu_runtime.slots import Slot, SlotPlan, finish_plan
 from amphw.ir.device import Mode, Report, Statistics
 from amphw.ir.errors import AmphwError
@@ -162,6 +162,10 @@ class NumpyPlane(Delivery):
         with self.lock:
             out, self.stats = self.stats, Statistics(busy=[0.0] * len(self.stats.busy))
             return out
+
+    def edit_policy(self, table: PolicyTable) -> None:
+        """Workers go by this table from now on."""
+        self.policy = table
 
     # --- worker side ------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from amphw.ir.errors import AmphwError
 
 ENGINE = "AMPHW_ENGINE"
 ENGINES = ("native", "numpy", "reference")
+ISA = "AMPHW_ISA"
 
 
 def built() -> bool:
@@ -33,6 +34,11 @@ def chosen() -> tuple[Any, Any]:
         raise AmphwError(
             f"{ENGINE}=native, but the C++ data plane is not built; install amphw where there is g++"
         )
+    from amphw.cpu_runtime._native import kernels
     from amphw.cpu_runtime.native_plane import NativePlane, NativeReplay
+
+    if not kernels.chosen():
+        names = ", ".join(kernels.isa_names())
+        raise AmphwError(f"{ISA}={os.environ.get(ISA)}, this machine runs {names}")
 
     return NativePlane, NativeReplay

@@ -266,6 +266,8 @@ def _evaluate(e: Expr, env: Env) -> IntArray:
     args = [_evaluate(a, env) for a in e.args]
     if e.op in {"//", "%"}:
         if np.any(np.asarray(args[1]) == 0):
+            if env.size == 0:  # a constant divisor; no state divides by it
+                return np.zeros(0, dtype=np.int64)
             raise StateError(f"'{e}' divides by zero; guard it with where()")
         return (np.floor_divide if e.op == "//" else np.mod)(*args)
     # numpy compares to booleans, whose sum would be an "or".

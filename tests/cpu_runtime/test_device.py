@@ -14,6 +14,7 @@ import pytest
 
 from amphw.cpu_runtime import CpuDevice
 from amphw.cpu_runtime.frames import ForwardRecord, Frame
+from amphw.cpu_runtime.policy import POLICIES
 from amphw.cpu_runtime.slots import Slot
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import ExecutionError
@@ -145,6 +146,26 @@ def test_a_pinned_worker_without_work_sleeps(load: Loader) -> None:
     time.sleep(0.2)
     assert len(calls) < 20
     device.drain()
+
+
+def test_a_policy_may_be_edited_while_workers_go_by_it(load: Loader) -> None:
+    device = load(mlp(layers=3), UpdateRule(interval=4), workers=3)
+    tables = [POLICIES[name].table(device.lowered, k) for k, name in enumerate(POLICIES, 1)]
+    stop = threading.Event()
+
+    def edit() -> None:
+        while not stop.is_set():
+            for table in tables:
+                device.plane.edit_policy(table)
+                time.sleep(1e-4)
+
+    editor = threading.Thread(target=edit)
+    editor.start()
+    try:
+        assert len(pump(device, rows(300))) == 300
+    finally:
+        stop.set()
+        editor.join()
 
 
 def test_trace_slices(load: Loader) -> None:

@@ -168,6 +168,12 @@ def test_no_states_at_all() -> None:
     assert evaluate(where(Field("a") < 2, table("T")(Field("a")), 4), env).tolist() == []
 
 
+def test_no_state_divides_by_a_constant_zero() -> None:
+    env = columns([])
+    for e in (Field("a") // 0, Field("a") % 0, Attr("length") // 0):
+        assert evaluate(e, env).tolist() == []
+
+
 def test_conditions() -> None:
     rows = [{"a": x, "b": y} for x in (0, 2) for y in (0, 3)]
     a, b = Field("a"), Field("b")

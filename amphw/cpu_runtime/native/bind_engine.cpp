@@ -48,10 +48,16 @@ TableView read_table(nb::handle array, std::vector<int64_t>& room) {
     return view;
 }
 
+const Kernels& chosen_kernels() {
+    const Kernels* found = kernels();
+    if (found == nullptr) throw nb::value_error("this machine does not run the kernels that AMPHW_ISA names");
+    return *found;
+}
+
 class PyEngine {
 public:
     PyEngine(nb::dict graph, nb::dict schema, nb::list rules, nb::dict options)
-        : schema_(read_schema(schema)), kernels_(*amphw::kernels()),
+        : schema_(read_schema(schema)), kernels_(chosen_kernels()),
           engine_(read_graph(graph), read_rules(rules), read_options(options), kernels_) {}
 
     // 0: pumped; 1: it breaks the schema, its structure leaves a domain or its data is short: Python says how;
@@ -235,7 +241,11 @@ public:
     }
     void replay_seal(int32_t unit, bool due) { engine_.replay_seal(unit, due); }
     void replay_reduced(int32_t unit) { engine_.replay_reduced(unit); }
-    void set_policy(nb::dict table) { engine_.policy = read_policy(table); }
+    void set_policy(nb::dict table) {
+        const PolicyTable read = read_policy(table);
+        if (!engine_.policy.fits(read)) throw nb::value_error("a policy's table for another graph");
+        engine_.policy = read;
+    }
     void stop_waiting() { engine_.stop_waiting(); }
     int64_t in_flight() const { return engine_.in_flight(); }
     int64_t slot_bytes() const { return engine_.slot_bytes(); }

@@ -92,6 +92,7 @@ void Engine::wait(int32_t worker, double seconds) {
 }
 
 bool Engine::next(int32_t worker, Frame& frame) {
+    const Order order = policy.order();
     for (;;) {
         int32_t best = -1, fullest = -1;
         int64_t most = -1;
@@ -104,11 +105,11 @@ bool Engine::next(int32_t worker, Frame& frame) {
                 most = rows;
                 fullest = q;
             }
-            if (rows < policy.min_rows[q]) continue;
-            const int64_t tie = policy.order == Order::Age       ? int64_t(queue.oldest.load())
-                                : policy.order == Order::Arrival ? int64_t(queue.arrival.load())
-                                                                 : -rows;
-            const std::array<int64_t, 3> key{policy.priority[q], tie, -graph_.units[q / KINDS].depth};
+            if (rows < policy.min_rows(q)) continue;
+            const int64_t tie = order == Order::Age       ? int64_t(queue.oldest.load())
+                                : order == Order::Arrival ? int64_t(queue.arrival.load())
+                                                          : -rows;
+            const std::array<int64_t, 3> key{policy.priority(q), tie, -graph_.units[q / KINDS].depth};
             if (best < 0 || key < rank) {
                 best = q;
                 rank = key;

@@ -90,7 +90,7 @@ public:
     std::pair<int64_t, int64_t> planned_bytes(const Structure& structure);
     const GraphDesc& graph() const { return graph_; }
 
-    PolicyTable policy;
+    Policy policy;
 
     // --- a worker's side ---
     bool run(int32_t worker, double seconds);

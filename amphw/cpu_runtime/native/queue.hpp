@@ -15,11 +15,39 @@ namespace amphw {
 // What decides among queues of equal priority.
 enum class Order : int32_t { Age, Arrival, Rows };
 
-// A policy's table: Python objects edit it, workers read it. Lower priorities come first.
+// A policy's table as Python gives it. Lower priorities come first.
 struct PolicyTable {
     std::vector<int32_t> priority;  // by queue
     std::vector<int64_t> min_rows;  // by queue: with fewer rows it waits until nothing else can run
     Order order = Order::Age;
+};
+
+// The table that workers go by. It is edited entry by entry while they read it, so that a worker may for a moment
+// see some of each; any mixture is a valid policy.
+class Policy {
+public:
+    explicit Policy(const PolicyTable& table) : priority_(table.priority.size()), min_rows_(table.min_rows.size()) {
+        *this = table;
+    }
+    Policy& operator=(const PolicyTable& table) {
+        for (size_t q = 0; q < priority_.size(); q++) {
+            priority_[q].store(table.priority[q], std::memory_order_relaxed);
+            min_rows_[q].store(table.min_rows[q], std::memory_order_relaxed);
+        }
+        order_.store(table.order, std::memory_order_relaxed);
+        return *this;
+    }
+    bool fits(const PolicyTable& table) const {
+        return table.priority.size() == priority_.size() && table.min_rows.size() == priority_.size();
+    }
+    int32_t priority(int32_t q) const { return priority_[q].load(std::memory_order_relaxed); }
+    int64_t min_rows(int32_t q) const { return min_rows_[q].load(std::memory_order_relaxed); }
+    Order order() const { return order_.load(std::memory_order_relaxed); }
+
+private:
+    std::vector<std::atomic<int32_t>> priority_;
+    std::vector<std::atomic<int64_t>> min_rows_;
+    std::atomic<Order> order_{Order::Age};
 };
 
 // Firings of one unit and direction. Those of the instance that was pumped first are served first (`by_age`), so
