@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from amphw.cpu_runtime.lower import Expand, Guard, Lowered, Path, Trap, Unit, choices
+from amphw.cpu_runtime.lower import Expand, Guard, Lowered, Path, Unit, choices
 from amphw.cpu_runtime.tile_code import TiledUnit
 from amphw.ir.errors import GraphError
 from amphw.ir.expr import ROW, Attr, Const, Expr, Field, Op, Table, lift
@@ -246,8 +246,3 @@ def _code(tiled: TiledUnit | None) -> dict[str, Any]:
             for t in tiled.terms
         ],
     }
-
-
-def trap_of(u: Unit, number: int) -> Trap | None:
-    """The trap that a fault's number names; None: a read outside a table."""
-    return u.traps[number] if number >= 0 else None

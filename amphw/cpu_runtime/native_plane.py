@@ -16,7 +16,7 @@ from amphw.cpu_runtime._native import Engine
 from amphw.cpu_runtime.describe import Names, describe_graph, describe_rule, describe_schema
 from amphw.cpu_runtime.gemm_choice import GemmChoice
 from amphw.cpu_runtime.lower import Lowered, choices
-from amphw.cpu_runtime.plan import build_plan, check_data
+from amphw.cpu_runtime.plan import build_plan, check_data, integers
 from amphw.cpu_runtime.policy import KINDS, ORDERS, POLICIES, PolicyTable
 from amphw.cpu_runtime.tiling import tile
 from amphw.ir.device import Mode, Report, Statistics
@@ -145,13 +145,17 @@ class NativePlane:
     def _explain(self, instance: Instance) -> None:
         """The engine refused an instance: the slow checks say why."""
         self.schema.check(instance)
-        check_data(self.lowered, build_plan(self.lowered, instance), instance)
+        plan = build_plan(self.lowered, instance)
+        check_data(self.lowered, plan, instance)
+        for unit, table in zip(self.lowered.units, plan.units, strict=True):
+            integers(unit, table, instance)
         raise ExecutionError(
             f"the engine refuses instance {instance.number}, which the checks accept: a defect of amphw"
         )
 
     def planned_bytes(self, instance: Instance, mode: Mode) -> int:
         """Memory that the instance reserves while it is in flight."""
+        self.schema.check(instance)
         attrs = [instance.attrs[a] for a in self.names.attrs[:-1]]
         tables = [np.ascontiguousarray(instance.tables[t]) for t in self.names.tables]
         train, infer = self.engine.planned_bytes([*attrs, instance.number], tables)
@@ -250,8 +254,8 @@ class NativePlane:
             if fresh:
                 node.publish(values)
             node.version, node.rows = version, rows
-        if self.engine.in_flight() == 0:
-            self._written = True
+        # Only then is everything there: what is still in the log would be lost if this copy were taken over.
+        self._written = bool(self.engine.settled())
 
     def _push(self) -> None:
         """Take over what the host has written into `params`."""
@@ -261,10 +265,19 @@ class NativePlane:
         for u, node in self._owned:
             for i, name in enumerate(self._parameter_names(u.index)):
                 value = np.ascontiguousarray(node.values[name], np.float32)
+                self._check_shapes(node, u.name, name)
                 self.engine.load_parameter(
                     u.index, i, _matrix(value), _matrix(node.gradients[name]), _matrices(node.slots[name])
                 )
             self.engine.loaded(u.index, node.version, node.rows)
+
+    def _check_shapes(self, node: NodeParameters, owner: str, name: str) -> None:
+        wanted = next(p.shape for p in node.specs if p.name == name)
+        for what, a in (("values", node.values[name]), ("gradients", node.gradients[name])):
+            if a.shape != wanted:
+                raise AmphwError(
+                    f"node '{owner}': {what} of '{name}' have shape {a.shape}, expected {wanted}"
+                )
 
     def _parameter_names(self, unit: int) -> list[str]:
         program = self.lowered.units[unit].behaviour.program
@@ -316,12 +329,12 @@ class NativePlane:
         raise self.failure
 
     def _error(
-        self, failure: int, unit: int, number: int, firing: int, detail: int, extra: int, text: str
+        self, failure: int, unit: int, slot: int, firing: int, detail: int, extra: int, text: str
     ) -> Exception:
         units = self.lowered.units
         u = units[unit]
-        held = [i for i, _ in self._held.values() if i.number == number]
-        instance = held[0] if held else Instance(number=number)
+        instance = self._held[slot][0] if slot in self._held else Instance()
+        number = instance.number
         if failure == _FAULT:
             reason = faults.trapped(u.traps[detail]) if detail >= 0 else faults.OUTSIDE_A_TABLE
             return faults.undeliverable(u, instance, firing, reason)

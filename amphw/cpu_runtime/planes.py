@@ -18,7 +18,7 @@ def built() -> bool:
     """Whether the C++ extension is there."""
     try:
         import amphw.cpu_runtime._native  # noqa: F401
-    except ImportError:
+    except ModuleNotFoundError:
         return False
     return True
 

@@ -15,6 +15,7 @@ namespace amphw {
 namespace {
 
 using FloatArray = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
+using FloatInput = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 
 // A table's numbers as 64-bit integers, whatever its type; `room` holds them for as long as they are needed.
 TableView read_table(nb::handle array, std::vector<int64_t>& room) {
@@ -32,6 +33,7 @@ TableView read_table(nb::handle array, std::vector<int64_t>& room) {
         for (size_t i = 0; i < n; i++) room[i] = int64_t(values[i]);
         view.values = room.data();
     };
+    if (a.dtype().code > uint8_t(nb::dlpack::dtype_code::UInt)) throw nb::type_error("a table that holds no integers");
     const bool is_signed = a.dtype().code == uint8_t(nb::dlpack::dtype_code::Int);
     switch (a.dtype().bits) {
         case 8: is_signed ? convert((const int8_t*)a.data()) : convert((const uint8_t*)a.data()); break;
@@ -69,7 +71,7 @@ public:
         widths_.clear();
         heights_.clear();
         for (nb::handle d : data) {
-            const auto a = nb::cast<FloatArray>(d);
+            const auto a = nb::cast<FloatInput>(d);
             data_.push_back(a.data());
             widths_.push_back(int64_t(a.shape(1)));
             heights_.push_back(int64_t(a.shape(0)));
@@ -133,11 +135,11 @@ public:
         engine_.update(unit, publish);
     }
 
-    // None, or (failure, unit, instance, firing, detail, extra, text).
+    // None, or (failure, unit, slot, firing, detail, extra, text).
     nb::object failure() {
         const std::optional<EngineError> e = engine_.failure();
         if (!e) return nb::none();
-        return nb::make_tuple(int(e->failure), e->unit, e->instance, e->firing, e->detail, e->extra, e->text);
+        return nb::make_tuple(int(e->failure), e->unit, e->slot, e->firing, e->detail, e->extra, e->text);
     }
 
     // (forward, backward, frames, updates, {unit: {versions behind: rows}}, busy seconds by worker)
@@ -196,9 +198,10 @@ public:
         return out;
     }
 
-    void load_parameter(int32_t unit, int32_t param, FloatArray values, FloatArray gradient, std::vector<FloatArray> slots) {
+    void load_parameter(int32_t unit, int32_t param, FloatInput values, FloatInput gradient,
+                        std::vector<FloatInput> slots) {
         std::vector<const float*> pointers;
-        for (const FloatArray& s : slots) pointers.push_back(s.data());
+        for (const FloatInput& s : slots) pointers.push_back(s.data());
         engine_.parameters(unit)->load(param, values.data(), gradient.data(), pointers.data());
     }
     void loaded(int32_t unit, int64_t version, int64_t rows) { engine_.parameters(unit)->loaded(version, rows); }
@@ -226,32 +229,39 @@ public:
     void replay_start(int64_t number, int32_t unit, int32_t kind, std::vector<std::pair<int32_t, int32_t>> keys) {
         std::vector<Task> tasks;
         for (const auto& [slot, firing] : keys) tasks.push_back({engine_.slot(slot), firing, 0, 0, 0});
-        try {
-            engine_.replay_start(number, unit, Kind(kind), std::move(tasks));
-        } catch (const EngineError& error) {
-            engine_.fail(error);
-        }
+        guarded([&] { engine_.replay_start(number, unit, Kind(kind), std::move(tasks)); });
     }
     void replay_end(int64_t number) {
-        try {
-            engine_.replay_end(number);
-        } catch (const EngineError& error) {
-            engine_.fail(error);
-        }
+        guarded([&] { engine_.replay_end(number); });
     }
-    void replay_seal(int32_t unit, bool due) { engine_.replay_seal(unit, due); }
-    void replay_reduced(int32_t unit) { engine_.replay_reduced(unit); }
+    void replay_seal(int32_t unit, bool due) {
+        guarded([&] { engine_.replay_seal(unit, due); });
+    }
+    void replay_reduced(int32_t unit) {
+        guarded([&] { engine_.replay_reduced(unit); });
+    }
     void set_policy(nb::dict table) {
         const PolicyTable read = read_policy(table);
         if (!engine_.policy.fits(read)) throw nb::value_error("a policy's table for another graph");
         engine_.policy = read;
     }
+    bool settled() { return engine_.settled(); }
     void stop_waiting() { engine_.stop_waiting(); }
     int64_t in_flight() const { return engine_.in_flight(); }
     int64_t slot_bytes() const { return engine_.slot_bytes(); }
     const char* isa() const { return kernels_.name; }
 
 private:
+    // What goes wrong is told like a worker's errors.
+    template <class F>
+    void guarded(F f) {
+        try {
+            f();
+        } catch (const EngineError& error) {
+            engine_.fail(error);
+        }
+    }
+
     static std::vector<std::optional<Rule>> read_rules(nb::list rules) {
         std::vector<std::optional<Rule>> out;
         for (nb::handle r : rules) out.push_back(read_rule(r));
@@ -379,6 +389,7 @@ void bind_engine(nb::module_& m) {
         .def("replay_seal", &PyEngine::replay_seal)
         .def("replay_reduced", &PyEngine::replay_reduced)
         .def("set_policy", &PyEngine::set_policy)
+        .def("settled", &PyEngine::settled)
         .def("stop_waiting", &PyEngine::stop_waiting)
         .def("in_flight", &PyEngine::in_flight)
         .def("slot_bytes", &PyEngine::slot_bytes)

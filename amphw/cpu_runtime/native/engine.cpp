@@ -17,19 +17,41 @@ double microseconds(Clock::time_point t) {
     return std::chrono::duration<double, std::micro>(t.time_since_epoch()).count();
 }
 
-// A product with denormal operands takes up to 150 times as long; none of them matters to training.
-void flush_denormals() {
+// A product with denormal operands takes up to 150 times as long; none of them matters to training. Wherever
+// arithmetic is done, so that its bits do not depend on the thread.
+class FlushDenormals {
+public:
 #if defined(__SSE__)
-    constexpr unsigned FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x0040;
-    _mm_setcsr(_mm_getcsr() | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO);
+    FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO); }
+    ~FlushDenormals() { _mm_setcsr(before_); }
+
+private:
+    static constexpr unsigned FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x0040;
+    unsigned before_;
 #elif defined(__aarch64__)
-    uint64_t fpcr;
-    asm volatile("mrs %0, fpcr" : "=r"(fpcr));
-    asm volatile("msr fpcr, %0" : : "r"(fpcr | (uint64_t(1) << 24)));
+    FlushDenormals() {
+        asm volatile("mrs %0, fpcr" : "=r"(before_));
+        asm volatile("msr fpcr, %0" : : "r"(before_ | FLUSH_TO_ZERO));
+    }
+    ~FlushDenormals() { asm volatile("msr fpcr, %0" : : "r"(before_)); }
+
+private:
+    static constexpr uint64_t FLUSH_TO_ZERO = uint64_t(1) << 24;
+    uint64_t before_;
 #endif
-}
+};
 
 constexpr int YIELDS_BEFORE_SLEEP = 20;
+
+// Lets go of a version, also where the frame fails.
+struct Pinned {
+    Pinned(Parameters* parameters, int buffer) : parameters(parameters), buffer(buffer) {}
+    ~Pinned() {
+        if (parameters != nullptr) parameters->unpin(buffer);
+    }
+    Parameters* parameters;
+    int buffer;
+};
 
 }  // namespace
 
@@ -47,7 +69,7 @@ Engine::Engine(GraphDesc graph, std::vector<std::optional<Rule>> rules, Options 
 // --- workers --------------------------------------------------------------------------------------------------
 
 bool Engine::run(int32_t worker, double seconds) {
-    flush_denormals();
+    const FlushDenormals flush;
     const auto end = Clock::now() + std::chrono::duration<double>(seconds);
     Frame& frame = workers_[worker]->frame;
     bool worked = false;
@@ -157,7 +179,7 @@ void Engine::begin(Frame& frame) {
         const UnitPlan& plan = t.slot->unit(frame.unit);
         for (const auto& [u, firing] : t.slot->faulty)
             if (u == frame.unit && firing == t.firing)
-                throw EngineError(Failure::Index, frame.unit, t.slot->number, t.firing);
+                throw EngineError(Failure::Index, frame.unit, t.slot->index, t.firing);
         for (size_t s = 0; s < plan.spaces.size(); s++) rows[s] += plan.spaces[s].of(t.firing);
     }
     frame.rows = rows[0];
@@ -189,11 +211,12 @@ void Engine::begin(Frame& frame) {
 
 void Engine::compute(Worker& w, Frame& frame) {
     Parameters* p = parameters_[frame.unit].get();
-    if (frame.kind != BACKWARD || graph_.units[frame.unit].has_backward) w.runner.run(frame, p);
-    if (frame.kind == FORWARD && graph_.units[frame.unit].labels > 0) check_losses(frame);
-    if (p == nullptr) return;
-    p->unpin(frame.buffer);
-    if (frame.kind != BACKWARD) return;
+    {
+        const Pinned pinned(p, frame.buffer);
+        if (frame.kind != BACKWARD || graph_.units[frame.unit].has_backward) w.runner.run(frame, p);
+        if (frame.kind == FORWARD && graph_.units[frame.unit].labels > 0) check_losses(frame);
+    }
+    if (p == nullptr || frame.kind != BACKWARD) return;
     std::lock_guard lock(w.mutex);
     std::map<int64_t, int64_t>& histogram = w.counters.staleness[frame.unit];
     for (const Task& t : frame.tasks)
@@ -261,7 +284,7 @@ void Engine::commit_forward(Worker& w, Frame& frame) {
         if (!unit.choices.empty()) slot.at<int32_t>(layout.outcome)[firing] = outcome = frame.outcomes[i];
         for (const Fault& fault : plan.faults)
             if (fault.outcome == outcome)
-                throw EngineError(Failure::Fault, u, slot.number, firing, fault.trap);
+                throw EngineError(Failure::Fault, u, slot.index, firing, fault.trap);
         const int32_t begin = plan.route_start[outcome], end = plan.route_start[outcome + 1];
         const bool trains = slot.trains();
         if (trains) {
@@ -306,11 +329,12 @@ void Engine::count_sent(Worker& w, const Frame& frame) {
 
 void Engine::deliver(Worker& w, Slot& slot, const Route& route, float* rows, int32_t unit, int32_t firing) {
     if (route.firing < 0 || route.position < 0)
-        throw EngineError(Failure::Outside, unit, slot.number, firing, route.target);
+        throw EngineError(Failure::Outside, unit, slot.index, firing, route.target);
     OperandRef& ref = slot.operand(route.target, route.operand)[route.position];
-    if (ref.rows != nullptr)
-        throw EngineError(Failure::Twice, unit, slot.number, firing, route.target, route.operand);
-    ref = {rows, unit, firing};
+    if (std::atomic_ref(ref.rows).exchange(rows) != nullptr)
+        throw EngineError(Failure::Twice, unit, slot.index, firing, route.target, route.operand);
+    ref.unit = unit;
+    ref.firing = firing;
     std::atomic_ref left(slot.left(route.target)[route.firing]);
     if (left.fetch_sub(1, std::memory_order_acq_rel) == 1)
         make_ready(w, route.target, slot.trains() ? FORWARD : INFER, slot, route.firing);
@@ -405,12 +429,14 @@ void Engine::reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_p
 }
 
 void Engine::update(int32_t unit, bool publish) {
+    const FlushDenormals flush;
     Parameters& p = *parameters_[unit];
+    int64_t wanted;
     {
         std::unique_lock log(log_mutex_, std::defer_lock);
         if (options_.log) log.lock();
         std::lock_guard lock(p.mutex);
-        p.seal(publish);
+        wanted = p.seal(publish);
         record({Event::Seal, unit, publish, 0, {}});
     }
     // Frames that are still writing, or a worker that reduces, finish first.
@@ -422,7 +448,7 @@ void Engine::update(int32_t unit, bool publish) {
             return;
         }
         std::unique_lock lock(p.mutex);
-        if (!p.reducing() && p.writers() == 0) break;
+        if (p.released() >= wanted) break;
         lock.unlock();
         std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
@@ -431,11 +457,18 @@ void Engine::update(int32_t unit, bool publish) {
 // --- replay ---------------------------------------------------------------------------------------------------
 
 void Engine::replay_start(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks) {
+    const FlushDenormals flush;
     Frame& frame = replayed_[number];
     frame.unit = unit;
     frame.kind = kind;
     frame.tasks = std::move(tasks);
-    for (Task& t : frame.tasks) t.rows = t.slot->unit(unit).spaces[0].of(t.firing);
+    for (Task& t : frame.tasks) {
+        const UnitPlan& plan = t.slot->unit(unit);
+        if (t.firing < 0 || t.firing >= plan.firings || t.slot->left(unit)[t.firing] != 0)
+            throw EngineError(Failure::Internal, unit, t.slot->index, -1, 0, 0,
+                              "the log runs a firing that is not ready; it belongs to other instances");
+        t.rows = plan.spaces[0].of(t.firing);
+    }
     begin(frame);
     compute(*workers_.back(), frame);
     if (frame.log.chunk == nullptr) return;
@@ -446,6 +479,8 @@ void Engine::replay_start(int64_t number, int32_t unit, Kind kind, std::vector<T
 
 void Engine::replay_end(int64_t number) {
     auto found = replayed_.find(number);
+    if (found == replayed_.end())
+        throw EngineError(Failure::Internal, 0, -1, -1, 0, 0, "the log ends a frame that it has not begun");
     commit(*workers_.back(), found->second);
     workers_.back()->again.clear();
     replayed_.erase(found);
@@ -462,6 +497,7 @@ void Engine::replay_seal(int32_t unit, bool due) {
 
 // Sums are the same whenever they are taken, as long as the order is; the version appears where the log says.
 void Engine::replay_reduced(int32_t unit) {
+    const FlushDenormals flush;
     Parameters& p = *parameters_[unit];
     for (;;) {
         std::unique_ptr<LogChunk> chunk;

@@ -91,6 +91,8 @@ public:
     const GraphDesc& graph() const { return graph_; }
 
     Policy policy;
+    // Whether nothing is in flight and nothing logged: the parameters are complete, and may be written.
+    bool settled();
 
     // --- a worker's side ---
     bool run(int32_t worker, double seconds);
@@ -134,7 +136,7 @@ private:
     int64_t origin(const Frame& frame) const;
     // instances
     void pump(Worker& w, Slot& slot, const std::vector<const float*>& data, const std::vector<int64_t>& widths);
-    void integers(Slot& slot, const Structure& structure);
+    bool integers(Slot& slot, const Structure& structure);
     void settle(Slot& slot, int64_t messages);
     void retire(Slot& slot);
     // updates

@@ -19,16 +19,16 @@ enum class Failure : int32_t {
 };
 
 struct EngineError : std::exception {
-    EngineError(Failure failure, int32_t unit, int64_t instance, int32_t firing, int64_t detail = 0, int64_t extra = 0,
+    EngineError(Failure failure, int32_t unit, int32_t slot, int32_t firing, int64_t detail = 0, int64_t extra = 0,
                 std::string text = "")
-        : failure(failure), unit(unit), instance(instance), firing(firing), detail(detail), extra(extra),
+        : failure(failure), unit(unit), slot(slot), firing(firing), detail(detail), extra(extra),
           text(std::move(text)) {}
 
     const char* what() const noexcept override { return "the engine failed"; }
 
     Failure failure;
     int32_t unit;
-    int64_t instance;  // its number
+    int32_t slot;  // of the instance; -1: none
     int32_t firing;
     int64_t detail, extra;
     std::string text;

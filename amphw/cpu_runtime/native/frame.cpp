@@ -134,7 +134,7 @@ void FrameRunner::tile() {
 
 void FrameRunner::fail(int32_t task, const char* text) {
     const Task& t = frame_->tasks[task];
-    throw EngineError(Failure::Index, frame_->unit, t.slot->number, t.firing, 0, 0, text);
+    throw EngineError(Failure::Index, frame_->unit, t.slot->index, t.firing, 0, 0, text);
 }
 
 // --- where rows are -------------------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ void FrameRunner::decide() {
             const int64_t value = integer_rows_[slot][s.at];
             const Task& t = frame_->tasks[s.task];
             if (value < 0 || value >= unit_->choices[f])
-                throw EngineError(Failure::Decision, frame_->unit, t.slot->number, t.firing, int64_t(f), value);
+                throw EngineError(Failure::Decision, frame_->unit, t.slot->index, t.firing, int64_t(f), value);
             frame_->outcomes[s.task] = frame_->outcomes[s.task] * unit_->choices[f] + int32_t(value);
         }
     }

@@ -13,6 +13,9 @@ bool finite(float x) {
     return (bits & 0x7F800000u) != 0x7F800000u;
 }
 
+// Workers wake the host for several reports at once, or when they run dry; a single one is found after this time.
+constexpr std::chrono::duration<double> LOOK_AGAIN(1e-3);
+
 float NO_PAYLOAD[16] = {};  // rows of width 0 have to lie somewhere
 
 }  // namespace
@@ -48,7 +51,7 @@ Engine::Submitted Engine::submit(int32_t index, int64_t generation, int64_t numb
         for (size_t k = 0; k < p.members.size(); k++)
             std::memset(slot.operand(int32_t(u), int32_t(k)), 0, size_t(p.positions(k)) * sizeof(OperandRef));
     }
-    integers(slot, structure);
+    if (!integers(slot, structure)) return Submitted::Refused;
     slot.active = true;
     in_flight_.fetch_add(1);
     Worker& w = *workers_.back();
@@ -68,7 +71,7 @@ Engine::Submitted Engine::submit(int32_t index, int64_t generation, int64_t numb
 }
 
 // A state of a row need not occur, so a read outside a table counts only if its firing runs.
-void Engine::integers(Slot& slot, const Structure& structure) {
+bool Engine::integers(Slot& slot, const Structure& structure) {
     std::vector<uint8_t> outside;
     Evaluator evaluate(structure);
     for (size_t u = 0; u < graph_.units.size(); u++) {
@@ -86,6 +89,7 @@ void Engine::integers(Slot& slot, const Structure& structure) {
                     if (outside[plan.spaces[space].start(i) + r]) slot.faulty.push_back({int32_t(u), i});
         }
     }
+    return evaluate.trouble == Trouble::None;
 }
 
 void Engine::pump(Worker& w, Slot& slot, const std::vector<const float*>& data, const std::vector<int64_t>& widths) {
@@ -94,7 +98,7 @@ void Engine::pump(Worker& w, Slot& slot, const std::vector<const float*>& data, 
         if (!unit.is_source) continue;
         const UnitPlan& plan = slot.unit(int32_t(u));
         if (!plan.faults.empty())
-            throw EngineError(Failure::Fault, int32_t(u), slot.number, 0, plan.faults.front().trap);
+            throw EngineError(Failure::Fault, int32_t(u), slot.index, 0, plan.faults.front().trap);
         slot.outstanding.fetch_add(int64_t(plan.routes.size()));
         if (slot.trains()) {
             std::lock_guard lock(w.mutex);
@@ -150,7 +154,8 @@ void Engine::retire(Slot& slot) {
     std::lock_guard lock(mutex_);
     done_.push_back(std::move(out));
     in_flight_.fetch_sub(1);
-    if (int64_t(done_.size()) >= options_.report_batch || idle_.load() == options_.workers) news_.notify_all();
+    // Waking the host for each of many costs more than it brings; `poll` looks again soon enough.
+    if (int64_t(done_.size()) >= options_.report_batch) news_.notify_all();
 }
 
 void Engine::check_losses(const Frame& frame) {
@@ -162,7 +167,7 @@ void Engine::check_losses(const Frame& frame) {
         const float* rows =
             t.slot->at<float>(t.slot->layout(frame.unit).outputs[0]) + counts.start(t.firing) * stride;
         for (int32_t r = 0; r < counts.of(t.firing); r++)
-            if (!finite(rows[r * stride])) throw EngineError(Failure::Loss, frame.unit, t.slot->number, t.firing);
+            if (!finite(rows[r * stride])) throw EngineError(Failure::Loss, frame.unit, t.slot->index, t.firing);
     }
 }
 
@@ -170,8 +175,9 @@ void Engine::check_losses(const Frame& frame) {
 
 std::vector<Retired> Engine::poll(double timeout, bool* stuck) {
     std::unique_lock lock(mutex_);
-    if (timeout > 0.0 && done_.empty() && !failure_)
-        news_.wait_for(lock, std::chrono::duration<double>(timeout), [&] { return !done_.empty() || failure_; });
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout);
+    while (timeout > 0.0 && done_.empty() && !failure_ && std::chrono::steady_clock::now() < end)
+        news_.wait_for(lock, std::min(std::chrono::duration<double>(timeout), LOOK_AGAIN));
     *stuck = false;
     if (done_.empty() && in_flight_.load() > 0 && !replaying_ && !failure_) {
         lock.unlock();
@@ -193,6 +199,16 @@ bool Engine::at_rest() {
         if (!p->idle()) return false;
     }
     return pending_.load() == 0;
+}
+
+bool Engine::settled() {
+    if (in_flight_.load() != 0) return false;
+    for (const auto& p : parameters_) {
+        if (p == nullptr) continue;
+        std::lock_guard lock(p->mutex);
+        if (!p->empty()) return false;
+    }
+    return true;
 }
 
 Counters Engine::counters() {

@@ -115,13 +115,14 @@ LogPlace Parameters::reserve(const SpaceRows& rows, bool self_updating) {
     return place;
 }
 
-void Parameters::seal(bool due) {
+int64_t Parameters::seal(bool due) {
     if (due) interval_rows_ = 0;
-    if (!due && open_->used == SpaceRows{}) return;
+    if (!due && open_->used == SpaceRows{}) return sealed_chunks_;
     open_->due = due;
     const int64_t capacity = open_->capacity;
     sealed_.push_back(std::move(open_));
     open_ = fresh(capacity);
+    return ++sealed_chunks_;
 }
 
 std::unique_ptr<LogChunk> Parameters::claim() {
@@ -134,17 +135,12 @@ std::unique_ptr<LogChunk> Parameters::claim() {
 
 void Parameters::release(std::unique_ptr<LogChunk> chunk) {
     reducing_ = false;
+    released_++;
     chunk->used = {};
     chunk->gradient_rows = 0;
     chunk->due = false;
     chunk->waiting.clear();
     if (pool_.size() < 4) pool_.push_back(std::move(chunk));
-}
-
-int Parameters::writers() const {
-    int n = open_->writers;
-    for (const auto& chunk : sealed_) n += chunk->writers;
-    return n;
 }
 
 // --- reduction ------------------------------------------------------------------------------------------------

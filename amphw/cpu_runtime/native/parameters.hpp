@@ -89,14 +89,15 @@ public:
     // Room for `rows` of each space. Seals the chunk if that completes the interval or fills it.
     LogPlace reserve(const SpaceRows& rows, bool self_updating);
     void written(const LogPlace& place) { place.chunk->writers--; }
-    void seal(bool due);
+    // Seals the open chunk if there is anything in it, or if it has to be `due`. Everything logged so far has been
+    // reduced once `released()` has reached the result.
+    int64_t seal(bool due);
+    int64_t released() const { return released_; }
     // The next chunk to reduce, for exactly one caller; null if there is none or somebody is at it.
     std::unique_ptr<LogChunk> claim();
     void release(std::unique_ptr<LogChunk> chunk);
-    bool idle() const { return !reducing_ && sealed_.empty() && writers() == 0; }
-    bool reducing() const { return reducing_; }
-    int64_t logged() const { return open_->gradient_rows; }
-    int writers() const;
+    bool idle() const { return !reducing_ && sealed_.empty() && open_->writers == 0; }
+    bool empty() const { return idle() && open_->used == SpaceRows{}; }
 
     // --- reduction; by the one that claimed ---
     void reduce(const LogChunk& chunk);
@@ -129,6 +130,7 @@ private:
     std::vector<std::unique_ptr<LogChunk>> pool_;
     bool reducing_ = false;
     int64_t interval_rows_ = 0;
+    int64_t sealed_chunks_ = 0, released_ = 0;
     Block pack_;
 };
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "key_space.hpp"
+#include "slot.hpp"
 
 namespace amphw {
 namespace {
@@ -270,7 +271,7 @@ int64_t reserve(int64_t& bytes, int64_t size) {
     return at;
 }
 
-constexpr int64_t X_BYTES = 16;  // of an operand's reference; see slot.hpp
+constexpr int64_t X_BYTES = sizeof(OperandRef);
 
 int64_t lay_out(const GraphDesc& graph, Plan& plan, bool train) {
     int64_t bytes = 0;

@@ -73,8 +73,6 @@ public:
     // Null where the instance leaves a declared domain: plan.py then says how.
     std::shared_ptr<const Plan> plan(const Structure& structure);
 
-    int64_t kept_bytes() const { return kept_bytes_; }
-
 private:
     bool signature(const Structure& structure);
     void forget();
