@@ -93,7 +93,7 @@ struct Matrix {
 };
 
 void gemm(const std::string& isa, const std::vector<Floats2>& a, const Floats2& b, std::optional<Floats1> bias,
-          const Floats2& c, bool accumulate, const std::string& kind) {
+          const Floats2& c, bool accumulate, const std::string& kind, int32_t first_row, std::optional<Floats2> start) {
     const Kernels& k = named(isa);
     const int32_t rows = int32_t(c.shape(0)), cols = int32_t(b.shape(1));
     Matrix matrix(layout_of(k, kind, int32_t(b.shape(0)), cols));
@@ -112,32 +112,48 @@ void gemm(const std::string& isa, const std::vector<Floats2>& a, const Floats2& 
         depth += widths.back();
         if (int32_t(a[s].shape(0)) != rows) throw std::invalid_argument("gemm: a segment has other rows than c");
     }
-    if (depth != matrix.layout.rows || int32_t(c.shape(1)) != cols) {
+    if (first_row < 0 || first_row + depth > matrix.layout.rows || int32_t(c.shape(1)) != cols) {
         throw std::invalid_argument("gemm: the segments, b and c do not fit together");
     }
-    for (int32_t r = 0; r < rows; r++) c_rows.push_back(row(c, r));
+    if (start && (int32_t(start->shape(0)) != rows || int32_t(start->shape(1)) != cols)) {
+        throw std::invalid_argument("gemm: start and c do not fit together");
+    }
+    Matrix started(Layout::flat(rows, cols));
+    std::vector<const float*> start_rows;
+    if (start) started.read(*start);
+    for (int32_t r = 0; r < rows; r++) {
+        c_rows.push_back(row(c, r));
+        start_rows.push_back(started.data.data() + started.layout.offset(r, 0));
+    }
     k.gemm({matrix.data.data(), &matrix.layout, bias ? padded_bias.data() : nullptr, accumulate, int32_t(a.size()),
-            segments.data(), widths.data(), c_rows.data(), rows});
+            segments.data(), widths.data(), c_rows.data(), rows, first_row, start ? start_rows.data() : nullptr});
 }
 
-void gradient(const std::string& isa, const Floats2& x, const Floats2& d, const Floats2& g, const std::string& kind) {
+void gradient(const std::string& isa, const Floats2& x, const Floats2& d, const Floats2& g, const std::string& kind,
+              int32_t first_row) {
     const Kernels& k = named(isa);
-    Matrix sum(layout_of(k, kind, int32_t(x.shape(1)), int32_t(d.shape(1))));
+    Matrix sum(layout_of(k, kind, int32_t(g.shape(0)), int32_t(g.shape(1))));
+    if (first_row < 0 || first_row + int32_t(x.shape(1)) > sum.layout.rows || d.shape(1) != g.shape(1)) {
+        throw std::invalid_argument("gradient: x, d and g do not fit together");
+    }
     sum.read(g);
     Buffer pack(GRADIENT_PACK);
-    k.gradient(row(x, 0), x.stride(0), row(d, 0), d.stride(0), int32_t(x.shape(0)), sum.data.data(), sum.layout,
-               pack.data());
+    k.gradient(row(x, 0), x.stride(0), int32_t(x.shape(1)), row(d, 0), d.stride(0), int32_t(x.shape(0)),
+               sum.data.data(), sum.layout, first_row, pack.data());
     if (!sum.padded_with_zeros()) throw std::runtime_error("gradient: wrote into the padding");
     sum.write(g);
 }
 
 void transpose(const std::string& isa, const Floats2& from, const Floats2& to, const std::string& from_kind,
-               const std::string& to_kind) {
+               const std::string& to_kind, int32_t first_row) {
     const Kernels& k = named(isa);
-    const int32_t rows = int32_t(from.shape(0)), cols = int32_t(from.shape(1));
-    Matrix source(layout_of(k, from_kind, rows, cols)), target(layout_of(k, to_kind, cols, rows));
+    const int32_t rows = int32_t(from.shape(0)), cols = int32_t(from.shape(1)), wanted = int32_t(to.shape(1));
+    if (first_row < 0 || first_row + wanted > rows || int32_t(to.shape(0)) != cols) {
+        throw std::invalid_argument("transpose: the matrices do not fit together");
+    }
+    Matrix source(layout_of(k, from_kind, rows, cols)), target(layout_of(k, to_kind, cols, wanted));
     source.read(from);
-    k.transpose(source.data.data(), source.layout, target.data.data(), target.layout);
+    k.transpose(source.data.data(), source.layout, first_row, target.data.data(), target.layout);
     if (!target.padded_with_zeros()) throw std::runtime_error("transpose: wrote into the padding");
     target.write(to);
 }
@@ -259,7 +275,7 @@ double time_gradient(const std::string& isa, int32_t rows, int32_t x_cols, int32
     number(x, rows * ldx);
     number(d, rows * ldd);
     return best_seconds(repeats, [&] {
-        k.gradient(x.data(), ldx, d.data(), ldd, rows, g.data.data(), g.layout, pack.data());
+        k.gradient(x.data(), ldx, x_cols, d.data(), ldd, rows, g.data.data(), g.layout, 0, pack.data());
     });
 }
 
@@ -290,7 +306,7 @@ double time_update(const std::string& isa, const std::string& optimizer, int32_t
 double time_transpose(const std::string& isa, int32_t rows, int32_t cols, int repeats) {
     const Kernels& k = named(isa);
     Matrix from(Layout::paneled(rows, cols, k.panel)), to(Layout::paneled(cols, rows, k.panel));
-    return best_seconds(repeats, [&] { k.transpose(from.data.data(), from.layout, to.data.data(), to.layout); });
+    return best_seconds(repeats, [&] { k.transpose(from.data.data(), from.layout, 0, to.data.data(), to.layout); });
 }
 
 }  // namespace
@@ -302,9 +318,12 @@ void bind_kernels(nb::module_& parent) {
           "The instruction set that is used: the best, or the one that AMPHW_ISA names ('' if it cannot run).");
     m.def("panel", [](const std::string& isa) { return named(isa).panel; }, "isa"_a);
     m.def("gemm", gemm, "isa"_a, "a"_a, "b"_a, "bias"_a.none(), "c"_a, "accumulate"_a, "layout"_a,
-          "c (+)= [segments a side by side] @ b (+ bias), in place.");
-    m.def("gradient", gradient, "isa"_a, "x"_a, "d"_a, "g"_a, "layout"_a, "g += x' @ d, in place.");
-    m.def("transpose", transpose, "isa"_a, "a"_a, "to"_a, "from_layout"_a, "to_layout"_a);
+          "first_row"_a = 0, "start"_a.none() = nb::none(),
+          "c (+)= [segments a side by side] @ (rows of b from first_row on) (+ start, else bias), in place.");
+    m.def("gradient", gradient, "isa"_a, "x"_a, "d"_a, "g"_a, "layout"_a, "first_row"_a = 0,
+          "Rows of g from first_row on += x' @ d, in place.");
+    m.def("transpose", transpose, "isa"_a, "a"_a, "to"_a, "from_layout"_a, "to_layout"_a, "first_row"_a = 0,
+          "to = (rows of a from first_row on)'.");
     m.def("op_names", [] { return std::vector<std::string>(std::begin(OP_NAMES), std::end(OP_NAMES)); });
     m.def("rows", rows, "isa"_a, "code"_a, "bases"_a, "ints"_a, "first"_a, "count"_a,
           "Run code on rows first .. first + count - 1. An instruction is (op, n, [(base, offset) of d, a, b, c], f, "

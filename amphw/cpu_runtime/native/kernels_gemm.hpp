@@ -1,4 +1,4 @@
-// Products of few rows with a matrix: C (+)= A @ B (+ bias).
+// Products of few rows with a matrix: C (+)= A @ B (+ bias, or a row for each row of C).
 //
 // A frame has 1 to about 128 rows, too few for a BLAS library to copy and rearrange its operands. Here nothing is
 // copied: rows of A and C are found by pointers, so that gathers and concatenations are free, and B lies in
@@ -38,7 +38,8 @@ struct TileProduct {
     int row;         // first row of the tile
     const float* b;  // its columns of B's first row
     int64_t b_stride;
-    const float* bias;  // its columns, or null
+    const float* bias;         // its columns, or null
+    const float* const* start;  // as in Gemm
     bool accumulate;
     float* const* c;  // rows of C
     int column;       // first column of the tile
@@ -53,9 +54,10 @@ void multiply_tile(const TileProduct& t) {
     Floats sum[CHAINS][ROWS][VECTORS];
 #pragma GCC unroll 8
     for (int i = 0; i < ROWS; i++) {
+        const float* start = t.start ? t.start[t.row + i] + t.column : t.bias;
 #pragma GCC unroll 4
         for (int j = 0; j < VECTORS; j++) {
-            sum[0][i][j] = t.bias ? load(t.bias + j * W) : Floats{};
+            sum[0][i][j] = start ? load(start + j * W) : Floats{};
             for (int chain = 1; chain < CHAINS; chain++) sum[chain][i][j] = Floats{};
         }
     }
@@ -142,14 +144,14 @@ struct RowTiles {
 void gemm(const Gemm& g) {
     const Layout& layout = *g.layout;
     const RowTiles tiles(g.rows);
-    TileProduct t{g.a, g.widths, g.segments, 0, nullptr, 0, nullptr, g.accumulate, g.c, 0, {0}};
+    TileProduct t{g.a, g.widths, g.segments, 0, nullptr, 0, nullptr, g.start, g.accumulate, g.c, 0, {0}};
     for (int panel = 0; panel < layout.cols; panel += layout.panel) {
         const int panel_width = layout.width(panel);
         const int end = least(layout.cols, panel + panel_width);
         for (int column = panel; column < end; column += TILE_COLUMNS) {
             t.column = column;
             t.columns.columns = least(TILE_COLUMNS, end - column);
-            t.b = g.b + layout.offset(0, column);
+            t.b = g.b + layout.offset(g.first_row, column);
             t.b_stride = panel_width;
             t.bias = g.bias ? g.bias + column : nullptr;
             for (int tile = 0; tile < tiles.tiles; tile++) {

@@ -82,9 +82,9 @@ void pack_columns(const float* d, int64_t ldd, int rows, const TileColumns& colu
     }
 }
 
-void gradient(const float* x, int64_t ldx, const float* d, int64_t ldd, int32_t rows, float* g, const Layout& layout,
-              float* pack) {
-    const RowTiles tiles(layout.rows);
+void gradient(const float* x, int64_t ldx, int32_t x_cols, const float* d, int64_t ldd, int32_t rows, float* g,
+              const Layout& layout, int32_t first_row, float* pack) {
+    const RowTiles tiles(x_cols);
     for (int start = 0; start < rows; start += GRADIENT_ROWS) {
         const int count = least(GRADIENT_ROWS, rows - start);
         for (int panel = 0; panel < layout.cols; panel += layout.panel) {
@@ -93,7 +93,7 @@ void gradient(const float* x, int64_t ldx, const float* d, int64_t ldd, int32_t 
             for (int column = panel; column < end; column += TILE_COLUMNS) {
                 const TileColumns columns{least(TILE_COLUMNS, end - column)};
                 pack_columns(d + start * ldd + column, ldd, count, columns, pack);
-                float* first = g + layout.offset(0, column);
+                float* first = g + layout.offset(first_row, column);
                 for (int tile = 0; tile < tiles.tiles; tile++) {
                     const int row = tiles.start(tile);
                     const TileGradient t{x + start * ldx + row, ldx, count, pack, first + int64_t(row) * panel_width,
