@@ -160,7 +160,7 @@ def _unit(
         "emitted": _fields(emit.expand, names) if emit is not None else [],
         "emitted_rows": names.code(source_rows, [f.name for f in emit.expand] if emit is not None else []),
         "data": names.data.index(emit.data) if emit is not None and emit.data is not None else -1,
-        "params": _params(u, program, use_blas) if program is not None else [],
+        "params": _params(u, program, tiled, use_blas) if program is not None else [],
         **_code(tiled),
     }
 
@@ -206,9 +206,18 @@ def _path(p: Path, sender: Sequence[str], names: Names) -> dict[str, Any]:
     }
 
 
-def _params(u: Unit, program: Program, use_blas: Callable[[int, int], bool]) -> list[dict[str, Any]]:
+def _params(
+    u: Unit, program: Program, tiled: TiledUnit | None, use_blas: Callable[[int, int], bool]
+) -> list[dict[str, Any]]:
     used: dict[str, set[str]] = {p.name: set() for p in program.params}
     assert u.derivative is not None
+    codes = (
+        []
+        if tiled is None
+        else [c for c in (tiled.forward, tiled.inference, tiled.backward) if c is not None]
+    )
+    folded = {k for f in (tiled.folds if tiled is not None else ()) for k in (f.table, f.weight)}
+    transposed = {p.param for code in codes for p in code.phases if p.transposed}
     for one in (u.derivative.forward, u.derivative.backward):
         for i in one.instrs:
             name = i.attr().get("param")
@@ -220,17 +229,20 @@ def _params(u: Unit, program: Program, use_blas: Callable[[int, int], bool]) -> 
             "rows": p.shape[0] if len(p.shape) == 2 else 0,
             "cols": p.shape[-1],
             "multiplied": bool(used[p.name] & {"matmul", "matmul_t"}),
-            "transposed": "matmul_t" in used[p.name],
+            "transposed": k in transposed,
             "taken": "take" in used[p.name],
-            "blas": bool(used[p.name] & {"matmul", "matmul_t"}) and use_blas(p.shape[0], p.shape[1]),
+            # What is folded is multiplied in parts, which only the own kernels do.
+            "blas": k not in folded
+            and bool(used[p.name] & {"matmul", "matmul_t"})
+            and use_blas(p.shape[0], p.shape[1]),
         }
-        for p in program.params
+        for k, p in enumerate(program.params)
     ]
 
 
 def _code(tiled: TiledUnit | None) -> dict[str, Any]:
     if tiled is None:
-        empty = ("saved", "log_buffers", "log_ints", "terms")
+        empty = ("saved", "log_buffers", "log_ints", "terms", "folds")
         return {"forward": None, "inference": None, "backward": None, **{name: [] for name in empty}}
     return {
         "forward": tiled.forward,
@@ -242,7 +254,15 @@ def _code(tiled: TiledUnit | None) -> dict[str, Any]:
         if tiled.backward
         else [],
         "terms": [
-            (_TERMS[t.kind], t.param, t.x, t.d, tiled.log_ints.index(t.ints) if t.ints >= 0 else -1)
+            (
+                _TERMS[t.kind],
+                t.param,
+                t.x,
+                t.d,
+                tiled.log_ints.index(t.ints) if t.ints >= 0 else -1,
+                t.first_row,
+            )
             for t in tiled.terms
         ],
+        "folds": [(f.table, f.weight, f.first_row, f.bias) for f in tiled.folds],
     }

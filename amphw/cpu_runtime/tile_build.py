@@ -3,22 +3,24 @@
 Elementwise primitives are cut into atoms, at every column where an operand or a reader begins or ends. So an
 atom reads one piece of each operand and is read as a whole; the derivative of a `slice` (a pad) and sums of
 such pads dissolve into rows of pieces; and what may be done to one gate of a cell is not hindered by what is
-done to another. `tile_merge` puts atoms together again. Sums of products and a bias become one product.
+done to another. `tile_merge` puts atoms together again. Sums of products and a bias become one product, which
+begins with a row of a table where an embedding is folded into it (`tile_fold`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from amphw.cpu_runtime.tile_code import MAX_INT_ARGS, Base, Op, PhaseKind, Place
+from amphw.cpu_runtime.tile_code import MAX_INT_ARGS, Base, Fold, Op, PhaseKind, Place
 from amphw.cpu_runtime.tile_draft import (
     ZERO,
     Draft,
     Kind,
     Node,
+    Product,
     Row,
     boundaries,
     joined,
@@ -77,10 +79,15 @@ class Sum:
 
 @dataclass(frozen=True)
 class Names:
-    """Numbers of the unit's row spaces and parameters."""
+    """Numbers of the unit's row spaces and parameters, and what is folded."""
 
     spaces: Mapping[str, int]
     params: Mapping[str, int]
+    folds: tuple[Fold, ...] = ()
+
+    def folded(self, fold: Fold) -> int:
+        """The number of a fold's table, behind the parameters."""
+        return len(self.params) + self.folds.index(fold)
 
 
 def build(
@@ -98,6 +105,7 @@ class _Build:
         self.values: list[Result] = [*inputs, *ints]
         self.first = len(self.values)
         self.made = {self.first + i: instr for i, instr in enumerate(program.instrs)}
+        self.folds = {f.weight: f for f in names.folds}
         self.sums, self.absorbed = self._sums()
         self.cuts = self._cuts()
         self.packs: dict[Row, Row] = {}
@@ -130,9 +138,11 @@ class _Build:
             if instr.op != "add" or v in inner:
                 continue
             leaves, adds = self._leaves(v, inner)
+            folded = [a for a in leaves if self._is_folded_bias(a)]
+            leaves = [a for a in leaves if a not in folded]
             products = [a for a in leaves if self._op(a) in PRODUCTS and uses[a] == 1]
             biases = [a for a in leaves if self._op(a) == "row_param"][:1]
-            if products and len(products) + len(biases) > 1:
+            if products and len(products) + len(biases) + len(folded) > 1:
                 rest = [a for a in leaves if a not in products and a not in biases]
                 sums[v] = Sum(tuple(products), biases[0] if biases else None, tuple(rest))
                 absorbed.update(products, adds)
@@ -140,6 +150,11 @@ class _Build:
 
     def _op(self, v: int) -> str:
         return self.made[v].op if v in self.made else ""
+
+    def _is_folded_bias(self, v: int) -> bool:
+        if self._op(v) != "row_param":
+            return False
+        return any(f.bias == self._param(self.made[v]) for f in self.names.folds)
 
     def _leaves(self, root: int, inner: set[int]) -> tuple[list[int], list[int]]:
         """What a tree of additions adds up, left to right, and the additions below the root."""
@@ -165,13 +180,19 @@ class _Build:
     def _cuts(self) -> list[set[int]]:
         """By value: the inner columns at which it is cut."""
         cuts = [boundaries(v) if isinstance(v, tuple) else set[int]() for v in self.values]
-        cuts += [set() for _ in self.made]
+        cuts += [self._gap(v) for v in self.made]
         before = -1
         while (count := sum(map(len, cuts))) != before:
             before = count
             for v in self.made:
                 self._spread_cuts(cuts, v)
         return cuts
+
+    def _gap(self, v: int) -> set[int]:
+        """Where the gradient of a folded product's left side passes from the embedding to the rest."""
+        instr = self.made[v]
+        fold = self.folds.get(self._param(instr)) if instr.op == "matmul_t" else None
+        return set() if fold is None else {fold.first_row or fold.width} - {self._width(v)}
 
     def _spread_cuts(self, cuts: list[set[int]], v: int) -> None:
         """Let a value and its operands agree on their cuts; what is no atom has none."""
@@ -228,6 +249,8 @@ class _Build:
         if op in ELEMENTWISE:
             rows = [self._row(a) for a in instr.args]
             return self._elementwise(v, ELEMENTWISE[op], rows, attrs.get("factor", 0.0))
+        if op == "matmul_t" and self._param(instr) in self.folds:
+            return self._folded_gradient(v, instr)
         if op in PRODUCTS:
             return self._product(v, [instr], -1)
         if op in MOVES:
@@ -261,15 +284,54 @@ class _Build:
         return self.draft.instr(op, space, width, rows, f)
 
     def _product(self, v: int, products: Sequence[Instr], bias: int) -> Row:
-        node = Node(
+        space, width = self._space(v), self._width(v)
+        left: list[Row] = []
+        right: list[Product] = []
+        rows: list[Row] = []  # whole rows to add
+        for p in products:
+            row, param = self._row(p.args[0]), self._param(p)
+            fold = self.folds.get(param)
+            if fold is None:
+                left.append(row)
+                right.append(Product(param, p.op == "matmul_t"))
+                continue
+            rows.append(self._folded_row(fold, row, width))
+            rest = part(row, fold.rest, width_of(row) - fold.width)
+            if rest:
+                left.append(rest)
+                right.append(Product(param, first_row=fold.rest))
+        if bias >= 0 and rows:
+            rows.append(self.draft.source(Base(Place.Param, bias, width, space)))
+            bias = -1
+        if not right:
+            total, rows = rows[0], rows[1:]
+        else:
+            args, rows = (*left, *rows[:1]), rows[1:]
+            total = self.draft.row(Node(Kind.Gemm, space, width, args, products=tuple(right), bias=bias))
+        for row in rows:
+            total = self._elementwise(v, Op.Add, [total, row])
+        return total
+
+    def _folded_row(self, fold: Fold, row: Row, width: int) -> Row:
+        """The row of a fold's table that stands for the embedding at its place in a product's left side."""
+        (p,) = part(row, fold.first_row, fold.width)
+        taken = self.draft.nodes[p.var].base
+        assert taken is not None and (taken.place, taken.index) == (Place.ParamRow, fold.table), taken
+        return self.draft.source(replace(taken, index=self.names.folded(fold), width=width))
+
+    def _folded_gradient(self, v: int, instr: Instr) -> Row:
+        """The gradient of a folded product's left side, with zeros for the embedding: nobody reads them."""
+        param, width = self._param(instr), self._width(v)
+        fold = self.folds[param]
+        rest = Node(
             Kind.Gemm,
             self._space(v),
-            self._width(v),
-            tuple(self._row(p.args[0]) for p in products),
-            products=tuple((self._param(p), p.op == "matmul_t") for p in products),
-            bias=bias,
+            width - fold.width,
+            (self._row(instr.args[0]),),
+            products=(Product(param, True, fold.rest),),
         )
-        return self.draft.row(node)
+        pieces = [zeros(fold.width), self.draft.row(rest)] if rest.width else [zeros(width)]
+        return joined(p for row in (pieces if not fold.first_row else reversed(pieces)) for p in row)
 
     def _move(self, v: int, instr: Instr) -> Row:
         attrs = instr.attr()

@@ -191,6 +191,8 @@ class Phase:
     bias: int = -1
     transposed: bool = False
     accumulate: bool = False
+    start: int = -1
+    first_row: int = -1
     a: tuple[Segment, ...] = ()
     d: Ref = Ref()
     width: int = 0
@@ -246,8 +248,10 @@ class Code:
     def _gemm(self, p: Phase) -> str:
         left = ", ".join(self._at(s.at, s.width) for s in p.a)
         sign, prime = "+=" if p.accumulate else "=", "'" if p.transposed else ""
-        bias = f" + p{p.bias}" if p.bias >= 0 else ""
-        return f"gemm: {self._at(p.d, p.width)} {sign} [{left}] @ p{p.param}{prime}{bias}"
+        bias = f" + p{p.bias}" if p.bias >= 0 else f" + {self.bases[p.start]}" if p.start >= 0 else ""
+        depth = p.width if p.transposed else sum(s.width for s in p.a)
+        rows = f"[{p.first_row}:{p.first_row + depth}]" if p.first_row >= 0 else ""
+        return f"gemm: {self._at(p.d, p.width)} {sign} [{left}] @ p{p.param}{rows}{prime}{bias}"
 
     def _move(self, p: Phase) -> str:
         index = f", i{p.ints}" if p.ints >= 0 else ""
@@ -260,7 +264,8 @@ class Term:
     """One contribution to the gradient of parameter number `param`, from the rows of one log entry.
 
     kind "matmul": log x' @ log d; "sum": column sums of log d; "take": log d added at the rows that the
-    integer slot `ints` of the backward code names. x, d: log buffers; -1: none.
+    integer slot `ints` of the backward code names. x, d: log buffers; -1: none. first_row: where in the
+    parameter's gradient the rows of a "matmul" begin.
     """
 
     kind: str
@@ -268,6 +273,27 @@ class Term:
     x: int
     d: int
     ints: int = -1
+    first_row: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A table T = E @ W[first_row : first_row + width] (+ b) that the executor keeps beside the parameters.
+
+    table, weight, bias: numbers of the parameters E, W and b (-1: none); width: columns of E. Codes and terms
+    number T behind the unit's parameters, in the order of the folds. `tile_fold` says what it is good for.
+    """
+
+    table: int
+    weight: int
+    first_row: int
+    width: int
+    bias: int = -1
+
+    @property
+    def rest(self) -> int:
+        """The first of W's other rows."""
+        return 0 if self.first_row else self.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,3 +317,4 @@ class TiledUnit:
     log_buffers: tuple[tuple[int, int], ...] = ()
     log_ints: tuple[int, ...] = ()
     terms: tuple[Term, ...] = ()
+    folds: tuple[Fold, ...] = ()

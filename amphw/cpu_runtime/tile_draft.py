@@ -85,12 +85,22 @@ class Kind(Enum):
     Keep = auto()
 
 
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A matrix that a left side is multiplied with; first_row: as in `Phase`."""
+
+    param: int
+    transposed: bool = False
+    first_row: int = -1
+
+
 @dataclass
 class Node:
     """A step of the computation, or a demand on where something lies.
 
-    args: Instr and Move read one piece each; Gemm has the left side of each product; Pack and Keep one row.
-    width: columns of the result, 0 where it is an integer. products: (parameter, transposed) of each.
+    args: Instr and Move read one piece each; Gemm has the left side of each product, and behind them the row
+    that is added in the bias's place, if any; Pack and Keep one row. width: columns of the result, 0 where it
+    is an integer.
     """
 
     kind: Kind
@@ -103,7 +113,7 @@ class Node:
     ints: tuple[int, ...] = ()
     seed: int = 0
     source: int = 0
-    products: tuple[tuple[int, bool], ...] = ()
+    products: tuple[Product, ...] = ()
     bias: int = -1
     base: Base | None = None
 

@@ -106,19 +106,24 @@ class Emitter:
         ]
 
     def _gemms(self, node: Node, d: Ref) -> list[Phase]:
+        n = len(node.products)
+        start = self._ref(node.args[n][0], node.space) if len(node.args) > n else Ref()
+        assert start.offset == 0, "a product begins with whole rows"
         return [
             Phase(
                 PhaseKind.Gemm,
                 node.space,
-                param=param,
+                param=product.param,
                 bias=-1 if k else node.bias,
-                transposed=transposed,
+                transposed=product.transposed,
                 accumulate=k > 0,
+                start=-1 if k else start.base,
+                first_row=product.first_row,
                 a=self._segments(row, node.space),
                 d=d,
                 width=node.width,
             )
-            for k, ((param, transposed), row) in enumerate(zip(node.products, node.args, strict=True))
+            for k, (product, row) in enumerate(zip(node.products, node.args[:n], strict=True))
         ]
 
     def _segments(self, row: Row, space: int) -> tuple[Segment, ...]:

@@ -10,14 +10,15 @@ is saved but what it is made of, and of a spread column just the column.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from amphw.cpu_runtime.lower import Unit
 from amphw.cpu_runtime.tile_build import Names, Result, build
-from amphw.cpu_runtime.tile_code import Base, Op, Place, Term, TiledUnit
-from amphw.cpu_runtime.tile_draft import ZERO, Draft, Kind, Node, Piece, Row, joined, part, zeros
+from amphw.cpu_runtime.tile_code import Base, Fold, Op, Place, Term, TiledUnit
+from amphw.cpu_runtime.tile_draft import ZERO, Draft, Kind, Node, Piece, Row, joined, part, width_of, zeros
 from amphw.cpu_runtime.tile_emit import Emitter
+from amphw.cpu_runtime.tile_fold import folds
 from amphw.cpu_runtime.tile_fuse import dissolve, fuse
 from amphw.cpu_runtime.tile_merge import merge
 from amphw.cpu_runtime.tile_place import Places, place
@@ -36,7 +37,8 @@ def tile_programs(
     program: Program, derivative: Derivative, inference: Program, spaces: Sequence[str]
 ) -> TiledUnit:
     """As `tile`, from the programs themselves. spaces: names in the order of their numbers."""
-    names = Names({s: k for k, s in enumerate(spaces)}, {p.name: k for k, p in enumerate(program.params)})
+    numbers = {p.name: k for k, p in enumerate(program.params)}
+    names = Names({s: k for k, s in enumerate(spaces)}, numbers, folds(program))
     quiet = _Forward(inference, len(inference.outputs), names, ())
     forward = _Forward(derivative.forward, len(program.outputs), names, derivative.residuals)
     back = _Backward(program, derivative, names, forward) if derivative.backward.outputs else None
@@ -49,6 +51,7 @@ def tile_programs(
         () if back is None else tuple(back.logs),
         () if back is None else back.log_ints,
         () if back is None else back.terms,
+        names.folds,
     )
 
 
@@ -123,12 +126,18 @@ class _Forward:
         return [self._kept(p) for p in value]
 
     def _kept(self, p: Piece) -> Kept:
-        if p.var == ZERO:
+        if p.var == ZERO or self._is_folded(p):
             return Kept(ZERO, p.width)
         node = self.draft.nodes[p.var]
         spread = node.op == Op.SpreadCols
         row = node.args[0] if spread else (p,)
         return Kept(self.draft.add(Node(Kind.Keep, node.space, 0, (row,))), p.width, spread)
+
+    def _is_folded(self, p: Piece) -> bool:
+        """Whether this is a row of an embedding that is folded away: the backward direction does without."""
+        base = self.draft.nodes[p.var].base
+        tables = {f.table for f in self.names.folds}
+        return base is not None and base.place == Place.ParamRow and base.index in tables
 
     def residual(self, back: Draft, kind: str, k: int) -> Row:
         """A residual as the backward direction's draft finds it; of an integer the floats that hold it."""
@@ -161,7 +170,8 @@ class _Backward:
         self._buffers: dict[Row, int] = {}
         back = derivative.backward
         self.values = build(draft, back, names, self._inputs(derivative, forward), self._ints(back))
-        terms = [self._term(back, t) for t in derivative.terms]
+        self._taken = {f: self._logged_int(v) for f, v in self._indices(derivative)}
+        terms = [made for t in derivative.terms for made in self._terms(back, t)]
         for k, i in enumerate(derivative.wrt):
             t = program.inputs[i][1]
             base = Base(Place.InputGradient, i, t.width, names.spaces[t.space])
@@ -191,27 +201,48 @@ class _Backward:
         assert isinstance(row, tuple)
         return row
 
-    def _term(self, back: Program, term: GradientTerm) -> Term:
-        """The term with the draft's slot in the place of the code's."""
-        x = ints = -1
-        if term.a is not None:
-            a = back.outputs[term.a]
-            if term.kind == "take":
-                slot = self.values[a]
-                assert isinstance(slot, int)
-                ints = slot
-                self.draft.needed_ints.add(ints)
-            else:
-                x = self._buffer(a, back)
-        d = self._buffer(back.outputs[term.dz], back)
-        return Term(term.kind, self.names.params[term.param], x, d, ints)
+    def _terms(self, back: Program, term: GradientTerm) -> list[Term]:
+        """The term with the draft's slot in the place of the code's; of a folded product what is logged."""
+        param, dz = self.names.params[term.param], back.outputs[term.dz]
+        a = -1 if term.a is None else back.outputs[term.a]
+        space = self.names.spaces[back.types[dz].space]
+        for fold in self.names.folds:
+            if param == fold.weight:
+                rest = part(self._row(a), fold.rest, back.types[a].width - fold.width)
+                d = self._buffer(self._row(dz), space)
+                return [
+                    Term("take", self.names.folded(fold), -1, d, self._taken[fold]),
+                    *(
+                        [Term("matmul", param, self._buffer(rest, space), d, first_row=fold.rest)]
+                        if rest
+                        else []
+                    ),
+                ]
+            if param in (fold.table, fold.bias):
+                return []
+        ints = self._logged_int(a) if term.kind == "take" else -1
+        x = self._buffer(self._row(a), space) if term.kind == "matmul" else -1
+        return [Term(term.kind, param, x, self._buffer(self._row(dz), space), ints)]
 
-    def _buffer(self, v: int, back: Program) -> int:
-        """The log buffer of a value; equal ones share it."""
-        row, t = self._row(v), back.types[v]
+    def _indices(self, derivative: Derivative) -> Iterator[tuple[Fold, int]]:
+        """The value that chooses the row of each fold's table."""
+        for term in derivative.terms:
+            for fold in self.names.folds:
+                if self.names.params[term.param] == fold.table:
+                    assert term.kind == "take" and term.a is not None
+                    yield fold, derivative.backward.outputs[term.a]
+
+    def _logged_int(self, v: int) -> int:
+        slot = self.values[v]
+        assert isinstance(slot, int)
+        self.draft.needed_ints.add(slot)
+        return slot
+
+    def _buffer(self, row: Row, space: int) -> int:
+        """The log buffer of a row; equal ones share it."""
         if row not in self._buffers:
-            space = self.names.spaces[t.space]
             self._buffers[row] = len(self.logs)
-            _pack(self.draft, Base(Place.Log, len(self.logs), t.width, space), row)
-            self.logs.append((t.width, space))
+            width = width_of(row)
+            _pack(self.draft, Base(Place.Log, len(self.logs), width, space), row)
+            self.logs.append((width, space))
         return self._buffers[row]

@@ -1,11 +1,13 @@
 """A recurrent network on list reduction (AMPNet, arXiv 1705.09786, section 6): the loop of the papers.
 
-    tokens(t) - embed ------- cat - cell - relu - last? - yes - leave - head - loss
-    start - h0 - enter - phi --'                    `- no - next (t + 1) - phi
+    start - h0 - enter - phi - cell(t) - relu - last? - yes - leave - head - loss
+                          `--- next (t + 1) --- no ---'
 
 One instance is a batch of sequences of equal length, so that a message carries a row for each of them and
 nothing is padded. `h_t = relu([e_t, h_{t-1}] W + b)` with h_{-1} = 0; the last h is classified into the ten
-results. The cell may have replicas, among which the instance's number chooses (the paper's Figure 4b).
+results. The cell looks the token up itself: e_t is a row of its table E and no message, so a device may
+multiply the table with W once for each update, not for each token. The cell may have replicas, among which
+the instance's number chooses (the paper's Figure 4b).
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ from amphw.data.list_reduction import (
 from amphw.ir.behaviour import StateMap
 from amphw.ir.device import Report
 from amphw.ir.expr import ROW, Attr, Const, Field, lift, table
-from amphw.ir.functions import linear, relu, take, zeros
+from amphw.ir.functions import concat, linear, relu, take, zeros
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance, Schema, TableType
-from amphw.ir.nodes import NPT, PPT, Concat, Source
+from amphw.ir.nodes import NPT, PPT, Source
 from amphw.ir.passes import replicate
 from amphw.ir.program import ParamSpec, trace
 from amphw.ir.routing import Cond, Isu, Phi
-from amphw.ir.state import StateType, state_field
+from amphw.ir.state import state_field
 from amphw.models.base import Instances, Model, ModelError, at_least, knob, limited
 from amphw.models.classify import classification_loss, explained
 
@@ -89,15 +91,14 @@ class ListReductionRNN(Model[ListReductionConfig]):
                 "label": TableType((batch,), lift(CLASSES)),
             },
         )
-        embed = trace(
-            lambda p, x: take(p.E, table("tokens")(t, ROW)),
-            {"x": 0},
-            {"E": ParamSpec("E", (VOCABULARY, embedding), "normal:0.1")},
-        )
         cell = trace(
-            lambda p, x: linear(x, p.W, p.b),
-            {"x": embedding + hidden},
-            {"W": (embedding + hidden, hidden), "b": ParamSpec("b", (hidden,), "zeros")},
+            lambda p, h: linear(concat(take(p.E, table("tokens")(t, ROW)), h), p.W, p.b),
+            {"h": hidden},
+            {
+                "E": ParamSpec("E", (VOCABULARY, embedding), "normal:0.1"),
+                "W": (embedding + hidden, hidden),
+                "b": ParamSpec("b", (hidden,), "zeros"),
+            },
         )
         head = trace(
             lambda p, h: linear(h, p.W, p.b),
@@ -106,11 +107,8 @@ class ListReductionRNN(Model[ListReductionConfig]):
         )
         g = Graph(self.name, schema)
         with g.region("time", "loop", "t"):
-            g.add(Source("tokens", StateType((step,)), rows=batch))
-            g.add(PPT("embed", embed))
             g.add(Isu("enter", StateMap(add=((step, Const(0)),))))
             g.add(Phi("phi"))
-            g.add(Concat("cat", ("x", "h")))
             g.add(PPT("cell", cell))
             g.add(NPT("relu", trace(relu, {"x": hidden})))
             g.add(Cond("last", t.eq(length - 1)))
@@ -120,10 +118,8 @@ class ListReductionRNN(Model[ListReductionConfig]):
         g.add(NPT("h0", trace(lambda x: zeros(x, hidden), {"x": 0})))
         g.add(PPT("head", head))
         g.add(classification_loss(CLASSES))
-        g.connect("tokens", "embed", "cat.x")
         g.connect("start", "h0", "enter", "phi.a")
-        g.connect("phi", "cat.h")
-        g.connect("cat", "cell", "relu", "last")
+        g.connect("phi", "cell", "relu", "last")
         g.connect("last.no", "next", "phi.b")
         g.connect("last.yes", "leave", "head", "loss")
         return replicate(g, "cell", cfg.replicas) if cfg.replicas > 1 else g

@@ -12,7 +12,7 @@ def test_text_goes_to_stdout(amphw) -> None:
     done = amphw("graph", "list-reduction", "--set", "hidden=8")
     assert done.exit_code == 0
     assert done.stdout.startswith("graph list-reduction\n")
-    assert "PPT cell in time owns W[16, 8], b[8]" in done.stdout
+    assert "PPT cell in time owns E[14, 8], W[16, 8], b[8]" in done.stdout
     assert done.stderr == ""
 
 

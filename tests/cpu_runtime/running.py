@@ -32,7 +32,7 @@ def values(device: CpuDevice | ReferenceDevice) -> dict[str, np.ndarray]:
     return {f"{n}.{k}": v.copy() for n, p in device.parameters().items() for k, v in p.values.items()}
 
 
-def gradients(device: CpuDevice) -> dict[str, np.ndarray]:
+def gradients(device: CpuDevice | ReferenceDevice) -> dict[str, np.ndarray]:
     return {f"{n}.{k}": v.copy() for n, p in device.parameters().items() for k, v in p.gradients.items()}
 
 

@@ -56,8 +56,9 @@ def assert_product(found: np.ndarray, a: np.ndarray, b: np.ndarray, *terms: np.n
     st.lists(widths, min_size=1, max_size=3),
     widths,
     layouts,
+    st.sampled_from(["", "bias", "start"]),
     st.booleans(),
-    st.booleans(),
+    st.tuples(st.sampled_from([0, 1, 16, 19]), st.sampled_from([0, 5])),
     seeds,
 )
 def test_gemm(
@@ -66,18 +67,35 @@ def test_gemm(
     segments: list[int],
     cols: int,
     layout: str,
-    biased: bool,
+    begins: str,
     accumulate: bool,
+    others: tuple[int, int],
     seed: int,
 ) -> None:
+    """others: rows of b in front of those that are multiplied, and behind them."""
     rng = np.random.default_rng(seed)
     a = [normal(rng, rows, width + 2)[:, 1:-1] for width in segments]
-    b, bias = normal(rng, sum(segments), cols), normal(rng, cols)
+    b, bias, start = (
+        normal(rng, sum(segments) + sum(others), cols),
+        normal(rng, cols),
+        normal(rng, rows, cols),
+    )
     whole, c = guarded(rows, cols)
     c[...] = normal(rng, rows, cols)
     before = c * np.float32(accumulate)
-    kernels.gemm(isa, a, b, bias if biased else None, c, accumulate, layout)
-    assert_product(c, np.concatenate(a, axis=1), b, before, bias * biased)
+    kernels.gemm(
+        isa,
+        a,
+        b,
+        bias if begins == "bias" else None,
+        c,
+        accumulate,
+        layout,
+        first_row=others[0],
+        start=start if begins == "start" else None,
+    )
+    first = {"": np.zeros(cols), "bias": bias, "start": start}[begins]
+    assert_product(c, np.concatenate(a, axis=1), b[others[0] : len(b) - others[1]], before, first)
     assert_guarded(whole, cols)
 
 
@@ -115,12 +133,29 @@ def test_gradient(isa: str, rows: int, x_cols: int, d_cols: int, layout: str, se
 
 
 @cases
-@given(isas, widths, widths, layouts, layouts, seeds)
-def test_transpose(isa: str, rows: int, cols: int, source: str, target: str, seed: int) -> None:
-    a = normal(np.random.default_rng(seed), rows, cols)
+@given(isas, widths, widths, layouts, st.tuples(st.integers(0, 20), st.integers(0, 20)), seeds)
+def test_gradient_of_some_rows(
+    isa: str, x_cols: int, d_cols: int, layout: str, others: tuple[int, int], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    x, d, g = normal(rng, 30, x_cols), normal(rng, 30, d_cols), normal(rng, sum(others) + x_cols, d_cols)
+    before = g.copy()
+    kernels.gradient(isa, x, d, g, layout, first_row=others[0])
+    part = slice(others[0], others[0] + x_cols)
+    assert_product(g[part], x.T, d, before[part])
+    before[part] = g[part]
+    np.testing.assert_array_equal(g, before)
+
+
+@cases
+@given(isas, widths, widths, layouts, layouts, st.tuples(st.integers(0, 20), st.integers(0, 20)), seeds)
+def test_transpose(
+    isa: str, rows: int, cols: int, source: str, target: str, others: tuple[int, int], seed: int
+) -> None:
+    a = normal(np.random.default_rng(seed), sum(others) + rows, cols)
     found = np.zeros((cols, rows), np.float32)
-    kernels.transpose(isa, a, found, source, target)
-    np.testing.assert_array_equal(found, a.T)
+    kernels.transpose(isa, a, found, source, target, first_row=others[0])
+    np.testing.assert_array_equal(found, a[others[0] : others[0] + rows].T)
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -42,11 +42,9 @@ def test_the_routes_of_a_recurrent_network() -> None:
     assert sorted(described(lowered)) == [
         "cell -> cell.h: if t == length - 1 == 0, t=t + 1",
         "cell -> head.h: if t == length - 1 == 1",
-        "embed -> cell.x: t=t",
         "h0 -> cell.h: t=0",
         "head -> loss.y: ",
         "start -> h0.x: ",
-        "tokens -> embed.x: for tokens.t < length, t=tokens.t",
     ]
 
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 import amphw.cpu_runtime.tile_code as tile_code
 from amphw.cpu_runtime.lower import lower
-from amphw.cpu_runtime.tile_code import MAX_INT_ARGS, Op, PhaseKind, Place, TiledUnit
+from amphw.cpu_runtime.tile_code import MAX_INT_ARGS, Fold, Op, PhaseKind, Place, Term, TiledUnit
+from amphw.cpu_runtime.tile_fold import FOLD_ROWS
 from amphw.cpu_runtime.tiling import tile, tile_programs
 from amphw.ir.derive import Derivative, accumulate, differentiate, inference
 from amphw.ir.errors import ProgramError
@@ -135,19 +136,40 @@ class Checked:
         kept = {"input": self.inputs, "output": got[:n], "value": got[n:]}
         residuals = [kept[kind][i] for kind, i in d.residuals]
         dy = [rng.normal(size=got[k].shape) for k in d.float_outputs]
-        newer = [p + rng.normal(size=p.shape) for p in self.params]
+        # A folded product's gradient is made with the table as it is then.
+        folded = {f.table for f in self.tiled.folds}
+        newer = [p + rng.normal(size=p.shape) * (k not in folded) for k, p in enumerate(self.params)]
         by_key = dict(zip(self.program.ints, self.ints, strict=True))
         ints = [by_key[key] for key in d.backward.ints]
         expected = run(d.backward, self.context, [*dy, *residuals], ints, newer)
         gradients: Rows = {(Place.OutputGradient, k): g for k, g in zip(d.float_outputs, dy, strict=True)}
         start = {k: v for k, v in rows.items() if k[0] != Place.Scratch}
         rows, slots = run_code(
-            self.tiled.backward, self.context, self.tiled.spaces, {**start, **gradients}, self.ints, newer
+            self.tiled.backward,
+            self.context,
+            self.tiled.spaces,
+            {**start, **gradients},
+            self.ints,
+            self._with_folded(newer),
         )
-        self._gradients(rows, slots, expected)
+        for g, i in zip(expected, d.wrt, strict=False):
+            if g.shape[1]:
+                np.testing.assert_allclose(rows[Place.InputGradient, i], g, **CLOSE)
+        if not self.tiled.folds:
+            self._terms(rows, slots, expected)
+        self._gradients(rows, slots, expected, newer)
+
+    def _with_folded(self, params: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The parameters, and the folded tables behind them."""
+        tables = []
+        for f in self.tiled.folds:
+            table = params[f.table] @ params[f.weight][f.first_row : f.first_row + f.width]
+            tables.append(table + params[f.bias] if f.bias >= 0 else table)
+        return [*params, *tables]
 
     def _forward(self, code: tile_code.Code, expected: Sequence[np.ndarray]) -> Rows:
-        rows, slots = run_code(code, self.context, self.tiled.spaces, self.operands, self.ints, self.params)
+        params = self._with_folded(self.params)
+        rows, slots = run_code(code, self.context, self.tiled.spaces, self.operands, self.ints, params)
         assert len(code.int_outputs) == len(expected)
         for k, (slot, y) in enumerate(zip(code.int_outputs, expected, strict=True)):
             if slot >= 0:
@@ -158,11 +180,39 @@ class Checked:
             assert place in (Place.Operand, Place.Output, Place.Saved)
         return rows
 
-    def _gradients(self, rows: Rows, slots: list[np.ndarray], expected: Sequence[np.ndarray]) -> None:
+    def _gradients(
+        self,
+        rows: Rows,
+        slots: list[np.ndarray],
+        expected: Sequence[np.ndarray],
+        newer: Sequence[np.ndarray],
+    ) -> None:
+        """What the terms and the folds add up to."""
+        tiled, numbers = self.tiled, {p.name: k for k, p in enumerate(self.program.params)}
+        wanted = [np.zeros(p.shape) for p in newer]
+        for term in self.derivative.terms:
+            a = None if term.a is None else expected[term.a]
+            accumulate(term.kind, wanted[numbers[term.param]], a, expected[term.dz])
+        found = [np.zeros(p.shape) for p in self._with_folded(newer)]
+        for mine in tiled.terms:
+            dz = rows[Place.Log, mine.d]
+            if mine.kind == "matmul":
+                a = rows[Place.Log, mine.x]
+                accumulate("matmul", found[mine.param][mine.first_row : mine.first_row + a.shape[1]], a, dz)
+            else:
+                assert mine.first_row == 0
+                accumulate(mine.kind, found[mine.param], slots[mine.ints] if mine.ints >= 0 else None, dz)
+        for f, table in zip(tiled.folds, found[len(newer) :], strict=True):
+            part = slice(f.first_row, f.first_row + f.width)
+            found[f.table] += table @ newer[f.weight][part].T
+            found[f.weight][part] += newer[f.table].T @ table
+            if f.bias >= 0:
+                found[f.bias] += table.sum(axis=0)
+        for one, other in zip(found, wanted, strict=False):
+            np.testing.assert_allclose(one, other, **CLOSE)
+
+    def _terms(self, rows: Rows, slots: list[np.ndarray], expected: Sequence[np.ndarray]) -> None:
         d, tiled = self.derivative, self.tiled
-        for g, i in zip(expected, d.wrt, strict=False):
-            if g.shape[1]:
-                np.testing.assert_allclose(rows[Place.InputGradient, i], g, **CLOSE)
         assert len(tiled.terms) == len(d.terms)
         for k, (width, space) in enumerate(tiled.log_buffers):
             assert rows[Place.Log, k].shape == (self.context.total(tiled.spaces[space]), width)
@@ -170,6 +220,7 @@ class Checked:
         assert used - {-1} == set(range(len(tiled.log_buffers)))
         for mine, term in zip(tiled.terms, d.terms, strict=True):
             assert self.program.params[mine.param].name == term.param and mine.kind == term.kind
+            assert mine.first_row == 0
             dz = rows[Place.Log, mine.d]
             np.testing.assert_allclose(dz, expected[term.dz], **CLOSE)
             a = None
@@ -417,19 +468,58 @@ def test_the_cell_of_list_reduction_stays_short() -> None:
     unit = tile({u.name: u for u in lower(fuse(graph)).units}["cell"])
     assert unit.saved == ()  # operands and output are all that the way back needs
     assert str(unit.forward).splitlines() == [
-        "gemm: y0 = [x0, x1] @ p0 + p1",
+        "gemm: y0 = [x0] @ p1[4:10] + p3[i0]",
         "rows:",
         "  y0 = Relu(y0)",
     ]
     assert str(unit.backward).splitlines() == [
         "rows:",
         "  log0 = MulStep(dy0, y0)",
-        "  log1[0:4] = Mov(x0)",
-        "  log1[4:10] = Mov(x1)",
-        "gemm: t0 = [log0] @ p0'",
+        "  log1 = Mov(x0)",
+        "gemm: dx0 = [log0] @ p1[4:10]'",
+    ]
+    assert unit.folds == (Fold(table=0, weight=1, first_row=0, width=4, bias=2),)
+    assert unit.terms == (Term("take", 3, -1, 0, 0), Term("matmul", 1, 1, 0, first_row=4))
+
+
+def test_a_folded_embedding_behind_the_rest() -> None:
+    lines = forward(
+        lambda p, h: tanh(concat(h, take(p.E, Field("i"))) @ p.W), {"h": 3}, {"E": (6, 2), "W": (5, 4)}
+    )
+    assert lines == ["gemm: y0 = [x0] @ p1[0:3] + p2[i0]", "rows:", "  y0 = Tanh(y0)"]
+
+
+def test_a_folded_embedding_alone_is_a_row_of_a_table() -> None:
+    shapes = {"E": (6, 2), "W": (2, 4), "b": (4,)}
+
+    def function(p: Params, h: Value) -> Value:
+        return tanh(linear(take(p.E, Field("i")), p.W, p.b) + h)
+
+    assert forward(function, {"h": 4}, shapes) == ["rows:", "  y0 = Add(p3[i0], x0)", "  y0 = Tanh(y0)"]
+    assert backward(function, {"h": 4}, shapes) == ["rows:", "  log0 = DTanh(dy0, y0)", "  dx0 = Mov(log0)"]
+
+
+def test_two_folded_embeddings_of_a_sum_are_added() -> None:
+    shapes = {"E": (6, 2), "F": (3, 2), "W": (2, 4), "U": (5, 4), "b": (4,)}
+
+    def function(p: Params, h: Value) -> Value:
+        return take(p.E, Field("i")) @ p.W + concat(take(p.F, Field("j")), h) @ p.U + row_param(p.b)
+
+    assert forward(function, {"h": 3}, shapes) == [
+        "gemm: y0 = [x0] @ p3[2:5] + p5[i0]",
         "rows:",
-        "  dx0 = Mov(t0[0:4])",
-        "  dx1 = Mov(t0[4:10])",
+        "  y0 = Add(y0, p6[i1])",
+    ]
+
+
+def test_a_row_of_a_folded_table_is_chosen_before_the_product_begins() -> None:
+    def function(p: Params, h: Value) -> Value:
+        return concat(take(p.E, argmax(h)), h) @ p.W
+
+    assert forward(function, {"h": 3}, {"E": (3, 2), "W": (5, 4)}) == [
+        "rows:",
+        "  i0 = Argmax(x0)",
+        "gemm: y0 = [x0] @ p1[2:5] + p2[i0]",
     ]
 
 
@@ -528,7 +618,7 @@ def test_tables_are_read_where_they_are() -> None:
     def function(p: Params, x: Value) -> Value:
         return tanh(concat(take(p.E, Field("t")), x) @ p.W)
 
-    unit = tiled(function, {"x": 2}, {"E": (5, 3), "W": (5, 4)})
+    unit = tiled(function, {"x": 2}, {"E": (FOLD_ROWS + 1, 3), "W": (5, 4)})
     assert str(unit.forward).splitlines() == [
         "gemm: y0 = [p0[i0], x0] @ p1",
         "rows:",

@@ -68,7 +68,8 @@ TERNARY: dict[Op, Callable[..., np.ndarray]] = {
 
 
 class Interpreter:
-    """Runs one code over the rows of a frame. ints: the unit's integer operands; params: by number.
+    """Runs one code over the rows of a frame. ints: the unit's integer operands; params: by number, and the
+    folded tables behind them.
 
     What the code writes is put into `rows`; `slots` are the integers by slot.
     """
@@ -211,9 +212,16 @@ class Interpreter:
         return a * keep / (1 - i.f)
 
     def _gemm(self, p: Phase) -> None:
-        w = self.params[p.param].T if p.transposed else self.params[p.param]
-        assert p.a and p.width == w.shape[1]
         left = np.concatenate([self._array(s.at, s.width, p.space) for s in p.a], axis=1)
+        w = self.params[p.param]
+        if p.first_row >= 0:
+            end = p.first_row + (p.width if p.transposed else left.shape[1])
+            assert end <= len(w) and (p.first_row == 0) != (end == len(w)), (
+                "neither the first rows nor the last"
+            )
+            w = w[p.first_row : end]
+        w = w.T if p.transposed else w
+        assert p.a and p.width == w.shape[1] and left.shape[1] == len(w)
         for s in p.a:
             assert self.code.bases[s.at.base].place != Place.InputGradient
             apart = s.at.offset + s.width <= p.d.offset or p.d.offset + p.width <= s.at.offset
@@ -221,6 +229,9 @@ class Interpreter:
         y = left @ w
         if p.bias >= 0:
             y = y + self.params[p.bias]
+        if p.start >= 0:
+            assert p.bias < 0 and self.code.bases[p.start].place == Place.ParamRow
+            y = y + self._array(Ref(p.start), p.width, p.space)
         d = self._array(p.d, p.width, p.space, write=True)
         d[:] = d + y if p.accumulate else y
 

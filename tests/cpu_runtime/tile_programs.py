@@ -212,6 +212,24 @@ class Writer:
         else:
             self.put("take", index, param=self.param(12, self.pick(WIDTHS)))
 
+    def _embedded(self) -> None:
+        """What `tile_fold` is about, and what looks like it: tables and weights may have other readers."""
+        x = self.any()
+        space, width = x.type.space, self.pick(WIDTHS)
+        wide = self.pick(WIDTHS)
+        row = self.builder.emit(
+            "take", [self.index(f"below_{ROWS_OF_TABLE}", space)], param=self.param(ROWS_OF_TABLE, wide)
+        )
+        parts = self.pick(([row, x], [x, row], [row]))
+        left = self.builder.emit("concat", parts) if len(parts) > 1 else row
+        y = self.builder.emit("matmul", [left], param=self.param(left.width, width))
+        self.values.append(y)
+        if self.number(0, 1):
+            y = y + self.builder.emit("row_param", [], param=self.param(width), space=space)
+        if self.number(0, 2) == 0:
+            y = y + self.builder.emit("matmul", [x], param=self.param(x.width, width))
+        self.values.append(y)
+
     def _zeros(self) -> None:
         x = self.any()
         self.put("zeros", space=x.type.space, width=x.width)
@@ -278,6 +296,7 @@ KINDS = tuple(name[1:] for name in vars(Writer) if name.startswith("_") and not 
     "split",
     "concat",
     "linear",
+    "embedded",
 )  # those that the peepholes are about, more often
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from tests.graphs import decide, message_passing, rnn, tree
+from tests.graphs import decide, lookup, message_passing, rnn, tree
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,15 @@ def _batches(rng: np.random.Generator) -> list[Instance]:
     return [decide.instance(rng, batch) for batch in (0, 1, 4, 7)]
 
 
+def _lookups(rng: np.random.Generator) -> list[Instance]:
+    return [
+        lookup.instance(rng, length=1),
+        lookup.instance(rng, length=1, batch=3),
+        lookup.instance(rng, length=4, batch=8),
+        lookup.instance(rng),
+    ]
+
+
 CASES = (
     Case("rnn-alternate", lambda: rnn.build(replicas="alternate"), _sequences),
     Case("rnn-hash", lambda: rnn.build(replicas="hash"), _sequences),
@@ -72,6 +81,7 @@ CASES = (
     Case("message-passing", lambda: message_passing.build(steps=2), _networks),
     Case("message-passing-three", lambda: message_passing.build(hidden=3, steps=3), _networks),
     Case("message-passing-dense", lambda: message_passing.build_dense(steps=2), _networks),
+    Case("look-up", lookup.build, _lookups),
     Case("decide", decide.build, _batches),
     Case("decide-store", lambda: decide.build(exit="store"), _batches),
 )

@@ -34,10 +34,10 @@ def run(device: ReferenceDevice, instance: Instance, mode: Mode = Mode.PREDICT) 
 
 def numpy_rnn(parameters: dict[str, Any], tokens: np.ndarray) -> np.ndarray:
     """Logits [batch, 10] for tokens [length, batch], written down as the recurrence."""
-    embed, cell, head = (parameters[n].values for n in ("embed", "cell", "head"))
+    cell, head = (parameters[n].values for n in ("cell", "head"))
     h = np.zeros((tokens.shape[1], cell["b"].shape[0]), np.float32)
     for row in tokens:
-        h = np.maximum(np.concatenate([embed["E"][row], h], axis=1) @ cell["W"] + cell["b"], 0)
+        h = np.maximum(np.concatenate([cell["E"][row], h], axis=1) @ cell["W"] + cell["b"], 0)
     return h @ head["W"] + head["b"]
 
 

@@ -40,8 +40,7 @@ std::vector<std::string> isa_names() {
 }
 
 float* row(const Floats2& a, size_t r) {
-    if (a.shape(1) > 1 && a.stride(1) != 1)
-        throw std::invalid_argument("columns of an array must lie side by side");
+    if (a.shape(1) > 1 && a.stride(1) != 1) throw std::invalid_argument("columns of an array must lie side by side");
     return a.data() + int64_t(r) * a.stride(0);
 }
 
@@ -93,8 +92,8 @@ struct Matrix {
     }
 };
 
-void gemm(const std::string& isa, const std::vector<Floats2>& a, const Floats2& b,
-          std::optional<Floats1> bias, const Floats2& c, bool accumulate, const std::string& kind) {
+void gemm(const std::string& isa, const std::vector<Floats2>& a, const Floats2& b, std::optional<Floats1> bias,
+          const Floats2& c, bool accumulate, const std::string& kind, int32_t first_row, std::optional<Floats2> start) {
     const Kernels& k = named(isa);
     const int32_t rows = int32_t(c.shape(0)), cols = int32_t(b.shape(1));
     Matrix matrix(layout_of(k, kind, int32_t(b.shape(0)), cols));
@@ -111,46 +110,60 @@ void gemm(const std::string& isa, const std::vector<Floats2>& a, const Floats2& 
         segments.push_back(a_rows[s].data());
         widths.push_back(int32_t(a[s].shape(1)));
         depth += widths.back();
-        if (int32_t(a[s].shape(0)) != rows)
-            throw std::invalid_argument("gemm: a segment has other rows than c");
+        if (int32_t(a[s].shape(0)) != rows) throw std::invalid_argument("gemm: a segment has other rows than c");
     }
-    if (depth != matrix.layout.rows || int32_t(c.shape(1)) != cols) {
+    if (first_row < 0 || first_row + depth > matrix.layout.rows || int32_t(c.shape(1)) != cols) {
         throw std::invalid_argument("gemm: the segments, b and c do not fit together");
     }
-    for (int32_t r = 0; r < rows; r++) c_rows.push_back(row(c, r));
-    k.gemm({matrix.data.data(), &matrix.layout, bias ? padded_bias.data() : nullptr, accumulate,
-            int32_t(a.size()), segments.data(), widths.data(), c_rows.data(), rows});
+    if (start && (int32_t(start->shape(0)) != rows || int32_t(start->shape(1)) != cols)) {
+        throw std::invalid_argument("gemm: start and c do not fit together");
+    }
+    Matrix started(Layout::flat(rows, cols));
+    std::vector<const float*> start_rows;
+    if (start) started.read(*start);
+    for (int32_t r = 0; r < rows; r++) {
+        c_rows.push_back(row(c, r));
+        start_rows.push_back(started.data.data() + started.layout.offset(r, 0));
+    }
+    k.gemm({matrix.data.data(), &matrix.layout, bias ? padded_bias.data() : nullptr, accumulate, int32_t(a.size()),
+            segments.data(), widths.data(), c_rows.data(), rows, first_row, start ? start_rows.data() : nullptr});
 }
 
-void gradient(const std::string& isa, const Floats2& x, const Floats2& d, const Floats2& g,
-              const std::string& kind) {
+void gradient(const std::string& isa, const Floats2& x, const Floats2& d, const Floats2& g, const std::string& kind,
+              int32_t first_row) {
     const Kernels& k = named(isa);
-    Matrix sum(layout_of(k, kind, int32_t(x.shape(1)), int32_t(d.shape(1))));
+    Matrix sum(layout_of(k, kind, int32_t(g.shape(0)), int32_t(g.shape(1))));
+    if (first_row < 0 || first_row + int32_t(x.shape(1)) > sum.layout.rows || d.shape(1) != g.shape(1)) {
+        throw std::invalid_argument("gradient: x, d and g do not fit together");
+    }
     sum.read(g);
     Buffer pack(GRADIENT_PACK);
-    k.gradient(row(x, 0), x.stride(0), row(d, 0), d.stride(0), int32_t(x.shape(0)), sum.data.data(),
-               sum.layout, pack.data());
+    k.gradient(row(x, 0), x.stride(0), int32_t(x.shape(1)), row(d, 0), d.stride(0), int32_t(x.shape(0)),
+               sum.data.data(), sum.layout, first_row, pack.data());
     if (!sum.padded_with_zeros()) throw std::runtime_error("gradient: wrote into the padding");
     sum.write(g);
 }
 
 void transpose(const std::string& isa, const Floats2& from, const Floats2& to, const std::string& from_kind,
-               const std::string& to_kind) {
+               const std::string& to_kind, int32_t first_row) {
     const Kernels& k = named(isa);
-    const int32_t rows = int32_t(from.shape(0)), cols = int32_t(from.shape(1));
-    Matrix source(layout_of(k, from_kind, rows, cols)), target(layout_of(k, to_kind, cols, rows));
+    const int32_t rows = int32_t(from.shape(0)), cols = int32_t(from.shape(1)), wanted = int32_t(to.shape(1));
+    if (first_row < 0 || first_row + wanted > rows || int32_t(to.shape(0)) != cols) {
+        throw std::invalid_argument("transpose: the matrices do not fit together");
+    }
+    Matrix source(layout_of(k, from_kind, rows, cols)), target(layout_of(k, to_kind, cols, wanted));
     source.read(from);
-    k.transpose(source.data.data(), source.layout, target.data.data(), target.layout);
+    k.transpose(source.data.data(), source.layout, first_row, target.data.data(), target.layout);
     if (!target.padded_with_zeros()) throw std::runtime_error("transpose: wrote into the padding");
     target.write(to);
 }
 
 constexpr const char* OP_NAMES[] = {
-    "Mov",    "Fill",    "Add",     "Sub",      "Mul",        "Div",         "Scale",    "Shift",   "Sigmoid",
-    "Tanh",   "Relu",    "Step",    "Exp",      "Log",        "Sqrt",        "Abs",      "Sign",    "Equal",
-    "Fma",    "AddRelu", "MulStep", "DSigmoid", "DTanh",      "MulDSigmoid", "MulDTanh", "AddCol",  "SubCol",
-    "MulCol", "DivCol",  "SumCols", "MaxCols",  "SpreadCols", "Pick",        "Place",    "Dropout", "Argmax",
-    "Above",  "ToFloat", "SameInt", "SaveInt",  "LoadInt",
+    "Mov",      "Fill",  "Add",        "Sub",      "Mul",         "Div",        "Scale",   "Shift",   "Sigmoid",
+    "Tanh",     "Relu",  "Step",       "Exp",      "Log",         "Sqrt",       "Abs",     "Sign",    "Equal",
+    "Fma",      "AddRelu", "MulStep",  "DSigmoid", "DTanh",       "MulDSigmoid", "MulDTanh", "AddCol", "SubCol",
+    "MulCol",   "DivCol", "SumCols",   "MaxCols",  "SpreadCols",  "Pick",       "Place",   "Dropout", "Argmax",
+    "Above",    "ToFloat", "SameInt",  "SaveInt",  "LoadInt",
 };
 static_assert(std::size(OP_NAMES) == size_t(Op::LoadInt) + 1);
 
@@ -162,8 +175,8 @@ Op op_named(const std::string& name) {
 }
 
 // op, n, [(base, offset) of d, a, b, c], f, integer slots, seed
-using Line = std::tuple<std::string, int32_t, std::vector<std::pair<int32_t, int32_t>>, float,
-                        std::vector<int32_t>, int64_t>;
+using Line = std::tuple<std::string, int32_t, std::vector<std::pair<int32_t, int32_t>>, float, std::vector<int32_t>,
+                        int64_t>;
 
 Instr instruction(const Line& line) {
     const auto& [op, n, refs, f, ints, seed] = line;
@@ -182,8 +195,8 @@ Instr instruction(const Line& line) {
 }
 
 // bases: a matrix each; ints: [slots, rows].
-void rows(const std::string& isa, const std::vector<Line>& lines, const std::vector<Floats2>& bases,
-          const Ints2& ints, int32_t first, int32_t count) {
+void rows(const std::string& isa, const std::vector<Line>& lines, const std::vector<Floats2>& bases, const Ints2& ints,
+          int32_t first, int32_t count) {
     const Kernels& k = named(isa);
     std::vector<Instr> code;
     for (const Line& line : lines) code.push_back(instruction(line));
@@ -194,8 +207,7 @@ void rows(const std::string& isa, const std::vector<Line>& lines, const std::vec
     }
     std::vector<int64_t*> slots;
     for (size_t s = 0; s < ints.shape(0); s++) slots.push_back(ints.data() + s * ints.shape(1));
-    const char* error =
-        k.rows(code.data(), int32_t(code.size()), base_rows.data(), end, slots.data(), first, count);
+    const char* error = k.rows(code.data(), int32_t(code.size()), base_rows.data(), end, slots.data(), first, count);
     if (error) throw nb::value_error(error);
 }
 
@@ -211,9 +223,8 @@ void update(const std::string& isa, const std::string& optimizer, const Floats1&
             const Floats1& g, const std::vector<Floats1>& slots, float scale, float weight_decay, float rate,
             float momentum, float beta1, float beta2, float eps, float bias_correction) {
     named(isa).update({optimizer_named(optimizer), int64_t(w.shape(0)), w.data(), out.data(), g.data(),
-                       slots.size() > 0 ? slots[0].data() : nullptr,
-                       slots.size() > 1 ? slots[1].data() : nullptr, scale, weight_decay, rate, momentum,
-                       beta1, beta2, eps, bias_correction});
+                       slots.size() > 0 ? slots[0].data() : nullptr, slots.size() > 1 ? slots[1].data() : nullptr,
+                       scale, weight_decay, rate, momentum, beta1, beta2, eps, bias_correction});
 }
 
 // Least seconds that one call of `work` took.
@@ -228,8 +239,7 @@ double best_seconds(int repeats, Work work) {
         for (int call = 0; call < calls; call++) work();
         const double seconds = std::chrono::duration<double>(Clock::now() - start).count() / calls;
         if (seconds < best) best = seconds;
-        // Long against the clock's grain, short against the scheduler's.
-        calls = best < 2e-4 ? int(2e-4 / best) + 1 : 1;
+        calls = best < 2e-4 ? int(2e-4 / best) + 1 : 1;  // long against the clock, short against the scheduler
     }
     return best;
 }
@@ -253,8 +263,7 @@ double time_gemm(const std::string& isa, int32_t rows, int32_t depth, int32_t co
         c_rows.push_back(c.data() + r * c_stride);
     }
     const float* const* segments[] = {a_rows.data()};
-    const Gemm product{b.data.data(), &b.layout, bias.data(),   false, 1,
-                       segments,      &depth,    c_rows.data(), rows};
+    const Gemm product{b.data.data(), &b.layout, bias.data(), false, 1, segments, &depth, c_rows.data(), rows};
     return best_seconds(repeats, [&] { k.gemm(product); });
 }
 
@@ -266,7 +275,7 @@ double time_gradient(const std::string& isa, int32_t rows, int32_t x_cols, int32
     number(x, rows * ldx);
     number(d, rows * ldd);
     return best_seconds(repeats, [&] {
-        k.gradient(x.data(), ldx, d.data(), ldd, rows, g.data.data(), g.layout, pack.data());
+        k.gradient(x.data(), ldx, x_cols, d.data(), ldd, rows, g.data.data(), g.layout, 0, pack.data());
     });
 }
 
@@ -283,74 +292,56 @@ double time_rows(const std::string& isa, const std::string& op, int32_t rows, in
     return best_seconds(repeats, [&] { k.rows(&in, 1, bases.data(), rows, slots, 0, rows); });
 }
 
-double time_update(const std::string& isa, const std::string& optimizer, int32_t rows, int32_t cols,
-                   int repeats) {
+double time_update(const std::string& isa, const std::string& optimizer, int32_t rows, int32_t cols, int repeats) {
     const Kernels& k = named(isa);
     Matrix w(Layout::paneled(rows, cols, k.panel));
     const int64_t n = w.layout.size();
     Buffer out(n), g(n), slot0(n), slot1(n);
     number(w.data, n);
-    const Update u{
-        .optimizer = optimizer_named(optimizer), .n = n, .w = w.data.data(), .out = out.data(), .g = g.data(),
-        .slot0 = slot0.data(), .slot1 = slot1.data(), .scale = 1.0f, .weight_decay = 0.0f, .rate = 0.01f,
-        .momentum = 0.9f, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f, .bias_correction = 1.0f};
+    const Update u{optimizer_named(optimizer), n,    w.data.data(), out.data(), g.data(), slot0.data(), slot1.data(),
+                   1.0f, 0.0f, 0.01f, 0.9f, 0.9f, 0.999f, 1e-8f, 1.0f};
     return best_seconds(repeats, [&] { k.update(u); });
 }
 
 double time_transpose(const std::string& isa, int32_t rows, int32_t cols, int repeats) {
     const Kernels& k = named(isa);
     Matrix from(Layout::paneled(rows, cols, k.panel)), to(Layout::paneled(cols, rows, k.panel));
-    return best_seconds(repeats,
-                        [&] { k.transpose(from.data.data(), from.layout, to.data.data(), to.layout); });
+    return best_seconds(repeats, [&] { k.transpose(from.data.data(), from.layout, 0, to.data.data(), to.layout); });
 }
 
 }  // namespace
 
-// noconvert: an array that is written must not be a converted copy of the caller's.
 void bind_kernels(nb::module_& parent) {
     nb::module_ m = parent.def_submodule("kernels", "The kernels one by one, for tests and benchmarks.");
     m.def("isa_names", isa_names, "Instruction sets that this machine runs, best first.");
-    m.def(
-        "chosen", [] { return kernels() ? std::string(kernels()->name) : std::string(); },
-        "The instruction set that is used: the best, or the one that AMPHW_ISA names ('' if it cannot run).");
+    m.def("chosen", [] { return kernels() ? std::string(kernels()->name) : std::string(); },
+          "The instruction set that is used: the best, or the one that AMPHW_ISA names ('' if it cannot run).");
     m.def("panel", [](const std::string& isa) { return named(isa).panel; }, "isa"_a);
-    m.def("gemm", gemm, "isa"_a, "a"_a, "b"_a, "bias"_a.none(), "c"_a.noconvert(), "accumulate"_a, "layout"_a,
-          "c (+)= [segments a side by side] @ b (+ bias), in place.");
-    m.def("gradient", gradient, "isa"_a, "x"_a, "d"_a, "g"_a.noconvert(), "layout"_a,
-          "g += x' @ d, in place.");
-    m.def("transpose", transpose, "isa"_a, "a"_a, "to"_a.noconvert(), "from_layout"_a, "to_layout"_a);
+    m.def("gemm", gemm, "isa"_a, "a"_a, "b"_a, "bias"_a.none(), "c"_a, "accumulate"_a, "layout"_a,
+          "first_row"_a = 0, "start"_a.none() = nb::none(),
+          "c (+)= [segments a side by side] @ (rows of b from first_row on) (+ start, else bias), in place.");
+    m.def("gradient", gradient, "isa"_a, "x"_a, "d"_a, "g"_a, "layout"_a, "first_row"_a = 0,
+          "Rows of g from first_row on += x' @ d, in place.");
+    m.def("transpose", transpose, "isa"_a, "a"_a, "to"_a, "from_layout"_a, "to_layout"_a, "first_row"_a = 0,
+          "to = (rows of a from first_row on)'.");
     m.def("op_names", [] { return std::vector<std::string>(std::begin(OP_NAMES), std::end(OP_NAMES)); });
-    m.def("rows", rows, "isa"_a, "code"_a, "bases"_a.noconvert(), "ints"_a.noconvert(), "first"_a, "count"_a,
-          "Run code on rows first .. first + count - 1. An instruction is (op, n, (base, offset) of d, a, b, "
-          "c, f, integer slots, seed). ValueError for an integer that the code cannot use.");
-    m.def("update", update, "isa"_a, "optimizer"_a, "w"_a, "out"_a.noconvert(), "g"_a.noconvert(),
-          "slots"_a.noconvert(), "scale"_a, "weight_decay"_a, "rate"_a, "momentum"_a, "beta1"_a, "beta2"_a,
-          "eps"_a, "bias_correction"_a);
-    m.def(
-        "add",
-        [](const std::string& isa, const Floats1& to, const Floats1& from) {
-            named(isa).add(to.data(), from.data(), int64_t(to.shape(0)));
-        },
-        "isa"_a, "to"_a.noconvert(), "from_"_a);
-    m.def(
-        "add_columns",
-        [](const std::string& isa, const Floats2& d, const Floats1& g) {
-            named(isa).add_columns(row(d, 0), d.stride(0), int32_t(d.shape(0)), int32_t(d.shape(1)),
-                                   g.data());
-        },
-        "isa"_a, "d"_a, "g"_a.noconvert());
-    m.def(
-        "sum_squares",
-        [](const std::string& isa, const Floats1& x) {
-            return named(isa).sum_squares(x.data(), int64_t(x.shape(0)));
-        },
-        "isa"_a, "x"_a);
-    m.def(
-        "finite",
-        [](const std::string& isa, const Floats1& x) {
-            return named(isa).finite(x.data(), int64_t(x.shape(0)));
-        },
-        "isa"_a, "x"_a);
+    m.def("rows", rows, "isa"_a, "code"_a, "bases"_a, "ints"_a, "first"_a, "count"_a,
+          "Run code on rows first .. first + count - 1. An instruction is (op, n, [(base, offset) of d, a, b, c], f, "
+          "integer slots, seed). ValueError for an integer that the code cannot use.");
+    m.def("update", update, "isa"_a, "optimizer"_a, "w"_a, "out"_a, "g"_a, "slots"_a, "scale"_a, "weight_decay"_a,
+          "rate"_a, "momentum"_a, "beta1"_a, "beta2"_a, "eps"_a, "bias_correction"_a);
+    m.def("add", [](const std::string& isa, const Floats1& to, const Floats1& from) {
+        named(isa).add(to.data(), from.data(), int64_t(to.shape(0)));
+    }, "isa"_a, "to"_a, "from_"_a);
+    m.def("add_columns", [](const std::string& isa, const Floats2& d, const Floats1& g) {
+        named(isa).add_columns(row(d, 0), d.stride(0), int32_t(d.shape(0)), int32_t(d.shape(1)), g.data());
+    }, "isa"_a, "d"_a, "g"_a);
+    m.def("sum_squares", [](const std::string& isa, const Floats1& x) {
+        return named(isa).sum_squares(x.data(), int64_t(x.shape(0)));
+    }, "isa"_a, "x"_a);
+    m.def("finite", [](const std::string& isa, const Floats1& x) {
+        return named(isa).finite(x.data(), int64_t(x.shape(0)));
+    }, "isa"_a, "x"_a);
     m.def("time_gemm", time_gemm, "isa"_a, "rows"_a, "depth"_a, "cols"_a, "repeats"_a, "layout"_a = "panel",
           "Least seconds of one product [rows, depth] @ [depth, cols].");
     m.def("time_gradient", time_gradient, "isa"_a, "rows"_a, "x_cols"_a, "d_cols"_a, "repeats"_a);

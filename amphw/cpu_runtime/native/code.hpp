@@ -21,7 +21,7 @@ enum class Place : int32_t {
     Scratch,         // rows that live for one tile
     Constant,        // a row of `index` (0 or 1) in every column
     Param,           // vector parameter `index`, the same row for all
-    ParamRow,        // row of table parameter `index`, chosen by integer slot `ints`
+    ParamRow,        // row of table `index`, a parameter or a folded one, chosen by integer slot `ints`
 };
 
 struct Base {
@@ -101,7 +101,7 @@ struct Segment {
 
 enum class PhaseKind : int32_t {
     Rows,         // `code`, row by row over `space`
-    Gemm,         // d[0..cols) (+)= [a segments] @ W (or @ W' where transposed) (+ bias)
+    Gemm,         // d[0..width) (+)= [a segments] @ W (or @ W' where transposed) (+ bias, or rows of `start`)
     SumRows,      // d over `space` = sum of a over the message's rows of `source`
     MaxRows,      // likewise the maximum; 0 for a message without rows
     SpreadRows,   // d over `space` = the message's one row of `source`
@@ -118,6 +118,8 @@ struct Phase {
     int32_t bias = -1;
     bool transposed = false;
     bool accumulate = false;
+    int32_t start = -1;      // base whose rows are added in the bias's place
+    int32_t first_row = -1;  // of W where only a part of its rows is meant, as many as a (transposed: d) has columns
     std::vector<Segment> a;
     // Gemm and the row moves
     Ref d;

@@ -81,6 +81,8 @@ Phase phase(nb::handle p) {
     out.bias = nb::cast<int32_t>(p.attr("bias"));
     out.transposed = nb::cast<bool>(p.attr("transposed"));
     out.accumulate = nb::cast<bool>(p.attr("accumulate"));
+    out.start = nb::cast<int32_t>(p.attr("start"));
+    out.first_row = nb::cast<int32_t>(p.attr("first_row"));
     out.a = list(p.attr("a"), [](nb::handle s) {
         return Segment{ref(s.attr("at")), nb::cast<int32_t>(s.attr("width"))};
     });
@@ -107,6 +109,7 @@ void find_late(Code& code) {
             for (const Ref& r : {i.a, i.b, i.c}) add(r);
         for (const Segment& s : p.a) add(s.at);
         add(p.from);
+        add({p.start, 0});
     }
 }
 
@@ -158,9 +161,13 @@ UnitDesc unit(nb::handle u) {
     out.log_ints = item<std::vector<std::pair<int32_t, int32_t>>>(u, "log_ints");
     out.terms = list(u["terms"], [](nb::handle t) {
         return TermDesc{TermDesc::Kind(nb::cast<int32_t>(t[0])), nb::cast<int32_t>(t[1]), nb::cast<int32_t>(t[2]),
-                        nb::cast<int32_t>(t[3]), nb::cast<int32_t>(t[4])};
+                        nb::cast<int32_t>(t[3]), nb::cast<int32_t>(t[4]), nb::cast<int32_t>(t[5])};
     });
     out.params = list(u["params"], param);
+    out.folds = list(u["folds"], [](nb::handle f) {
+        return FoldDesc{nb::cast<int32_t>(f[0]), nb::cast<int32_t>(f[1]), nb::cast<int32_t>(f[2]),
+                        nb::cast<int32_t>(f[3])};
+    });
     return out;
 }
 

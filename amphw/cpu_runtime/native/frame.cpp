@@ -294,6 +294,8 @@ void FrameRunner::gemm(const Phase& p) {
     g.layout = transposed ? &t.transposed_layout : &t.layout;
     g.bias = p.bias < 0 ? nullptr : parameters_->tensor(p.bias).value[frame_->buffer].floats();
     g.accumulate = p.accumulate;
+    g.start = p.start < 0 ? nullptr : bases_.data() + p.start * capacity_;
+    g.first_row = p.transposed ? 0 : std::max(0, p.first_row);  // the transposed copy has that part alone
     g.segments = int32_t(segments);
     g.a = a;
     g.widths = widths;

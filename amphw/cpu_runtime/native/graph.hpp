@@ -48,6 +48,13 @@ struct ValueDesc {
 struct TermDesc {
     enum Kind : int32_t { Matmul, Sum, Take } kind;
     int32_t param, x, d, ints;  // x, d: log buffers; ints: logged integers
+    int32_t first_row;          // Matmul: of the gradient's rows, as many as x has columns
+};
+
+// What `[.. take(E, i) ..] @ W (+ b)` adds for each i: rows of the table E @ (W's rows from first_row on) (+ b), which
+// code and terms number behind the unit's parameters. The other rows of W are in front of these or behind them.
+struct FoldDesc {
+    int32_t table, weight, first_row, bias;  // E, W and b (-1: none)
 };
 
 struct ParamDesc {
@@ -82,6 +89,7 @@ struct UnitDesc {
     std::vector<std::pair<int32_t, int32_t>> log_ints;  // (integer slot of the backward code, space)
     std::vector<TermDesc> terms;
     std::vector<ParamDesc> params;
+    std::vector<FoldDesc> folds;
 
     int32_t decisions() const {
         int32_t n = 1;

@@ -24,7 +24,7 @@ struct Layout {
     int64_t offset(int32_t row, int32_t column) const;
 };
 
-// c[r][0..cols) (+)= a[r] @ B (+ bias), a[r] being the segments' columns side by side.
+// c[r][0..cols) (+)= a[r] @ B (+ bias or start[r]), a[r] being the segments' columns side by side.
 struct Gemm {
     const float* b;     // [k, cols] in `layout`
     const Layout* layout;
@@ -32,9 +32,11 @@ struct Gemm {
     bool accumulate;
     int32_t segments;
     const float* const* const* a;  // a[s][r]: where segment s of row r starts
-    const int32_t* widths;         // of the segments; their sum is layout->rows
+    const int32_t* widths;         // of the segments; they multiply as many rows of B, from `first_row` on
     float* const* c;               // where row r of the result starts; exactly `cols` floats are written
     int32_t rows;
+    int32_t first_row = 0;
+    const float* const* start = nullptr;  // start[r] [cols padded]: what row r begins with in the bias's place, or null
 };
 
 enum class Optimizer : int32_t { Sgd, Momentum, Adagrad, Adam };
@@ -61,17 +63,18 @@ struct Kernels {
     const char* (*rows)(const Instr* code, int32_t n, float* const* bases, int64_t stride, int64_t* const* ints,
                         int32_t first, int32_t rows);
     void (*gemm)(const Gemm&);
-    // g [x columns, d columns] in `layout` += x' @ d over `rows` rows; ldx, ldd in floats. `pack`: scratch of
-    // GRADIENT_PACK floats.
-    void (*gradient)(const float* x, int64_t ldx, const float* d, int64_t ldd, int32_t rows, float* g,
-                     const Layout& layout, float* pack);
+    // Rows first_row .. first_row + x_cols - 1 of g, which lies in `layout`, += x' @ d over `rows` rows; ldx, ldd
+    // in floats. `pack`: scratch of GRADIENT_PACK floats.
+    void (*gradient)(const float* x, int64_t ldx, int32_t x_cols, const float* d, int64_t ldd, int32_t rows, float* g,
+                     const Layout& layout, int32_t first_row, float* pack);
     void (*add_columns)(const float* d, int64_t ldd, int32_t rows, int32_t cols, float* g);  // g += sum of rows
     void (*add)(float* to, const float* from, int64_t n);                                    // to += from
     void (*update)(const Update&);
     double (*sum_squares)(const float* x, int64_t n);
     bool (*finite)(const float* x, int64_t n);  // by bit pattern: compiler flags cannot remove it
-    // `to` [cols, rows] = transpose of `from` [rows, cols]
-    void (*transpose)(const float* from, const Layout& from_layout, float* to, const Layout& to_layout);
+    // `to` [cols, n] = transpose of rows first_row .. first_row + n - 1 of `from` [rows, cols]
+    void (*transpose)(const float* from, const Layout& from_layout, int32_t first_row, float* to,
+                      const Layout& to_layout);
 };
 
 constexpr int64_t GRADIENT_PACK = 256 * 64;

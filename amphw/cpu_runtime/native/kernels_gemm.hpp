@@ -1,4 +1,4 @@
-// Products of few rows with a matrix: C (+)= A @ B (+ bias).
+// Products of few rows with a matrix: C (+)= A @ B (+ bias, or a row for each row of C).
 //
 // A frame has 1 to about 128 rows, too few for a BLAS library to copy and rearrange its operands. Here
 // nothing is copied: rows of A and C are found by pointers, so that gathers and concatenations are free,
@@ -39,7 +39,8 @@ struct TileProduct {
     int row;         // first row of the tile
     const float* b;  // its columns of B's first row
     int64_t b_stride;
-    const float* bias;  // its columns, or null
+    const float* bias;         // its columns, or null
+    const float* const* start;  // as in Gemm
     bool accumulate;
     float* const* c;  // rows of C
     int column;       // first column of the tile
@@ -48,45 +49,31 @@ struct TileProduct {
 
 template <int ROWS, int VECTORS>
 void multiply_tile(const TileProduct& t) {
-    // A chain of dependent additions takes four cycles a step; where a small tile has few chains, k is dealt
-    // out to several.
-    constexpr int CHAINS = ROWS * VECTORS >= 8 ? 1 : ROWS * VECTORS >= 4 ? 2 : 4;
-    Floats sum[CHAINS][ROWS][VECTORS];
+    // One chain of additions for each element, whatever the tile's height: a row's result must not depend on how
+    // many rows come with it. Small tiles could hide the additions' latency with several chains, which would make
+    // them up to half as fast again, and every run a little different.
+    Floats sum[ROWS][VECTORS];
 #pragma GCC unroll 8
     for (int i = 0; i < ROWS; i++) {
+        const float* start = t.start ? t.start[t.row + i] + t.column : t.bias;
 #pragma GCC unroll 4
-        for (int j = 0; j < VECTORS; j++) {
-            sum[0][i][j] = t.bias ? load(t.bias + j * W) : Floats{};
-            for (int chain = 1; chain < CHAINS; chain++) sum[chain][i][j] = Floats{};
-        }
+        for (int j = 0; j < VECTORS; j++) sum[i][j] = start ? load(start + j * W) : Floats{};
     }
     const float* b = t.b;
     for (int s = 0; s < t.segments; s++) {
         const float* a[ROWS];
 #pragma GCC unroll 8
         for (int i = 0; i < ROWS; i++) a[i] = t.a[s][t.row + i];
-        int k = 0;
         const int width = t.widths[s];
-        for (; k + CHAINS <= width; k += CHAINS) {
+        for (int k = 0; k < width; k++, b += t.b_stride) {
+            Floats row[VECTORS];
 #pragma GCC unroll 4
-            for (int chain = 0; chain < CHAINS; chain++) {
-                Floats row[VECTORS];
-#pragma GCC unroll 4
-                for (int j = 0; j < VECTORS; j++) row[j] = load(b + j * W);
-                b += t.b_stride;
-#pragma GCC unroll 8
-                for (int i = 0; i < ROWS; i++) {
-                    Floats x = all(a[i][k + chain]);
-#pragma GCC unroll 4
-                    for (int j = 0; j < VECTORS; j++) sum[chain][i][j] += x * row[j];
-                }
-            }
-        }
-        for (; k < width; k++, b += t.b_stride) {
+            for (int j = 0; j < VECTORS; j++) row[j] = load(b + j * W);
 #pragma GCC unroll 8
             for (int i = 0; i < ROWS; i++) {
+                Floats x = all(a[i][k]);
 #pragma GCC unroll 4
-                for (int j = 0; j < VECTORS; j++) sum[0][i][j] += a[i][k] * load(b + j * W);
+                for (int j = 0; j < VECTORS; j++) sum[i][j] += x * row[j];
             }
         }
     }
@@ -97,9 +84,7 @@ void multiply_tile(const TileProduct& t) {
         float* c = t.c[t.row + i] + t.column;
 #pragma GCC unroll 4
         for (int j = 0; j < VECTORS; j++) {
-            Floats total = sum[0][i][j];
-#pragma GCC unroll 4
-            for (int chain = 1; chain < CHAINS; chain++) total += sum[chain][i][j];
+            const Floats total = sum[i][j];
             if (complete || j + 1 < VECTORS) {
                 store(c + j * W, t.accumulate ? load(c + j * W) + total : total);
             } else {
@@ -143,14 +128,14 @@ struct RowTiles {
 void gemm(const Gemm& g) {
     const Layout& layout = *g.layout;
     const RowTiles tiles(g.rows);
-    TileProduct t{g.a, g.widths, g.segments, 0, nullptr, 0, nullptr, g.accumulate, g.c, 0, {0}};
+    TileProduct t{g.a, g.widths, g.segments, 0, nullptr, 0, nullptr, g.start, g.accumulate, g.c, 0, {0}};
     for (int panel = 0; panel < layout.cols; panel += layout.panel) {
         const int panel_width = layout.width(panel);
         const int end = least(layout.cols, panel + panel_width);
         for (int column = panel; column < end; column += TILE_COLUMNS) {
             t.column = column;
             t.columns.columns = least(TILE_COLUMNS, end - column);
-            t.b = g.b + layout.offset(0, column);
+            t.b = g.b + layout.offset(g.first_row, column);
             t.b_stride = panel_width;
             t.bias = g.bias ? g.bias + column : nullptr;
             for (int tile = 0; tile < tiles.tiles; tile++) {

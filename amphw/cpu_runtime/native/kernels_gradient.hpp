@@ -6,8 +6,8 @@
 namespace amphw::AMPHW_ISA {
 namespace {
 
-// Rows of X and D that one pass over G takes: so many that reading and writing G hardly counts, so few that
-// the packed columns of D stay in the first-level cache.
+// Rows of X and D that one pass over G takes: so many that reading and writing G hardly counts, so few that the
+// packed columns of D stay in the first-level cache.
 constexpr int GRADIENT_ROWS = 128;
 static_assert(GRADIENT_ROWS * TILE_COLUMNS <= GRADIENT_PACK);
 
@@ -82,9 +82,9 @@ void pack_columns(const float* d, int64_t ldd, int rows, const TileColumns& colu
     }
 }
 
-void gradient(const float* x, int64_t ldx, const float* d, int64_t ldd, int32_t rows, float* g,
-              const Layout& layout, float* pack) {
-    const RowTiles tiles(layout.rows);
+void gradient(const float* x, int64_t ldx, int32_t x_cols, const float* d, int64_t ldd, int32_t rows, float* g,
+              const Layout& layout, int32_t first_row, float* pack) {
+    const RowTiles tiles(x_cols);
     for (int start = 0; start < rows; start += GRADIENT_ROWS) {
         const int count = least(GRADIENT_ROWS, rows - start);
         for (int panel = 0; panel < layout.cols; panel += layout.panel) {
@@ -93,11 +93,11 @@ void gradient(const float* x, int64_t ldx, const float* d, int64_t ldd, int32_t 
             for (int column = panel; column < end; column += TILE_COLUMNS) {
                 const TileColumns columns{least(TILE_COLUMNS, end - column)};
                 pack_columns(d + start * ldd + column, ldd, count, columns, pack);
-                float* first = g + layout.offset(0, column);
+                float* first = g + layout.offset(first_row, column);
                 for (int tile = 0; tile < tiles.tiles; tile++) {
                     const int row = tiles.start(tile);
-                    float* tile_g = first + int64_t(row) * panel_width;
-                    const TileGradient t{x + start * ldx + row, ldx, count, pack, tile_g, panel_width};
+                    const TileGradient t{x + start * ldx + row, ldx, count, pack, first + int64_t(row) * panel_width,
+                                         panel_width};
                     GRADIENT_TILE.of[tiles.start(tile + 1) - row - 1][columns.vectors() - 1](t);
                 }
             }

@@ -98,19 +98,21 @@ inline void transpose_registers(Floats v[W]) {
     }
 }
 
-void transpose(const float* from, const Layout& from_layout, float* to, const Layout& to_layout) {
-    // Rows and columns are padded to a multiple of W with zeros, which become the padding of the result.
+void transpose(const float* from, const Layout& from_layout, int32_t first_row, float* to, const Layout& to_layout) {
+    // Columns are padded to a multiple of W with zeros; they and the rows that are not wanted become the padding of
+    // the result.
     for (int panel = 0; panel < from_layout.cols_padded; panel += from_layout.panel) {
         const int64_t from_stride = from_layout.width(panel);
         const int end = panel + from_layout.width(panel);
-        for (int row = 0; row < from_layout.rows_padded; row += W) {
+        for (int row = 0; row < to_layout.cols_padded; row += W) {
+            const int there = to_layout.cols - row;
             const int64_t to_stride = to_layout.width(row - row % to_layout.panel);
             for (int column = panel; column < end; column += W) {
-                const float* source = from + from_layout.offset(row, column);
+                const float* source = from + from_layout.offset(first_row + row, column);
                 float* target = to + to_layout.offset(column, row);
                 Floats v[W];
 #pragma GCC unroll 16
-                for (int i = 0; i < W; i++) v[i] = load(source + i * from_stride);
+                for (int i = 0; i < W; i++) v[i] = i < there ? load(source + i * from_stride) : Floats{};
                 transpose_registers(v);
 #pragma GCC unroll 16
                 for (int i = 0; i < W; i++) store(target + i * to_stride, v[i]);

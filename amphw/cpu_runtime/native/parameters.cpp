@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <thread>
 
 #include "blas.hpp"
@@ -28,25 +29,48 @@ double Rule::rate(int64_t updates) const {
 
 Parameters::Parameters(const UnitDesc& unit, const Rule& rule, const Kernels& kernels)
     : rule(rule), unit_(unit), kernels_(kernels), pack_(float_block(GRADIENT_PACK)) {
-    for (const ParamDesc& p : unit.params) {
-        Tensor t;
-        t.desc = p;
-        const int32_t rows = std::max(1, p.rows);
-        t.layout = p.taken || p.blas || p.rows == 0 ? Layout::flat(rows, p.cols) : Layout::paneled(rows, p.cols, kernels.panel);
-        // Untouched rows stay as they are under these rules, so updating the touched ones alone is the same.
-        const bool memoryless = rule.optimizer == Optimizer::Sgd || rule.optimizer == Optimizer::Adagrad;
-        t.sparse = p.taken && !p.multiplied && memoryless && rule.weight_decay == 0.0;
-        for (Block& b : t.value) b = float_block(t.size());
-        t.gradient = float_block(t.size());
-        for (int s = 0; s < rule.slots(); s++) t.slot[s] = float_block(t.size());
-        if (p.transposed && !p.blas) {
-            t.transposed_layout = Layout::paneled(p.cols, p.rows, kernels.panel);
-            for (Block& b : t.transposed) b = float_block(t.transposed_layout.size());
-        }
-        t.touched.assign(t.sparse ? rows : 0, 0);
-        tensors_.push_back(std::move(t));
-    }
+    for (const ParamDesc& p : unit.params) add_tensor(p);
+    for (const FoldDesc& fold : unit.folds) add_table(fold);
     open_ = fresh(0);
+}
+
+void Parameters::add_tensor(const ParamDesc& p) {
+    Tensor t;
+    t.desc = p;
+    const int32_t param = int32_t(tensors_.size()), rows = std::max(1, p.rows);
+    const bool flat = p.taken || p.blas || p.rows == 0;
+    t.layout = flat ? Layout::flat(rows, p.cols) : Layout::paneled(rows, p.cols, kernels_.panel);
+    int32_t transposed_rows = p.rows;
+    bool folded = false;
+    for (const FoldDesc& fold : unit_.folds) {
+        folded = folded || fold.table == param;
+        if (fold.weight != param) continue;
+        // Nothing is sent back to the embedding, so the backward direction multiplies with the other rows alone.
+        const int32_t taken = unit_.params[fold.table].cols;
+        transposed_rows -= taken;
+        t.transposed_row = fold.first_row == 0 ? taken : 0;
+    }
+    // Untouched rows stay as they are under these rules, so updating the touched ones alone is the same.
+    const bool memoryless = rule.optimizer == Optimizer::Sgd || rule.optimizer == Optimizer::Adagrad;
+    t.sparse = p.taken && !p.multiplied && !folded && memoryless && rule.weight_decay == 0.0;
+    for (Block& b : t.value) b = float_block(t.size());
+    t.gradient = float_block(t.size());
+    for (int s = 0; s < rule.slots(); s++) t.slot[s] = float_block(t.size());
+    if (t.has_transposed()) {
+        t.transposed_layout = Layout::paneled(p.cols, transposed_rows, kernels_.panel);
+        for (Block& b : t.transposed) b = float_block(t.transposed_layout.size());
+    }
+    t.touched.assign(t.sparse ? rows : 0, 0);
+    tensors_.push_back(std::move(t));
+}
+
+void Parameters::add_table(const FoldDesc& fold) {
+    Tensor t;
+    t.layout = Layout::flat(unit_.params[fold.table].rows, unit_.params[fold.weight].cols);
+    t.desc = {"", t.layout.rows, t.layout.cols, false, false, true};
+    for (Block& b : t.value) b = float_block(t.size());
+    t.gradient = float_block(t.size());
+    tensors_.push_back(std::move(t));
 }
 
 // --- versions -------------------------------------------------------------------------------------------------
@@ -155,11 +179,13 @@ void Parameters::reduce(const LogChunk& chunk) {
         if (rows == 0) continue;
         if (term.kind == TermDesc::Matmul) {
             const int64_t ldx = row_stride(unit_.log_buffers[term.x].width);
+            const int32_t width = unit_.log_buffers[term.x].width;
             const float* x = chunk.buffers[term.x].floats();
             if (t.desc.blas)
                 blas_gradient(x, ldx, d, ldd, rows, t.gradient.floats(), t.layout);
             else
-                kernels_.gradient(x, ldx, d, ldd, rows, t.gradient.floats(), t.layout, pack_.floats());
+                kernels_.gradient(x, ldx, width, d, ldd, rows, t.gradient.floats(), t.layout, term.first_row,
+                                  pack_.floats());
         } else if (term.kind == TermDesc::Sum) {
             kernels_.add_columns(d, ldd, rows, t.desc.cols, t.gradient.floats());
         } else {
@@ -179,7 +205,11 @@ void Parameters::reduce(const LogChunk& chunk) {
 
 int Parameters::prepare(const std::string** bad) {
     if (accumulated == 0) return -1;
-    for (const Tensor& t : tensors_) {
+    const int32_t n = int32_t(unit_.params.size());
+    for (int32_t i = 0; i < n; i++) add_folded(i, tensors_[i].gradient.floats(), pack_.floats());
+    clear_folded();
+    for (int32_t i = 0; i < n; i++) {
+        const Tensor& t = tensors_[i];
         bool finite = true;
         if (t.sparse)
             for (int32_t row : t.touched_rows)
@@ -192,7 +222,8 @@ int Parameters::prepare(const std::string** bad) {
         }
     }
     const int from = current_.load(), to = spare();
-    for (Tensor& t : tensors_) {
+    for (int32_t i = 0; i < n; i++) {
+        Tensor& t = tensors_[i];
         double scale = rule.mean ? 1.0 / double(accumulated) : 1.0;
         if (rule.clip > 0.0) {
             const double norm = scale * std::sqrt(kernels_.sum_squares(t.gradient.floats(), t.size()));
@@ -200,6 +231,7 @@ int Parameters::prepare(const std::string** bad) {
         }
         step(t, from, to, scale);
     }
+    make_tables(to);
     accumulated = 0;
     return to;
 }
@@ -228,8 +260,7 @@ void Parameters::step(Tensor& t, int from, int to, double scale) {
     };
     if (!t.sparse) {
         run(0, t.size());
-        if (t.has_transposed())
-            kernels_.transpose(t.value[to].floats(), t.layout, t.transposed[to].floats(), t.transposed_layout);
+        transpose(t, to);
         return;
     }
     const int64_t width = t.layout.cols_padded;
@@ -245,6 +276,85 @@ void Parameters::step(Tensor& t, int from, int to, double scale) {
     t.touched_rows.clear();
 }
 
+void Parameters::transpose(Tensor& t, int buffer) {
+    if (t.has_transposed())
+        kernels_.transpose(t.value[buffer].floats(), t.layout, t.transposed_row, t.transposed[buffer].floats(),
+                           t.transposed_layout);
+}
+
+// --- folded tables --------------------------------------------------------------------------------------------
+
+void Parameters::make_tables(int buffer) {
+    for (size_t f = 0; f < unit_.folds.size(); f++) {
+        const FoldDesc& fold = unit_.folds[f];
+        const Tensor &e = tensors_[fold.table], &w = tensors_[fold.weight], &table = tensors_[unit_.params.size() + f];
+        std::vector<const float*> a;
+        std::vector<float*> c;
+        for (int32_t r = 0; r < e.layout.rows; r++) {
+            a.push_back(e.value[buffer].floats() + e.layout.offset(r, 0));
+            c.push_back(table.value[buffer].floats() + table.layout.offset(r, 0));
+        }
+        const float* const* segments[] = {a.data()};
+        Gemm g{};
+        g.b = w.value[buffer].floats();
+        g.layout = &w.layout;
+        g.bias = fold.bias < 0 ? nullptr : tensors_[fold.bias].value[buffer].floats();
+        g.segments = 1;
+        g.a = segments;
+        g.widths = &e.layout.cols;
+        g.c = c.data();
+        g.rows = e.layout.rows;
+        g.first_row = fold.first_row;
+        kernels_.gemm(g);
+    }
+}
+
+// What the gradients of folded tables contribute to a parameter's: of T = E W + b, dT W' to E, E' dT to W, and the sum
+// of dT's rows to b.
+void Parameters::add_folded(int32_t param, float* gradient, float* pack) const {
+    const int buffer = current_.load();
+    for (size_t f = 0; f < unit_.folds.size(); f++) {
+        const FoldDesc& fold = unit_.folds[f];
+        if (param != fold.table && param != fold.weight && param != fold.bias) continue;
+        const Tensor &e = tensors_[fold.table], &w = tensors_[fold.weight], &table = tensors_[unit_.params.size() + f];
+        const float* d = table.gradient.floats();
+        const int64_t ldd = table.layout.cols_padded;
+        const int32_t rows = e.layout.rows;
+        if (param == fold.bias) {
+            kernels_.add_columns(d, ldd, rows, table.layout.cols, gradient);
+        } else if (param == fold.weight) {
+            kernels_.gradient(e.value[buffer].floats(), e.layout.cols_padded, e.layout.cols, d, ldd, rows, gradient,
+                              w.layout, fold.first_row, pack);
+        } else {
+            const Layout layout = Layout::paneled(w.layout.cols, e.layout.cols, kernels_.panel);
+            const Block transposed = float_block(layout.size());
+            kernels_.transpose(w.value[buffer].floats(), w.layout, fold.first_row, transposed.floats(), layout);
+            std::vector<const float*> a;
+            std::vector<float*> c;
+            for (int32_t r = 0; r < rows; r++) {
+                a.push_back(d + r * ldd);
+                c.push_back(gradient + e.layout.offset(r, 0));
+            }
+            const float* const* segments[] = {a.data()};
+            Gemm g{};
+            g.b = transposed.floats();
+            g.layout = &layout;
+            g.accumulate = true;
+            g.segments = 1;
+            g.a = segments;
+            g.widths = &w.layout.cols;
+            g.c = c.data();
+            g.rows = rows;
+            kernels_.gemm(g);
+        }
+    }
+}
+
+void Parameters::clear_folded() {
+    for (size_t i = unit_.params.size(); i < tensors_.size(); i++)
+        std::memset(tensors_[i].gradient.bytes(), 0, tensors_[i].gradient.size());
+}
+
 // --- exchange with Python -------------------------------------------------------------------------------------
 
 void Parameters::load(int32_t param, const float* values, const float* gradient, const float* const* slots) {
@@ -257,8 +367,7 @@ void Parameters::load(int32_t param, const float* values, const float* gradient,
             t.gradient.floats()[to] = gradient[from];
             for (int s = 0; s < rule.slots(); s++) t.slot[s].floats()[to] = slots[s][from];
         }
-    if (t.has_transposed())
-        kernels_.transpose(t.value[buffer].floats(), t.layout, t.transposed[buffer].floats(), t.transposed_layout);
+    transpose(t, buffer);
     if (!t.sparse) return;
     t.touched_rows.clear();
     for (int b = 0; b < VERSIONS; b++) t.missed[b].clear();
@@ -275,16 +384,26 @@ void Parameters::loaded(int64_t version, int64_t rows) {
     version_.store(version);
     versions_[current_.load()].store(version);
     accumulated = interval_rows_ = rows;
+    make_tables(current_.load());
+    clear_folded();  // the gradients that were loaded are complete
 }
 
 void Parameters::store(int32_t param, float* values, float* gradient, float* const* slots) const {
     const Tensor& t = tensors_[param];
     const float* w = t.value[current_.load()].floats();
+    const float* g = t.gradient.floats();
+    Block complete;
+    if (!unit_.folds.empty()) {
+        complete = float_block(t.size());
+        std::memcpy(complete.bytes(), t.gradient.bytes(), t.gradient.size());
+        add_folded(param, complete.floats(), float_block(GRADIENT_PACK).floats());
+        g = complete.floats();
+    }
     for (int32_t r = 0; r < t.layout.rows; r++)
         for (int32_t c = 0; c < t.layout.cols; c++) {
             const int64_t from = t.layout.offset(r, c), to = int64_t(r) * t.layout.cols + c;
             values[to] = w[from];
-            gradient[to] = t.gradient.floats()[from];
+            gradient[to] = g[from];
             for (int s = 0; s < rule.slots(); s++) slots[s][to] = t.slot[s].floats()[from];
         }
 }

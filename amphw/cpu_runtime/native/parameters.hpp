@@ -4,6 +4,9 @@
 // log. A full chunk, or one that completes the interval, is sealed; once its writers are done, one worker at a
 // time reduces sealed chunks, in order, into the gradient, so every partial sum is taken exactly once. The chunk
 // that completes an interval also makes the next version, in a buffer that nobody reads.
+//
+// Folded tables (FoldDesc) are made again for every version. Their gradient is kept apart, and becomes part of the
+// gradients of E, W and b when these are wanted: at an update, or by Python. Until then E and W do not change.
 #pragma once
 
 #include <array>
@@ -43,6 +46,7 @@ struct Rule {
 struct Tensor {
     ParamDesc desc;
     Layout layout, transposed_layout;
+    int32_t transposed_row = 0;  // the transposed copy has the rows from here on, as many as its layout has columns
     Block value[VERSIONS], transposed[VERSIONS], gradient, slot[2];
     // A table whose update leaves rows without gradient alone is updated row by row: which rows have a gradient,
     // and which rows each buffer has missed.
@@ -82,7 +86,6 @@ public:
     int64_t version() const { return version_.load(); }
     int64_t version_of(int buffer) const { return versions_[buffer].load(); }
     const Tensor& tensor(int32_t param) const { return tensors_[param]; }
-    std::vector<Tensor>& tensors() { return tensors_; }
 
     // --- the log; callers hold `mutex` ---
     std::mutex mutex;
@@ -115,12 +118,18 @@ public:
     const Rule rule;
 
 private:
+    void add_tensor(const ParamDesc& p);
+    void add_table(const FoldDesc& fold);
     void step(Tensor& t, int from, int to, double scale);
+    void transpose(Tensor& t, int buffer);
+    void make_tables(int buffer);
+    void add_folded(int32_t param, float* gradient, float* pack) const;
+    void clear_folded();
     int spare() const;
 
     const UnitDesc& unit_;
     const Kernels& kernels_;
-    std::vector<Tensor> tensors_;
+    std::vector<Tensor> tensors_;  // of the parameters, then of the folded tables
     std::atomic<int> current_{0};
     std::atomic<int> pins_[VERSIONS] = {};
     std::atomic<int64_t> version_{0}, versions_[VERSIONS] = {};
