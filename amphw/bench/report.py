@@ -125,6 +125,47 @@ def scaling_report(record: Record) -> RenderableType:
     return Group(rows, "", *lines)
 
 
+def workers_report(record: Record) -> RenderableType:
+    """Throughput by the number of workers, and what limits it."""
+    rows = _table(
+        "workers",
+        "keys",
+        f"{record['counted']}/s",
+        "speed-up",
+        "",
+        "simulation",
+        "off by",
+        "CPU time off by",
+        "busy",
+        "rows/frame",
+        "limit",
+        numbers=0,
+    )
+    for each in record["workers"]:
+        simulation = each["simulation"]
+        rows.add_row(
+            f"{each['workers']}",
+            f"{each['max_active_keys']}",
+            _number(each["instances_per_s"]),
+            f"{each['speed_up']:.2f}",
+            "simulated" if each["simulated"] else "measured",
+            _number(simulation["instances_per_s"]),
+            *("" if simulation[e] is None else f"{simulation[e]:+.1%}" for e in ("error", "cpu_error")),
+            _percent(simulation["utilisation"]),
+            f"{simulation['rows_per_frame']:.0f}",
+            simulation["limit"],
+        )
+    lines = [
+        f"this machine has {record['processors']} processors; what is said of more workers is simulated, "
+        "from the measured costs of one worker's frames",
+        f"those costs account for {_percent(record['explained'])} of that worker's time",
+        f"load by other processes: {_percent(record['foreign_load'])}",
+    ]
+    if not record["valid"]:
+        lines.append(f"these figures are not valid: {'; '.join(record['invalid_because'])}")
+    return Group(rows, "", *lines)
+
+
 def overhead_report(record: Record) -> RenderableType:
     """What a message costs beyond arithmetic."""
     rows = _table("messages in a frame", "us a message", "spread", numbers=3)

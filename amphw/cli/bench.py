@@ -81,6 +81,14 @@ def bench(
     pumped: Annotated[
         int, typer.Option("--pumped", min=1, metavar="N", help="For --scaling: instances to pump in all.")
     ] = 1_000_000,
+    workers: Annotated[
+        str | None,
+        typer.Option(
+            "--workers",
+            metavar="N,...",
+            help="Our throughput with so many workers: simulated where there are too few processors.",
+        ),
+    ] = None,
     settings: SetOption = None,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
@@ -94,8 +102,8 @@ def bench(
     from amphw.bench import report
     from amphw.bench.save import save
 
-    if to_accuracy + scaling + check > 1:
-        raise typer.BadParameter("only one of --to-accuracy, --scaling and --check can be chosen")
+    if to_accuracy + scaling + check + (workers is not None) > 1:
+        raise typer.BadParameter("only one of --to-accuracy, --scaling, --check and --workers can be chosen")
     record: dict[str, Any]
     if workload == "frame-overhead":
         from amphw.bench.frame_overhead import measure_overhead
@@ -119,6 +127,11 @@ def bench(
 
             record = measure_scaling(plan, pumped, _say)
             shown = report.scaling_report(record)
+        elif workers is not None:
+            from amphw.bench.many_workers import measure_workers
+
+            record = measure_workers(plan, _numbers(workers, "--workers"), _say)
+            shown = report.workers_report(record)
         else:
             from amphw.bench.throughput import compare
 
@@ -144,7 +157,7 @@ def _plan(workload: str, given: dict[str, Any]) -> Plan:
     return Plan(
         workload=found,
         overrides=given["settings"] or (),
-        every=_numbers(given["every"]) or every,
+        every=_numbers(given["every"], "--every") or every,
         peers=peers_of(workload) if given["peers"] is None else _names(given["peers"]),
         peer_python=given["peer_python"] or sys.executable,
         peer_forms=_names(given["forms"]),
@@ -161,14 +174,14 @@ def _names(text: str | None) -> list[str]:
     return [] if found == ["none"] else found
 
 
-def _numbers(text: str | None) -> list[int]:
+def _numbers(text: str | None, option: str) -> list[int]:
     try:
         found = [int(word) for word in _names(text)]
     except ValueError:
         found = [0]
     if any(number < 1 for number in found):
         raise typer.BadParameter(
-            f"expected numbers of 1 or more with commas, got {text!r}", param_hint="--every"
+            f"expected numbers of 1 or more with commas, got {text!r}", param_hint=option
         )
     return found
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from amphw.bench.record import KEYS
+from amphw.cpu_runtime.planes import built
 
 FAKE = Path(__file__).resolve().parents[1] / "bench" / "fake_peer.py"
 TINY = ["hidden=4", "batch=20", "train_instances=400", "valid_instances=100", "epochs=1", "target=0.05"]
@@ -77,6 +78,16 @@ def test_scaling(amphw, small) -> None:
     assert "least and greatest rate differ by" in done.stdout
 
 
+@pytest.mark.skipif(not built(), reason="needs the C++ data plane")
+def test_workers(amphw, small) -> None:
+    done = amphw("bench", *small, "--workers", "1,64", "--json")
+    assert done.exit_code == 0, done.stderr
+    found = {r["workers"]: r for r in json.loads(done.stdout)["workers"]}
+    assert found[64]["simulated"] and found[64]["speed_up"] > 0
+    assert not found[1]["simulated"] and found[1]["simulation"]["error"] is not None
+    assert "what is said of more workers is simulated" in done.stderr
+
+
 def test_to_accuracy(amphw, small, peer) -> None:
     done = amphw("bench", *small, *peer(), "--forms", "folded", "--to-accuracy", "--json")
     assert done.exit_code == 0, done.stderr
@@ -94,7 +105,8 @@ def test_to_accuracy(amphw, small, peer) -> None:
         (["list-reduction", "--set", "hiden=3"], 1, "no section has a key hiden"),
         (["list-reduction", "--device", "gpu"], 1, "there is no device 'gpu'"),
         (["list-reduction", "--every", "ten"], 2, "expected numbers of 1 or more with commas, got 'ten'"),
-        (["list-reduction", "--scaling", "--check"], 2, "only one of --to-accuracy, --scaling and --check"),
+        (["list-reduction", "--scaling", "--check"], 2, "only one of --to-accuracy, --scaling, --check"),
+        (["list-reduction", "--workers", "0"], 2, "expected numbers of 1 or more with commas, got '0'"),
     ],
 )
 def test_each_mistake_is_one_message(amphw, arguments, code, message) -> None:
