@@ -1,7 +1,8 @@
 # make demo    train a small model and show what happens      make test   lint, types and tests
 # make lint    style and types alone                          make slow   the long statistical tests
-# make clean   remove the environment and everything built
-# Needs python3 (>= 3.11); g++ for one of the tests. Another interpreter: make PYTHON=python3.12 demo
+# make clean   remove the environment and everything built    make sanitize   the C++ data plane's memory and threads
+# Needs python3 (>= 3.11) and g++ (or CXX), which builds the C++ data plane. Without a compiler,
+# AMPHW_NO_NATIVE=1 make ... installs the numpy data plane alone. Another interpreter: make PYTHON=python3.12 demo
 
 PYTHON ?= python3
 VENV   := .venv
@@ -9,20 +10,21 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint pytest slow clean
+.PHONY: help demo test lint pytest slow sanitize clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
 
-# One stamp stands for the whole environment: it is rebuilt when pyproject.toml, where the versions are, changes.
-$(READY): pyproject.toml
+# One stamp stands for the whole environment: it is rebuilt when pyproject.toml, where the versions are, changes,
+# and when the C++ data plane does.
+$(READY): pyproject.toml CMakeLists.txt $(wildcard amphw/cpu_runtime/native/*)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "amphw needs Python 3.11 or newer, which $(PYTHON) is not."; \
 	    echo "Name another interpreter: make PYTHON=python3.12 ..."; exit 1; }
 	@echo "[1/2] creating the environment in $(VENV)"
 	@$(PYTHON) -m venv $(VENV) || { \
 	    echo "$(PYTHON) cannot create environments (on Debian: apt install python3-venv)."; exit 1; }
-	@echo "[2/2] installing amphw and its development tools (a minute or two, once)"
+	@echo "[2/2] building and installing amphw and its development tools (a minute or two)"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
@@ -42,6 +44,10 @@ pytest: $(READY)
 
 slow: $(READY)
 	@$(BIN)/python -m pytest -m slow
+
+sanitize: $(READY)
+	@.ci/sanitize $(BIN)/python address
+	@.ci/sanitize $(BIN)/python thread
 
 clean:
 	rm -rf $(VENV) build dist amphw.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -57,6 +57,7 @@ def survey() -> Iterable[Finding]:
     """Every finding, the required ones first."""
     yield _python()
     yield _blas()
+    yield _cpu_device()
     yield _compiler()
     yield _program("make", "the Makefile's targets", "apt install make, or your system's equivalent")
     yield _program(
@@ -115,8 +116,23 @@ def _blas() -> Finding:
 
 
 def _compiler() -> Finding:
-    remedy = "apt install g++, or set CXX to a C++ compiler; without one, the tests skip a probe"
-    return _program(os.environ.get("CXX", "g++"), "the C++ probe of the tests", remedy)
+    remedy = (
+        "apt install g++, or set CXX to a C++ compiler; without one, AMPHW_NO_NATIVE=1 pip install ... gives "
+        "the numpy data plane"
+    )
+    return _program(os.environ.get("CXX", "g++"), "building the C++ data plane", remedy)
+
+
+def _cpu_device() -> Finding:
+    from amphw.host.devices import make_device
+    from amphw.ir.errors import AmphwError
+
+    needed_for = "training on this machine's cores"
+    try:
+        able = make_device("cpu").capabilities()
+    except AmphwError as error:
+        return Finding("cpu device", needed_for, "not usable", False, str(error))
+    return Finding("cpu device", needed_for, able.notes, not able.advice, able.advice)
 
 
 def _program(name: str, needed_for: str, remedy: str) -> Finding:

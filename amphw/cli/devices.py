@@ -16,7 +16,8 @@ def devices(as_json: JsonOption = False) -> None:
         return
     rows = table("device", "usable", "workers", "formats", "what it is", right=("workers",))
     for each in found:
-        about = each["summary"] if each["usable"] else f"{each['summary']}: {each['problem']}"
+        more = each["notes"] if each["usable"] else each["problem"]
+        about = f"{each['summary']}: {more}" if more else each["summary"]
         rows.add_row(
             each["name"],
             "yes" if each["usable"] else "no",
@@ -25,6 +26,9 @@ def devices(as_json: JsonOption = False) -> None:
             about,
         )
     results().print(rows)
+    for each in found:
+        if each.get("advice"):
+            results().print(f"\n{each['name']}: {each['advice']}")
 
 
 def _entries() -> dict[str, Any]:
@@ -51,4 +55,5 @@ def _described(name: str, entry: Any) -> dict[str, Any]:
         "memory": able.memory,
         "flops": able.flops,
         "notes": able.notes,
+        "advice": able.advice,
     }

@@ -28,8 +28,9 @@ def predict(
 ) -> None:
     """Load a trained model and print what it predicts for each input, one line each."""
     pin_blas()
+    from amphw.cli.running import opened
     from amphw.host.config import resolve
-    from amphw.host.devices import DeviceError, make_device
+    from amphw.host.devices import DeviceError
     from amphw.host.prediction import predict as run
     from amphw.models import get_model
 
@@ -38,7 +39,7 @@ def predict(
     cfg = resolve(found.config, settings)
     lines = _lines(texts or ["-"])
     instances = [found.parse(cfg.model, line) for line in lines]
-    runner = make_device(device)
+    runner = opened(device)
     try:
         reports = run(found, cfg, runner, path, instances)
     finally:

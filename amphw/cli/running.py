@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from amphw.cli.artifacts import write_artifacts
 from amphw.cli.interrupt import stopping
+from amphw.cli.output import remarks
 
 if TYPE_CHECKING:
     from amphw.host.config import RunConfig
@@ -40,12 +41,21 @@ def ready(model: Any, cfg: RunConfig[Any], device: str) -> Device:
 
     A mistyped node, a data set that cannot be had or an unknown device leaves no empty run behind.
     """
-    from amphw.host.devices import make_device
     from amphw.host.session import update_rules
 
-    made = make_device(device)
+    made = opened(device)
     update_rules(cfg, model.graph(cfg.model))
     model.prepare(cfg.model, cfg.train.seed)
+    return made
+
+
+def opened(device: str) -> Device:
+    """The device that was asked for, or what the environment puts in its place, which is then said."""
+    from amphw.host.devices import ENGINE, make_device, stands_for
+
+    made = make_device(device)
+    if (other := stands_for(device)) != device:
+        remarks().print(f"amphw: {ENGINE}={other}: the device {other!r} runs in place of {device!r}")
     return made
 
 

@@ -55,11 +55,12 @@ class CpuDevice:
         self._threads: list[threading.Thread] = []
         self._stop = threading.Event()
         self._open = False
+        planes.chosen()  # what cannot be had is said here, before a run has begun
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(
-            "cpu", "cpu", workers=os.cpu_count() or 1, notes=f"worker threads, {planes.chosen()[0].name}"
-        )
+        notes, advice = planes.described()
+        workers = os.cpu_count() or 1
+        return Capabilities("cpu", "cpu", workers=workers, notes=f"worker threads, {notes}", advice=advice)
 
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
         self.close()

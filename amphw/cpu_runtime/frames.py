@@ -182,6 +182,21 @@ def forward_record(frame: Frame) -> ForwardRecord:
     return ForwardRecord(frame.number, frame.version, residuals, starts)
 
 
+def computed(frame: Frame) -> list[list[np.ndarray | None]]:
+    """What each firing of a computed frame made: outputs, or operands' gradients (None: not wanted)."""
+    code, counts = frame.code, frame.context.counts
+    if frame.kind == BACKWARD:
+        given = dict(zip(code.wrt, frame.outputs, strict=False))
+        whole = [(given.get(k), o.space) for k, o in enumerate(code.unit.operands)]
+    else:
+        whole = [(y, space) for y, (space, _) in zip(frame.outputs, code.outputs, strict=False)]
+    starts = [starts_of(counts[space], len(frame.tasks)) for _, space in whole]
+    return [
+        [None if y is None else y[s[i] : s[i + 1]] for (y, _), s in zip(whole, starts, strict=True)]
+        for i in range(len(frame.tasks))
+    ]
+
+
 def _backward_inputs(frame: Frame) -> list[np.ndarray]:
     """Gradients of the float outputs, then the residuals that each firing left."""
     code = frame.code

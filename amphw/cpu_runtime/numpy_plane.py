@@ -12,15 +12,17 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from amphw.cpu_runtime import faults
 from amphw.cpu_runtime.delivery import Delivery
-from amphw.cpu_runtime.frames import Frame, compute
+from amphw.cpu_runtime.frames import Frame, compute, computed
 from amphw.cpu_runtime.gradients import GradientLog, Share
 from amphw.cpu_runtime.lower import Lowered
 from amphw.cpu_runtime.plan import Planner, check_data
 from amphw.cpu_runtime.policy import BACKWARD, KINDS, POLICIES, PolicyTable, Queue, choose
 from amphw.cpu_runtime.slots import Slot, SlotPlan, finish_plan
-from amphw.ir.device import Mode, Report, Statistics
+from amphw.ir.device import Direction, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters
@@ -30,10 +32,14 @@ TraceCallback = Callable[[int, str, str, float, float, int, int | None, int | No
 frame that its first operand came from, its own number). Workers call it from their threads, outside the
 lock."""
 
+Observation = tuple[int, Direction, int, list[np.ndarray | None]]
+"""(unit, direction, firing, its outputs or its operands' gradients; None: the plane does not make it)."""
+
 
 class NumpyPlane(Delivery):
     """settings: policy, min_rows, frame_cap (messages), frame_rows (a frame with as many takes no further
-    message), sleep {node or "*": seconds a message}, trace.
+    message), sleep {node or "*": seconds a message}, trace, observe (keep what firings compute, for
+    `observed`).
     """
 
     name = "numpy data plane"
@@ -70,6 +76,7 @@ class NumpyPlane(Delivery):
         self.news = threading.Condition(self.lock)  # something has retired or failed
         self._calm = threading.Condition(self.lock)  # a log is no longer being reduced
         self.failure: BaseException | None = None
+        self._observed: dict[int, list[Observation]] | None = {} if settings.get("observe") else None
         self.stats = Statistics(busy=[0.0] * workers)
         self._idle = 0
         self._running = 0
@@ -85,6 +92,8 @@ class NumpyPlane(Delivery):
             self._check()
             if index in self.slots:
                 raise faults.occupied(index, self.slots[index].instance)
+            if self._observed is not None:
+                self._observed[index] = []
             try:
                 self.admit(slot)
             except BaseException as error:  # the instance is half pumped: there is no way to go on
@@ -163,6 +172,18 @@ class NumpyPlane(Delivery):
             out, self.stats = self.stats, Statistics(busy=[0.0] * len(self.stats.busy))
             return out
 
+    def observed(self, index: int) -> list[Observation]:
+        """What the firings of the slot's last instance computed; needs the setting `observe`."""
+        assert self._observed is not None
+        with self.lock:
+            return list(self._observed[index])
+
+    @staticmethod
+    def _observe(frame: Frame, observed: dict[int, list[Observation]]) -> None:
+        direction = Direction.BACKWARD if frame.kind == BACKWARD else Direction.FORWARD
+        for (slot, at, _), values in zip(frame.tasks, computed(frame), strict=True):
+            observed[slot.index].append((frame.unit.index, direction, at, values))
+
     def edit_policy(self, table: PolicyTable) -> None:
         """Workers go by this table from now on."""
         self.policy = table
@@ -229,6 +250,8 @@ class NumpyPlane(Delivery):
         if self.sleep:
             self._pause(frame.unit.name, len(frame.tasks))
         with self.lock:
+            if self._observed is not None:
+                self._observe(frame, self._observed)
             back, log = self.commit(frame)
             self._wake()
             follow = self.begin(frame.unit.index, BACKWARD, back) if back else None

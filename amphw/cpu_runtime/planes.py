@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from typing import Any
 
 from amphw.cpu_runtime.numpy_plane import NumpyPlane
@@ -15,12 +16,34 @@ ISA = "AMPHW_ISA"
 
 
 def built() -> bool:
-    """Whether the C++ extension is there."""
+    """Whether the C++ extension is there and can be loaded."""
+    return not _missing()
+
+
+def _missing() -> str:
+    """Why the C++ extension cannot be used; empty if it can."""
     try:
         import amphw.cpu_runtime._native  # noqa: F401
     except ModuleNotFoundError:
-        return False
-    return True
+        return "is not built"
+    except ImportError as error:
+        return f"cannot be loaded ({error})"
+    return ""
+
+
+def described() -> tuple[str, str]:
+    """(what runs here, what to do for something better), for whoever lists devices."""
+    plane, _ = chosen()
+    missing = _missing()
+    if missing:
+        compiler = os.environ.get("CXX", "g++")
+        first = "" if shutil.which(compiler) else f"get {compiler} (apt install g++, or set CXX), then "
+        return plane.name, f"the C++ data plane, which is faster, {missing}: {first}install amphw again"
+    if plane is NumpyPlane:
+        return plane.name, ""
+    from amphw.cpu_runtime._native import kernels
+
+    return f"{plane.name}, {kernels.chosen()} kernels", ""
 
 
 def chosen() -> tuple[Any, Any]:
@@ -32,7 +55,7 @@ def chosen() -> tuple[Any, Any]:
         return NumpyPlane, Replay
     if not built():
         raise AmphwError(
-            f"{ENGINE}=native, but the C++ data plane is not built; install amphw where there is g++"
+            f"{ENGINE}=native, but the C++ data plane {_missing()}; install amphw where there is g++"
         )
     from amphw.cpu_runtime._native import kernels
     from amphw.cpu_runtime.native_plane import NativePlane, NativeReplay

@@ -20,7 +20,7 @@ class NullDevice:
     Parameters have their initial values for ever."""
 
     def capabilities(self) -> Capabilities:
-        return Capabilities("null", "null", notes="runs nothing; measures the host alone")
+        return Capabilities("null", "null")
 
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
         owners = {name: graph.nodes[name].params for name in graph.parameterised}

@@ -36,7 +36,8 @@ class Direction(Enum):
 class Capabilities:
     """What a device can run.
 
-    families: node families it accepts (None: all). memory: bytes (None: the host's).
+    families: node families it accepts (None: all). memory: bytes (None: the host's). notes: what it is here.
+    advice: what would make it better here, and how to get that; empty: nothing.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Capabilities:
     memory: int | None = None
     flops: float | None = None
     notes: str = ""
+    advice: str = ""
 
 
 @dataclass

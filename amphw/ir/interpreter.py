@@ -9,7 +9,7 @@ claims.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,6 +28,9 @@ from amphw.ir.update import UpdateRule, initial_parameters
 
 State = tuple[int, ...]
 Firing = tuple[str, int, State]  # (node, slot, firing state)
+Probe = Callable[[Direction, Firing, Sequence[np.ndarray]], None]
+"""(direction, firing, values) of a node with a program: its outputs (FORWARD), its operands' gradients
+(BACKWARD)."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +83,11 @@ class Active:
 
 class Interpreter:
     """A checked graph with its parameters and the messages in flight. Who delivers which message when is left
-    to a subclass."""
+    to a subclass. probe: is told what every firing computed, for whoever compares executors."""
 
     def __init__(self, dtype: type = np.float32):
         self.dtype = dtype
+        self.probe: Probe | None = None
 
     def open(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
         """Check the graph and start without any instance."""
@@ -206,6 +210,8 @@ class Interpreter:
         outputs = inputs
         if b.program is not None:
             outputs = self._run_forward(name, b, active, record, inputs)
+            if self.probe is not None:
+                self.probe(Direction.FORWARD, firing, outputs)
         elif b.any_port:
             outputs = [inputs[0]]
         if active.mode is Mode.TRAIN:
@@ -378,6 +384,8 @@ class Interpreter:
         gradients = [self._output_gradient(name, b, record, k) for k in range(n_outputs)]
         if b.program is not None:
             per_input = self._run_backward(name, b, record, gradients)
+            if self.probe is not None:
+                self.probe(Direction.BACKWARD, firing, per_input)
         else:
             per_input = [gradients[0]]
         at: dict[str, int] = {}

@@ -34,7 +34,7 @@ class ReferenceDevice(Interpreter):
         self.replay = deque(replay) if replay is not None else None
 
     def capabilities(self) -> Capabilities:
-        return Capabilities("reference", "reference", notes="numpy, one message at a time; the definition")
+        return Capabilities("reference", "reference", notes="numpy")
 
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
         self.open(graph, rules, options)

@@ -52,6 +52,22 @@ def test_a_wrong_data_folder_is_pointed_out(amphw, no_data, monkeypatch) -> None
     assert not found["data: mnist"]["ok"]
 
 
+def test_what_the_cpu_device_lacks_is_told(amphw, no_data, monkeypatch) -> None:
+    from amphw.cpu_runtime import planes
+
+    monkeypatch.setattr(planes, "described", lambda: ("numpy data plane", "get a compiler"))
+    found = findings(amphw)["cpu device"]
+    assert not found["ok"] and found["found"] == "worker threads, numpy data plane"
+    assert "  cpu device: get a compiler" in amphw("check").stdout
+
+
+def test_an_unknown_engine_is_told(amphw, no_data, monkeypatch) -> None:
+    monkeypatch.setenv("AMPHW_ENGINE", "fast")
+    assert findings(amphw)["cpu device"]["remedy"] == (
+        "AMPHW_ENGINE=fast, allowed is native, numpy, reference"
+    )
+
+
 def test_a_missing_program_has_a_remedy(monkeypatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
     found = {each.name: each for each in check.survey()}

@@ -74,6 +74,19 @@ def test_json_is_one_object_alone_on_stdout(spawn, tiny, tmp_path) -> None:
     assert "validation accuracy" in done.stderr
 
 
+def test_the_reference_can_take_the_place_of_the_cpu_device(spawn, tiny) -> None:
+    done = spawn("train", "list-reduction", *tiny, "--json", AMPHW_ENGINE="reference")
+    assert done.returncode == 0
+    assert "amphw: AMPHW_ENGINE=reference: the device 'reference' runs in place of 'cpu'" in done.stderr
+    assert json.loads(done.stdout)["device"] == "reference"
+
+
+def test_an_unknown_engine_leaves_no_run(spawn, tiny, tmp_path) -> None:
+    done = spawn("train", "list-reduction", *tiny, "--out", "run", AMPHW_ENGINE="fast")
+    assert done.returncode == 1 and not (tmp_path / "run").exists()
+    assert "amphw: AMPHW_ENGINE=fast, allowed is native, numpy, reference" in done.stderr
+
+
 def test_settings_come_from_file_and_override(amphw, tiny, tmp_path) -> None:
     (tmp_path / "run.toml").write_text("[model]\nhidden = 4\n[update]\nlr = 0.5\n")
     done = amphw("train", "list-reduction", "--config", "run.toml", *tiny, "--device", "null", "--out", "run")

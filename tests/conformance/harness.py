@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 
+from amphw.cpu_runtime import CpuDevice
+from amphw.cpu_runtime.compare import first_difference
 from amphw.ir.device import Device, DeviceOptions, Mode, Report
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
@@ -19,13 +22,18 @@ GRADIENT_TOLERANCE = 1e-5  # relative to the gradient's norm
 
 @dataclass
 class Outcome:
-    """losses[number]: sum of the sinks' losses; gradients and parameters by "node.name"."""
+    """losses[number]: sum of the sinks' losses; gradients and parameters by "node.name". The last four: what
+    was run, to run it again."""
 
     losses: dict[int, float]
     gradients: dict[str, np.ndarray]
     parameters: dict[str, np.ndarray]
     forward: int
     backward: int
+    device: Device
+    graph: Graph
+    instances: Sequence[Instance]
+    options: dict[str, Any]
 
 
 def run(
@@ -69,6 +77,10 @@ def run(
         {f"{n}.{k}": v.copy() for n, p in parameters.items() for k, v in p.values.items()},
         stats.forward,
         stats.backward,
+        device,
+        graph,
+        instances,
+        {"seed": seed, "settings": settings},
     )
 
 
@@ -78,12 +90,29 @@ def reference(graph: Graph, instances: Sequence[Instance], **options: Any) -> Ou
 
 
 def assert_same(found: Outcome, expected: Outcome) -> None:
-    """Losses and summed gradients agree; the message names what differs first."""
-    for number, loss in expected.losses.items():
-        assert np.isclose(found.losses[number], loss, rtol=1e-5, atol=1e-6), f"loss of instance {number}"
+    """Losses and summed gradients agree; the message says which message differs first, and where."""
+    wrong = [
+        number
+        for number, loss in expected.losses.items()
+        if not np.isclose(found.losses[number], loss, rtol=1e-5, atol=1e-6)
+    ]
+    if wrong:
+        text = f"loss {found.losses[wrong[0]]:.8g} instead of {expected.losses[wrong[0]]:.8g}"
+        pytest.fail(f"instance {wrong[0]}: {text}\n{explained(found, wrong)}")
     for name, g in expected.gradients.items():
-        scale = float(np.linalg.norm(g))
-        error = float(np.linalg.norm(found.gradients[name] - g))
-        assert error <= GRADIENT_TOLERANCE * max(scale, 1e-12), (
-            f"gradient of {name}: off by {error / max(scale, 1e-12):.2g}"
-        )
+        scale = max(float(np.linalg.norm(g)), 1e-12)
+        error = float(np.linalg.norm(found.gradients[name] - g)) / scale
+        if not error <= GRADIENT_TOLERANCE:
+            pytest.fail(f"gradient of {name}: off by {error:.2g}\n{explained(found, [])}")
+
+
+def explained(found: Outcome, numbers: Sequence[int]) -> str:
+    """Run instances again, those with these numbers first, until one has a message that differs."""
+    if not isinstance(found.device, CpuDevice):
+        return "this device does not show its messages"
+    first = sorted(found.instances, key=lambda i: i.number not in numbers)
+    for instance in first:
+        difference = first_difference(found.device, found.graph, instance, **found.options)
+        if difference is not None:
+            return str(difference)
+    return "no instance differs by itself: look at how gradients are summed over instances"

@@ -17,7 +17,7 @@ from amphw.cpu_runtime.lower import Expand, Guard, Lowered, Operand, Path, Trap,
 from amphw.cpu_runtime.plan import Plan, build_plan
 from amphw.ir.behaviour import Behaviour, Emit, Receive
 from amphw.ir.errors import AmphwError
-from amphw.ir.expr import Attr, Const, Expr, Field, Op, Table, lift, maximum, substitute, where
+from amphw.ir.expr import Attr, Const, Expr, Field, Op, Table, lift, maximum, minimum, substitute, where
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance, Schema, TableType
 from amphw.ir.passes import fuse
@@ -161,7 +161,7 @@ class Drawer:
     def count(self, fields: Sequence[str], lenient: bool = False) -> Expr:
         """Mostly 0 .. 3."""
         e = self.expression(fields, 2, lenient)
-        return e if self.chance(self.wild / 4) else e % self.random.choice((2, 3, 4))
+        return minimum(e, 6) if self.chance(self.wild / 4) else e % self.random.choice((2, 3, 4))
 
     def state(self, prefix: str) -> StateType:
         fields: list[FieldType] = []

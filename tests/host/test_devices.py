@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from amphw.host import devices
-from amphw.host.devices import DeviceError, device_entries, make_device
+from amphw.host.devices import DeviceError, device_entries, make_device, stands_for
 from amphw.host.null_device import NullDevice
+from amphw.ir.errors import AmphwError
 from amphw.ir.reference import ReferenceDevice
 
 
@@ -40,6 +41,26 @@ def test_the_built_in_devices_are_made_by_name() -> None:
     assert isinstance(make_device("reference"), ReferenceDevice)
     assert isinstance(make_device("null"), NullDevice)
     assert make_device("cpu").capabilities().kind == "cpu"
+
+
+def test_the_environment_puts_the_reference_in_place_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMPHW_ENGINE", "reference")
+    assert isinstance(make_device("cpu"), ReferenceDevice)
+    assert stands_for("cpu") == "reference" and stands_for("null") == "null"
+
+
+@pytest.mark.parametrize("engine", ["", "native", "numpy"])
+def test_other_engines_are_planes_of_the_cpu_device(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMPHW_ENGINE", engine)
+    if engine == "native":
+        pytest.importorskip("amphw.cpu_runtime._native", reason="the C++ data plane is not built")
+    assert stands_for("cpu") == "cpu" and make_device("cpu").capabilities().kind == "cpu"
+
+
+def test_an_unknown_engine_is_refused_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMPHW_ENGINE", "fast")
+    with pytest.raises(AmphwError, match="^AMPHW_ENGINE=fast, allowed is native, numpy, reference$"):
+        make_device("cpu")
 
 
 def test_an_argument_follows_a_colon() -> None:
