@@ -80,6 +80,7 @@ def make_record(m: Measured) -> dict[str, Any]:
         "sgemm_gflops": _gflops(m.peak),
         "our_side": {key: value for key, value in first.side.first.items() if key != "flops"},
         "flops_per_instance": first.side.first["flops"],
+        "others": [each.to_json() for each in m.calibrated if each.form not in m.plan.forms(each.setup.peer)],
         "calibration": [each.to_json() for each in m.calibrated],
         "absent": absent(m),
         "lost": {each.label: each.lost for each in m.peers if each.lost is not None},

@@ -45,9 +45,8 @@ def _remarks(record: Record) -> Iterator[str]:
         yield f"{name} is absent: {why}"
     for name, why in record["lost"].items():
         yield f"lost: {name}: {why}"
-    others = [c for c in record["calibration"] if c["kind"] != "batched" and c["error"] is None]
-    if record["mode"] == "throughput":
-        for each in others:
+    for each in record["others"]:
+        if each["error"] is None:
             yield (
                 f"{each['peer']}, {each['form']} ({each['kind']}, does not count): "
                 f"{_number(each['instances_per_s'])} {record['counted']}/s"

@@ -169,7 +169,6 @@ def _peer_environment(threads: int) -> dict[str, str]:
         # Memory is kept rather than given back and faulted in again for every large tensor.
         "MALLOC_TRIM_THRESHOLD_": str(1 << 40),
         "MALLOC_MMAP_THRESHOLD_": str(1 << 40),
-        "PYTHONPATH": "",
     }
 
 

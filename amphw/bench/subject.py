@@ -22,6 +22,11 @@ START_S, GRACE_S = 300.0, 120.0
 _SHOWN = 400  # characters of a dead process's last words
 
 
+def _inherited() -> dict[str, str]:
+    """This process's environment, less what makes OpenBLAS use kernels of an older processor than this one."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
+
+
 class SubjectError(BenchError):
     """A measured process died, hung, or refused a request; the message holds its last words."""
 
@@ -41,7 +46,7 @@ class Subject:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
-                env={**os.environ, **(environment or {})},
+                env={**_inherited(), **(environment or {})},
                 text=True,
                 start_new_session=True,  # Ctrl-C is for the process that measures, which ends the others
             )

@@ -184,7 +184,7 @@ public:
                     const int32_t left = slot->left(int32_t(u))[i];
                     if (left <= 0 || left >= plan.need[i]) continue;
                     nb::list missing;
-                    for (size_t k = 0; k < plan.members.size(); k++) {
+                    for (int64_t k = 0; k < plan.members.size(); k++) {
                         const auto [begin, end] = slot->positions(int32_t(u), int32_t(k), i);
                         for (int32_t p = begin; p < end; p++)
                             if (slot->operand(int32_t(u), int32_t(k))[p].rows == nullptr) {
@@ -286,28 +286,28 @@ private:
     }
 
     static nb::dict listed(const UnitPlan& u) {
-        const auto counts = [&](const std::vector<Counts>& all) {
+        const auto list = [](const auto& values, auto what) {
             nb::list out;
-            for (const Counts& c : all) {
-                nb::list each;
-                for (int32_t i = 0; i < u.firings; i++) each.append(c.of(i));
-                out.append(each);
-            }
+            for (const auto& v : values) out.append(what(v));
             return out;
         };
-        nb::list routes, faults;
-        for (const Route& r : u.routes)
-            routes.append(nb::make_tuple(r.target, r.operand, r.firing, r.position, r.row, r.output));
-        for (const Fault& f : u.faults) faults.append(nb::make_tuple(f.outcome, f.trap));
+        const auto same = [](int32_t v) { return v; };
+        const auto counts = [&](const Counts& c) {
+            nb::list each;
+            for (int32_t i = 0; i < u.firings; i++) each.append(c.of(i));
+            return each;
+        };
         nb::dict out;
-        out["need"] = nb::cast(u.need);
-        out["spaces"] = counts(u.spaces);
-        out["operand_rows"] = counts(u.operand_rows);
-        out["members"] = nb::cast(u.members);
-        out["route_start"] = nb::cast(u.route_start);
-        out["routes"] = routes;
-        out["data"] = nb::cast(u.data);
-        out["faults"] = faults;
+        out["need"] = list(u.need, same);
+        out["spaces"] = list(u.spaces, counts);
+        out["operand_rows"] = list(u.operand_rows, counts);
+        out["members"] = list(u.members, [&](const List<int32_t>& starts) { return list(starts, same); });
+        out["route_start"] = list(u.route_start, same);
+        out["routes"] = list(u.routes, [](const Route& r) {
+            return nb::make_tuple(r.target, r.operand, r.firing, r.position, r.row, r.output);
+        });
+        out["data"] = list(u.data, [](const DataRows& d) { return nb::make_tuple(d.first, d.count); });
+        out["faults"] = list(u.faults, [](const Fault& f) { return nb::make_tuple(f.outcome, f.trap); });
         return out;
     }
 

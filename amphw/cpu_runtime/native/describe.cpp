@@ -1,5 +1,7 @@
 #include "describe.hpp"
 
+#include <algorithm>
+
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -30,8 +32,18 @@ Step step(nb::handle s) { return {item<bool>(s, "expands"), expr(s["expr"])}; }
 
 PathDesc path(nb::handle p) {
     return {item<int32_t>(p, "output"), item<int32_t>(p, "target"), item<int32_t>(p, "operand"),
-            list(p["steps"], step),     list(p["key"], expr),       expr(p["member"]),
+            list(p["steps"], step),     0, list(p["key"], expr),       expr(p["member"]),
             item<int32_t>(p, "row_column")};
+}
+
+std::vector<PathDesc> paths(nb::handle all) {
+    std::vector<PathDesc> out = list(all, path);
+    for (size_t p = 1; p < out.size(); p++) {
+        const std::vector<Step>&mine = out[p].steps, &before = out[p - 1].steps;
+        while (out[p].shared < std::min(mine.size(), before.size()) && mine[out[p].shared] == before[out[p].shared])
+            out[p].shared++;
+    }
+    return out;
 }
 
 OperandDesc operand(nb::handle o) {
@@ -145,7 +157,7 @@ UnitDesc unit(nb::handle u) {
     out.outputs = list(u["outputs"], value);
     out.saved = list(u["saved"], value);
     out.ints = list(u["ints"], [](nb::handle i) { return std::pair(expr(i[0]), nb::cast<int32_t>(i[1])); });
-    out.paths = list(u["paths"], path);
+    out.paths = paths(u["paths"]);
     out.traps = list(u["traps"], [](nb::handle t) { return TrapDesc{list(t, step)}; });
     out.labels = item<int32_t>(u, "labels");
     out.is_source = item<bool>(u, "is_source");

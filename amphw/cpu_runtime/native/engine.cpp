@@ -180,7 +180,7 @@ void Engine::begin(Frame& frame) {
         for (const auto& [u, firing] : t.slot->faulty)
             if (u == frame.unit && firing == t.firing)
                 throw EngineError(Failure::Index, frame.unit, t.slot->index, t.firing);
-        for (size_t s = 0; s < plan.spaces.size(); s++) rows[s] += plan.spaces[s].of(t.firing);
+        for (int64_t s = 0; s < plan.spaces.size(); s++) rows[s] += plan.spaces[s].of(t.firing);
     }
     frame.rows = rows[0];
     frame.log = {};

@@ -26,120 +26,116 @@ int64_t wrapped(int64_t a, int64_t b) {
     return int64_t(F()(uint64_t(a), uint64_t(b)));
 }
 
-template <class F>
-Value combine(Value a, Value b, int64_t n, F f) {
-    if (a.scalar && b.scalar) {
-        a.number = f(a.number, b.number);
-        return a;
-    }
-    if (!a.scalar) {
-        if (b.scalar)
-            for (int64_t i = 0; i < n; i++) a.column[i] = f(a.column[i], b.number);
-        else
-            for (int64_t i = 0; i < n; i++) a.column[i] = f(a.column[i], b.column[i]);
-        return a;
-    }
-    for (int64_t i = 0; i < n; i++) b.column[i] = f(a.number, b.column[i]);
-    return b;
-}
-
-bool on(const std::vector<uint8_t>* active, int64_t i) { return active == nullptr || (*active)[i]; }
+bool on(const uint8_t* active, int64_t i) { return active == nullptr || active[i]; }
 
 }  // namespace
 
-Value Evaluator::operator()(const Expr& e, const Columns& columns, std::vector<uint8_t>* outside) {
+Value Evaluator::operator()(const Expr& e, const Columns& columns, uint8_t* outside) {
     outside_ = outside;
+    marked = false;
     const int64_t* code = e.data();
     return evaluate(code, columns, nullptr);
 }
 
-Value Evaluator::evaluate(const int64_t*& code, const Columns& columns, const std::vector<uint8_t>* active) {
+template <class F>
+Value Evaluator::combine(Value a, Value b, int64_t n, F f) {
+    if (a.scalar() && b.scalar()) return {f(a.number, b.number)};
+    const List<int64_t> out = arena_.list<int64_t>(n);
+    if (a.scalar())
+        for (int64_t i = 0; i < n; i++) out[i] = f(a.number, b.column[i]);
+    else if (b.scalar())
+        for (int64_t i = 0; i < n; i++) out[i] = f(a.column[i], b.number);
+    else
+        for (int64_t i = 0; i < n; i++) out[i] = f(a.column[i], b.column[i]);
+    return {0, out.values};
+}
+
+Value Evaluator::evaluate(const int64_t*& code, const Columns& columns, const uint8_t* active) {
     const int64_t op = *code++;
     const int64_t n = columns.size;
     switch (op) {
-        case CONST: return {true, *code++, {}};
-        case FIELD: return {false, 0, *columns.fields[*code++]};
-        case ATTR: return {true, structure_.attrs[*code++], {}};
+        case CONST: return {*code++};
+        case FIELD: return {0, columns.fields[*code++]};
+        case ATTR: return {structure_.attrs[*code++]};
         case TABLE: return table(code, columns, active);
         case WHERE: return where(code, columns, active);
         default: break;
     }
-    Value a = evaluate(code, columns, active);
-    Value b = evaluate(code, columns, active);
+    const Value a = evaluate(code, columns, active);
+    const Value b = evaluate(code, columns, active);
     switch (op) {
-        case ADD: return combine(std::move(a), std::move(b), n, wrapped<std::plus<uint64_t>>);
-        case SUB: return combine(std::move(a), std::move(b), n, wrapped<std::minus<uint64_t>>);
-        case MUL: return combine(std::move(a), std::move(b), n, wrapped<std::multiplies<uint64_t>>);
-        case LESS: return combine(std::move(a), std::move(b), n, [](int64_t x, int64_t y) { return int64_t(x < y); });
-        case LESS_EQUAL:
-            return combine(std::move(a), std::move(b), n, [](int64_t x, int64_t y) { return int64_t(x <= y); });
-        case EQUAL: return combine(std::move(a), std::move(b), n, [](int64_t x, int64_t y) { return int64_t(x == y); });
-        case NOT_EQUAL:
-            return combine(std::move(a), std::move(b), n, [](int64_t x, int64_t y) { return int64_t(x != y); });
-        case MIN: return combine(std::move(a), std::move(b), n, [](int64_t x, int64_t y) { return std::min(x, y); });
-        case MAX: return combine(std::move(a), std::move(b), n, [](int64_t x, int64_t y) { return std::max(x, y); });
-        case HASH: return combine(std::move(a), std::move(b), n, hash);
-        default: break;
+        case ADD: return combine(a, b, n, wrapped<std::plus<uint64_t>>);
+        case SUB: return combine(a, b, n, wrapped<std::minus<uint64_t>>);
+        case MUL: return combine(a, b, n, wrapped<std::multiplies<uint64_t>>);
+        case LESS: return combine(a, b, n, [](int64_t x, int64_t y) { return int64_t(x < y); });
+        case LESS_EQUAL: return combine(a, b, n, [](int64_t x, int64_t y) { return int64_t(x <= y); });
+        case EQUAL: return combine(a, b, n, [](int64_t x, int64_t y) { return int64_t(x == y); });
+        case NOT_EQUAL: return combine(a, b, n, [](int64_t x, int64_t y) { return int64_t(x != y); });
+        case MIN: return combine(a, b, n, [](int64_t x, int64_t y) { return std::min(x, y); });
+        case MAX: return combine(a, b, n, [](int64_t x, int64_t y) { return std::max(x, y); });
+        case HASH: return combine(a, b, n, hash);
+        default: return divide(op == MOD, a, b, n, active);
     }
-    // What remains divides. Rows that do not take this branch may divide by zero.
-    for (int64_t i = 0; i < (b.scalar ? 1 : n); i++) {
-        int64_t& divisor = b.scalar ? b.number : b.column[i];
-        if (divisor != 0) continue;
-        divisor = 1;
-        bool taken = !b.scalar && on(active, i);
-        for (int64_t k = 0; b.scalar && k < n; k++) taken = taken || on(active, k);
-        if (taken) trouble = Trouble::DivisionByZero;
-    }
-    if (op == FLOORDIV) return combine(std::move(a), std::move(b), n, floor_divide);
-    return combine(std::move(a), std::move(b), n,
-                   [](int64_t x, int64_t y) { return x - floor_divide(x, y) * y; });
 }
 
-Value Evaluator::table(const int64_t*& code, const Columns& columns, const std::vector<uint8_t>* active) {
+// Rows that do not take this branch may divide by zero.
+Value Evaluator::divide(bool rest, Value a, Value b, int64_t n, const uint8_t* active) {
+    for (int64_t i = 0; i < n; i++)
+        if (b.at(i) == 0 && on(active, i)) trouble = Trouble::DivisionByZero;
+    const auto safe = [](int64_t y) { return y == 0 ? 1 : y; };
+    if (!rest) return combine(a, b, n, [&](int64_t x, int64_t y) { return floor_divide(x, safe(y)); });
+    return combine(a, b, n, [&](int64_t x, int64_t y) { return x - floor_divide(x, safe(y)) * safe(y); });
+}
+
+Value Evaluator::table(const int64_t*& code, const Columns& columns, const uint8_t* active) {
     const TableView& view = structure_.tables[*code++];
     const int64_t dimensions = *code++;
-    std::vector<Value> index;
-    for (int64_t d = 0; d < dimensions; d++) index.push_back(evaluate(code, columns, active));
+    Value index[4];
     bool scalar = true;
-    for (const Value& i : index) scalar = scalar && i.scalar;
-    Value out{scalar, 0, {}};
-    if (!scalar) out.column.resize(columns.size);
-    const int64_t n = scalar ? (columns.size > 0) : columns.size;
-    for (int64_t i = 0; i < n; i++) {
-        int64_t flat = 0;
-        bool inside = view.values != nullptr;
-        for (int64_t d = 0; inside && d < dimensions; d++) {
-            const int64_t at = index[d].at(i);
-            inside = at >= 0 && at < view.shape[d];
-            flat = flat * view.shape[d] + at;
-        }
-        int64_t value = 0;
-        if (inside) {
-            value = view.values[flat];
-        } else if (outside_ == nullptr) {
-            bool taken = !scalar && on(active, i);
-            for (int64_t k = 0; scalar && k < columns.size; k++) taken = taken || on(active, k);
-            if (taken) trouble = Trouble::Outside;
-        } else {
-            for (int64_t k = scalar ? 0 : i; k < (scalar ? columns.size : i + 1); k++)
-                if (on(active, k)) (*outside_)[k] = 1;
-        }
-        (scalar ? out.number : out.column[i]) = value;
+    for (int64_t d = 0; d < dimensions; d++) {
+        index[d] = evaluate(code, columns, active);
+        scalar = scalar && index[d].scalar();
     }
-    return out;
+    const int64_t n = scalar ? (columns.size > 0) : columns.size;
+    const List<int64_t> out = arena_.list<int64_t>(std::max<int64_t>(n, 1));
+    out[0] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t flat = 0;  // may wrap where an index is outside
+        bool inside = view.values != nullptr;
+        for (int64_t d = 0; d < dimensions; d++) {
+            const int64_t at = index[d].at(i);
+            inside = inside && at >= 0 && at < view.shape[d];
+            flat = flat * uint64_t(view.shape[d]) + uint64_t(at);
+        }
+        out[i] = inside ? view.values[flat] : 0;
+        if (!inside) note_outside(i, scalar ? columns.size : i + 1, active);
+    }
+    return scalar ? Value{out[0]} : Value{0, out.values};
 }
 
-Value Evaluator::where(const int64_t*& code, const Columns& columns, const std::vector<uint8_t>* active) {
+void Evaluator::note_outside(int64_t begin, int64_t end, const uint8_t* active) {
+    for (int64_t i = begin; i < end; i++) {
+        if (!on(active, i)) continue;
+        marked = true;
+        if (outside_ == nullptr)
+            trouble = Trouble::Outside;
+        else
+            outside_[i] = 1;
+    }
+}
+
+Value Evaluator::where(const int64_t*& code, const Columns& columns, const uint8_t* active) {
     const int64_t n = columns.size;
-    Value condition = evaluate(code, columns, active);
-    std::vector<uint8_t> chosen(n);
+    const Value condition = evaluate(code, columns, active);
+    const List<uint8_t> chosen = arena_.list<uint8_t>(n);
     for (int64_t i = 0; i < n; i++) chosen[i] = condition.at(i) != 0 && on(active, i);
-    Value then = evaluate(code, columns, &chosen);
+    const Value then = evaluate(code, columns, chosen.values);
     for (int64_t i = 0; i < n; i++) chosen[i] = condition.at(i) == 0 && on(active, i);
-    Value otherwise = evaluate(code, columns, &chosen);
-    if (condition.scalar) return condition.number != 0 ? then : otherwise;
-    for (int64_t i = 0; i < n; i++) condition.column[i] = condition.column[i] != 0 ? then.at(i) : otherwise.at(i);
-    return condition;
+    const Value otherwise = evaluate(code, columns, chosen.values);
+    if (condition.scalar()) return condition.number != 0 ? then : otherwise;
+    const List<int64_t> out = arena_.list<int64_t>(n);
+    for (int64_t i = 0; i < n; i++) out[i] = condition.column[i] != 0 ? then.at(i) : otherwise.at(i);
+    return {0, out.values};
 }
 
 }  // namespace amphw

@@ -6,8 +6,9 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
+
+#include "arena.hpp"
 
 namespace amphw {
 
@@ -30,42 +31,58 @@ struct Structure {
     std::vector<TableView> tables;
 };
 
-// Columns of one length. They may be shared with other sets of columns.
-using Column = std::shared_ptr<std::vector<int64_t>>;
-
+// Columns of one length, in an arena.
 struct Columns {
-    std::vector<Column> fields;
+    List<const int64_t*> fields;
     int64_t size = 0;
+
+    // These and one more.
+    Columns with(Arena& arena, const int64_t* column) const {
+        Columns out{arena.list<const int64_t*>(fields.size() + 1), size};
+        std::copy(fields.begin(), fields.end(), out.fields.begin());
+        out.fields.back() = column;
+        return out;
+    }
 };
 
-// The result: a scalar stands for a column of equal values.
+// The result: a number that stands for a column of equal values, or a column in the arena.
 struct Value {
-    bool scalar = true;
     int64_t number = 0;
-    std::vector<int64_t> column;
+    const int64_t* column = nullptr;
 
-    int64_t at(int64_t i) const { return scalar ? number : column[i]; }
+    bool scalar() const { return column == nullptr; }
+    int64_t at(int64_t i) const { return column == nullptr ? number : column[i]; }
 };
 
 enum class Trouble { None, Outside, DivisionByZero };
 
 class Evaluator {
 public:
-    explicit Evaluator(const Structure& structure) : structure_(structure) {}
+    Evaluator(const Structure& structure, Arena& arena) : structure_(structure), arena_(arena) {}
 
-    // Evaluate over all rows. With `outside`, rows that read outside a table get 0 and are marked there;
-    // without it, `trouble` remembers that there was one.
-    Value operator()(const Expr& e, const Columns& columns, std::vector<uint8_t>* outside = nullptr);
+    // Evaluate over all rows. With `outside`, rows that read outside a table get 0 and are marked there, and
+    // `marked` is set; without it, `trouble` remembers that there was one.
+    Value operator()(const Expr& e, const Columns& columns, uint8_t* outside = nullptr);
+
+    // Of an expression that reads no columns.
+    int64_t number(const Expr& e) { return (*this)(e, Columns{{}, 1}).at(0); }
 
     Trouble trouble = Trouble::None;
+    bool marked = false;
 
 private:
-    Value evaluate(const int64_t*& code, const Columns& columns, const std::vector<uint8_t>* active);
-    Value table(const int64_t*& code, const Columns& columns, const std::vector<uint8_t>* active);
-    Value where(const int64_t*& code, const Columns& columns, const std::vector<uint8_t>* active);
+    Value evaluate(const int64_t*& code, const Columns& columns, const uint8_t* active);
+    Value table(const int64_t*& code, const Columns& columns, const uint8_t* active);
+    Value where(const int64_t*& code, const Columns& columns, const uint8_t* active);
+    Value divide(bool rest, Value a, Value b, int64_t n, const uint8_t* active);
+    void note_outside(int64_t begin, int64_t end, const uint8_t* active);
+
+    template <class F>
+    Value combine(Value a, Value b, int64_t n, F f);
 
     const Structure& structure_;
-    std::vector<uint8_t>* outside_ = nullptr;
+    Arena& arena_;
+    uint8_t* outside_ = nullptr;
 };
 
 }  // namespace amphw

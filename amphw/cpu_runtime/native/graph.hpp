@@ -14,6 +14,8 @@ namespace amphw {
 struct Step {
     bool expands;
     Expr expr;
+
+    bool operator==(const Step&) const = default;
 };
 
 struct FieldDesc {
@@ -24,6 +26,7 @@ struct FieldDesc {
 struct PathDesc {
     int32_t output, target, operand;
     std::vector<Step> steps;
+    size_t shared;          // so many first steps are those of the path before
     std::vector<Expr> key;  // the target's fields over the sender's columns
     Expr member;            // position in a group; empty: none
     int32_t row_column;     // column that picks one row; -1: the whole message goes

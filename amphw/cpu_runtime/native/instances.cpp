@@ -48,7 +48,7 @@ Engine::Submitted Engine::submit(int32_t index, int64_t generation, int64_t numb
         if (graph_.units[u].is_source) continue;
         const UnitPlan& p = slot.unit(int32_t(u));
         std::copy(p.need.begin(), p.need.end(), slot.left(int32_t(u)));
-        for (size_t k = 0; k < p.members.size(); k++)
+        for (int64_t k = 0; k < p.members.size(); k++)
             std::memset(slot.operand(int32_t(u), int32_t(k)), 0, size_t(p.positions(k)) * sizeof(OperandRef));
     }
     if (!integers(slot, structure)) return Submitted::Refused;
@@ -72,19 +72,20 @@ Engine::Submitted Engine::submit(int32_t index, int64_t generation, int64_t numb
 
 // A state of a row need not occur, so a read outside a table counts only if its firing runs.
 bool Engine::integers(Slot& slot, const Structure& structure) {
-    std::vector<uint8_t> outside;
-    Evaluator evaluate(structure);
+    Arena& arena = Arena::here();
+    const Arena::Scope scope(arena);
+    Evaluator evaluate(structure, arena);
     for (size_t u = 0; u < graph_.units.size(); u++) {
         const UnitDesc& unit = graph_.units[u];
         const UnitPlan& plan = slot.unit(int32_t(u));
         for (size_t k = 0; k < unit.ints.size(); k++) {
             const auto& [e, space] = unit.ints[k];
             const Columns& rows = plan.rows[space];
-            outside.assign(rows.size, 0);
-            const Value v = evaluate(e, rows, &outside);
+            const List<uint8_t> outside = arena.list<uint8_t>(rows.size, 0);
+            const Value v = evaluate(e, rows, outside.values);
             int64_t* to = slot.at<int64_t>(slot.layout(int32_t(u)).ints[k]);
             for (int64_t r = 0; r < rows.size; r++) to[r] = v.at(r);
-            for (int32_t i = 0; i < plan.firings; i++)
+            for (int32_t i = 0; evaluate.marked && i < plan.firings; i++)
                 for (int32_t r = 0; r < plan.spaces[space].of(i); r++)
                     if (outside[plan.spaces[space].start(i) + r]) slot.faulty.push_back({int32_t(u), i});
         }
@@ -98,13 +99,13 @@ void Engine::pump(Worker& w, Slot& slot, const std::vector<const float*>& data, 
         if (!unit.is_source) continue;
         const UnitPlan& plan = slot.unit(int32_t(u));
         if (!plan.faults.empty())
-            throw EngineError(Failure::Fault, int32_t(u), slot.index, 0, plan.faults.front().trap);
+            throw EngineError(Failure::Fault, int32_t(u), slot.index, 0, plan.faults[0].trap);
         slot.outstanding.fetch_add(int64_t(plan.routes.size()));
         if (slot.trains()) {
             std::lock_guard lock(w.mutex);
             w.counters.forward += int64_t(plan.routes.size());
         }
-        for (size_t r = 0; r < plan.routes.size(); r++) {
+        for (int64_t r = 0; r < plan.routes.size(); r++) {
             const Route& route = plan.routes[r];
             float* rows = NO_PAYLOAD;
             if (unit.data >= 0 && widths[unit.data] > 0)

@@ -10,23 +10,28 @@ namespace amphw {
 
 class KeySpace {
 public:
-    KeySpace(const std::vector<FieldDesc>& fields, const Structure& structure) {
+    // Everything lies in the arena.
+    KeySpace(const std::vector<FieldDesc>& fields, const Structure& structure, Arena& arena)
+        : arena_(arena), steps_(arena.list<Step>(int64_t(fields.size()))) {
         columns_.size = 1;
+        int64_t done = 0;
         for (const FieldDesc& f : fields) {
-            Evaluator evaluate(structure);
-            Value extent = evaluate(f.extent, columns_);
-            if (evaluate.trouble != Trouble::None) valid_ = false;
-            std::vector<int64_t> starts{0};
-            bool uniform = true;
-            for (int64_t i = 0; valid_ && i < columns_.size; i++) {
+            Evaluator evaluate(structure, arena);
+            const Value extent = evaluate(f.extent, columns_);
+            const int64_t n = columns_.size;
+            const List<int64_t> starts = arena.list<int64_t>(n + 1);
+            starts[0] = 0;
+            bool uniform = n > 0;
+            valid_ = valid_ && evaluate.trouble == Trouble::None;
+            for (int64_t i = 0; valid_ && i < n; i++) {
                 const int64_t e = extent.at(i);
-                if (e < 0 || e > f.bound) valid_ = false;
+                valid_ = e >= 0 && e <= f.bound;
                 uniform = uniform && e == extent.at(0);
-                starts.push_back(starts.back() + e);
+                starts[i + 1] = starts[i] + e;
             }
             if (!valid_) return;
-            extend(starts);
-            steps_.push_back({uniform && starts.size() > 1 ? starts[1] : -1, std::move(starts)});
+            steps_[done++] = {uniform ? extent.at(0) : -1, starts};
+            extend(starts, uniform);
         }
     }
 
@@ -34,18 +39,22 @@ public:
     int64_t size() const { return columns_.size; }
     const Columns& columns() const { return columns_; }
 
-    // Addresses of n states; -2 (OUT_OF_DOMAIN) for one outside.
-    std::vector<int64_t> address(const std::vector<std::vector<int64_t>>& fields, int64_t n) const {
-        std::vector<int64_t> at(n, 0);
-        for (size_t f = 0; f < steps_.size(); f++) {
-            const std::vector<int64_t>& starts = steps_[f].starts;
+    // Addresses of n states, given by column; -2 (OUT_OF_DOMAIN) for one outside.
+    List<int64_t> address(const List<const int64_t*>& fields, int64_t n) const {
+        const List<int64_t> at = arena_.list<int64_t>(n, 0);
+        for (int64_t f = 0; f < steps_.size(); f++) {
+            const List<int64_t>& starts = steps_[f].starts;
             const int64_t width = steps_[f].width;
+            const int64_t* values = fields[f];
+            if (width >= 0) {
+                for (int64_t i = 0; i < n; i++)
+                    at[i] = at[i] < 0 || values[i] < 0 || values[i] >= width ? -2 : at[i] * width + values[i];
+                continue;
+            }
             for (int64_t i = 0; i < n; i++) {
                 if (at[i] < 0) continue;
-                const int64_t v = fields[f][i];
-                const bool empty = starts.size() <= 1;
-                const int64_t limit = empty ? 0 : width >= 0 ? width : starts[at[i] + 1] - starts[at[i]];
-                at[i] = v < 0 || v >= limit ? -2 : (width >= 0 ? at[i] * width : starts[at[i]]) + v;
+                const int64_t limit = starts.size() <= 1 ? 0 : starts[at[i] + 1] - starts[at[i]];
+                at[i] = values[i] < 0 || values[i] >= limit ? -2 : starts[at[i]] + values[i];
             }
         }
         return at;
@@ -54,28 +63,30 @@ public:
 private:
     struct Step {
         int64_t width;  // the extent, where it is the same for all states before; else -1
-        std::vector<int64_t> starts;
+        List<int64_t> starts;
     };
 
-    void extend(const std::vector<int64_t>& starts) {
-        const int64_t n = starts.back();
-        auto fresh = std::make_shared<std::vector<int64_t>>();
-        fresh->reserve(n);
-        for (size_t i = 0; i + 1 < starts.size(); i++)
-            for (int64_t v = 0; v < starts[i + 1] - starts[i]; v++) fresh->push_back(v);
-        for (Column& c : columns_.fields) {
-            auto wide = std::make_shared<std::vector<int64_t>>();
-            wide->reserve(n);
-            for (size_t i = 0; i + 1 < starts.size(); i++) wide->insert(wide->end(), starts[i + 1] - starts[i], (*c)[i]);
-            c = wide;
-        }
-        columns_.fields.push_back(fresh);
+    void extend(const List<int64_t>& starts, bool uniform) {
+        const int64_t n = starts.back(), before = starts.size() - 1;
+        const List<int64_t> fresh = arena_.list<int64_t>(n);
+        for (int64_t i = 0; i < before; i++)
+            for (int64_t k = starts[i]; k < starts[i + 1]; k++) fresh[k] = k - starts[i];
         columns_.size = n;
+        if (!uniform || before != n) {  // else every state has one successor
+            for (int64_t f = 0; f < columns_.fields.size(); f++) {
+                const List<int64_t> wide = arena_.list<int64_t>(n);
+                for (int64_t i = 0; i < before; i++)
+                    std::fill(wide.begin() + starts[i], wide.begin() + starts[i + 1], columns_.fields[f][i]);
+                columns_.fields[f] = wide.values;
+            }
+        }
+        columns_ = columns_.with(arena_, fresh.values);
     }
 
+    Arena& arena_;
     bool valid_ = true;
     Columns columns_;
-    std::vector<Step> steps_;
+    List<Step> steps_;
 };
 
 }  // namespace amphw

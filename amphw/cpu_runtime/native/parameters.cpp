@@ -67,7 +67,7 @@ void Parameters::add_tensor(const ParamDesc& p) {
 void Parameters::add_table(const FoldDesc& fold) {
     Tensor t;
     t.layout = Layout::flat(unit_.params[fold.table].rows, unit_.params[fold.weight].cols);
-    t.desc = {"", t.layout.rows, t.layout.cols, false, false, true};
+    t.desc = {"", t.layout.rows, t.layout.cols, false, false, true, false};
     for (Block& b : t.value) b = float_block(t.size());
     t.gradient = float_block(t.size());
     tensors_.push_back(std::move(t));

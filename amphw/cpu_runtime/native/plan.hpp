@@ -23,8 +23,8 @@ struct Route {
 
 // A count for each firing: one number where all agree, else a table, with prefix sums.
 struct Counts {
-    int32_t uniform = 0;          // -1: ragged
-    std::vector<int32_t> starts;  // ragged: [n + 1]
+    int32_t uniform = 0;   // -1: ragged
+    List<int32_t> starts;  // ragged: [n + 1]
     int64_t total = 0;
 
     int32_t of(int32_t i) const { return uniform >= 0 ? uniform : starts[i + 1] - starts[i]; }
@@ -34,34 +34,39 @@ struct Counts {
 // Offsets into a slot's memory, in bytes; -1 where the mode does not need it.
 struct UnitLayout {
     int64_t left = -1, missing = -1, version = -1, outcome = -1, frame = -1;
-    std::vector<int64_t> x, outputs, saved, gradients, ints;
+    List<int64_t> x, outputs, saved, gradients, ints;
 };
 
 struct Fault {
     int32_t outcome, trap;  // trap -1: a read outside a table
 };
 
+struct DataRows {
+    int32_t first, count;
+};
+
 struct UnitPlan {
     int32_t firings = 0;
-    std::vector<int32_t> need;
-    std::vector<Counts> spaces;
-    std::vector<std::vector<int32_t>> members;  // by operand: first position of each firing; empty: no group
-    std::vector<Counts> operand_rows;           // rows of one message
-    std::vector<int32_t> route_start;           // by outcome
-    std::vector<Route> routes;
-    std::vector<std::pair<int32_t, int32_t>> data;  // source: (first row, rows) of each route
-    int64_t data_rows = 0;                          // source: rows that its data array must have
-    std::vector<Fault> faults;
-    std::vector<Columns> rows;  // by space: the state of every row, and its number; where integer operands need it
+    List<int32_t> need;
+    List<Counts> spaces;
+    List<List<int32_t>> members;  // by operand: first position of each firing; empty: no group
+    List<Counts> operand_rows;    // rows of one message
+    List<int32_t> route_start;    // by outcome
+    List<Route> routes;
+    List<DataRows> data;    // source: of each route
+    int64_t data_rows = 0;  // source: rows that its data array must have
+    List<Fault> faults;
+    List<Columns> rows;  // by space: the state of every row, and its number; where integer operands need it
     UnitLayout train, infer;
 
-    int64_t positions(size_t operand) const { return members[operand].empty() ? firings : members[operand].back(); }
+    int64_t positions(int64_t operand) const { return members[operand].empty() ? firings : members[operand].back(); }
 };
 
 struct Plan {
-    std::vector<UnitPlan> units;
+    List<UnitPlan> units;
     int64_t train_bytes = 0, infer_bytes = 0;
-    int64_t own_bytes = 0;  // of the plan itself
+    std::unique_ptr<char[]> block;  // all lists are in here
+    int64_t own_bytes = 0;          // of the block
     uint64_t last_use = 0;
 };
 

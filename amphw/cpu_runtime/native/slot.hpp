@@ -54,7 +54,7 @@ struct Slot {
 
     // The positions that a firing's operand takes.
     std::pair<int32_t, int32_t> positions(int32_t u, int32_t k, int32_t firing) const {
-        const std::vector<int32_t>& members = plan->units[u].members[k];
+        const List<int32_t>& members = plan->units[u].members[k];
         if (members.empty()) return {firing, firing + 1};
         return {members[firing], members[firing + 1]};
     }
