@@ -23,7 +23,7 @@ _SHOWN = 400  # characters of a dead process's last words
 
 
 def _inherited() -> dict[str, str]:
-    """This process's environment, less what makes OpenBLAS use kernels of an older processor than this one."""
+    """This process's environment, less what gives OpenBLAS an older processor's kernels."""
     return {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")}
 
 

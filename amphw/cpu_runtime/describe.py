@@ -70,12 +70,23 @@ def _number(names: Sequence[str], name: str, what: str) -> int:
 def describe_graph(
     lowered: Lowered, tiled: Sequence[TiledUnit | None], names: Names, use_blas: Callable[[int, int], bool]
 ) -> dict[str, Any]:
-    """The units with their paths and code, and what a plan depends on."""
-    scalars, tables = structure_of(lowered.planning())
+    """The units with their paths and code, what a plan depends on, and what is checked when one is made."""
+    axioms = lowered.graph.schema.axioms
+    checked = (e for a in axioms for e in (a.left, a.right, a.where, *(f.extent for f in a.over)))
+    scalars, tables = structure_of([*lowered.planning(), *(e for e in checked if e is not None)])
     return {
         "units": [_unit(u, t, names, use_blas) for u, t in zip(lowered.units, tiled, strict=True)],
         "signature": [names.code(e) for e in sorted(scalars, key=str)],
         "signature_tables": [names.tables.index(t) for t in sorted(tables)],
+        "axioms": [
+            {
+                "over": _fields(a.over, names),
+                "left": names.code(a.left, [f.name for f in a.over]),
+                "right": names.code(a.right, [f.name for f in a.over]),
+                "where": names.code(a.where, [f.name for f in a.over]),
+            }
+            for a in axioms
+        ],
     }
 
 
@@ -89,15 +100,6 @@ def describe_schema(schema: Schema, names: Names) -> dict[str, Any]:
                 "low": t.low,
             }
             for t in schema.tables.values()
-        ],
-        "axioms": [
-            {
-                "over": _fields(a.over, names),
-                "left": names.code(a.left, [f.name for f in a.over]),
-                "right": names.code(a.right, [f.name for f in a.over]),
-                "where": names.code(a.where, [f.name for f in a.over]),
-            }
-            for a in schema.axioms
         ],
     }
 

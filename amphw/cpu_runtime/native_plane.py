@@ -135,13 +135,14 @@ class NativePlane:
         for name, a in zip(self.names.data, data, strict=True):
             if a.shape[1] != self.schema.data[name]:
                 return 1
-        for t in tables:
-            if t.dtype.kind not in "iu":
+        number, kind = instance.number, _MODE_NUMBERS[mode]
+        try:
+            return int(self.engine.submit(index, generation, number, kind, attrs, tables, data))
+        except (ValueError, TypeError, BufferError):  # not contiguous, or in another byte order
+            if any(t.dtype.kind not in "iu" for t in tables):
                 return 1
-        if not all(t.flags.c_contiguous for t in tables):
-            tables = [np.ascontiguousarray(t) for t in tables]
-        number = instance.number
-        return int(self.engine.submit(index, generation, number, _MODE_NUMBERS[mode], attrs, tables, data))
+            tables = [np.ascontiguousarray(t, t.dtype.newbyteorder("=")) for t in tables]
+            return int(self.engine.submit(index, generation, number, kind, attrs, tables, data))
 
     def _explain(self, instance: Instance) -> None:
         """The engine refused an instance: the slow checks say why."""

@@ -100,16 +100,14 @@ def place(draft: Draft) -> Places:
     places = Places()
     _settle(draft, places)
     uses = draft.uses()
+    kept = {p.var for node in draft.nodes.values() if node.kind == Kind.Keep for p in node.args[0]}
     taken: set[int] = set()
     for id in reversed(ordered(draft)):
         node = draft.nodes[id]
         if node.kind in (Kind.Instr, Kind.Gemm, Kind.Move) and node.width and id not in places.homes:
-            _house(draft, places, uses[id], id, taken)
-    for node in draft.nodes.values():
-        if node.kind == Kind.Keep:
-            for p in node.args[0]:
-                if p.var in places.homes:
-                    places.blocks[places.homes[p.var].block].saved = True
+            _house(draft, places, uses[id], id, taken, kept)
+    for id in kept & places.homes.keys():
+        places.blocks[places.homes[id].block].saved = True
     return places
 
 
@@ -165,10 +163,15 @@ def _copied(draft: Draft, space: int, p: Piece) -> Piece:
     return piece
 
 
-def _house(draft: Draft, places: Places, uses: list[Use], id: int, taken: set[int]) -> None:
+def _house(draft: Draft, places: Places, uses: list[Use], id: int, taken: set[int], kept: set[int]) -> None:
     """A home for one variable: where its readers put their results, if those can work in place."""
     node = draft.nodes[id]
     inside = _overwriters(draft, uses, taken)
+    # What is saved is written to memory that is far away, so nothing is saved for its neighbours' sake.
+    saved = {places.homes[v].block for v in kept & places.homes.keys()}
+    staying = {u for u in inside if places.homes[u].block in saved}
+    if id not in kept and sum(inside[u].width for u in staying) < node.width:
+        inside = {u: p for u, p in inside.items() if u not in staying}
     taken.update(inside)
     spots = {Home(places.homes[u].block, places.homes[u].offset - p.offset) for u, p in inside.items()}
     if len(spots) == 1 and sum(p.width for p in inside.values()) == node.width:

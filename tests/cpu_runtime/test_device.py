@@ -6,7 +6,7 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from tests.conformance.harness import run
 from tests.cpu_runtime.graphs import mlp, rows
 from tests.cpu_runtime.running import Loader, assert_equal, gradients, pump, values
 from tests.graphs import decide, rnn
+from tests.graphs.cases import CASES
 
 pytestmark = pytest.mark.usefixtures("plane")
 
@@ -99,6 +100,37 @@ def test_a_replay_of_controller_updates_gives_the_same_bits() -> None:
     logged = CpuDevice()
     expected = train(logged)
     assert_equal(train(CpuDevice(replay=logged.log)), expected)
+
+
+# --- instances -----------------------------------------------------------------------------------
+
+
+def strided(a: np.ndarray) -> np.ndarray:
+    """The same numbers, with others between them."""
+    return np.stack([a, np.full_like(a, 99)], -1)[..., 0]
+
+
+FORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "bytes": lambda a: a.astype(np.uint8),
+    "unsigned": lambda a: a.astype(np.uint64),
+    "other byte order": lambda a: a.astype(a.dtype.newbyteorder()),
+    "strided": strided,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tables_may_be_of_any_integer_type(load: Loader, form: str) -> None:
+    case = next(c for c in CASES if c.name == "tree-leaves")
+
+    def trained(convert: Callable[[np.ndarray], np.ndarray]) -> dict[str, np.ndarray]:
+        instances = case.instances()
+        for instance in instances:
+            instance.tables = {name: convert(table) for name, table in instance.tables.items()}
+        device = load(case.build(), updates="off", workers=1)
+        assert len(pump(device, instances, keys=1)) == len(instances)
+        return gradients(device)
+
+    assert_equal(trained(FORMS[form]), trained(lambda a: a.astype(np.int64)))
 
 
 # --- scheduling ---------------------------------------------------------------------------------

@@ -5,6 +5,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cstring>
+#include <memory>
+
 #include "bind.hpp"
 #include "blas.hpp"
 #include "describe.hpp"
@@ -18,34 +21,38 @@ using FloatArray = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using FloatInput = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 
 // A table's numbers as 64-bit integers, whatever its type; `room` holds them for as long as they are needed.
+// The array itself is kept by the caller.
 TableView read_table(nb::handle array, std::vector<int64_t>& room) {
-    const auto a = nb::cast<nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>>(array);
+    Py_buffer a;
+    if (PyObject_GetBuffer(array.ptr(), &a, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) throw nb::python_error();
+    const auto release = [](Py_buffer* buffer) { PyBuffer_Release(buffer); };
+    const std::unique_ptr<Py_buffer, decltype(release)> released(&a, release);
     TableView view;
-    view.dimensions = int32_t(a.ndim());
+    view.dimensions = int32_t(a.ndim);
     if (view.dimensions > 4) throw nb::value_error("a table of more than 4 dimensions");
     size_t n = 1;
     for (int32_t d = 0; d < view.dimensions; d++) {
-        view.shape[d] = int64_t(a.shape(d));
-        n *= a.shape(d);
+        view.shape[d] = int64_t(a.shape[d]);
+        n *= size_t(a.shape[d]);
     }
     const auto convert = [&](auto* values) {
         room.resize(n + 1);  // never empty, so that the view has a place
         for (size_t i = 0; i < n; i++) room[i] = int64_t(values[i]);
         view.values = room.data();
     };
-    if (a.dtype().code > uint8_t(nb::dlpack::dtype_code::UInt)) throw nb::type_error("a table that holds no integers");
-    const bool is_signed = a.dtype().code == uint8_t(nb::dlpack::dtype_code::Int);
-    switch (a.dtype().bits) {
-        case 8: is_signed ? convert((const int8_t*)a.data()) : convert((const uint8_t*)a.data()); break;
-        case 16: is_signed ? convert((const int16_t*)a.data()) : convert((const uint16_t*)a.data()); break;
-        case 32: is_signed ? convert((const int32_t*)a.data()) : convert((const uint32_t*)a.data()); break;
-        case 64:
+    const char type = a.format[0];  // of the struct module; none before it: native order
+    const bool is_signed = std::strchr("bhilq", type) != nullptr;
+    if (type == 0 || (!is_signed && std::strchr("BHILQ", type) == nullptr))
+        throw nb::type_error("a table that holds no integers in native byte order");
+    switch (a.itemsize) {
+        case 1: is_signed ? convert((const int8_t*)a.buf) : convert((const uint8_t*)a.buf); break;
+        case 2: is_signed ? convert((const int16_t*)a.buf) : convert((const uint16_t*)a.buf); break;
+        case 4: is_signed ? convert((const int32_t*)a.buf) : convert((const uint32_t*)a.buf); break;
+        default:
             if (is_signed && n > 0)
-                view.values = (const int64_t*)a.data();
+                view.values = (const int64_t*)a.buf;
             else
-                convert((const uint64_t*)a.data());
-            break;
-        default: throw nb::type_error("a table of an unknown integer type");
+                convert((const uint64_t*)a.buf);
     }
     return view;
 }

@@ -190,6 +190,9 @@ GraphDesc read_graph(nb::handle description) {
     out.units = list(description["units"], unit);
     out.signature = list(description["signature"], expr);
     out.signature_tables = item<std::vector<int32_t>>(description, "signature_tables");
+    out.axioms = list(description["axioms"], [](nb::handle a) {
+        return AxiomDesc{list(a["over"], field), expr(a["left"]), expr(a["right"]), expr(a["where"])};
+    });
     return out;
 }
 
@@ -198,9 +201,6 @@ SchemaDesc read_schema(nb::handle description) {
     out.attr_limits = item<std::vector<int64_t>>(description, "attr_limits");
     out.tables = list(description["tables"], [](nb::handle t) {
         return TableCheck{list(t["shape"], expr), expr(t["high"]), item<int64_t>(t, "low")};
-    });
-    out.axioms = list(description["axioms"], [](nb::handle a) {
-        return AxiomCheck{list(a["over"], field), expr(a["left"]), expr(a["right"]), expr(a["where"])};
     });
     return out;
 }

@@ -101,8 +101,14 @@ struct UnitDesc {
     }
 };
 
+struct AxiomDesc {
+    std::vector<FieldDesc> over;
+    Expr left, right, where;  // where may be empty
+};
+
 struct GraphDesc {
     std::vector<UnitDesc> units;
+    std::vector<AxiomDesc> axioms;           // what instances are told to fulfil
     std::vector<Expr> signature;             // scalars that a plan depends on
     std::vector<int32_t> signature_tables;   // tables that a plan depends on
 };

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "key_space.hpp"
+#include "schema.hpp"
 #include "slot.hpp"
 
 namespace amphw {
@@ -382,6 +383,8 @@ struct Packer {
 std::shared_ptr<Plan> build_plan(const GraphDesc& graph, const Structure& structure) {
     Arena& arena = Arena::here();
     const Arena::Scope scope(arena);
+    for (const AxiomDesc& axiom : graph.axioms)
+        if (!holds(axiom, structure)) return nullptr;
     try {
         auto plan = std::make_shared<Plan>();
         plan->units = Builder(graph, structure, arena).build();

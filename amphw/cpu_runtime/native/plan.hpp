@@ -75,7 +75,7 @@ class Planner {
 public:
     Planner(const GraphDesc& graph, int64_t keep_bytes) : graph_(graph), keep_bytes_(keep_bytes) {}
 
-    // Null where the instance leaves a declared domain: plan.py then says how.
+    // Null where the instance leaves a declared domain or breaks an axiom: Python then says how.
     std::shared_ptr<const Plan> plan(const Structure& structure);
 
 private:

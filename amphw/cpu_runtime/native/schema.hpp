@@ -12,17 +12,13 @@ struct TableCheck {
     int64_t low;
 };
 
-struct AxiomCheck {
-    std::vector<FieldDesc> over;
-    Expr left, right, where;  // where may be empty
-};
-
 struct SchemaDesc {
     std::vector<int64_t> attr_limits;  // by attribute; -1: not declared (the instance's number)
     std::vector<TableCheck> tables;
-    std::vector<AxiomCheck> axioms;
 };
 
+// Attributes and tables alone. Axioms are checked where a plan is made: it depends on all that they read.
 bool conforms(const SchemaDesc& schema, const Structure& structure);
+bool holds(const AxiomDesc& axiom, const Structure& structure);
 
 }  // namespace amphw
