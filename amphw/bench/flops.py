@@ -3,16 +3,17 @@
 A product of r rows with a matrix [i, o] has 2 r i o operations forward. Backward there is the same again for
 the gradient of the matrix, and once more for the gradient of the rows, unless nothing upstream has parameters
 that want it. Counted is the graph as the model gives it: what a device recomputes or saves does not count.
+With one exception: an embedding of few rows that is only multiplied is taken to be folded into its matrix, on
+our side as on the peers', so its part of the product does not count at all (`cpu_runtime.tile_fold`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from amphw.cpu_runtime.tile_fold import folds
 from amphw.ir.behaviour import Behaviour
 from amphw.ir.check import Typed, infer
 from amphw.ir.derive import differentiate
@@ -57,21 +58,26 @@ def count_flops(graph: Graph, instances: Sequence[Instance], rows: Mapping[str, 
 def _products(program: Program, wanted: Sequence[int]) -> tuple[Counter[str], Counter[str]]:
     """Operations for a row of each space, forward and backward."""
     derivative = differentiate(program, wanted)
-    forward, backward = _matmuls(program), _matmuls(derivative.backward)
+    spared = {program.params[f.weight].name: f.width for f in folds(program)}
+
+    def one(param: str) -> int:
+        rows, cols = program.param(param).shape
+        return 2 * (rows - spared.get(param, 0)) * cols
+
+    forward, backward = _matmuls(program, one), _matmuls(derivative.backward, one)
     for term in derivative.terms:
         if term.kind == "matmul":
             dz = derivative.backward.outputs_types[term.dz]
-            backward[dz.space] += 2 * int(np.prod(program.param(term.param).shape))
+            backward[dz.space] += one(term.param)
     return forward, backward
 
 
-def _matmuls(program: Program) -> Counter[str]:
+def _matmuls(program: Program, one: Callable[[str], int]) -> Counter[str]:
     found: Counter[str] = Counter()
     first = len(program.inputs) + len(program.ints)
     for number, instr in enumerate(program.instrs, first):
         if instr.op in ("matmul", "matmul_t"):
-            shape = program.param(instr.attr()["param"]).shape
-            found[program.types[number].space] += 2 * int(np.prod(shape))
+            found[program.types[number].space] += one(instr.attr()["param"])
     return found
 
 

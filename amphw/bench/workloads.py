@@ -70,10 +70,10 @@ WORKLOADS = {
             every=(100, 25),
             instances=2000,
             settings={
-                # Some 64 trees offer frames of 30 to 60 branch rows.
-                "train": {"max_active_keys": 64, "max_infer_keys": 64},
+                # Enough trees for frames of 30 branch rows; more would leave the cache.
+                "train": {"max_active_keys": 32, "max_infer_keys": 64},
                 # A frame of the upper levels waits until it is worth its fixed cost.
-                "device": {"frame_cap": 128, "min_rows": 16},
+                "device": {"frame_cap": 64, "min_rows": 16},
             },
         ),
         Workload(
@@ -82,9 +82,9 @@ WORKLOADS = {
             every=(100, 20),
             instances=2000,
             settings={
-                "train": {"max_active_keys": 64, "max_infer_keys": 64},
-                # Edges come by the hundred; frames of 256 rows keep what they touch in the cache.
-                "device": {"frame_cap": 256, "frame_rows": 256, "min_rows": 16},
+                # A molecule alone offers frames of 18 rows; with more of them their states leave the cache.
+                "train": {"max_active_keys": 8, "max_infer_keys": 16},
+                "device": {"frame_cap": 64, "frame_rows": 128, "min_rows": 16},
             },
         ),
         Workload(

@@ -29,7 +29,7 @@ _MODES = (Mode.TRAIN, Mode.INFER, Mode.PREDICT)
 _MODE_NUMBERS = {mode: i for i, mode in enumerate(_MODES)}
 _EVENTS = ("submit", "start", "end", "seal", "reduced", "retire")
 _FAULT, _OUTSIDE, _TWICE, _INDEX, _DECISION, _LOSS, _GRADIENT, _INTERNAL = range(8)
-PLAN_BYTES = 16 << 20
+PLAN_BYTES = 64 << 20
 """Plans of recent structures are kept up to this size."""
 
 

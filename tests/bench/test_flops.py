@@ -93,3 +93,11 @@ def test_an_embedding_is_no_product() -> None:
     graph = model.graph(model.config(hidden=8))
     assert count_flops(graph, [], {"embed": 100}).total == 0
     assert Const(1) is not None and count_flops(graph, [], {"head": 1}).forward == pytest.approx(2 * 8 * 10)
+
+
+def test_a_folded_embedding_is_no_part_of_the_product() -> None:
+    tokens = Instance({"length": 1, "batch": 1}, {"tokens": np.zeros((1, 1), int), "label": np.zeros(1, int)})
+    model = get_model("list-reduction")
+    graph = model.graph(model.config(hidden=8, embedding=4))
+    flops = count_flops(graph, [tokens], {"cell": 1, "head": 0})
+    assert (flops.forward, flops.backward) == (2 * 8 * 8, 2 * 2 * 8 * 8)

@@ -18,18 +18,18 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Recurrent(TorchTask):
-    """h' = relu([e, h] W + b) from zero over the tokens; our nodes are embed, cell and head."""
+    """h' = relu([e, h] W + b) from zero over the tokens; our nodes are cell, which looks e up, and head."""
 
     def make(self, parameters: Mapping[str, Arrays]) -> nn.Module:
-        embed, head = embedding(parameters["embed"]), affine(parameters["head"])
-        width = embed.weight.shape[1]
-        cell = _Cell(affine(parameters["cell"]), width)
-        self._embed, self._cell, self._head = embed, cell, head
+        self._head = affine(parameters["head"])
+        self._cell = _Cell(parameters["cell"])
         if self.form.name == "rnn":
-            self._forward, self._rnn = self._library, cell.as_library()
-            return Nodes({"embed": embed, "cell": self._rnn, "head": head})
-        self._forward = compiled(self._folded, self.form, dynamic=False)
-        return Nodes({"embed": embed, "cell": cell, "head": head})
+            self._forward, self._rnn = self._library, self._cell.as_library()
+            cell = Nodes({"embed": self._cell.embed, "rnn": self._rnn})
+        else:
+            self._forward = compiled(self._folded, self.form, dynamic=False)
+            cell = self._cell
+        return Nodes({"cell": cell, "head": self._head})
 
     def load(self, stored: StoredInstances) -> None:
         tokens = [column for table in stored.table("tokens") for column in table.T]
@@ -69,17 +69,18 @@ class Recurrent(TorchTask):
 
     def ours(self, gradients: Arrays) -> Arrays:
         if self.form.name == "rnn":
-            names = ("cell.weight_ih_l0", "cell.weight_hh_l0", "cell.bias_ih_l0")
-            gradients.pop("cell.bias_hh_l0")  # the same as the other bias's
+            names = ("cell.rnn.weight_ih_l0", "cell.rnn.weight_hh_l0", "cell.rnn.bias_ih_l0")
+            gradients.pop("cell.rnn.bias_hh_l0")  # the same as the other bias's
         else:
             names = ("cell.input", "cell.state", "cell.bias")
         w_input, w_state, bias = (gradients.pop(name) for name in names)
-        cell = {"cell/W": np.concatenate([w_input, w_state], 1).T, "cell/b": bias}
+        w = np.concatenate([w_input, w_state], 1).T
+        cell = {"cell/E": gradients.pop("cell.embed.weight"), "cell/W": w, "cell/b": bias}
         return super().ours(gradients) | cell
 
     def _folded(self, tokens: Tensor, labels: Tensor, metric: bool) -> tuple[Tensor, Tensor | None]:
         # What a token adds to the state depends on the token alone: one small product instead of one a step.
-        table = F.linear(self._embed.weight, self._cell.input, self._cell.bias)
+        table = F.linear(self._cell.embed.weight, self._cell.input, self._cell.bias)
         added = table[tokens]
         h = torch.relu(added[0])
         recurrent = self._cell.state.t()
@@ -88,15 +89,17 @@ class Recurrent(TorchTask):
         return classified(self._head(h), labels, metric)
 
     def _library(self, tokens: Tensor, labels: Tensor, metric: bool) -> tuple[Tensor, Tensor | None]:
-        _, h = self._rnn(self._embed(tokens))
+        _, h = self._rnn(self._cell.embed(tokens))
         return classified(self._head(h[0]), labels, metric)
 
 
 class _Cell(nn.Module):
-    """The cell's matrix, cut into what multiplies the input and what multiplies the state."""
+    """The embedding, and the matrix, cut into what multiplies the input and what multiplies the state."""
 
-    def __init__(self, whole: nn.Linear, width: int) -> None:
+    def __init__(self, values: Arrays) -> None:
         super().__init__()
+        self.embed = embedding(values)
+        whole, width = affine(values), self.embed.weight.shape[1]
         self.input = nn.Parameter(whole.weight.detach()[:, :width].clone())
         self.state = nn.Parameter(whole.weight.detach()[:, width:].clone())
         self.bias = nn.Parameter(whole.bias.detach().clone())
