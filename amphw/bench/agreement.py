@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from amphw.bench.export import chosen_instances
-from amphw.bench.peers.catalogue import Form
+from amphw.bench.peers.catalogue import LESS, Form
 from amphw.bench.peers.catalogue import forms as forms_of
 from amphw.bench.plan import Plan, Say, write_inputs
 from amphw.bench.sides import Setup, peer_side
@@ -54,7 +54,7 @@ def check_agreement(plan: Plan, say: Say) -> dict[str, Any]:
             assert interpreter is not None
             if peer not in interpreter.versions:
                 continue
-            wanted = [f for f in forms_of(plan.workload.name, peer) if f.same]
+            wanted = [f for f in forms_of(plan.workload.name, peer) if f.kind != LESS]
             wanted = [f for f in wanted if not plan.peer_forms or f.name in plan.peer_forms]
             wanted = [f for f in wanted if interpreter.compiler is not None or not f.compiled]
             batch = sum(map(model.size, instances))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from amphw.bench.peers.catalogue import HISTORICAL, Form
+from amphw.bench.peers.catalogue import HISTORICAL, LESS, Form
 from amphw.bench.plan import Plan, Say
 from amphw.bench.sides import PeerInterpreter, Setup, peer_side, processors, setups
 from amphw.bench.subject import SubjectError
@@ -45,13 +45,14 @@ def calibrate(
             wanted = [(form, every) for every in plan.every for form in plan.forms(peer)]
             if setup.processes > 1:
                 wanted = [(c.form, c.every) for every in plan.every for c in _fastest(alone, every)[:TRIED]]
-            elif setup.threads == 1:
-                wanted += [(form, _batch(form, plan.every)) for form in plan.others(peer)]
+            else:
+                shown = [f for f in plan.others(peer) if setup.threads == 1 or f.kind == LESS]
+                wanted += [(form, _batch(form, plan.every)) for form in shown]
             if interpreter.compiler is None:
                 wanted = [(form, every) for form, every in wanted if not form.compiled]
             tried = _try(interpreter.python, setup, wanted, spec, folder, plan, say)
             found += tried
-            alone = alone or tried
+            alone = alone or [c for c in tried if c.form in plan.forms(peer)]
     return found
 
 
@@ -67,7 +68,7 @@ def strongest(calibrated: Iterable[Calibrated], plan: Plan) -> list[Calibrated]:
 
 
 def _fastest(calibrated: Sequence[Calibrated], every: int) -> list[Calibrated]:
-    ran = [c for c in calibrated if c.error is None and c.every == every and c.form.kind != HISTORICAL]
+    ran = [c for c in calibrated if c.error is None and c.every == every]
     return sorted(ran, key=lambda c: -c.instances_per_s)
 
 

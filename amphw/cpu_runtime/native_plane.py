@@ -67,7 +67,7 @@ class NativePlane:
             "by_age": policy.by_age,
             "frame_cap": int(settings.get("frame_cap", 64)),
             "frame_rows": int(settings.get("frame_rows", 512)),
-            "report_batch": max(1, min(keys // 8, 32)),
+            "report_batch": max(1, min(keys // 3, 32)),
             "policy": _table(self.policy),
             "served": _served(lowered, workers, placement),
             "sleep": [float(sleep.get(u.name, sleep.get("*", 0.0))) for u in lowered.units],
