@@ -147,8 +147,9 @@ def _unit(
                 "needs_gradient": o.needs_gradient,
                 "rows": names.code(o.rows, state),
                 "count": names.code(o.count, state),
+                "shared": tiled is not None and k in tiled.shared,
             }
-            for o in u.operands
+            for k, o in enumerate(u.operands)
         ],
         "outputs": _values(program.outputs_types, spaces) if program is not None else [],
         "ints": [

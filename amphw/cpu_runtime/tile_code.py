@@ -307,6 +307,9 @@ class TiledUnit:
     they are until it has run. Outputs, saved rows, logs and scratch are read back within a tile, so each row
     is a row of its own. Input gradients are read only by what overwrites them, so unwanted ones may share a
     row. Rows of tables are looked up when a phase begins, not before: an earlier phase may choose them.
+
+    shared: operands all of whose messages get the same gradient, one row for each firing, in the space
+    "rows".
     """
 
     spaces: tuple[str, ...]
@@ -318,3 +321,4 @@ class TiledUnit:
     log_ints: tuple[int, ...] = ()
     terms: tuple[Term, ...] = ()
     folds: tuple[Fold, ...] = ()
+    shared: tuple[int, ...] = ()

@@ -10,7 +10,7 @@ is saved but what it is made of, and of a spread column just the column.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from amphw.cpu_runtime.lower import Unit
@@ -23,6 +23,7 @@ from amphw.cpu_runtime.tile_fuse import dissolve, fuse
 from amphw.cpu_runtime.tile_merge import merge
 from amphw.cpu_runtime.tile_place import Places, place
 from amphw.ir.derive import Derivative, GradientTerm
+from amphw.ir.expr import Const
 from amphw.ir.program import Program
 
 
@@ -30,18 +31,24 @@ def tile(unit: Unit) -> TiledUnit:
     """The unit's programs as tile code; its spaces in the order of `behaviour.spaces`."""
     program, derivative, inference = unit.behaviour.program, unit.derivative, unit.inference
     assert program is not None and derivative is not None and inference is not None
-    return tile_programs(program, derivative, inference, [s for s, _ in unit.behaviour.spaces])
+    single = {k for k, o in enumerate(unit.operands) if o.count is not None and o.rows == Const(1)}
+    return tile_programs(program, derivative, inference, [s for s, _ in unit.behaviour.spaces], single)
 
 
 def tile_programs(
-    program: Program, derivative: Derivative, inference: Program, spaces: Sequence[str]
+    program: Program,
+    derivative: Derivative,
+    inference: Program,
+    spaces: Sequence[str],
+    single: Collection[int] = (),
 ) -> TiledUnit:
-    """As `tile`, from the programs themselves. spaces: names in the order of their numbers."""
+    """As `tile`, from the programs themselves. spaces: names in the order of their numbers. single: operands
+    whose firings take many messages of one row."""
     numbers = {p.name: k for k, p in enumerate(program.params)}
     names = Names({s: k for k, s in enumerate(spaces)}, numbers, folds(program))
     quiet = _Forward(inference, len(inference.outputs), names, ())
     forward = _Forward(derivative.forward, len(program.outputs), names, derivative.residuals)
-    back = _Backward(program, derivative, names, forward) if derivative.backward.outputs else None
+    back = _Backward(program, derivative, names, forward, single) if derivative.backward.outputs else None
     return TiledUnit(
         tuple(spaces),
         tuple(forward.emitter.columns.saved),
@@ -52,6 +59,7 @@ def tile_programs(
         () if back is None else back.log_ints,
         () if back is None else back.terms,
         names.folds,
+        () if back is None else back.shared,
     )
 
 
@@ -160,10 +168,26 @@ class _Forward:
         return back.instr(Op.SpreadCols, base.space, kept.width, [row]) if kept.spread else row
 
 
+def _spread(program: Program, v: int) -> int:
+    """The row of a firing that the value repeats for each of its messages; -1 if it does not."""
+    first = len(program.inputs) + len(program.ints)
+    if v < first or program.instrs[v - first].op != "spread_rows":
+        return -1
+    (row,) = program.instrs[v - first].args
+    return row if program.types[row].space == "rows" else -1
+
+
 class _Backward:
     """The backward direction, with the log that gradients of parameters are made from."""
 
-    def __init__(self, program: Program, derivative: Derivative, names: Names, forward: _Forward):
+    def __init__(
+        self,
+        program: Program,
+        derivative: Derivative,
+        names: Names,
+        forward: _Forward,
+        single: Collection[int],
+    ):
         self.program, self.names = program, names
         self.draft = draft = Draft()
         self.logs: list[tuple[int, int]] = []
@@ -172,10 +196,12 @@ class _Backward:
         self.values = build(draft, back, names, self._inputs(derivative, forward), self._ints(back))
         self._taken = {f: self._logged_int(v) for f, v in self._indices(derivative)}
         terms = [made for t in derivative.terms for made in self._terms(back, t)]
+        spread = {i: _spread(back, back.outputs[k]) for k, i in enumerate(derivative.wrt) if i in single}
+        self.shared = tuple(i for i, v in spread.items() if v >= 0)
         for k, i in enumerate(derivative.wrt):
-            t = program.inputs[i][1]
-            base = Base(Place.InputGradient, i, t.width, names.spaces[t.space])
-            _pack(draft, base, self._row(back.outputs[k]))
+            v = spread[i] if i in self.shared else back.outputs[k]
+            t = back.types[v]
+            _pack(draft, Base(Place.InputGradient, i, t.width, names.spaces[t.space]), self._row(v))
         emitter = Emitter(draft, _optimise(draft), len(names.spaces))
         self.terms = tuple(replace(t, ints=emitter.slot(t.ints) if t.ints >= 0 else -1) for t in terms)
         self.log_ints = tuple(sorted({t.ints for t in self.terms if t.ints >= 0}))

@@ -347,8 +347,14 @@ private:
                 forward.push_back(rows(layout.outputs[k], c.start(i), c.of(i), unit.outputs[k].width));
             }
             for (size_t k = 0; slot.trains() && k < unit.operands.size(); k++) {
-                const Counts& c = plan.spaces[unit.operands[k].space];
-                backward.push_back(rows(layout.gradients[k], c.start(i), c.of(i), unit.operands[k].width));
+                const OperandDesc& o = unit.operands[k];
+                const Counts& c = plan.spaces[o.space];
+                backward.emplace_back();
+                for (int32_t r = 0; r < c.of(i); r++) {
+                    const int64_t at = o.shared ? plan.spaces[0].start(i) : c.start(i) + r;
+                    const std::vector<float> row = rows(layout.gradients[k], at, 1, o.width);
+                    backward.back().insert(backward.back().end(), row.begin(), row.end());
+                }
             }
             out.append(nb::make_tuple(u, "forward", i, nb::cast(forward)));
             if (slot.trains()) out.append(nb::make_tuple(u, "backward", i, nb::cast(backward)));

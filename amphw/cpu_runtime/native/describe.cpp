@@ -48,7 +48,7 @@ std::vector<PathDesc> paths(nb::handle all) {
 
 OperandDesc operand(nb::handle o) {
     return {item<int32_t>(o, "width"), item<int32_t>(o, "space"), item<bool>(o, "needs_gradient"), expr(o["rows"]),
-            expr(o["count"])};
+            expr(o["count"]), item<bool>(o, "shared")};
 }
 
 ValueDesc value(nb::handle v) {

@@ -246,11 +246,21 @@ void FrameRunner::point_gradient(const Base& b, size_t base, const Span& s, floa
         return;
     }
     float* sum = scratch(base, stride) + s.at * stride;
-    std::memset(sum, 0, size_t(s.count * stride) * sizeof(float));
+    const size_t bytes = size_t(s.count * stride) * sizeof(float);
+    bool begun = false;
+    const auto begin = [&](const float* first) {
+        begun = true;
+        first == nullptr ? std::memset(sum, 0, bytes) : std::memcpy(sum, first, bytes);
+    };
     for (int32_t i = plan.route_start[outcome]; i < plan.route_start[outcome + 1]; i++) {
         const Route& route = plan.routes[i];
         if (route.output != b.index || !graph_.units[route.target].operands[route.operand].needs_gradient) continue;
         const float* first = gradient(route);
+        if (route.row < 0 && !begun) {
+            begin(first + s.first * stride);
+            continue;
+        }
+        if (!begun) begin(nullptr);
         if (route.row < 0)
             kernels_.add(sum, first + s.first * stride, s.count * stride);
         else if (route.row >= s.first && route.row < s.first + s.count)

@@ -41,6 +41,7 @@ struct OperandDesc {
     bool needs_gradient;
     Expr rows;   // of one message
     Expr count;  // messages a firing; empty: one
+    bool shared;  // all messages of a firing have one gradient row, in space 0
 };
 
 struct ValueDesc {

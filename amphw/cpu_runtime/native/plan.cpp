@@ -317,7 +317,7 @@ int64_t lay_out(const GraphDesc& graph, const List<UnitPlan>& units, bool train,
         at.frame = reserve(bytes, p.firings * 8);
         at.saved = laid(arena, u.saved, store);
         at.gradients = laid(arena, u.operands, [&](const OperandDesc& o, int64_t) {
-            return o.needs_gradient ? store({o.width, o.space}) : -1;
+            return o.needs_gradient ? store({o.width, o.shared ? 0 : o.space}) : -1;
         });
     }
     return bytes;

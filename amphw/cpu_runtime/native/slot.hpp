@@ -47,6 +47,7 @@ struct Slot {
     // First gradient row of the message at `position` of operand k.
     int64_t gradient_row(const UnitDesc& unit, int32_t u, int32_t k, int32_t firing, int32_t position) const {
         const UnitPlan& p = plan->units[u];
+        if (unit.operands[k].shared) return p.spaces[0].start(firing);
         const int64_t row = p.spaces[unit.operands[k].space].start(firing);
         if (p.members[k].empty()) return row;
         return row + int64_t(position - p.members[k][firing]) * p.operand_rows[k].of(firing);
