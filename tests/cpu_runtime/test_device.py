@@ -133,6 +133,23 @@ def test_tables_may_be_of_any_integer_type(load: Loader, form: str) -> None:
     assert_equal(trained(FORMS[form]), trained(lambda a: a.astype(np.int64)))
 
 
+def test_a_frame_without_rows_keeps_its_place_in_the_log(load: Loader) -> None:
+    """Others go on while it is on its way. The sanitizers see what happens to its memory."""
+    rng = np.random.default_rng(0)
+
+    def learned(**settings: Any) -> dict[str, np.ndarray]:
+        instances = [decide.instance(rng, batch) for batch in (0, 7, 0, 7)]
+        device = load(decide.build(), updates="off", **settings)
+        assert len(pump(device, instances, keys=2)) == len(instances)
+        return gradients(device)
+
+    slow = learned(workers=2, frame_cap=1, sleep={"mix": 0.05})
+    assert slow.keys() and all(np.isfinite(g).all() for g in slow.values())
+    rng = np.random.default_rng(0)
+    for name, gradient in learned(workers=1).items():
+        np.testing.assert_allclose(slow[name], gradient, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
 # --- scheduling ---------------------------------------------------------------------------------
 
 Call = tuple[int, str, str, float, float, int, int | None, int | None]

@@ -141,7 +141,7 @@ LogPlace Parameters::reserve(const SpaceRows& rows, bool self_updating) {
 
 int64_t Parameters::seal(bool due) {
     if (due) interval_rows_ = 0;
-    if (!due && open_->used == SpaceRows{}) return sealed_chunks_;
+    if (!due && open_->used == SpaceRows{} && open_->writers == 0) return sealed_chunks_;
     open_->due = due;
     const int64_t capacity = open_->capacity;
     sealed_.push_back(std::move(open_));
