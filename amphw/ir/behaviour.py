@@ -112,6 +112,12 @@ def learned_fact(e: Expr) -> tuple[str, Expr] | None:
     return None
 
 
+def _only_value(state: StateType, facts: Mapping[str, Expr]) -> dict[str, Expr]:
+    """Fields that can only be 0, as what is known leaves them an extent of 1."""
+    extents = {f.name: simplify(substitute(f.extent, facts)) for f in state.fields}
+    return {name: Const(0) for name, extent in extents.items() if extent == Const(1)}
+
+
 @dataclass(frozen=True)
 class StateMap:
     """An invertible change of state: fields set, added and dropped.
@@ -143,6 +149,7 @@ class StateMap:
         quantities that the inverse may read (a Group's member position).
         """
         node, port = where
+        facts = {**_only_value(old, facts), **facts}
         for name in (*self.set, *self.drop, *self.store):
             if name not in old.names:
                 raise GraphError(f"the state {old} has no such field", node=node, port=port, field=name)

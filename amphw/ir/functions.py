@@ -65,6 +65,11 @@ def sum_cols(x: Value) -> Value:
     return x.builder.emit("sum_cols", [x])
 
 
+def max_cols(x: Value) -> Value:
+    """The largest number of each row -> width 1."""
+    return x.builder.emit("max_cols", [x])
+
+
 def linear(x: Value, weight: ParamRef, bias: ParamRef | None = None) -> Value:
     """x @ weight (+ bias)."""
     y = x @ weight
@@ -152,12 +157,12 @@ def dropout(x: Value, rate: float, keys: list[Expr], seed: int = 0, per_row: boo
 
 
 def log_softmax(x: Value) -> Value:
-    shifted = x - x.builder.emit("max_cols", [x])
+    shifted = x - max_cols(x)
     return shifted - log(sum_cols(exp(shifted)))
 
 
 def softmax(x: Value) -> Value:
-    e = exp(x - x.builder.emit("max_cols", [x]))
+    e = exp(x - max_cols(x))
     return e / sum_cols(e)
 
 

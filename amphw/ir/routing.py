@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from amphw.ir.algebra import Rule, simplify
 from amphw.ir.behaviour import Behaviour, EdgeType, Emit, Receive, StateMap, identity, learned_fact
 from amphw.ir.errors import GraphError
-from amphw.ir.expr import Const, Expr, Field, fields_of
+from amphw.ir.expr import Const, Expr, Field, fields_of, substitute
 from amphw.ir.nodes import Inferred, Node, Types
 from amphw.ir.state import FieldType, StateType
 
@@ -72,10 +72,13 @@ class Phi(Node):
     A backward message returns where its forward one came from.
 
     site: a field that records the port (a call site of a shared parameter), so states of two sites differ.
+    rows: the rows of a message behind it, where they differ by port: at each port, what is known there must
+    make them the same as what it brings.
     """
 
     ports: tuple[str, ...] = ("a", "b")
     site: str | None = None
+    rows: Expr | None = None
 
     @property
     def ins(self) -> tuple[str, ...]:
@@ -97,6 +100,7 @@ class Phi(Node):
                 raise GraphError(
                     "the state holds a field of that name already", node=self.name, field=self.site
                 ) from error
+        rows = first.rows if self.rows is None else self.rows
         receives = []
         for k, port in enumerate(self.ports):
             site = ((self.site, Const(k)),) if self.site is not None else ()
@@ -106,9 +110,9 @@ class Phi(Node):
             tuple(receives),
             (Emit("out", 0, identity(state)),),
             any_port=True,
-            spaces=(("rows", first.rows),),
+            spaces=(("rows", rows),),
         )
-        return behaviour, {"out": EdgeType(state, first.width, first.rows, tuple(sorted(facts.items())))}
+        return behaviour, {"out": EdgeType(state, first.width, rows, tuple(sorted(facts.items())))}
 
     def _same(self, a: EdgeType, b: EdgeType, port_a: str, port_b: str) -> None:
         if a.state != b.state:
@@ -121,7 +125,14 @@ class Phi(Node):
                 port=port_b,
                 field=odd[0],
             )
-        if a.width != b.width or simplify(a.rows) != simplify(b.rows):
+        if self.rows is not None:
+            same_rows = all(
+                simplify(substitute(self.rows, x.known)) == simplify(substitute(x.rows, x.known))
+                for x in (a, b)
+            )
+        else:
+            same_rows = simplify(a.rows) == simplify(b.rows)
+        if a.width != b.width or not same_rows:
             raise GraphError(
                 f"'{port_a}' brings [{a.rows}, {a.width}], '{port_b}' brings [{b.rows}, {b.width}]",
                 node=self.name,

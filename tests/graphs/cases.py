@@ -10,6 +10,7 @@ import numpy as np
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from tests.graphs import decide, lookup, message_passing, rnn, tree
+from tests.graphs.written import WRITTEN
 
 
 @dataclass(frozen=True)
@@ -84,4 +85,5 @@ CASES = (
     Case("look-up", lookup.build, _lookups),
     Case("decide", decide.build, _batches),
     Case("decide-store", lambda: decide.build(exit="store"), _batches),
+    *(Case(w.name, lambda w=w: w.compiled().graph, w.draw) for w in WRITTEN),  # type: ignore[misc]
 )

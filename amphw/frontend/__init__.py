@@ -1,0 +1,123 @@
+"""The model language: layers, control flow, and instances of plain Python; states and keys are deduced.
+
+>>> from amphw import frontend as fe
+>>> embed, cell, head = fe.Embedding(14, 16), fe.GRU(32), fe.Linear(10)
+>>> def model(x):
+...     h = fe.fold(cell, fe.constant(32), embed(x.tokens))
+...     fe.classify(head(h), x.label)
+>>> m = fe.compile(model, fe.Record(tokens=fe.Sequence(fe.Int(14), most=10), label=fe.Int(10)))
+>>> m.encode({"tokens": [12, 3, 1], "label": 2}).attrs
+{'tokens_length': 3}
+"""
+
+from amphw.frontend.branches import cond, switch
+from amphw.frontend.compile import Compiled, compile
+from amphw.frontend.functions import (
+    absolute,
+    column,
+    concat,
+    dropout,
+    exp,
+    largest,
+    log,
+    log_softmax,
+    maximum,
+    number,
+    relu,
+    sigmoid,
+    softmax,
+    split,
+    sqrt,
+    squared_error,
+    stop_gradient,
+    sum_columns,
+    tanh,
+)
+from amphw.frontend.gather import group, pick, put, reduce, take
+from amphw.frontend.graphs import Graph, message_passing, receive, send
+from amphw.frontend.integer import Integer, choose, larger, smaller
+from amphw.frontend.layers import (
+    GRU,
+    LSTM,
+    RNN,
+    Embedding,
+    Layer,
+    Linear,
+    TreeLSTMBranch,
+    TreeLSTMLeaf,
+    parameter,
+)
+from amphw.frontend.loops import fold, scan, while_loop
+from amphw.frontend.losses import classify, loss, regress
+from amphw.frontend.place import FrontendError
+from amphw.frontend.spec import Along, Axis, Floats, Int, Record, Sequence, Spec
+from amphw.frontend.tensor import Tensor, constant, ungroup
+from amphw.frontend.trees import Tree, fold_tree, root
+
+__all__ = [
+    "GRU",
+    "LSTM",
+    "RNN",
+    "Along",
+    "Axis",
+    "Compiled",
+    "Embedding",
+    "Floats",
+    "FrontendError",
+    "Graph",
+    "Int",
+    "Integer",
+    "Layer",
+    "Linear",
+    "Record",
+    "Sequence",
+    "Spec",
+    "Tensor",
+    "Tree",
+    "TreeLSTMBranch",
+    "TreeLSTMLeaf",
+    "absolute",
+    "choose",
+    "classify",
+    "column",
+    "compile",
+    "concat",
+    "cond",
+    "constant",
+    "dropout",
+    "exp",
+    "fold",
+    "fold_tree",
+    "group",
+    "larger",
+    "largest",
+    "log",
+    "log_softmax",
+    "loss",
+    "maximum",
+    "message_passing",
+    "number",
+    "parameter",
+    "pick",
+    "put",
+    "receive",
+    "reduce",
+    "regress",
+    "relu",
+    "root",
+    "scan",
+    "send",
+    "sigmoid",
+    "smaller",
+    "softmax",
+    "split",
+    "sqrt",
+    "squared_error",
+    "stop_gradient",
+    "sum_columns",
+    "switch",
+    "take",
+    "tanh",
+    "ungroup",
+    "while_loop",
+]

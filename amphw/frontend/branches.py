@@ -1,0 +1,153 @@
+"""Choices: by what the instance says, or by what the network computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amphw.frontend.decide import observe
+from amphw.frontend.index import Captures, Choice, Context, union, without
+from amphw.frontend.integer import Integer
+from amphw.frontend.place import FrontendError
+from amphw.frontend.tensor import Tensor, spread, ungroup
+from amphw.frontend.trace import current
+from amphw.frontend.values import leaves, like, pack, shape, unpack
+from amphw.ir.expr import Const
+from amphw.ir.routing import Phi
+
+Branch = Callable[..., Any]
+
+
+def cond(condition: Integer | Tensor, then: Branch, otherwise: Branch, *operands: Any) -> Any:
+    """`then(*operands)` where the condition holds, else `otherwise(*operands)`, as `jax.lax.cond`.
+
+    condition: an Integer (not 0), or one number a row that the network computes (above 0). Only the branch
+    that is chosen is computed.
+    """
+    if isinstance(condition, Integer):
+        return switch(condition != 0, [otherwise, then], *operands)
+    if isinstance(condition, Tensor) and condition.width != 1:
+        raise FrontendError(f"a condition is one number a row, got {condition.width}; `switch` takes more")
+    return switch(condition, [otherwise, then], *operands)
+
+
+def switch(index: Integer | Tensor, branches: Sequence[Branch], *operands: Any) -> Any:
+    """`branches[index](*operands)`, as `jax.lax.switch`; all branches return the same widths.
+
+    index: an Integer; or scores that the network computes, one for each branch, of which the largest wins.
+    The choice itself has no gradient. What gives the scores one is to use them, as a mixture of experts
+    multiplies its expert's answer by the probability of the choice.
+    """
+    if len(branches) < 2:
+        raise FrontendError(f"a choice needs two branches or more, got {len(branches)}")
+    if isinstance(index, Integer):
+        return _known(index, branches, operands)
+    if not isinstance(index, Tensor):
+        raise FrontendError(f"a choice is made by an Integer or by scores, got {index!r}")
+    if index.width not in (1, len(branches)) or (index.width == 1 and len(branches) != 2):
+        raise FrontendError(f"{index.width} scores choose among {len(branches)} branches; give one for each")
+    return _decided(index, branches, operands)
+
+
+def _known(index: Integer, branches: Sequence[Branch], operands: tuple[Any, ...]) -> Any:
+    trace = current()
+    known = trace.net.made
+    key = ("choice", index.expr, len(branches))
+    if key not in known:
+        known[key] = trace.choice("case", index.expr, len(branches), index.context)
+    choices: list[Choice] = known[key]
+    results = []
+    with trace.region("branches", "branch"):
+        for choice, branch in zip(choices, branches, strict=True):
+            placed = [
+                like(value, [spread(x, union(x.context, (choice,)), _row(x, choice)) for x in leaves(value)])
+                for value in operands
+            ]
+            with trace.within(choice):
+                results.append(branch(*placed))
+        return _merged(results, choices, index.context)
+
+
+def _row(x: Tensor, choice: Choice) -> Any:
+    return None if x.rows in union((choice,)) else x.rows
+
+
+def _decided(scores: Tensor, branches: Sequence[Branch], operands: tuple[Any, ...]) -> Any:
+    trace = current()
+    if scores.rows is not None:
+        scores = ungroup(scores)
+    captures = Captures()
+    choices = trace.choice("chosen", Const(0), len(branches), (), captures)
+    given = [x for value in operands for x in leaves(value)]
+    widths = [x.width for x in given]
+    context = union(scores.context, *(_messages(x) for x in given), trace.surroundings)
+    trace.captures.append(captures)
+    with trace.region("branches", "branch"):
+        with trace.trial():
+            for choice, branch in zip(choices, branches, strict=True):
+                dealt = _stand_ins(choice, widths, union(context, (choice,)))
+                captures.trigger, captures.entered = dealt[-1], (choice,)
+                with trace.within(choice):
+                    result = branch(*_like(operands, dealt))
+                context = union(context, *(without(x.context, choice) for x in leaves(result)))
+            found = list(captures.found.values())
+        captures.found = {}
+        context = union(context, *(x.context for x in found))
+        for choice in choices:
+            choice.needs = context
+        widths += [x.width for x in found]
+        decided = trace.name("decided?")
+        results = []
+        for choice, branch in zip(choices, branches, strict=True):
+            width = sum(widths) or scores.width
+            through = Tensor((decided, f"case{choice.branch}"), width, union(context, (choice,)))
+            parts = unpack(through, widths)
+            captures.trigger, captures.inside = through, parts[len(given) :]
+            with trace.within(choice):
+                results.append(branch(*_like(operands, parts)))
+        merged = _merged(results, choices, context)
+        # Only now all values that the branches read are known: they take part in the decision.
+        payload = pack([*given, *captures.found.values()], context) if widths else spread(scores, context)
+        observe(payload, spread(scores, context), len(branches), decided)
+    trace.captures.remove(captures)
+    return merged
+
+
+def _stand_ins(choice: Choice, widths: list[int], context: Context) -> list[Tensor]:
+    """For the operands, and one to set off what reads none of them."""
+    name = f"{choice.name}.{choice.branch}"
+    return [Tensor(("stand-in", f"{name}.{i}"), w, context) for i, w in enumerate([*widths, 1])]
+
+
+def _like(operands: tuple[Any, ...], tensors: Sequence[Tensor]) -> list[Any]:
+    waiting = iter(tensors)
+    return [like(value, [next(waiting) for _ in leaves(value)]) for value in operands]
+
+
+def _messages(x: Tensor) -> Context:
+    return union(x.context, (x.rows,) if x.rows else ())
+
+
+def _merged(results: list[Any], choices: list[Choice], context: Context) -> Any:
+    """What the branches return, as one: each value comes from the branch that was taken."""
+    trace = current()
+    first = results[0]
+    for k, result in enumerate(results):
+        if shape(result) != shape(first):
+            raise FrontendError(
+                f"branch 0 returns widths {shape(first)}, branch {k} returns {shape(result)}; they must agree"
+            )
+    merged = []
+    for values in map(list, zip(*(leaves(r) for r in results), strict=True)):
+        rows = values[0].rows if len({x.rows for x in values}) == 1 else None
+        values = [ungroup(x) if x.rows and rows is None else x for x in values]
+        outer = union(context, *(without(x.context, *choices) for x in values))
+        if rows in outer:
+            rows, values = None, [ungroup(x) if x.rows else x for x in values]
+        sources = {
+            f"case{c.branch}": spread(x, union(outer, (c,)), rows).port
+            for x, c in zip(values, choices, strict=True)
+        }
+        phi = trace.emit(Phi(trace.name("merge"), tuple(sources)), sources)
+        merged.append(Tensor((phi, "out"), values[0].width, outer, rows))
+    return like(first, merged)

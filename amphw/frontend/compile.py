@@ -1,0 +1,72 @@
+"""`compile`: a model and the specification of its instances -> a graph, and how to encode instances."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from amphw.frontend.explain import explain
+from amphw.frontend.finish import finish
+from amphw.frontend.index import Dim
+from amphw.frontend.layers import layer_names
+from amphw.frontend.place import FrontendError, Place
+from amphw.frontend.spec import Declared, Level, Spec, encode
+from amphw.frontend.trace import Trace, tracing
+from amphw.ir.check import infer
+from amphw.ir.errors import GraphError, InstanceError, ProgramError
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance, Schema
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A model ready to run: `graph` for any device, `encode` for instances, `explain` for people.
+
+    places: node -> the author's line that made it. dims: what the fields of the states are.
+    """
+
+    graph: Graph
+    spec: Spec
+    places: dict[str, Place]
+    dims: tuple[Dim, ...]
+
+    def encode(self, value: Any, number: int = 0) -> Instance:
+        """The instance of plain Python and numpy; InstanceError naming the instance and the part in it."""
+        try:
+            e = encode(self.spec, value)
+        except InstanceError as error:
+            raise InstanceError(f"instance {number}: {error}") from None
+        return Instance(e.attrs, e.tables, e.data, number)
+
+    def explain(self) -> str:
+        """The state of every edge, and why it has these fields."""
+        return explain(self.graph, self.places, self.dims)
+
+
+def compile(model: Callable[[Any], None], spec: Spec, name: str | None = None) -> Compiled:
+    """Call the model once with a stand-in for an instance, and deduce states, keys and their inverses.
+
+    model: a function, or an object with `__call__`, of one instance; its layers are named after the
+    attributes or variables that hold them. FrontendError names the line of the model that cannot work.
+    """
+    trace, declared = Trace(layer_names(model)), Declared()
+    with tracing(trace):
+        instance = spec.declare(declared, "", Level())
+        try:
+            model(instance)
+        except ProgramError as error:
+            raise FrontendError(str(error)) from error
+        schema = Schema(declared.attrs, declared.tables, declared.data, tuple(declared.axioms))
+        graph = finish(trace, name or _name(model), schema)
+    try:
+        infer(graph)
+    except GraphError as error:
+        place = trace.net.places.get(error.node or "")
+        raise FrontendError(str(error), place) if place else error from error
+    return Compiled(graph, spec, dict(trace.net.places), tuple(trace.net.dims))
+
+
+def _name(model: object) -> str:
+    name: str = getattr(model, "__name__", type(model).__name__)
+    return name.strip("<>").replace("_", "-").lower()

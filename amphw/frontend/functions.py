@@ -1,0 +1,109 @@
+"""Functions of values: on a model's values they make a node, on those inside a layer they are part of it.
+
+>>> from amphw import frontend as fe
+>>> swish = lambda x: x * fe.sigmoid(x)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amphw.frontend.index import Dim, dims_of
+from amphw.frontend.integer import Integer
+from amphw.frontend.place import FrontendError
+from amphw.frontend.spec import SequenceValue
+from amphw.frontend.tensor import Tensor, align, compute, expressions
+from amphw.frontend.trace import current
+from amphw.ir import functions as f
+from amphw.ir.expr import ROW, Attr, Expr
+from amphw.ir.nodes import NPT
+from amphw.ir.program import Value, trace
+
+
+def _either(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of row values that takes a model's tensors too."""
+
+    def call(*args: Any) -> Any:
+        if any(isinstance(a, Tensor) for a in args):
+            return compute(function, *args, stem=function.__name__)
+        return function(*args)
+
+    call.__name__, call.__doc__ = function.__name__, function.__doc__
+    return call
+
+
+sigmoid = _either(f.sigmoid)
+tanh = _either(f.tanh)
+relu = _either(f.relu)
+exp = _either(f.exp)
+log = _either(f.log)
+sqrt = _either(f.sqrt)
+absolute = _either(f.absolute)
+softmax = _either(f.softmax)
+log_softmax = _either(f.log_softmax)
+sum_columns = _either(f.sum_cols)
+stop_gradient = _either(f.stop_gradient)
+squared_error = _either(f.squared_error)
+concat = _either(f.concat)
+
+
+def split(x: Any, parts: int) -> list[Any]:
+    """Equal blocks of columns."""
+    if x.width % parts:
+        raise FrontendError(f"{x.width} columns cannot be split into {parts} equal parts")
+    if not isinstance(x, Tensor):
+        return f.split(x, parts)
+    width = x.width // parts
+    return [x[i * width : (i + 1) * width] for i in range(parts)]
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The larger of both, number by number."""
+    return b + relu(a - b)
+
+
+def largest(x: Any) -> Any:
+    """The largest number of each row -> width 1."""
+    return compute(_largest, x, stem="largest") if isinstance(x, Tensor) else _largest(x)
+
+
+def _largest(x: Value) -> Value:
+    return f.pick(x, f.argmax(x))
+
+
+def column(x: Any, index: Integer | Any) -> Any:
+    """The column that an Integer names -> width 1."""
+    if isinstance(x, Tensor):
+        return compute(f.pick, x, ints=[index], stem="column")
+    return f.pick(x, index)  # type: ignore[arg-type]
+
+
+def number(index: Integer) -> Tensor:
+    """An Integer as a number to compute with -> width 1."""
+    (trigger,), context, rows = align((), [index])
+    (expr,) = expressions([index], rows)
+    program = trace(lambda u: f.number(u, expr), {"x0": trigger.width})
+    name = current().name("number")
+    current().emit(NPT(name, program), {"x0": trigger.port})
+    return Tensor((name, "out"), 1, context, rows)
+
+
+def dropout(
+    x: Tensor, rate: float, *, same_over: Sequence[Dim | SequenceValue] = (), seed: int | None = None
+) -> Tensor:
+    """Leave numbers out with probability `rate`, scale the rest by 1 / (1 - rate); nothing in inference.
+
+    Another mask for every instance and for every state of the value; `same_over` names dimensions along which
+    the mask is the same, as for recurrent dropout. seed: by default another one for every use.
+    """
+    if not 0 <= rate < 1:
+        raise FrontendError(f"a rate of dropout is from 0 to below 1, got {rate}")
+    if rate == 0:
+        return x
+    same = {d.dim if isinstance(d, SequenceValue) else d for d in same_over}
+    keys: list[Expr] = [Attr("instance"), *(d.at for d in dims_of(x.context) if d not in same)]
+    if x.rows is not None and x.rows not in same:
+        keys.append(ROW)
+    number = current().number() if seed is None else seed
+    return compute(lambda v: f.dropout(v, rate, keys, number, per_row=False), x, stem="dropout")

@@ -1,0 +1,134 @@
+"""From many values to one, and from one to many: over the rows of a message, or over messages."""
+
+from __future__ import annotations
+
+from amphw.frontend.index import Dim, dims_of, union, without
+from amphw.frontend.integer import Integer
+from amphw.frontend.place import FrontendError
+from amphw.frontend.spec import SequenceValue
+from amphw.frontend.states import reordered
+from amphw.frontend.tensor import Constant, Tensor, filled, gathered, ungroup
+from amphw.frontend.tensor import group as group_by
+from amphw.frontend.trace import current
+from amphw.ir import functions as f
+from amphw.ir.expr import ROW, Expr, maximum, substitute
+from amphw.ir.nodes import NPT
+from amphw.ir.program import Value, trace
+from amphw.ir.routing import Cond, Isu
+
+REDUCTIONS = ("sum", "mean", "max")
+
+
+def innermost(x: Tensor, over: Dim | SequenceValue | None) -> Dim:
+    """The dimension meant by `over`; without it the one of the rows, else the last one."""
+    if isinstance(over, SequenceValue):
+        over = over.dim
+    dims = dims_of(x.context)
+    found = over or x.rows or (dims[-1] if dims else None)
+    if found is None or (found is not x.rows and found not in dims):
+        raise FrontendError(f"{x!r} has one value an instance: there is nothing to gather or take apart")
+    return found
+
+
+def group(x: Tensor, over: Dim | SequenceValue | None = None) -> Tensor:
+    """All values along a dimension in one message, as its rows; what follows is computed for all at once."""
+    return group_by(x, innermost(x, over))
+
+
+def reduced(members: Value, how: str, count: Expr, space: str) -> Value:
+    """The rows of a message as one: their sum, mean or maximum; 0 where there are none."""
+    if how == "max":
+        return f.max_rows(members, space)
+    total = f.sum_rows(members, space)
+    return total / f.number(total, maximum(count, 1)) if how == "mean" else total
+
+
+def reduce(x: Tensor, how: str = "sum", over: Dim | SequenceValue | None = None) -> Tensor:
+    """The sum, mean or maximum along a dimension; 0 where it is empty."""
+    if how not in REDUCTIONS:
+        raise FrontendError(f"unknown reduction '{how}'; there are {', '.join(REDUCTIONS)}")
+    if isinstance(x, Constant):
+        if not isinstance(over, Dim | SequenceValue):
+            raise FrontendError("a constant is the same everywhere; say over what it is reduced")
+        dim = over.dim if isinstance(over, SequenceValue) else over
+        x = filled(x, (dim,))
+    dim = innermost(x, over)
+    if x.rows is not dim:
+        return gathered(x, dim, lambda m: reduced(m, how, dim.extent, "rows"), how)
+    program = trace(lambda m: reduced(m, how, dim.extent, "one"), {"x0": x.width}, spaces={"one": 1})
+    name = current().name(how)
+    current().emit(NPT(name, program), {"x0": x.port})
+    return Tensor((name, "out"), x.width, x.context)
+
+
+def pick(x: Tensor, position: Integer, over: Dim | SequenceValue | None = None) -> Tensor:
+    """The value at one position of a dimension, such as the last word or the root."""
+    dim = innermost(x, over)
+    if dim in position.context:
+        raise FrontendError(f"the position '{position.expr}' depends on {dim.name} itself")
+    if x.rows is dim:
+        program = trace(lambda v: f.gather_rows(v, position.expr, "one"), {"x0": x.width}, spaces={"one": 1})
+        name = current().name("pick")
+        current().emit(NPT(name, program), {"x0": x.port})
+        return Tensor((name, "out"), x.width, union(x.context, position.context))
+    if x.rows is not None:
+        x = ungroup(x)
+    for e in x.context:
+        if dim in e.needs:
+            raise FrontendError(f"the value is not picked along {dim.name} while it is bound to {e.name}")
+    name = current().name("pick")
+    node = Cond(name, dim.at.eq(position.expr), ("others", "picked"), ())
+    current().emit(node, {"in": x.port})
+    return _dropped(Tensor((name, "picked"), x.width, x.context), dim)
+
+
+def _dropped(x: Tensor, dim: Dim) -> Tensor:
+    """x without a dimension whose value a Cond before has fixed."""
+    name = current().name(f"without_{dim.name}")
+    current().emit(Isu(name, reordered(dims_of(x.context), drop={dim: None})), {"in": x.port})
+    return Tensor((name, "out"), x.width, without(x.context, dim))
+
+
+def take(x: Tensor, index: Integer, over: Dim | SequenceValue | None = None) -> Tensor:
+    """Rows of x by number, for each position that the index is about: `x[index]`, the Distribute of a graph.
+
+    The result has a row for each value of the last dimension that the index depends on.
+    """
+    x = group_by(x, innermost(x, over))
+    assert x.rows is not None
+    target = _target(x, index)
+    expr = _by_row(index, target)
+    program = trace(
+        lambda v: f.gather_rows(v, expr, target.name), {"x0": x.width}, spaces={target.name: target.extent}
+    )
+    name = current().name("take")
+    current().emit(NPT(name, program), {"x0": x.port})
+    return Tensor((name, "out"), x.width, x.context, target)
+
+
+def put(x: Tensor, index: Integer, into: Dim | SequenceValue) -> Tensor:
+    """Add each row of x to the row `index` of a new value with rows `into`: the Collect of a graph."""
+    dim = into.dim if isinstance(into, SequenceValue) else into
+    x = group_by(x, innermost(x, None))
+    assert x.rows is not None
+    expr = _by_row(index, x.rows)
+    program = trace(
+        lambda v: f.scatter_rows(v, expr, dim.name), {"x0": x.width}, spaces={dim.name: dim.extent}
+    )
+    name = current().name("put")
+    current().emit(NPT(name, program), {"x0": x.port})
+    return Tensor((name, "out"), x.width, x.context, dim)
+
+
+def _target(x: Tensor, index: Integer) -> Dim:
+    free = [d for d in dims_of(index.context) if d not in x.context]
+    if len(free) != 1:
+        names = ", ".join(d.name for d in free) or "none"
+        raise FrontendError(
+            f"an index runs along one dimension that the value does not have, this one: {names}"
+        )
+    return free[0]
+
+
+def _by_row(index: Integer, dim: Dim) -> Expr:
+    return substitute(index.expr, {dim.name: ROW})

@@ -1,0 +1,271 @@
+"""Layers: programs that own parameters. A layer of one's own is a function of values and the shapes it needs.
+
+>>> from amphw import frontend as fe
+>>> gate = fe.Layer(lambda p, x, h: fe.sigmoid(x @ p.W) * h, lambda x, h: {"W": (x, h)})
+
+A layer may be used any number of times; its parameters are one. The functions inside are those of
+`amphw.frontend.functions`, on the values of one row.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import FunctionType
+from typing import Any
+
+from amphw.frontend.integer import Integer
+from amphw.frontend.place import FrontendError
+from amphw.frontend.spec import SequenceValue
+from amphw.frontend.tensor import Constant, Tensor, align, expressions, filled, ports, traced
+from amphw.frontend.trace import Call, current
+from amphw.ir import functions as f
+from amphw.ir.expr import Expr
+from amphw.ir.nodes import PPT
+from amphw.ir.program import Params, ParamSpec, Program, Value
+
+Shapes = Mapping[str, tuple[int, ...] | ParamSpec]
+
+
+class Layer:
+    """`function(p, *values, *integers)` with the parameters that `shapes(*widths)` says.
+
+    function: its values have as many numbers a row as the tensors it is called with; an Integer comes as a
+    state expression. shapes: from these widths to name -> shape or `parameter(...)`. It may be a dict.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Value | list[Value]] | None = None,
+        shapes: Callable[..., Shapes] | Shapes | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.name, self._function, self._shapes = name, function, shapes
+
+    def shapes(self, *widths: int) -> Shapes:
+        """Parameters by name, for operands of these widths."""
+        return self._shapes(*widths) if callable(self._shapes) else self._shapes or {}
+
+    def function(self, p: Params, *operands: Any) -> Value | list[Value]:
+        """What it computes, on the values of a row."""
+        if self._function is None:
+            raise NotImplementedError("a layer defines `function`")
+        return self._function(p, *operands)
+
+    def __call__(self, *operands: Tensor | Integer | SequenceValue) -> Any:
+        given = [x.item if isinstance(x, SequenceValue) else x for x in operands]
+        for x in given:
+            if not isinstance(x, Tensor | Integer):
+                raise FrontendError(f"a layer is called with values of the model, got {x!r}")
+        tensors = [x for x in given if isinstance(x, Tensor)]
+        ints = [x for x in given if isinstance(x, Integer)]
+        aligned, context, rows = align(tensors, ints)
+        # A shared layer is one program, whether an operand is constant in one of its uses or not.
+        tensors = aligned = [filled(x, context, rows) if isinstance(x, Constant) else x for x in aligned]
+        tensors = tensors[: len(tensors) - (not any(isinstance(x, Tensor) for x in given))]
+        program = self.program(tensors, aligned, expressions(ints, rows))
+        trace = current()
+        name = trace.layer_name(self)
+        calls = trace.net.calls.setdefault(self, [])
+        node = f"{name}@{len(calls)}"
+        calls.append(Call(node, context, rows))
+        trace.emit(PPT(node, program), ports(program, aligned))
+        outs = PPT(node, program).outs
+        made = [
+            Tensor((node, out), t.width, context, rows)
+            for out, t in zip(outs, program.outputs_types, strict=True)
+        ]
+        return made[0] if len(made) == 1 else made
+
+    def program(self, tensors: list[Tensor], aligned: list[Tensor], exprs: list[Expr]) -> Program:
+        return traced(self.function, tensors, aligned, exprs, self.named(*(x.width for x in tensors)))
+
+    def named(self, *widths: int) -> dict[str, tuple[int, ...] | ParamSpec]:
+        """The parameters, those of `parameter` with their names."""
+        shapes = self.shapes(*widths)
+        if not shapes:
+            raise FrontendError("a layer has parameters; without any, write the function alone")
+        return {n: replace(s, name=n) if isinstance(s, ParamSpec) else s for n, s in shapes.items()}
+
+
+def parameter(shape: tuple[int, ...], init: str = "glorot") -> ParamSpec:
+    """A parameter and how it starts: glorot, zeros, uniform:A, normal:S or identity."""
+    return ParamSpec("", shape, init)
+
+
+class Linear(Layer):
+    """x [inputs] -> x W + b [outputs]. W [inputs, outputs] starts as Glorot's uniform, b at 0."""
+
+    def __init__(self, outputs: int, *, bias: bool = True, init: str = "glorot", name: str | None = None):
+        super().__init__(name=name)
+        self.outputs, self.bias, self.init = outputs, bias, init
+
+    def shapes(self, *widths: int) -> Shapes:
+        weight = {"W": parameter((sum(widths), self.outputs), self.init)}
+        return weight | {"b": parameter((self.outputs,), "zeros")} if self.bias else weight
+
+    def function(self, p: Params, *operands: Any) -> Value:
+        """Of several operands it takes their numbers side by side."""
+        return f.linear(f.concat(*operands), p.W, p.b if self.bias else None)
+
+
+class Embedding(Layer):
+    """An integer -> a row of the table E [rows, width]."""
+
+    def __init__(self, rows: int, width: int, *, init: str = "normal:0.1", name: str | None = None):
+        super().__init__(name=name)
+        self.rows, self.width, self.init = rows, width, init
+
+    def shapes(self, *widths: int) -> Shapes:
+        return {"E": parameter((self.rows, self.width), self.init)}
+
+    def function(self, p: Params, *operands: Any) -> Value:
+        return f.take(p.E, operands[-1])
+
+
+class RNN(Layer):
+    """(h [width], x) -> tanh([x, h] W + b), or relu."""
+
+    def __init__(self, width: int, *, activation: Callable[[Any], Any] = f.tanh, name: str | None = None):
+        super().__init__(name=name)
+        self.width, self.activation = width, activation
+
+    def shapes(self, *widths: int) -> Shapes:
+        return {"W": (sum(widths), self.width), "b": parameter((self.width,), "zeros")}
+
+    def function(self, p: Params, *operands: Any) -> Value:
+        h, *x = operands
+        result: Value = self.activation(f.linear(f.concat(*x, h), p.W, p.b))
+        return result
+
+
+class GRU(Layer):
+    """(h [width], x) -> h'. Cho et al. 2014 with the reset gate behind the product, as PyTorch's GRUCell.
+
+    Wi [x, 3 width], Wh [width, 3 width] and their biases hold the gates r, z, n in this order.
+    """
+
+    def __init__(self, width: int, *, name: str | None = None):
+        super().__init__(name=name)
+        self.width = width
+
+    def shapes(self, *widths: int) -> Shapes:
+        _same(self, widths[0], self.width)
+        wide = 3 * self.width
+        return {
+            "Wi": (sum(widths[1:]), wide),
+            "bi": parameter((wide,), "zeros"),
+            "Wh": (self.width, wide),
+            "bh": parameter((wide,), "zeros"),
+        }
+
+    def function(self, p: Params, *operands: Any) -> Value:
+        h, *x = operands
+        gi, gh = f.linear(f.concat(*x), p.Wi, p.bi), f.linear(h, p.Wh, p.bh)
+        both = 2 * self.width
+        reset, keep = f.split(f.sigmoid(f.columns(gi, 0, both) + f.columns(gh, 0, both)), 2)
+        new = f.tanh(f.columns(gi, both, self.width) + reset * f.columns(gh, both, self.width))
+        return new + keep * (h - new)
+
+
+class LSTM(Layer):
+    """(state [2 width], x) -> state', where a state is h and c side by side; `lstm.h(state)` is h.
+
+    W [x + width, 4 width] holds the gates i, f, o and the candidate u in this order; the forget gate's bias
+    starts at 0. Hochreiter and Schmidhuber 1997, with a forget gate.
+    """
+
+    def __init__(self, width: int, *, name: str | None = None):
+        super().__init__(name=name)
+        self.width = width
+
+    def shapes(self, *widths: int) -> Shapes:
+        _same(self, widths[0], 2 * self.width)
+        return {
+            "W": (sum(widths[1:]) + self.width, 4 * self.width),
+            "b": parameter((4 * self.width,), "zeros"),
+        }
+
+    def function(self, p: Params, *operands: Any) -> Value:
+        state, *x = operands
+        h, c = f.split(state, 2)
+        return f.concat(*f.lstm(f.linear(f.concat(*x, h), p.W, p.b), c))
+
+    def h(self, state: Tensor) -> Tensor:
+        return state[: self.width]
+
+
+class TreeLSTMLeaf(Layer):
+    """x -> state [2 width] of a leaf: the Tree-LSTM of Tai et al. (ACL 2015, 3.2) without children."""
+
+    def __init__(self, width: int, *, name: str | None = None):
+        super().__init__(name=name)
+        self.width = width
+
+    def shapes(self, *widths: int) -> Shapes:
+        return {"W": (sum(widths), 3 * self.width), "b": parameter((3 * self.width,), "zeros")}
+
+    def function(self, p: Params, *operands: Any) -> Value:
+        z = f.linear(f.concat(*operands), p.W, p.b)
+        i, o = f.split(f.sigmoid(f.columns(z, 0, 2 * self.width)), 2)
+        c = i * f.tanh(f.columns(z, 2 * self.width, self.width))
+        return f.concat(o * f.tanh(c), c)
+
+
+class TreeLSTMBranch(Layer):
+    """(left state, right state) -> state [2 width], with a forget gate for each child."""
+
+    def __init__(self, width: int, *, name: str | None = None):
+        super().__init__(name=name)
+        self.width = width
+
+    def shapes(self, *widths: int) -> Shapes:
+        for width in widths:
+            _same(self, width, 2 * self.width)
+        return {"W": (2 * self.width, 5 * self.width), "b": parameter((5 * self.width,), "zeros")}
+
+    def function(self, p: Params, *operands: Any) -> Value:
+        (h_left, c_left), (h_right, c_right) = (f.split(x, 2) for x in operands)
+        z = f.linear(f.concat(h_left, h_right), p.W, p.b)
+        i, o, f_left, f_right = f.split(f.sigmoid(f.columns(z, 0, 4 * self.width)), 4)
+        c = i * f.tanh(f.columns(z, 4 * self.width, self.width)) + f_left * c_left + f_right * c_right
+        return f.concat(o * f.tanh(c), c)
+
+
+def _same(layer: Layer, got: int, wanted: int) -> None:
+    if got != wanted:
+        raise FrontendError(
+            f"{type(layer).__name__} takes a state of width {wanted} as its first operand, got {got}"
+        )
+
+
+def layer_names(model: object) -> dict[Layer, str]:
+    """The layers that a model holds in its attributes, lists and dicts, by their path: `encoder_cell`."""
+    names: dict[Layer, str] = {}
+    seen: set[int] = set()
+
+    def visit(value: object, path: str) -> None:
+        if isinstance(value, Layer):
+            names.setdefault(value, path or type(value).__name__.lower())
+        elif id(value) not in seen and not isinstance(value, type):
+            seen.add(id(value))
+            parts: Any = ()
+            if isinstance(value, dict):
+                parts = value.items()
+            elif isinstance(value, list | tuple):
+                parts = enumerate(value)
+            elif isinstance(value, FunctionType):
+                parts = inspect.getclosurevars(value)
+                parts = (*parts.nonlocals.items(), *parts.globals.items())
+                parts = [
+                    (k, v) for k, v in parts if isinstance(v, Layer | FunctionType | list | dict | tuple)
+                ]
+            elif hasattr(value, "__dict__"):
+                parts = vars(value).items()
+            for key, part in parts:
+                visit(part, f"{path}_{key}" if path else str(key))
+
+    visit(model, "")
+    return names

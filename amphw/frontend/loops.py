@@ -1,0 +1,310 @@
+"""Loops: over sequences (`scan`, `fold`), and as long as the network wants (`while_loop`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from amphw.frontend.decide import observe
+from amphw.frontend.index import Captures, Context, Dim, dims_of, union, without
+from amphw.frontend.integer import Integer
+from amphw.frontend.place import FrontendError
+from amphw.frontend.spec import SequenceValue
+from amphw.frontend.states import reordered
+from amphw.frontend.tensor import Constant, Tensor, spread, ungroup
+from amphw.frontend.trace import current
+from amphw.frontend.values import at_position, leaves, like, pack, renamed, shape, unpack
+from amphw.ir.expr import Const, Expr
+from amphw.ir.graph import PortRef
+from amphw.ir.routing import Cond, Isu, Phi
+
+Body = Callable[..., Any]
+_TRIALS = 8
+
+
+def fold(
+    body: Body,
+    init: Any,
+    over: Any = None,
+    *,
+    length: int | Integer | None = None,
+    most: int | None = None,
+    reverse: bool = False,
+) -> Any:
+    """`scan` without anything but the end: `body(carry, item) -> carry`, such as a recurrent layer."""
+
+    def with_nothing(*args: Any) -> tuple[Any, None]:
+        return body(*args), None
+
+    return scan(with_nothing, init, over, length=length, most=most, reverse=reverse)[0]
+
+
+def scan(
+    body: Body,
+    init: Any,
+    over: Any = None,
+    *,
+    length: int | Integer | None = None,
+    most: int | None = None,
+    reverse: bool = False,
+) -> tuple[Any, Any]:
+    """`body(carry, item) -> (carry, y)` for each item, as `jax.lax.scan` -> (last carry, all y).
+
+    over: a sequence of the instance, a value that depends on a position, or a tuple or dict of those with the
+    same positions. Without it the body is called with the carry alone, `length` times (an Integer has at most
+    `most`). The y of all positions depend on the position. An empty sequence gives the carry that it began
+    with.
+    """
+    trace = current()
+    outer, extent, bound, least, needs = _positions(over, length, most)
+    t = trace.dim("t", extent, bound, "the turn of a loop", least=least, needs=needs)
+    if outer is None:
+        outer = trace.dim(
+            "step", extent, bound, "the turn of a loop that gave a value", least=least, needs=needs
+        )
+    turned: Callable[[Expr], Expr] = (lambda e: extent - 1 - e) if reverse else (lambda e: e)
+    items = [] if over is None else [at_position(over, outer, t, turned(t.at), turned(outer.at))]
+
+    with trace.region("loop", "loop", t.name):
+        carried = _Carry(init, t)
+        for _ in range(_TRIALS):
+            with trace.trial():
+                result = body(carried.stand_in(), *items)
+                settled = carried.settle(_pair(result)[0])
+            if settled:
+                break
+        _, ys = result = _pair(body(carried.enter(), *items))
+        end = carried.leave(result[0])
+        collected = None if ys is None else like(ys, [_collect(y, t, outer, turned) for y in leaves(ys)])
+    t.closed = True
+    return end, collected
+
+
+def _pair(result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise FrontendError("the body of a scan returns (carry, y); y may be None, and `fold` has none")
+    return result
+
+
+def _positions(
+    over: Any, length: int | Integer | None, most: int | None
+) -> tuple[Dim | None, Expr, int, int, Context]:
+    if over is not None:
+        if length is not None:
+            raise FrontendError("a loop has either something to go over or a length, not both")
+        dim = position_of(over)
+        return dim, dim.extent, dim.bound, dim.least, dim.needs
+    if isinstance(length, int) and length >= 1:
+        return None, Const(length), length, length, ()
+    if isinstance(length, Integer):
+        if most is None:
+            raise FrontendError("a loop whose length differs needs a bound: most=...")
+        return None, length.expr, most, 0, length.context
+    raise FrontendError(f"a loop goes over something, or has a length of 1 or more; got length={length!r}")
+
+
+def position_of(over: Any) -> Dim:
+    """The dimension along which something is gone over."""
+    found: list[Dim] = []
+    parts = over.values() if isinstance(over, dict) else over if isinstance(over, tuple | list) else [over]
+    for part in parts:
+        if isinstance(part, SequenceValue):
+            found.append(part.dim)
+        elif isinstance(part, Tensor | Integer):
+            rows = part.rows if isinstance(part, Tensor) else None
+            dims = dims_of(part.context)
+            if rows is None and not dims:
+                raise FrontendError(f"a loop goes over positions, and {part!r} has none")
+            found.append(rows or dims[-1])
+        else:
+            raise FrontendError(f"a loop goes over sequences and values of the model, got {part!r}")
+    if len(set(found)) != 1:
+        places = ", ".join(f"{d.name} ({d.why})" for d in found)
+        raise FrontendError(f"a loop goes over parts with different positions: {places}")
+    return found[0]
+
+
+def _collect(y: Tensor, t: Dim, outer: Dim, turned: Callable[[Expr], Expr]) -> Tensor:
+    if t not in y.context:
+        y = spread(y, union(y.context, (t,)), y.rows)
+    return renamed(y, t, outer, turned(t.at), turned(outer.at))
+
+
+class _Carry:
+    """What a loop over t carries: in which contexts, and the nodes around its body."""
+
+    def __init__(self, init: Any, t: Dim) -> None:
+        self.structure, self.t = init, t
+        self.init = leaves(init)
+        surroundings = union(t.needs, current().surroundings)
+        self.contexts = [union(x.context, surroundings) for x in self.init]
+        self.rows = [x.rows for x in self.init]
+        self.phis: list[str] = []
+        self.ends: list[PortRef] = []
+
+    def stand_in(self) -> Any:
+        return like(
+            self.structure,
+            [
+                Tensor(("stand-in", f"{self.t.name}.{i}"), x.width, union(c, (self.t,)), r)
+                for i, (x, c, r) in enumerate(zip(self.init, self.contexts, self.rows, strict=True))
+            ],
+        )
+
+    def settle(self, result: Any) -> bool:
+        """Whether the body returns what it got; else widen what it gets next time."""
+        self._same_shape(result)
+        settled = True
+        for i, (before, after) in enumerate(zip(self.init, leaves(result), strict=True)):
+            context, rows = without(after.context, self.t), self.rows[i]
+            if isinstance(after, Constant) or (after.rows is rows and set(context) <= set(self.contexts[i])):
+                continue
+            settled = False
+            if rows is None and isinstance(before, Constant) and after.rows not in self.contexts[i]:
+                self.rows[i] = after.rows
+            elif after.rows is not rows:
+                self.rows[i] = None
+                context = union(context, tuple(r for r in (rows, after.rows) if r))
+            self.contexts[i] = union(self.contexts[i], context)
+        return settled
+
+    def _same_shape(self, result: Any) -> None:
+        if shape(result) != shape(self.structure):
+            raise FrontendError(
+                f"a loop begins with widths {shape(self.structure)}, and its body returns {shape(result)}"
+            )
+
+    def enter(self) -> Any:
+        trace, t = current(), self.t
+        inside = []
+        for x, context, rows in zip(self.init, self.contexts, self.rows, strict=True):
+            if x.rows is not None and rows is None:
+                x = ungroup(x)
+            start = spread(x, context, rows).port
+            if t.least == 0:
+                empty = trace.emit(Cond(trace.name("empty?"), t.extent.eq(0)), {"in": start})
+                start = (empty, "no")
+                self.ends.append((empty, "yes"))
+            to_first = reordered(dims_of(context), add={t: Const(0)})
+            first = trace.emit(Isu(trace.name("first"), to_first), {"in": start})
+            phi = trace.emit(Phi(trace.name("turn"), ("first", "next")), {"first": (first, "out")})
+            self.phis.append(phi)
+            inside.append(Tensor((phi, "out"), x.width, union(context, (t,)), rows))
+        return like(self.structure, inside)
+
+    def leave(self, result: Any) -> Any:
+        self._same_shape(result)
+        trace, t = current(), self.t
+        outside = []
+        for i, x in enumerate(leaves(result)):
+            inner = union(self.contexts[i], (t,))
+            if x.rows is not None and self.rows[i] is None:
+                x = ungroup(x)
+            at = spread(x, inner, self.rows[i]).port
+            dims = dims_of(inner)
+            last = trace.emit(Cond(trace.name("last?"), t.at.eq(t.extent - 1)), {"in": at})
+            step = trace.emit(
+                Isu(trace.name("next"), reordered(dims, set={t: t.at + 1})), {"in": (last, "no")}
+            )
+            trace.net.inputs[(self.phis[i], "next")] = (step, "out")
+            drop = reordered(dims, drop={t: None})
+            end = (trace.emit(Isu(trace.name("end"), drop), {"in": (last, "yes")}), "out")
+            if self.ends:
+                both = Phi(trace.name("ended"), ("empty", "end"))
+                end = (trace.emit(both, {"empty": self.ends[i], "end": end}), "out")
+            outside.append(Tensor(end, x.width, self.contexts[i], self.rows[i]))
+        return like(self.structure, outside)
+
+
+def while_loop(condition: Body, body: Body, init: Any, *, most: int) -> Any:
+    """`body(carry) -> carry` as long as `condition(carry)`, one number a row, is above 0 -> the last carry.
+
+    The network decides, so the loop has a bound: after `most` turns it ends whatever the condition says.
+    Values from outside that the condition or the body reads travel with the carry.
+    """
+    if not isinstance(most, int) or most < 1:
+        raise FrontendError(f"a loop whose end the network decides needs a bound of 1 or more: most={most!r}")
+    trace = current()
+    captures = Captures()
+    k = trace.dim("k", most, most, "the turn of a loop that the network ends", capture=captures)
+    given = leaves(init)
+    widths = [x.width for x in given]
+    (on,) = trace.choice("go", Const(0), 2, (k,), captures)[1:]
+    surroundings = trace.surroundings
+    trace.captures.append(captures)
+    with trace.region("while", "loop", k.name):
+        context = union(surroundings, *(x.context for x in given))
+        with trace.trial():
+            dummies = [
+                Tensor(("stand-in", f"{k.name}.{i}"), w, union(context, (k,))) for i, w in enumerate(widths)
+            ]
+            captures.trigger, captures.entered = dummies[0], (k,)
+            _decision(condition(like(init, dummies)))
+            ran = [
+                Tensor(("stand-in", f"{k.name}.go.{i}"), w, union(context, (k, on)))
+                for i, w in enumerate(widths)
+            ]
+            captures.trigger, captures.entered = ran[0], (k, on)
+            _same(init, result := body(like(init, ran)))
+            found = dict(captures.found)
+            others = [without(x.context, k, on) for x in (*found.values(), *leaves(result))]
+        captures.found.clear()
+        context = union(context, *others)
+        k.needs = context
+        all_widths = widths + [x.width for x in found.values()]
+        end = _while(condition, body, init, k, on, captures, context, all_widths)
+    trace.captures.remove(captures)
+    k.closed = on.closed = True
+    return like(init, unpack(end, all_widths)[: len(widths)])
+
+
+def _while(
+    condition: Body,
+    body: Body,
+    init: Any,
+    k: Dim,
+    on: Any,
+    captures: Captures,
+    context: Context,
+    widths: list[int],
+) -> Tensor:
+    trace = current()
+    carried = len(leaves(init))
+    turning, running = union(context, (k,)), union(context, (k, on))
+    phi = trace.name("turn")
+    packed = Tensor((phi, "out"), sum(widths), turning)
+    parts = unpack(packed, widths)
+    captures.trigger, captures.inside = packed, parts[carried:]
+    flag = _decision(condition(like(init, parts[:carried])))
+    stopped, go = observe(packed, spread(flag, turning), 2, trace.name("decided?"))
+    through = Tensor(go, packed.width, running)
+    parts = unpack(through, widths)
+    captures.trigger, captures.inside = through, parts[carried:]
+    result = body(like(init, parts[:carried]))
+    _same(init, result)
+    again = pack([*leaves(result), *captures.inside], running)
+    dims = dims_of(turning)
+    full = trace.emit(Cond(trace.name("most?"), k.at.eq(k.extent - 1)), {"in": again.port})
+    step = trace.emit(Isu(trace.name("next"), reordered(dims, set={k: k.at + 1})), {"in": (full, "no")})
+    bound = trace.emit(Isu(trace.name("bound"), reordered(dims, drop={k: None})), {"in": (full, "yes")})
+    stop = trace.emit(Isu(trace.name("stop"), reordered(dims, store=(k,))), {"in": stopped})
+    # Only now all values from outside are known: they begin with the first turn.
+    start = pack([*leaves(init), *captures.found.values()], context)
+    first = trace.emit(
+        Isu(trace.name("first"), reordered(dims_of(context), add={k: Const(0)})), {"in": start.port}
+    )
+    trace.emit(Phi(phi, ("first", "next")), {"first": (first, "out"), "next": (step, "out")})
+    ended = Phi(trace.name("ended"), ("stop", "bound"))
+    end = trace.emit(ended, {"stop": (stop, "out"), "bound": (bound, "out")})
+    return Tensor((end, "out"), packed.width, context)
+
+
+def _decision(flag: Any) -> Tensor:
+    if not isinstance(flag, Tensor) or flag.width != 1:
+        raise FrontendError(f"a condition that the network decides is one number a row, got {flag!r}")
+    return flag
+
+
+def _same(init: Any, result: Any) -> None:
+    if shape(result) != shape(init):
+        raise FrontendError(f"a loop begins with widths {shape(init)}, and its body returns {shape(result)}")

@@ -1,0 +1,51 @@
+"""What a model is trained for, and what it reports."""
+
+from __future__ import annotations
+
+from amphw.frontend.integer import Integer
+from amphw.frontend.place import FrontendError
+from amphw.frontend.tensor import Constant, Tensor, align, expressions, ports, traced
+from amphw.frontend.trace import current
+from amphw.ir import functions as f
+from amphw.ir.expr import Expr
+from amphw.ir.nodes import Loss
+from amphw.ir.program import Value
+
+
+def classify(logits: Tensor, label: Integer, *, name: str = "loss") -> None:
+    """Cross-entropy of the logits against the label. Reports loss, accuracy (1 or 0) and prediction."""
+
+    def values(y: Value, label: Expr) -> list[Value]:
+        best = f.argmax(y)
+        return [f.cross_entropy(y, label), f.same(best, label), f.number(y, best)]  # type: ignore[arg-type]
+
+    _loss(values, [logits], [label], ("loss", "accuracy", "prediction"), name)
+
+
+def regress(y: Tensor, target: Tensor, *, name: str = "loss") -> None:
+    """Squared error, summed over the columns. Reports loss, error (the mean absolute one) and prediction."""
+    if y.width != target.width:
+        raise FrontendError(f"{y.width} numbers cannot be compared with a target of {target.width}")
+
+    def values(a: Value, b: Value) -> list[Value]:
+        off = a - b
+        mean = f.sum_cols(f.absolute(off)) * (1 / y.width) if y.width > 1 else f.absolute(off)
+        return [f.sum_cols(off * off) if y.width > 1 else off * off, mean, a]
+
+    _loss(values, [y, target], [], ("loss", "error", "prediction"), name)
+
+
+def loss(value: Tensor, *, name: str = "loss", **reported: Tensor) -> None:
+    """One number a row to be made small, and values to report beside it, by name."""
+    if value.width != 1:
+        raise FrontendError(f"a loss is one number a row, got {value.width}; add them up first")
+    _loss(lambda *xs: list(xs), [value, *reported.values()], [], ("loss", *reported), name)
+
+
+def _loss(function, tensors: list[Tensor], ints: list[Integer], names: tuple[str, ...], name: str) -> None:  # type: ignore[no-untyped-def]
+    if isinstance(tensors[0], Constant):
+        raise FrontendError("the loss is the same everywhere, so there is nothing to learn")
+    aligned, _, rows = align(tensors, ints)
+    program = traced(function, tensors, aligned, expressions(ints, rows))
+    node = current().name(name)
+    current().emit(Loss(node, program, names), ports(program, aligned))

@@ -1,0 +1,178 @@
+"""The graph while it is written down: nodes, what feeds them, and the author's lines that made them.
+
+An output may have any number of readers here; `finish.py` adds the Bcast and Discard that the IR wants.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from amphw.frontend.index import Captures, Choice, Context, Dim, union
+from amphw.frontend.place import FrontendError, Place, here
+from amphw.ir.expr import Expr, lift
+from amphw.ir.graph import PortRef, Region
+from amphw.ir.nodes import Node
+
+if TYPE_CHECKING:
+    from amphw.frontend.layers import Layer
+
+_current: ContextVar[Trace] = ContextVar("trace")
+
+
+@dataclass
+class Call:
+    """One use of a layer: the node that stands for it until all uses are known."""
+
+    node: str
+    context: Context
+    rows: Dim | None
+
+
+@dataclass
+class Netlist:
+    """What a trial run must leave as it was."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    inputs: dict[PortRef, PortRef] = field(default_factory=dict)  # in-port -> the out-port it reads
+    places: dict[str, Place] = field(default_factory=dict)
+    region_of: dict[str, str] = field(default_factory=dict)
+    regions: dict[str, Region] = field(default_factory=dict)
+    calls: dict[Layer, list[Call]] = field(default_factory=dict)
+    names: dict[str, int] = field(default_factory=dict)
+    layer_names: dict[Layer, str] = field(default_factory=dict)
+    dims: list[Dim] = field(default_factory=list)
+    made: dict[Any, Any] = field(default_factory=dict)  # what is made once: copies, choices, units
+
+    def copy(self) -> Netlist:
+        calls = {layer: list(made) for layer, made in self.calls.items()}
+        kept = {k: v.copy() for k, v in vars(self).items() if k != "calls"}
+        return Netlist(**kept, calls=calls)
+
+
+class Trace:
+    """One model being written down."""
+
+    def __init__(self, layer_names: Mapping[Layer, str]):
+        self.net = Netlist()
+        self.given_names = dict(layer_names)
+        self.open_regions: list[str] = []
+        self.captures: list[Captures] = []  # of the bodies that are being traced
+        self.active: list[Choice] = []  # the branches that are
+        self._number = 0
+
+    # -- names and numbers ---------------------------------------------------------------------------
+
+    def number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def name(self, stem: str) -> str:
+        """`stem`, or `stem_2`, `stem_3` where it is taken."""
+        stem = re.sub(r"[^\w?]+", "_", stem).strip("_") or "node"
+        count = self.net.names[stem] = self.net.names.get(stem, 0) + 1
+        if count == 1:
+            return stem
+        return self.name(f"{stem}_{count}")
+
+    def layer_name(self, layer: Layer) -> str:
+        if layer not in self.net.layer_names:
+            stem = layer.name or self.given_names.get(layer) or type(layer).__name__.lower()
+            self.net.layer_names[layer] = self.name(stem)
+        return self.net.layer_names[layer]
+
+    def dim(
+        self,
+        stem: str,
+        extent: Expr | int,
+        bound: int,
+        why: str,
+        *,
+        least: int = 1,
+        needs: Context = (),
+        capture: Captures | None = None,
+    ) -> Dim:
+        made = Dim(self.name(stem), lift(extent), bound, self.number(), why, here(), least, needs, capture)
+        self.net.dims.append(made)
+        return made
+
+    def choice(
+        self, stem: str, index: Expr, branches: int, needs: Context, capture: Captures | None = None
+    ) -> list[Choice]:
+        """The branches of one decision."""
+        name, number, decision, place = self.name(stem), self.number(), object(), here()
+        numbers = range(branches)
+        return [Choice(name, index, k, branches, decision, number, place, needs, capture) for k in numbers]
+
+    @contextmanager
+    def within(self, choice: Choice) -> Iterator[None]:
+        """Whatever is computed inside is computed in this branch, and only there."""
+        self.active.append(choice)
+        try:
+            yield
+        finally:
+            self.active.pop()
+
+    # -- nodes ---------------------------------------------------------------------------------------
+
+    def emit(self, node: Node, inputs: Mapping[str, PortRef]) -> str:
+        """Add a node, whose name must be fresh -> its name. A loop's back edge is connected later."""
+        self.net.nodes[node.name] = node
+        self.net.places[node.name] = here()
+        if self.open_regions:
+            self.net.region_of[node.name] = self.open_regions[-1]
+        for port, source in inputs.items():
+            self.net.inputs[(node.name, port)] = source
+        return node.name
+
+    @contextmanager
+    def region(self, stem: str, kind: str, *fields: str) -> Iterator[str]:
+        name = self.name(stem)
+        parent = self.open_regions[-1] if self.open_regions else None
+        self.net.regions[name] = Region(name, kind, fields, parent)
+        self.open_regions.append(name)
+        try:
+            yield name
+        finally:
+            self.open_regions.pop()
+
+    @property
+    def surroundings(self) -> Context:
+        """What every loop and every choice that begins here depends on at least."""
+        return union(tuple(self.active), *(c.entered for c in self.captures))
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Whatever is traced inside is forgotten."""
+        kept, self.net = self.net, self.net.copy()
+        number, regions = self._number, list(self.open_regions)
+        captures, found = list(self.captures), [dict(c.found) for c in self.captures]
+        try:
+            yield
+        finally:
+            self.net, self._number, self.open_regions, self.captures = kept, number, regions, captures
+            for c, before in zip(captures, found, strict=True):
+                c.found = before
+
+
+@contextmanager
+def tracing(trace: Trace) -> Iterator[None]:
+    token = _current.set(trace)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def current() -> Trace:
+    """The model that is being written down."""
+    try:
+        return _current.get()
+    except LookupError:
+        raise FrontendError(
+            "this belongs into a model's function, which amphw.frontend.compile calls; there is none here"
+        ) from None

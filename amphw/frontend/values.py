@@ -1,0 +1,130 @@
+"""Structures of values: tuples, lists and dicts of tensors, taken apart and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amphw.frontend.index import Context, Dim, dims_of, union, without
+from amphw.frontend.integer import Integer
+from amphw.frontend.place import FrontendError
+from amphw.frontend.spec import RecordValue, SequenceValue
+from amphw.frontend.states import reordered
+from amphw.frontend.tensor import Constant, Tensor, align, compute, filled, spread, ungroup
+from amphw.frontend.trace import current
+from amphw.ir import functions as f
+from amphw.ir.expr import Expr
+from amphw.ir.routing import Isu
+
+
+def leaves(value: Any) -> list[Tensor]:
+    """The tensors of a structure, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, tuple | list):
+        return [x for part in value for x in leaves(part)]
+    if isinstance(value, dict):
+        return [x for part in value.values() for x in leaves(part)]
+    raise FrontendError(f"expected values of the model, or tuples, lists and dicts of them; got {value!r}")
+
+
+def like(structure: Any, tensors: Sequence[Tensor]) -> Any:
+    """The structure with other tensors in it."""
+    waiting = iter(tensors)
+
+    def build(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return next(waiting)
+        if isinstance(value, dict):
+            return {k: build(v) for k, v in value.items()}
+        return type(value)(build(v) for v in value)
+
+    return build(structure)
+
+
+def shape(value: Any) -> Any:
+    """A structure with widths for tensors, to compare and to show."""
+    if isinstance(value, Tensor):
+        return value.width
+    if isinstance(value, dict):
+        return {k: shape(v) for k, v in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple(shape(v) for v in value)
+    raise FrontendError(f"expected values of the model, or tuples, lists and dicts of them; got {value!r}")
+
+
+def concat(*tensors: Tensor) -> Tensor:
+    """Side by side: the numbers of all in one value."""
+    if len(tensors) == 1:
+        return tensors[0]
+    return compute(f.concat, *tensors, stem="concat")
+
+
+def pack(tensors: Sequence[Tensor], context: Context = ()) -> Tensor:
+    """All in one message of the context, or of a wider one if they need it."""
+    real = [x for x in tensors if not isinstance(x, Constant)]
+    if len(tensors) == 1 and real:
+        x = ungroup(tensors[0]) if tensors[0].rows else tensors[0]
+        return spread(x, union(context, x.context))
+    aligned, wide, rows = align(tensors, least=context)
+    if not real:
+        parts = [filled(x, wide, rows) for x in tensors if isinstance(x, Constant)]
+        packed = concat(*parts)
+    else:
+        packed = concat(*aligned)
+    return ungroup(packed) if packed.rows else packed
+
+
+def unpack(packed: Tensor, widths: Sequence[int]) -> list[Tensor]:
+    """What was packed."""
+    if len(widths) == 1:
+        return [packed]
+    starts = [sum(widths[:i]) for i in range(len(widths))]
+    return [packed[a : a + w] for a, w in zip(starts, widths, strict=True)]
+
+
+def renamed(x: Tensor, old: Dim, new: Dim, new_of_old: Expr, old_of_new: Expr) -> Tensor:
+    """x with another dimension in the place of one, of the same extent: `new = new_of_old(old)`."""
+    if x.rows is old:
+        x = ungroup(x)
+    context = union(without(x.context, old), (new,))
+    for e in x.context:
+        if old in e.needs:
+            raise FrontendError(f"a value bound to {e.name} is not read position by position")
+    name = current().name(f"{old.name}_to_{new.name}")
+    map = reordered(dims_of(x.context), drop={old: old_of_new}, add={new: new_of_old})
+    current().emit(Isu(name, map), {"in": x.port})
+    return Tensor((name, "out"), x.width, context, x.rows)
+
+
+def at_position(value: Any, old: Dim, new: Dim, old_of_new: Expr, new_of_old: Expr) -> Any:
+    """What a sequence brings at a position of a loop: its item, with the loop's dimension for its own."""
+    if isinstance(value, Integer):
+        context = (*(e for e in value.context if e is not old), new)
+        return value.at(old, Integer(old_of_new, context)) if old in value.context else value
+    if isinstance(value, Tensor):
+        if old is value.rows or old in value.context:
+            return renamed(value, old, new, new_of_old, old_of_new)
+        return value
+    if isinstance(value, SequenceValue):
+        inner = at_position(value.item, old, new, old_of_new, new_of_old)
+        return SequenceValue(value.dim, inner, at_position(value.length, old, new, old_of_new, new_of_old))
+    if isinstance(value, RecordValue):
+        return Positioned(value, lambda v: at_position(v, old, new, old_of_new, new_of_old))
+    if isinstance(value, tuple | list):
+        return type(value)(at_position(v, old, new, old_of_new, new_of_old) for v in value)
+    if isinstance(value, dict):
+        return {k: at_position(v, old, new, old_of_new, new_of_old) for k, v in value.items()}
+    raise FrontendError(f"a loop goes over sequences and values of the model, got {value!r}")
+
+
+class Positioned:
+    """A record at a position; its parts are brought there when they are read."""
+
+    def __init__(self, record: Any, bring: Callable[[Any], Any]) -> None:
+        self._record, self._bring = record, bring
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._bring(getattr(self._record, name))
