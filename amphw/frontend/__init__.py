@@ -48,7 +48,7 @@ from amphw.frontend.layers import (
     parameter,
 )
 from amphw.frontend.loops import fold, scan, while_loop
-from amphw.frontend.losses import classify, loss, regress
+from amphw.frontend.losses import classify, loss, loss_of, regress
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import Along, Axis, Floats, Int, Record, Sequence, Spec
 from amphw.frontend.tensor import Tensor, constant, ungroup
@@ -94,6 +94,7 @@ __all__ = [
     "log",
     "log_softmax",
     "loss",
+    "loss_of",
     "maximum",
     "message_passing",
     "number",

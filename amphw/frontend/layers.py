@@ -188,17 +188,26 @@ class LSTM(Layer):
             "b": parameter((4 * self.width,), "zeros"),
         }
 
-    def function(self, p: Params, *operands: Any) -> Value:
+    def function(self, p: Params, *operands: Any) -> list[Value]:
         state, *x = operands
         h, c = f.split(state, 2)
-        return f.concat(*f.lstm(f.linear(f.concat(*x, h), p.W, p.b), c))
+        return _state(*f.lstm(f.linear(f.concat(*x, h), p.W, p.b), c))
+
+    def __call__(self, *operands: Any) -> Any:
+        return super().__call__(*operands)[0]
+
+    def step(self, state: Tensor, *x: Any) -> tuple[Tensor, Tensor]:
+        """(state, x) -> (state', h): the body of a `scan`, which gives the h of all positions."""
+        after, h = super().__call__(state, *x)
+        return after, h
 
     def h(self, state: Tensor) -> Tensor:
+        """h of a state."""
         return state[: self.width]
 
 
 class TreeLSTMLeaf(Layer):
-    """x -> state [2 width] of a leaf: the Tree-LSTM of Tai et al. (ACL 2015, 3.2) without children."""
+    """x -> (state [2 width], h [width]) of a leaf: the Tree-LSTM of Tai et al. (ACL 2015, 3.2)."""
 
     def __init__(self, width: int, *, name: str | None = None):
         super().__init__(name=name)
@@ -207,15 +216,15 @@ class TreeLSTMLeaf(Layer):
     def shapes(self, *widths: int) -> Shapes:
         return {"W": (sum(widths), 3 * self.width), "b": parameter((3 * self.width,), "zeros")}
 
-    def function(self, p: Params, *operands: Any) -> Value:
+    def function(self, p: Params, *operands: Any) -> list[Value]:
         z = f.linear(f.concat(*operands), p.W, p.b)
         i, o = f.split(f.sigmoid(f.columns(z, 0, 2 * self.width)), 2)
         c = i * f.tanh(f.columns(z, 2 * self.width, self.width))
-        return f.concat(o * f.tanh(c), c)
+        return _state(o * f.tanh(c), c)
 
 
 class TreeLSTMBranch(Layer):
-    """(left state, right state) -> state [2 width], with a forget gate for each child."""
+    """(left state, right state) -> (state [2 width], h [width]), with a forget gate for each child."""
 
     def __init__(self, width: int, *, name: str | None = None):
         super().__init__(name=name)
@@ -226,12 +235,16 @@ class TreeLSTMBranch(Layer):
             _same(self, width, 2 * self.width)
         return {"W": (2 * self.width, 5 * self.width), "b": parameter((5 * self.width,), "zeros")}
 
-    def function(self, p: Params, *operands: Any) -> Value:
+    def function(self, p: Params, *operands: Any) -> list[Value]:
         (h_left, c_left), (h_right, c_right) = (f.split(x, 2) for x in operands)
         z = f.linear(f.concat(h_left, h_right), p.W, p.b)
         i, o, f_left, f_right = f.split(f.sigmoid(f.columns(z, 0, 4 * self.width)), 4)
         c = i * f.tanh(f.columns(z, 4 * self.width, self.width)) + f_left * c_left + f_right * c_right
-        return f.concat(o * f.tanh(c), c)
+        return _state(o * f.tanh(c), c)
+
+
+def _state(h: Value, c: Value) -> list[Value]:
+    return [f.concat(h, c), h]
 
 
 def _same(layer: Layer, got: int, wanted: int) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from amphw.frontend.integer import Integer
 from amphw.frontend.place import FrontendError
 from amphw.frontend.tensor import Constant, Tensor, align, expressions, ports, traced
@@ -40,6 +43,20 @@ def loss(value: Tensor, *, name: str = "loss", **reported: Tensor) -> None:
     if value.width != 1:
         raise FrontendError(f"a loss is one number a row, got {value.width}; add them up first")
     _loss(lambda *xs: list(xs), [value, *reported.values()], [], ("loss", *reported), name)
+
+
+def loss_of(
+    function: Callable[..., Any],
+    *operands: Tensor | Integer,
+    reported: Sequence[str] = (),
+    name: str = "loss",
+) -> None:
+    """`function(*values, *state expressions)` -> the loss of a row, and what is reported beside it, by name.
+
+    As `loss`, without a node between the values and the loss.
+    """
+    tensors = [x for x in operands if isinstance(x, Tensor)]
+    _loss(function, tensors, [x for x in operands if isinstance(x, Integer)], ("loss", *reported), name)
 
 
 def _loss(function, tensors: list[Tensor], ints: list[Integer], names: tuple[str, ...], name: str) -> None:  # type: ignore[no-untyped-def]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from amphw.frontend.branches import Branch
 from amphw.frontend.gather import pick
-from amphw.frontend.index import Dim, union, without
+from amphw.frontend.index import Dim, union
 from amphw.frontend.integer import Integer
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import Declared, Encoded, Level, Locate, Record, Spec, read
 from amphw.frontend.tensor import Tensor, spread, ungroup
 from amphw.frontend.trace import current
-from amphw.frontend.values import renamed
+from amphw.frontend.values import leaves, like, renamed, shape
 from amphw.ir.behaviour import MEMBER, StateMap
 from amphw.ir.expr import Attr, Expr, Field, Table, lift
 from amphw.ir.grouping import Group
@@ -169,33 +169,38 @@ class TreeValue:
         raise FrontendError(f"the tree has no '{name}' (it has {', '.join(known)})")
 
 
-def fold_tree(leaf: Tensor | Callable[[Any], Tensor], branch: Branch, tree: TreeValue) -> Tensor:
+def fold_tree(leaf: Any, branch: Branch, tree: TreeValue) -> Any:
     """From the leaves to the root -> a value for each node of the tree; `root(h, tree)` is that of the root.
 
     leaf: a value for each leaf, or a function of the leaf's parts. branch: `branch(left, right)` for a tree
     of arity 2, else `branch(children)`, whose value has a row for each child; it returns what `leaf` does.
+    Where both are (or return) several values, the first is what goes up the tree; all are returned.
     """
     if not isinstance(tree, TreeValue):
         raise FrontendError(f"fold_tree goes over a tree of the instance, got {tree!r}")
     s, trace = tree._shape, current()
     w, n = s.w, s.n
-    x = leaf if isinstance(leaf, Tensor) else leaf(tree.leaf)
-    if not isinstance(x, Tensor) or (x.rows is not w and w not in x.context):
-        raise FrontendError("a leaf's value depends on the leaf; read a part of `tree.leaf` in it")
+    given = leaf(tree.leaf) if callable(leaf) else leaf
+    below = leaves(given)
+    for x in below:
+        if x.rows is not w and w not in x.context:
+            raise FrontendError("a leaf's value depends on the leaf; read a part of `tree.leaf` in it")
     with trace.region("tree", "loop"):
-        leaves = renamed(x, w, n, w.at, n.at)
-        context = union(without(leaves.context, n), (n,))
-        phi = trace.name("node")
-        value = Tensor((phi, "out"), x.width, context)
-        up = trace.emit(Cond(trace.name("root?"), n.at.eq(s.root)), {"in": value.port})
+        below = [renamed(x, w, n, w.at, n.at) for x in below]
+        context = union(*(x.context for x in below), (n,))
+        phis = [trace.name("node") for _ in below]
+        values = [Tensor((phi, "out"), x.width, context) for phi, x in zip(phis, below, strict=True)]
+        up = trace.emit(Cond(trace.name("root?"), n.at.eq(s.root)), {"in": values[0].port})
         trace.emit(Discard(trace.name("top")), {"in": (up, "yes")})
-        children = (_two if s.arity == 2 else _any)(s, Tensor((up, "no"), x.width, context))
-        above = branch(*children)
-        if not isinstance(above, Tensor) or above.width != x.width:
-            raise FrontendError(f"a leaf's value has a width of {x.width}, a branch returns {above!r}")
-        above = spread(ungroup(above) if above.rows else above, context)
-        trace.emit(Phi(phi, ("leaf", "branch")), {"leaf": leaves.port, "branch": above.port})
-    return value
+        risen = Tensor((up, "no"), values[0].width, context)
+        above = branch(*(_two if s.arity == 2 else _any)(s, risen))
+        if shape(above) != shape(given):
+            raise FrontendError(f"a leaf gives widths {shape(given)}, a branch returns {shape(above)}")
+        for phi, first, x in zip(phis, below, leaves(above), strict=True):
+            x = spread(ungroup(x) if x.rows else x, context)
+            sources = {"leaf": spread(first, context).port, "branch": x.port}
+            trace.emit(Phi(phi, ("leaf", "branch")), sources)
+    return like(given, values)
 
 
 def _two(s: _Shape, x: Tensor) -> list[Tensor]:

@@ -66,16 +66,10 @@ def _tagger() -> tuple[Any, fe.Spec]:
     """Both directions, a loss for each word, and for the whole sentence from the last state."""
     embed, ahead, back, head, whole = _init(), fe.LSTM(3), fe.LSTM(3), fe.Linear(C), fe.Linear(C)
 
-    def run(cell: fe.LSTM, x: Any, reverse: bool) -> Any:
-        def step(state: Any, item: Any) -> Any:
-            state = cell(state, item)
-            return state, cell.h(state)
-
-        return fe.scan(step, fe.constant(6), x, reverse=reverse)
-
     def model(x: Any) -> None:
         e = embed(x.words.word)
-        (_, left), (last, right) = run(ahead, e, False), run(back, e, True)
+        _, left = fe.scan(ahead.step, fe.constant(6), e)
+        last, right = fe.scan(back.step, fe.constant(6), e, reverse=True)
         fe.classify(head(fe.group(fe.concat(left, right), x.words)), x.words.tag, name="tags")
         fe.classify(whole(back.h(last)), x.label, name="loss")
 
@@ -230,8 +224,8 @@ def _tree() -> tuple[Any, fe.Spec]:
     embed, leaf, branch, head = _init(), fe.TreeLSTMLeaf(3), fe.TreeLSTMBranch(3), fe.Linear(C)
 
     def model(x: Any) -> None:
-        h = fe.fold_tree(leaf(embed(x.tree.word)), branch, x.tree)
-        fe.classify(head(fe.group(h[:3])), x.tree.label)
+        _, h = fe.fold_tree(leaf(embed(x.tree.word)), branch, x.tree)
+        fe.classify(head(fe.group(h)), x.tree.label)
 
     return model, fe.Record(tree=fe.Tree({"word": fe.Int(V)}, {"label": fe.Int(C)}, most=8))
 

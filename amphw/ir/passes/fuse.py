@@ -3,15 +3,19 @@
 A CPU pays for every queue hop, so Concat -> Linear -> ReLU should be one frame; an FPGA maps the fine-grained
 graph instead. Two nodes fuse where the first has a single out-port that leads straight into the second
 (so both fire for the same states) and at most one of them owns parameters; the fused node takes the owner's
-name, so parameters, update rules and checkpoints stay where they were.
+name, so parameters, update rules and checkpoints stay where they were. A Group takes in what is computed from
+its rows alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from amphw.ir.check import infer
+from amphw.ir.expr import Const
 from amphw.ir.graph import Graph
+from amphw.ir.grouping import Group
 from amphw.ir.nodes import NPT, PPT, Concat, Node, Split, Transform
 from amphw.ir.primitives import ValueType
 from amphw.ir.program import Builder, Program, Value
@@ -23,7 +27,11 @@ def fuse(graph: Graph) -> Graph:
     nodes: dict[str, Node] = {}
     for name, node in graph.nodes.items():
         program = typed.behaviours[name].program
-        nodes[name] = NPT(name, program) if isinstance(node, Concat | Split) and program is not None else node
+        if isinstance(node, Concat | Split) and program is not None:
+            node = NPT(name, program)
+        elif isinstance(node, Group):
+            node = replace(node, program=program)
+        nodes[name] = node
     # Port names of Concat and Split survive: their programs' inputs and outputs carry them.
     edges = dict(graph.edges)
     region_of = dict(graph.region_of)
@@ -37,11 +45,19 @@ def _candidate(
 ) -> tuple[str, str, str] | None:
     for (first, _), (second, port) in edges.items():
         a, b = nodes[first], nodes[second]
-        if first == second or not isinstance(a, Transform) or not isinstance(b, Transform):
+        if first == second or not isinstance(b, Transform) or len(a.outs) != 1:
             continue
-        if len(a.outs) == 1 and _worthwhile(a, b):
+        if isinstance(a, Transform) and _worthwhile(a, b):
+            return first, second, port
+        if isinstance(a, Group) and _gathers_for(a, b):
             return first, second, port
     return None
+
+
+def _gathers_for(a: Group, b: Transform) -> bool:
+    """Whether the Group can compute what follows it, whose spaces of one row a message become its own."""
+    alone = len(b.ins) == 1 and len(b.outs) == 1 and not (a.params and b.params)
+    return alone and all(rows == Const(1) and not a.init for _, rows in b.program.spaces)
 
 
 def _worthwhile(a: Transform, b: Transform) -> bool:
@@ -62,12 +78,20 @@ def _merge(
     port: str,
 ) -> None:
     a, b = nodes[first], nodes[second]
-    assert isinstance(a, Transform) and isinstance(b, Transform)
+    assert isinstance(a, Transform | Group) and isinstance(b, Transform) and a.program is not None
     taken = {p for p in b.ins if p != port}
     rename = {p: p if p not in taken else f"{first}_{p}" for p in a.ins}
-    program = inlined(a.program, b.program, port, rename)
-    name = first if a.params else second
-    merged = (PPT if program.params else NPT)(name, program)
+    merged: Node
+    if isinstance(a, Group):
+        # Its owner's name, else its own: what gathers is what a reader looks for.
+        name = second if b.params else first
+        (gathered,) = a.program.outputs_types
+        spaces = {"rows": gathered.space, **{opened: "rows" for opened, _ in b.program.spaces}}
+        merged = replace(a, name=name, program=inlined(a.program, b.program, port, rename, spaces))
+    else:
+        program = inlined(a.program, b.program, port, rename)
+        name = first if a.params else second
+        merged = (PPT if program.params else NPT)(name, program)
     new_edges: dict[tuple[str, str], tuple[str, str]] = {}
     for (source, out), (target, into) in edges.items():
         if source == first:
@@ -79,7 +103,7 @@ def _merge(
         new_edges[(name if source == second else source, out)] = (target, into)
     edges.clear()
     edges.update(new_edges)
-    region = region_of.get(second)
+    region = region_of.get(first if isinstance(a, Group) else second)
     for gone in (first, second):
         region_of.pop(gone, None)
     if region is not None:
@@ -90,8 +114,17 @@ def _merge(
     nodes.update({n: merged if n == name else old[n] for n in order})
 
 
-def inlined(inner: Program, outer: Program, port: str, rename: dict[str, str]) -> Program:
-    """`outer` with its operand `port` computed by `inner` (of one output)."""
+def inlined(
+    inner: Program,
+    outer: Program,
+    port: str,
+    rename: dict[str, str],
+    spaces: Mapping[str, str] | None = None,
+) -> Program:
+    """`outer` with its operand `port` computed by `inner` (of one output).
+
+    spaces: outer's row spaces by the names that they have in inner.
+    """
     builder = Builder([*inner.params, *outer.params])
     values: dict[str, Value] = {}
     for name, t in outer.inputs:
@@ -101,18 +134,22 @@ def inlined(inner: Program, outer: Program, port: str, rename: dict[str, str]) -
         else:
             values[name] = builder.input(name, t)
     (result,) = replay(inner, builder, [values[f"inner:{n}"] for n, _ in inner.inputs])
-    return builder.build(
-        replay(outer, builder, [result if n == port else values[n] for n, _ in outer.inputs])
-    )
+    builder.spaces.update(dict(inner.spaces))
+    arguments = [result if n == port else values[n] for n, _ in outer.inputs]
+    return builder.build(replay(outer, builder, arguments, spaces or {}))
 
 
-def replay(program: Program, builder: Builder, inputs: Sequence[Value]) -> list[Value]:
+def replay(
+    program: Program, builder: Builder, inputs: Sequence[Value], spaces: Mapping[str, str] | None = None
+) -> list[Value]:
     """Record the program's instructions once more, on other inputs -> its outputs there."""
+    to = spaces or {}
     for value, (_, t) in zip(inputs, program.inputs, strict=True):
-        assert value.type == ValueType(t.kind, t.space, t.width), (value.type, t)
-    values = [*inputs, *(builder.integer(e, space) for e, space in program.ints)]
+        assert value.type == ValueType(t.kind, to.get(t.space, t.space), t.width), (value.type, t)
+    values = [*inputs, *(builder.integer(e, to.get(space, space)) for e, space in program.ints)]
     for instr in program.instrs:
-        values.append(builder.emit(instr.op, [values[a] for a in instr.args], **instr.attr()))
+        attrs = {k: to.get(v, v) if k in {"space", "source"} else v for k, v in instr.attr().items()}
+        values.append(builder.emit(instr.op, [values[a] for a in instr.args], **attrs))
     return [values[o] for o in program.outputs]
 
 
