@@ -14,7 +14,7 @@ from amphw.frontend.integer import Integer, larger
 from amphw.frontend.layers import Layer
 from amphw.frontend.loops import fold
 from amphw.frontend.place import FrontendError
-from amphw.frontend.spec import Declared, Encoded, Level, Locate, Record, RecordValue, Spec
+from amphw.frontend.spec import Declared, Encoded, Level, Locate, Record, RecordValue, Spec, dotted, join
 from amphw.frontend.states import reordered
 from amphw.frontend.tensor import Tensor, align, spread, traced, ungroup, unit
 from amphw.frontend.tensor import group as group_by
@@ -32,15 +32,17 @@ from amphw.ir.state import state_field
 class Graph(Spec):
     """A directed graph; edges may be parallel, lead back to their node, or be of several types.
 
-    node, edge: what every node and every edge has. types: how many types of edges there are; if more than
-    one, each edge has a "type". An instance is a dict with "edges", pairs of (source, target), the parts of
-    nodes and edges as columns, and "nodes", the number of nodes, where nodes have no parts.
+    node, edge, whole: what every node, every edge and the graph has. types: how many types of edges there
+    are; if more than one, each edge has a "type". An instance is a dict with "edges", pairs of (source,
+    target), the parts of nodes and edges as columns, those of the whole, and "nodes", the number of nodes,
+    where nodes have no parts.
     """
 
     def __init__(
         self,
         node: Mapping[str, Spec] | None = None,
         edge: Mapping[str, Spec] | None = None,
+        whole: Mapping[str, Spec] | None = None,
         *,
         most_nodes: int,
         most_edges: int,
@@ -48,12 +50,13 @@ class Graph(Spec):
     ) -> None:
         super().__init__()
         own = {"edges", "nodes", "type", "source", "target"}
-        taken = [*(node or {}), *(edge or {})]
+        taken = [*(node or {}), *(edge or {}), *(whole or {})]
         if odd := sorted({k for k in taken if k in own or taken.count(k) > 1}):
             raise FrontendError(f"the parts {odd} of a graph's nodes and edges need other names")
         if types < 1:
             raise FrontendError(f"a graph has one type of edges or more, got {types}")
-        self.node, self.edge, self.types = Record(**node or {}), Record(**edge or {}), types
+        self.node, self.edge, self.whole = (Record(**parts or {}) for parts in (node, edge, whole))
+        self.types = types
         self.most_nodes, self.most_edges = most_nodes, most_edges
 
     def declare(self, d: Declared, name: str, level: Level) -> GraphValue:
@@ -61,7 +64,7 @@ class Graph(Spec):
             raise FrontendError(
                 "a graph within a sequence is not supported; an instance may have several graphs"
             )
-        nodes, edges = f"{name}_nodes", f"{name}_edges"
+        nodes, edges = join(name, "nodes"), join(name, "edges")
         d.attrs |= {nodes: self.most_nodes, edges: self.most_edges}
         v = current().dim("v", Attr(nodes), self.most_nodes, f"node of '{name}'")
         e = current().dim("e", Attr(edges), self.most_edges, f"edge of '{name}'", least=0)
@@ -69,7 +72,7 @@ class Graph(Spec):
         shape.declare(d)
         node = self.node.declare(d, name, Level((v,), v.at, v.extent, self.most_nodes))
         edge = self.edge.declare(d, name, Level((e,), e.at, e.extent, self.most_edges))
-        return GraphValue(shape, node, edge)
+        return GraphValue(shape, node, edge, self.whole.declare(d, name, level))
 
     def encode(self, e: Encoded, name: str, values: Any, locate: Locate) -> None:
         (graph,) = values
@@ -78,48 +81,52 @@ class Graph(Spec):
             raise self.wrong(
                 at, f"is {graph!r}, expected a dict with 'edges' and the parts of nodes and edges"
             )
-        known = {"edges", *self.node.parts, *self.edge.parts}
+        known = {"edges", *self.node.parts, *self.edge.parts, *self.whole.parts}
         known |= ({"type"} if self.types > 1 else set()) | ({"nodes"} & set(graph))
         if odd := sorted(set(graph) ^ known):
-            raise self.wrong(f"{at}.{odd[0]}", "is missing" if odd[0] in known else "is not declared")
+            raise self.wrong(dotted(at, f"{odd[0]}"), "is missing" if odd[0] in known else "is not declared")
         count = self._nodes(graph, at)
         ends = (
             np.asarray(graph["edges"]).reshape(-1, 2) if len(graph["edges"]) else np.zeros((0, 2), np.int64)
         )
         if ends.dtype.kind not in "iu":
-            raise self.wrong(f"{at}.edges", "holds something else than pairs of node numbers")
+            raise self.wrong(dotted(at, "edges"), "holds something else than pairs of node numbers")
         for i in np.flatnonzero(((ends < 0) | (ends >= count)).any(axis=1)):
-            raise self.wrong(f"{at}.edges[{i}]", f"is {tuple(ends[i].tolist())}, but there are {count} nodes")
+            raise self.wrong(
+                dotted(at, f"edges[{i}]"), f"is {tuple(ends[i].tolist())}, but there are {count} nodes"
+            )
         for what, size, most in (("nodes", count, self.most_nodes), ("edges", len(ends), self.most_edges)):
             if size > most:
                 raise self.wrong(at, f"has {size} {what}, allowed are {most}")
         kind = np.asarray(graph["type"]) if self.types > 1 else np.zeros(len(ends), np.int64)
         if kind.shape != (len(ends),):
-            raise self.wrong(f"{at}.type", f"has {kind.size} values, there are {len(ends)} edges")
+            raise self.wrong(dotted(at, "type"), f"has {kind.size} values, there are {len(ends)} edges")
         for i in np.flatnonzero((kind < 0) | (kind >= self.types)):
-            raise self.wrong(f"{at}.type[{i}]", f"is {kind[i]}, allowed is 0..{self.types - 1}")
+            raise self.wrong(dotted(at, f"type[{i}]"), f"is {kind[i]}, allowed is 0..{self.types - 1}")
         order = np.argsort(kind * count + ends[:, 0], kind="stable")
-        e.attrs |= {f"{name}_nodes": count, f"{name}_edges": len(ends)}
+        e.attrs |= {join(name, "nodes"): count, join(name, "edges"): len(ends)}
         tables = _tables(count, self.types, ends[order], kind[order])
-        e.tables |= {f"{name}_{k}": t.astype(np.int32) for k, t in tables.items()}
+        e.tables |= {join(name, k): t.astype(np.int32) for k, t in tables.items()}
+        for key, part in self.whole.parts.items():
+            part.encode(e, join(name, key), [graph[key]], lambda _, key=key: dotted(at, key))  # type: ignore[misc]
         for record, size in ((self.node, count), (self.edge, len(ends))):
             for key, part in record.parts.items():
                 column = graph[key]
                 if len(column) != size:
-                    raise self.wrong(f"{at}.{key}", f"has {len(column)} values, expected {size}")
+                    raise self.wrong(dotted(at, f"{key}"), f"has {len(column)} values, expected {size}")
                 # Errors speak of the numbers that the author gave, not of our order.
                 numbers = order if record is self.edge else np.arange(size)
                 if record is self.edge:
                     column = [column[i] for i in order]
-                where: Locate = lambda i, key=key, numbers=numbers: f"{at}.{key}[{numbers[i]}]"  # type: ignore[misc]  # noqa: E731
-                part.encode(e, f"{name}_{key}", column, where)
+                where: Locate = lambda i, key=key, numbers=numbers: dotted(at, f"{key}[{numbers[i]}]")  # type: ignore[misc]  # noqa: E731
+                part.encode(e, join(name, key), column, where)
 
     def _nodes(self, graph: Mapping[str, Any], at: str) -> int:
         sizes = [len(graph[k]) for k in self.node.parts]
         if "nodes" in graph:
             sizes.append(graph["nodes"])
         if not sizes:
-            raise self.wrong(f"{at}.nodes", "is missing: the number of nodes")
+            raise self.wrong(dotted(at, "nodes"), "is missing: the number of nodes")
         if len(set(sizes)) > 1:
             raise self.wrong(at, f"has parts of nodes with different lengths: {sizes}")
         if sizes[0] < 1:
@@ -158,7 +165,7 @@ class _Shape:
         self.name, self.v, self.e, self.types = name, v, e, types
 
     def table(self, part: str, *index: Expr | int) -> Expr:
-        return Table(f"{self.name}_{part}", tuple(lift(i) for i in index))
+        return Table(join(self.name, part), tuple(lift(i) for i in index))
 
     def declare(self, d: Declared) -> None:
         v, e, name = self.v, self.e, self.name
@@ -176,9 +183,9 @@ class _Shape:
             "of_type": TableType((types,), edges + 1),
             "type_first": TableType((types,), edges + 1),
         }
-        d.tables |= {f"{name}_{k}": t for k, t in tables.items()}
-        kind = state_field(f"{name}_type", self.types)
-        sent = state_field(f"{name}_sent", self.table("degree", Field(kind.name), v.at), e.bound)
+        d.tables |= {join(name, k): t for k, t in tables.items()}
+        kind = state_field(join(name, "type"), self.types)
+        sent = state_field(join(name, "sent"), self.table("degree", Field(kind.name), v.at), e.bound)
         at = self.table("first", Field(kind.name), v.at) + Field(sent.name)
         by_source = Axiom(
             f"{name}: first, degree csr of source", (kind, v.field, sent), self.table("source", at), v.at
@@ -193,8 +200,8 @@ class _Shape:
 class GraphValue:
     """A graph as a model reads it: parts of nodes and edges as attributes; `source`, `target` of edges."""
 
-    def __init__(self, shape: _Shape, node: RecordValue, edge: RecordValue) -> None:
-        self._shape, self._node, self._edge = shape, node, edge
+    def __init__(self, shape: _Shape, node: RecordValue, edge: RecordValue, whole: RecordValue) -> None:
+        self._shape, self._records = shape, (node, edge, whole)
 
     @property
     def nodes(self) -> Dim:
@@ -219,10 +226,10 @@ class GraphValue:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        for record in (self._node, self._edge):
+        for record in self._records:
             if name in record._parts:
                 return getattr(record, name)
-        known = ", ".join([*self._node._parts, *self._edge._parts])
+        known = ", ".join(k for record in self._records for k in record._parts)
         raise FrontendError(f"the graph has no '{name}' (it has {known})")
 
 

@@ -76,7 +76,7 @@ class Spec(ABC):
         """Write the tables of all items of a level; InstanceError naming the first that does not fit."""
 
     def wrong(self, path: str, why: str) -> InstanceError:
-        return InstanceError(f"{path} {why} (declared at {self.place})")
+        return InstanceError(f"{path or 'the instance'} {why} (declared at {self.place})")
 
 
 class Int(Spec):
@@ -174,12 +174,12 @@ class Record(Spec):
         self.parts = parts
 
     def declare(self, d: Declared, name: str, level: Level) -> RecordValue:
-        return RecordValue({k: p.declare(d, _join(name, k), level) for k, p in self.parts.items()})
+        return RecordValue({k: p.declare(d, join(name, k), level) for k, p in self.parts.items()})
 
     def encode(self, e: Encoded, name: str, values: Any, locate: Locate) -> None:
         columns = self.columns(values, locate)
         for k, part in self.parts.items():
-            part.encode(e, _join(name, k), columns[k], lambda i, k=k: _path(locate(i), k))  # type: ignore[misc]
+            part.encode(e, join(name, k), columns[k], lambda i, k=k: dotted(locate(i), k))  # type: ignore[misc]
 
     def columns(self, values: Any, locate: Locate) -> dict[str, list[Any]]:
         for i, v in enumerate(values):
@@ -190,7 +190,7 @@ class Record(Spec):
             if v.keys() != self.parts.keys():
                 odd = sorted(map(str, v.keys() ^ self.parts.keys()))[0]
                 what = "is missing" if odd in self.parts else "is not declared"
-                raise self.wrong(_path(locate(i), odd), what)
+                raise self.wrong(dotted(locate(i), odd), what)
         return {k: [v[k] for v in values] for k in self.parts}
 
 
@@ -270,9 +270,9 @@ class Sequence(Along):
 
     def declare(self, d: Declared, name: str, level: Level) -> SequenceValue:
         if not level.context:
-            self.axis.name = _join(name, "length")
+            self.axis.name = join(name, "length")
             return super().declare(d, name, level)
-        length, first, total = (_join(name, part) for part in ("length", "first", "total"))
+        length, first, total = (join(name, part) for part in ("length", "first", "total"))
         most = level.most * self.most
         d.attrs[total] = most
         d.tables[length] = TableType((level.count,), lift(self.most + 1), self.least)
@@ -292,9 +292,9 @@ class Sequence(Along):
         lengths = np.array([_length(self, v, locate(i)) for i, v in enumerate(values)], np.int32)
         for i in np.flatnonzero((lengths < self.least) | (lengths > self.most)):
             raise self.wrong(locate(int(i)), f"has {lengths[i]} items, allowed are {self.least}..{self.most}")
-        e.attrs[_join(name, "total")] = int(lengths.sum())
-        e.tables[_join(name, "length")] = lengths
-        e.tables[_join(name, "first")] = (np.cumsum(lengths) - lengths).astype(np.int32)
+        e.attrs[join(name, "total")] = int(lengths.sum())
+        e.tables[join(name, "length")] = lengths
+        e.tables[join(name, "first")] = (np.cumsum(lengths) - lengths).astype(np.int32)
         _encode_items(self, e, name, values, locate)
 
 
@@ -338,8 +338,8 @@ def _encode_items(spec: Along, e: Encoded, name: str, values: Any, locate: Locat
         # Columns instead of a list of records: {"word": [...], "tag": [...]}.
         parts = spec.item.columns(values, locate)
         for k, part in spec.item.parts.items():
-            at: Locate = lambda i, k=k: _path(inner(i), k)  # type: ignore[misc]  # noqa: E731
-            part.encode(e, _join(name, k), flat(parts[k]), at)
+            at: Locate = lambda i, k=k: dotted(inner(i), k)  # type: ignore[misc]  # noqa: E731
+            part.encode(e, join(name, k), flat(parts[k]), at)
     else:
         spec.item.encode(e, name, flat(values), inner)
 
@@ -366,9 +366,9 @@ def _length(spec: Along, value: Any, path: str) -> int:
     return len(value)
 
 
-def _join(name: str, part: str) -> str:
+def join(name: str, part: str) -> str:
     return f"{name}_{part}" if name else part
 
 
-def _path(outer: str, part: str) -> str:
+def dotted(outer: str, part: str) -> str:
     return f"{outer}.{part}" if outer else part

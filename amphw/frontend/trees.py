@@ -12,7 +12,7 @@ from amphw.frontend.gather import pick
 from amphw.frontend.index import Dim, union
 from amphw.frontend.integer import Integer
 from amphw.frontend.place import FrontendError
-from amphw.frontend.spec import Declared, Encoded, Level, Locate, Record, Spec, read
+from amphw.frontend.spec import Declared, Encoded, Level, Locate, Record, Spec, dotted, join, read
 from amphw.frontend.tensor import Tensor, spread, ungroup
 from amphw.frontend.trace import current
 from amphw.frontend.values import leaves, like, renamed, shape
@@ -59,7 +59,7 @@ class Tree(Spec):
             raise FrontendError(
                 "a tree within a sequence is not supported; an instance may have several trees"
             )
-        leaves, nodes = f"{name}_leaves", f"{name}_nodes"
+        leaves, nodes = join(name, "leaves"), join(name, "nodes")
         d.attrs |= {leaves: self.most, nodes: self.most_nodes}
         w = current().dim("w", Attr(leaves), self.most, f"leaf of '{name}'")
         n = current().dim("n", Attr(nodes), self.most_nodes, f"node of '{name}'")
@@ -84,7 +84,7 @@ class Tree(Spec):
                 locate(0),
                 f"has {count} leaves and {total} nodes, allowed are {self.most} and {self.most_nodes}",
             )
-        e.attrs |= {f"{name}_leaves": count, f"{name}_nodes": total}
+        e.attrs |= {join(name, "leaves"): count, join(name, "nodes"): total}
         parent, place = np.zeros(total, np.int32), np.zeros(total, np.int32)
         first = np.cumsum(counts) - counts
         parent[flat] = np.repeat(np.arange(count, total), counts)
@@ -96,14 +96,14 @@ class Tree(Spec):
             # Leaves too have an entry, as whoever reads the tables may ask for any node.
             none = np.zeros(count, np.int32)
             tables |= {"first": np.r_[none, first].astype(np.int32), "count": np.r_[none, counts]}
-        e.tables |= {f"{name}_{k}": v for k, v in tables.items()}
+        e.tables |= {join(name, k): v for k, v in tables.items()}
         for record, size in ((self.leaf, count), (self.node, total)):
             for key, part in record.parts.items():
                 column = parts[key]
                 if len(column) != size:
-                    raise self.wrong(f"{locate(0)}.{key}", f"has {len(column)} values, the tree has {size}")
+                    raise self.wrong(dotted(locate(0), key), f"has {len(column)} values, the tree has {size}")
                 at: Locate = lambda i, key=key: f"{paths(i) if paths else f'{locate(0)}[{i}]'}.{key}"  # type: ignore[misc]  # noqa: E731
-                part.encode(e, f"{name}_{key}", column, at)
+                part.encode(e, join(name, key), column, at)
 
 
 class _Shape:
@@ -113,7 +113,7 @@ class _Shape:
         self.name, self.w, self.n, self.arity = name, w, n, arity
 
     def table(self, part: str, *index: Expr) -> Expr:
-        return Table(f"{self.name}_{part}", index)
+        return Table(join(self.name, part), index)
 
     @property
     def root(self) -> Expr:
@@ -138,10 +138,12 @@ class _Shape:
         else:
             tables["child"] = TableType((n.extent - 1,), n.extent)
             tables["first"] = tables["count"] = TableType((n.extent,), n.extent)
-        d.tables |= {f"{name}_{k}": t for k, t in tables.items()}
+        d.tables |= {join(name, k): t for k, t in tables.items()}
         again = self.child(self.table("parent", n.at), self.table("place", n.at))
         d.axioms.append(
-            Axiom(f"{name}: child inverse of parent and place", (n.field,), again, n.at, n.at.ne(self.root))
+            Axiom(
+                join(name, "child inverse of parent and place"), (n.field,), again, n.at, n.at.ne(self.root)
+            )
         )
 
 
@@ -259,12 +261,12 @@ def _from_columns(spec: Tree, tree: Mapping[str, Any], path: str) -> tuple[Any, 
     known = {"children", *spec.leaf.parts, *spec.node.parts}
     if odd := sorted(set(tree) ^ known):
         what = "is missing" if odd[0] in known else "is not declared"
-        raise spec.wrong(f"{path}.{odd[0]}", what)
+        raise spec.wrong(dotted(path, odd[0]), what)
     children = np.asarray(tree["children"]) if spec.arity == 2 else tree["children"]
     if spec.arity == 2 and children.size == 0:
         children = np.zeros((0, 2), np.int64)
     if spec.arity == 2 and (children.ndim != 2 or children.shape[1] != 2 or children.dtype.kind not in "iu"):
-        raise spec.wrong(f"{path}.children", "is not a list of pairs of numbers")
+        raise spec.wrong(dotted(path, "children"), "is not a list of pairs of numbers")
     return children, {k: v for k, v in tree.items() if k != "children"}, None
 
 

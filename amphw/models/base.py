@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import field
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
@@ -59,6 +60,21 @@ class Instances(Sequence[Instance]):
         if not -self._count <= index < self._count:
             raise IndexError(f"instance {index} of {self._count}")
         return self._build(index % self._count)
+
+
+class Remembered:
+    """Instances that are encoded when they are first asked for, and then kept: encoding takes longer than
+    a copy. Each time it is a new instance, with the same tables, since whoever pumps it gives it a number."""
+
+    def __init__(self, build: Callable[[int], Instance]) -> None:
+        self._build = build
+        self._known: dict[int, Instance] = {}
+
+    def __getitem__(self, i: int) -> Instance:
+        number = int(i)
+        if number not in self._known:
+            self._known[number] = self._build(number)
+        return copy(self._known[number])
 
 
 class Model(ABC, Generic[C]):

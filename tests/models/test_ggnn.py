@@ -96,7 +96,7 @@ def output(p: Parameters, molecule: Molecule) -> float:
     z = h @ readout["W"] + readout["b"]
     gate = sigmoid(z[:, :hidden] + readout["T"][molecule.kinds])
     total = (gate * np.tanh(z[:, hidden:])).sum(axis=0)
-    return float(total @ readout["Wy"][:, 0] + readout["by"][0])
+    return float(total @ p["output"]["W"][:, 0] + p["output"]["b"][0])
 
 
 def loss(p: Parameters, molecule: Molecule) -> float:
@@ -162,10 +162,11 @@ def test_the_multi_core_device_agrees_with_the_reference() -> None:
 def test_a_cpu_pays_for_two_units_a_round() -> None:
     lowered = lower(fuse(MODEL.graph(SMALL)))
     names = [u.name for u in lowered.units]
-    assert names == ["atoms", "embed", *(f"edge_{t}" for t in BOND_TYPES), "update", "readout", "loss"]
+    edges = [f"edge_{t}" for t in BOND_TYPES]
+    assert names == ["start", "embed", *edges, "update", "group_v", "readout", "sum", "output", "loss"]
     (update,) = (u for u in lowered.units if u.name == "update")
     followers = {lowered.units[p.target].name for p in update.out}
-    assert followers == {*(f"edge_{t}" for t in BOND_TYPES), "update", "readout"}
+    assert followers == {*(f"edge_{t}" for t in BOND_TYPES), "update", "group_v"}
 
 
 def test_an_atom_goes_once_through_the_layer_of_each_of_its_types() -> None:
@@ -174,7 +175,7 @@ def test_an_atom_goes_once_through_the_layer_of_each_of_its_types() -> None:
     tables = instance.tables
     assert tables["degree"].tolist() == [[4, 2, 0, 1, 1, 1, 1], [0, 1, 1, 0, 0, 0, 0], [0] * 7, [0] * 7]
     assert tables["in_degree"].tolist() == [4, 3, 1, 1, 1, 1, 1]
-    assert instance.attrs == {"atoms": 7, "edges": 12}
+    assert instance.attrs == {"nodes": 7, "edges": 12}
     device = loaded()
     run(device, instance)
     sent = [device.sent.get((f"edge_{name}", "out"), 0) for name in BOND_TYPES]

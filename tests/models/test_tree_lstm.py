@@ -131,12 +131,12 @@ def test_the_multi_core_device_agrees_with_the_reference() -> None:
 
 def test_a_cpu_runs_a_firing_a_phrase_and_else_one_a_tree() -> None:
     lowered = lower(fuse(MODEL.graph(SMALL)))
-    assert [u.name for u in lowered.units] == ["words", "embed", "leaf", "branch", "head", "loss"]
+    assert [u.name for u in lowered.units] == ["start", "embed", "leaf", "branch", "group_n", "head", "loss"]
     states = {u.name: u.behaviour.state.names for u in lowered.units}
     assert states.pop("branch") == ("n",)
     assert set(states.values()) == {()}
     (branch,) = (u for u in lowered.units if u.name == "branch")
-    to_head = [p for p in lowered.paths if lowered.units[p.target].name == "head"]
+    to_head = [p for p in lowered.paths if lowered.units[p.target].name == "group_n"]
     assert {branch.behaviour.program.outputs_types[p.value].width for p in to_head} == {SMALL.hidden}
 
 
@@ -185,8 +185,8 @@ def test_a_word_has_the_same_row_whatever_the_seed() -> None:
 
 def test_a_tree_that_contradicts_itself_is_refused() -> None:
     instance = MODEL.parse(SMALL, SHAPES[-1])
-    instance.tables["side"][0] = 1
-    with pytest.raises(InstanceError, match="axiom 'child inverse_of parent, side' fails"):
+    instance.tables["place"][0] = 1
+    with pytest.raises(InstanceError, match="axiom 'child inverse of parent and place' fails"):
         loaded().submit(0, 1, instance, Mode.TRAIN)
 
 

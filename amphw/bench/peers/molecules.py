@@ -53,7 +53,7 @@ class Graphs(NamedTuple):
 
 
 class GatedGraphs(TorchTask):
-    """Our nodes are embed, edge_single ... edge_aromatic, update and readout."""
+    """Our nodes are embed, edge_single ... edge_aromatic, update, readout and output."""
 
     padded = ("adjacency", "dense-nh")
     """Forms that need the adjacency matrices."""
@@ -61,7 +61,7 @@ class GatedGraphs(TorchTask):
     def make(self, parameters: Mapping[str, Arrays]) -> nn.Module:
         self._edges = [affine(parameters[f"edge_{name}"]) for name in TYPES]
         self._embed, self._update = embedding(parameters["embed"]), _gru_cell(parameters["update"])
-        self._readout = Readout(parameters["readout"])
+        self._readout, self._output = Readout(parameters["readout"]), affine(parameters["output"])
         ways = {
             "by-type": self._by_type,
             "bundles": self._bundles,
@@ -72,10 +72,13 @@ class GatedGraphs(TorchTask):
         self._messages: Any = ways.get(self.form.name.removesuffix("+compiled"))
         self._forward = compiled(self._eager, self.form, dynamic=True)
         edges = {f"edge_{name}": layer for name, layer in zip(TYPES, self._edges, strict=True)}
-        return Nodes({"embed": self._embed, **edges, "update": self._update, "readout": self._readout})
+        return Nodes({"embed": self._embed, **edges, "update": self._update, **self._end()})
+
+    def _end(self) -> dict[str, nn.Module]:
+        return {"readout": self._readout, "output": self._output}
 
     def load(self, stored: StoredInstances) -> None:
-        names = ("kind", "degree", "src", "dst", "mu")
+        names = ("kind", "degree", "source", "target", "mu")
         self._molecules = []
         for kind, degree, src, dst, (mu,) in zip(*map(stored.table, names), strict=True):
             # Edges are numbered by type; `degree` [types, atoms] has how many there are of each.
@@ -99,7 +102,7 @@ class GatedGraphs(TorchTask):
 
     def _eager(self, batch: Graphs, metric: bool) -> tuple[Tensor, Tensor | None]:
         h = self.propagated(batch)
-        return scored(self._readout(h, batch), batch, metric)
+        return scored(self._output(self._readout(h, batch))[:, 0], batch, metric)
 
     def propagated(self, batch: Graphs) -> Tensor:
         """States of all atoms after the last step."""
@@ -164,7 +167,7 @@ class GatedGraphs(TorchTask):
 
     def ours(self, gradients: Arrays) -> Arrays:
         names = {"weight_ih": "Wi", "bias_ih": "bi", "weight_hh": "Wh", "bias_hh": "bh"}
-        names |= {"both.weight": "W", "both.bias": "b", "kind": "T", "last.weight": "Wy", "last.bias": "by"}
+        names |= {"both.weight": "W", "both.bias": "b", "kind": "T"}
         out = {}
         for node in ("update", "readout"):
             for name in [name for name in gradients if name.startswith(f"{node}.")]:
@@ -175,22 +178,21 @@ class GatedGraphs(TorchTask):
 
 
 class Readout(nn.Module):
-    """The sum over a molecule's atoms of sigmoid(i(h, h0)) * tanh(j(h)), through a linear layer to a figure.
+    """The sum over a molecule's atoms of sigmoid(i(h, h0)) * tanh(j(h)).
 
     What h0 adds to i depends on the kind of atom alone: a table.
     """
 
     def __init__(self, values: Arrays) -> None:
         super().__init__()
-        self.both, self.last = affine(values), affine(values, "Wy", "by")
+        self.both = affine(values)
         self.kind = nn.Parameter(torch.from_numpy(values["T"].copy()))
 
     def forward(self, h: Tensor, batch: Graphs) -> Tensor:
         gate, value = self.both(h).chunk(2, 1)
         gate = gate + self.kind.index_select(0, batch.kind)
         read = torch.sigmoid(gate) * torch.tanh(value)
-        whole = h.new_zeros(len(batch.dipole), h.shape[1]).index_add(0, batch.part, read)
-        return self.last(whole)[:, 0]  # type: ignore[no-any-return]
+        return h.new_zeros(len(batch.dipole), h.shape[1]).index_add(0, batch.part, read)
 
 
 def scored(y: Tensor, batch: Graphs, metric: bool) -> tuple[Tensor, Tensor | None]:

@@ -27,7 +27,7 @@ class PygGraphs(GatedGraphs):
         with torch.no_grad():
             self._conv.weight.copy_(self._edges[0].weight.T.expand_as(self._conv.weight))
         self._conv.rnn = self._update
-        return Nodes({"embed": self._embed, "update": self._conv, "readout": self._readout})
+        return Nodes({"embed": self._embed, "update": self._conv, **self._end()})
 
     def propagated(self, batch: Graphs) -> Tensor:
         if not self.form.name.startswith("gated-conv"):

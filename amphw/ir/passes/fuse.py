@@ -56,8 +56,12 @@ def _candidate(
 
 def _gathers_for(a: Group, b: Transform) -> bool:
     """Whether the Group can compute what follows it, whose spaces of one row a message become its own."""
-    alone = len(b.ins) == 1 and len(b.outs) == 1 and not (a.params and b.params)
-    return alone and all(rows == Const(1) and not a.init for _, rows in b.program.spaces)
+    assert a.program is not None
+    opens = [rows for _, rows in b.program.spaces]
+    if len(b.ins) != 1 or len(b.outs) != 1 or any(rows != Const(1) or a.init for rows in opens):
+        return False
+    # Intervals count gradient rows, a Group's firings: an owner may join it only where it has as many.
+    return not b.params or (not a.params and a.program.outputs_types[0].space == "rows")
 
 
 def _worthwhile(a: Transform, b: Transform) -> bool:
