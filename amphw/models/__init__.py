@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from amphw.models.base import Model, ModelError
+from amphw.models.files import model_in
 from amphw.models.ggnn import GGNN
 from amphw.models.list_reduction import ListReductionRNN
 from amphw.models.mnist import MnistMLP
@@ -16,12 +17,18 @@ MODELS: Mapping[str, Model[Any]] = {m.name: m for m in (ListReductionRNN(), Mnis
 
 
 def get_model(name: str) -> Model[Any]:
-    """The model of that name. Raises ModelError listing the names, the nearest one first."""
+    """The model of that name, or the one in a file `mine.py` (`mine.py:Name`, if there are several).
+
+    Raises ModelError listing the names, the nearest one first.
+    """
     if name in MODELS:
         return MODELS[name]
+    path, _, wanted = name.partition(":")
+    if path.endswith(".py"):
+        return model_in(path, wanted)
     near = difflib.get_close_matches(name, list(MODELS), n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
-    raise ModelError(f"there is no model {name!r}.{hint} Models: {', '.join(MODELS)}.")
+    raise ModelError(f"there is no model {name!r}.{hint} Models: {', '.join(MODELS)}, or a file of yours.")
 
 
 __all__ = ["MODELS", "Model", "ModelError", "get_model"]

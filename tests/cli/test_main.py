@@ -38,7 +38,7 @@ def test_an_error_is_one_message_on_stderr(spawn) -> None:
     assert done.stdout == ""
     assert done.stderr == (
         "amphw: there is no model 'list-reducton'. Did you mean list-reduction? "
-        "Models: list-reduction, mnist, tree-lstm, ggnn.\n"
+        "Models: list-reduction, mnist, tree-lstm, ggnn, or a file of yours.\n"
     )
 
 

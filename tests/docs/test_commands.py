@@ -6,6 +6,7 @@ before a block changes how it is tested, not how it reads:
 
     <!-- test: --set train_instances=400 -->   appended to every `amphw train` and `amphw demo` of the block
     <!-- test: skip: needs a board -->         the block is not run, for the reason given
+    <!-- test: file mine.py -->                the block is written into that file, before commands are run
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _BLOCK = re.compile(
     r"(?:^<!-- test: (?P<test>[^\n]*) -->\n+)?^```(?P<kind>console|sh)\n(?P<body>.*?)^```",
     re.MULTILINE | re.DOTALL,
 )
+_FILE = re.compile(r"^<!-- test: file (\S+) -->\n+```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _TRAINS = re.compile(r"amphw (train|demo)\b")
 
 
@@ -71,6 +73,8 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_commands_of_a_page_work(page: Path, folder: Path) -> None:
     environment = os.environ | {"PATH": f"{folder.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    for name, body in _FILE.findall(page.read_text(encoding="utf-8")):
+        (folder / name).write_text(body)
     for command in commands(page.read_text(encoding="utf-8")):
         done = subprocess.run(
             ["sh", "-c", command.run],

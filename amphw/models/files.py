@@ -1,0 +1,44 @@
+"""A model in a file of the user's own."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from amphw.models.base import Model, ModelError
+
+
+@cache
+def model_in(path: str, name: str = "") -> Model[Any]:
+    """The model of that class in a Python file, or its only one. Raises ModelError; the file's own errors pass."""
+    file = Path(path)
+    if not file.is_file():
+        raise ModelError(f"there is no file {path}")
+    spec = spec_from_file_location(f"amphw_model_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.path.insert(0, str(file.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
+    found = {
+        n: c
+        for n, c in vars(module).items()
+        if inspect.isclass(c)
+        and issubclass(c, Model)
+        and c.__module__ == spec.name
+        and not inspect.isabstract(c)
+    }
+    if name and name not in found:
+        raise ModelError(f"{path} has no model {name!r} (it has {', '.join(found) or 'none'})")
+    if not name and len(found) != 1:
+        has = f"several models: {', '.join(found)}; write {path}:NAME" if found else "no subclass of Model"
+        raise ModelError(f"{path} has {has}")
+    made: Model[Any] = found[name or next(iter(found))]()
+    return made

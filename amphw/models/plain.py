@@ -1,0 +1,92 @@
+"""A model written in the frontend, whose data are plain Python: what is left to write is the model itself.
+
+>>> class Parity(PlainModel[NoSettings]):
+...     name, summary, config = "parity", "whether a list of zeros and ones has an odd sum", NoSettings
+...     def write(self, cfg): ...
+...     def data(self, cfg, seed, part): ...
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from amphw.frontend import Compiled, Spec, compile
+from amphw.ir.device import Report
+from amphw.ir.errors import InstanceError
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.models.base import C, Instances, Model, ModelError, Remembered, limited
+
+Part = Literal["train", "valid"]
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """Section [model] of a model without any."""
+
+
+class PlainModel(Model[C]):
+    """A function of the frontend, the specification of its instances, and where they come from."""
+
+    @abstractmethod
+    def write(self, cfg: C) -> tuple[Callable[[Any], None], Spec]:
+        """The model's function, and what its instances look like."""
+
+    @abstractmethod
+    def data(self, cfg: C, seed: int, part: Part) -> Sequence[Any]:
+        """Plain instances to train or to validate on; called once for each configuration and seed."""
+
+    def graph(self, cfg: C) -> Graph:
+        return self.compiled(cfg).graph
+
+    def compiled(self, cfg: C) -> Compiled:
+        """The graph with its encoder; made once for each configuration."""
+        return _compiled(self, cfg)
+
+    def prepare(self, cfg: C, seed: int) -> None:
+        _encoded(self, cfg, seed, "train")
+        _encoded(self, cfg, seed, "valid")
+
+    def training(self, cfg: C, seed: int, epoch: int, limit: int = 0) -> Instances:
+        """All of them, shuffled in every epoch."""
+        count, encoded = _encoded(self, cfg, seed, "train")
+        order = np.random.default_rng([seed, epoch]).permutation(limited(count, limit))
+        return Instances(len(order), lambda i: encoded[order[i]])
+
+    def validation(self, cfg: C, seed: int, limit: int = 0) -> Instances:
+        count, encoded = _encoded(self, cfg, seed, "valid")
+        return Instances(limited(count, limit), encoded.__getitem__)
+
+    def parse(self, cfg: C, text: str) -> Instance:
+        """An instance as JSON; what is to be predicted may be anything that fits."""
+        try:
+            return self.compiled(cfg).encode(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise ModelError(f"the line is not JSON: {error}") from None
+        except InstanceError as error:
+            raise ModelError(str(error)) from None
+
+    def explain(self, cfg: C, instance: Instance, report: Report) -> dict[str, Any]:
+        """What the loss reports beside the loss, row by row."""
+        outputs = report.outputs[self.loss_node]
+        return {k: v[:, 0].tolist() for k, v in outputs.items() if k not in {"loss", "accuracy", "error"}}
+
+
+@lru_cache(maxsize=16)
+def _compiled(model: PlainModel[Any], cfg: Any) -> Compiled:
+    function, spec = model.write(cfg)
+    return compile(function, spec, model.name)
+
+
+@lru_cache(maxsize=8)
+def _encoded(model: PlainModel[Any], cfg: Any, seed: int, part: Part) -> tuple[int, Remembered]:
+    plain = model.data(cfg, seed, part)
+    encode = model.compiled(cfg).encode
+    return len(plain), Remembered(lambda i: encode(plain[i], i))
