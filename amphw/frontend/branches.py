@@ -9,6 +9,7 @@ from amphw.frontend.decide import observe
 from amphw.frontend.index import Captures, Choice, Context, union, without
 from amphw.frontend.integer import Integer
 from amphw.frontend.place import FrontendError
+from amphw.frontend.spec import items_of
 from amphw.frontend.tensor import Tensor, spread, ungroup
 from amphw.frontend.trace import current
 from amphw.frontend.values import leaves, like, pack, shape, unpack
@@ -24,6 +25,7 @@ def cond(condition: Integer | Tensor, then: Branch, otherwise: Branch, *operands
     condition: an Integer (not 0), or one number a row that the network computes (above 0). Only the branch
     that is chosen is computed.
     """
+    condition = items_of(condition)
     if isinstance(condition, Integer):
         return switch(condition != 0, [otherwise, then], *operands)
     if isinstance(condition, Tensor) and condition.width != 1:
@@ -40,6 +42,7 @@ def switch(index: Integer | Tensor, branches: Sequence[Branch], *operands: Any) 
     """
     if len(branches) < 2:
         raise FrontendError(f"a choice needs two branches or more, got {len(branches)}")
+    index, operands = items_of(index), tuple(items_of(x) for x in operands)
     if isinstance(index, Integer):
         return _known(index, branches, operands)
     if not isinstance(index, Tensor):

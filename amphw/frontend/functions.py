@@ -12,7 +12,7 @@ from typing import Any
 from amphw.frontend.index import Dim, dims_of
 from amphw.frontend.integer import Integer
 from amphw.frontend.place import FrontendError
-from amphw.frontend.spec import SequenceValue
+from amphw.frontend.spec import SequenceValue, items_of
 from amphw.frontend.tensor import Tensor, align, compute, expressions
 from amphw.frontend.trace import current
 from amphw.ir import functions as f
@@ -25,6 +25,7 @@ def _either(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of row values that takes a model's tensors too."""
 
     def call(*args: Any) -> Any:
+        args = tuple(items_of(a) for a in args)
         if any(isinstance(a, Tensor) for a in args):
             return compute(function, *args, stem=function.__name__)
         return function(*args)
@@ -50,6 +51,7 @@ concat = _either(f.concat)
 
 def split(x: Any, parts: int) -> list[Any]:
     """Equal blocks of columns."""
+    x = items_of(x)
     if x.width % parts:
         raise FrontendError(f"{x.width} columns cannot be split into {parts} equal parts")
     if not isinstance(x, Tensor):
@@ -74,6 +76,7 @@ def _largest(x: Value) -> Value:
 
 def column(x: Any, index: Integer | Any) -> Any:
     """The column that an Integer names -> width 1."""
+    x, index = items_of(x), items_of(index)
     if isinstance(x, Tensor):
         return compute(f.pick, x, ints=[index], stem="column")
     return f.pick(x, index)  # type: ignore[arg-type]
@@ -81,6 +84,7 @@ def column(x: Any, index: Integer | Any) -> Any:
 
 def number(index: Integer) -> Tensor:
     """An Integer as a number to compute with -> width 1."""
+    index = items_of(index)
     (trigger,), context, rows = align((), [index])
     (expr,) = expressions([index], rows)
     program = trace(lambda u: f.number(u, expr), {"x0": trigger.width})
@@ -97,6 +101,7 @@ def dropout(
     Another mask for every instance and for every state of the value; `same_over` names dimensions along which
     the mask is the same, as for recurrent dropout. seed: by default another one for every use.
     """
+    x = items_of(x)
     if not 0 <= rate < 1:
         raise FrontendError(f"a rate of dropout is from 0 to below 1, got {rate}")
     if rate == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from amphw.frontend.index import Dim, dims_of, union, without
 from amphw.frontend.integer import Integer
 from amphw.frontend.place import FrontendError
-from amphw.frontend.spec import SequenceValue
+from amphw.frontend.spec import SequenceValue, items_of
 from amphw.frontend.states import reordered
 from amphw.frontend.tensor import Constant, Tensor, filled, gathered, ungroup
 from amphw.frontend.tensor import group as group_by
@@ -32,6 +32,7 @@ def innermost(x: Tensor, over: Dim | SequenceValue | None) -> Dim:
 
 def group(x: Tensor, over: Dim | SequenceValue | None = None) -> Tensor:
     """All values along a dimension in one message, as its rows; what follows is computed for all at once."""
+    x = items_of(x)
     return group_by(x, innermost(x, over))
 
 
@@ -45,6 +46,7 @@ def reduced(members: Value, how: str, count: Expr, space: str) -> Value:
 
 def reduce(x: Tensor, how: str = "sum", over: Dim | SequenceValue | None = None) -> Tensor:
     """The sum, mean or maximum along a dimension; 0 where it is empty."""
+    x = items_of(x)
     if how not in REDUCTIONS:
         raise FrontendError(f"unknown reduction '{how}'; there are {', '.join(REDUCTIONS)}")
     if isinstance(x, Constant):
@@ -63,6 +65,7 @@ def reduce(x: Tensor, how: str = "sum", over: Dim | SequenceValue | None = None)
 
 def pick(x: Tensor, position: Integer, over: Dim | SequenceValue | None = None) -> Tensor:
     """The value at one position of a dimension, such as the last word or the root."""
+    x, position = items_of(x), items_of(position)
     dim = innermost(x, over)
     if dim in position.context:
         raise FrontendError(f"the position '{position.expr}' depends on {dim.name} itself")
@@ -94,6 +97,7 @@ def take(x: Tensor, index: Integer, over: Dim | SequenceValue | None = None) -> 
 
     The result has a row for each value of the last dimension that the index depends on.
     """
+    x, index = items_of(x), items_of(index)
     x = group_by(x, innermost(x, over))
     assert x.rows is not None
     target = _target(x, index)
@@ -109,6 +113,7 @@ def take(x: Tensor, index: Integer, over: Dim | SequenceValue | None = None) -> 
 def put(x: Tensor, index: Integer, into: Dim | SequenceValue) -> Tensor:
     """Add each row of x to the row `index` of a new value with rows `into`: the Collect of a graph."""
     dim = into.dim if isinstance(into, SequenceValue) else into
+    x, index = items_of(x), items_of(index)
     x = group_by(x, innermost(x, None))
     assert x.rows is not None
     expr = _by_row(index, x.rows)

@@ -17,7 +17,7 @@ from typing import Any
 
 from amphw.frontend.integer import Integer
 from amphw.frontend.place import FrontendError
-from amphw.frontend.spec import SequenceValue
+from amphw.frontend.spec import SequenceValue, items_of
 from amphw.frontend.tensor import Constant, Tensor, align, expressions, filled, ports, traced
 from amphw.frontend.trace import Call, current
 from amphw.ir import functions as f
@@ -55,7 +55,7 @@ class Layer:
         return self._function(p, *operands)
 
     def __call__(self, *operands: Tensor | Integer | SequenceValue) -> Any:
-        given = [x.item if isinstance(x, SequenceValue) else x for x in operands]
+        given = [items_of(x) for x in operands]
         for x in given:
             if not isinstance(x, Tensor | Integer):
                 raise FrontendError(f"a layer is called with values of the model, got {x!r}")
@@ -272,13 +272,14 @@ def layer_names(model: object) -> dict[Layer, str]:
             elif isinstance(value, FunctionType):
                 parts = inspect.getclosurevars(value)
                 parts = (*parts.nonlocals.items(), *parts.globals.items())
-                parts = [
-                    (k, v) for k, v in parts if isinstance(v, Layer | FunctionType | list | dict | tuple)
-                ]
+                known = Layer | FunctionType | list | dict | tuple
+                parts = [(k, v) for k, v in parts if isinstance(v, known)]
             elif hasattr(value, "__dict__"):
                 parts = vars(value).items()
             for key, part in parts:
-                visit(part, f"{path}_{key}" if path else str(key))
+                # A function within a function is a part of it, whatever it is called.
+                inner = "" if isinstance(part, FunctionType) else str(key)
+                visit(part, "_".join(x for x in (path, inner) if x))
 
     visit(model, "")
     return names

@@ -13,7 +13,7 @@ from amphw.frontend.spec import SequenceValue
 from amphw.frontend.states import reordered
 from amphw.frontend.tensor import Constant, Tensor, spread, ungroup
 from amphw.frontend.trace import current
-from amphw.frontend.values import at_position, leaves, like, pack, renamed, shape, unpack
+from amphw.frontend.values import Rename, at_position, leaves, like, pack, renamed, shape, unpack
 from amphw.ir.expr import Const, Expr
 from amphw.ir.graph import PortRef
 from amphw.ir.routing import Cond, Isu, Phi
@@ -63,7 +63,8 @@ def scan(
             "step", extent, bound, "the turn of a loop that gave a value", least=least, needs=needs
         )
     turned: Callable[[Expr], Expr] = (lambda e: extent - 1 - e) if reverse else (lambda e: e)
-    items = [] if over is None else [at_position(over, outer, t, turned(t.at), turned(outer.at))]
+    along = Rename(outer, t, turned(outer.at), turned(t.at))
+    items = [] if over is None else [at_position(over, along)]
 
     with trace.region("loop", "loop", t.name):
         carried = _Carry(init, t)
@@ -75,7 +76,7 @@ def scan(
                 break
         _, ys = result = _pair(body(carried.enter(), *items))
         end = carried.leave(result[0])
-        collected = None if ys is None else like(ys, [_collect(y, t, outer, turned) for y in leaves(ys)])
+        collected = None if ys is None else like(ys, [_collect(y, along) for y in leaves(ys)])
     t.closed = True
     return end, collected
 
@@ -124,10 +125,10 @@ def position_of(over: Any) -> Dim:
     return found[0]
 
 
-def _collect(y: Tensor, t: Dim, outer: Dim, turned: Callable[[Expr], Expr]) -> Tensor:
-    if t not in y.context:
-        y = spread(y, union(y.context, (t,)), y.rows)
-    return renamed(y, t, outer, turned(t.at), turned(outer.at))
+def _collect(y: Tensor, along: Rename) -> Tensor:
+    if along.new not in y.context:
+        y = spread(y, union(y.context, (along.new,)), y.rows)
+    return renamed(y, Rename(along.new, along.old, along.old_of_new, along.new_of_old))
 
 
 class _Carry:

@@ -7,6 +7,7 @@ from typing import Any
 
 from amphw.frontend.integer import Integer
 from amphw.frontend.place import FrontendError
+from amphw.frontend.spec import items_of
 from amphw.frontend.tensor import Constant, Tensor, align, expressions, ports, traced
 from amphw.frontend.trace import current
 from amphw.ir import functions as f
@@ -22,11 +23,12 @@ def classify(logits: Tensor, label: Integer, *, name: str = "loss") -> None:
         best = f.argmax(y)
         return [f.cross_entropy(y, label), f.same(best, label), f.number(y, best)]  # type: ignore[arg-type]
 
-    _loss(values, [logits], [label], ("loss", "accuracy", "prediction"), name)
+    _loss(values, [items_of(logits)], [items_of(label)], ("loss", "accuracy", "prediction"), name)
 
 
 def regress(y: Tensor, target: Tensor, *, name: str = "loss") -> None:
     """Squared error, summed over the columns. Reports loss, error (the mean absolute one) and prediction."""
+    y, target = items_of(y), items_of(target)
     if y.width != target.width:
         raise FrontendError(f"{y.width} numbers cannot be compared with a target of {target.width}")
 
@@ -55,8 +57,9 @@ def loss_of(
 
     As `loss`, without a node between the values and the loss.
     """
-    tensors = [x for x in operands if isinstance(x, Tensor)]
-    _loss(function, tensors, [x for x in operands if isinstance(x, Integer)], ("loss", *reported), name)
+    given = [items_of(x) for x in operands]
+    tensors = [x for x in given if isinstance(x, Tensor)]
+    _loss(function, tensors, [x for x in given if isinstance(x, Integer)], ("loss", *reported), name)
 
 
 def _loss(function, tensors: list[Tensor], ints: list[Integer], names: tuple[str, ...], name: str) -> None:  # type: ignore[no-untyped-def]

@@ -213,6 +213,11 @@ def read(value: Any) -> Any:
     return value.tensor() if isinstance(value, LazyTensor) else value
 
 
+def items_of(value: Any) -> Any:
+    """A sequence stands for its items, where a value or an Integer is wanted."""
+    return value.item if isinstance(value, SequenceValue) else value
+
+
 class Axis:
     """A length that several parts of an instance share: so many steps, so many rows."""
 

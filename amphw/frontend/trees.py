@@ -15,7 +15,7 @@ from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import Declared, Encoded, Level, Locate, Record, Spec, dotted, join, read
 from amphw.frontend.tensor import Tensor, spread, ungroup
 from amphw.frontend.trace import current
-from amphw.frontend.values import leaves, like, renamed, shape
+from amphw.frontend.values import Rename, leaves, like, renamed, shape
 from amphw.ir.behaviour import MEMBER, StateMap
 from amphw.ir.expr import Attr, Expr, Field, Table, lift
 from amphw.ir.grouping import Group
@@ -188,18 +188,21 @@ def fold_tree(leaf: Any, branch: Branch, tree: TreeValue) -> Any:
         if x.rows is not w and w not in x.context:
             raise FrontendError("a leaf's value depends on the leaf; read a part of `tree.leaf` in it")
     with trace.region("tree", "loop"):
-        below = [renamed(x, w, n, w.at, n.at) for x in below]
+        below = [renamed(x, Rename(w, n, w.at, n.at)) for x in below]
         context = union(*(x.context for x in below), (n,))
         phis = [trace.name("node") for _ in below]
         values = [Tensor((phi, "out"), x.width, context) for phi, x in zip(phis, below, strict=True)]
         up = trace.emit(Cond(trace.name("root?"), n.at.eq(s.root)), {"in": values[0].port})
         trace.emit(Discard(trace.name("top")), {"in": (up, "yes")})
-        risen = Tensor((up, "no"), values[0].width, context)
-        above = branch(*(_two if s.arity == 2 else _any)(s, risen))
+        # What a branch computes exists for inner nodes alone; so must what it reads from outside.
+        (inner,) = trace.choice("inner?", n.at >= w.extent, 2, (n,))[1:]
+        with trace.within(inner):
+            risen = Tensor((up, "no"), values[0].width, union(context, (inner,)))
+            above = branch(*(_two if s.arity == 2 else _any)(s, risen))
         if shape(above) != shape(given):
             raise FrontendError(f"a leaf gives widths {shape(given)}, a branch returns {shape(above)}")
         for phi, first, x in zip(phis, below, leaves(above), strict=True):
-            x = spread(ungroup(x) if x.rows else x, context)
+            x = spread(ungroup(x) if x.rows else x, union(context, (inner,)))
             sources = {"leaf": spread(first, context).port, "branch": x.port}
             trace.emit(Phi(phi, ("leaf", "branch")), sources)
     return like(given, values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from amphw.frontend.index import Context, Dim, dims_of, union, without
@@ -13,7 +14,7 @@ from amphw.frontend.states import reordered
 from amphw.frontend.tensor import Constant, Tensor, align, compute, filled, spread, ungroup
 from amphw.frontend.trace import current
 from amphw.ir import functions as f
-from amphw.ir.expr import Expr
+from amphw.ir.expr import Expr, substitute
 from amphw.ir.routing import Isu
 
 
@@ -83,39 +84,73 @@ def unpack(packed: Tensor, widths: Sequence[int]) -> list[Tensor]:
     return [packed[a : a + w] for a, w in zip(starts, widths, strict=True)]
 
 
-def renamed(x: Tensor, old: Dim, new: Dim, new_of_old: Expr, old_of_new: Expr) -> Tensor:
-    """x with another dimension in the place of one, of the same extent: `new = new_of_old(old)`."""
-    if x.rows is old:
+@dataclass(frozen=True)
+class Rename:
+    """A dimension in the place of another one of the same extent, and each in terms of the other."""
+
+    old: Dim
+    new: Dim
+    new_of_old: Expr
+    old_of_new: Expr
+
+
+def renamed(x: Tensor, *renames: Rename) -> Tensor:
+    """x with other dimensions in the place of some of its own."""
+    if any(x.rows is r.old for r in renames):
         x = ungroup(x)
-    context = union(without(x.context, old), (new,))
-    for e in x.context:
-        if old in e.needs:
+    gone = [r.old for r in renames]
+    context = union(without(x.context, *gone), tuple(r.new for r in renames))
+    for e in without(x.context, *gone):
+        if any(d in e.needs for d in gone):
             raise FrontendError(f"a value bound to {e.name} is not read position by position")
-    name = current().name(f"{old.name}_to_{new.name}")
-    map = reordered(dims_of(x.context), drop={old: old_of_new}, add={new: new_of_old})
+    name = current().name(f"{gone[0].name}_to_{renames[0].new.name}")
+    drop = {r.old: r.old_of_new for r in renames}
+    map = reordered(dims_of(x.context), drop=drop, add={r.new: r.new_of_old for r in renames})
     current().emit(Isu(name, map), {"in": x.port})
     return Tensor((name, "out"), x.width, context, x.rows)
 
 
-def at_position(value: Any, old: Dim, new: Dim, old_of_new: Expr, new_of_old: Expr) -> Any:
+def at_position(value: Any, *renames: Rename) -> Any:
     """What a sequence brings at a position of a loop: its item, with the loop's dimension for its own."""
+    first = renames[0]
     if isinstance(value, Integer):
-        context = (*(e for e in value.context if e is not old), new)
-        return value.at(old, Integer(old_of_new, context)) if old in value.context else value
-    if isinstance(value, Tensor):
-        if old is value.rows or old in value.context:
-            return renamed(value, old, new, new_of_old, old_of_new)
+        for r in renames:
+            if r.old in value.context:
+                context = (*(e for e in value.context if e is not r.old), r.new)
+                value = value.at(r.old, Integer(r.old_of_new, context))
         return value
+    if isinstance(value, Tensor):
+        found = [r for r in renames if r.old is value.rows or r.old in value.context]
+        return renamed(value, *found) if found else value
     if isinstance(value, SequenceValue):
-        inner = at_position(value.item, old, new, old_of_new, new_of_old)
-        return SequenceValue(value.dim, inner, at_position(value.length, old, new, old_of_new, new_of_old))
+        if value.dim is first.old:
+            return at_position(value.item, *renames)
+        if first.old in value.dim.needs:
+            inner = _inner(value.dim, first)
+            renames = (*renames, Rename(value.dim, inner, value.dim.at, inner.at))
+            return SequenceValue(
+                inner, at_position(value.item, *renames), at_position(value.length, *renames)
+            )
+        return SequenceValue(value.dim, at_position(value.item, *renames), value.length)
     if isinstance(value, RecordValue):
-        return Positioned(value, lambda v: at_position(v, old, new, old_of_new, new_of_old))
+        return Positioned(value, lambda v: at_position(v, *renames))
     if isinstance(value, tuple | list):
-        return type(value)(at_position(v, old, new, old_of_new, new_of_old) for v in value)
+        return type(value)(at_position(v, *renames) for v in value)
     if isinstance(value, dict):
-        return {k: at_position(v, old, new, old_of_new, new_of_old) for k, v in value.items()}
+        return {k: at_position(v, *renames) for k, v in value.items()}
     raise FrontendError(f"a loop goes over sequences and values of the model, got {value!r}")
+
+
+def _inner(dim: Dim, outer: Rename) -> Dim:
+    """The dimension of a sequence within another, where a loop goes over the other."""
+    known = current().net.made
+    key = ("inner", dim, outer.new)
+    if key not in known:
+        needs = tuple(outer.new if e is outer.old else e for e in dim.needs)
+        extent = substitute(dim.extent, {outer.old.name: outer.old_of_new})
+        known[key] = current().dim(dim.name, extent, dim.bound, dim.why, least=dim.least, needs=needs)
+    made: Dim = known[key]
+    return made
 
 
 class Positioned:

@@ -14,7 +14,7 @@ from amphw.models.base import Model, ModelError
 
 @cache
 def model_in(path: str, name: str = "") -> Model[Any]:
-    """The model of that class in a Python file, or its only one. Raises ModelError; the file's own errors pass."""
+    """The model of that class in a Python file, or its only one; errors of the file itself pass."""
     file = Path(path)
     if not file.is_file():
         raise ModelError(f"there is no file {path}")
