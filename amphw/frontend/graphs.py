@@ -86,11 +86,9 @@ class Graph(Spec):
         if odd := sorted(set(graph) ^ known):
             raise self.wrong(dotted(at, f"{odd[0]}"), "is missing" if odd[0] in known else "is not declared")
         count = self._nodes(graph, at)
-        ends = (
-            np.asarray(graph["edges"]).reshape(-1, 2) if len(graph["edges"]) else np.zeros((0, 2), np.int64)
-        )
-        if ends.dtype.kind not in "iu":
-            raise self.wrong(dotted(at, "edges"), "holds something else than pairs of node numbers")
+        ends = np.asarray(graph["edges"]) if len(graph["edges"]) else np.zeros((0, 2), np.int64)
+        if ends.dtype.kind not in "iu" or ends.ndim != 2 or ends.shape[1] != 2:
+            raise self.wrong(dotted(at, "edges"), "is no list of pairs (source, target) of node numbers")
         for i in np.flatnonzero(((ends < 0) | (ends >= count)).any(axis=1)):
             raise self.wrong(
                 dotted(at, f"edges[{i}]"), f"is {tuple(ends[i].tolist())}, but there are {count} nodes"
@@ -213,15 +211,17 @@ class GraphValue:
 
     @property
     def source(self) -> Integer:
-        return Integer(self._shape.table("source", self.edges.at), (self.edges,))
+        return Integer(self._shape.table("source", self.edges.at), (self.edges,), lift(self.nodes.bound))
 
     @property
     def target(self) -> Integer:
-        return Integer(self._shape.table("target", self.edges.at), (self.edges,))
+        return Integer(self._shape.table("target", self.edges.at), (self.edges,), lift(self.nodes.bound))
 
     @property
     def in_degree(self) -> Integer:
-        return Integer(self._shape.table("in_degree", self.nodes.at), (self.nodes,))
+        return Integer(
+            self._shape.table("in_degree", self.nodes.at), (self.nodes,), lift(self.edges.bound + 1)
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -252,8 +252,13 @@ def send(h: Tensor, graph: GraphValue, message: Message | Sequence[Message] | No
         with t.within(choice):
             x = spread(h, union(h.context, (choice,)))
             y = function(x)
-        if s.v not in y.context or y.rows is not None:
-            raise FrontendError("a message is a function of the node's value")
+        if not isinstance(y, Tensor) or s.v not in y.context or y.rows is not None:
+            raise FrontendError(f"a message is a function of the node's value, it returned {y!r}")
+        if s.e in y.context:
+            raise FrontendError(
+                "a message is of a node, and the same along all of its edges; take what edges have into "
+                "what `send` returns, before `receive`"
+            )
         j = t.dim("j", degree, s.e.bound, "edge of a node", needs=(s.v,))
         first, e = (lambda v, kind=kind: s.table("first", kind, v)), s.e.at
         source = s.table("source", e)

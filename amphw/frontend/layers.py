@@ -21,7 +21,7 @@ from amphw.frontend.spec import SequenceValue, items_of
 from amphw.frontend.tensor import Constant, Tensor, align, expressions, filled, ports, traced
 from amphw.frontend.trace import Call, current
 from amphw.ir import functions as f
-from amphw.ir.expr import Expr
+from amphw.ir.expr import Const, Expr
 from amphw.ir.nodes import PPT
 from amphw.ir.program import Params, ParamSpec, Program, Value
 
@@ -58,7 +58,10 @@ class Layer:
         given = [items_of(x) for x in operands]
         for x in given:
             if not isinstance(x, Tensor | Integer):
-                raise FrontendError(f"a layer is called with values of the model, got {x!r}")
+                raise FrontendError(
+                    f"a layer is called with values and Integers of the model, got {x!r}"
+                    + ("; `concat` puts several values side by side" if isinstance(x, tuple | list) else "")
+                )
         tensors = [x for x in given if isinstance(x, Tensor)]
         ints = [x for x in given if isinstance(x, Integer)]
         aligned, context, rows = align(tensors, ints)
@@ -100,7 +103,7 @@ class Linear(Layer):
 
     def __init__(self, outputs: int, *, bias: bool = True, init: str = "glorot", name: str | None = None):
         super().__init__(name=name)
-        self.outputs, self.bias, self.init = outputs, bias, init
+        self.outputs, self.bias, self.init = _positive(self, outputs), bias, init
 
     def shapes(self, *widths: int) -> Shapes:
         weight = {"W": parameter((sum(widths), self.outputs), self.init)}
@@ -116,7 +119,16 @@ class Embedding(Layer):
 
     def __init__(self, rows: int, width: int, *, init: str = "normal:0.1", name: str | None = None):
         super().__init__(name=name)
-        self.rows, self.width, self.init = rows, width, init
+        self.rows, self.width, self.init = _positive(self, rows), _positive(self, width), init
+
+    def __call__(self, *operands: Any) -> Any:
+        index = items_of(operands[-1]) if operands else None
+        if not isinstance(index, Integer):
+            raise FrontendError(f"an embedding takes an Integer of the instance, got {index!r}")
+        if isinstance(index.high, Const) and index.high.value > self.rows:
+            most = index.high.value - 1
+            raise FrontendError(f"an embedding of {self.rows} rows is given an Integer of up to {most}")
+        return super().__call__(*operands)
 
     def shapes(self, *widths: int) -> Shapes:
         return {"E": parameter((self.rows, self.width), self.init)}
@@ -130,7 +142,7 @@ class RNN(Layer):
 
     def __init__(self, width: int, *, activation: Callable[[Any], Any] = f.tanh, name: str | None = None):
         super().__init__(name=name)
-        self.width, self.activation = width, activation
+        self.width, self.activation = _positive(self, width), activation
 
     def shapes(self, *widths: int) -> Shapes:
         return {"W": (sum(widths), self.width), "b": parameter((self.width,), "zeros")}
@@ -149,7 +161,7 @@ class GRU(Layer):
 
     def __init__(self, width: int, *, name: str | None = None):
         super().__init__(name=name)
-        self.width = width
+        self.width = _positive(self, width)
 
     def shapes(self, *widths: int) -> Shapes:
         _same(self, widths[0], self.width)
@@ -179,7 +191,7 @@ class LSTM(Layer):
 
     def __init__(self, width: int, *, name: str | None = None):
         super().__init__(name=name)
-        self.width = width
+        self.width = _positive(self, width)
 
     def shapes(self, *widths: int) -> Shapes:
         _same(self, widths[0], 2 * self.width)
@@ -211,7 +223,7 @@ class TreeLSTMLeaf(Layer):
 
     def __init__(self, width: int, *, name: str | None = None):
         super().__init__(name=name)
-        self.width = width
+        self.width = _positive(self, width)
 
     def shapes(self, *widths: int) -> Shapes:
         return {"W": (sum(widths), 3 * self.width), "b": parameter((3 * self.width,), "zeros")}
@@ -228,7 +240,7 @@ class TreeLSTMBranch(Layer):
 
     def __init__(self, width: int, *, name: str | None = None):
         super().__init__(name=name)
-        self.width = width
+        self.width = _positive(self, width)
 
     def shapes(self, *widths: int) -> Shapes:
         for width in widths:
@@ -245,6 +257,12 @@ class TreeLSTMBranch(Layer):
 
 def _state(h: Value, c: Value) -> list[Value]:
     return [f.concat(h, c), h]
+
+
+def _positive(layer: Layer, width: object) -> int:
+    if not isinstance(width, int) or width < 1:
+        raise FrontendError(f"{type(layer).__name__} has a width of 1 or more, got {width!r}")
+    return width
 
 
 def _same(layer: Layer, got: int, wanted: int) -> None:

@@ -224,7 +224,7 @@ class Axis:
     def __init__(self, name: str, most: int, least: int = 1) -> None:
         self.place = here()
         if not 0 <= least <= most or most < 1:
-            raise FrontendError(f"the axis '{name}' has from {least} to {most} positions")
+            raise FrontendError(f"{name or 'a sequence'} has from {least} to {most} items; most is 1 or more")
         self.name, self.most, self.least = name, most, least
 
     def dim(self, d: Declared) -> Dim:
@@ -304,7 +304,12 @@ class Sequence(Along):
 
 
 class SequenceValue:
-    """A sequence as a model reads it: `item` at any position, `length`; parts of a record as attributes."""
+    """A sequence as a model reads it: `item` at any position, `length`; parts of a record as attributes.
+
+    Where a value or an Integer is wanted, it stands for its items.
+    """
+
+    __hash__ = object.__hash__
 
     def __init__(self, dim: Dim, item: Any, length: Integer) -> None:
         self.dim, self._item, self.length = dim, item, length
@@ -318,9 +323,37 @@ class SequenceValue:
         return Integer(self.dim.at, (*self.dim.needs, self.dim), self.dim.extent)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or not isinstance(self._item, RecordValue):
+        if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._item, name)
+        return getattr(self.item, name)
+
+    def __getitem__(self, columns: Any) -> Any:
+        if not isinstance(columns, slice):
+            raise FrontendError(
+                "a sequence has no items by number while the model is built: `pick(x, position)` takes one, "
+                "`fold` and `scan` go over all"
+            )
+        return self.item[columns]
+
+    def __iter__(self) -> Any:
+        raise FrontendError("how long a sequence is differs from instance to instance; use fold or scan")
+
+    def __bool__(self) -> bool:
+        raise FrontendError("a sequence has no truth while the model is built; `length` is its length")
+
+
+def _delegated(name: str) -> Any:
+    def operator(self: SequenceValue, *others: Any) -> Any:
+        found = getattr(type(self.item), name, None)
+        if found is None:
+            raise FrontendError(f"the items of this sequence have no {name}; they are {self.item!r}")
+        return found(self.item, *(items_of(x) for x in others))
+
+    return operator
+
+
+for _name in "add radd sub rsub mul rmul truediv floordiv mod neg eq ne lt le gt ge".split():
+    setattr(SequenceValue, f"__{_name}__", _delegated(f"__{_name}__"))
 
 
 def encode(spec: Spec, value: Any) -> Encoded:

@@ -55,13 +55,15 @@ class Tensor:
     def __neg__(self) -> Tensor:
         return self * -1.0
 
+    __array_ufunc__ = None  # numpy's functions do not apply; those of the frontend do
+
     def __getitem__(self, columns: slice) -> Tensor:
         """`x[a:b]`: columns a .. b - 1."""
         if not isinstance(columns, slice) or columns.step not in (None, 1):
             raise FrontendError(f"a value is read by columns, as x[2:5]; got [{columns}]")
         start, stop, _ = columns.indices(self.width)
-        if stop <= start:
-            raise FrontendError(f"no columns {start}..{stop} in a width of {self.width}")
+        if stop <= start or (columns.stop or 0) > self.width:
+            raise FrontendError(f"a width of {self.width} has no columns {columns.start}:{columns.stop}")
         return compute(lambda x: f.columns(x, start, stop - start), self, stem="columns")
 
     def __bool__(self) -> bool:
@@ -89,7 +91,12 @@ def constant(width: int, value: float = 0.0) -> Tensor:
     return Constant(width, float(value))
 
 
-def _binary(stem: str, function: Callable[[Value, Any], Value], a: Tensor, b: Tensor | float) -> Tensor:
+def _binary(stem: str, function: Callable[[Value, Any], Value], a: Tensor, b: Any) -> Tensor:
+    b = b.item if hasattr(b, "item") and not isinstance(b, Tensor) and hasattr(b, "dim") else b
+    if isinstance(b, Integer):
+        raise FrontendError("an Integer is not a value to compute with; `number(i)` makes one of it")
+    if not isinstance(b, Tensor | int | float):
+        raise FrontendError(f"cannot {stem} a value and {b!r}")
     if not isinstance(b, Tensor):
         return compute(lambda x: function(x, float(b)), a, stem=stem)
     if a.width != b.width and 1 not in (a.width, b.width):
