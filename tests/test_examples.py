@@ -1,4 +1,4 @@
-"""The examples: each is one file of a model in the language, which trains through the controller and learns."""
+"""The examples: each is one file, a model in the language, which trains through the controller."""
 
 from __future__ import annotations
 
