@@ -15,6 +15,8 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from amphw.frontend.integer import Integer
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import SequenceValue, items_of
@@ -93,15 +95,21 @@ class Layer:
         return {n: replace(s, name=n) if isinstance(s, ParamSpec) else s for n, s in shapes.items()}
 
 
-def parameter(shape: tuple[int, ...], init: str = "glorot") -> ParamSpec:
-    """A parameter and how it starts: glorot, zeros, uniform:A, normal:S or identity."""
-    return ParamSpec("", shape, init)
+def parameter(shape: tuple[int, ...], init: str | np.ndarray = "glorot") -> ParamSpec:
+    """A parameter and how it starts: glorot, zeros, uniform:A, normal:S or identity; or its first values."""
+    if isinstance(init, str):
+        return ParamSpec("", shape, init)
+    if init.shape != shape:
+        raise FrontendError(f"a parameter of shape {shape} cannot start at values of shape {init.shape}")
+    return ParamSpec.given("", init)
 
 
 class Linear(Layer):
     """x [inputs] -> x W + b [outputs]. W [inputs, outputs] starts as Glorot's uniform, b at 0."""
 
-    def __init__(self, outputs: int, *, bias: bool = True, init: str = "glorot", name: str | None = None):
+    def __init__(
+        self, outputs: int, *, bias: bool = True, init: str | np.ndarray = "glorot", name: str | None = None
+    ):
         super().__init__(name=name)
         self.outputs, self.bias, self.init = _positive(self, outputs), bias, init
 
@@ -117,7 +125,9 @@ class Linear(Layer):
 class Embedding(Layer):
     """An integer -> a row of the table E [rows, width]."""
 
-    def __init__(self, rows: int, width: int, *, init: str = "normal:0.1", name: str | None = None):
+    def __init__(
+        self, rows: int, width: int, *, init: str | np.ndarray = "normal:0.1", name: str | None = None
+    ):
         super().__init__(name=name)
         self.rows, self.width, self.init = _positive(self, rows), _positive(self, width), init
 
