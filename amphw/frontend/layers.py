@@ -24,7 +24,7 @@ from amphw.frontend.tensor import Constant, Tensor, align, expressions, filled, 
 from amphw.frontend.trace import Call, current
 from amphw.ir import functions as f
 from amphw.ir.expr import Const, Expr
-from amphw.ir.nodes import PPT
+from amphw.ir.nodes import NPT, PPT
 from amphw.ir.program import Params, ParamSpec, Program, Value
 
 Shapes = Mapping[str, tuple[int, ...] | ParamSpec]
@@ -73,14 +73,17 @@ class Layer:
         program = self.program(tensors, aligned, expressions(ints, rows))
         trace = current()
         name = trace.layer_name(self)
-        calls = trace.net.calls.setdefault(self, [])
-        node = f"{name}@{len(calls)}"
-        calls.append(Call(node, context, rows))
-        trace.emit(PPT(node, program), ports(program, aligned))
-        outs = PPT(node, program).outs
+        node: PPT | NPT
+        if program.params:
+            calls = trace.net.calls.setdefault(self, [])
+            node = PPT(f"{name}@{len(calls)}", program)
+            calls.append(Call(node.name, context, rows))
+        else:
+            node = NPT(trace.name(name) if name in trace.net.nodes else name, program)
+        trace.emit(node, ports(program, aligned))
         made = [
-            Tensor((node, out), t.width, context, rows)
-            for out, t in zip(outs, program.outputs_types, strict=True)
+            Tensor((node.name, out), t.width, context, rows)
+            for out, t in zip(node.outs, program.outputs_types, strict=True)
         ]
         return made[0] if len(made) == 1 else made
 

@@ -41,7 +41,7 @@ class ParamSpec:
     @classmethod
     def given(cls, name: str, values: np.ndarray) -> ParamSpec:
         """A parameter that starts at (a copy of) these values."""
-        kept = np.array(values, np.float32)
+        kept = np.array(values, np.float32, order="C")
         kept.setflags(write=False)
         return cls(name, kept.shape, "given", kept)
 

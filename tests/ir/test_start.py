@@ -40,6 +40,11 @@ def test_a_device_starts_with_them_and_draws_the_others(device: Any) -> None:
     np.testing.assert_array_equal(after["head.W"], before["head.W"])
 
 
+def test_values_of_a_transposed_array_are_laid_out_as_all_others() -> None:
+    values = ParamSpec.given("W", TABLE.T).initial(np.random.default_rng())
+    assert values.flags.c_contiguous and not np.shares_memory(values, TABLE)
+
+
 def test_copies_of_a_node_start_alike() -> None:
     graph = replicate(starting_at(sequence(), {"head": {"W": TABLE.T}}), "head", 2)
     found = parameters(graph, ReferenceDevice())
