@@ -112,6 +112,17 @@ MODULES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "gru-cell": (lambda: nn.GRUCell(4, 3), (4, 3)),
     "lstm-cell": (lambda: nn.LSTMCell(4, 3), (4, 3, 3)),
     "cell-from-zero": (lambda: module(lambda self, x: self.c(x)[0], c=nn.LSTMCell(4, 3)), (4,)),
+    "sizes": (
+        lambda: module(
+            lambda self, x: x.reshape(x.shape[0], x.size(-1)) * x.shape[-1] + x.view(-1, 4)[..., :]
+        ),
+        (4,),
+    ),
+    "constants": (
+        lambda: module(lambda self, x: torch.ones_like(x) * x + torch.zeros_like(x) - x.detach() * x.clone()),
+        (4,),
+    ),
+    "dropout-in-inference": (lambda: module(lambda self, x: F.dropout(x, 0.5, False)), (4,)),
     "default-operand": (lambda: module(lambda self, x, factor=0.5, bias=None: x * factor), (4,)),
 }
 
@@ -231,6 +242,11 @@ def test_cells_and_embeddings_in_a_loop() -> None:
     for number, instance in enumerate(instances):
         instance.number = number
     found = reference(compiled.graph, instances)
+    device = CpuDevice()
+    try:
+        assert_same(run(device, compiled.graph, instances, workers=2), found)
+    finally:
+        device.close()
 
     whole = nn.ModuleList([words, rnn, out]).double()
     loss = torch.zeros((), dtype=torch.float64)
