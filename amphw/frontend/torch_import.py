@@ -20,7 +20,7 @@ from amphw.frontend.index import dims_of
 from amphw.frontend.integer import Integer
 from amphw.frontend.layers import Layer
 from amphw.frontend.place import FrontendError, Place, here
-from amphw.frontend.spec import SequenceValue
+from amphw.frontend.spec import SequenceValue, items_of
 from amphw.frontend.tensor import Tensor
 from amphw.frontend.torch_ops import ALIASES, VIEWS, Operations, Refused, Weight
 from amphw.frontend.trace import current
@@ -196,7 +196,7 @@ class _Imported(Layer):
     # --- use ----------------------------------------------------------------------------------------
 
     def __call__(self, *operands: Tensor | Integer | SequenceValue) -> Any:
-        given = [x.item if isinstance(x, SequenceValue) else x for x in operands]
+        given = [items_of(x) for x in operands]
         least = sum(not o.optional for o in self._operands)
         if not least <= len(given) <= len(self._operands):
             names = ", ".join(o.name for o in self._operands)
