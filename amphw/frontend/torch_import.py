@@ -74,7 +74,9 @@ class _Imported(Layer):
         self._modules = dict(self._root.named_modules(remove_duplicate=False))
         for path, part in self._modules.items():
             if part._forward_hooks or part._forward_pre_hooks:
-                raise FrontendError(f"the module has hooks at '{path}', which a trace does not see")
+                raise FrontendError(
+                    f"the module has hooks{f" at '{path}'" * bool(path)}, which a trace does not see"
+                )
         self._weights = _weights(self._root, "" if self._root is module else "cell.")
         self._operands = [self._operand(n) for n in self._nodes if n.op == "placeholder"]
         for node in self._nodes:
@@ -106,7 +108,8 @@ class _Imported(Layer):
                 at = at.tb_next
             advice = "; decisions and loops belong to the model: fe.cond, fe.scan"
             flow = isinstance(error, torch.fx.proxy.TraceError)
-            raise FrontendError(f"the module cannot be traced: {error}{advice * flow}", place) from error
+            told = str(error).split(". ")[0]  # then comes advice for those who write tracers
+            raise FrontendError(f"the module cannot be traced: {told}{advice * flow}", place) from error
 
     def _theirs(self, frame: FrameType) -> bool:
         """Whether a frame is of neither PyTorch's source nor this one."""
@@ -297,7 +300,10 @@ def _weights(module: Any, inside: str) -> dict[str, Weight]:
             while name in taken:
                 name += "_"
             taken.add(name)
-            values: np.ndarray = parameter.detach().cpu().float().numpy().copy()
+            try:
+                values: np.ndarray = parameter.detach().cpu().float().numpy().copy()
+            except (RuntimeError, ValueError) as error:  # on the meta device, or of a lazy module
+                raise FrontendError(f"the parameter '{path}' has no values: {error}") from error
             known[id(parameter)] = Weight(name, values)
         out[path] = known[id(parameter)]
     return out

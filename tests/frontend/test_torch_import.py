@@ -321,6 +321,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         r"HERE: the module cannot be traced: symbolically traced variables cannot be used as inputs to "
         r"control flow; decisions and loops belong to the model: fe\.cond, fe\.scan$",
     ),
+    "loop-over-rows": (
+        lambda: module(lambda self, x: torch.cat(list(x), 1)),
+        "HERE: the module cannot be traced: Proxy object cannot be iterated; decisions and loops belong "
+        r"to the model: fe\.cond, fe\.scan$",
+    ),
     "rows-together": (
         lambda: module(lambda self, x: torch.cat([x, x], 0)),
         r"HERE: torch\.cat: along dimension 0; a value is \[rows, width\], and only its columns, "
@@ -371,6 +376,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "index": (
         lambda: nn.Embedding(4, 2),
         "the operand 'input' of the module is an Integer, the index of an em",
+    ),
+    "no-weights-yet": (
+        lambda: nn.Linear(4, 4, device="meta"),
+        "the parameter 'weight' has no values: Cannot copy out of meta tensor",
     ),
     "hooks": (lambda: _hooked(), "the module has hooks at '0', which a trace does not see$"),
 }
