@@ -143,7 +143,9 @@ class _Build:
             products = [a for a in leaves if self._op(a) in PRODUCTS and uses[a] == 1]
             biases = [a for a in leaves if self._op(a) == "row_param"][:1]
             if products and len(products) + len(biases) + len(folded) > 1:
-                rest = [a for a in leaves if a not in products and a not in biases]
+                rest = [a for a in leaves if a not in products]
+                for a in biases:
+                    rest.remove(a)  # once: a bias that is added twice is one value with two readers
                 sums[v] = Sum(tuple(products), biases[0] if biases else None, tuple(rest))
                 absorbed.update(products, adds)
         return sums, absorbed

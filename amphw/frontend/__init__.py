@@ -55,6 +55,7 @@ from amphw.frontend.losses import classify, loss, loss_of, regress
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import Along, Axis, Floats, Int, Record, Sequence, Spec
 from amphw.frontend.tensor import Tensor, constant, ungroup
+from amphw.frontend.torch_import import from_torch
 from amphw.frontend.trees import Tree, fold_tree, root
 
 __all__ = [
@@ -92,6 +93,7 @@ __all__ = [
     "exp",
     "fold",
     "fold_tree",
+    "from_torch",
     "group",
     "is_best",
     "larger",

@@ -15,6 +15,8 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from amphw.frontend.integer import Integer
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import SequenceValue, items_of
@@ -22,7 +24,7 @@ from amphw.frontend.tensor import Constant, Tensor, align, expressions, filled, 
 from amphw.frontend.trace import Call, current
 from amphw.ir import functions as f
 from amphw.ir.expr import Const, Expr
-from amphw.ir.nodes import PPT
+from amphw.ir.nodes import NPT, PPT
 from amphw.ir.program import Params, ParamSpec, Program, Value
 
 Shapes = Mapping[str, tuple[int, ...] | ParamSpec]
@@ -71,14 +73,17 @@ class Layer:
         program = self.program(tensors, aligned, expressions(ints, rows))
         trace = current()
         name = trace.layer_name(self)
-        calls = trace.net.calls.setdefault(self, [])
-        node = f"{name}@{len(calls)}"
-        calls.append(Call(node, context, rows))
-        trace.emit(PPT(node, program), ports(program, aligned))
-        outs = PPT(node, program).outs
+        node: PPT | NPT
+        if program.params:
+            calls = trace.net.calls.setdefault(self, [])
+            node = PPT(f"{name}@{len(calls)}", program)
+            calls.append(Call(node.name, context, rows))
+        else:
+            node = NPT(trace.name(name) if name in trace.net.nodes else name, program)
+        trace.emit(node, ports(program, aligned))
         made = [
-            Tensor((node, out), t.width, context, rows)
-            for out, t in zip(outs, program.outputs_types, strict=True)
+            Tensor((node.name, out), t.width, context, rows)
+            for out, t in zip(node.outs, program.outputs_types, strict=True)
         ]
         return made[0] if len(made) == 1 else made
 
@@ -93,15 +98,21 @@ class Layer:
         return {n: replace(s, name=n) if isinstance(s, ParamSpec) else s for n, s in shapes.items()}
 
 
-def parameter(shape: tuple[int, ...], init: str = "glorot") -> ParamSpec:
-    """A parameter and how it starts: glorot, zeros, uniform:A, normal:S or identity."""
-    return ParamSpec("", shape, init)
+def parameter(shape: tuple[int, ...], init: str | np.ndarray = "glorot") -> ParamSpec:
+    """A parameter and how it starts: glorot, zeros, uniform:A, normal:S or identity; or its first values."""
+    if isinstance(init, str):
+        return ParamSpec("", shape, init)
+    if init.shape != shape:
+        raise FrontendError(f"a parameter of shape {shape} cannot start at values of shape {init.shape}")
+    return ParamSpec.given("", init)
 
 
 class Linear(Layer):
     """x [inputs] -> x W + b [outputs]. W [inputs, outputs] starts as Glorot's uniform, b at 0."""
 
-    def __init__(self, outputs: int, *, bias: bool = True, init: str = "glorot", name: str | None = None):
+    def __init__(
+        self, outputs: int, *, bias: bool = True, init: str | np.ndarray = "glorot", name: str | None = None
+    ):
         super().__init__(name=name)
         self.outputs, self.bias, self.init = _positive(self, outputs), bias, init
 
@@ -117,7 +128,9 @@ class Linear(Layer):
 class Embedding(Layer):
     """An integer -> a row of the table E [rows, width]."""
 
-    def __init__(self, rows: int, width: int, *, init: str = "normal:0.1", name: str | None = None):
+    def __init__(
+        self, rows: int, width: int, *, init: str | np.ndarray = "normal:0.1", name: str | None = None
+    ):
         super().__init__(name=name)
         self.rows, self.width, self.init = _positive(self, rows), _positive(self, width), init
 

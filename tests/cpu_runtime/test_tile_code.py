@@ -575,6 +575,17 @@ def test_a_product_that_somebody_else_reads_is_no_accumulator() -> None:
     assert op_names(forward(function, {"x": 3}, {"W": (3, 3), "b": (3,)})) == ["gemm: y0 = [x0] @ p0", "Add"]
 
 
+def test_a_bias_that_is_added_twice_counts_twice() -> None:
+    def function(p: Params, x: Value) -> Value:
+        return x @ p.W + row_param(p.b) + row_param(p.b)
+
+    assert forward(function, {"x": 3}, {"W": (3, 3), "b": (3,)}) == [
+        "gemm: y0 = [x0] @ p0 + p1",
+        "rows:",
+        "  y0 = Add(y0, p1)",
+    ]
+
+
 def test_what_nobody_reads_is_not_computed() -> None:
     def function(p: Params, x: Value) -> Value:
         return tanh(x @ p.W)

@@ -171,7 +171,7 @@ class Writer:
         width = self.pick(WIDTHS)
         y = self.builder.emit("matmul", [x], param=self.param(x.width, width))
         b = self.builder.emit("row_param", [], param=self.param(width), space=x.type.space)
-        self.values.append(y + b)
+        self.values.append(y + b + b if self.pick((False, False, True)) else y + b)
 
     def _products(self) -> None:
         x = self.any()
