@@ -211,5 +211,16 @@ def lstm(z: Value, c: Value) -> tuple[Value, Value]:
     return sigmoid(o) * tanh(new), new
 
 
+def gru(gi: Value, gh: Value, h: Value) -> Value:
+    """GRU from the pre-activations [r z n] of the input and of the state h -> h'.
+
+    Cho et al. 2014 with the reset gate behind the product, as PyTorch's GRUCell.
+    """
+    both = 2 * h.width
+    reset, keep = split(sigmoid(columns(gi, 0, both) + columns(gh, 0, both)), 2)
+    new = tanh(columns(gi, both, h.width) + reset * columns(gh, both, h.width))
+    return new + keep * (h - new)
+
+
 def _integer(x: Value, e: Expr | Value | int) -> Value:
     return e if isinstance(e, Value) else x.builder.integer(lift(e), x.type.space)
