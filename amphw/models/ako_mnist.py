@@ -66,7 +66,7 @@ class AkoMnist(Digits[AkoConfig]):
     config = AkoConfig
     defaults = {
         "train": {"epochs": 5, "target": 0.98, "max_active_keys": 8},
-        "update": {"optimizer": "adam", "lr": 0.001, "min_update_interval": 100},
+        "update": {"optimizer": "adam", "lr": 0.002, "min_update_interval": 100},
     }
 
     def graph(self, cfg: AkoConfig) -> Graph:
