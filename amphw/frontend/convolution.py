@@ -37,9 +37,9 @@ def windows(image: Image, size: int | tuple[int, int], stride: int, padding: int
 class Conv2d(Layer):
     """An image -> for each window of it the `kernels` numbers `activation(window W + b)`.
 
-    size: of the window, one number for both sides or (height, width). W [height * width * channels, kernels]
-    starts as Glorot's uniform for one window, b at 0. The windows are rows of one product, so that W's
-    gradient is taken over the windows of many images at once.
+    size: of the window, one number for both sides or (height, width). activation: a function number by number.
+    W [height * width * channels, kernels] starts as Glorot's uniform for one window, b at 0. The windows are
+    the rows of one product, so that W's gradient is taken over the windows of many images at once.
     """
 
     def __init__(
@@ -73,9 +73,10 @@ class Conv2d(Layer):
 
     def function(self, p: Any, *operands: Any) -> Value:
         found = f.patches(f.concat(*operands), self.windows)
-        y = f.linear(found, p.W, p.b)
-        y = y if self.activation is None else self.activation(y)
-        return f.images(y, self.windows.down, self.windows.across, operands[0].type.space)
+        space = operands[0].type.space
+        y = f.images(f.linear(found, p.W, p.b), self.windows.down, self.windows.across, space)
+        result: Value = y if self.activation is None else self.activation(y)
+        return result
 
 
 class MaxPool:
