@@ -37,7 +37,7 @@ def windows(image: Image, size: int | tuple[int, int], stride: int, padding: int
 class Conv2d(Layer):
     """An image -> for each window of it the `kernels` numbers `activation(window W + b)`.
 
-    size: of the window, one number for both sides or (height, width). activation: a function number by number.
+    size: of the window, one number for both sides or (height, width). activation: a function of each number.
     W [height * width * channels, kernels] starts as Glorot's uniform for one window, b at 0. The windows are
     the rows of one product, so that W's gradient is taken over the windows of many images at once.
     """
