@@ -10,15 +10,24 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from amphw.ir.behaviour import MEMBER, StateMap
 from amphw.ir.check import infer
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import GraphError
+from amphw.ir.expr import Attr, Field, lift, table
+from amphw.ir.functions import linear, sum_rows, take, tanh
 from amphw.ir.graph import Graph
-from amphw.ir.nodes import PPT, Concat, Transform
+from amphw.ir.grouping import Group
+from amphw.ir.instance import Instance, Schema, TableType
+from amphw.ir.nodes import PPT, Concat, Source, Transform
 from amphw.ir.passes import by_name, fold, fold_parameters, fuse, join, replicate, split, tile
+from amphw.ir.primitives import ValueType
+from amphw.ir.program import trace
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.serialise import graph_from_json, graph_to_json
+from amphw.ir.state import StateType, state_field
 from amphw.ir.update import UpdateRule
+from amphw.models.classify import classification_loss
 from amphw.models.ggnn import GGNN, GGNNConfig
 from amphw.models.list_reduction import ListReductionConfig, ListReductionRNN
 from amphw.models.mnist import MnistConfig, MnistMLP
@@ -266,6 +275,41 @@ def test_a_fold_within_a_node_and_one_across() -> None:
     after = fold(graph_of(written))
     assert [p.name for p in after.nodes["embed"].params] == ["E_Wi"]
     assert {p.name for p in after.nodes["cell"].params} == {"Wh", "bh"}
+
+
+def _bag_of_words() -> Graph:
+    """A Group whose program owns the layer that its members go through."""
+    t, length = Field("t"), Attr("length")
+    schema = Schema(
+        {"length": 5}, {"word": TableType((length,), lift(4)), "label": TableType((lift(1),), lift(3))}
+    )
+    g = Graph("bag", schema)
+    embed = trace(lambda p, x: take(p.E, table("word")(t)), {"x": 0}, {"E": (4, 2)})
+    members = {"in": ValueType("float", "members", 2)}
+    total = trace(lambda p, x: sum_rows(tanh(linear(x, p.W))), members, {"W": (2, 3)})
+    g.add(Source("start", StateType((state_field("t", length, 5),))))
+    g.add(PPT("embed", embed))
+    g.add(Group("bag", StateMap(drop={"t": Field(MEMBER)}), t, length, program=total))
+    g.add(classification_loss(3))
+    g.connect("start", "embed", "bag", "loss")
+    return g
+
+
+def test_a_group_s_layer_is_folded_too() -> None:
+    def draw(rng: np.random.Generator) -> list[Instance]:
+        tables = [{"word": rng.integers(0, 4, n), "label": rng.integers(0, 3, 1)} for n in (1, 3, 5)]
+        return [Instance({"length": len(x["word"])}, x) for x in tables]
+
+    case = Case("bag", _bag_of_words, draw)
+    before = case.build()
+    after = fold(before)
+    assert [(n, [p.shape for p in after.nodes[n].params]) for n in after.parameterised] == [
+        ("embed", [(4, 3)])
+    ]
+    values = drawn(before, 1)
+    losses, _ = run(before, case, values, Mode.INFER)
+    found, _ = run(after, case, fold_parameters(before, values), Mode.INFER)
+    assert found == pytest.approx(losses, rel=1e-10)
 
 
 def test_nothing_to_fold() -> None:

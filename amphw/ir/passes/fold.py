@@ -18,6 +18,7 @@ import numpy as np
 from amphw.ir.check import infer
 from amphw.ir.errors import GraphError
 from amphw.ir.graph import Graph
+from amphw.ir.grouping import Group
 from amphw.ir.nodes import NPT, PPT, Node
 from amphw.ir.program import Builder, ParamSpec, Program, Value
 from amphw.ir.routing import Flatmap, Isu, Ungroup
@@ -62,7 +63,10 @@ def fold(graph: Graph) -> Graph:
         new: Node = node
         if name in plan.programs:
             program = plan.programs[name]
-            new = (PPT if program.params else NPT)(name, program)
+            if isinstance(node, Group):
+                new = replace(node, program=program)
+            else:
+                new = (PPT if program.params else NPT)(name, program)
         out.add(new)
         if name in graph.region_of:
             out.region_of[name] = graph.region_of[name]
@@ -92,13 +96,14 @@ def _planned(graph: Graph) -> Plan:
     infer(graph)
     plan = Plan()
     for name, node in graph.nodes.items():
-        if isinstance(node, PPT) and name not in plan.programs:
+        if isinstance(node, PPT | Group) and node.params and name not in plan.programs:
             _rewrite(plan, graph, node)
     return plan
 
 
-def _rewrite(plan: Plan, graph: Graph, node: PPT) -> None:
+def _rewrite(plan: Plan, graph: Graph, node: PPT | Group) -> None:
     """Fold what this node looks up or is sent, into the products that it makes of it."""
+    assert node.program is not None
     rewriter = _Rewriter(node.program, node.name)
     sent: dict[int, _Embedding] = {}
     for k, port in enumerate(node.ins):
