@@ -48,6 +48,7 @@ ELEMENTWISE: Mapping[str, Op] = {
     "abs": Op.Abs,
     "sign": Op.Sign,
     "equal": Op.Equal,
+    "maximum": Op.Maximum,
 }
 
 MOVES: Mapping[str, PhaseKind] = {
@@ -56,6 +57,8 @@ MOVES: Mapping[str, PhaseKind] = {
     "spread_rows": PhaseKind.SpreadRows,
     "gather_rows": PhaseKind.GatherRows,
     "scatter_rows": PhaseKind.ScatterRows,
+    "patches": PhaseKind.Patches,
+    "unpatch": PhaseKind.Unpatch,
 }
 
 PRODUCTS = frozenset({"matmul", "matmul_t"})
@@ -79,11 +82,12 @@ class Sum:
 
 @dataclass(frozen=True)
 class Names:
-    """Numbers of the unit's row spaces and parameters, and what is folded."""
+    """Numbers of the unit's row spaces and parameters, what is folded, and `Code.factors`."""
 
     spaces: Mapping[str, int]
     params: Mapping[str, int]
     folds: tuple[Fold, ...] = ()
+    factors: tuple[int, ...] = (1,)
 
     def folded(self, fold: Fold) -> int:
         """The number of a fold's table, behind the parameters."""
@@ -346,6 +350,7 @@ class _Build:
             move=MOVES[instr.op],
             source=self.names.spaces[attrs["source"]],
             ints=ints,
+            windows=_windows(attrs) if "image" in attrs else (),
         )
         return self.draft.row(node)
 
@@ -438,3 +443,8 @@ class _Build:
         return self.draft.source(
             Base(Place.ParamRow, self._param(self.made[v]), self._width(v), self._space(v), slot)
         )
+
+
+def _windows(attrs: Attrs) -> tuple[int, ...]:
+    """As `Phase.windows`."""
+    return (*attrs["image"], *attrs["size"], attrs["stride"], attrs["padding"])

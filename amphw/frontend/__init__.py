@@ -12,6 +12,7 @@
 
 from amphw.frontend.branches import cond, switch
 from amphw.frontend.compile import Compiled, compile
+from amphw.frontend.convolution import Conv2d, MaxPool
 from amphw.frontend.functions import (
     absolute,
     column,
@@ -65,6 +66,7 @@ __all__ = [
     "Along",
     "Axis",
     "Compiled",
+    "Conv2d",
     "Embedding",
     "Floats",
     "FrontendError",
@@ -73,6 +75,7 @@ __all__ = [
     "Integer",
     "Layer",
     "Linear",
+    "MaxPool",
     "Record",
     "Sequence",
     "Spec",

@@ -64,8 +64,17 @@ def split(x: Any, parts: int) -> list[Any]:
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """The larger of both, number by number; b may be a number."""
-    return b + relu(a - b)
+    """The larger of both, number by number; one of them may be a constant number."""
+    a, b = items_of(a), items_of(b)
+    if isinstance(a, int | float):
+        a, b = b, a
+    if isinstance(b, int | float):
+        return b + relu(a - b)
+    if a.width != b.width:
+        raise FrontendError(f"maximum of widths {a.width} and {b.width}; both must be the same")
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return compute(f.maximum, a, b, stem="maximum")
+    return f.maximum(a, b)
 
 
 def minimum(a: Any, b: Any) -> Any:

@@ -188,11 +188,7 @@ class GRU(Layer):
 
     def function(self, p: Params, *operands: Any) -> Value:
         h, *x = operands
-        gi, gh = f.linear(f.concat(*x), p.Wi, p.bi), f.linear(h, p.Wh, p.bh)
-        both = 2 * self.width
-        reset, keep = f.split(f.sigmoid(f.columns(gi, 0, both) + f.columns(gh, 0, both)), 2)
-        new = f.tanh(f.columns(gi, both, self.width) + reset * f.columns(gh, both, self.width))
-        return new + keep * (h - new)
+        return f.gru(f.linear(f.concat(*x), p.Wi, p.bi), f.linear(h, p.Wh, p.bh), h)
 
 
 class LSTM(Layer):

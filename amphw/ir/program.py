@@ -139,7 +139,10 @@ class Program:
             "ints": [[to_json(e), s] for e, s in self.ints],
             "params": [[p.name, list(p.shape), p.init] for p in self.params],
             "spaces": [[n, to_json(e)] for n, e in self.spaces],
-            "instrs": [[i.op, list(i.args), dict(i.attrs)] for i in self.instrs],
+            "instrs": [
+                [i.op, list(i.args), {k: list(v) if isinstance(v, tuple) else v for k, v in i.attrs}]
+                for i in self.instrs
+            ],
             "outputs": list(self.outputs),
         }
 
