@@ -13,6 +13,7 @@
 from amphw.frontend.branches import cond, switch
 from amphw.frontend.compile import Compiled, compile
 from amphw.frontend.functions import (
+    above,
     absolute,
     column,
     concat,
@@ -76,6 +77,7 @@ __all__ = [
     "Tree",
     "TreeLSTMBranch",
     "TreeLSTMLeaf",
+    "above",
     "absolute",
     "choose",
     "classify",
