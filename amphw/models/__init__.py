@@ -8,13 +8,14 @@ from typing import Any
 
 from amphw.models.babi15 import Babi15
 from amphw.models.base import Model, ModelError
+from amphw.models.bilstm import BiLSTM
 from amphw.models.ggnn import GGNN
 from amphw.models.list_reduction import ListReductionRNN
 from amphw.models.mnist import MnistMLP
 from amphw.models.tree_lstm import TreeLSTM
 
 MODELS: Mapping[str, Model[Any]] = {
-    m.name: m for m in (ListReductionRNN(), MnistMLP(), TreeLSTM(), GGNN(), Babi15())
+    m.name: m for m in (ListReductionRNN(), MnistMLP(), TreeLSTM(), GGNN(), Babi15(), BiLSTM())
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -30,4 +29,4 @@ class Encoded(Generic[T]):
         made = self._made[index]
         if made is None:
             made = self._made[index] = self._model.encode(self._plain(self._items[index]), index)
-        return copy.copy(made)
+        return Instance(made.attrs, made.tables, made.data)
