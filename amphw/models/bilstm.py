@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,6 +30,7 @@ MAX_LETTERS = 64  # with both ends of the word; of a longer word the first are r
 LETTERS = 256  # letters with an embedding, of 261 in the training set; others share one
 _UNKNOWN, _EDGE, _FIRST = 0, 1, 2  # letters: one without an embedding, a word's ends, the most frequent one
 _SAMPLES = (3000, 500)  # generated sentences to train and to validate on
+_HELD_OUT, _SPLIT_SEED = 1000, 0  # sentences of the training set to validate on
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ class BiLSTMConfig:
     vocabulary: int = knob(4652, "rows of the embedding; words beyond it are spelled")
     frequent: int = knob(5, "a word is spelled unless the training set has it more often than this")
     dropout: float = knob(0.0, "share left out of what stands for a word, and of what the perceptron reads")
+    validation: Literal["wikigold", "wikiner"] = knob(
+        "wikigold", "what to validate on: sentences tagged by hand, or 1,000 of those to train on, held out"
+    )
     sample: bool = knob(False, "use generated sentences, which need no download, instead of WikiNER")
 
     def __post_init__(self) -> None:
@@ -65,8 +69,9 @@ class BiLSTM(Model[BiLSTMConfig]):
     name = "bilstm"
     summary = "a bidirectional LSTM that finds names in sentences, and spells words that it has seldom seen"
     config = BiLSTMConfig
+    # Intervals are gradient rows: words, or letters where words are spelled; 200 words are eight sentences.
     defaults = {
-        "train": {"epochs": 10, "max_active_keys": 16},
+        "train": {"epochs": 5, "max_active_keys": 16},
         "update": {"optimizer": "adam", "lr": 0.002, "min_update_interval": 200},
     }
     counted = "sentences"
@@ -79,13 +84,13 @@ class BiLSTM(Model[BiLSTMConfig]):
             _encoded(cfg, part, seed if cfg.sample else 0)
 
     def training(self, cfg: BiLSTMConfig, seed: int, epoch: int, limit: int = 0) -> Instances:
-        """10,000 sentences (3,000 generated ones), shuffled in every epoch."""
+        """10,000 sentences, or 9,000 (or 3,000 generated ones), shuffled in every epoch."""
         encoded = _encoded(cfg, 0, seed if cfg.sample else 0)
         order = np.random.default_rng([seed, epoch]).permutation(limited(len(encoded), limit))
         return Instances(len(order), lambda i: encoded[order[i]])
 
     def validation(self, cfg: BiLSTMConfig, seed: int, limit: int = 0) -> Instances:
-        """1,696 sentences of WikiGold (500 generated ones)."""
+        """1,696 sentences of WikiGold, or 1,000 of WikiNER (or 500 generated ones)."""
         encoded = _encoded(cfg, 1, seed if cfg.sample else 0)
         return Instances(limited(len(encoded), limit), encoded.__getitem__)
 
@@ -157,11 +162,15 @@ def _states(cell: fe.LSTM, words: fe.Tensor, reverse: bool) -> fe.Tensor:
 
 
 @lru_cache(maxsize=4)
-def _load(part: int, sample: bool, seed: int) -> list[Sentence]:
+def _load(part: int, cfg: BiLSTMConfig, seed: int) -> list[Sentence]:
     """The training set (part 0) or the validation set (part 1); generated ones differ by seed and part."""
-    if sample:
+    if cfg.sample:
         return sample_wikiner(_SAMPLES[part], 2 * seed + part)
-    return load_wikiner("dev" if part else "train")
+    if cfg.validation == "wikigold":
+        return load_wikiner("dev" if part else "train")
+    sentences = load_wikiner("train")
+    order = np.random.default_rng(_SPLIT_SEED).permutation(len(sentences))
+    return [sentences[i] for i in (order[:_HELD_OUT] if part else order[_HELD_OUT:])]
 
 
 class _Reader:
@@ -187,9 +196,9 @@ class _Reader:
 @lru_cache(maxsize=4)
 def _reader(cfg: BiLSTMConfig) -> _Reader:
     # Whatever the seed, a word has the same number: a checkpoint does not know what it was trained with.
-    return _Reader(cfg, _load(0, cfg.sample, 0))
+    return _Reader(cfg, _load(0, cfg, 0))
 
 
 @lru_cache(maxsize=4)
 def _encoded(cfg: BiLSTMConfig, part: int, seed: int) -> Encoded[Sentence]:
-    return Encoded(compiled(cfg), _load(part, cfg.sample, seed), _reader(cfg))
+    return Encoded(compiled(cfg), _load(part, cfg, seed), _reader(cfg))

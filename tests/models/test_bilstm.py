@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 import pytest
 
 from amphw.cpu_runtime import CpuDevice
-from amphw.data.wikiner import TAGS
+from amphw.data.cache import is_local
+from amphw.data.wikiner import TAGS, wikiner_file
 from amphw.host.config import resolve
 from amphw.host.config_fields import ConfigError
 from amphw.host.controller import Trainer
@@ -137,6 +139,20 @@ def test_an_epoch_holds_every_sentence_once_in_an_order_of_its_own() -> None:
     assert epoch(1, 1, 50) == epoch(1, 1, 50) != epoch(1, 2, 50)
     assert sorted(epoch(1, 1)) == sorted(epoch(1, 2))
     assert MODEL.validation(SMALL, 1).size == 500
+
+
+@pytest.mark.parametrize(
+    ("validation", "sizes"), [("wikigold", (10_000, 1_696)), ("wikiner", (9_000, 1_000))]
+)
+def test_the_real_sentences(validation: Literal["wikigold", "wikiner"], sizes: tuple[int, int]) -> None:
+    if not all(is_local(wikiner_file(split)) for split in ("train", "dev")):
+        pytest.skip("no local copy of WikiNER")
+    cfg = BiLSTMConfig(validation=validation)
+    assert (MODEL.training(cfg, 1, 1).size, MODEL.validation(cfg, 1).size) == sizes
+    texts = [
+        {i.tables["words_word"].tobytes() for i in s[:50]} for s in (MODEL.validation(cfg, k) for k in (1, 2))
+    ]
+    assert texts[0] == texts[1]
 
 
 def test_a_sentence_is_encoded_once() -> None:
