@@ -14,6 +14,7 @@ from amphw.frontend.branches import cond, switch
 from amphw.frontend.compile import Compiled, compile
 from amphw.frontend.convolution import Conv2d, MaxPool
 from amphw.frontend.functions import (
+    above,
     absolute,
     column,
     concat,
@@ -83,6 +84,7 @@ __all__ = [
     "Tree",
     "TreeLSTMBranch",
     "TreeLSTMLeaf",
+    "above",
     "absolute",
     "choose",
     "classify",

@@ -107,6 +107,17 @@ def _largest(x: Value) -> Value:
     return f.pick(x, f.argmax(x))
 
 
+def above(x: Any, threshold: float = 0.0) -> Any:
+    """1 where the number is above the threshold, else 0 -> width 1. It has no gradient."""
+    if x.width != 1:
+        raise FrontendError(f"one number a row is compared with a threshold, got {x.width}")
+
+    def compare(v: Value) -> Value:
+        return v.builder.emit("to_float", [f.above(v, threshold)])
+
+    return compute(compare, x, stem="above") if isinstance(x, Tensor) else compare(x)
+
+
 def column(x: Any, index: Integer | Any) -> Any:
     """The column that an Integer names -> width 1."""
     x, index = items_of(x), items_of(index)

@@ -49,7 +49,7 @@ class Graph(Spec):
         types: int = 1,
     ) -> None:
         super().__init__()
-        own = {"edges", "nodes", "type", "source", "target"}
+        own = {"edges", "nodes", "type", "source", "target", "position", "in_degree"}
         taken = [*(node or {}), *(edge or {}), *(whole or {})]
         if odd := sorted({k for k in taken if k in own or taken.count(k) > 1}):
             raise FrontendError(f"the parts {odd} of a graph's nodes and edges need other names")
@@ -196,7 +196,8 @@ class _Shape:
 
 
 class GraphValue:
-    """A graph as a model reads it: parts of nodes and edges as attributes; `source`, `target` of edges."""
+    """A graph as a model reads it: parts of nodes and edges as attributes; `source`, `target` of edges;
+    `position` and `in_degree` of nodes."""
 
     def __init__(self, shape: _Shape, node: RecordValue, edge: RecordValue, whole: RecordValue) -> None:
         self._shape, self._records = shape, (node, edge, whole)
@@ -216,6 +217,10 @@ class GraphValue:
     @property
     def target(self) -> Integer:
         return Integer(self._shape.table("target", self.edges.at), (self.edges,), lift(self.nodes.bound))
+
+    @property
+    def position(self) -> Integer:
+        return Integer(self.nodes.at, (self.nodes,), self.nodes.extent)
 
     @property
     def in_degree(self) -> Integer:

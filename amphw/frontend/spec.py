@@ -253,8 +253,7 @@ class Along(Spec):
         return SequenceValue(dim, self.item.declare(d, name, inner), Integer(length))
 
     def encode(self, e: Encoded, name: str, values: Any, locate: Locate) -> None:
-        for i, v in enumerate(values):
-            length = _length(self, v, locate(i))
+        for i, length in enumerate(_lengths(self, values, locate)):
             if not self.axis.least <= length <= self.axis.most:
                 allowed = f"{self.axis.least}..{self.axis.most}"
                 raise self.wrong(locate(i), f"has {length} items, allowed are {allowed}")
@@ -294,7 +293,7 @@ class Sequence(Along):
         if self.axis.name:
             super().encode(e, name, values, locate)
             return
-        lengths = np.array([_length(self, v, locate(i)) for i, v in enumerate(values)], np.int32)
+        lengths = np.array(_lengths(self, values, locate), np.int32)
         for i in np.flatnonzero((lengths < self.least) | (lengths > self.most)):
             raise self.wrong(locate(int(i)), f"has {lengths[i]} items, allowed are {self.least}..{self.most}")
         e.attrs[join(name, "total")] = int(lengths.sum())
@@ -364,7 +363,7 @@ def encode(spec: Spec, value: Any) -> Encoded:
 
 
 def _encode_items(spec: Along, e: Encoded, name: str, values: Any, locate: Locate) -> None:
-    lengths = [_length(spec, v, "") for v in values]
+    lengths = _lengths(spec, values, lambda i: "")
     ends = np.cumsum(lengths)
 
     def inner(i: int) -> str:
@@ -391,6 +390,12 @@ def flat(values: Any) -> Any:
     if len(values) and all(isinstance(v, np.ndarray) for v in values):
         return np.concatenate(values)
     return list(chain.from_iterable(values))
+
+
+def _lengths(spec: Along, values: Any, locate: Locate) -> list[int]:
+    """The length of each sequence. There may be many in an instance; their paths are made for errors only."""
+    plain = (list, tuple, np.ndarray)
+    return [len(v) if type(v) in plain else _length(spec, v, locate(i)) for i, v in enumerate(values)]
 
 
 def _length(spec: Along, value: Any, path: str) -> int:

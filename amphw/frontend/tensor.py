@@ -169,7 +169,7 @@ def align(
         rows = _rows_of(read)
         context = without(read, rows) if rows else read
         return [*tensors, unit(context, rows)], context, rows
-    kinds = {x.rows for x in real}
+    kinds = {x.rows for x in real if x.rows}
     rows = kinds.pop() if len(kinds) == 1 else None
     if rows is not None and any(rows in x.context for x in real):
         rows = None
@@ -198,9 +198,25 @@ def spread(x: Tensor, context: Context, rows: Dim | None = None) -> Tensor:
     for entry in context:
         if entry not in x.context:
             x = _enter(x, entry)
+    if x.rows is None and rows is not None:
+        x = _repeated(x, rows)
     if x.rows is not rows:
         raise AssertionError((x, context, rows))
     return x
+
+
+def _repeated(x: Tensor, rows: Dim) -> Tensor:
+    """The one value of each message on all of its rows."""
+    known = current().net.made
+    key = ("rows", x.port, rows)
+    if key not in known:
+        spaces = {rows.name: rows.extent}
+        program = trace(lambda v: f.spread_rows(v, rows.name), {"x0": x.width}, spaces=spaces)
+        name = current().name(f"every_{rows.name}")
+        current().emit(NPT(name, program), {"x0": x.port})
+        known[key] = Tensor((name, "out"), x.width, x.context, rows)
+    made: Tensor = known[key]
+    return made
 
 
 def filled(x: Constant, context: Context, rows: Dim | None = None) -> Tensor:

@@ -74,9 +74,8 @@ class _Imported(Layer):
         self._modules = dict(self._root.named_modules(remove_duplicate=False))
         for path, part in self._modules.items():
             if part._forward_hooks or part._forward_pre_hooks:
-                raise FrontendError(
-                    f"the module has hooks{f" at '{path}'" * bool(path)}, which a trace does not see"
-                )
+                at = f" at '{path}'" if path else ""
+                raise FrontendError(f"the module has hooks{at}, which a trace does not see")
         self._weights = _weights(self._root, "" if self._root is module else "cell.")
         self._operands = [self._operand(n) for n in self._nodes if n.op == "placeholder"]
         for node in self._nodes:

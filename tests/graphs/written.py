@@ -342,6 +342,36 @@ def _networks(rng: Rng) -> list[Any]:
     ]
 
 
+def _pointer() -> tuple[Any, fe.Spec]:
+    """The answer is one of the nodes: a softmax over the rows of a message, some of it one value for all."""
+    embed, layers, cell = _init(), [fe.Linear(4) for _ in range(2)], fe.GRU(4)
+    score, ask = fe.Linear(1, bias=False), _init(3, 4)  # a bias cancels out
+
+    def model(x: Any) -> None:
+        h = fe.message_passing(embed(x.g.kind), x.g, layers, cell, steps=2, form="rows")
+        logits = score(h * ask(x.question))
+        high = fe.stop_gradient(fe.reduce(logits, "max", over=x.g.nodes))
+        total = fe.reduce(fe.exp(logits - high), over=x.g.nodes)
+        found = fe.pick(logits, x.answer, over=x.g.nodes)
+        best = 1.0 - fe.above(high - logits)
+        last = fe.reduce(best * fe.number(x.g.position), "max", over=x.g.nodes)
+        fe.loss(high + fe.log(total) - found, prediction=last)
+
+    graph = fe.Graph({"kind": fe.Int(V)}, most_nodes=6, most_edges=14, types=2)
+    return model, fe.Record(g=graph, question=fe.Int(3), answer=fe.Int(6))
+
+
+def _pointed(rng: Rng) -> list[Any]:
+    return [
+        {
+            "g": value["g"],
+            "question": int(rng.integers(3)),
+            "answer": int(rng.integers(len(value["g"]["kind"]))),
+        }
+        for value in _networks(rng)
+    ]
+
+
 WRITTEN = (
     Written("fe-gru", _gru, lambda rng: _sequences(rng, 0, 1, 2, 5)),
     Written("fe-tagger", _tagger, _sentences),
@@ -359,4 +389,5 @@ WRITTEN = (
     Written("fe-network-rows", _network("rows", "sum"), _networks),
     Written("fe-network-mean", _network("messages", "mean"), _networks),
     Written("fe-network-max", _network("messages", "max"), _networks),
+    Written("fe-pointer", _pointer, _pointed),
 )
