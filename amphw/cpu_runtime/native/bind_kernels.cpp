@@ -211,6 +211,23 @@ void rows(const std::string& isa, const std::vector<Line>& lines, const std::vec
     if (error) throw nb::value_error(error);
 }
 
+Windows windows_of(const std::vector<int32_t>& w) {
+    if (w.size() != 7) throw std::invalid_argument("windows are seven numbers");
+    return {w[0], w[1], w[2], w[3], w[4], w[5], w[6]};
+}
+
+void patches(const std::string& isa, const std::vector<int32_t>& geometry, const Floats1& image, const Floats2& to) {
+    std::vector<float*> rows;
+    for (size_t r = 0; r < to.shape(0); r++) rows.push_back(row(to, r));
+    named(isa).patches(windows_of(geometry), image.data(), rows.data(), 0);
+}
+
+void unpatch(const std::string& isa, const std::vector<int32_t>& geometry, const Floats2& from, const Floats1& image) {
+    std::vector<float*> rows;
+    for (size_t r = 0; r < from.shape(0); r++) rows.push_back(row(from, r));
+    named(isa).unpatch(windows_of(geometry), rows.data(), 0, image.data());
+}
+
 Optimizer optimizer_named(const std::string& name) {
     const char* names[] = {"sgd", "momentum", "adagrad", "adam"};
     for (int i = 0; i < 4; i++) {
@@ -330,6 +347,9 @@ void bind_kernels(nb::module_& parent) {
           "integer slots, seed). ValueError for an integer that the code cannot use.");
     m.def("update", update, "isa"_a, "optimizer"_a, "w"_a, "out"_a, "g"_a, "slots"_a, "scale"_a, "weight_decay"_a,
           "rate"_a, "momentum"_a, "beta1"_a, "beta2"_a, "eps"_a, "bias_correction"_a);
+    m.def("patches", patches, "isa"_a, "windows"_a, "image"_a, "to"_a,
+          "Rows of `to` = the windows (height, width, channels, tall, wide, stride, padding) of an image.");
+    m.def("unpatch", unpatch, "isa"_a, "windows"_a, "from_"_a, "image"_a, "image = the sum of its windows' rows.");
     m.def("add", [](const std::string& isa, const Floats1& to, const Floats1& from) {
         named(isa).add(to.data(), from.data(), int64_t(to.shape(0)));
     }, "isa"_a, "to"_a, "from_"_a);
