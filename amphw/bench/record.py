@@ -8,6 +8,9 @@ These keys are what other programs rely on; there are more.
 `ours` is our training throughput, a second of what the model counts; `min_update_interval` the counted
 instances between two updates, on both sides. With more than one such interval all of these are about the
 first, and `comparisons` has every one.
+
+`inference` is that of the peers' forms which are fastest in training: none is chosen by its inference, so its
+ratios are to these forms, not to the best that a peer can do.
 """
 
 from __future__ import annotations
@@ -150,6 +153,7 @@ def _comparison(m: Measured, ours: Entrant) -> dict[str, Any]:
 
 
 def _inference(m: Measured) -> dict[str, Any] | None:
+    """Of the same forms as training; see the module's docstring."""
     ours = m.ours[0].figure("infer")
     if ours is None:
         return None
