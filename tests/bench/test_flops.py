@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from amphw.bench.flops import count_flops
 from amphw.ir.behaviour import MEMBER, StateMap
