@@ -23,8 +23,8 @@ PYTHON = os.environ.get("AMPHW_PEER_PYTHON", sys.executable)
 STEPS = 3
 NODES = ("embed", "leaf", "branch", "head")
 
-# Trains a task by each of some rules, and writes parameters and gradients before each step; the gradients come
-# from a task of its own, since those of a collection add up until it is updated.
+# Trains a task by each of some rules, and writes parameters and gradients before each step; the gradients
+# come from a task of its own, since those of a collection add up until it is updated.
 PROGRAM = """
 import json, sys
 import numpy as np
@@ -120,7 +120,7 @@ def test_an_update_is_that_of_our_rule(trained: dict[str, np.ndarray], case: str
             before, gradient = trained[f"{case}/{step}/{name}"], trained[f"{case}/{step}/gradient/{name}"]
             wanted = rule.step(before, gradient, slots, 1, step)
             assert np.abs(wanted - before).max() > 0
-            # A rule that divides by the gradient's size makes rounding as large as the gradient where that is 0.
+            # A rule that divides by the gradient's size makes much of rounding where that is small.
             sure = (gradient == 0) | (np.abs(gradient) > 1e-3)
             np.testing.assert_allclose(
                 trained[f"{case}/{step + 1}/{name}"][sure], wanted[sure], rtol=1e-3, atol=1e-5, err_msg=name
