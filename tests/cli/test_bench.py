@@ -106,6 +106,8 @@ def test_to_accuracy(amphw, small, peer) -> None:
         (["list-reduction", "--device", "gpu"], 1, "there is no device 'gpu'"),
         (["list-reduction", "--every", "ten"], 2, "expected numbers of 1 or more with commas, got 'ten'"),
         (["list-reduction", "--scaling", "--check"], 2, "only one of --to-accuracy, --scaling, --check"),
+        (["frame-overhead", "--check"], 2, "frame-overhead is a measurement of its own, without --check"),
+        (["frame-overhead", "--workers", "1"], 2, "a measurement of its own, without --workers"),
         (["list-reduction", "--workers", "0"], 2, "expected numbers of 1 or more with commas, got '0'"),
     ],
 )
