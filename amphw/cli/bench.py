@@ -100,10 +100,12 @@ def bench(
     """Measure amphw beside the strongest peers, taking turns, on the same instances."""
     pin_blas()
     from amphw.bench import report
-    from amphw.bench.save import save
+    from amphw.bench.save import prepare, save
 
     if to_accuracy + scaling + check + (workers is not None) > 1:
         raise typer.BadParameter("only one of --to-accuracy, --scaling, --check and --workers can be chosen")
+    if out is not None:
+        prepare(out)
     record: dict[str, Any]
     if workload == "frame-overhead":
         from amphw.bench.frame_overhead import measure_overhead
@@ -138,10 +140,10 @@ def bench(
             record = compare(plan, _say)
             shown = report.comparison_report(record)
     (remarks() if as_json else results()).print(shown)
+    if as_json:
+        emit_json(record)  # first: a disk that fills up meanwhile must not cost the measurement
     if out is not None:
         _say(f"written to {save(record, out)}")
-    if as_json:
-        emit_json(record)
     if check and not record["agree"]:
         raise typer.Exit(FAILED)
 
