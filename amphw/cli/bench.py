@@ -10,7 +10,7 @@ import typer
 
 from amphw.cli.blas import pin_blas
 from amphw.cli.errors import FAILED
-from amphw.cli.options import DeviceOption, JsonOption, SetOption
+from amphw.cli.options import DeviceOption, JsonOption, OnlySetOption
 from amphw.cli.output import emit_json, remarks, results
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def bench(
             help="Our throughput with so many workers: simulated where there are too few processors.",
         ),
     ] = None,
-    settings: SetOption = None,
+    settings: OnlySetOption = None,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
     out: Annotated[
@@ -149,14 +149,14 @@ def bench(
 
 
 def _plan(workload: str, given: dict[str, Any]) -> Plan:
-    from amphw.bench.plan import Plan, peers_of
+    from amphw.bench.plan import Plan, check_every, peers_of
     from amphw.bench.workloads import get_workload
 
     found = get_workload(workload)
     every = found.every
     if given["to_accuracy"]:
         every = (found.training or every[-1],)
-    return Plan(
+    plan = Plan(
         workload=found,
         overrides=given["settings"] or (),
         every=_numbers(given["every"], "--every") or every,
@@ -169,6 +169,8 @@ def _plan(workload: str, given: dict[str, Any]) -> Plan:
         inference=given["inference"],
         device=given["device"],
     )
+    check_every(plan)
+    return plan
 
 
 def _names(text: str | None) -> list[str]:

@@ -127,6 +127,19 @@ def test_to_accuracy(amphw, small, peer) -> None:
         (["list-reduction", "--set", "hiden=3"], 1, "no section has a key hiden"),
         (["list-reduction", "--device", "gpu"], 1, "there is no device 'gpu'"),
         (["list-reduction", "--every", "ten"], 2, "expected numbers of 1 or more with commas, got 'ten'"),
+        (["list-reduction", "--every", "100,200,100"], 1, "--every has 100 twice; give each interval once."),
+        (
+            ["list-reduction", "--every", "200,25"],
+            1,
+            "--every 25 is no multiple of 100, the sequences that an instance of list-reduction holds; "
+            "give one, such as 100.",
+        ),
+        (
+            ["list-reduction", "--set", "batch=64"],
+            1,
+            "--every 100 is no multiple of 64, the sequences that an instance of list-reduction holds; "
+            "give one, such as 128.",
+        ),
         (["list-reduction", "--scaling", "--check"], 2, "only one of --to-accuracy, --scaling, --check"),
         (["list-reduction", "--workers", "0"], 2, "expected numbers of 1 or more with commas, got '0'"),
     ],

@@ -54,4 +54,4 @@ def test_a_place_that_cannot_be_written_is_said_without_a_word_of_runs(amphw, tm
 def test_a_setting_that_is_not_allowed_is_refused(amphw) -> None:
     done = amphw("graph", "mnist", "--set", "width=0")
     assert done.exit_code == 1
-    assert "width is 0" in done.stderr
+    assert done.stderr == "amphw: --set width=0: [model]: width is 0, expected an integer of 1 or more.\n"
