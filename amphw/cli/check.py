@@ -181,29 +181,31 @@ def _data_folder() -> Finding:
 
 
 def _data_sets() -> Iterable[Finding]:
-    from amphw.data import mnist, qm9, sst
+    from amphw.data import babi, mnist, qm9, sst, wikiner
 
-    fetched = "training downloads it; without a network, put the files in"
     yield Finding("data: list-reduction", "the model list-reduction", "generated, needs no files", True)
     images = [*mnist.mnist_files("train"), *mnist.mnist_files("test")]
-    yield _data_set("mnist", "the model mnist", images, f"{fetched} $AMPHW_DATA/mnist")
-    trees = [sst.sst_file("train"), sst.sst_file("dev")]
-    yield _data_set("sst", "the model tree-lstm", trees, f"{fetched} $AMPHW_DATA/sst")
+    yield _data_set("mnist", "the models mnist and ako-mnist", images)
+    yield _data_set("sst", "the model tree-lstm", [sst.sst_file("train"), sst.sst_file("dev")])
+    yield _data_set("qm9", "the model ggnn", [qm9.FILE])
+    yield _data_set("babi", "the model babi15", [babi.babi_file("train"), babi.babi_file("test")])
     yield _data_set(
-        "qm9",
-        "the model ggnn",
-        [qm9.FILE],
-        f"cannot be downloaded: put {qm9.FILE.name} into $AMPHW_DATA, or train on generated molecules with "
-        "--set sample=true",
+        "wikiner", "the model bilstm", [wikiner.wikiner_file("train"), wikiner.wikiner_file("dev")]
     )
 
 
-def _data_set(name: str, needed_for: str, files: Sequence[DataFile], remedy: str) -> Finding:
+def _data_set(name: str, needed_for: str, files: Sequence[DataFile]) -> Finding:
     from amphw.data.cache import DataError, is_local
 
     try:
-        missing = [file.name for file in files if not is_local(file)]
+        missing = [file for file in files if not is_local(file)]
     except DataError as error:  # AMPHW_DATA is wrong: said above, but it hides this data set too
         return Finding(f"data: {name}", needed_for, "not found", False, str(error))
     found = "all files found" if not missing else f"{len(missing)} of {len(files)} files missing"
+    if all(file.url for file in missing):
+        folder = files[0].name.partition("/")[0]
+        remedy = f"training downloads it; without a network, put the files in $AMPHW_DATA/{folder}"
+    else:
+        remedy = f"cannot be downloaded: put {', '.join(file.name for file in missing)} into $AMPHW_DATA"
+    remedy += ", or train on generated data with --set sample=true"
     return Finding(f"data: {name}", needed_for, found, not missing, remedy)

@@ -28,6 +28,15 @@ def graph(
     fused: Annotated[
         bool, typer.Option("--fused", help="After fusing neighbouring nodes, as a CPU runs it.")
     ] = False,
+    passes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pass",
+            metavar="PASS",
+            help="Transform the graph: fuse, fold, tile=N, tile=NODE:N or replicate=NODE:N; repeatable, in "
+            "this order.",
+        ),
+    ] = None,
 ) -> None:
     """Show a model's graph: its nodes, their programs' parameters, and the state that each edge carries."""
     if out is not None and out.suffix.lower() not in _SUFFIXES:
@@ -40,10 +49,10 @@ def graph(
     found = get_model(model)
     cfg = resolve(found.config, found.defaults, config, settings or ())
     made = found.graph(cfg.model)
-    if fused:
-        from amphw.ir.passes import fuse
+    for text in [*(passes or ()), *(["fuse"] if fused else [])]:
+        from amphw.ir.passes import by_name
 
-        made = fuse(made)
+        made = by_name(text)(made)
     if out is None:
         print(made)
         return

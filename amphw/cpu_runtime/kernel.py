@@ -19,10 +19,12 @@ from amphw.ir.program import Instr, Program
 
 Step = Callable[[RowContext, Mapping[str, np.ndarray], list[Any]], Any]
 
-FRESH = frozenset({"matmul", "matmul_t", "add", "sub", "mul", "div", "tanh", "exp", "relu", "scale", "shift"})
+FRESH = frozenset(
+    {"matmul", "matmul_t", "add", "sub", "mul", "div", "tanh", "exp", "relu", "scale", "shift", "maximum"}
+)
 """Primitives whose result is an array of its own, so that it may be overwritten."""
 
-VIEWS = frozenset({"slice", "stop_gradient"})
+VIEWS = frozenset({"slice", "stop_gradient", "patches", "unpatch"})
 """Primitives whose result may share its operand's memory: the operand must stay as it is."""
 
 UFUNCS: Mapping[str, np.ufunc] = {
@@ -32,6 +34,7 @@ UFUNCS: Mapping[str, np.ufunc] = {
     "div": np.divide,
     "tanh": np.tanh,
     "exp": np.exp,
+    "maximum": np.maximum,
 }
 
 

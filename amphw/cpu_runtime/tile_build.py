@@ -48,6 +48,7 @@ ELEMENTWISE: Mapping[str, Op] = {
     "abs": Op.Abs,
     "sign": Op.Sign,
     "equal": Op.Equal,
+    "maximum": Op.Maximum,
 }
 
 MOVES: Mapping[str, PhaseKind] = {
@@ -56,6 +57,8 @@ MOVES: Mapping[str, PhaseKind] = {
     "spread_rows": PhaseKind.SpreadRows,
     "gather_rows": PhaseKind.GatherRows,
     "scatter_rows": PhaseKind.ScatterRows,
+    "patches": PhaseKind.Patches,
+    "unpatch": PhaseKind.Unpatch,
 }
 
 PRODUCTS = frozenset({"matmul", "matmul_t"})
@@ -79,11 +82,12 @@ class Sum:
 
 @dataclass(frozen=True)
 class Names:
-    """Numbers of the unit's row spaces and parameters, and what is folded."""
+    """Numbers of the unit's row spaces and parameters, what is folded, and `Code.factors`."""
 
     spaces: Mapping[str, int]
     params: Mapping[str, int]
     folds: tuple[Fold, ...] = ()
+    factors: tuple[int, ...] = (1,)
 
     def folded(self, fold: Fold) -> int:
         """The number of a fold's table, behind the parameters."""
@@ -143,7 +147,9 @@ class _Build:
             products = [a for a in leaves if self._op(a) in PRODUCTS and uses[a] == 1]
             biases = [a for a in leaves if self._op(a) == "row_param"][:1]
             if products and len(products) + len(biases) + len(folded) > 1:
-                rest = [a for a in leaves if a not in products and a not in biases]
+                rest = [a for a in leaves if a not in products]
+                for a in biases:
+                    rest.remove(a)  # once: a bias that is added twice is one value with two readers
                 sums[v] = Sum(tuple(products), biases[0] if biases else None, tuple(rest))
                 absorbed.update(products, adds)
         return sums, absorbed
@@ -344,6 +350,7 @@ class _Build:
             move=MOVES[instr.op],
             source=self.names.spaces[attrs["source"]],
             ints=ints,
+            windows=_windows(attrs) if "image" in attrs else (),
         )
         return self.draft.row(node)
 
@@ -436,3 +443,8 @@ class _Build:
         return self.draft.source(
             Base(Place.ParamRow, self._param(self.made[v]), self._width(v), self._space(v), slot)
         )
+
+
+def _windows(attrs: Attrs) -> tuple[int, ...]:
+    """As `Phase.windows`."""
+    return (*attrs["image"], *attrs["size"], attrs["stride"], attrs["padding"])

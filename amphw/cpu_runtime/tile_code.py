@@ -48,29 +48,30 @@ class Op(IntEnum):
     Abs = 15
     Sign = 16
     Equal = 17
-    Fma = 18
-    AddRelu = 19
-    MulStep = 20
-    DSigmoid = 21
-    DTanh = 22
-    MulDSigmoid = 23
-    MulDTanh = 24
-    AddCol = 25
-    SubCol = 26
-    MulCol = 27
-    DivCol = 28
-    SumCols = 29
-    MaxCols = 30
-    SpreadCols = 31
-    Pick = 32
-    Place = 33
-    Dropout = 34
-    Argmax = 35
-    Above = 36
-    ToFloat = 37
-    SameInt = 38
-    SaveInt = 39
-    LoadInt = 40
+    Maximum = 18
+    Fma = 19
+    AddRelu = 20
+    MulStep = 21
+    DSigmoid = 22
+    DTanh = 23
+    MulDSigmoid = 24
+    MulDTanh = 25
+    AddCol = 26
+    SubCol = 27
+    MulCol = 28
+    DivCol = 29
+    SumCols = 30
+    MaxCols = 31
+    SpreadCols = 32
+    Pick = 33
+    Place = 34
+    Dropout = 35
+    Argmax = 36
+    Above = 37
+    ToFloat = 38
+    SameInt = 39
+    SaveInt = 40
+    LoadInt = 41
 
 
 class PhaseKind(IntEnum):
@@ -83,6 +84,8 @@ class PhaseKind(IntEnum):
     SpreadRows = 4
     GatherRows = 5
     ScatterRows = 6
+    Patches = 7
+    Unpatch = 8
 
 
 MAX_INT_ARGS = 8
@@ -182,7 +185,11 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A step over all rows of a tile. from_ is called `from` in the C++ struct."""
+    """A step over all rows of a tile. from_ is called `from` in the C++ struct.
+
+    windows: of Patches and Unpatch, the image's height, width and channels, the window's height and width,
+    its stride and the padding.
+    """
 
     kind: PhaseKind
     space: int = 0
@@ -199,6 +206,7 @@ class Phase:
     from_: Ref = Ref()
     source: int = 0
     ints: int = -1
+    windows: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +214,8 @@ class Code:
     """A lowered program. int_operands: by slot, the unit's integer operand, or -1 where the code makes it.
 
     int_spaces: by slot. int_outputs: by output of the program the slot of an integer one, -1 for a float one.
-    rowwise: one space and no row moves, so that a tile may cut a message.
+    factors: where a tile may cut a message between rows of space 0, because no other rows meet, the rows that
+    each space has for one of them; () where it may not.
     """
 
     bases: tuple[Base, ...]
@@ -214,7 +223,7 @@ class Code:
     int_spaces: tuple[int, ...]
     phases: tuple[Phase, ...]
     int_outputs: tuple[int, ...] = ()
-    rowwise: bool = True
+    factors: tuple[int, ...] = (1,)
 
     def instructions(self) -> list[Instr]:
         """Those of all phases, in order."""
@@ -224,7 +233,7 @@ class Code:
         lines = []
         for phase in self.phases:
             if phase.kind == PhaseKind.Rows:
-                lines.append("rows:" if self.rowwise else f"rows of space {phase.space}:")
+                lines.append("rows:" if self.factors == (1,) else f"rows of space {phase.space}:")
                 lines += [f"  {self._instr(i)}" for i in phase.code]
             else:
                 lines.append(self._gemm(phase) if phase.kind == PhaseKind.Gemm else self._move(phase))
@@ -256,7 +265,12 @@ class Code:
     def _move(self, p: Phase) -> str:
         index = f", i{p.ints}" if p.ints >= 0 else ""
         where = f" (space {p.source} to {p.space})"
-        return f"move: {self._at(p.d, p.width)} = {p.kind.name}({self._at(p.from_, p.width)}{index}){where}"
+        if p.windows:
+            index, image = f", {p.windows}", p.windows[0] * p.windows[1] * p.windows[2]
+            width = image if p.kind == PhaseKind.Patches else p.windows[3] * p.windows[4] * p.windows[2]
+        else:
+            width = p.width
+        return f"move: {self._at(p.d, p.width)} = {p.kind.name}({self._at(p.from_, width)}{index}){where}"
 
 
 @dataclass(frozen=True, slots=True)

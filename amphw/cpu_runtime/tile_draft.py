@@ -116,6 +116,7 @@ class Node:
     products: tuple[Product, ...] = ()
     bias: int = -1
     base: Base | None = None
+    windows: tuple[int, ...] = ()
 
     @property
     def n(self) -> int:

@@ -20,12 +20,15 @@ from amphw.cpu_runtime.tile_draft import ZERO, Draft, Kind, Node, Piece, Row
 from amphw.cpu_runtime.tile_order import Step, steps
 from amphw.cpu_runtime.tile_place import Places
 
+ROWS_MEET = frozenset(PhaseKind) - {PhaseKind.Rows, PhaseKind.Gemm, PhaseKind.Patches, PhaseKind.Unpatch}
+"""Phases in which rows of a message meet that belong to different rows of space 0."""
+
 
 class Emitter:
-    """One draft's code."""
+    """One draft's code. factors: as in `Code`, as far as the spaces are concerned."""
 
-    def __init__(self, draft: Draft, places: Places, n_spaces: int):
-        self.draft, self.places, self.n_spaces = draft, places, n_spaces
+    def __init__(self, draft: Draft, places: Places, factors: tuple[int, ...]):
+        self.draft, self.places, self.factors = draft, places, factors
         self.steps = steps(draft)
         self.columns = Columns(draft, places, self.steps)
         self._bases: dict[Base, int] = {}
@@ -73,7 +76,7 @@ class Emitter:
         """int_outputs: by output the draft's slot, or -1."""
         outputs = tuple(self.slot(s) if s >= 0 else -1 for s in int_outputs)
         phases = tuple(p for s in self.steps for p in self._phases(s))
-        moves = any(p.kind not in (PhaseKind.Rows, PhaseKind.Gemm) for p in phases)
+        meet = any(p.kind in ROWS_MEET for p in phases)
         draft = self.draft
         return Code(
             tuple(replace(base, width=width) for base, width in zip(self._bases, self._widths, strict=True)),
@@ -81,7 +84,7 @@ class Emitter:
             tuple(draft.int_spaces[s] for s in self._slots),
             phases,
             outputs,
-            rowwise=self.n_spaces == 1 and not moves,
+            () if meet else self.factors,
         )
 
     def _phases(self, step: Step) -> list[Phase]:
@@ -102,6 +105,7 @@ class Emitter:
                 from_=self._ref(node.args[0][0], node.source),
                 source=node.source,
                 ints=self.slot(node.ints[0]) if node.ints else -1,
+                windows=node.windows,
             )
         ]
 

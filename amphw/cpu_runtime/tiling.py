@@ -24,6 +24,7 @@ from amphw.cpu_runtime.tile_merge import merge
 from amphw.cpu_runtime.tile_place import Places, place
 from amphw.ir.derive import Derivative, GradientTerm
 from amphw.ir.expr import Const
+from amphw.ir.primitives.images import Windows
 from amphw.ir.program import Program
 
 
@@ -45,7 +46,7 @@ def tile_programs(
     """As `tile`, from the programs themselves. spaces: names in the order of their numbers. single: operands
     whose firings take many messages of one row."""
     numbers = {p.name: k for k, p in enumerate(program.params)}
-    names = Names({s: k for k, s in enumerate(spaces)}, numbers, folds(program))
+    names = Names({s: k for k, s in enumerate(spaces)}, numbers, folds(program), _factors(program, spaces))
     quiet = _Forward(inference, len(inference.outputs), names, ())
     forward = _Forward(derivative.forward, len(program.outputs), names, derivative.residuals)
     back = _Backward(program, derivative, names, forward, single) if derivative.backward.outputs else None
@@ -61,6 +62,16 @@ def tile_programs(
         names.folds,
         () if back is None else back.shared,
     )
+
+
+def _factors(program: Program, spaces: Sequence[str]) -> tuple[int, ...]:
+    """Rows of each space for each of the first; () unless all are in proportion to it."""
+    known = {spaces[0]: 1}
+    for instr in program.instrs:
+        attrs = instr.attr()
+        if instr.op == "patches" and attrs["source"] in known:
+            known[attrs["space"]] = known[attrs["source"]] * Windows.of(attrs).count
+    return tuple(known[s] for s in spaces) if all(s in known for s in spaces) else ()
 
 
 def _optimise(draft: Draft) -> Places:
@@ -124,7 +135,7 @@ class _Forward:
             v = program.outputs[k if kind == "output" else n + k] if kind != "input" else -1
             if kind == "value" or (kind == "output" and isinstance(values[v], int)):
                 self.kept[kind, k] = self._keep(values[v])
-        self.emitter = Emitter(draft, _optimise(draft), len(names.spaces))
+        self.emitter = Emitter(draft, _optimise(draft), names.factors)
         self.code = self.emitter.code(tuple(int_outputs))
 
     def _keep(self, value: Result) -> list[Kept]:
@@ -202,7 +213,7 @@ class _Backward:
             v = spread[i] if i in self.shared else back.outputs[k]
             t = back.types[v]
             _pack(draft, Base(Place.InputGradient, i, t.width, names.spaces[t.space]), self._row(v))
-        emitter = Emitter(draft, _optimise(draft), len(names.spaces))
+        emitter = Emitter(draft, _optimise(draft), names.factors)
         self.terms = tuple(replace(t, ints=emitter.slot(t.ints) if t.ints >= 0 else -1) for t in terms)
         self.log_ints = tuple(sorted({t.ints for t in self.terms if t.ints >= 0}))
         self.code = emitter.code(())

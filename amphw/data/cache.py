@@ -8,7 +8,7 @@ Where a file `mnist/train-labels-idx1-ubyte` is looked for, in this order:
 1. `$AMPHW_DATA/mnist/train-labels-idx1-ubyte`, plain or with the ending .gz, .xz or .bz2;
 2. the same names below the cache directory, `$AMPHW_CACHE` or `~/.cache/amphw`;
 3. its public URL. A download goes to a temporary file, is checked, and only then gets its name, so that an
-   interrupted download never leaves a file that looks complete.
+   interrupted download never leaves a file that looks complete. Of an archive one file is kept.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import gzip
 import hashlib
 import lzma
 import os
+import tarfile
 import tempfile
 import urllib.error
 import urllib.request
@@ -54,11 +55,13 @@ class DataFile:
     name: path relative to the data folder, of the decompressed file, with forward slashes.
     url: public source; its ending (.gz, .xz, .bz2 or another) says how the download is compressed.
     checksum: `algorithm:hex` of the decompressed bytes, with algorithm `sha256` or `md5`.
+    member: the file's path in the tar archive that `url` names; without it, `url` is the file itself.
     """
 
     name: str
     url: str
     checksum: str
+    member: str = ""
 
 
 def cache_dir() -> Path:
@@ -142,7 +145,7 @@ def _decode(raw: bytes, ending: str, file: DataFile, where: str, remedy: str) ->
 
 def _download(file: DataFile, root: Path) -> Path:
     """Fetch `file.url` into `root` and return the path. Only checked data gets the final name."""
-    ending = Path(file.url).suffix if Path(file.url).suffix in _DECOMPRESS else ""
+    ending = Path(file.url).suffix if Path(file.url).suffix in _DECOMPRESS and not file.member else ""
     target = root / (file.name + ending)
     by_hand = f"Download it by other means to {target}, or set AMPHW_DATA to a folder that holds {file.name}."
     try:
@@ -165,6 +168,8 @@ def _download(file: DataFile, root: Path) -> Path:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()  # it holds the connection
             raise DataError(f"{file.url} cannot be downloaded ({reason}). {by_hand}") from error
+        if file.member:
+            _extract(part, file, remedy=by_hand)
         _decode(part.read_bytes(), ending, file, where=f"The download from {file.url}", remedy=by_hand)
         part.chmod(0o644)  # temporary files are private, a cache may be shared
         os.replace(part, target)
@@ -190,6 +195,22 @@ def _transfer(file: DataFile, out: IO[bytes]) -> None:
     # http.client ends a body that stops early like a complete one when it is read in pieces.
     if total is not None and received != total:
         raise OSError(f"truncated: {received} of {total} bytes arrived")
+
+
+def _extract(path: Path, file: DataFile, remedy: str) -> None:
+    """Replace the archive at `path` by its member."""
+    where = f"The download from {file.url}"
+    try:
+        with tarfile.open(path) as archive:
+            member = archive.extractfile(file.member)
+            data = member.read() if member is not None else None
+    except KeyError:
+        data = None
+    except (tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        raise DataError(f"{where} is not a valid archive ({error}). {remedy}") from error
+    if data is None:
+        raise DataError(f"{where} holds no file {file.member}. {remedy}")
+    path.write_bytes(data)
 
 
 def _sync_directory(path: Path) -> None:

@@ -12,16 +12,21 @@
 
 from amphw.frontend.branches import cond, switch
 from amphw.frontend.compile import Compiled, compile
+from amphw.frontend.convolution import Conv2d, MaxPool
 from amphw.frontend.functions import (
+    above,
     absolute,
     column,
     concat,
+    cross_entropy,
     dropout,
     exp,
+    is_best,
     largest,
     log,
     log_softmax,
     maximum,
+    minimum,
     number,
     relu,
     sigmoid,
@@ -52,6 +57,7 @@ from amphw.frontend.losses import classify, loss, loss_of, regress
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import Along, Axis, Floats, Int, Record, Sequence, Spec
 from amphw.frontend.tensor import Tensor, constant, ungroup
+from amphw.frontend.torch_import import from_torch
 from amphw.frontend.trees import Tree, fold_tree, root
 
 __all__ = [
@@ -61,6 +67,7 @@ __all__ = [
     "Along",
     "Axis",
     "Compiled",
+    "Conv2d",
     "Embedding",
     "Floats",
     "FrontendError",
@@ -69,6 +76,7 @@ __all__ = [
     "Integer",
     "Layer",
     "Linear",
+    "MaxPool",
     "Record",
     "Sequence",
     "Spec",
@@ -76,6 +84,7 @@ __all__ = [
     "Tree",
     "TreeLSTMBranch",
     "TreeLSTMLeaf",
+    "above",
     "absolute",
     "choose",
     "classify",
@@ -83,12 +92,15 @@ __all__ = [
     "compile",
     "concat",
     "cond",
+    "cross_entropy",
     "constant",
     "dropout",
     "exp",
     "fold",
     "fold_tree",
+    "from_torch",
     "group",
+    "is_best",
     "larger",
     "largest",
     "log",
@@ -96,6 +108,7 @@ __all__ = [
     "loss",
     "loss_of",
     "maximum",
+    "minimum",
     "message_passing",
     "number",
     "parameter",

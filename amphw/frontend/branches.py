@@ -53,6 +53,11 @@ def switch(index: Integer | Tensor, branches: Sequence[Branch], *operands: Any) 
 
 
 def _known(index: Integer, branches: Sequence[Branch], operands: tuple[Any, ...]) -> Any:
+    if isinstance(index.high, Const) and index.high.value > len(branches):
+        most = index.high.value - 1
+        raise FrontendError(
+            f"{len(branches)} branches for an Integer of up to {most}; give one for each value"
+        )
     trace = current()
     known = trace.net.made
     key = ("choice", index.expr, len(branches))

@@ -19,7 +19,7 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance, Schema
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Compiled:
     """A model ready to run: `graph` for any device, `encode` for instances, `explain` for people.
 
@@ -30,6 +30,10 @@ class Compiled:
     spec: Spec
     places: dict[str, Place]
     dims: tuple[Dim, ...]
+
+    def __repr__(self) -> str:
+        nodes, owners = len(self.graph.nodes), len(self.graph.parameterised)
+        return f"Compiled({self.graph.name}: {nodes} nodes, {owners} of them with parameters)"
 
     def encode(self, value: Any, number: int = 0) -> Instance:
         """The instance of plain Python and numpy; InstanceError naming the instance and the part in it."""
@@ -50,6 +54,8 @@ def compile(model: Callable[[Any], None], spec: Spec, name: str | None = None) -
     model: a function, or an object with `__call__`, of one instance; its layers are named after the
     attributes or variables that hold them. FrontendError names the line of the model that cannot work.
     """
+    if not isinstance(spec, Spec):
+        raise FrontendError(f"expected a specification of the instances, such as Record(...), got {spec!r}")
     trace, declared = Trace(layer_names(model)), Declared()
     with tracing(trace):
         instance = spec.declare(declared, "", Level())

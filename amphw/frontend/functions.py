@@ -26,6 +26,9 @@ def _either(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: Any) -> Any:
         args = tuple(items_of(a) for a in args)
+        for a in args:
+            if isinstance(a, Integer):
+                raise FrontendError(f"{function.__name__} is of values; `number(i)` makes one of an Integer")
         if any(isinstance(a, Tensor) for a in args):
             return compute(function, *args, stem=function.__name__)
         return function(*args)
@@ -61,8 +64,38 @@ def split(x: Any, parts: int) -> list[Any]:
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """The larger of both, number by number."""
-    return b + relu(a - b)
+    """The larger of both, number by number; one of them may be a constant number."""
+    a, b = items_of(a), items_of(b)
+    if isinstance(a, int | float):
+        a, b = b, a
+    if isinstance(b, int | float):
+        return b + relu(a - b)
+    if a.width != b.width:
+        raise FrontendError(f"maximum of widths {a.width} and {b.width}; both must be the same")
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return compute(f.maximum, a, b, stem="maximum")
+    return f.maximum(a, b)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The smaller of both, number by number; b may be a number."""
+    return a - relu(a - b)
+
+
+def cross_entropy(logits: Any, label: Any) -> Any:
+    """-log softmax(logits)[label] -> width 1."""
+    logits, label = items_of(logits), items_of(label)
+    if isinstance(logits, Tensor):
+        return compute(f.cross_entropy, logits, ints=[label], stem="cross_entropy")
+    return f.cross_entropy(logits, label)
+
+
+def is_best(x: Any, label: Any) -> Any:
+    """1 where the largest column is that of the label, else 0 -> width 1."""
+    x, label = items_of(x), items_of(label)
+    if isinstance(x, Tensor):
+        return compute(is_best, x, ints=[label], stem="is_best")
+    return f.same(f.argmax(x), label)
 
 
 def largest(x: Any) -> Any:
@@ -72,6 +105,17 @@ def largest(x: Any) -> Any:
 
 def _largest(x: Value) -> Value:
     return f.pick(x, f.argmax(x))
+
+
+def above(x: Any, threshold: float = 0.0) -> Any:
+    """1 where the number is above the threshold, else 0 -> width 1. It has no gradient."""
+    if x.width != 1:
+        raise FrontendError(f"one number a row is compared with a threshold, got {x.width}")
+
+    def compare(v: Value) -> Value:
+        return v.builder.emit("to_float", [f.above(v, threshold)])
+
+    return compute(compare, x, stem="above") if isinstance(x, Tensor) else compare(x)
 
 
 def column(x: Any, index: Integer | Any) -> Any:

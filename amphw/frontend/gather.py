@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from amphw.frontend.index import Dim, dims_of, union, without
-from amphw.frontend.integer import Integer
+from amphw.frontend.integer import Integer, integer
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import SequenceValue, items_of
 from amphw.frontend.states import reordered
@@ -21,6 +23,8 @@ REDUCTIONS = ("sum", "mean", "max")
 
 def innermost(x: Tensor, over: Dim | SequenceValue | None) -> Dim:
     """The dimension meant by `over`; without it the one of the rows, else the last one."""
+    if not isinstance(x, Tensor):
+        raise FrontendError(f"expected a value that is computed, got {x!r}")
     if isinstance(over, SequenceValue):
         over = over.dim
     dims = dims_of(x.context)
@@ -63,9 +67,13 @@ def reduce(x: Tensor, how: str = "sum", over: Dim | SequenceValue | None = None)
     return Tensor((name, "out"), x.width, x.context)
 
 
-def pick(x: Tensor, position: Integer, over: Dim | SequenceValue | None = None) -> Tensor:
-    """The value at one position of a dimension, such as the last word or the root."""
-    x, position = items_of(x), items_of(position)
+def pick(x: Any, position: Integer | int, over: Dim | SequenceValue | None = None) -> Any:
+    """The value, or the Integer, at one position of a dimension, such as the last word or the root."""
+    x, position = items_of(x), integer(items_of(position))
+    if isinstance(x, Integer):
+        if not (dims := dims_of(x.context)):
+            raise FrontendError("the Integer has one value an instance: there is nothing to pick from")
+        return x.at(over.dim if isinstance(over, SequenceValue) else over or dims[-1], position)
     dim = innermost(x, over)
     if dim in position.context:
         raise FrontendError(f"the position '{position.expr}' depends on {dim.name} itself")
@@ -97,7 +105,7 @@ def take(x: Tensor, index: Integer, over: Dim | SequenceValue | None = None) -> 
 
     The result has a row for each value of the last dimension that the index depends on.
     """
-    x, index = items_of(x), items_of(index)
+    x, index = items_of(x), integer(items_of(index))
     x = group_by(x, innermost(x, over))
     assert x.rows is not None
     target = _target(x, index)
@@ -113,7 +121,7 @@ def take(x: Tensor, index: Integer, over: Dim | SequenceValue | None = None) -> 
 def put(x: Tensor, index: Integer, into: Dim | SequenceValue) -> Tensor:
     """Add each row of x to the row `index` of a new value with rows `into`: the Collect of a graph."""
     dim = into.dim if isinstance(into, SequenceValue) else into
-    x, index = items_of(x), items_of(index)
+    x, index = items_of(x), integer(items_of(index))
     x = group_by(x, innermost(x, None))
     assert x.rows is not None
     expr = _by_row(index, x.rows)

@@ -49,7 +49,7 @@ class Graph(Spec):
         types: int = 1,
     ) -> None:
         super().__init__()
-        own = {"edges", "nodes", "type", "source", "target"}
+        own = {"edges", "nodes", "type", "source", "target", "position", "in_degree"}
         taken = [*(node or {}), *(edge or {}), *(whole or {})]
         if odd := sorted({k for k in taken if k in own or taken.count(k) > 1}):
             raise FrontendError(f"the parts {odd} of a graph's nodes and edges need other names")
@@ -86,11 +86,9 @@ class Graph(Spec):
         if odd := sorted(set(graph) ^ known):
             raise self.wrong(dotted(at, f"{odd[0]}"), "is missing" if odd[0] in known else "is not declared")
         count = self._nodes(graph, at)
-        ends = (
-            np.asarray(graph["edges"]).reshape(-1, 2) if len(graph["edges"]) else np.zeros((0, 2), np.int64)
-        )
-        if ends.dtype.kind not in "iu":
-            raise self.wrong(dotted(at, "edges"), "holds something else than pairs of node numbers")
+        ends = np.asarray(graph["edges"]) if len(graph["edges"]) else np.zeros((0, 2), np.int64)
+        if ends.dtype.kind not in "iu" or ends.ndim != 2 or ends.shape[1] != 2:
+            raise self.wrong(dotted(at, "edges"), "is no list of pairs (source, target) of node numbers")
         for i in np.flatnonzero(((ends < 0) | (ends >= count)).any(axis=1)):
             raise self.wrong(
                 dotted(at, f"edges[{i}]"), f"is {tuple(ends[i].tolist())}, but there are {count} nodes"
@@ -198,7 +196,8 @@ class _Shape:
 
 
 class GraphValue:
-    """A graph as a model reads it: parts of nodes and edges as attributes; `source`, `target` of edges."""
+    """A graph as a model reads it: parts of nodes and edges as attributes; `source`, `target` of edges;
+    `position` and `in_degree` of nodes."""
 
     def __init__(self, shape: _Shape, node: RecordValue, edge: RecordValue, whole: RecordValue) -> None:
         self._shape, self._records = shape, (node, edge, whole)
@@ -213,15 +212,21 @@ class GraphValue:
 
     @property
     def source(self) -> Integer:
-        return Integer(self._shape.table("source", self.edges.at), (self.edges,))
+        return Integer(self._shape.table("source", self.edges.at), (self.edges,), lift(self.nodes.bound))
 
     @property
     def target(self) -> Integer:
-        return Integer(self._shape.table("target", self.edges.at), (self.edges,))
+        return Integer(self._shape.table("target", self.edges.at), (self.edges,), lift(self.nodes.bound))
+
+    @property
+    def position(self) -> Integer:
+        return Integer(self.nodes.at, (self.nodes,), self.nodes.extent)
 
     @property
     def in_degree(self) -> Integer:
-        return Integer(self._shape.table("in_degree", self.nodes.at), (self.nodes,))
+        return Integer(
+            self._shape.table("in_degree", self.nodes.at), (self.nodes,), lift(self.edges.bound + 1)
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -252,8 +257,13 @@ def send(h: Tensor, graph: GraphValue, message: Message | Sequence[Message] | No
         with t.within(choice):
             x = spread(h, union(h.context, (choice,)))
             y = function(x)
-        if s.v not in y.context or y.rows is not None:
-            raise FrontendError("a message is a function of the node's value")
+        if not isinstance(y, Tensor) or s.v not in y.context or y.rows is not None:
+            raise FrontendError(f"a message is a function of the node's value, it returned {y!r}")
+        if s.e in y.context:
+            raise FrontendError(
+                "a message is of a node, and the same along all of its edges; take what edges have into "
+                "what `send` returns, before `receive`"
+            )
         j = t.dim("j", degree, s.e.bound, "edge of a node", needs=(s.v,))
         first, e = (lambda v, kind=kind: s.table("first", kind, v)), s.e.at
         source = s.table("source", e)

@@ -13,7 +13,7 @@ from amphw.frontend.place import FrontendError
 from amphw.ir.expr import Expr, lift, maximum, minimum, substitute, where
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Integer:
     """`expr` over the fields of the context; 0 <= value < high, where that is known.
 
@@ -65,6 +65,9 @@ class Integer:
 
     def __ne__(self, other: object) -> Integer:  # type: ignore[override]
         return _binary(self, other, lambda a, b: a.ne(b))
+
+    def __repr__(self) -> str:
+        return f"Integer({self.expr})"
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -15,14 +15,16 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+
 from amphw.frontend.integer import Integer
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import SequenceValue, items_of
 from amphw.frontend.tensor import Constant, Tensor, align, expressions, filled, ports, traced
 from amphw.frontend.trace import Call, current
 from amphw.ir import functions as f
-from amphw.ir.expr import Expr
-from amphw.ir.nodes import PPT
+from amphw.ir.expr import Const, Expr
+from amphw.ir.nodes import NPT, PPT
 from amphw.ir.program import Params, ParamSpec, Program, Value
 
 Shapes = Mapping[str, tuple[int, ...] | ParamSpec]
@@ -58,7 +60,10 @@ class Layer:
         given = [items_of(x) for x in operands]
         for x in given:
             if not isinstance(x, Tensor | Integer):
-                raise FrontendError(f"a layer is called with values of the model, got {x!r}")
+                raise FrontendError(
+                    f"a layer is called with values and Integers of the model, got {x!r}"
+                    + ("; `concat` puts several values side by side" if isinstance(x, tuple | list) else "")
+                )
         tensors = [x for x in given if isinstance(x, Tensor)]
         ints = [x for x in given if isinstance(x, Integer)]
         aligned, context, rows = align(tensors, ints)
@@ -68,14 +73,17 @@ class Layer:
         program = self.program(tensors, aligned, expressions(ints, rows))
         trace = current()
         name = trace.layer_name(self)
-        calls = trace.net.calls.setdefault(self, [])
-        node = f"{name}@{len(calls)}"
-        calls.append(Call(node, context, rows))
-        trace.emit(PPT(node, program), ports(program, aligned))
-        outs = PPT(node, program).outs
+        node: PPT | NPT
+        if program.params:
+            calls = trace.net.calls.setdefault(self, [])
+            node = PPT(f"{name}@{len(calls)}", program)
+            calls.append(Call(node.name, context, rows))
+        else:
+            node = NPT(trace.name(name) if name in trace.net.nodes else name, program)
+        trace.emit(node, ports(program, aligned))
         made = [
-            Tensor((node, out), t.width, context, rows)
-            for out, t in zip(outs, program.outputs_types, strict=True)
+            Tensor((node.name, out), t.width, context, rows)
+            for out, t in zip(node.outs, program.outputs_types, strict=True)
         ]
         return made[0] if len(made) == 1 else made
 
@@ -90,17 +98,23 @@ class Layer:
         return {n: replace(s, name=n) if isinstance(s, ParamSpec) else s for n, s in shapes.items()}
 
 
-def parameter(shape: tuple[int, ...], init: str = "glorot") -> ParamSpec:
-    """A parameter and how it starts: glorot, zeros, uniform:A, normal:S or identity."""
-    return ParamSpec("", shape, init)
+def parameter(shape: tuple[int, ...], init: str | np.ndarray = "glorot") -> ParamSpec:
+    """A parameter and how it starts: glorot, zeros, uniform:A, normal:S or identity; or its first values."""
+    if isinstance(init, str):
+        return ParamSpec("", shape, init)
+    if init.shape != shape:
+        raise FrontendError(f"a parameter of shape {shape} cannot start at values of shape {init.shape}")
+    return ParamSpec.given("", init)
 
 
 class Linear(Layer):
     """x [inputs] -> x W + b [outputs]. W [inputs, outputs] starts as Glorot's uniform, b at 0."""
 
-    def __init__(self, outputs: int, *, bias: bool = True, init: str = "glorot", name: str | None = None):
+    def __init__(
+        self, outputs: int, *, bias: bool = True, init: str | np.ndarray = "glorot", name: str | None = None
+    ):
         super().__init__(name=name)
-        self.outputs, self.bias, self.init = outputs, bias, init
+        self.outputs, self.bias, self.init = _positive(self, outputs), bias, init
 
     def shapes(self, *widths: int) -> Shapes:
         weight = {"W": parameter((sum(widths), self.outputs), self.init)}
@@ -114,9 +128,20 @@ class Linear(Layer):
 class Embedding(Layer):
     """An integer -> a row of the table E [rows, width]."""
 
-    def __init__(self, rows: int, width: int, *, init: str = "normal:0.1", name: str | None = None):
+    def __init__(
+        self, rows: int, width: int, *, init: str | np.ndarray = "normal:0.1", name: str | None = None
+    ):
         super().__init__(name=name)
-        self.rows, self.width, self.init = rows, width, init
+        self.rows, self.width, self.init = _positive(self, rows), _positive(self, width), init
+
+    def __call__(self, *operands: Any) -> Any:
+        index = items_of(operands[-1]) if operands else None
+        if not isinstance(index, Integer):
+            raise FrontendError(f"an embedding takes an Integer of the instance, got {index!r}")
+        if isinstance(index.high, Const) and index.high.value > self.rows:
+            most = index.high.value - 1
+            raise FrontendError(f"an embedding of {self.rows} rows is given an Integer of up to {most}")
+        return super().__call__(*operands)
 
     def shapes(self, *widths: int) -> Shapes:
         return {"E": parameter((self.rows, self.width), self.init)}
@@ -130,7 +155,7 @@ class RNN(Layer):
 
     def __init__(self, width: int, *, activation: Callable[[Any], Any] = f.tanh, name: str | None = None):
         super().__init__(name=name)
-        self.width, self.activation = width, activation
+        self.width, self.activation = _positive(self, width), activation
 
     def shapes(self, *widths: int) -> Shapes:
         return {"W": (sum(widths), self.width), "b": parameter((self.width,), "zeros")}
@@ -149,7 +174,7 @@ class GRU(Layer):
 
     def __init__(self, width: int, *, name: str | None = None):
         super().__init__(name=name)
-        self.width = width
+        self.width = _positive(self, width)
 
     def shapes(self, *widths: int) -> Shapes:
         _same(self, widths[0], self.width)
@@ -163,11 +188,7 @@ class GRU(Layer):
 
     def function(self, p: Params, *operands: Any) -> Value:
         h, *x = operands
-        gi, gh = f.linear(f.concat(*x), p.Wi, p.bi), f.linear(h, p.Wh, p.bh)
-        both = 2 * self.width
-        reset, keep = f.split(f.sigmoid(f.columns(gi, 0, both) + f.columns(gh, 0, both)), 2)
-        new = f.tanh(f.columns(gi, both, self.width) + reset * f.columns(gh, both, self.width))
-        return new + keep * (h - new)
+        return f.gru(f.linear(f.concat(*x), p.Wi, p.bi), f.linear(h, p.Wh, p.bh), h)
 
 
 class LSTM(Layer):
@@ -179,7 +200,7 @@ class LSTM(Layer):
 
     def __init__(self, width: int, *, name: str | None = None):
         super().__init__(name=name)
-        self.width = width
+        self.width = _positive(self, width)
 
     def shapes(self, *widths: int) -> Shapes:
         _same(self, widths[0], 2 * self.width)
@@ -211,7 +232,7 @@ class TreeLSTMLeaf(Layer):
 
     def __init__(self, width: int, *, name: str | None = None):
         super().__init__(name=name)
-        self.width = width
+        self.width = _positive(self, width)
 
     def shapes(self, *widths: int) -> Shapes:
         return {"W": (sum(widths), 3 * self.width), "b": parameter((3 * self.width,), "zeros")}
@@ -228,7 +249,7 @@ class TreeLSTMBranch(Layer):
 
     def __init__(self, width: int, *, name: str | None = None):
         super().__init__(name=name)
-        self.width = width
+        self.width = _positive(self, width)
 
     def shapes(self, *widths: int) -> Shapes:
         for width in widths:
@@ -245,6 +266,12 @@ class TreeLSTMBranch(Layer):
 
 def _state(h: Value, c: Value) -> list[Value]:
     return [f.concat(h, c), h]
+
+
+def _positive(layer: Layer, width: object) -> int:
+    if not isinstance(width, int) or width < 1:
+        raise FrontendError(f"{type(layer).__name__} has a width of 1 or more, got {width!r}")
+    return width
 
 
 def _same(layer: Layer, got: int, wanted: int) -> None:

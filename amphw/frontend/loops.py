@@ -98,6 +98,8 @@ def _positions(
     if isinstance(length, int) and length >= 1:
         return None, Const(length), length, length, ()
     if isinstance(length, Integer):
+        if most is None and isinstance(length.high, Const):
+            most = length.high.value - 1
         if most is None:
             raise FrontendError("a loop whose length differs needs a bound: most=...")
         return None, length.expr, most, 0, length.context
@@ -217,7 +219,7 @@ class _Carry:
         return like(self.structure, outside)
 
 
-def while_loop(condition: Body, body: Body, init: Any, *, most: int) -> Any:
+def while_loop(condition: Body, body: Body, init: Any, *, most: int | None = None) -> Any:
     """`body(carry) -> carry` as long as `condition(carry)`, one number a row, is above 0 -> the last carry.
 
     The network decides, so the loop has a bound: after `most` turns it ends whatever the condition says.
@@ -302,7 +304,8 @@ def _while(
 
 def _decision(flag: Any) -> Tensor:
     if not isinstance(flag, Tensor) or flag.width != 1:
-        raise FrontendError(f"a condition that the network decides is one number a row, got {flag!r}")
+        hint = "; what the instance says is for `fold` and `cond`" if isinstance(flag, Integer) else ""
+        raise FrontendError(f"a condition that the network decides is one number a row, got {flag!r}{hint}")
     return flag
 
 

@@ -11,7 +11,7 @@ from amphw.frontend.spec import items_of
 from amphw.frontend.tensor import Constant, Tensor, align, expressions, ports, traced
 from amphw.frontend.trace import current
 from amphw.ir import functions as f
-from amphw.ir.expr import Expr
+from amphw.ir.expr import Const, Expr
 from amphw.ir.nodes import Loss
 from amphw.ir.program import Value
 
@@ -23,12 +23,21 @@ def classify(logits: Tensor, label: Integer, *, name: str = "loss") -> None:
         best = f.argmax(y)
         return [f.cross_entropy(y, label), f.same(best, label), f.number(y, best)]  # type: ignore[arg-type]
 
-    _loss(values, [items_of(logits)], [items_of(label)], ("loss", "accuracy", "prediction"), name)
+    logits, label = items_of(logits), items_of(label)
+    if not isinstance(logits, Tensor) or not isinstance(label, Integer):
+        raise FrontendError(
+            f"classify takes logits and an Integer of the instance, got {logits!r}, {label!r}"
+        )
+    if isinstance(label.high, Const) and label.high.value > logits.width:
+        raise FrontendError(f"{logits.width} logits for labels of up to {label.high.value - 1}")
+    _loss(values, [logits], [label], ("loss", "accuracy", "prediction"), name)
 
 
 def regress(y: Tensor, target: Tensor, *, name: str = "loss") -> None:
     """Squared error, summed over the columns. Reports loss, error (the mean absolute one) and prediction."""
     y, target = items_of(y), items_of(target)
+    if not isinstance(y, Tensor) or not isinstance(target, Tensor):
+        raise FrontendError(f"regress takes a value and one of the instance, got {y!r}, {target!r}")
     if y.width != target.width:
         raise FrontendError(f"{y.width} numbers cannot be compared with a target of {target.width}")
 
@@ -67,5 +76,7 @@ def _loss(function, tensors: list[Tensor], ints: list[Integer], names: tuple[str
         raise FrontendError("the loss is the same everywhere, so there is nothing to learn")
     aligned, _, rows = align(tensors, ints)
     program = traced(function, tensors, aligned, expressions(ints, rows))
+    if current().net.names.get(name):
+        raise FrontendError(f"there is a node '{name}' already; give this loss another name: name=...")
     node = current().name(name)
     current().emit(Loss(node, program, names), ports(program, aligned))

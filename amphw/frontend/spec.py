@@ -224,7 +224,7 @@ class Axis:
     def __init__(self, name: str, most: int, least: int = 1) -> None:
         self.place = here()
         if not 0 <= least <= most or most < 1:
-            raise FrontendError(f"the axis '{name}' has from {least} to {most} positions")
+            raise FrontendError(f"{name or 'a sequence'} has from {least} to {most} items; most is 1 or more")
         self.name, self.most, self.least = name, most, least
 
     def dim(self, d: Declared) -> Dim:
@@ -253,8 +253,7 @@ class Along(Spec):
         return SequenceValue(dim, self.item.declare(d, name, inner), Integer(length))
 
     def encode(self, e: Encoded, name: str, values: Any, locate: Locate) -> None:
-        for i, v in enumerate(values):
-            length = _length(self, v, locate(i))
+        for i, length in enumerate(_lengths(self, values, locate)):
             if not self.axis.least <= length <= self.axis.most:
                 allowed = f"{self.axis.least}..{self.axis.most}"
                 raise self.wrong(locate(i), f"has {length} items, allowed are {allowed}")
@@ -294,7 +293,7 @@ class Sequence(Along):
         if self.axis.name:
             super().encode(e, name, values, locate)
             return
-        lengths = np.array([_length(self, v, locate(i)) for i, v in enumerate(values)], np.int32)
+        lengths = np.array(_lengths(self, values, locate), np.int32)
         for i in np.flatnonzero((lengths < self.least) | (lengths > self.most)):
             raise self.wrong(locate(int(i)), f"has {lengths[i]} items, allowed are {self.least}..{self.most}")
         e.attrs[join(name, "total")] = int(lengths.sum())
@@ -304,7 +303,12 @@ class Sequence(Along):
 
 
 class SequenceValue:
-    """A sequence as a model reads it: `item` at any position, `length`; parts of a record as attributes."""
+    """A sequence as a model reads it: `item` at any position, `length`; parts of a record as attributes.
+
+    Where a value or an Integer is wanted, it stands for its items.
+    """
+
+    __hash__ = object.__hash__
 
     def __init__(self, dim: Dim, item: Any, length: Integer) -> None:
         self.dim, self._item, self.length = dim, item, length
@@ -318,9 +322,37 @@ class SequenceValue:
         return Integer(self.dim.at, (*self.dim.needs, self.dim), self.dim.extent)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or not isinstance(self._item, RecordValue):
+        if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._item, name)
+        return getattr(self.item, name)
+
+    def __getitem__(self, columns: Any) -> Any:
+        if not isinstance(columns, slice):
+            raise FrontendError(
+                "a sequence has no items by number while the model is built: `pick(x, position)` takes one, "
+                "`fold` and `scan` go over all"
+            )
+        return self.item[columns]
+
+    def __iter__(self) -> Any:
+        raise FrontendError("how long a sequence is differs from instance to instance; use fold or scan")
+
+    def __bool__(self) -> bool:
+        raise FrontendError("a sequence has no truth while the model is built; `length` is its length")
+
+
+def _delegated(name: str) -> Any:
+    def operator(self: SequenceValue, *others: Any) -> Any:
+        found = getattr(type(self.item), name, None)
+        if found is None:
+            raise FrontendError(f"the items of this sequence have no {name}; they are {self.item!r}")
+        return found(self.item, *(items_of(x) for x in others))
+
+    return operator
+
+
+for _name in "add radd sub rsub mul rmul truediv floordiv mod neg eq ne lt le gt ge".split():
+    setattr(SequenceValue, f"__{_name}__", _delegated(f"__{_name}__"))
 
 
 def encode(spec: Spec, value: Any) -> Encoded:
@@ -331,7 +363,7 @@ def encode(spec: Spec, value: Any) -> Encoded:
 
 
 def _encode_items(spec: Along, e: Encoded, name: str, values: Any, locate: Locate) -> None:
-    lengths = [_length(spec, v, "") for v in values]
+    lengths = _lengths(spec, values, lambda i: "")
     ends = np.cumsum(lengths)
 
     def inner(i: int) -> str:
@@ -358,6 +390,12 @@ def flat(values: Any) -> Any:
     if len(values) and all(isinstance(v, np.ndarray) for v in values):
         return np.concatenate(values)
     return list(chain.from_iterable(values))
+
+
+def _lengths(spec: Along, values: Any, locate: Locate) -> list[int]:
+    """The length of each sequence. There may be many in an instance; their paths are made for errors only."""
+    plain = (list, tuple, np.ndarray)
+    return [len(v) if type(v) in plain else _length(spec, v, locate(i)) for i, v in enumerate(values)]
 
 
 def _length(spec: Along, value: Any, path: str) -> int:

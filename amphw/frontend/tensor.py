@@ -55,13 +55,15 @@ class Tensor:
     def __neg__(self) -> Tensor:
         return self * -1.0
 
+    __array_ufunc__ = None  # numpy's functions do not apply; those of the frontend do
+
     def __getitem__(self, columns: slice) -> Tensor:
         """`x[a:b]`: columns a .. b - 1."""
         if not isinstance(columns, slice) or columns.step not in (None, 1):
             raise FrontendError(f"a value is read by columns, as x[2:5]; got [{columns}]")
         start, stop, _ = columns.indices(self.width)
-        if stop <= start:
-            raise FrontendError(f"no columns {start}..{stop} in a width of {self.width}")
+        if stop <= start or (columns.stop or 0) > self.width:
+            raise FrontendError(f"a width of {self.width} has no columns {columns.start}:{columns.stop}")
         return compute(lambda x: f.columns(x, start, stop - start), self, stem="columns")
 
     def __bool__(self) -> bool:
@@ -89,7 +91,12 @@ def constant(width: int, value: float = 0.0) -> Tensor:
     return Constant(width, float(value))
 
 
-def _binary(stem: str, function: Callable[[Value, Any], Value], a: Tensor, b: Tensor | float) -> Tensor:
+def _binary(stem: str, function: Callable[[Value, Any], Value], a: Tensor, b: Any) -> Tensor:
+    b = b.item if hasattr(b, "item") and not isinstance(b, Tensor) and hasattr(b, "dim") else b
+    if isinstance(b, Integer):
+        raise FrontendError("an Integer is not a value to compute with; `number(i)` makes one of it")
+    if not isinstance(b, Tensor | int | float):
+        raise FrontendError(f"cannot {stem} a value and {b!r}")
     if not isinstance(b, Tensor):
         return compute(lambda x: function(x, float(b)), a, stem=stem)
     if a.width != b.width and 1 not in (a.width, b.width):
@@ -162,7 +169,7 @@ def align(
         rows = _rows_of(read)
         context = without(read, rows) if rows else read
         return [*tensors, unit(context, rows)], context, rows
-    kinds = {x.rows for x in real}
+    kinds = {x.rows for x in real if x.rows}
     rows = kinds.pop() if len(kinds) == 1 else None
     if rows is not None and any(rows in x.context for x in real):
         rows = None
@@ -191,9 +198,25 @@ def spread(x: Tensor, context: Context, rows: Dim | None = None) -> Tensor:
     for entry in context:
         if entry not in x.context:
             x = _enter(x, entry)
+    if x.rows is None and rows is not None:
+        x = _repeated(x, rows)
     if x.rows is not rows:
         raise AssertionError((x, context, rows))
     return x
+
+
+def _repeated(x: Tensor, rows: Dim) -> Tensor:
+    """The one value of each message on all of its rows."""
+    known = current().net.made
+    key = ("rows", x.port, rows)
+    if key not in known:
+        spaces = {rows.name: rows.extent}
+        program = trace(lambda v: f.spread_rows(v, rows.name), {"x0": x.width}, spaces=spaces)
+        name = current().name(f"every_{rows.name}")
+        current().emit(NPT(name, program), {"x0": x.port})
+        known[key] = Tensor((name, "out"), x.width, x.context, rows)
+    made: Tensor = known[key]
+    return made
 
 
 def filled(x: Constant, context: Context, rows: Dim | None = None) -> Tensor:

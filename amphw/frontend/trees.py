@@ -243,21 +243,15 @@ def root(h: Tensor, tree: TreeValue) -> Tensor:
 
 
 def _is_columns(tree: Any) -> bool:
-    if not isinstance(tree, Mapping) or "children" not in tree:
-        return isinstance(tree, Mapping) and any(
-            isinstance(v, np.ndarray | list | tuple) for v in tree.values()
-        )
-    children = tree["children"]
-    if isinstance(children, np.ndarray):
-        return True
-    return (
-        len(children) == 0
-        or all(
-            isinstance(c, np.ndarray | list | tuple) and all(hasattr(k, "__index__") for k in c)
-            for c in children
-        )
-        and any(isinstance(v, np.ndarray | list | tuple) for k, v in tree.items() if k != "children")
+    """Whether a dict has columns in it, not a root: its parts are sequences, its children numbers."""
+    if not isinstance(tree, Mapping):
+        return False
+    children = tree.get("children", ())
+    numbers = isinstance(children, np.ndarray) or all(
+        isinstance(c, np.ndarray | list | tuple) and all(hasattr(k, "__index__") for k in c) for c in children
     )
+    parts = [v for k, v in tree.items() if k != "children"]
+    return numbers and any(isinstance(v, np.ndarray | list | tuple) for v in parts)
 
 
 def _from_columns(spec: Tree, tree: Mapping[str, Any], path: str) -> tuple[Any, dict[str, Any], None]:
@@ -282,7 +276,7 @@ def _from_nested(spec: Tree, tree: Any, path: str) -> tuple[list[list[int]], dic
         order.append((node, at))
         waiting.extend((c, f"{at}.{i}") for i, c in enumerate(_children(node) or ()))
     order.reverse()  # children before parents, but from right to left
-    leaves = [x for x in order if _children(x[0]) is None][::-1]
+    leaves = [x for x in order if _children(x[0]) is None]
     inner = [x for x in order if _children(x[0]) is not None]
     numbered = [*leaves, *inner]
     numbers = {id(node): i for i, (node, _) in enumerate(numbered) if _children(node) is not None}
@@ -310,6 +304,9 @@ def _children(node: Any) -> Any:
 
 def _part(spec: Tree, node: Any, key: str, path: str) -> Any:
     if isinstance(node, Mapping):
+        known = {"children", *spec.node.parts} | ({*spec.leaf.parts} if "children" not in node else set())
+        if odd := sorted(set(node) - known):
+            raise spec.wrong(dotted(path, odd[0]), "is not declared for such a node")
         if key not in node:
             raise spec.wrong(f"{path}.{key}", "is missing")
         return node[key]

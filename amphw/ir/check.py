@@ -6,14 +6,17 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from amphw.ir.algebra import simplify
 from amphw.ir.behaviour import Behaviour, EdgeType
 from amphw.ir.errors import GraphError, ProgramError
-from amphw.ir.expr import Const, attrs_of, fields_of, tables_of
+from amphw.ir.expr import Const, Expr, attrs_of, fields_of, tables_of
 from amphw.ir.graph import Graph, PortRef
 from amphw.ir.nodes import Source
+from amphw.ir.primitives.images import Windows
 from amphw.ir.routing import Isu, Phi
 
 
@@ -273,6 +276,20 @@ def _row_spaces(typed: Typed) -> None:
                 raise GraphError(
                     f"{instr.op} needs one row a message in '{space}', which has {counts[space]}", node=name
                 )
+            if instr.op in ("patches", "unpatch"):
+                _windows(name, instr.op, instr.attr(), counts)
+
+
+def _windows(node: str, op: str, attrs: dict[str, Any], counts: Mapping[str, Expr]) -> None:
+    """The space of the windows has as many rows for each image as there are windows in one."""
+    image, window = (attrs["source"], attrs["space"])[:: 1 if op == "patches" else -1]
+    count = Windows.of(attrs).count
+    if simplify(counts[window]) != simplify(counts[image] * count):
+        raise GraphError(
+            f"{op} has {count} windows for each of the {counts[image]} rows in '{image}', but '{window}' has "
+            f"{counts[window]} rows",
+            node=node,
+        )
 
 
 def _schema(graph: Graph) -> None:

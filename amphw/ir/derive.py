@@ -19,7 +19,7 @@ import numpy as np
 
 from amphw.ir.errors import ProgramError
 from amphw.ir.primitives import PRIMITIVES, ValueType
-from amphw.ir.program import Builder, Program, Value
+from amphw.ir.program import Builder, Instr, Program, Value
 
 
 @dataclass(frozen=True)
@@ -68,18 +68,32 @@ class Tape:
         return self.program.types[forward_id]
 
     def forward(self, forward_id: int) -> Value:
-        """A forward value; state expressions are read again, everything else becomes a residual."""
+        """A forward value; state expressions are read again, windows of an image cut out again, and
+        everything else becomes a residual."""
         if forward_id not in self._seen:
             n_inputs = len(self.program.inputs)
             if n_inputs <= forward_id < n_inputs + len(self.program.ints):
                 e, space = self.program.ints[forward_id - n_inputs]
                 self._seen[forward_id] = self.builder.integer(e, space)
+            elif (instr := self._cut_out(forward_id)) is not None:
+                self._seen[forward_id] = self.emit(
+                    instr.op, [self.forward(a) for a in instr.args], **instr.attr()
+                )
             else:
                 self._seen[forward_id] = self.builder.input(
                     f"r{len(self.residual_ids)}", self.type_of(forward_id)
                 )
                 self.residual_ids.append(forward_id)
         return self._seen[forward_id]
+
+    def _cut_out(self, forward_id: int) -> Instr | None:
+        """What made a value of windows alone: kept, they would take several times the room of the image."""
+        first = len(self.program.inputs) + len(self.program.ints)
+        if forward_id < first:
+            return None
+        instr = self.program.instrs[forward_id - first]
+        again = instr.op in ("slice", "maximum") and all(self._cut_out(a) for a in instr.args)
+        return instr if instr.op == "patches" or again else None
 
     def emit(self, op: str, args: Sequence[Value], **attrs: Any) -> Value:
         return self.builder.emit(op, args, **attrs)

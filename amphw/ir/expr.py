@@ -162,6 +162,9 @@ def _bracketed(arg: Expr, strength: int, position: int) -> str:
 ROW = Field("$row")
 """Inside a program: the number of the row within its message."""
 
+ROWS = Field("$rows")
+"""Where a program says how many rows a space has: the rows that its message has in the space "rows"."""
+
 
 def lift(value: Expr | int) -> Expr:
     """An expression as it is; an integer as a constant."""

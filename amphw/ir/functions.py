@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
-from amphw.ir.expr import ROW, Expr, lift
+from amphw.ir.errors import ProgramError
+from amphw.ir.expr import ROW, ROWS, Expr, lift
+from amphw.ir.primitives.images import Windows
 from amphw.ir.program import ParamRef, Value
 
 
@@ -43,6 +45,11 @@ def absolute(x: Value) -> Value:
 
 def stop_gradient(x: Value) -> Value:
     return x.builder.emit("stop_gradient", [x])
+
+
+def maximum(a: Value, b: Value) -> Value:
+    """The larger of both, number by number; of equals the gradient goes to b."""
+    return a.builder.emit("maximum", [a, b])
 
 
 def concat(*xs: Value) -> Value:
@@ -145,6 +152,26 @@ def scatter_rows(x: Value, index: Expr, space: str) -> Value:
     return x.builder.emit("scatter_rows", [x, i], space=space, source=x.type.space)
 
 
+def patches(x: Value, windows: Windows) -> Value:
+    """A row for each window of each row's image, in a space that is opened for as many."""
+    spaces, source = x.builder.spaces, x.type.space
+    rows = ROWS if source == "rows" else spaces.get(source)
+    if rows is None:
+        raise ProgramError(
+            f"patches: images lie in 'rows' or in a space that the program opens, not '{source}'"
+        )
+    space = f"{source}_{windows.down}x{windows.across}"
+    spaces.setdefault(space, rows * windows.count)
+    return x.builder.emit("patches", [x], space=space, source=source, **windows.attrs)
+
+
+def images(x: Value, height: int, width: int, space: str = "rows") -> Value:
+    """The results of `height` x `width` windows as one image in one row of `space`: undoes that part of
+    `patches`."""
+    pixels = Windows((height, width, x.width), (1, 1))
+    return x.builder.emit("unpatch", [x], space=space, source=x.type.space, **pixels.attrs)
+
+
 def dropout(x: Value, rate: float, keys: list[Expr], seed: int = 0, per_row: bool = True) -> Value:
     """Zero columns with probability `rate`, the rest scaled by 1/(1-rate).
 
@@ -182,6 +209,17 @@ def lstm(z: Value, c: Value) -> tuple[Value, Value]:
     i, f, o, u = split(z, 4)
     new = sigmoid(i) * tanh(u) + sigmoid(f) * c
     return sigmoid(o) * tanh(new), new
+
+
+def gru(gi: Value, gh: Value, h: Value) -> Value:
+    """GRU from the pre-activations [r z n] of the input and of the state h -> h'.
+
+    Cho et al. 2014 with the reset gate behind the product, as PyTorch's GRUCell.
+    """
+    both = 2 * h.width
+    reset, keep = split(sigmoid(columns(gi, 0, both) + columns(gh, 0, both)), 2)
+    new = tanh(columns(gi, both, h.width) + reset * columns(gh, both, h.width))
+    return new + keep * (h - new)
 
 
 def _integer(x: Value, e: Expr | Value | int) -> Value:

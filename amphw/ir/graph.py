@@ -139,9 +139,9 @@ class Graph:
 
     def fingerprint(self) -> str:
         """A hash of the whole definition; a checkpoint of another graph does not load."""
-        from amphw.ir.serialise import graph_to_json
+        from amphw.ir.serialise import definition
 
-        text = json.dumps(graph_to_json(self), sort_keys=True, separators=(",", ":"))
+        text = json.dumps(definition(self), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def __str__(self) -> str:

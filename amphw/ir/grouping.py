@@ -13,7 +13,7 @@ from amphw.ir.behaviour import MEMBER, Behaviour, EdgeType, Emit, Receive, State
 from amphw.ir.errors import GraphError
 from amphw.ir.expr import Const, Expr, fields_of
 from amphw.ir.functions import gather_rows, scatter_rows
-from amphw.ir.nodes import NPT, Inferred, Node, Types, check_program, joined, receives_all
+from amphw.ir.nodes import NPT, Inferred, Node, Types, check_program, joined, receives_all, row_spaces
 from amphw.ir.primitives import ValueType
 from amphw.ir.program import ParamSpec, Program, trace
 
@@ -71,7 +71,7 @@ class Group(Node):
                 node=self.name,
             )
         check_program(self, program, state, types, {"in": "members"})
-        spaces = {"rows": rows, "members": simplify(self.count * edge.rows), **dict(program.spaces)}
+        spaces = row_spaces(program, rows, {"members": simplify(self.count * edge.rows)})
         receives = [Receive("in", key, self.member, self.count)]
         if self.init:
             receives.insert(0, Receive("init", identity(state)))

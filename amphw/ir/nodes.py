@@ -13,7 +13,7 @@ from itertools import zip_longest
 from amphw.ir.algebra import Rule, simplify
 from amphw.ir.behaviour import Behaviour, EdgeType, Emit, Receive, identity, learned_fact
 from amphw.ir.errors import GraphError
-from amphw.ir.expr import ROW, Const, Expr, fields_of
+from amphw.ir.expr import ROW, ROWS, Const, Expr, fields_of, substitute
 from amphw.ir.functions import columns, concat
 from amphw.ir.program import ParamSpec, Program, trace
 from amphw.ir.state import FieldType, StateType
@@ -101,13 +101,19 @@ def check_program(
                 f"the program uses the row space '{t.space}' but does not open it", node=node.name
             )
     known = {*state.names, ROW.name}
-    for e, _ in (*program.ints, *((e, "") for _, e in program.spaces)):
+    for e, _ in (*program.ints, *((substitute(e, {ROWS.name: ROW}), "") for _, e in program.spaces)):
         for missing in sorted(fields_of(e) - known):
             raise GraphError(
                 f"the program reads '{e}', a field that its state {state} does not hold",
                 node=node.name,
                 field=missing,
             )
+
+
+def row_spaces(program: Program, rows: Expr, more: Mapping[str, Expr] | None = None) -> dict[str, Expr]:
+    """Rows of a message in "rows", in the spaces of `more` and in those that the program opens."""
+    opened = {s: simplify(substitute(e, {ROWS.name: rows})) for s, e in program.spaces}
+    return {"rows": rows, **(more or {}), **opened}
 
 
 def receives_all(node: Node, state: StateType) -> tuple[Receive, ...]:
@@ -171,7 +177,7 @@ class Transform(Node):
     def infer(self, types: Types, rules: list[Rule]) -> Inferred:
         edge = joined(self, types)
         check_program(self, self.program, edge.state, types)
-        spaces = {"rows": edge.rows, **dict(self.program.spaces)}
+        spaces = row_spaces(self.program, edge.rows)
         emits, outs = [], {}
         for k, (port, t) in enumerate(zip(self.outs, self.program.outputs_types, strict=True)):
             if t.kind != "float":
@@ -276,7 +282,7 @@ class Loss(Node):
             raise GraphError(f"{len(self.program.outputs)} outputs, but names {self.names}", node=self.name)
         if self.program.params:
             raise GraphError("a Loss cannot own parameters; put them into a PPT before it", node=self.name)
-        spaces = {"rows": edge.rows, **dict(self.program.spaces)}
+        spaces = row_spaces(self.program, edge.rows)
         return (
             Behaviour(
                 edge.state,
@@ -328,7 +334,7 @@ class Observe(Node):
                 f"a decision needs one row a message, the edge brings {edge.rows}", node=self.name
             )
         state = edge.state.add(self.field)
-        spaces = {"rows": edge.rows, **dict(self.program.spaces)}
+        spaces = row_spaces(self.program, edge.rows)
         behaviour = Behaviour(
             edge.state,
             receives_all(self, edge.state),

@@ -28,12 +28,22 @@ from amphw.ir.primitives import PRIMITIVES, RowContext, ValueType
 class ParamSpec:
     """A parameter: shape (rows, columns) or (columns,), and how it starts.
 
-    init: "glorot" (uniform, +-sqrt(6/(fan_in+fan_out))), "zeros", "uniform:0.1", "normal:0.02", "identity".
+    init: "glorot" (uniform, +-sqrt(6/(fan_in+fan_out))), "zeros", "uniform:0.1", "normal:0.02", "identity",
+    or "given": it starts at `values`, a float32 array of this shape that nobody changes. They are no part of
+    what the parameter is: specs are equal, and a graph's fingerprint is the same, whatever they are.
     """
 
     name: str
     shape: tuple[int, ...]
     init: str = "glorot"
+    values: np.ndarray | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def given(cls, name: str, values: np.ndarray) -> ParamSpec:
+        """A parameter that starts at (a copy of) these values."""
+        kept = np.array(values, np.float32, order="C")
+        kept.setflags(write=False)
+        return cls(name, kept.shape, "given", kept)
 
     def initial(self, rng: np.random.Generator) -> np.ndarray:
         """float32 [shape]."""
@@ -49,10 +59,14 @@ class ParamSpec:
             value = rng.normal(0.0, float(argument), self.shape)
         elif kind == "identity":
             value = np.eye(self.shape[0], self.shape[1])
+        elif kind == "given":
+            if self.values is None:
+                raise ProgramError(f"parameter '{self.name}' starts at given values, but there are none")
+            value = self.values
         else:
             raise ProgramError(
                 f"parameter '{self.name}': unknown init '{self.init}'; use glorot, zeros, uniform:A, "
-                "normal:S or identity"
+                "normal:S, identity or given"
             )
         return value.astype(np.float32)
 
@@ -125,7 +139,10 @@ class Program:
             "ints": [[to_json(e), s] for e, s in self.ints],
             "params": [[p.name, list(p.shape), p.init] for p in self.params],
             "spaces": [[n, to_json(e)] for n, e in self.spaces],
-            "instrs": [[i.op, list(i.args), dict(i.attrs)] for i in self.instrs],
+            "instrs": [
+                [i.op, list(i.args), {k: list(v) if isinstance(v, tuple) else v for k, v in i.attrs}]
+                for i in self.instrs
+            ],
             "outputs": list(self.outputs),
         }
 

@@ -20,6 +20,7 @@ from amphw.ir.graph import Graph, Region
 from amphw.ir.instance import Axiom, Schema, TableType
 from amphw.ir.nodes import Node
 from amphw.ir.program import Program
+from amphw.ir.start import values_from_json, values_to_json
 from amphw.ir.state import FieldType, StateType
 
 FORMAT = 1
@@ -36,7 +37,16 @@ FAMILIES: dict[str, type[Node]] = {
 
 
 def graph_to_json(graph: Graph) -> dict[str, Any]:
-    """The whole definition as JSON values; edges in the order in which they were connected."""
+    """The whole definition as JSON values; edges in the order in which they were connected.
+
+    values: where parameters start at given values, these (see `amphw.ir.start`); else there is no such entry.
+    """
+    values = values_to_json(graph)
+    return definition(graph) | ({"values": values} if values else {})
+
+
+def definition(graph: Graph) -> dict[str, Any]:
+    """What a fingerprint covers: all but the values that parameters start at."""
     return {
         "format": FORMAT,
         "name": graph.name,
@@ -81,7 +91,9 @@ def graph_from_json(data: Mapping[str, Any]) -> Graph:
         for name in group:
             if name not in graph.nodes:
                 raise GraphError("named as a replica, but there is no such node", node=name)
-    return graph
+    if "values" not in data:
+        return graph
+    return values_from_json(graph, _part(dict[str, dict[str, str]], data, "values"))
 
 
 def _part(hint: Any, data: Mapping[str, Any], key: str) -> Any:

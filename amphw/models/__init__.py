@@ -6,14 +6,18 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from amphw.models.ako_mnist import AkoMnist
+from amphw.models.babi15 import Babi15
 from amphw.models.base import Model, ModelError
+from amphw.models.bilstm import BiLSTM
 from amphw.models.files import model_in
 from amphw.models.ggnn import GGNN
 from amphw.models.list_reduction import ListReductionRNN
 from amphw.models.mnist import MnistMLP
 from amphw.models.tree_lstm import TreeLSTM
 
-MODELS: Mapping[str, Model[Any]] = {m.name: m for m in (ListReductionRNN(), MnistMLP(), TreeLSTM(), GGNN())}
+_ALL = (ListReductionRNN(), MnistMLP(), AkoMnist(), TreeLSTM(), GGNN(), Babi15(), BiLSTM())
+MODELS: Mapping[str, Model[Any]] = {m.name: m for m in _ALL}
 
 
 def get_model(name: str) -> Model[Any]:

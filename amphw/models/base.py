@@ -66,9 +66,12 @@ class Remembered:
     """Instances that are encoded when they are first asked for, and then kept: encoding takes longer than
     a copy. Each time it is a new instance, with the same tables, since whoever pumps it gives it a number."""
 
-    def __init__(self, build: Callable[[int], Instance]) -> None:
-        self._build = build
+    def __init__(self, count: int, build: Callable[[int], Instance]) -> None:
+        self._count, self._build = count, build
         self._known: dict[int, Instance] = {}
+
+    def __len__(self) -> int:
+        return self._count
 
     def __getitem__(self, i: int) -> Instance:
         number = int(i)

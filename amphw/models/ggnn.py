@@ -182,7 +182,7 @@ def _load(part: int, sample: bool, seed: int) -> list[Molecule]:
 @lru_cache(maxsize=4)
 def _encoded(part: int, cfg: GGNNConfig, seed: int) -> Remembered:
     molecules = _load(part, cfg.sample, seed)
-    return Remembered(lambda i: _instance(molecules[i], cfg))
+    return Remembered(len(molecules), lambda i: _instance(molecules[i], cfg))
 
 
 def _instance(molecule: Molecule, cfg: GGNNConfig) -> Instance:

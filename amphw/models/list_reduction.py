@@ -5,9 +5,10 @@
 
 One instance is a batch of sequences of equal length, so that a message carries a row for each of them and
 nothing is padded. `h_t = relu([e_t, h_{t-1}] W + b)` with h_{-1} = 0; the last h is classified into the ten
-results. The cell looks the token up itself: e_t is a row of its table E and no message, so a device may
-multiply the table with W once for each update, not for each token. The cell may have replicas, among which
-the instance's number chooses (the paper's Figure 4b).
+results. With `cell=gru` a GRU is in the place of this cell and its ReLU. The cell looks the token up itself:
+e_t is a row of its table E and no message, so a device may multiply the table with the weights once for each
+update, not for each token. The cell may have replicas, among which the instance's number chooses (the paper's
+Figure 4b).
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from amphw.data.list_reduction import (
 from amphw.ir.behaviour import StateMap
 from amphw.ir.device import Report
 from amphw.ir.expr import ROW, Attr, Const, Field, lift, table
-from amphw.ir.functions import concat, linear, relu, take, zeros
+from amphw.ir.functions import concat, gru, linear, relu, take, zeros
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance, Schema, TableType
 from amphw.ir.nodes import NPT, PPT, Source
 from amphw.ir.passes import replicate
-from amphw.ir.program import ParamSpec, trace
+from amphw.ir.program import ParamSpec, Program, trace
 from amphw.ir.routing import Cond, Isu, Phi
 from amphw.ir.state import state_field
 from amphw.models.base import Instances, Model, ModelError, at_least, knob, limited
@@ -51,6 +52,7 @@ class ListReductionConfig:
     hidden: int = knob(128, "width of the recurrent state")
     embedding: int | None = knob(None, "width of a token's embedding; none: as wide as hidden")
     batch: int = knob(100, "sequences of equal length in an instance; 1: single sequences")
+    cell: Literal["rnn", "gru"] = knob("rnn", "the recurrent cell: a linear layer with a ReLU, or a GRU")
     replicas: Literal[1, 2, 4, 8] = knob(1, "copies of the recurrent cell, averaged after every epoch")
 
     def __post_init__(self) -> None:
@@ -91,15 +93,6 @@ class ListReductionRNN(Model[ListReductionConfig]):
                 "label": TableType((batch,), lift(CLASSES)),
             },
         )
-        cell = trace(
-            lambda p, h: linear(concat(take(p.E, table("tokens")(t, ROW)), h), p.W, p.b),
-            {"h": hidden},
-            {
-                "E": ParamSpec("E", (VOCABULARY, embedding), "normal:0.1"),
-                "W": (embedding + hidden, hidden),
-                "b": ParamSpec("b", (hidden,), "zeros"),
-            },
-        )
         head = trace(
             lambda p, h: linear(h, p.W, p.b),
             {"h": hidden},
@@ -109,8 +102,9 @@ class ListReductionRNN(Model[ListReductionConfig]):
         with g.region("time", "loop", "t"):
             g.add(Isu("enter", StateMap(add=((step, Const(0)),))))
             g.add(Phi("phi"))
-            g.add(PPT("cell", cell))
-            g.add(NPT("relu", trace(relu, {"x": hidden})))
+            g.add(PPT("cell", _cell(cfg.cell, hidden, embedding)))
+            if cfg.cell == "rnn":
+                g.add(NPT("relu", trace(relu, {"x": hidden})))
             g.add(Cond("last", t.eq(length - 1)))
             g.add(Isu("next", StateMap(set={"t": t + 1})))
             g.add(Isu("leave", StateMap(drop={"t": None})))
@@ -119,7 +113,7 @@ class ListReductionRNN(Model[ListReductionConfig]):
         g.add(PPT("head", head))
         g.add(classification_loss(CLASSES))
         g.connect("start", "h0", "enter", "phi.a")
-        g.connect("phi", "cell", "relu", "last")
+        g.connect("phi", "cell", *(["relu"] if cfg.cell == "rnn" else []), "last")
         g.connect("last.no", "next", "phi.b")
         g.connect("last.yes", "leave", "head", "loss")
         return replicate(g, "cell", cfg.replicas) if cfg.replicas > 1 else g
@@ -162,6 +156,33 @@ class ListReductionRNN(Model[ListReductionConfig]):
 
 
 _EXPECTED = f"expected an operation ({', '.join(OPERATIONS)}) and 1 to 9 digits, such as 'range 3 1 4 1 5'"
+
+
+def _cell(kind: str, hidden: int, embedding: int) -> Program:
+    """From h and the step's token to the next h; for "rnn" before its ReLU, which is a node of its own."""
+    token = table("tokens")(Field("t"), ROW)
+    table_of_tokens = ParamSpec("E", (VOCABULARY, embedding), "normal:0.1")
+    if kind == "rnn":
+        return trace(
+            lambda p, h: linear(concat(take(p.E, token), h), p.W, p.b),
+            {"h": hidden},
+            {
+                "E": table_of_tokens,
+                "W": (embedding + hidden, hidden),
+                "b": ParamSpec("b", (hidden,), "zeros"),
+            },
+        )
+    return trace(
+        lambda p, h: gru(linear(take(p.E, token), p.Wi, p.bi), linear(h, p.Wh, p.bh), h),
+        {"h": hidden},
+        {
+            "E": table_of_tokens,
+            "Wi": (embedding, 3 * hidden),
+            "bi": ParamSpec("bi", (3 * hidden,), "zeros"),
+            "Wh": (hidden, 3 * hidden),
+            "bh": ParamSpec("bh", (3 * hidden,), "zeros"),
+        },
+    )
 
 
 @lru_cache(maxsize=2)

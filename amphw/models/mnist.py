@@ -10,28 +10,19 @@ download; accuracies on those say nothing about MNIST.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
-import numpy as np
-
-from amphw.data.mnist import CLASSES, PIXELS, load_mnist, sample_mnist
-from amphw.ir.device import Report
+from amphw.data.mnist import CLASSES, PIXELS
 from amphw.ir.expr import Attr, lift
 from amphw.ir.functions import linear, relu
 from amphw.ir.graph import Graph
-from amphw.ir.instance import Instance, Schema, TableType
+from amphw.ir.instance import Schema, TableType
 from amphw.ir.nodes import NPT, PPT, Source
 from amphw.ir.program import ParamSpec, trace
-from amphw.models.base import Instances, Model, ModelError, at_least, knob, limited
-from amphw.models.classify import Unlabelled, classification_loss, explained
+from amphw.models.base import at_least, knob
+from amphw.models.classify import classification_loss
+from amphw.models.digits import Digits
 
 _LAYERS = 4
-_SAMPLES = (6000, 1000)  # generated images to train and to validate on
-_MEAN, _DEVIATION = 0.1307, 0.3081  # of the pixels of MNIST's training set
-
-Set = tuple[np.ndarray, np.ndarray]
-"""Images float32 [n, 784] in 0..1 and labels int32 [n]."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +37,8 @@ class MnistConfig:
         at_least(1, width=self.width, batch=self.batch)
 
 
-class MnistMLP(Model[MnistConfig]):
-    """The perceptron; what throughput counts are images."""
+class MnistMLP(Digits[MnistConfig]):
+    """The perceptron."""
 
     name = "mnist"
     summary = "a four-layer perceptron on images of handwritten digits"
@@ -56,7 +47,6 @@ class MnistMLP(Model[MnistConfig]):
         "train": {"epochs": 10, "target": 0.97, "max_active_keys": 4},
         "update": {"optimizer": "sgd", "lr": 0.1, "min_update_interval": 100},
     }
-    counted = "images"
 
     def graph(self, cfg: MnistConfig) -> Graph:
         """Attribute batch; data array image [batch, 784], normalised; table label [batch]."""
@@ -82,75 +72,3 @@ class MnistMLP(Model[MnistConfig]):
         path.append(g.add(classification_loss(CLASSES)))
         g.connect(*path)
         return g
-
-    def prepare(self, cfg: MnistConfig, seed: int) -> None:
-        for split in (0, 1):
-            _load(split, cfg.sample, seed)
-
-    def training(self, cfg: MnistConfig, seed: int, epoch: int, limit: int = 0) -> Instances:
-        """60,000 images (6,000 generated ones), shuffled in every epoch."""
-        images, labels = _load(0, cfg.sample, seed)
-        order = np.random.default_rng([seed, epoch]).permutation(limited(len(labels), limit))
-        return _instances(images, labels, order, cfg.batch)
-
-    def validation(self, cfg: MnistConfig, seed: int, limit: int = 0) -> Instances:
-        """The 10,000 test images (1,000 generated ones)."""
-        images, labels = _load(1, cfg.sample, seed)
-        return _instances(images, labels, np.arange(limited(len(labels), limit)), cfg.batch)
-
-    def parse(self, cfg: MnistConfig, text: str) -> Instance:
-        """`17`, the number of a validation image (with `sample`, of seed 0), or 784 pixels in 0..1."""
-        words = text.replace(",", " ").split()
-        try:
-            numbers = [float(word) for word in words]
-        except ValueError:
-            raise ModelError(f"'{text.strip()[:40]}' holds more than numbers; {_EXPECTED}") from None
-        if len(numbers) == 1:
-            images, labels = _load(1, cfg.sample, 0)
-            index = int(numbers[0])
-            if index != numbers[0] or not 0 <= index < len(labels):
-                raise ModelError(
-                    f"there is no validation image {words[0]}; {_EXPECTED}, 0 to {len(labels) - 1}"
-                )
-            return _instance(images[index : index + 1], labels[index : index + 1])
-        if len(numbers) != PIXELS:
-            raise ModelError(f"the line has {len(numbers)} numbers; {_EXPECTED}")
-        image = np.array(numbers, np.float32)[None]
-        if not (np.isfinite(image).all() and 0 <= image.min() and image.max() <= 1):
-            raise ModelError(f"a pixel lies outside 0..1; {_EXPECTED}")
-        return Unlabelled({"batch": 1}, {"label": np.zeros(1, np.int32)}, {"image": normalised(image)})
-
-    def explain(self, cfg: MnistConfig, instance: Instance, report: Report) -> dict[str, Any]:
-        """The predicted digit of the first image; of a validation image also the true one."""
-        return explained(instance, report, self.loss_node)
-
-    def size(self, instance: Instance) -> int:
-        return instance.attrs["batch"]
-
-
-_EXPECTED = f"expected the number of a validation image, or {PIXELS} pixels in 0..1, row by row"
-
-
-@lru_cache(maxsize=4)
-def _load(split: int, sample: bool, seed: int) -> Set:
-    """The training set (split 0) or the validation set (1); generated ones differ by seed and split."""
-    if sample:
-        return sample_mnist(_SAMPLES[split], 2 * seed + split)
-    return load_mnist("test" if split else "train")
-
-
-def _instances(images: np.ndarray, labels: np.ndarray, order: np.ndarray, batch: int) -> Instances:
-    def build(i: int) -> Instance:
-        rows = order[i * batch : (i + 1) * batch]
-        return _instance(images[rows], labels[rows])
-
-    return Instances(-(-len(order) // batch), build, len(order))
-
-
-def _instance(images: np.ndarray, labels: np.ndarray) -> Instance:
-    return Instance({"batch": len(labels)}, {"label": labels}, {"image": normalised(images)})
-
-
-def normalised(images: np.ndarray) -> np.ndarray:
-    """Pixels in 0..1 -> zero mean and unit variance over the training set, with which SGD at 0.1 is fast."""
-    return (images - np.float32(_MEAN)) * np.float32(1.0 / _DEVIATION)

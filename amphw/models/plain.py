@@ -56,13 +56,13 @@ class PlainModel(Model[C]):
 
     def training(self, cfg: C, seed: int, epoch: int, limit: int = 0) -> Instances:
         """All of them, shuffled in every epoch."""
-        count, encoded = _encoded(self, cfg, seed, "train")
-        order = np.random.default_rng([seed, epoch]).permutation(limited(count, limit))
+        encoded = _encoded(self, cfg, seed, "train")
+        order = np.random.default_rng([seed, epoch]).permutation(limited(len(encoded), limit))
         return Instances(len(order), lambda i: encoded[order[i]])
 
     def validation(self, cfg: C, seed: int, limit: int = 0) -> Instances:
-        count, encoded = _encoded(self, cfg, seed, "valid")
-        return Instances(limited(count, limit), encoded.__getitem__)
+        encoded = _encoded(self, cfg, seed, "valid")
+        return Instances(limited(len(encoded), limit), encoded.__getitem__)
 
     def parse(self, cfg: C, text: str) -> Instance:
         """An instance as JSON; what is to be predicted may be anything that fits."""
@@ -86,7 +86,7 @@ def _compiled(model: PlainModel[Any], cfg: Any) -> Compiled:
 
 
 @lru_cache(maxsize=8)
-def _encoded(model: PlainModel[Any], cfg: Any, seed: int, part: Part) -> tuple[int, Remembered]:
+def _encoded(model: PlainModel[Any], cfg: Any, seed: int, part: Part) -> Remembered:
     plain = model.data(cfg, seed, part)
     encode = model.compiled(cfg).encode
-    return len(plain), Remembered(lambda i: encode(plain[i], i))
+    return Remembered(len(plain), lambda i: encode(plain[i], i))

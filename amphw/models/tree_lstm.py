@@ -144,7 +144,7 @@ def _vocabulary(size: int, sample: bool) -> dict[str, int]:
 @lru_cache(maxsize=4)
 def _encoded(part: int, cfg: TreeLSTMConfig, seed: int) -> Remembered:
     trees = _load(part, cfg.sample, seed)
-    return Remembered(lambda i: _instance(trees[i], cfg))
+    return Remembered(len(trees), lambda i: _instance(trees[i], cfg))
 
 
 def _instance(tree: Tree, cfg: TreeLSTMConfig) -> Instance:

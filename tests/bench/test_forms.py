@@ -21,6 +21,7 @@ SMALL = {
     "list-reduction": ["hidden=8"],
     "tree-lstm": ["sample=true", "hidden=6", "embedding=5"],
     "ggnn": ["sample=true", "hidden=6", "steps=2"],
+    "bilstm": ["sample=true", "embedding=6", "spelling=3", "letter=4", "hidden=4", "perceptron=3"],
 }
 
 

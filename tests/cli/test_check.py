@@ -46,8 +46,8 @@ def test_what_cannot_be_downloaded_is_said(amphw, no_data) -> None:
     found = findings(amphw)["data: qm9"]
     assert not found["ok"] and found["found"] == "1 of 1 files missing"
     assert found["remedy"] == (
-        "cannot be downloaded: put qm9/qm9_mu_graphs.tsv into $AMPHW_DATA, or train on generated molecules "
-        "with --set sample=true"
+        "cannot be downloaded: put qm9/qm9_mu_graphs.tsv into $AMPHW_DATA, or train on generated data with "
+        "--set sample=true"
     )
 
 

@@ -23,6 +23,21 @@ def test_fused_has_fewer_nodes_and_the_same_parameters(amphw) -> None:
     assert "NPT relu" in fine and "NPT relu" not in fused
 
 
+def test_passes_run_in_their_order(amphw) -> None:
+    tiled = amphw("graph", "mnist", "--set", "width=64", "--pass", "fuse", "--pass", "tile=2")
+    assert tiled.exit_code == 0, tiled.stderr
+    assert "PPT linear1_1 owns W[784, 32], b[32]" in tiled.stdout and "NPT relu1" not in tiled.stdout
+    folded = amphw("graph", "list-reduction", "--set", "hidden=8", "--pass", "fold")
+    assert "owns b[8], E_W[14, 8], W_rest[8, 8]" in folded.stdout
+
+
+def test_a_pass_that_does_not_exist_or_apply_is_refused(amphw) -> None:
+    done = amphw("graph", "mnist", "--pass", "melt")
+    assert done.exit_code == 1 and "there is no pass 'melt'; there are: fuse, fold" in done.stderr
+    done = amphw("graph", "mnist", "--pass", "fold")
+    assert done.exit_code == 1 and "there is nothing to fold" in done.stderr
+
+
 def test_each_format_is_written(amphw, tmp_path) -> None:
     for name in ("g.svg", "g.json", "g.txt"):
         done = amphw("graph", "mnist", "--out", name)

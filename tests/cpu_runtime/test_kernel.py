@@ -10,24 +10,41 @@ from amphw.cpu_runtime.lower import lower
 from amphw.ir.functions import columns, concat, exp, linear, row_param, stop_gradient, tanh
 from amphw.ir.passes import fuse
 from amphw.ir.primitives import RowContext
+from amphw.ir.primitives.images import Windows
 from amphw.ir.program import Params, ParamSpec, Program, Value, trace
 from tests.graphs.cases import CASES, Case
 
 ROWS = 6
 
 
-def operands(program: Program, rng: np.random.Generator) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Float operands, and integers that every table, column and row number admits."""
-    floats = [rng.uniform(0.1, 1.0, (ROWS, t.width)).astype(np.float32) for _, t in program.inputs]
-    return floats, [np.zeros(ROWS, np.int64) for _ in program.ints]
+def rows_of(program: Program) -> dict[str, int]:
+    """One row a message in every space but those of windows."""
+    rows = dict.fromkeys({t.space for t in program.types} | {"rows"}, 1)
+    for instr in program.instrs:
+        attrs = instr.attr()
+        if instr.op in ("patches", "unpatch"):
+            image, window = (attrs["source"], attrs["space"])[:: 1 if instr.op == "patches" else -1]
+            rows[window] = rows[image] * Windows.of(attrs).count
+    return rows
+
+
+def operands(
+    program: Program, context: RowContext, rng: np.random.Generator
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Operands; integers are those that every table, column and row number admits."""
+    inputs = []
+    for _, t in program.inputs:
+        n = context.total(t.space)
+        float_rows = rng.uniform(0.1, 1.0, (n, t.width)).astype(np.float32)
+        inputs.append(float_rows if t.kind == "float" else np.zeros(n, np.int64))
+    return inputs, [np.zeros(context.total(space), np.int64) for _, space in program.ints]
 
 
 def assert_same_bits(program: Program) -> None:
     rng = np.random.default_rng(1)
-    spaces = {t.space for t in program.types} | {"rows"}
-    context = RowContext(ROWS, dict.fromkeys(spaces, 1))
+    context = RowContext(ROWS, rows_of(program))
     params = {p.name: rng.normal(size=p.shape).astype(np.float32) for p in program.params}
-    floats, ints = operands(program, rng)
+    floats, ints = operands(program, context, rng)
     before = [a.copy() for a in floats]
     with np.errstate(all="ignore"):
         expected = program.run(context, floats, ints, params)

@@ -73,6 +73,7 @@ EXACT: dict[str, tuple[int, Callable[..., np.ndarray]]] = {
     "Abs": (1, np.abs),
     "Sign": (1, np.sign),
     "Equal": (2, lambda a, b: (a == b).astype(np.float32)),
+    "Maximum": (2, np.maximum),
     "AddRelu": (2, lambda a, b: np.maximum(a + b, 0)),
     "MulStep": (2, lambda a, b: np.where(b > 0, a, np.float32(0))),
 }

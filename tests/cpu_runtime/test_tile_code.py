@@ -249,14 +249,22 @@ def test_every_unit_of_the_graphs(name: str, fused: bool) -> None:
         program, derivative = unit.behaviour.program, unit.derivative
         if program is None or derivative is None:
             continue
-        # One row a message everywhere: index 0 is then right for every table, column and row.
-        context = RowContext(5, {space: 1 for space, _ in unit.behaviour.spaces})
+        # One row a message, but for windows: index 0 is then right for every table, column and row.
+        unit_tiled, spaces = tile(unit), [space for space, _ in unit.behaviour.spaces]
+        factors = unit_tiled.forward.factors or (1,) * len(spaces)
+        context = RowContext(5, dict(zip(spaces, factors, strict=True)))
         inputs = [rng.normal(size=(5, t.width)) for _, t in program.inputs]
-        ints = [np.zeros(5, np.int64) for _ in program.ints]
+        ints = [np.full(5, _divided_by(program, k)) for k in range(len(program.ints))]
         params = [rng.normal(size=p.shape) for p in program.params]
-        checked = Checked(program, derivative, tile(unit), context, inputs, ints, params)
+        checked = Checked(program, derivative, unit_tiled, context, inputs, ints, params)
         checked.inference()
         checked.training()
+
+
+def _divided_by(program: Program, k: int) -> int:
+    """1 for an integer operand that is only read as a number, by which a mean divides; else 0."""
+    readers = {i.op for i in program.instrs if len(program.inputs) + k in i.args}
+    return int(readers == {"to_float"})
 
 
 def _with_wanted(program: Program) -> st.SearchStrategy[tuple[Program, list[int]]]:
@@ -575,6 +583,17 @@ def test_a_product_that_somebody_else_reads_is_no_accumulator() -> None:
     assert op_names(forward(function, {"x": 3}, {"W": (3, 3), "b": (3,)})) == ["gemm: y0 = [x0] @ p0", "Add"]
 
 
+def test_a_bias_that_is_added_twice_counts_twice() -> None:
+    def function(p: Params, x: Value) -> Value:
+        return x @ p.W + row_param(p.b) + row_param(p.b)
+
+    assert forward(function, {"x": 3}, {"W": (3, 3), "b": (3,)}) == [
+        "gemm: y0 = [x0] @ p0 + p1",
+        "rows:",
+        "  y0 = Add(y0, p1)",
+    ]
+
+
 def test_what_nobody_reads_is_not_computed() -> None:
     def function(p: Params, x: Value) -> Value:
         return tanh(x @ p.W)
@@ -671,7 +690,7 @@ def test_phases_are_few_and_spaces_are_told_apart() -> None:
 
     inputs = {"x": ValueType("float", "rows", 2), "y": ValueType("float", "one", 3)}
     code = tiled(function, inputs, {"W": (2, 3)}).inference
-    assert not code.rowwise
+    assert code.factors == ()
     assert str(code).splitlines() == [
         "rows of space 0:",
         "  t0 = Tanh(x1)",
@@ -682,7 +701,7 @@ def test_phases_are_few_and_spaces_are_told_apart() -> None:
         "rows of space 1:",
         "  y0 = Add(y0, t1[0:3])",
     ]
-    assert tiled(lambda x: tanh(x), {"x": 3}).forward.rowwise
+    assert tiled(lambda x: tanh(x), {"x": 3}).forward.factors == (1,)
 
 
 def test_dropout_with_too_many_keys_is_refused() -> None:

@@ -24,6 +24,7 @@ from amphw.cpu_runtime.tile_code import (
 )
 from amphw.ir import rng
 from amphw.ir.primitives import PRIMITIVES, RowContext
+from amphw.ir.primitives.images import Windows
 
 Rows = dict[tuple[Place, int], np.ndarray]
 """Operands, outputs, saved rows, gradients and log buffers by place and index: [rows, width]."""
@@ -50,6 +51,7 @@ BINARY: dict[Op, Callable[..., np.ndarray]] = {
     Op.Sub: np.subtract,
     Op.Mul: np.multiply,
     Op.Div: np.divide,
+    Op.Maximum: np.maximum,
     Op.Equal: lambda a, b: (a == b).astype(a.dtype),
     Op.AddRelu: lambda a, b: np.maximum(a + b, 0),
     Op.MulStep: lambda a, b: np.where(b > 0, a, 0),
@@ -236,19 +238,25 @@ class Interpreter:
         d[:] = d + y if p.accumulate else y
 
     def _move(self, p: Phase) -> None:
-        assert not self.code.rowwise
         names = {
             PhaseKind.SumRows: "sum_rows",
             PhaseKind.MaxRows: "max_rows",
             PhaseKind.SpreadRows: "spread_rows",
             PhaseKind.GatherRows: "gather_rows",
             PhaseKind.ScatterRows: "scatter_rows",
+            PhaseKind.Patches: "patches",
+            PhaseKind.Unpatch: "unpatch",
         }
         attrs = {"space": self.spaces[p.space], "source": self.spaces[p.source]}
+        width = p.width
+        if p.kind in (PhaseKind.Patches, PhaseKind.Unpatch):
+            windows = Windows(p.windows[:3], p.windows[3:5], *p.windows[5:])
+            width = windows.columns if p.kind == PhaseKind.Patches else windows.width
+            attrs |= windows.attrs
         assert self.code.bases[p.from_.base].place != Place.InputGradient
-        apart = p.from_.offset + p.width <= p.d.offset or p.d.offset + p.width <= p.from_.offset
+        apart = p.from_.offset + width <= p.d.offset or p.d.offset + p.width <= p.from_.offset
         assert p.from_.base != p.d.base or apart, "rows are moved over themselves"
-        args = [self._array(p.from_, p.width, p.source).copy()]
+        args = [self._array(p.from_, width, p.source).copy()]
         if p.kind in (PhaseKind.GatherRows, PhaseKind.ScatterRows):
             args.append(self.slots[p.ints])
         else:

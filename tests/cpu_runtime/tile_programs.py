@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from amphw.ir.expr import ROW, Expr, Field, lift
 from amphw.ir.functions import absolute
 from amphw.ir.primitives import RowContext, ValueType
+from amphw.ir.primitives.images import Windows
 from amphw.ir.program import Builder, ParamSpec, Program, Value
 
-SPACES = ("rows", "one", "other")
+SPACES = ("rows", "one", "other", "windows")
 WIDTHS = (1, 2, 3, 5, 6)
 ROWS_OF_TABLE = 4
+WINDOWS_A_ROW = 4
 ROW_MOVES = (("rows", "one"), ("other", "one"))
 MANY = (("rows", "other"), ("other", "rows"))
 
@@ -36,6 +38,7 @@ def operands(program: Program, counts: list[tuple[int, int]], seed: int) -> Oper
         "rows": np.array([a for a, _ in counts], np.int64),
         "one": 1,
         "other": np.array([b for _, b in counts], np.int64),
+        "windows": np.array([WINDOWS_A_ROW * a for a, _ in counts], np.int64),
     }
     context = RowContext(len(counts), by_space)
     inputs = [rng.uniform(-1.5, 1.5, (context.total(t.space), t.width)) for _, t in program.inputs]
@@ -117,7 +120,7 @@ class Writer:
 
     def _binary(self) -> None:
         x = self.any()
-        self.put(self.pick(("add", "add", "sub", "mul", "mul")), x, self.like(x))
+        self.put(self.pick(("add", "add", "sub", "mul", "mul", "maximum")), x, self.like(x))
 
     def _div(self) -> None:
         x = self.any()
@@ -171,7 +174,7 @@ class Writer:
         width = self.pick(WIDTHS)
         y = self.builder.emit("matmul", [x], param=self.param(x.width, width))
         b = self.builder.emit("row_param", [], param=self.param(width), space=x.type.space)
-        self.values.append(y + b)
+        self.values.append(y + b + b if self.pick((False, False, True)) else y + b)
 
     def _products(self) -> None:
         x = self.any()
@@ -289,6 +292,29 @@ class Writer:
             index = self.index(f"row_{space}", x.type.space)
             self.put("scatter_rows", x, index, space=space, source=x.type.space)
 
+    def _patches(self) -> None:
+        images = [v for v in self.values if v.type.space == "rows" and v.width <= 12]
+        if images:
+            x = self.pick(images)
+            channels = -(-x.width // 4)
+            if x.width % 4:
+                x = self.builder.emit("pad", [x], start=0, width=4 * channels)
+            windows = self.pick(_windows(channels))
+            self.put("patches", x, space="windows", source="rows", **windows.attrs)
+
+    def _unpatch(self) -> None:
+        found = [v for v in self.values if v.type.space == "windows" and v.width <= 4]
+        if found:
+            x = self.pick(found)
+            (pixels, *_) = _windows(x.width)
+            self.put("unpatch", x, space="rows", source="windows", **pixels.attrs)
+
+
+def _windows(channels: int) -> list[Windows]:
+    """Four windows of an image of 2 x 2 pixels: its pixels, and larger ones that reach over the edge."""
+    image = (2, 2, channels)
+    return [Windows(image, (1, 1)), Windows(image, (2, 2), 2, 1)]
+
 
 KINDS = tuple(name[1:] for name in vars(Writer) if name.startswith("_") and not name.startswith("__")) + (
     "unary",
@@ -297,6 +323,7 @@ KINDS = tuple(name[1:] for name in vars(Writer) if name.startswith("_") and not 
     "concat",
     "linear",
     "embedded",
+    "patches",
 )  # those that the peepholes are about, more often
 
 

@@ -6,10 +6,12 @@ import bz2
 import errno
 import gzip
 import hashlib
+import io
 import lzma
 import re
 import socket
 import socketserver
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
@@ -127,6 +129,24 @@ def test_file_missing_from_the_local_folder_is_downloaded(server: Server, local:
     assert list((local / "set").iterdir()) == []
 
 
+def archive(path: str) -> bytes:
+    """A compressed tar archive with CONTENT at `path`."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        entry = tarfile.TarInfo(path)
+        entry.size = len(CONTENT)
+        tar.addfile(entry, io.BytesIO(CONTENT))
+    return packed.getvalue()
+
+
+def test_of_an_archive_the_member_is_kept(server: Server, cache: Path) -> None:
+    server.body = archive("all/items.txt")
+    file = DataFile("set/items", f"{server.url}/all.tar.gz", f"sha256:{SHA256}", "all/items.txt")
+    assert read_data(file) == read_data(file) == CONTENT
+    assert server.requests == 1
+    assert (cache / "set/items").read_bytes() == CONTENT
+
+
 def error_of(file: DataFile) -> str:
     with pytest.raises(DataError) as caught:
         read_data(file)
@@ -200,6 +220,19 @@ def test_no_server(cache: Path) -> None:
 def test_server_without_the_file(server: Server, cache: Path) -> None:
     url = f"{server.url}/absent.gz"
     assert error_of(a_file(url)) == f"{url} cannot be downloaded (Not Found). {by_hand(cache)}"
+    assert nothing_is_left(cache)
+
+
+def test_archive_without_the_member(server: Server, cache: Path) -> None:
+    url = f"{server.url}/all.tar.gz"
+    file = DataFile("set/items", url, f"sha256:{SHA256}", "all/items.txt")
+    server.body = archive("all/others.txt")
+    where = f"The download from {url}"
+    assert error_of(file) == f"{where} holds no file all/items.txt. {by_hand(cache, '')}"
+    server.body = CONTENT
+    assert error_of(file).startswith(f"{where} is not a valid archive (")
+    server.body = archive("all/items.txt")[:60]
+    assert error_of(file).startswith(f"{where} is not a valid archive (")
     assert nothing_is_left(cache)
 
 

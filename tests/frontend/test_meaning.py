@@ -89,7 +89,7 @@ def test_a_loop_of_the_network_ends_by_its_condition_or_at_its_bound(xs: list[fl
 def test_a_choice_by_an_integer_takes_its_branch(n: int) -> None:
     def model(x: Any) -> Any:
         branches = [lambda v: v + 1.0, lambda v: v * x.one, lambda v: -v, lambda v: fe.constant(1, 7.0)]
-        return fe.switch(x.n, branches, fe.reduce(x.xs))
+        return fe.switch(fe.smaller(x.n, 3), branches, fe.reduce(x.xs))
 
     assert value(model, numbers([2.0, 4.0], n=n)) == [[7.0, 3.0, -6.0, 7.0][n]]
 
@@ -163,11 +163,11 @@ def test_a_tree_of_any_arity_gives_its_children_in_order() -> None:
     assert value(model, [[2.0], [[3.0], [5.0]], [[7.0]]], spec) == [2 + 2 * (3 + 10) + 3 * 7]
 
 
-@pytest.mark.parametrize("form", ["messages", "rows"])
-@pytest.mark.parametrize("how", ["sum", "mean", "max"])
+@pytest.mark.parametrize(
+    "form,how",
+    [("messages", "sum"), ("messages", "mean"), ("messages", "max"), ("rows", "sum"), ("rows", "mean")],
+)
 def test_messages_go_along_the_edges(form: str, how: str) -> None:
-    if (form, how) == ("rows", "max"):
-        pytest.skip("the form has no maximum")
     edges, kinds = [(0, 1), (0, 1), (2, 1), (1, 1), (2, 0)], [0, 1, 0, 1, 0]
     spec = fe.Graph({"x": fe.Floats(1)}, most_nodes=5, most_edges=6, types=2)
 

@@ -217,6 +217,48 @@ def _skip() -> tuple[Any, fe.Spec]:
     return model, fe.Record(tokens=fe.Sequence(fe.Int(V), most=5), label=fe.Int(C))
 
 
+# --- images -------------------------------------------------------------------------------------------
+
+
+def _convolution() -> tuple[Any, fe.Spec]:
+    """Images as the rows of a message: padding, a stride, windows that overlap."""
+    first = fe.Conv2d((7, 6, 2), 3, (3, 2), padding=1, activation=fe.tanh)
+    pool = fe.MaxPool(first.out, 2)
+    second = fe.Conv2d(pool.out, 4, 2, stride=2)
+    top, head = fe.MaxPool(second.out, (1, 1), stride=1), fe.Linear(C)
+
+    def model(x: Any) -> None:
+        fe.classify(head(fe.tanh(top(second(pool(first(x.image.item)))))), x.label.item)
+
+    rows = fe.Axis("batch", 40, least=0)
+    return model, fe.Record(image=fe.Along(rows, fe.Floats(84)), label=fe.Along(rows, fe.Int(C)))
+
+
+def _images(rng: Rng) -> list[Any]:
+    return [{"image": rng.normal(size=(n, 84)), "label": rng.integers(0, C, n)} for n in (0, 1, 3, 5)]
+
+
+def _film() -> tuple[Any, fe.Spec]:
+    """One convolution for the frames of a film and for a picture with more rows than one."""
+    look = fe.Conv2d((4, 4, 1), 2, 3, padding=1)
+    pool, read, head = fe.MaxPool(look.out, 3, stride=1), fe.GRU(4), fe.Linear(C)
+
+    def model(x: Any) -> None:
+        seen = fe.reduce(pool(look(x.pictures.item)), "mean")
+        h = fe.fold(lambda h, frame: read(h, pool(look(frame))), fe.constant(4), x.frames)
+        fe.classify(head(fe.concat(h, seen)), x.label)
+
+    pictures = fe.Along(fe.Axis("count", 4), fe.Floats(16))
+    return model, fe.Record(frames=fe.Sequence(fe.Floats(16), most=4), pictures=pictures, label=fe.Int(C))
+
+
+def _films(rng: Rng) -> list[Any]:
+    return [
+        {"frames": rng.normal(size=(n, 16)), "pictures": rng.normal(size=(k, 16)), "label": _label(rng)}
+        for n, k in ((1, 1), (2, 4), (4, 2))
+    ]
+
+
 # --- trees and graphs -----------------------------------------------------------------------------------
 
 
@@ -300,6 +342,36 @@ def _networks(rng: Rng) -> list[Any]:
     ]
 
 
+def _pointer() -> tuple[Any, fe.Spec]:
+    """The answer is one of the nodes: a softmax over the rows of a message, some of it one value for all."""
+    embed, layers, cell = _init(), [fe.Linear(4) for _ in range(2)], fe.GRU(4)
+    score, ask = fe.Linear(1, bias=False), _init(3, 4)  # a bias cancels out
+
+    def model(x: Any) -> None:
+        h = fe.message_passing(embed(x.g.kind), x.g, layers, cell, steps=2, form="rows")
+        logits = score(h * ask(x.question))
+        high = fe.stop_gradient(fe.reduce(logits, "max", over=x.g.nodes))
+        total = fe.reduce(fe.exp(logits - high), over=x.g.nodes)
+        found = fe.pick(logits, x.answer, over=x.g.nodes)
+        best = 1.0 - fe.above(high - logits)
+        last = fe.reduce(best * fe.number(x.g.position), "max", over=x.g.nodes)
+        fe.loss(high + fe.log(total) - found, prediction=last)
+
+    graph = fe.Graph({"kind": fe.Int(V)}, most_nodes=6, most_edges=14, types=2)
+    return model, fe.Record(g=graph, question=fe.Int(3), answer=fe.Int(6))
+
+
+def _pointed(rng: Rng) -> list[Any]:
+    return [
+        {
+            "g": value["g"],
+            "question": int(rng.integers(3)),
+            "answer": int(rng.integers(len(value["g"]["kind"]))),
+        }
+        for value in _networks(rng)
+    ]
+
+
 WRITTEN = (
     Written("fe-gru", _gru, lambda rng: _sequences(rng, 0, 1, 2, 5)),
     Written("fe-tagger", _tagger, _sentences),
@@ -309,10 +381,13 @@ WRITTEN = (
     Written("fe-experts", _experts, _points),
     Written("fe-ponder", _ponder, lambda rng: _sequences(rng, 1, 2, 4)),
     Written("fe-skip", _skip, lambda rng: _sequences(rng, 1, 2, 4, 5, 5, 3)),
+    Written("fe-convolution", _convolution, _images),
+    Written("fe-film", _film, _films),
     Written("fe-tree", _tree, _trees),
     Written("fe-any-tree", _any_tree, _any_trees),
     Written("fe-network", _network("messages", "sum"), _networks),
     Written("fe-network-rows", _network("rows", "sum"), _networks),
     Written("fe-network-mean", _network("messages", "mean"), _networks),
     Written("fe-network-max", _network("messages", "max"), _networks),
+    Written("fe-pointer", _pointer, _pointed),
 )

@@ -16,12 +16,15 @@ from amphw.ir.functions import (
     dropout,
     exp,
     gather_rows,
+    images,
     linear,
     log,
     log_softmax,
     lstm,
     max_rows,
+    maximum,
     number,
+    patches,
     pick,
     relu,
     row_param,
@@ -29,6 +32,7 @@ from amphw.ir.functions import (
     scatter_rows,
     sigmoid,
     softmax,
+    split,
     spread_rows,
     sqrt,
     squared_error,
@@ -39,6 +43,7 @@ from amphw.ir.functions import (
     tanh,
 )
 from amphw.ir.primitives import RowContext, ValueType
+from amphw.ir.primitives.images import Windows
 from amphw.ir.program import Program, Value, trace
 
 INDEX = Field("i")
@@ -54,9 +59,12 @@ class Frame:
     others: np.ndarray
     width: int
     context: RowContext = field(init=False)
+    more: dict[str, int] = field(default_factory=dict)
+    """Spaces in proportion to "rows"."""
 
     def __post_init__(self) -> None:
         spaces = {"rows": self.counts, "one": 1, "other": self.others}
+        spaces |= {name: self.counts * n for name, n in self.more.items()}
         self.context = RowContext(len(self.counts), spaces)
 
     def floats(self, space: str = "rows", width: int | None = None, low: float = 0.2) -> np.ndarray:
@@ -154,6 +162,54 @@ def _scatter(f: Frame) -> Case:
     return Case(program, [f.floats()], {"i": f.rows_within("rows", "other")})
 
 
+WINDOWS = (
+    Windows((3, 4, 2), (2, 3), 1, 1),
+    Windows((4, 3, 1), (2, 2), 2, 0),
+    Windows((2, 2, 3), (1, 1), 1, 0),
+    Windows((5, 4, 1), (3, 2), 2, 1),
+)
+
+
+def in_proportion(f: Frame, windows: Windows) -> Frame:
+    """The frame with rows in "other" for the windows of those in "rows"."""
+    f.others[:] = f.counts * windows.count
+    return f
+
+
+def _patches(f: Frame) -> Case:
+    w = WINDOWS[f.width - 1]
+    program = trace(
+        lambda x: x.builder.emit("patches", [x], space="other", source="rows", **w.attrs), {"x": w.columns}
+    )
+    return Case(program, [in_proportion(f, w).floats(width=w.columns)])
+
+
+def _unpatch(f: Frame) -> Case:
+    w = WINDOWS[f.width - 1]
+    program = trace(
+        lambda x: x.builder.emit("unpatch", [x], space="rows", source="other", **w.attrs),
+        {"x": ValueType("float", "other", w.width)},
+    )
+    rows = int((f.counts * w.count).sum())
+    return Case(program, [in_proportion(f, w).rng.normal(size=(rows, w.width))])
+
+
+def _convolution(f: Frame) -> Case:
+    """A convolution, a pool over its result, and another way past the convolution: windows of windows."""
+    w = Windows((4, 4, 1), (2, 2), 1, 1)
+    pool = Windows((5, 5, 2), (2, 2), 2)
+
+    def both(p, x):  # type: ignore[no-untyped-def]
+        y = images(linear(patches(x, w), p.W, p.b), 5, 5)
+        four = split(patches(y, pool), 4)
+        return images(maximum(maximum(four[0], four[1]), maximum(four[2], four[3])), 2, 2)
+
+    program = trace(both, {"x": w.columns}, {"W": (4, 2), "b": (2,)})
+    f.more = {"rows_5x5": 25, "rows_2x2": 4}
+    params = {"W": f.rng.normal(size=(4, 2)), "b": f.rng.normal(size=2)}
+    return Case(program, [f.floats(width=w.columns)], params=params)
+
+
 def _spread_rows(f: Frame) -> Case:
     program = trace(lambda x: spread_rows(x, "rows"), {"x": ValueType("float", "one", f.width)})
     return Case(program, [f.floats("one")])
@@ -177,6 +233,7 @@ DIFFERENTIABLE: dict[str, Callable[[Frame], Case]] = {
     "sub": binary(lambda x, y: x - y),
     "mul": binary(lambda x, y: x * y),
     "div": binary(lambda x, y: x / y),
+    "maximum": binary(maximum),
     "sigmoid": unary(sigmoid),
     "tanh": unary(tanh),
     "relu": unary(relu),
@@ -198,6 +255,8 @@ DIFFERENTIABLE: dict[str, Callable[[Frame], Case]] = {
     "row_param": _row_param,
     "gather_rows": _gather,
     "scatter_rows": _scatter,
+    "patches": _patches,
+    "unpatch": _unpatch,
     "sum_rows": _reduced(sum_rows),
     "max_rows": _reduced(max_rows, Frame.distinct),
     "spread_rows": _spread_rows,
@@ -245,6 +304,7 @@ COMPOSED: dict[str, Callable[[Frame], Case]] = {
         [f.floats()],
         params={"W": f.rng.normal(size=(f.width, f.width)), "b": f.rng.normal(size=f.width)},
     ),
+    "convolution and pool": _convolution,
     "attention over the rows": lambda f: Case(
         trace(
             lambda x: sum_rows(x * spread_rows(max_rows(x, "one"), "rows"), "one"),

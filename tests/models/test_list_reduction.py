@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from amphw.cpu_runtime.tile_fold import folds
 from amphw.host.config import resolve
 from amphw.host.config_fields import ConfigError
 from amphw.ir.device import DeviceOptions, Mode, Report
 from amphw.ir.instance import Instance
+from amphw.ir.nodes import PPT
+from amphw.ir.passes import fuse
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
 from amphw.models import ModelError
@@ -53,6 +57,36 @@ def test_the_graph_computes_the_recurrence() -> None:
         assert report.sums["loss"]["loss"] == pytest.approx(float(loss.sum()), rel=1e-5)
         assert (report.outputs["loss"]["prediction"][:, 0] == logits.argmax(axis=1)).all()
         assert report.sums["loss"]["accuracy"] == (logits.argmax(axis=1) == label).sum()
+
+
+def numpy_gru(parameters: dict[str, Any], tokens: np.ndarray) -> np.ndarray:
+    cell, head = (parameters[n].values for n in ("cell", "head"))
+    width = len(cell["bh"]) // 3
+    h = np.zeros((tokens.shape[1], width), np.float32)
+    for row in tokens:
+        i = np.split(cell["E"][row] @ cell["Wi"] + cell["bi"], 3, axis=1)
+        s = np.split(h @ cell["Wh"] + cell["bh"], 3, axis=1)
+        reset, keep = (1 / (1 + np.exp(-(a + b))) for a, b in zip(i[:2], s[:2], strict=True))
+        h = (1 - keep) * np.tanh(i[2] + reset * s[2]) + keep * h
+    return h @ head["W"] + head["b"]
+
+
+def test_a_gru_can_take_the_place_of_the_cell() -> None:
+    cfg = replace(SMALL, cell="gru")
+    assert "relu" not in MODEL.graph(cfg).nodes
+    device = loaded(cfg)
+    for instance in MODEL.training(cfg, seed=1, epoch=1, limit=30):
+        report = run(device, instance)
+        logits = numpy_gru(device.parameters(), instance.tables["tokens"])
+        assert (report.outputs["loss"]["prediction"][:, 0] == logits.argmax(axis=1)).all()
+    replicated = MODEL.graph(replace(cfg, replicas=2))
+    assert {"cell_0", "cell_1"} <= set(replicated.parameterised)
+
+
+def test_the_gru_s_embedding_is_folded_away() -> None:
+    fused = fuse(MODEL.graph(replace(SMALL, cell="gru")))
+    cell = fused.nodes["cell"]
+    assert isinstance(cell, PPT) and len(folds(cell.program)) == 1
 
 
 def test_an_epoch_holds_every_sequence_once_in_batches_of_one_length() -> None:
@@ -138,6 +172,8 @@ def test_a_text_has_its_true_result_for_a_label(text: str, label: int) -> None:
 def test_the_configuration_is_checked() -> None:
     with pytest.raises(ConfigError, match=r"\[model\]: hidden is 0, expected an integer of 1 or more"):
         resolve(ListReductionConfig, {}, None, ["hidden=0"])
+    with pytest.raises(ConfigError, match="cell is 'lstm', expected one of rnn, gru"):
+        resolve(ListReductionConfig, {}, None, ["cell=lstm"])
     with pytest.raises(ConfigError, match="replicas is 3, expected one of 1, 2, 4, 8"):
         resolve(ListReductionConfig, {}, None, ["replicas=3"])
     assert resolve(ListReductionConfig, {}, None, ["embedding=none"]).model.embedding is None

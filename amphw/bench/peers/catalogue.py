@@ -57,6 +57,13 @@ FORMS: dict[str, tuple[Form, ...]] = {
         *_both("pyg", "propagate", note="a MessagePassing layer that knows the types of bonds"),
         *_both("pyg", "gated-conv", note="GatedGraphConv: less work, it knows no types of bonds", kind=LESS),
     ),
+    "bilstm": (
+        *_both("torch", "packed", note="nn.LSTM in both directions over packed sequences"),
+        *_both(
+            "torch", "padded", note="an nn.LSTM for each direction over padded ones, one of them turned round"
+        ),
+        Form("torch", "sentence", PER_INSTANCE, note="a sentence at a time, its spelled words together"),
+    ),
 }
 
 

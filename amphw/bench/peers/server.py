@@ -39,6 +39,7 @@ TASKS = {
     ("tree-lstm", "dynet"): "trees_dynet:DynetTrees",
     ("ggnn", "torch"): "molecules:GatedGraphs",
     ("ggnn", "pyg"): "molecules_pyg:PygGraphs",
+    ("bilstm", "torch"): "taggers:Taggers",
 }
 
 

@@ -161,7 +161,7 @@ void transpose(const std::string& isa, const Floats2& from, const Floats2& to, c
 constexpr const char* OP_NAMES[] = {
     "Mov",      "Fill",  "Add",        "Sub",      "Mul",         "Div",        "Scale",   "Shift",   "Sigmoid",
     "Tanh",     "Relu",  "Step",       "Exp",      "Log",         "Sqrt",       "Abs",     "Sign",    "Equal",
-    "Fma",      "AddRelu", "MulStep",  "DSigmoid", "DTanh",       "MulDSigmoid", "MulDTanh", "AddCol", "SubCol",
+    "Maximum",  "Fma",      "AddRelu", "MulStep",  "DSigmoid", "DTanh",       "MulDSigmoid", "MulDTanh", "AddCol", "SubCol",
     "MulCol",   "DivCol", "SumCols",   "MaxCols",  "SpreadCols",  "Pick",       "Place",   "Dropout", "Argmax",
     "Above",    "ToFloat", "SameInt",  "SaveInt",  "LoadInt",
 };

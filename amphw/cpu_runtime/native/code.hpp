@@ -57,6 +57,7 @@ enum class Op : int32_t {
     Abs,          // d = |a|
     Sign,         // d = -1, 0, 1
     Equal,        // d = a == b
+    Maximum,      // d = max(a, b), a NaN stays one
     Fma,          // d = a * b + c
     AddRelu,      // d = max(a + b, 0)
     MulStep,      // d = b > 0 ? a : 0
@@ -107,6 +108,17 @@ enum class PhaseKind : int32_t {
     SpreadRows,   // d over `space` = the message's one row of `source`
     GatherRows,   // d over `space` = row [ints] of the message's rows of `source`
     ScatterRows,  // d over `space` = 0, then row [ints] of it += each row of `source`
+    Patches,      // d over `space` = the windows of the image in each row of `source`, one behind the other
+    Unpatch,      // d over `space` = 0, then the pixels of each window in `source` are added to its image
+};
+
+// Windows of an image [height, width, channels] in one row: of size [tall, wide], `stride` pixels apart, the first
+// one `padding` pixels outside. Outside there are zeros.
+struct Windows {
+    int32_t height = 0, width = 0, channels = 0, tall = 0, wide = 0, stride = 1, padding = 0;
+
+    int32_t down() const { return (height + 2 * padding - tall) / stride + 1; }
+    int32_t across() const { return (width + 2 * padding - wide) / stride + 1; }
 };
 
 struct Phase {
@@ -128,6 +140,7 @@ struct Phase {
     Ref from;
     int32_t source = 0;
     int32_t ints = -1;
+    Windows windows;            // Patches, Unpatch
     std::vector<int32_t> late;  // ParamRow bases that it reads, whose integers the code itself makes before
 };
 
@@ -138,7 +151,8 @@ struct Code {
     std::vector<int32_t> int_spaces;    // by slot: row space
     std::vector<Phase> phases;
     std::vector<int32_t> int_outputs;  // integer slots of the program's integer outputs, by output; -1: a float
-    bool rowwise = true;  // one space and no row moves: rows are independent, a tile may cut a message
+    // Where a tile may cut a message between rows of space 0: the rows that each space has for one of them. Else empty.
+    std::vector<int32_t> factors;
 };
 
 }  // namespace amphw

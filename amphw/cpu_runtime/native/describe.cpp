@@ -104,6 +104,9 @@ Phase phase(nb::handle p) {
     out.from = ref(p.attr("from_"));
     out.source = nb::cast<int32_t>(p.attr("source"));
     out.ints = nb::cast<int32_t>(p.attr("ints"));
+    const auto windows = nb::cast<std::vector<int32_t>>(nb::list(p.attr("windows")));
+    if (windows.size() == 7)
+        out.windows = {windows[0], windows[1], windows[2], windows[3], windows[4], windows[5], windows[6]};
     return out;
 }
 
@@ -133,7 +136,7 @@ Code code(nb::handle c) {
     out.int_spaces = nb::cast<std::vector<int32_t>>(nb::list(c.attr("int_spaces")));
     out.phases = list(c.attr("phases"), phase);
     out.int_outputs = nb::cast<std::vector<int32_t>>(nb::list(c.attr("int_outputs")));
-    out.rowwise = nb::cast<bool>(c.attr("rowwise"));
+    out.factors = nb::cast<std::vector<int32_t>>(nb::list(c.attr("factors")));
     find_late(out);
     return out;
 }

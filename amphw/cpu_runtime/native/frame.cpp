@@ -14,6 +14,42 @@ float* store(const Slot& slot, int64_t offset, int64_t row, int32_t width) {
     return slot.at<float>(offset) + row * row_stride(width);
 }
 
+// Calls `f(columns of the image, columns of the window, floats)` for each run of pixels that the window at (y, x)
+// shares with the image; one row of a window is one run.
+template <class F>
+void runs(const Windows& w, int32_t y, int32_t x, F f) {
+    const int32_t left = std::max(0, -x), right = std::min(w.wide, w.width - x);
+    if (left >= right) return;
+    for (int32_t i = std::max(0, -y); i < std::min(w.tall, w.height - y); i++)
+        f(((y + i) * w.width + x + left) * w.channels, (i * w.wide + left) * w.channels, (right - left) * w.channels);
+}
+
+// The windows of image number `r`, whose rows are those of `windows` from r * (their number) on.
+template <class F>
+void each_window(const Windows& w, float* const* windows, int32_t r, int32_t offset, F f) {
+    float* const* at = windows + int64_t(r) * w.down() * w.across();
+    for (int32_t y = 0; y < w.down(); y++)
+        for (int32_t x = 0; x < w.across(); x++)
+            f(*at++ + offset, y * w.stride - w.padding, x * w.stride - w.padding);
+}
+
+void patches(const Windows& w, const float* image, float* const* windows, int32_t r, int32_t offset) {
+    each_window(w, windows, r, offset, [&](float* row, int32_t y, int32_t x) {
+        if (w.padding > 0) std::memset(row, 0, size_t(w.tall) * w.wide * w.channels * sizeof(float));
+        runs(w, y, x, [&](int32_t from, int32_t to, int32_t n) {
+            for (int32_t c = 0; c < n; c++) row[to + c] = image[from + c];
+        });
+    });
+}
+
+void unpatch(const Windows& w, float* const* windows, int32_t r, int32_t offset, float* image) {
+    each_window(w, windows, r, offset, [&](const float* row, int32_t y, int32_t x) {
+        runs(w, y, x, [&](int32_t to, int32_t from, int32_t n) {
+            for (int32_t c = 0; c < n; c++) image[to + c] += row[from + c];
+        });
+    });
+}
+
 }  // namespace
 
 FrameRunner::FrameRunner(const GraphDesc& graph, const Kernels& kernels) : graph_(graph), kernels_(kernels) {
@@ -34,7 +70,7 @@ void FrameRunner::run(Frame& frame, Parameters* parameters) {
     if (!unit_->choices.empty() && frame.kind != BACKWARD) {
         for (const Task& t : frame.tasks) frame.outcomes.push_back(t.firing);
     }
-    if (code_->rowwise && !unit_->grouped)
+    if (!code_->factors.empty() && !unit_->grouped)
         tiles_of_rows();
     else
         tiles_of_messages();
@@ -45,30 +81,33 @@ int64_t FrameRunner::rows_of(int32_t task, int32_t space) const {
     return t.slot->unit(frame_->unit).spaces[space].of(t.firing);
 }
 
-// Rows are independent of each other, so a tile may end in the middle of a message.
+// Rows of space 0 are independent of each other, so a tile may end in the middle of a message.
 void FrameRunner::tiles_of_rows() {
-    // All values are in one space, whichever that is.
-    const int32_t space = code_->bases.empty() ? 0 : code_->bases[0].space;
-    std::vector<Span>& spans = spans_[space];
-    for (int s = 0; s < MAX_SPACES; s++) rows_[s] = 0;
-    spans.clear();
+    const std::vector<int32_t>& factors = code_->factors;
+    const int32_t most = std::max(1, TILE_ROWS / *std::max_element(factors.begin(), factors.end()));
+    for (int s = 0; s < MAX_SPACES; s++) {
+        rows_[s] = 0;
+        spans_[s].clear();
+    }
     int32_t filled = 0;
+    const auto run = [&] {
+        for (size_t s = 0; s < factors.size(); s++) rows_[s] = filled * factors[s];
+        tile();
+        for (size_t s = 0; s < factors.size(); s++) spans_[s].clear();
+        filled = 0;
+    };
     for (int32_t i = 0; i < int32_t(frame_->tasks.size()); i++) {
-        const int64_t rows = rows_of(i, space);
+        const int64_t rows = rows_of(i, 0);
         for (int64_t first = 0; first < rows;) {
-            const int32_t count = int32_t(std::min<int64_t>(rows - first, TILE_ROWS - filled));
-            spans.push_back({i, first, count, filled});
+            const int32_t count = int32_t(std::min<int64_t>(rows - first, most - filled));
+            for (size_t s = 0; s < factors.size(); s++)
+                spans_[s].push_back({i, first * factors[s], count * factors[s], filled * factors[s]});
             first += count;
             filled += count;
-            if (filled < TILE_ROWS) continue;
-            rows_[space] = filled;
-            tile();
-            spans.clear();
-            filled = 0;
+            if (filled == most) run();
         }
     }
-    rows_[space] = filled;
-    if (filled > 0) tile();
+    if (filled > 0) run();
 }
 
 // Rows of a message meet, so a tile holds whole messages, as many as fit.
@@ -363,6 +402,15 @@ void FrameRunner::move_rows(const Phase& p) {
                     const int64_t row = integer_rows_[p.ints][a.at + r];
                     if (row < 0 || row >= d.count) fail(d.task, "scatter_rows");
                     kernels_.add(target(row), source(r), p.width);
+                }
+                break;
+            case PhaseKind::Patches:
+                for (int32_t r = 0; r < a.count; r++) patches(p.windows, source(r), to + d.at, r, p.d.offset);
+                break;
+            case PhaseKind::Unpatch:
+                for (int32_t r = 0; r < d.count; r++) {
+                    zero(target(r));
+                    unpatch(p.windows, from + a.at, r, p.from.offset, target(r));
                 }
                 break;
             default: break;

@@ -30,6 +30,7 @@ inline Floats step(Floats a) { return a > 0.0f ? all(1.0f) : Floats{}; }
 inline Floats absolute(Floats a) { return from_bits(bits(a) & 0x7fffffff); }
 inline Floats sign(Floats a) { return a > 0.0f ? all(1.0f) : a < 0.0f ? all(-1.0f) : a != a ? a : Floats{}; }
 inline Floats equal(Floats a, Floats b) { return a == b ? all(1.0f) : Floats{}; }
+inline Floats larger(Floats a, Floats b) { return maximum(a, b); }
 inline Floats fma(Floats a, Floats b, Floats c) { return a * b + c; }
 inline Floats add_relu(Floats a, Floats b) { return relu(a + b); }
 inline Floats mul_step(Floats a, Floats b) { return b > 0.0f ? a : Floats{}; }
@@ -196,6 +197,7 @@ const char* run(const Instr& in, const Rows& rows) {
         case Op::Abs: each<absolute>(in, rows); break;
         case Op::Sign: each<sign>(in, rows); break;
         case Op::Equal: each<equal>(in, rows); break;
+        case Op::Maximum: each<larger>(in, rows); break;
         case Op::Fma: each<fma>(in, rows); break;
         case Op::AddRelu: each<add_relu>(in, rows); break;
         case Op::MulStep: each<mul_step>(in, rows); break;

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from amphw.ir.check import infer
-from amphw.ir.expr import Const
+from amphw.ir.expr import ROWS, Const, Op
 from amphw.ir.graph import Graph
 from amphw.ir.grouping import Group
 from amphw.ir.nodes import NPT, PPT, Concat, Node, Split, Transform
@@ -65,12 +65,21 @@ def _gathers_for(a: Group, b: Transform) -> bool:
 
 
 def _worthwhile(a: Transform, b: Transform) -> bool:
-    if a.program.spaces or b.program.spaces:
+    if not _in_proportion(a.program) or not _in_proportion(b.program):
         return False  # a node that opens row spaces of its own stays as it is
     if a.params:
         # An owner must not wait for operands that only its follower needs: it would lose its own batching.
         return not b.params and len(b.ins) == 1
     return True
+
+
+def _in_proportion(program: Program) -> bool:
+    """Whether the spaces that it opens have rows in proportion to its message, and its results are in "rows".
+
+    Both nodes' messages then have the same rows, and a space of one name is one of equal size in both.
+    """
+    multiples = all(e == ROWS or (isinstance(e, Op) and e.children[0] == ROWS) for _, e in program.spaces)
+    return multiples and all(t.space == "rows" for t in program.outputs_types)
 
 
 def _merge(
@@ -130,6 +139,8 @@ def inlined(
     spaces: outer's row spaces by the names that they have in inner.
     """
     builder = Builder([*inner.params, *outer.params])
+    builder.spaces.update(dict(inner.spaces))
+    builder.spaces.update({name: rows for name, rows in outer.spaces if name not in (spaces or {})})
     values: dict[str, Value] = {}
     for name, t in outer.inputs:
         if name == port:
@@ -138,7 +149,6 @@ def inlined(
         else:
             values[name] = builder.input(name, t)
     (result,) = replay(inner, builder, [values[f"inner:{n}"] for n, _ in inner.inputs])
-    builder.spaces.update(dict(inner.spaces))
     arguments = [result if n == port else values[n] for n, _ in outer.inputs]
     return builder.build(replay(outer, builder, arguments, spaces or {}))
 

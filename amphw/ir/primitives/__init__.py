@@ -5,7 +5,7 @@ lowered the backward one too. `vjp` receives a `Tape` that hands out the forward
 become residuals) and records the gradient terms of parameters.
 """
 
-from amphw.ir.primitives import columns, elementwise, integers, parameters, rows
+from amphw.ir.primitives import columns, elementwise, images, integers, parameters, rows
 from amphw.ir.primitives.base import PRIMITIVES, Primitive, RowContext, ValueType
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "ValueType",
     "columns",
     "elementwise",
+    "images",
     "integers",
     "parameters",
     "rows",

@@ -34,6 +34,12 @@ def _elementwise(
     PRIMITIVES[name] = Primitive(same, lambda ctx, attrs, params, args: f(*args), vjp)
 
 
+def _maximum_vjp(t: Tape, attrs: Attrs, args: list[int], y: int, d: Value) -> list[Value | None]:
+    # All of it goes to the larger one; of equals to the second.
+    first = d * t.emit("step", [t.forward(args[0]) - t.forward(args[1])])
+    return [first, d - first]
+
+
 _elementwise("add", np.add, lambda t, at, a, y, d: [d, d])
 _elementwise("sub", np.subtract, lambda t, at, a, y, d: [d, -d])
 _elementwise("mul", np.multiply, lambda t, at, a, y, d: [d * t.forward(a[1]), d * t.forward(a[0])])
@@ -42,6 +48,7 @@ _elementwise(
     np.divide,
     lambda t, at, a, y, d: [d / t.forward(a[1]), -(d * t.forward(y) / t.forward(a[1]))],
 )
+_elementwise("maximum", np.maximum, _maximum_vjp)
 _elementwise("sigmoid", _sigmoid, lambda t, at, a, y, d: [d * (t.forward(y) * (1.0 - t.forward(y)))])
 _elementwise("tanh", np.tanh, lambda t, at, a, y, d: [d * (1.0 - t.forward(y) * t.forward(y))])
 _elementwise("relu", lambda x: np.maximum(x, 0), lambda t, at, a, y, d: [d * t.emit("step", [t.forward(y)])])

@@ -1,0 +1,177 @@
+"""What cannot work is refused with the author's line, while the model is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from amphw import frontend as fe
+
+SPEC = fe.Record(
+    xs=fe.Sequence(fe.Floats(3), most=5),
+    tokens=fe.Sequence(fe.Int(7), most=5),
+    n=fe.Int(4),
+    y=fe.Floats(3),
+    g=fe.Graph({"kind": fe.Int(3)}, {"w": fe.Floats(1)}, most_nodes=3, most_edges=4),
+    tree=fe.Tree({"word": fe.Int(3)}, most=4),
+)
+Model = Callable[[Any], Any]
+
+
+def _outside(x: Any) -> Any:
+    kept = []
+
+    def body(h: Any, item: Any) -> Any:
+        kept.append(h)
+        return h + item
+
+    fe.fold(body, fe.constant(3), x.xs)
+    return kept[-1] + x.y
+
+
+def _of_two_branches(x: Any) -> Any:
+    kept = []
+
+    def branch(v: Any) -> Any:
+        kept.append(v * 2.0)
+        return v
+
+    fe.cond(x.n, branch, branch, x.y)
+    return kept[0] + kept[1]
+
+
+def _before_the_decision(x: Any) -> Any:
+    kept = []
+
+    def go_on(h: Any) -> Any:
+        kept.append(fe.sum_columns(h))
+        return kept[-1]
+
+    return fe.while_loop(go_on, lambda h: h + kept[-1], x.y, most=2)
+
+
+REFUSED: dict[str, tuple[Model, str]] = {
+    "widths": (lambda x: x.y + fe.Linear(2)(x.y), "cannot add widths 3 and 2"),
+    "columns": (lambda x: x.y[1:5], "a width of 3 has no columns 1:5"),
+    "one column": (lambda x: x.y[0], "read by columns"),
+    "parts": (lambda x: fe.split(x.y, 2), "3 columns cannot be split into 2"),
+    "truth of a value": (lambda x: 1 if x.y else 0, "no truth while the model is built"),
+    "truth of an Integer": (lambda x: 1 if x.n == 2 else 0, "use cond or switch"),
+    "truth of a sequence": (lambda x: 1 if x.tokens == 3 else 0, "use cond or switch"),
+    "item by number": (lambda x: x.xs[0], "no items by number"),
+    "python loop": (lambda x: list(x.xs), "use fold or scan"),
+    "unknown part": (lambda x: x.zs, "the instance has no 'zs' here"),
+    "embedding of a value": (lambda x: fe.Embedding(3, 2)(x.y), "takes an Integer"),
+    "embedding too small": (lambda x: fe.Embedding(5, 2)(x.tokens), "5 rows is given an Integer of up to 6"),
+    "labels": (lambda x: fe.classify(fe.Linear(2)(x.y), x.n), "2 logits for labels of up to 3"),
+    "label of numbers": (lambda x: fe.classify(x.y, x.y), "takes logits and an Integer"),
+    "target": (
+        lambda x: fe.regress(fe.Linear(1)(x.y), x.y),
+        "1 numbers cannot be compared with a target of 3",
+    ),
+    "state": (lambda x: fe.LSTM(3)(x.y, x.y), "LSTM takes a state of width 6 .* got 3"),
+    "layer of a tuple": (lambda x: fe.Linear(2)((x.y, x.y)), "`concat` puts several values side by side"),
+    "width of a layer": (lambda x: fe.Linear(0)(x.y), "has a width of 1 or more, got 0"),
+    "a layer used in two ways": (
+        lambda x: (lambda f: f(x.y) + f(x.y[:1])[:1])(fe.Linear(3)),
+        "one layer is one",
+    ),
+    "function of an Integer": (lambda x: fe.exp(x.n), "`number\\(i\\)` makes one"),
+    "sum with an Integer": (lambda x: x.y + x.n, "`number\\(i\\)` makes one"),
+    "loop that grows": (
+        lambda x: fe.fold(lambda h, i: fe.concat(h, i), fe.constant(3), x.xs),
+        "widths 3, .* 6",
+    ),
+    "body of a scan": (lambda x: fe.scan(lambda h, i: h, x.y, x.xs), "returns \\(carry, y\\)"),
+    "loop over nothing": (lambda x: fe.fold(lambda h: h, x.y), "or has a length"),
+    "loop over a value": (lambda x: fe.fold(lambda h, i: h, x.y, x.y), "goes over positions"),
+    "different positions": (lambda x: fe.fold(lambda h, i: h, x.y, (x.xs, x.tokens)), "different positions"),
+    "loop without a bound": (lambda x: fe.while_loop(lambda h: h[:1], lambda h: h, x.y), "needs a bound"),
+    "condition of two": (lambda x: fe.while_loop(lambda h: h, lambda h: h, x.y, most=2), "one number a row"),
+    "condition of the instance": (lambda x: fe.while_loop(lambda h: x.n, lambda h: h, x.y, most=2), "`fold`"),
+    "outside of its loop": (_outside, "a value from inside the loop at .* is used outside"),
+    "of two branches": (_of_two_branches, "values from two branches"),
+    "before the decision": (_before_the_decision, "not there behind the decision"),
+    "branches": (
+        lambda x: fe.switch(x.n, [lambda: x.y, lambda: x.y]),
+        "2 branches for an Integer of up to 3",
+    ),
+    "scores": (lambda x: fe.switch(x.y, [lambda: x.y, lambda: x.y]), "3 scores choose among 2 branches"),
+    "one branch": (lambda x: fe.switch(x.n, [lambda: x.y]), "two branches or more"),
+    "widths of branches": (lambda x: fe.cond(x.n, lambda v: v, lambda v: v[:1], x.y), "branch 1 returns 3"),
+    "reduction": (lambda x: fe.reduce(x.xs, "median"), "unknown reduction 'median'"),
+    "nothing to reduce": (lambda x: fe.reduce(x.y), "nothing to gather"),
+    "a message of an edge": (lambda x: _passed(x, lambda h: h * x.g.w), "the same along all of its edges"),
+    "messages of types": (lambda x: _passed(x, [fe.Linear(3)] * 2), "2 messages for 1 types"),
+    "maximum of rows": (lambda x: _passed(x, fe.Linear(3), how="max", form="rows"), "form='messages'"),
+    "form": (lambda x: _passed(x, fe.Linear(3), form="dense"), "not by 'dense'"),
+    "tree": (lambda x: fe.fold_tree(x.y, lambda a, b: a, x.tree), "depends on the leaf"),
+    "branch of a tree": (
+        lambda x: fe.fold_tree(fe.Embedding(3, 2)(x.tree.word), lambda a, b: fe.concat(a, b), x.tree),
+        "a leaf gives widths 2, a branch returns 4",
+    ),
+    "no loss": (lambda x: None, "the model has no loss"),
+    "two losses of a name": (
+        lambda x: [fe.regress(x.y, x.y), fe.regress(x.y, x.y)],
+        "give this loss another name",
+    ),
+}
+
+
+def _passed(x: Any, message: Any, **more: Any) -> Any:
+    h = fe.Embedding(3, 3)(x.g.kind)
+    return fe.message_passing(h, x.g, message, lambda h, m: h + m, steps=1, **more)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_work_is_refused_with_its_line(name: str) -> None:
+    model, message = REFUSED[name]
+
+    def with_loss(x: Any) -> None:
+        y = model(x)
+        if isinstance(y, fe.Tensor):
+            fe.loss(fe.sum_columns(y))
+
+    with pytest.raises(fe.FrontendError, match=message) as refused:
+        fe.compile(with_loss, SPEC)
+    assert refused.value.place.file == __file__
+
+
+def test_a_model_outside_of_compile_is_refused() -> None:
+    with pytest.raises(fe.FrontendError, match="there is none here"):
+        fe.Linear(2)(fe.Tensor(("a", "out"), 2, ()))
+    with pytest.raises(fe.FrontendError, match="expected a specification"):
+        fe.compile(lambda x: None, {"x": 3})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "declare,message",
+    [
+        (lambda: fe.Int(0), "no integer from 0 to below 0"),
+        (lambda: fe.Floats(0), "a width is 1 or more"),
+        (lambda: fe.Sequence(fe.Int(2), most=2, least=3), "from 3 to 2 items"),
+        (lambda: fe.Tree({"x": fe.Int(2)}, {"x": fe.Int(2)}, most=3), "need other names"),
+        (lambda: fe.Tree(most=3, arity=3), "arity of 2, or of 0"),
+        (lambda: fe.Graph({"edges": fe.Int(2)}, most_nodes=3, most_edges=3), "need other names"),
+        (lambda: fe.Record(x=3), "'x' is 3, expected"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_specification_that_cannot_work_is_refused(declare: Callable[[], Any], message: str) -> None:
+    with pytest.raises(fe.FrontendError, match=message):
+        declare()
+
+
+def test_explain_says_where_each_field_comes_from() -> None:
+    embed, cell, head = fe.Embedding(7, 2), fe.GRU(3), fe.Linear(4)
+
+    def model(x: Any) -> None:
+        fe.classify(head(fe.fold(cell, fe.constant(3), embed(x.tokens))), x.n)
+
+    compiled = fe.compile(model, SPEC)
+    told = compiled.explain()
+    assert "t_2 < tokens_length (at most 5): the turn of a loop" in told
+    assert "PPT cell" in told and "test_errors.py:" in told
+    assert "where t_2 = tokens_length - 1" in told
+    assert repr(compiled).startswith("Compiled(model: ")

@@ -1,0 +1,1 @@
+"""Gradients that PyTorch computed, stored, and compared with without it."""

@@ -1,0 +1,38 @@
+"""What is stored is what the recorder computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.gradients import recorded
+
+pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("name", recorded.names())
+def test_a_recording_can_be_repeated(name: str) -> None:
+    from tests.gradients import record
+
+    r = recorded.load(name)
+    assert r.config == record.MODELS[name][1], "recorded with another configuration; record it again"
+    loss, gradients = record.differentiated(name, r.parameters, r.instances, r.config)
+    assert loss == pytest.approx(r.loss, rel=1e-9)
+    assert recorded.furthest(gradients, r.gradients)[1] < 1e-6
+
+
+def test_what_is_saved_is_read_back(tmp_path: Path) -> None:
+    r = recorded.load("tree-lstm")
+    recorded.save(r, tmp_path)
+    back = recorded.load("tree-lstm", tmp_path)
+    assert (back.config, back.loss, back.by) == (r.config, r.loss, r.by)
+    for mine, theirs in zip(back.instances, r.instances, strict=True):
+        assert (mine.number, mine.attrs, mine.tables.keys()) == (
+            theirs.number,
+            theirs.attrs,
+            theirs.tables.keys(),
+        )
+        for table in mine.tables:
+            np.testing.assert_array_equal(mine.tables[table], theirs.tables[table])
