@@ -20,6 +20,7 @@ from amphw.host.session import update_rules
 from amphw.models import get_model
 
 BRIEF_S = 1.0
+_LOOKED_AT = 20
 
 Say = Callable[[str], None]
 """Told what is going on, a line at a time."""
@@ -56,6 +57,9 @@ class Plan:
                 raise BenchError(
                     f"{self.workload.name} has no form {name!r}. Forms: {', '.join(known) or 'none'}."
                 )
+        twice = [n for n in dict.fromkeys(self.every) if self.every.count(n) > 1]
+        if twice:
+            raise BenchError(f"--every has {', '.join(map(str, twice))} twice; give each interval once.")
         if self.device.partition(":")[0] not in device_entries():
             make_device(self.device)  # raises, with the names that there are
 
@@ -101,6 +105,23 @@ class Plan:
         counted = self.forms(peer)
         found = [f for f in forms_of(self.workload.name, peer) if f.kind != BATCHED and f not in counted]
         return [f for f in found if not self.peer_forms or f.name in self.peer_forms]
+
+
+def check_every(plan: Plan) -> None:
+    """Check that the intervals are whole numbers of instances, as sides update after whole instances only.
+
+    A record would otherwise be labelled with an interval that nobody kept. Raises BenchError.
+    """
+    model, cfg = plan.model, plan.cfg
+    model.prepare(cfg.model, cfg.train.seed)
+    # The leftovers of an epoch make instances that count less, hence the largest of several.
+    size = max(model.size(instance) for instance in chosen_instances(model, cfg, _LOOKED_AT))
+    for every in plan.every:
+        if every % size:
+            raise BenchError(
+                f"--every {every} is no multiple of {size}, the {model.counted} that an instance of "
+                f"{plan.workload.name} holds; give one, such as {-(-every // size) * size}."
+            )
 
 
 def peers_of(workload: str) -> list[str]:

@@ -121,6 +121,8 @@ def why_invalid(m: Measured) -> list[str]:
         reasons.append("no peer was measured")
     reasons += [f"{label}, the fastest when tried, could not be started again" for label in m.unstarted]
     reasons += [f"{each.label} was lost on the way" for each in m.peers if each.lost is not None]
+    if any((_sgemm_share(m, ours) or 0) > 1 for ours in m.ours):
+        reasons.append("the share of the peak is above 1: the peak was measured under load")
     return reasons
 
 
@@ -135,9 +137,6 @@ def best(peers: Sequence[Entrant], every: int, several: bool, mode: str = "train
 def _comparison(m: Measured, ours: Entrant) -> dict[str, Any]:
     figure = ours.figure()
     single, several = (best(m.peers, ours.every, flag) for flag in (False, True))
-    flops = ours.side.first["flops"]
-    per_instance = flops["forward"] + flops["backward"]
-    peak = _gflops(m.peak)
     return {
         "every": ours.every,
         "intervals": ours.side.first["intervals"],
@@ -148,8 +147,16 @@ def _comparison(m: Measured, ours: Entrant) -> dict[str, Any]:
         "ratio_two_processes": ratio(figure, several.figure() if several else None),
         "ratio_best_single_process_rounds": _json(paired(figure, single.figure() if single else None)),
         "ratio_two_processes_rounds": _json(paired(figure, several.figure() if several else None)),
-        "sgemm_share": figure.median * per_instance / (peak * 1e9) if figure and peak else None,
+        "sgemm_share": _sgemm_share(m, ours),
     }
+
+
+def _sgemm_share(m: Measured, ours: Entrant) -> float | None:
+    """What our training does of the floating-point operations that sgemm does in the same time."""
+    figure, peak = ours.figure(), _gflops(m.peak)
+    flops = ours.side.first["flops"]
+    per_instance = flops["forward"] + flops["backward"]
+    return figure.median * per_instance / (peak * 1e9) if figure and peak else None
 
 
 def _inference(m: Measured) -> dict[str, Any] | None:

@@ -9,16 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from amphw.host.records import json_safe
-from amphw.host.run_folder import write_atomic
+from amphw.host.run_folder import make_writable, write_atomic
+
+
+def prepare(out: Path) -> None:
+    """Make the folder that `save` will write into; called before anything is measured. Raises WriteError."""
+    make_writable(out if _is_folder(out) else out.parent)
 
 
 def save(record: Mapping[str, Any], out: Path) -> Path:
-    """Write a record into the folder `out`, under a name of its own, or as the file `out`."""
-    folder = out.is_dir() or out.suffix != ".json"
-    path = out / name(record) if folder else out
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a record into the folder `out`, under a name of its own, or as the file `out`.
+
+    Raises WriteError.
+    """
+    path = out / name(record) if _is_folder(out) else out
     write_atomic(path, (json.dumps(json_safe(record), indent=1, allow_nan=False) + "\n").encode("utf-8"))
     return path
+
+
+def _is_folder(out: Path) -> bool:
+    return out.is_dir() or out.suffix != ".json"
 
 
 def name(record: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from amphw.cli.blas import pin_blas
 from amphw.cli.errors import FAILED
-from amphw.cli.options import DeviceOption, JsonOption, SetOption
+from amphw.cli.options import DeviceOption, JsonOption, OnlySetOption
 from amphw.cli.output import emit_json, remarks, results
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def bench(
             help="Our throughput with so many workers: simulated where there are too few processors.",
         ),
     ] = None,
-    settings: SetOption = None,
+    settings: OnlySetOption = None,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
     out: Annotated[
@@ -100,13 +100,15 @@ def bench(
     """Measure amphw beside the strongest peers, taking turns, on the same instances."""
     pin_blas()
     from amphw.bench import report
-    from amphw.bench.save import save
+    from amphw.bench.save import prepare, save
 
     if to_accuracy + scaling + check + (workers is not None) > 1:
         raise typer.BadParameter("only one of --to-accuracy, --scaling, --check and --workers can be chosen")
     asked = {"--to-accuracy": to_accuracy, "--scaling": scaling, "--check": check, "--workers": workers}
     if workload == "frame-overhead" and (without := [o for o, v in asked.items() if v not in (False, None)]):
         raise typer.BadParameter(f"frame-overhead is a measurement of its own, without {without[0]}")
+    if out is not None:
+        prepare(out)
     record: dict[str, Any]
     if workload == "frame-overhead":
         from amphw.bench.frame_overhead import measure_overhead
@@ -141,23 +143,23 @@ def bench(
             record = compare(plan, _say)
             shown = report.comparison_report(record)
     (remarks() if as_json else results()).print(shown)
+    if as_json:
+        emit_json(record)  # first: a disk that fills up meanwhile must not cost the measurement
     if out is not None:
         _say(f"written to {save(record, out)}")
-    if as_json:
-        emit_json(record)
     if check and not record["agree"]:
         raise typer.Exit(FAILED)
 
 
 def _plan(workload: str, given: dict[str, Any]) -> Plan:
-    from amphw.bench.plan import Plan, peers_of
+    from amphw.bench.plan import Plan, check_every, peers_of
     from amphw.bench.workloads import get_workload
 
     found = get_workload(workload)
     every = found.every
     if given["to_accuracy"]:
         every = (found.training or every[-1],)
-    return Plan(
+    plan = Plan(
         workload=found,
         overrides=given["settings"] or (),
         every=_numbers(given["every"], "--every") or every,
@@ -170,6 +172,8 @@ def _plan(workload: str, given: dict[str, Any]) -> Plan:
         inference=given["inference"],
         device=given["device"],
     )
+    check_every(plan)
+    return plan
 
 
 def _names(text: str | None) -> list[str]:

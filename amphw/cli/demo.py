@@ -13,7 +13,7 @@ import typer
 from amphw.cli.blas import pin_blas
 from amphw.cli.errors import INTERRUPTED
 from amphw.cli.options import DeviceOption, JsonOption
-from amphw.cli.output import emit_json, number, percent, remarks, results, table
+from amphw.cli.output import NOISE, emit_json, number, percent, remarks, results, table
 
 if TYPE_CHECKING:
     from amphw.cli.running import Outcome
@@ -105,7 +105,10 @@ def _table(summaries: Mapping[str, RunSummary]) -> Any:
             f"{number(summary.staleness.get('p50'))} / {number(summary.staleness.get('p99'))}",
             percent(utilisation(summary)),
         )
-    rows.caption = "staleness: p50 / p99, in parameter versions between a message's forward and backward pass"
+    rows.caption = (
+        "staleness: p50 / p99, in parameter versions between a message's forward and backward pass\n"
+        f"throughput and seconds: {NOISE}"
+    )
     rows.caption_justify = "left"
     return rows
 
@@ -146,6 +149,7 @@ def _write(folder: RunFolder, outcomes: Mapping[str, Outcome], bought: list[str]
     notes = [
         "The same model, data, seed and settings; only max_active_keys, the number of instances in flight, "
         "differs.",
+        f"Throughput and seconds: {NOISE}.",
         *bought,
     ]
     write_report(folder.file(REPORT), f"What asynchrony buys: {MODEL} on {device}", runs, plots, notes)

@@ -21,6 +21,11 @@ SetOption = Annotated[
         help="One setting, such as epochs=5; may be repeated, and wins over the file.",
     ),
 ]
+OnlySetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="One setting, such as hidden=64; may be repeated."),
+]
+"""`SetOption` of a command that reads no file."""
 DeviceOption = Annotated[
     str, typer.Option("--device", metavar="DEVICE", help="What runs it; `amphw devices` lists them.")
 ]

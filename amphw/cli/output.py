@@ -11,6 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+NOISE = "one run; varies by a factor of two and more on a busy machine"
+"""What a throughput is to be read with."""
 _UNKNOWN = "n/a"
 _WIDE = 120  # columns of a table in a file or a pipe, where there is no terminal to ask
 

@@ -12,7 +12,7 @@ from amphw.cli.blas import pin_blas
 from amphw.cli.errors import INTERRUPTED
 from amphw.cli.models import show_settings
 from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
-from amphw.cli.output import emit_json, number, remarks, results, table
+from amphw.cli.output import NOISE, emit_json, number, remarks, results, table
 
 
 def train(
@@ -155,7 +155,9 @@ def report_outcome(outcome: Any, as_json: bool) -> None:
         when = f"in epoch {at.epoch}, after {at.seconds:.1f} s of training" if at else "not reached"
         rows.add_row(f"target {number(summary.target)}", when)
     rows.add_row("epochs", f"{summary.epochs}, stopped by {summary.stopped_by or 'nothing recorded'}")
-    rows.add_row("throughput", f"{number(summary.instances_per_s)} {outcome.counted}/s on {summary.device}")
+    rows.add_row(
+        "throughput", f"{number(summary.instances_per_s)} {outcome.counted}/s on {summary.device} ({NOISE})"
+    )
     stale = summary.staleness
     rows.add_row("staleness", f"p50 {number(stale.get('p50'))}, p99 {number(stale.get('p99'))} versions")
     sent = summary.messages

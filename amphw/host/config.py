@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
@@ -211,6 +212,7 @@ class _Draft:
         self.sections = sections(model_config_type)
         self.values: dict[str, dict[str, Any]] = {name: {} for name in self.sections}
         self.nodes: dict[str, dict[str, Any]] = {}
+        self.sources: dict[str, dict[str, str]] = {name: {} for name in self.sections}
 
     def merge(self, tree: Mapping[str, Any], source: str) -> None:
         for section, values in tree.items():
@@ -226,7 +228,8 @@ class _Draft:
                 )
             fields = dict(_table(values, section, source))
             nodes = fields.pop("nodes", {}) if section == "update" else {}
-            self._store(self.values[section], section, fields, section, source)
+            stored = self._store(self.values[section], section, fields, section, source)
+            self.sources[section].update(dict.fromkeys(stored, source))
             for node, settings in _table(nodes, "update.nodes", source).items():
                 prefix = f"update.nodes.{node}"
                 target = self.nodes.setdefault(node, {})
@@ -254,12 +257,21 @@ class _Draft:
                 raise ConfigError(f"{name}.{each.name} has no value; it needs {each.allowed}.")
         try:
             return section(**self.values[name])
+        except ConfigError as error:  # a condition on several fields, each of them allowed
+            raise ConfigError(f"{self._origins(name, str(error))}{error}") from error
         except ValueError as error:  # from a model's own __post_init__
-            raise ConfigError(f"[{name}]: {error}") from error
+            raise ConfigError(f"{self._origins(name, str(error))}[{name}]: {error}") from error
+
+    def _origins(self, section: str, complaint: str) -> str:
+        """Where the values of the fields that `complaint` names come from; nothing for defaults."""
+        words = set(re.findall(r"\w+", complaint))
+        found = [source for field, source in self.sources[section].items() if field in words]
+        return f"{' and '.join(dict.fromkeys(found))}: " if found else ""
 
     def _store(
         self, target: dict[str, Any], section: str, values: Mapping[str, Any], prefix: str, source: str
-    ) -> None:
+    ) -> Iterable[str]:
+        """Check values and put them into `target` -> the names of their fields."""
         given: dict[str, str] = {}
         for name, value in values.items():
             found = self._find(section, name, prefix, source)
@@ -270,6 +282,7 @@ class _Draft:
                 )
             given[found.name] = name
             target[found.name] = found.check(value, f"{source}: {prefix}.{name}")
+        return given
 
     def _find(self, section: str, name: str, prefix: str, source: str) -> Option:
         known = options(self.sections[section])

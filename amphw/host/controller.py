@@ -134,7 +134,9 @@ class Trainer:
         instances = self.model.training(
             self.cfg.model, train.seed, self.state.epoch + 1, train.train_instances
         )
-        line = planned_memory(self.device, instances, self.session.mode.window)
+        line = planned_memory(
+            self.device, instances, self.session.mode.window, self.validation, train.max_infer_keys
+        )
         if line is not None:
             self.progress.note(line)
 

@@ -61,6 +61,7 @@ class DeviceMeter:
         self._rows_seen: Counter[str] = Counter()
         self._retired = 0
         self._per_instance: dict[str, float] | None = None
+        self._measures = False  # whether the device has ever told a worker's time
         self.start()
 
     def start(self) -> None:
@@ -85,8 +86,9 @@ class DeviceMeter:
                 mine[behind] += rows
                 self._rows_seen[node] += rows
         self.busy = [a + b for a, b in zip_longest(self.busy, got.busy, fillvalue=0.0)]
+        self._measures = self._measures or any(got.busy)
         span = now - self._read_at
-        self._lately = [_share(b, span) for b in got.busy]
+        self._lately = self._shares(got.busy, span)
         self._read_at = now
         if self._retired:
             self._per_instance = {node: rows / self._retired for node, rows in self._rows_seen.items()}
@@ -102,12 +104,20 @@ class DeviceMeter:
         return self._per_instance
 
     def utilisation(self) -> list[float]:
-        """Busy share 0..1 of every worker in the phase, up to the last reading."""
-        return [_share(b, self._read_at - self._began) for b in self.busy]
+        """Busy share 0..1 of every worker in the phase, up to the last reading.
+
+        NaN where messages moved though no worker was ever busy: the device does not measure it.
+        """
+        return self._shares(self.busy, self._read_at - self._began)
 
     def utilisation_lately(self) -> list[float]:
         """The same between the last two readings."""
         return list(self._lately)
+
+    def _shares(self, busy: list[float], span: float) -> list[float]:
+        if self.forward and not self._measures:
+            return [math.nan] * len(busy)
+        return [_share(b, span) for b in busy]
 
     def staleness_overall(self) -> Counter[int]:
         """Rows by versions behind, over all nodes."""

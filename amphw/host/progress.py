@@ -198,13 +198,15 @@ class Progress:
 
 def _worker_rows(utilisation: list[float]) -> list[tuple[str, RenderableType]]:
     if len(utilisation) > _SHOWN_WORKERS:
-        text = f"mean {_mean_percent(utilisation)}   {min(utilisation):.0%} to {max(utilisation):.0%}"
+        known = [share for share in utilisation if math.isfinite(share)]
+        text = f"mean {_mean_percent(known)}"
+        text += f"   {min(known):.0%} to {max(known):.0%}" if known else ""
         return [(f"{len(utilisation)} workers", Text(text))]
     rows: list[tuple[str, RenderableType]] = []
     for worker, share in enumerate(utilisation):
         cell = Table.grid(padding=(0, 1))
-        known = share if math.isfinite(share) else 0.0
-        cell.add_row(ProgressBar(total=1.0, completed=known, width=24), Text(_mean_percent([share])))
+        length = share if math.isfinite(share) else 0.0
+        cell.add_row(ProgressBar(total=1.0, completed=length, width=24), Text(_mean_percent([share])))
         rows.append((f"worker {worker}", cell))
     return rows
 

@@ -14,6 +14,7 @@ import os
 import platform
 import re
 import secrets
+import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -36,13 +37,14 @@ _HELD = (
 )
 
 _ADVICE = {
-    errno.ENOSPC: "free space on that disk, or choose a run folder on another one",
-    errno.EDQUOT: "free space within your quota, or choose a run folder elsewhere",
+    errno.ENOSPC: "free space on that disk, or choose a place on another one",
+    errno.EDQUOT: "free space within your quota, or choose another place",
     errno.EFBIG: "raise the file size limit (ulimit -f), or choose a file system without one",
-    errno.EACCES: "give yourself write permission there, or choose another run folder",
-    errno.EPERM: "give yourself write permission there, or choose another run folder",
-    errno.EROFS: "choose a run folder on a writable file system",
-    errno.ENOTDIR: "a part of that path is a file; choose another run folder",
+    errno.EACCES: "give yourself write permission there, or choose another place",
+    errno.EPERM: "give yourself write permission there, or choose another place",
+    errno.EROFS: "choose a place on a writable file system",
+    errno.ENOTDIR: "a part of that path is a file; choose another place",
+    errno.EEXIST: "a file is in the way; choose another place",
     errno.ENAMETOOLONG: "choose a shorter path",
 }
 
@@ -91,6 +93,21 @@ def write_atomic(path: Path, data: bytes) -> None:
     _sync_directory(path)
 
 
+def make_writable(folder: Path) -> None:
+    """Make `folder` and see that a file can be written into it, for a caller that has long work to do first.
+
+    Raises WriteError naming the folder, the cause and the remedy.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise WriteError(
+            f"cannot write into {folder}: {_reason(error)}. To go on, {_advice(error)}.", error.errno
+        ) from error
+
+
 def _sync_directory(path: Path) -> None:
     """Make the rename itself durable: Windows cannot open a directory, some network disks cannot sync one."""
     if os.name == "nt":
@@ -116,7 +133,7 @@ def _reason(error: OSError) -> str:
 
 
 def _advice(error: OSError) -> str:
-    return _ADVICE.get(error.errno or 0, "check that disk and its permissions, or choose another run folder")
+    return _ADVICE.get(error.errno or 0, "check that disk and its permissions, or choose another place")
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,12 @@ def test_few_rounds_and_lost_peers_invalidate() -> None:
     assert make_record(m)["lost"] == {"torch, 2 processes: folded, every 100": "it ended with code 139"}
 
 
+def test_a_share_of_the_peak_that_cannot_be_invalidates() -> None:
+    m = measured(peak=entrant(Setup("sgemm", 2), [100e9, 119e9, 90e9], every=0))
+    assert make_record(m)["sgemm_share"] > 1
+    assert why_invalid(m) == ["the share of the peak is above 1: the peak was measured under load"]
+
+
 def test_without_peers_there_are_no_ratios() -> None:
     record = make_record(measured(peers=[], interpreter=None))
     assert record["ours"] == 40.0 and record["peers"] == []

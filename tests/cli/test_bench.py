@@ -50,6 +50,28 @@ def test_json_is_the_contract_and_the_table_is_for_people(amphw, small, peer, tm
     assert json.loads(written.read_text())["ours"] == record["ours"]
 
 
+def test_a_record_that_cannot_be_written_is_said_before_measuring(amphw, tmp_path) -> None:
+    (tmp_path / "file").touch()
+    for out, where in (("file/results", "file/results"), ("file/x.json", "file"), ("file", "file")):
+        done = amphw("bench", "frame-overhead", "--seconds", "0.02", "--out", out)
+        assert done.exit_code == 1 and done.stdout == ""
+        assert done.stderr.startswith(f"amphw: cannot write into {where}: "), done.stderr
+        assert done.stderr.endswith("choose another place.\n") and "\n" not in done.stderr[:-1]
+
+
+def test_a_record_that_cannot_be_written_in_the_end_is_printed_before(amphw, tmp_path, monkeypatch) -> None:
+    from amphw.bench import save
+
+    monkeypatch.setattr(save, "prepare", lambda out: None)
+    (tmp_path / "file").touch()
+    done = amphw(
+        "bench", "frame-overhead", "--seconds", "0.02", "--rounds", "1", "--json", "--out", "file/x.json"
+    )
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["us_per_message"] > 0
+    assert "amphw: cannot write file/x.json: " in done.stderr
+
+
 def test_without_the_peer_the_run_goes_on_with_ours_alone(amphw, small, peer) -> None:
     done = amphw("bench", *small, *peer(absent={"torch": "ModuleNotFoundError: No module named 'torch'"}))
     assert done.exit_code == 0, done.stderr
@@ -105,6 +127,19 @@ def test_to_accuracy(amphw, small, peer) -> None:
         (["list-reduction", "--set", "hiden=3"], 1, "no section has a key hiden"),
         (["list-reduction", "--device", "gpu"], 1, "there is no device 'gpu'"),
         (["list-reduction", "--every", "ten"], 2, "expected numbers of 1 or more with commas, got 'ten'"),
+        (["list-reduction", "--every", "100,200,100"], 1, "--every has 100 twice; give each interval once."),
+        (
+            ["list-reduction", "--every", "200,25"],
+            1,
+            "--every 25 is no multiple of 100, the sequences that an instance of list-reduction holds; "
+            "give one, such as 100.",
+        ),
+        (
+            ["list-reduction", "--set", "batch=64"],
+            1,
+            "--every 100 is no multiple of 64, the sequences that an instance of list-reduction holds; "
+            "give one, such as 128.",
+        ),
         (["list-reduction", "--scaling", "--check"], 2, "only one of --to-accuracy, --scaling, --check"),
         (["frame-overhead", "--check"], 2, "frame-overhead is a measurement of its own, without --check"),
         (["frame-overhead", "--workers", "1"], 2, "a measurement of its own, without --workers"),

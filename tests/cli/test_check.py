@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 
 import pytest
 
@@ -21,8 +22,7 @@ def findings(amphw) -> dict[str, dict]:
 
 def test_everything_is_looked_at(amphw, no_data) -> None:
     found = findings(amphw)
-    expected = "python numpy make ld pyopencl amaranth verilator yosys torch AMPHW_DATA".split()
-    assert set(expected) <= set(found)
+    assert {"python", "numpy", "cpu device", "make", "torch", "AMPHW_DATA"} <= set(found)
     assert found["python"]["ok"] and found["numpy"]["ok"]
     assert all(each["remedy"] for each in found.values() if not each["ok"])
 
@@ -32,6 +32,31 @@ def test_the_table_says_how_to_get_what_is_missing(amphw, no_data) -> None:
     assert done.exit_code == 0
     assert "To get what is missing:" in done.stdout
     assert "  data: mnist: training downloads it" in done.stdout
+
+
+def test_every_loader_has_its_line(amphw, no_data) -> None:
+    from amphw import data
+
+    loaders = {each.name for each in pkgutil.iter_modules(data.__path__)} - {"cache"}
+    found = {n.removeprefix("data: ").replace("-", "_") for n in findings(amphw) if n.startswith("data: ")}
+    assert found == loaders
+
+
+def test_what_cannot_be_downloaded_is_said(amphw, no_data) -> None:
+    found = findings(amphw)["data: qm9"]
+    assert not found["ok"] and found["found"] == "1 of 1 files missing"
+    assert found["remedy"] == (
+        "cannot be downloaded: put qm9/qm9_mu_graphs.tsv into $AMPHW_DATA, or train on generated data with "
+        "--set sample=true"
+    )
+
+
+def test_nothing_is_recommended_for_devices_that_do_not_exist(amphw, no_data) -> None:
+    from amphw.host.devices import device_entries
+
+    remedies = " ".join(each["remedy"] for each in findings(amphw).values())
+    for device, extra in (("opencl", "amphw[opencl]"), ("rtl", "amphw[rtl]")):
+        assert device in device_entries() or extra not in remedies
 
 
 def test_data_sets_are_found_where_amphw_data_points(amphw, no_data, monkeypatch, tmp_path) -> None:

@@ -19,6 +19,9 @@ def test_three_runs_and_one_report(spawn, tmp_path) -> None:
         assert f"max_active_keys {keys} " in done.stdout
         assert (tmp_path / "d" / f"keys-{keys}" / "summary.json").is_file()
     assert "times the throughput of max_active_keys 1" in done.stdout
+    assert (
+        "throughput and seconds: one run; varies by a factor of two and more on a busy machine" in done.stdout
+    )
     assert f"{tmp_path.name}" not in done.stdout and "d/report.html" in done.stdout
     report = (tmp_path / "d" / "report.html").read_text()
     assert report.count("data:image/svg+xml") == 5  # convergence, comparison, three Gantt charts

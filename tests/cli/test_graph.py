@@ -58,7 +58,15 @@ def test_a_file_of_another_kind_is_refused_before_anything_is_built(amphw) -> No
     assert "g.pdf: expected a file that ends in .svg, .json, .txt" in done.stderr
 
 
+def test_a_place_that_cannot_be_written_is_said_without_a_word_of_runs(amphw, tmp_path) -> None:
+    (tmp_path / "file").touch()
+    done = amphw("graph", "mnist", "--out", "file/g.svg")
+    assert done.exit_code == 1
+    assert "cannot write file/g.svg: " in done.stderr and "choose another place." in done.stderr
+    assert "run folder" not in done.stderr
+
+
 def test_a_setting_that_is_not_allowed_is_refused(amphw) -> None:
     done = amphw("graph", "mnist", "--set", "width=0")
     assert done.exit_code == 1
-    assert "width is 0" in done.stderr
+    assert done.stderr == "amphw: --set width=0: [model]: width is 0, expected an integer of 1 or more.\n"

@@ -180,6 +180,7 @@ def test_value_not_allowed(override: str, complaint: str) -> None:
 def test_live_validation_has_no_more_keys_than_there_are_infer_slots() -> None:
     assert settled("live_valid=4", "max_infer_keys=4").train.live_valid == 4
     assert message(settled, "live_valid=5", "max_infer_keys=4") == (
+        "--set live_valid=5 and --set max_infer_keys=4: "
         "train.live_valid is 5, but train.max_infer_keys, the slots that validation has, is 4; "
         "lower the one or raise the other."
     )
@@ -307,7 +308,10 @@ def test_what_a_model_demands() -> None:
     assert resolve(Demanding, {}, None, ["width=6", "heads=3"]).model == Demanding(6, 3)
     assert message(resolve, Demanding, {}) == "model.width has no value; it needs an integer of 1 or more."
     assert message(resolve, Demanding, {"model": {"width": 4, "heads": 3}}) == (
-        "[model]: width 4 is not a multiple of heads 3"
+        "the model's settings: [model]: width 4 is not a multiple of heads 3"
+    )
+    assert message(resolve, Demanding, {"model": {"width": 4}}, None, ["heads=1", "heads=3"]) == (
+        "the model's settings and --set heads=3: [model]: width 4 is not a multiple of heads 3"
     )
 
 

@@ -100,6 +100,24 @@ def test_a_phase_sums_its_readings_and_nothing_before() -> None:
     assert (meter.forward, meter.staleness, meter.utilisation()) == (0, {}, [])
 
 
+def test_a_device_that_does_not_measure_its_workers_is_not_idle() -> None:
+    meter, _, clock = make(Statistics(1, 1, busy=[0.0]), Statistics(0, 0, busy=[0.0]))
+    for _ in range(2):
+        clock[0] += 1.0
+        meter.collect()
+        assert math.isnan(*meter.utilisation()) and math.isnan(*meter.utilisation_lately())
+
+
+def test_a_device_that_measures_may_be_idle() -> None:
+    meter, _, clock = make(Statistics(busy=[0.0]), Statistics(1, 1, busy=[0.5]), Statistics(1, 1, busy=[0.0]))
+    lately = []
+    for _ in range(3):
+        clock[0] += 1.0
+        meter.collect()
+        lately += meter.utilisation_lately()
+    assert lately == [0.0, 0.5, 0.0]
+
+
 def test_rows_per_instance_are_read_when_they_are_old() -> None:
     meter, device, clock = make(
         Statistics(staleness={"a": {0: 6}}), Statistics(staleness={"a": {0: 2}}), Statistics()

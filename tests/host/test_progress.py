@@ -128,6 +128,14 @@ def test_many_workers_are_summed_up() -> None:
     assert re.search("64 workers +mean 51% +50% to 100%", plain_text(out.getvalue()))
 
 
+def test_nan_utilisation_of_many_workers_is_drawn() -> None:
+    out = io.StringIO()
+    with Progress(True, 5, "rnn", stream=out, clock=Clock()) as progress:
+        progress.update(live(utilisation=[math.nan] * 64))
+    text = plain_text(out.getvalue())
+    assert re.search("64 workers +mean n/a", text) and "nan" not in text
+
+
 def test_nan_utilisation_is_drawn() -> None:
     out = io.StringIO()
     with Progress(True, 5, "rnn", stream=out, clock=Clock()) as progress:
