@@ -7,6 +7,7 @@ validate on the same others. The clock runs while they train.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
@@ -16,10 +17,10 @@ from amphw.bench.calibrate import calibrate, strongest
 from amphw.bench.errors import BenchError
 from amphw.bench.load import Usage, UsageMeter, total
 from amphw.bench.plan import Plan, Say, write_inputs
-from amphw.bench.record import MAX_FOREIGN
 from amphw.bench.sides import Side, our_side, peer_side
 from amphw.bench.subject import SubjectError
 from amphw.bench.throughput import probed
+from amphw.bench.validity import load_reasons
 from amphw.host.records import higher_is_better
 from amphw.host.run_folder import environment
 
@@ -38,6 +39,7 @@ def time_to_accuracy(plan: Plan, target: float | None, say: Say) -> dict[str, An
     every = plan.every[0]
     remarks: list[str] = []
     usages: list[Usage] = []
+    lost: dict[str, str] = {}
 
     def train(side: Side, label: str, form: str) -> dict[str, Any]:
         (subject,) = side.subjects
@@ -68,9 +70,9 @@ def time_to_accuracy(plan: Plan, target: float | None, say: Say) -> dict[str, An
                         side = stack.enter_context(peer_side(interpreter.python, each.setup, spec, folder))
                         peer_runs.append(train(side, str(each.setup), each.form.name))
                 except SubjectError as error:
-                    remarks.append(str(error))
-                    say(str(error))
-    return _record(plan, our_run, peer_runs, target, keys, total(usages), remarks)
+                    lost[each.label] = str(error)
+                    say(f"{each.label} is lost, the run goes on without it: {error}")
+    return _record(plan, our_run, peer_runs, target, keys, total(usages), remarks, lost)
 
 
 def _record(
@@ -81,10 +83,9 @@ def _record(
     keys: int,
     usage: Usage,
     remarks: list[str],
+    lost: Mapping[str, str],
 ) -> dict[str, Any]:
-    reasons = []
-    if usage.foreign is None or usage.foreign > MAX_FOREIGN:
-        reasons.append("other processes used the processors too")
+    reasons = load_reasons(usage) + [f"{label} was lost on the way" for label in lost]
     ours = seconds_to(our_run)
     theirs = min((s for run in peer_runs if (s := seconds_to(run)) is not None), default=None)
     if theirs is None:
@@ -107,6 +108,7 @@ def _record(
         "foreign_load": usage.foreign,
         "valid": not reasons,
         "invalid_because": reasons,
+        "lost": dict(lost),
         "remarks": remarks,
         "date": date.today().isoformat(),
         "environment": environment(),

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -128,15 +129,19 @@ def _peer(
 def furthest(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> tuple[str, float]:
     """The parameter whose gradients differ most, and by how much, as a share of the largest element.
 
-    A gradient that one side lacks differs by infinity.
+    A gradient that one side lacks, that has another shape or is not finite everywhere differs by infinity.
     """
     missing = set(ours) ^ set(theirs)
     if missing:
-        return min(missing), float("inf")
-    off = {}
-    for name, g in ours.items():
-        largest = float(np.abs(g).max())
-        distance = float(np.abs(g - theirs[name]).max())
-        off[name] = distance / largest if largest else float(distance > 0)
+        return min(missing), inf
+    off = {name: _distance(g, theirs[name]) for name, g in ours.items()}
     worst = max(off, key=lambda name: off[name])
     return worst, off[worst]
+
+
+def _distance(ours: np.ndarray, theirs: np.ndarray) -> float:
+    # NaN compares with nothing, so it must not get as far as a maximum.
+    if ours.shape != theirs.shape or not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
+        return inf
+    largest, distance = (float(np.abs(x).max(initial=0.0)) for x in (ours, ours - theirs))
+    return distance / largest if largest else float(distance > 0)

@@ -27,6 +27,10 @@ class Calibrated:
     instances_per_s: float = 0.0
     error: str | None = None
 
+    @property
+    def label(self) -> str:
+        return f"{self.setup}: {self.form.name}, every {self.every}"
+
     def to_json(self) -> dict[str, Any]:
         form = {"form": self.form.name, "kind": self.form.kind, "every": self.every}
         return {**asdict(self.setup), **form, "instances_per_s": self.instances_per_s, "error": self.error}

@@ -27,8 +27,6 @@ def export_instances(path: Path, instances: Sequence[Instance], size: Callable[[
     """Write instances that have the same tables; `size` is the model's."""
     arrays: dict[str, np.ndarray] = {"size": np.array([size(i) for i in instances], np.int64)}
     first = instances[0]
-    for name in first.attrs:
-        arrays[f"attr/{name}"] = np.array([i.attrs[name] for i in instances], np.int64)
     for name in first.tables:
         _put(arrays, f"table/{name}", [i.tables[name] for i in instances])
     for name in first.data:

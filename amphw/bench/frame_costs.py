@@ -99,8 +99,9 @@ def measure_costs(
         began, cpu = time.perf_counter() * 1e6, time.thread_time()
         pumped = loop.run(seconds)["count"]
         host = (time.thread_time() - cpu) * 1e6 / pumped
+        device.close()  # first: an idle worker hands its slices over as well, and would not wait for this one
         device.plane.trace = collect
-        device.poll()
+        device.plane.poll(0.0)
         order = _rules(device, rules)
         slices = sorted(found, key=lambda s: s.begin)
         costs, explained = fit_costs(slices, order.intervals, host, began)

@@ -15,7 +15,7 @@ from typing import Any
 from amphw.bench.figures import Figure
 from amphw.bench.load import Usage, UsageMeter, total
 from amphw.bench.plan import Say
-from amphw.bench.record import MAX_FOREIGN
+from amphw.bench.validity import load_reasons, round_reasons
 from amphw.host.devices import make_device
 from amphw.host.run_folder import environment
 from amphw.ir.device import DeviceOptions, Mode
@@ -64,9 +64,7 @@ def measure_overhead(
     figures = {cap: Figure.of(values) for cap, values in found.items()}
     alone, many = (figures[cap].median for cap in CAPS)  # type: ignore[union-attr]
     usage = total(usages)
-    reasons = []
-    if usage.foreign is None or usage.foreign > MAX_FOREIGN:
-        reasons.append("other processes used the processors too")
+    reasons = load_reasons(usage) + round_reasons(rounds)
     return {
         "workload": "frame-overhead",
         "us_per_message": alone,

@@ -19,10 +19,10 @@ from amphw.bench.figures import Figure
 from amphw.bench.frame_costs import Profile, measure_costs
 from amphw.bench.load import Usage, UsageMeter, total
 from amphw.bench.plan import Plan, Say
-from amphw.bench.record import MAX_FOREIGN
 from amphw.bench.schedule import Costs, Shape, Simulation, Tally, shape_of
 from amphw.bench.sides import our_side, processors
 from amphw.bench.subject import GRACE_S
+from amphw.bench.validity import load_reasons, round_reasons
 from amphw.cpu_runtime.lower import Lowered
 from amphw.cpu_runtime.plan import Planner
 from amphw.cpu_runtime.slots import finish_plan
@@ -138,16 +138,14 @@ def measure_workers(plan: Plan, workers: Sequence[int], say: Say) -> dict[str, A
         "explained": profile.explained,
         "min_update_interval": plan.every[0],
         "foreign_load": usage.foreign,
-        **_validity(usage, profile.explained),
+        **_validity(usage, plan.rounds, profile.explained),
         "date": date.today().isoformat(),
         "environment": environment(),
     }
 
 
-def _validity(usage: Usage, explained: float) -> dict[str, Any]:
-    reasons = []
-    if usage.foreign is None or usage.foreign > MAX_FOREIGN:
-        reasons.append("other processes used the processors too")
+def _validity(usage: Usage, rounds: int, explained: float) -> dict[str, Any]:
+    reasons = load_reasons(usage) + round_reasons(rounds)
     if explained < LEAST_EXPLAINED:
         reasons.append(f"the costs account for {explained:.0%} of the traced worker's time only")
     return {"valid": not reasons, "invalid_because": reasons}

@@ -8,22 +8,26 @@ These keys are what other programs rely on; there are more.
 `ours` is our training throughput, a second of what the model counts; `min_update_interval` the counted
 instances between two updates, on both sides. With more than one such interval all of these are about the
 first, and `comparisons` has every one.
+
+`inference` is that of the peers' forms which are fastest in training: none is chosen by its inference, so its
+ratios are to these forms, not to the best that a peer can do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
 from amphw.bench.calibrate import Calibrated
 from amphw.bench.figures import Figure, paired, ratio
-from amphw.bench.load import total
+from amphw.bench.load import Usage, total
 from amphw.bench.peers.catalogue import FORMS
 from amphw.bench.plan import Plan
 from amphw.bench.rounds import Entrant
 from amphw.bench.sides import PeerInterpreter
+from amphw.bench.validity import load_reasons, round_reasons
 from amphw.host.run_folder import environment
 
 KEYS = (
@@ -38,15 +42,11 @@ KEYS = (
     "valid",
 )
 
-MAX_FOREIGN = 0.05
-"""Share of the processors that others may use before figures no longer count."""
-
-MIN_ROUNDS = 3
-
 
 @dataclass
 class Measured:
-    """Everything that came of the rounds. interpreter: None where no peer was asked for."""
+    """Everything that came of the rounds. interpreter: None where no peer was asked for. unstarted: why
+    strongest forms could not be started for the rounds, by label."""
 
     plan: Plan
     ours: Sequence[Entrant]
@@ -55,6 +55,7 @@ class Measured:
     interpreter: PeerInterpreter | None
     calibrated: Sequence[Calibrated] = ()
     remarks: list[str] = field(default_factory=list)
+    unstarted: Mapping[str, str] = field(default_factory=dict)
 
 
 def make_record(m: Measured) -> dict[str, Any]:
@@ -74,7 +75,7 @@ def make_record(m: Measured) -> dict[str, Any]:
         "min_update_interval": first.every,
         "valid": not invalid,
         "invalid_because": invalid,
-        "foreign_load": foreign_load(m),
+        "foreign_load": whole_usage(m).foreign,
         "comparisons": comparisons,
         "inference": _inference(m),
         "sgemm_gflops": _gflops(m.peak),
@@ -83,7 +84,7 @@ def make_record(m: Measured) -> dict[str, Any]:
         "others": [each.to_json() for each in m.calibrated if each.form not in m.plan.forms(each.setup.peer)],
         "calibration": [each.to_json() for each in m.calibrated],
         "absent": absent(m),
-        "lost": {each.label: each.lost for each in m.peers if each.lost is not None},
+        "lost": {**m.unstarted, **{each.label: each.lost for each in m.peers if each.lost is not None}},
         "rounds": m.plan.rounds,
         "seconds_per_round": m.plan.seconds,
         "remarks": m.remarks,
@@ -93,9 +94,9 @@ def make_record(m: Measured) -> dict[str, Any]:
     }
 
 
-def foreign_load(m: Measured) -> float | None:
-    """Share of the processors that went to others while anything was measured."""
-    return total(each.usage for each in (*m.ours, *m.peers, m.peak)).foreign
+def whole_usage(m: Measured) -> Usage:
+    """Who used the processors while anything was measured."""
+    return total(each.usage for each in (*m.ours, *m.peers, m.peak))
 
 
 def absent(m: Measured) -> dict[str, str]:
@@ -114,17 +115,11 @@ def absent(m: Measured) -> dict[str, str]:
 
 def why_invalid(m: Measured) -> list[str]:
     """What speaks against relying on the figures; empty if nothing does."""
-    reasons = []
-    load = foreign_load(m)
-    if load is None:
-        reasons.append("the load by other processes cannot be told on this system")
-    elif load > MAX_FOREIGN:
-        reasons.append(f"other processes used {load:.0%} of the processors, allowed are {MAX_FOREIGN:.0%}")
-    if m.plan.rounds < MIN_ROUNDS:
-        reasons.append(f"there were {m.plan.rounds} rounds, at least {MIN_ROUNDS} make a median")
+    reasons = load_reasons(whole_usage(m)) + round_reasons(m.plan.rounds)
     primary = m.ours[0].every
     if not any(e.figure() for e in m.peers if e.every == primary and e.side.setup.processes == 1):
         reasons.append("no peer was measured")
+    reasons += [f"{label}, the fastest when tried, could not be started again" for label in m.unstarted]
     reasons += [f"{each.label} was lost on the way" for each in m.peers if each.lost is not None]
     if any((_sgemm_share(m, ours) or 0) > 1 for ours in m.ours):
         reasons.append("the share of the peak is above 1: the peak was measured under load")
@@ -165,6 +160,7 @@ def _sgemm_share(m: Measured, ours: Entrant) -> float | None:
 
 
 def _inference(m: Measured) -> dict[str, Any] | None:
+    """Of the same forms as training; see the module's docstring."""
     ours = m.ours[0].figure("infer")
     if ours is None:
         return None

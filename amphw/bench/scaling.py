@@ -8,8 +8,8 @@ from typing import Any
 
 from amphw.bench.load import UsageMeter
 from amphw.bench.plan import Plan, Say
-from amphw.bench.record import MAX_FOREIGN
 from amphw.bench.sides import our_side
+from amphw.bench.validity import load_reasons
 from amphw.host.run_folder import environment
 
 FIRST = 1000
@@ -45,19 +45,13 @@ def measure_scaling(plan: Plan, most: int, say: Say) -> dict[str, Any]:
         size = side.first["counted_per_instance"]
         first = side.first
     rows = rates(found, size)
-    values = [row["instances_per_s"] for row in rows]
-    spread = 1 - min(values) / max(values)
-    reasons = []
-    if usage.foreign is None or usage.foreign > MAX_FOREIGN:
-        reasons.append("other processes used the processors too")
+    reasons = load_reasons(usage)
     return {
         "workload": plan.workload.name,
         "mode": "scaling",
         "counted": plan.model.counted,
         "marks": rows,
-        "spread": spread,
-        "allowed": ALLOWED,
-        "flat": spread <= ALLOWED,
+        **steadiness([row["instances_per_s"] for row in rows]),
         "max_active_keys": first["max_active_keys"],
         "min_update_interval": every,
         "foreign_load": usage.foreign,
@@ -66,6 +60,12 @@ def measure_scaling(plan: Plan, most: int, say: Say) -> dict[str, Any]:
         "date": date.today().isoformat(),
         "environment": environment(),
     }
+
+
+def steadiness(values: Sequence[float]) -> dict[str, Any]:
+    """How much rates differ, and whether that is allowed."""
+    spread = 1 - min(values) / max(values)
+    return {"spread": spread, "allowed": ALLOWED, "flat": spread <= ALLOWED}
 
 
 def rates(found: Sequence[dict[str, Any]], size: float) -> list[dict[str, Any]]:

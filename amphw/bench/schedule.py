@@ -14,12 +14,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amphw.bench.errors import BenchError
+from amphw.cpu_runtime.gradients import WORTH_REDUCING
 from amphw.cpu_runtime.lower import Lowered
-from amphw.cpu_runtime.policy import BACKWARD, FORWARD, KINDS, PolicyTable, Queue, choose
+from amphw.cpu_runtime.policy import BACKWARD, FORWARD, KINDS, PolicyTable, Queue, choose, report_batch
 from amphw.cpu_runtime.slots import FAULT, SlotPlan
-
-WORTH_REDUCING = 256
-"""Gradient rows from which a node's log is reduced (`cpu_runtime/native/parameters.hpp`)."""
 
 HOST = -1
 Busy = Generator[float | None, None, None]
@@ -240,7 +238,7 @@ class Simulation:
         self._order = workers + 1
         self._arrivals = 0
         self._done: list[_Instance] = []
-        self._batch = max(1, min(keys // 8, 32))
+        self._batch = report_batch(keys)
         self._victim = 0
 
     def run(self, retired: int) -> Tally:

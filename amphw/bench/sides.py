@@ -16,7 +16,7 @@ import amphw
 from amphw.bench import peers
 from amphw.bench.errors import BenchError
 from amphw.bench.load import Usage, UsageMeter
-from amphw.bench.subject import GRACE_S, Subject
+from amphw.bench.subject import GRACE_S, Subject, SubjectError
 
 PEERS = ("torch", "pyg", "dynet")
 PEERS_FOLDER = Path(peers.__file__).parent
@@ -81,9 +81,26 @@ class Side:
         return sum(a["count"] / a["seconds"] for a in answers), meter.read()
 
     def _all(self, do: str, timeout: float, **values: Any) -> list[dict[str, Any]]:
+        """Ask all at once. An answer that nobody takes would be taken for that to the next request, so every
+        process is listened to before the first error is raised; where one is dead, so are all."""
+        answers, errors, asked = [], [], []
         for each in self.subjects:
-            each.send(do, **values)
-        return [each.answer(timeout) for each in self.subjects]
+            try:
+                each.send(do, **values)
+                asked.append(each)
+            except SubjectError as error:
+                errors.append(error)
+        for each in asked:
+            try:
+                answers.append(each.answer(timeout))
+            except SubjectError as error:
+                errors.append(error)
+        if errors:
+            if not self.alive():
+                for each in self.subjects:
+                    each.close(patience=0)
+            raise errors[0]
+        return answers
 
 
 @dataclass(frozen=True)

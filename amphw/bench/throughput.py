@@ -36,9 +36,10 @@ def compare(plan: Plan, say: Say) -> dict[str, Any]:
                 Entrant(side, "", every, modes if every == plan.every[0] else ("train",), needed=True)
             )
         peak = Entrant(stack.enter_context(peak_side()), "", 0, needed=True)
-        peers = _started(plan, strongest(calibrated, plan), interpreter, spec, folder, modes, stack, say)
+        best = strongest(calibrated, plan)
+        peers, unstarted = _started(plan, best, interpreter, spec, folder, modes, stack, say)
         interleave([*ours, *peers, peak], plan.seconds, plan.rounds, say)
-        return make_record(Measured(plan, ours, peers, peak, interpreter, calibrated, remarks))
+        return make_record(Measured(plan, ours, peers, peak, interpreter, calibrated, remarks, unstarted))
 
 
 def probed(plan: Plan, say: Say, remarks: list[str]) -> PeerInterpreter | None:
@@ -76,18 +77,21 @@ def _started(
     modes: tuple[str, ...],
     stack: ExitStack,
     say: Say,
-) -> list[Entrant]:
-    """The strongest forms in processes of their own, warm."""
-    found = []
+) -> tuple[list[Entrant], dict[str, str]]:
+    """The strongest forms in processes of their own, warm; and why others could not be started, by label."""
+    found, unstarted = [], {}
     for each in chosen:
         assert interpreter is not None
         say(f"{each.setup}: starting {each.form.name}, batches of {each.every}")
         try:
-            side = stack.enter_context(peer_side(interpreter.python, each.setup, spec, folder))
-            side.prepare(each.form.name, each.every)
+            with ExitStack() as started:
+                side = started.enter_context(peer_side(interpreter.python, each.setup, spec, folder))
+                side.prepare(each.form.name, each.every)
+                stack.enter_context(started.pop_all())
         except SubjectError as error:
-            say(f"{each.setup}: {each.form.name} cannot be started again: {error}")
+            say(f"{each.label} cannot be started again: {error}")
+            unstarted[each.label] = str(error)
             continue
         does = modes if each.every == plan.every[0] else ("train",)
         found.append(Entrant(side, each.form.name, each.every, does))
-    return found
+    return found, unstarted

@@ -104,6 +104,9 @@ def bench(
 
     if to_accuracy + scaling + check + (workers is not None) > 1:
         raise typer.BadParameter("only one of --to-accuracy, --scaling, --check and --workers can be chosen")
+    asked = {"--to-accuracy": to_accuracy, "--scaling": scaling, "--check": check, "--workers": workers}
+    if workload == "frame-overhead" and (without := [o for o, v in asked.items() if v not in (False, None)]):
+        raise typer.BadParameter(f"frame-overhead is a measurement of its own, without {without[0]}")
     if out is not None:
         prepare(out)
     record: dict[str, Any]

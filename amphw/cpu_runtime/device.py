@@ -66,9 +66,10 @@ class CpuDevice:
         self.close()
         settings = options.settings
         self.options = options
+        for name in ("workers", "frame_cap", "frame_rows", "min_rows"):
+            if int(settings.get(name, 1)) < 1:
+                raise AmphwError(f"device.{name} = {settings[name]}, allowed is 1 or more")
         self.workers = int(settings.get("workers", min(2, os.cpu_count() or 1)))
-        if self.workers < 1:
-            raise AmphwError(f"device.workers = {self.workers}, allowed is 1 or more")
         policy = settings.get("policy", "default")
         if policy not in POLICIES:
             raise AmphwError(f"device.policy = '{policy}', allowed is {', '.join(POLICIES)}")

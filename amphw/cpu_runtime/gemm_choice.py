@@ -20,6 +20,7 @@ from amphw.ir.errors import AmphwError
 
 CHOICES = ("auto", "own", "blas")
 _ROWS, _LOG_ROWS, _REPEATS = 64, 256, 7
+_METHOD = "2:"  # of measuring: what another one found is measured again
 _SMALL = 64 * 64
 """Elements below which a call costs as much as the product: the own kernels, without measuring."""
 
@@ -64,7 +65,7 @@ class GemmChoice:
         if rows * cols < _SMALL or not load_blas():
             return False
         known = _read(self.path)
-        key = f"{platform.machine()} {_processor()} {_native.kernels.chosen()} {rows}x{cols}"
+        key = f"{_METHOD} {platform.machine()} {_processor()} {_native.kernels.chosen()} {rows}x{cols}"
         if key not in known:
             known[key] = _measured(rows, cols)
             _write(self.path, known)
@@ -76,10 +77,11 @@ def _measured(rows: int, cols: int) -> dict[str, float]:
     """Seconds of one frame's products: forward, backward, and its share of the gradient."""
     k, isa = _native.kernels, _native.kernels.chosen()
     share = _ROWS / _LOG_ROWS
+    # The own kernels multiply by a transposed copy, the library by the matrix itself, transposed.
     own = k.time_gemm(isa, _ROWS, rows, cols, _REPEATS) + k.time_gemm(isa, _ROWS, cols, rows, _REPEATS)
     own += share * k.time_gradient(isa, _LOG_ROWS, rows, cols, _REPEATS)
-    blas = _native.time_blas_gemm(_ROWS, rows, cols, _REPEATS)
-    blas += _native.time_blas_gemm(_ROWS, cols, rows, _REPEATS)
+    blas = _native.time_blas_gemm(_ROWS, rows, cols, _REPEATS, False)
+    blas += _native.time_blas_gemm(_ROWS, cols, rows, _REPEATS, True)
     blas += share * _native.time_blas_gradient(_LOG_ROWS, rows, cols, _REPEATS)
     return {"own": own, "blas": blas}
 

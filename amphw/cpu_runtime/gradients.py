@@ -18,7 +18,7 @@ from amphw.ir.errors import NonFiniteError
 from amphw.ir.update import NodeParameters
 
 WORTH_REDUCING = 256
-"""Rows from which a weight-gradient product runs near its best speed."""
+"""Rows from which a weight-gradient product runs near its best speed; the same as the engine's."""
 
 Entry = tuple[int, list[tuple[np.ndarray | None, np.ndarray]]]
 """(gradient rows, (a, dz) for each term) of one backward frame."""

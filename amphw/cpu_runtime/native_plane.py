@@ -18,7 +18,7 @@ from amphw.cpu_runtime.gemm_choice import GemmChoice
 from amphw.cpu_runtime.lower import Lowered, choices
 from amphw.cpu_runtime.numpy_plane import Observation
 from amphw.cpu_runtime.plan import build_plan, check_data, integers
-from amphw.cpu_runtime.policy import KINDS, ORDERS, POLICIES, PolicyTable
+from amphw.cpu_runtime.policy import KINDS, ORDERS, POLICIES, PolicyTable, report_batch
 from amphw.cpu_runtime.tiling import tile
 from amphw.ir.device import Direction, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError, ExecutionError, NonFiniteError
@@ -28,7 +28,7 @@ from amphw.ir.update import NodeParameters
 _MODES = (Mode.TRAIN, Mode.INFER, Mode.PREDICT)
 _MODE_NUMBERS = {mode: i for i, mode in enumerate(_MODES)}
 _EVENTS = ("submit", "start", "end", "seal", "reduced", "retire")
-_FAULT, _OUTSIDE, _TWICE, _INDEX, _DECISION, _LOSS, _GRADIENT, _INTERNAL = range(8)
+_FAULT, _OUTSIDE, _TWICE, _INDEX, _DECISION, _LOSS, _GRADIENT, _INTERNAL, _REPLAY = range(9)
 PLAN_BYTES = 64 << 20
 """Plans of recent structures are kept up to this size."""
 
@@ -67,7 +67,7 @@ class NativePlane:
             "by_age": policy.by_age,
             "frame_cap": int(settings.get("frame_cap", 64)),
             "frame_rows": int(settings.get("frame_rows", 512)),
-            "report_batch": max(1, min(keys // 3, 32)),
+            "report_batch": report_batch(keys),
             "policy": _table(self.policy),
             "served": _served(lowered, workers, placement),
             "sleep": [float(sleep.get(u.name, sleep.get("*", 0.0))) for u in lowered.units],
@@ -138,11 +138,13 @@ class NativePlane:
         number, kind = instance.number, _MODE_NUMBERS[mode]
         try:
             return int(self.engine.submit(index, generation, number, kind, attrs, tables, data))
-        except (ValueError, TypeError, BufferError):  # not contiguous, or in another byte order
-            if any(t.dtype.kind not in "iu" for t in tables):
-                return 1
-            tables = [np.ascontiguousarray(t, t.dtype.newbyteorder("=")) for t in tables]
-            return int(self.engine.submit(index, generation, number, kind, attrs, tables, data))
+        except (ValueError, TypeError, BufferError):  # a table that is not as the engine reads it, or worse
+            try:
+                tables = _readable(tables)
+                return int(self.engine.submit(index, generation, number, kind, attrs, tables, data))
+            except (ValueError, TypeError, BufferError):
+                self.schema.check(instance)
+                raise
 
     def _explain(self, instance: Instance) -> None:
         """The engine refused an instance: the slow checks say why."""
@@ -159,7 +161,7 @@ class NativePlane:
         """Memory that the instance reserves while it is in flight."""
         self.schema.check(instance)
         attrs = [instance.attrs[a] for a in self.names.attrs[:-1]]
-        tables = [np.ascontiguousarray(instance.tables[t]) for t in self.names.tables]
+        tables = _readable([instance.tables[t] for t in self.names.tables])
         train, infer = self.engine.planned_bytes([*attrs, instance.number], tables)
         if train < 0:
             self._explain(instance)
@@ -350,6 +352,8 @@ class NativePlane:
     def _error(
         self, failure: int, unit: int, slot: int, firing: int, detail: int, extra: int, text: str
     ) -> Exception:
+        if failure == _REPLAY:
+            return faults.replay_mismatch(text)
         units = self.lowered.units
         u = units[unit]
         instance = self._held[slot][0] if slot in self._held else Instance()
@@ -396,6 +400,11 @@ class NativePlane:
                 self.log.append((event, name[a], bool(b)) if event == "seal" else (event, name[a]))
 
 
+def _readable(tables: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Tables as the engine reads them: contiguous, in the machine's byte order."""
+    return [np.ascontiguousarray(t, t.dtype.newbyteorder("=")) for t in tables]
+
+
 def _table(policy: PolicyTable) -> dict[str, Any]:
     """A policy's table by queue number."""
     return {
@@ -419,53 +428,3 @@ def _matrix(a: np.ndarray) -> np.ndarray:
 
 def _matrices(arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
     return [_matrix(a) for a in arrays]
-
-
-class NativeReplay:
-    """Drives a plane from the log of a native one: one thread, the same frames, the same bits.
-
-    Instances are submitted as in the logged run: under the same numbers, any time before the log needs them.
-    """
-
-    def __init__(self, plane: NativePlane, log: Sequence[tuple[Any, ...]]):
-        self.plane, self.events, self.next = plane, log, 0
-        plane.engine.replay()
-        self.offered: dict[tuple[int, str], tuple[int, int, Instance, Mode]] = {}
-        self.active: dict[tuple[int, str], int] = {}
-
-    def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
-        self.offered[(instance.number, mode.value)] = (slot, generation, instance, mode)
-
-    def run(self) -> list[Report]:
-        """Serve the log until it needs an instance that has not been submitted, or something has retired."""
-        engine, by_name = self.plane.engine, self.plane.lowered.by_name
-        while self.next < len(self.events):
-            kind, *what = self.events[self.next]
-            if kind == "submit" and tuple(what) not in self.offered:
-                break
-            self.next += 1
-            if kind == "submit":
-                offer = self.offered.pop((what[0], what[1]))
-                self.plane.submit(*offer)
-                self.active[(what[0], what[1])] = offer[0]
-            elif kind == "start":
-                number, unit, direction, keys = what
-                engine.replay_start(number, unit, direction, [(self._slot(n, m), at) for n, m, at in keys])
-            elif kind == "end":
-                engine.replay_end(what[0])
-            elif kind == "seal":
-                engine.replay_seal(by_name[what[0]], what[1])
-            elif kind == "reduced":
-                engine.replay_reduced(by_name[what[0]])
-            else:
-                del self.active[(what[0], what[1])]
-                # A frame may retire several: the next call would find no report of the others.
-                if self.next == len(self.events) or self.events[self.next][0] != "retire":
-                    break
-        return self.plane.poll(0.0)
-
-    def _slot(self, number: int, mode: str) -> int:
-        try:
-            return self.active[(number, mode)]
-        except KeyError as missing:
-            raise ExecutionError(f"replay: the log runs instance {missing}, which is not in flight") from None

@@ -21,10 +21,10 @@ from amphw.cpu_runtime.lower import Expand, Guard, Lowered, Path, Trap, Unit, ch
 from amphw.ir.errors import StateError
 from amphw.ir.expr import ROW, Attr, Env, Expr, evaluate
 from amphw.ir.instance import Instance
-from amphw.ir.state import OUT_OF_DOMAIN, Columns, KeySpace, StateType, structure_of
+from amphw.ir.state import MOST_STATES, OUT_OF_DOMAIN, Columns, KeySpace, StateType, structure_of
 
-MOST_ROWS = 2**31 - 1
-"""Rows of one unit in one instance: the planes number them with 32 bits."""
+MOST_ROWS = MOST_STATES
+"""Rows, states or messages of one unit in one instance: the planes number them with 32 bits."""
 
 
 @dataclass
@@ -72,6 +72,7 @@ def build_plan(lowered: Lowered, instance: Instance) -> Plan:
     tables = [_unit(u, instance) for u in lowered.units]
     for u, table in zip(lowered.units, tables, strict=True):
         table.paths = [_path(u, p, tables, instance) for p in u.out]
+        _bounded(u, "sends", "messages", np.array([len(p.firing) for p in table.paths], np.int64), instance)
         for trap in u.traps:
             _spring(u, trap, table, instance)
     return Plan(tables)
@@ -95,9 +96,17 @@ def _rows(unit: Unit, e: Expr, env: Env, instance: Instance) -> np.ndarray | int
         raise StateError(
             f"node '{unit.name}': instance {instance.number} has a negative number of rows '{e}'"
         )
-    if len(values) and (values.max() > MOST_ROWS or values.sum() > MOST_ROWS):
-        raise StateError(f"node '{unit.name}': instance {instance.number} has more rows than {MOST_ROWS}")
+    _bounded(unit, "has", "rows", values, instance)
     return int(values[0]) if len(values) and bool((values == values[0]).all()) else np.array(values)
+
+
+def _bounded(unit: Unit, does: str, what: str, counts: np.ndarray, instance: Instance) -> None:
+    """Before anything is made of so many: their sum is within 32 bits, or StateError."""
+    # Each of at most 2**31 is checked first, so that their sum does not leave 64 bits.
+    if len(counts) and (counts.max() > MOST_ROWS or counts.sum() > MOST_ROWS):
+        raise StateError(
+            f"node '{unit.name}': instance {instance.number} {does} more {what} than {MOST_ROWS}"
+        )
 
 
 def _unit(unit: Unit, instance: Instance) -> UnitTable:
@@ -118,15 +127,17 @@ def _unit(unit: Unit, instance: Instance) -> UnitTable:
                 raise StateError(
                     f"node '{unit.name}': instance {instance.number} has a negative count '{o.count}'"
                 )
+            _bounded(unit, "waits for", "messages", count, instance)
             need += count
             members.append(np.concatenate([[0], np.cumsum(count)]).astype(np.int64))
+    _bounded(unit, "waits for", "messages", need.max(initial=0, keepdims=True), instance)
     rows = [_rows(unit, o.rows, env, instance) for o in unit.operands]
     return UnitTable(space, spaces, need, members, rows, [])
 
 
 def _spring(unit: Unit, trap: Trap, table: UnitTable, instance: Instance) -> None:
     """Note the outcomes that would send a message which no port takes."""
-    _, sender = _walked(trap.steps, _outcomes(unit, table.space, instance))
+    _, sender = _walked(unit, trap.steps, _outcomes(unit, table.space, instance), instance)
     for outcome in sender.tolist():
         table.faults[outcome] = trapped(trap)
 
@@ -137,6 +148,7 @@ def _outcomes(unit: Unit, space: KeySpace, instance: Instance) -> Columns:
     Lenient: states that never occur may read outside a table; those that do occur are faults.
     """
     outcomes = unit.decisions
+    _bounded(unit, "has", "outcomes", np.array([min(outcomes, MOST_ROWS + 1) * space.size]), instance)
     columns = {n: np.repeat(c, outcomes) for n, c in space.columns.items()}
     left = np.tile(np.arange(outcomes, dtype=np.int64), space.size)
     for f, _ in reversed(unit.behaviour.decides):
@@ -145,7 +157,9 @@ def _outcomes(unit: Unit, space: KeySpace, instance: Instance) -> Columns:
     return Columns(instance, columns, space.size * outcomes, strict=False)
 
 
-def _walked(steps: Sequence[Guard | Expand], env: Columns) -> tuple[Columns, np.ndarray]:
+def _walked(
+    unit: Unit, steps: Sequence[Guard | Expand], env: Columns, instance: Instance
+) -> tuple[Columns, np.ndarray]:
     """What is left of `env` after a path's steps, and the outcome that each row came from."""
     sender = np.arange(env.size, dtype=np.int64)
     for step in steps:
@@ -153,14 +167,16 @@ def _walked(steps: Sequence[Guard | Expand], env: Columns) -> tuple[Columns, np.
             keep = np.flatnonzero(evaluate(step.condition, env))
             env, sender = env.subset(keep), sender[keep]
         else:
-            env, sender = _expand(step, env, sender)
+            extent = np.maximum(evaluate(step.extent, env), 0)
+            _bounded(unit, "sends", "messages", extent, instance)
+            env, sender = _expand(step, extent, env, sender)
     return env, sender
 
 
 def _path(unit: Unit, path: Path, tables: list[UnitTable], instance: Instance) -> PathTable:
     root = _outcomes(unit, tables[unit.index].space, instance)
     n = root.size
-    env, sender = _walked(path.steps, root)
+    env, sender = _walked(unit, path.steps, root, instance)
     target = tables[path.target]
     state = {name: evaluate(e, env) for name, e in path.key}
     firing = target.space.address(state, env.size, strict=False)
@@ -192,8 +208,7 @@ def _source_rows(unit: Unit, env: Columns, instance: Instance) -> tuple[np.ndarr
     return row_starts(counts, emitted.size)[address], counts[address]
 
 
-def _expand(step: Expand, env: Columns, sender: np.ndarray) -> tuple[Columns, np.ndarray]:
-    extent = np.maximum(evaluate(step.extent, env), 0)
+def _expand(step: Expand, extent: np.ndarray, env: Columns, sender: np.ndarray) -> tuple[Columns, np.ndarray]:
     picked = np.repeat(np.arange(env.size), extent)
     starts = np.cumsum(extent) - extent
     wide = env.subset(picked)

@@ -58,7 +58,8 @@ def chosen() -> tuple[Any, Any]:
             f"{ENGINE}=native, but the C++ data plane {_missing()}; install amphw where there is g++"
         )
     from amphw.cpu_runtime._native import kernels
-    from amphw.cpu_runtime.native_plane import NativePlane, NativeReplay
+    from amphw.cpu_runtime.native_plane import NativePlane
+    from amphw.cpu_runtime.native_replay import NativeReplay
 
     if not kernels.chosen():
         names = ", ".join(kernels.isa_names())

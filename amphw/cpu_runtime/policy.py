@@ -22,6 +22,15 @@ KINDS = ("backward", "forward", "infer")
 ORDERS = ("age", "arrival", "rows")
 
 
+def report_batch(keys: int) -> int:
+    """Instances that retire before the host is woken, unless the workers run dry.
+
+    A third of the keys, so that two thirds are in flight while it submits, and at most 32, by when waking
+    costs next to nothing.
+    """
+    return max(1, min(keys // 3, 32))
+
+
 @dataclass
 class PolicyTable:
     """What workers go by; it may be edited while they run.

@@ -109,6 +109,7 @@ def _largest(x: Value) -> Value:
 
 def above(x: Any, threshold: float = 0.0) -> Any:
     """1 where the number is above the threshold, else 0 -> width 1. It has no gradient."""
+    x = items_of(x)
     if x.width != 1:
         raise FrontendError(f"one number a row is compared with a threshold, got {x.width}")
 

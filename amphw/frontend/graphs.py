@@ -257,13 +257,13 @@ def send(h: Tensor, graph: GraphValue, message: Message | Sequence[Message] | No
         with t.within(choice):
             x = spread(h, union(h.context, (choice,)))
             y = function(x)
-        if not isinstance(y, Tensor) or s.v not in y.context or y.rows is not None:
-            raise FrontendError(f"a message is a function of the node's value, it returned {y!r}")
-        if s.e in y.context:
+        if isinstance(y, Tensor) and (s.e in y.context or y.rows is s.e):
             raise FrontendError(
                 "a message is of a node, and the same along all of its edges; take what edges have into "
                 "what `send` returns, before `receive`"
             )
+        if not isinstance(y, Tensor) or s.v not in y.context or y.rows is not None:
+            raise FrontendError(f"a message is a function of the node's value, it returned {y!r}")
         j = t.dim("j", degree, s.e.bound, "edge of a node", needs=(s.v,))
         first, e = (lambda v, kind=kind: s.table("first", kind, v)), s.e.at
         source = s.table("source", e)

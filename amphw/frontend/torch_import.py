@@ -1,7 +1,8 @@
 """`from_torch`: a PyTorch module without control flow of its own as a layer that starts with its weights.
 
 The module is traced by torch.fx when it is imported; each operation of the trace becomes primitives when the
-layer is used and the widths are known (`torch_ops.py`). PyTorch is imported by `from_torch` alone.
+layer is used and the widths are known (`torch_ops.py`, `torch_modules.py`). PyTorch itself is imported by
+`from_torch` alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from amphw.frontend.layers import Layer
 from amphw.frontend.place import FrontendError, Place, here
 from amphw.frontend.spec import SequenceValue, items_of
 from amphw.frontend.tensor import Tensor
-from amphw.frontend.torch_ops import ALIASES, VIEWS, Operations, Refused, Weight
+from amphw.frontend.torch_modules import Modules
+from amphw.frontend.torch_ops import ALIASES, VIEWS, Refused, Weight
 from amphw.frontend.trace import current
 from amphw.ir.errors import ProgramError
 from amphw.ir.expr import ROW, Attr, Expr
@@ -136,7 +138,7 @@ class _Imported(Layer):
                 raise self._error(
                     node, f"the tensor '{node.target}' is no parameter, and more than a number; make it one"
                 )
-        elif not hasattr(Operations, self._handler(node)):
+        elif not hasattr(Modules, self._handler(node)):
             kind = self._name(node)
             hint = f"; loops belong to the model: use {kind}Cell in fe.fold" if kind in _LOOPS else ""
             raise self._error(node, f"{self._described(node)} has no counterpart here{hint}")
@@ -218,9 +220,9 @@ class _Imported(Layer):
         context, rows = aligned[0].context, aligned[0].rows
         keys: list[Expr] = [Attr("instance"), *(d.at for d in dims_of(context)), *([ROW] if rows else [])]
         layer = current().layer_name(self)
-        return builder.build(self._outputs(Operations(builder, self._weights, keys, layer), layer, operands))
+        return builder.build(self._outputs(Modules(builder, keys, self._weights), layer, operands))
 
-    def _outputs(self, ops: Operations, layer: str, operands: Sequence[Any]) -> list[Value]:
+    def _outputs(self, ops: Modules, layer: str, operands: Sequence[Any]) -> list[Value]:
         given = [*operands, *(o.default for o in self._operands[len(operands) :])]
         waiting, found = iter(given), dict[Any, Any]()
         for node in self._nodes:
@@ -239,7 +241,7 @@ class _Imported(Layer):
                 raise self._error(node, told) from error
         raise AssertionError("a trace without an output")
 
-    def _computed(self, ops: Operations, node: Any, args: Any, kwargs: Any) -> Any:
+    def _computed(self, ops: Modules, node: Any, args: Any, kwargs: Any) -> Any:
         if node.op == "get_attr":
             weight = self._weights.get(node.target)
             return weight if weight is not None else self._attribute(node.target).item()

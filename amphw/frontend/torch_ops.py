@@ -6,7 +6,7 @@ rows, or that has an argument which changes its meaning, is refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
@@ -43,14 +43,14 @@ class Shape:
 
 
 class Operations:
-    """Operations by PyTorch's name: `do_NAME` of functions and methods, `module_NAME` of modules.
+    """Functions and methods by PyTorch's name, as `do_NAME`.
 
-    keys: state expressions that tell one row from another, for dropout. weights: by their path in the module.
-    `at` is the path of the node that is being computed, whose modules find their weights there.
+    keys: state expressions that tell one row from another, for dropout; seed: a text that tells one dropout
+    from another.
     """
 
-    def __init__(self, builder: Builder, weights: Mapping[str, Weight], keys: Sequence[Expr], seed: str):
-        self.builder, self.weights, self.keys, self.seed, self.at = builder, weights, list(keys), seed, ""
+    def __init__(self, builder: Builder, keys: Sequence[Expr]):
+        self.builder, self.keys, self.seed = builder, list(keys), ""
         self._turned: dict[str, bool] = {}
 
     # --- operands -----------------------------------------------------------------------------------
@@ -316,73 +316,6 @@ class Operations:
 
     def do_ones_like(self, input: Any) -> Value:
         return self._numbers(self.row(input), 1.0)
-
-    # --- modules ------------------------------------------------------------------------------------
-
-    def _weight(self, name: str) -> Weight | None:
-        return self.weights.get(f"{self.at}.{name}")
-
-    def module_Linear(self, m: Any, input: Any) -> Value:
-        return self.do_linear(input, self._weight("weight"), self._weight("bias"))
-
-    def module_Embedding(self, m: Any, input: Any) -> Value:
-        weight = self._weight("weight")
-        return self.do_embedding(input, weight, m.padding_idx, m.max_norm, 2.0, m.scale_grad_by_freq)
-
-    def module_LayerNorm(self, m: Any, input: Any) -> Any:
-        weight, bias = self._weight("weight"), self._weight("bias")
-        return self.do_layer_norm(input, m.normalized_shape, weight, bias, m.eps)
-
-    def module_ReLU(self, m: Any, input: Any) -> Value:
-        return self.do_relu(input)
-
-    def module_Tanh(self, m: Any, input: Any) -> Value:
-        return self.do_tanh(input)
-
-    def module_Sigmoid(self, m: Any, input: Any) -> Value:
-        return self.do_sigmoid(input)
-
-    def module_SiLU(self, m: Any, input: Any) -> Value:
-        return self.do_silu(input)
-
-    def module_Softmax(self, m: Any, input: Any) -> Value:
-        return self.do_softmax(input, m.dim)
-
-    def module_LogSoftmax(self, m: Any, input: Any) -> Value:
-        return self.do_log_softmax(input, m.dim)
-
-    def module_Dropout(self, m: Any, input: Any) -> Value:
-        return self.do_dropout(input, m.p, m.training)
-
-    def module_Identity(self, m: Any, input: Any) -> Any:
-        return input
-
-    def module_Flatten(self, m: Any, input: Any) -> Value:
-        return self.do_flatten(input, m.start_dim, m.end_dim)
-
-    def _gates(self, input: Any, h: Value) -> tuple[Value, Value]:
-        z = self.do_linear(input, self._weight("weight_ih"), self._weight("bias_ih"))
-        return z, self.do_linear(h, self._weight("weight_hh"), self._weight("bias_hh"))
-
-    def module_RNNCell(self, m: Any, input: Any, hx: Any = None) -> Value:
-        h = f.zeros(self.row(input), m.hidden_size) if hx is None else self.row(hx)
-        a, b = self._gates(input, h)
-        return f.tanh(a + b) if m.nonlinearity == "tanh" else f.relu(a + b)
-
-    def module_GRUCell(self, m: Any, input: Any, hx: Any = None) -> Value:
-        h = f.zeros(self.row(input), m.hidden_size) if hx is None else self.row(hx)
-        a, b = (f.split(z, 3) for z in self._gates(input, h))
-        reset, keep = f.sigmoid(a[0] + b[0]), f.sigmoid(a[1] + b[1])
-        new = f.tanh(a[2] + reset * b[2])
-        return new + keep * (h - new)
-
-    def module_LSTMCell(self, m: Any, input: Any, hx: Any = None) -> list[Value]:
-        zero = f.zeros(self.row(input), m.hidden_size)
-        h, c = (zero, zero) if hx is None else (self.row(x) for x in hx)
-        a, b = self._gates(input, h)
-        i, forget, g, o = f.split(a + b, 4)
-        new = f.sigmoid(forget) * c + f.sigmoid(i) * f.tanh(g)
-        return [f.sigmoid(o) * f.tanh(new), new]
 
 
 ALIASES = {

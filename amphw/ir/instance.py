@@ -167,6 +167,10 @@ class Schema:
                 if name not in declared:
                     raise InstanceError(f"instance {n}: the {kind} '{name}' is not declared in the schema")
         for name, high in self.attrs.items():
+            if not isinstance(instance.attrs[name], (int, np.integer)):
+                raise InstanceError(
+                    f"instance {n}: attribute '{name}' = {instance.attrs[name]!r}, expected an integer"
+                )
             if not 0 <= instance.attrs[name] <= high:
                 raise InstanceError(
                     f"instance {n}: attribute '{name}' = {instance.attrs[name]}, allowed is 0..{high}"

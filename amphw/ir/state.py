@@ -174,10 +174,15 @@ class Columns:
         return cut
 
 
+MOST_STATES = 2**31 - 1
+"""States of one type in one instance: devices number them with 32 bits."""
+
+
 class KeySpace:
     """The states of `type` that exist in `instance`, enumerated and addressed densely.
 
-    `size` is their number; `columns[name]` int64 [size] in address order.
+    `size` is their number; `columns[name]` int64 [size] in address order. Raises StateError for an extent
+    outside its field's domain, and for more than MOST_STATES states.
     """
 
     def __init__(self, type: StateType, instance: Instance):
@@ -193,6 +198,11 @@ class KeySpace:
                 raise StateError(
                     f"instance {instance.number}: field '{f.name}' has extent {f.extent} = {bad}, "
                     f"outside 0..{f.bound}; raise its bound or mend the instance"
+                )
+            if self.size and (extent.max() > MOST_STATES or extent.sum() > MOST_STATES):
+                raise StateError(
+                    f"instance {instance.number}: there are more than {MOST_STATES} states with a field "
+                    f"'{f.name}' of extent {f.extent}"
                 )
             self._extend(f.name, extent)
 

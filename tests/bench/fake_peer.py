@@ -2,7 +2,9 @@
 
 Run as an interpreter: `fake FOLDER --probe` or `fake FOLDER SPEC.json`. FAKE_PEER, a JSON object in the
 environment, says how it behaves: rates by form, forms that fail, runs after which a process of that many
-threads or processes dies, and peers that are absent.
+threads or processes dies, and peers that are absent. fails_first: forms that fail where a process prepares
+nothing before them. fails_beside: forms that fail in the first of several processes. untrained: the number of
+threads with which training dies.
 """
 
 from __future__ import annotations
@@ -25,13 +27,17 @@ def main() -> None:
         print("ImportError: no torch", file=sys.stderr)
         sys.exit(3)
     say({"ok": {"version": "0"}})
-    rate, runs = 0.0, 0
+    rate, runs, prepared = 0.0, 0, False
     several = spec["share"][1] > 1
     for line in sys.stdin:
         request = json.loads(line)
         form = request.get("form")
         if request["do"] == "prepare":
-            if form in how.get("failing", []):
+            fails = form in how.get("failing", [])
+            fails |= form in how.get("fails_first", []) and not prepared
+            fails |= form in how.get("fails_beside", []) and several and spec["share"][0] == 0
+            prepared = True
+            if fails:
                 say({"error": f"cannot build {form}"})
                 continue
             rate = how.get("rates", {}).get(form, 100.0) * spec["threads"]
@@ -43,6 +49,8 @@ def main() -> None:
                 sys.exit(139)
             say({"ok": {"count": rate * request["seconds"], "seconds": request["seconds"], "cpu": 0.0}})
         elif request["do"] == "train":
+            if how.get("untrained") == spec["threads"]:
+                sys.exit(139)
             history = [{"epoch": e, "seconds": float(e), "metric": 0.4 * e} for e in (1, 2)]
             for each in history:
                 say({"progress": each})

@@ -25,7 +25,6 @@ def test_instances_come_back_with_their_shapes(tmp_path) -> None:
     stored = StoredInstances(tmp_path / "i.npz")
     assert len(stored) == 4
     assert stored.size.tolist() == [8, 0, 2, 14]
-    assert stored.attribute("n").tolist() == [4, 0, 1, 7]
     for i, flat, grid, x in zip(
         instances, stored.table("flat"), stored.table("grid"), stored.data("x"), strict=True
     ):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from amphw.bench.flops import count_flops
 from amphw.ir.behaviour import MEMBER, StateMap
 from amphw.ir.expr import Attr, Const, Field
-from amphw.ir.functions import linear, sum_rows, tanh
+from amphw.ir.functions import linear, sum_rows, take, tanh
 from amphw.ir.graph import Graph
 from amphw.ir.grouping import Group
 from amphw.ir.instance import Instance, Schema
@@ -89,10 +88,17 @@ def test_a_node_that_no_instance_reached_costs_nothing() -> None:
 
 
 def test_an_embedding_is_no_product() -> None:
-    model = get_model("list-reduction")
-    graph = model.graph(model.config(hidden=8))
-    assert count_flops(graph, [], {"embed": 100}).total == 0
-    assert Const(1) is not None and count_flops(graph, [], {"head": 1}).forward == pytest.approx(2 * 8 * 10)
+    """A row of the table goes into a product of 4 by 6: only that one counts."""
+    n = state_field("n", Const(3), 3)
+    g = Graph("words", Schema())
+    g.add(Source("numbers", StateType((n,))))
+    g.add(PPT("embed", trace(lambda p, x: take(p.E, Const(0)), {"x": 0}, {"E": (10, 4)})))
+    g.add(PPT("head", trace(lambda p, x: x @ p.W, {"x": 4}, {"W": (4, 6)})))
+    g.add(Loss("loss", trace(sum_cols_squared, {"y": 6})))
+    g.connect("numbers", "embed", "head", "loss")
+    assert count_flops(g, [], {"embed": 5, "head": 0}).total == 0
+    flops = count_flops(g, [], {"embed": 5, "head": 5})
+    assert (flops.forward, flops.backward) == (5 * 2 * 4 * 6, 2 * 5 * 2 * 4 * 6)
 
 
 def test_a_folded_embedding_is_no_part_of_the_product() -> None:

@@ -48,6 +48,23 @@ def test_the_furthest_gradient_is_named() -> None:
     assert furthest(nothing, nothing)[1] == 0.0 and furthest(nothing, {"a/W": np.ones(2)})[1] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ([1.0, 2.0], [1.0, np.nan]),
+        ([0.0, 0.0], [0.0, np.nan]),
+        ([1.0, np.nan], [1.0, np.nan]),
+        ([1.0, 1.0], [1.0, np.inf]),
+        ([1.0, 1.0], [1.0]),
+        ([[1.0, 1.0]], [1.0, 1.0]),
+    ],
+)
+def test_what_cannot_be_compared_does_not_agree(ours, theirs) -> None:
+    """Wherever it stands among the parameters."""
+    right = {name: np.ones(2) for name in ("a/W", "z/W")}
+    assert furthest(right | {"m/W": np.array(ours)}, right | {"m/W": np.array(theirs)}) == ("m/W", np.inf)
+
+
 def test_every_workload_with_peers_has_a_form_that_counts() -> None:
     for name, forms in FORMS.items():
         assert any(form.kind == "batched" and form.peer == "torch" for form in forms), name

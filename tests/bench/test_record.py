@@ -40,7 +40,7 @@ def entrant(
 ) -> Entrant:
     usages = [Usage(1.0, 2.0, own, 2)]
     side = Side(setup, [Said()])  # type: ignore[list-item]
-    return Entrant(side, "folded", every, rates={"train": rates}, usages=usages)
+    return Entrant(side, form, every, rates={"train": rates}, usages=usages)
 
 
 def measured(rounds: int = 3, own: float = 2.0, **changed: Any) -> Measured:
@@ -49,7 +49,7 @@ def measured(rounds: int = 3, own: float = 2.0, **changed: Any) -> Measured:
         "ours": [entrant(Setup("amphw", 2), [30.0, 40.0, 50.0], own=own)],
         "peers": [
             entrant(Setup("torch", 1), [10.0, 10.0, 11.0]),
-            entrant(Setup("torch", 2), [19.0, 20.0, 21.0]),
+            entrant(Setup("torch", 2), [19.0, 20.0, 21.0], form="folded+compiled"),
             entrant(Setup("torch", 1, 2), [25.0, 25.0, 25.0]),
             entrant(Setup("torch", 1), [90.0], every=25),
         ],
@@ -142,7 +142,7 @@ def test_people_read_the_same() -> None:
     with console.file:
         console.print(comparison_report(make_record(measured(own=1.0))))
     text = console.export_text()
-    assert "2.00 times the best single process (torch, 2 threads, folded)" in text
+    assert "2.00 times the best single process (torch, 2 threads, folded+compiled)" in text
     assert "1.60 times the processes that never synchronise (torch, 2 processes, folded)" in text
     assert "50.0% of the sgemm peak" in text
     assert "dynet is absent: ModuleNotFoundError" in text

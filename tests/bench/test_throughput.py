@@ -13,8 +13,9 @@ from amphw.bench.accuracy import time_to_accuracy
 from amphw.bench.errors import BenchError
 from amphw.bench.frame_overhead import doubling_graph, measure_overhead
 from amphw.bench.plan import Plan, write_inputs
-from amphw.bench.scaling import marks, measure_scaling, rates
+from amphw.bench.scaling import marks, measure_scaling, rates, steadiness
 from amphw.bench.sides import PeerInterpreter, Setup, setups
+from amphw.bench.subject import SubjectError
 from amphw.bench.throughput import compare
 from amphw.bench.workloads import WORKLOADS, get_workload, runnable
 
@@ -72,6 +73,39 @@ def test_a_peer_that_dies_on_the_way_is_left_out(fake_peer) -> None:
     assert len(record["peers"][0]["training"]["rounds"]) == 3
     assert f"{label} was lost on the way" in record["invalid_because"]
     assert any("the run goes on without it" in line for line in said)
+
+
+def test_a_strongest_form_that_cannot_be_started_again_is_told(fake_peer) -> None:
+    """It was the fastest of its setup: without it the ratios are to weaker peers."""
+    python = fake_peer(rates={"rnn": 50.0, "folded": 200.0}, fails_first=["folded"])
+    record = compare(plan(python, rounds=3, inference=False), lambda line: None)
+    labels = ["torch, 1 thread: folded, every 20", "torch, 2 threads: folded, every 20"]
+    assert list(record["lost"]) == labels
+    assert record["lost"][labels[0]] == "torch, 1 thread: cannot build folded"
+    assert record["valid"] is False
+    for label in labels:
+        assert f"{label}, the fastest when tried, could not be started again" in record["invalid_because"]
+
+
+def test_an_error_of_one_process_leaves_the_others_in_step(fake_peer, tmp_path) -> None:
+    python = fake_peer(rates={"rnn": 50.0, "folded": 200.0}, fails_beside=["folded"])
+    spec = write_inputs(plan(python), tmp_path)
+    with sides.peer_side(python, Setup("torch", 1, 2), spec, tmp_path) as side:
+        with pytest.raises(SubjectError, match="^torch, 2 processes: cannot build folded$"):
+            side.prepare("folded", 20)
+        assert side.alive()
+        side.prepare("rnn", 20)
+        assert side.run(0.1)[0] == pytest.approx(100.0)
+
+
+def test_a_dead_process_ends_those_beside_it(fake_peer, tmp_path) -> None:
+    python = fake_peer(dies_after=0)
+    spec = write_inputs(plan(python), tmp_path)
+    with sides.peer_side(python, Setup("torch", 1, 2), spec, tmp_path) as side:
+        side.prepare("rnn", 20)
+        with pytest.raises(SubjectError, match="ended with code 139"):
+            side.run(0.1)
+        assert not any(each.alive() for each in side.subjects)
 
 
 def test_forms_that_fail_are_noted(fake_peer, tmp_path) -> None:
@@ -179,6 +213,15 @@ def test_time_to_an_accuracy(fake_peer) -> None:
     assert any(line.startswith("torch, 2 threads: epoch 2, 2.0 s, accuracy 0.8") for line in said)
 
 
+def test_a_peer_that_dies_in_training_invalidates(fake_peer) -> None:
+    said: list[str] = []
+    record = time_to_accuracy(plan(fake_peer(untrained=2), peer_forms=["folded"]), 0.01, said.append)
+    assert [run["label"] for run in record["peer_runs"]] == ["torch, 1 thread"]
+    label = "torch, 2 threads: folded, every 20"
+    assert "ended with code 139" in record["lost"][label]
+    assert record["valid"] is False and f"{label} was lost on the way" in record["invalid_because"]
+
+
 def test_an_accuracy_needs_a_target() -> None:
     with pytest.raises(BenchError, match="list-reduction has no target of its own; name one with --target"):
         time_to_accuracy(plan("python", overrides=["target=none"]), None, lambda line: None)
@@ -191,11 +234,16 @@ def test_scaling_is_the_rate_between_marks() -> None:
     assert [row["instances_per_s"] for row in rates(found, 2.0)] == [20.0, 40.0]
 
 
+def test_rates_may_differ_by_a_tenth() -> None:
+    assert steadiness([95.0, 100.0, 91.0]) == {"spread": pytest.approx(0.09), "allowed": 0.1, "flat": True}
+    assert steadiness([95.0, 100.0, 89.0])["flat"] is False
+
+
 def test_scaling_is_measured() -> None:
     said: list[str] = []
     record = measure_scaling(plan("python", device="null"), 1500, said.append)
     assert [row["pumped"] for row in record["marks"]] == [1000, 1500]
-    assert record["flat"] is (record["spread"] <= 0.1)
+    assert record.keys() >= {"spread", "allowed", "flat"}
     assert said[1].startswith("1,000 pumped after ")
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from amphw.cpu_runtime import CpuDevice
+from amphw.cpu_runtime import CpuDevice, planes
 from amphw.ir.device import DeviceOptions
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
@@ -32,3 +33,18 @@ def load(plane: str) -> Iterator[Loader]:
     yield loaded
     for device in opened:
         device.close()
+
+
+@pytest.fixture
+def gate(plane: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Workers serve no frame until it is set; they hear of everything else."""
+    event = threading.Event()
+    kind, _ = planes.chosen()
+    serve = kind.run
+
+    def gated(self: Any, worker: int, budget: float) -> bool:
+        return event.wait(0.01) and serve(self, worker, budget)
+
+    monkeypatch.setattr(kind, "run", gated)
+    yield event
+    event.set()

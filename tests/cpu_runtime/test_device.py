@@ -133,6 +133,15 @@ def test_tables_may_be_of_any_integer_type(load: Loader, form: str) -> None:
     assert_equal(trained(FORMS[form]), trained(lambda a: a.astype(np.int64)))
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_memory_is_planned_for_tables_of_any_integer_type(load: Loader, form: str) -> None:
+    case = next(c for c in CASES if c.name == "tree-leaves")
+    device, instance = load(case.build()), case.instances()[0]
+    wanted = device.planned_bytes(instance, Mode.TRAIN)
+    instance.tables = {name: FORMS[form](table) for name, table in instance.tables.items()}
+    assert device.planned_bytes(instance, Mode.TRAIN) == wanted
+
+
 def test_a_frame_without_rows_keeps_its_place_in_the_log(load: Loader) -> None:
     """Others go on while it is on its way. The sanitizers see what happens to its memory."""
     rng = np.random.default_rng(0)
@@ -183,18 +192,16 @@ def test_nodes_run_where_a_placement_puts_them(load: Loader) -> None:
     }
 
 
-def test_a_pinned_worker_without_work_sleeps(load: Loader) -> None:
+def test_a_pinned_worker_without_work_sleeps(load: Loader, gate: threading.Event) -> None:
     """Work that only others may serve must not keep it spinning."""
-    device = load(mlp(), workers=2, placement={"layer0": 1}, sleep={"layer0": 0.3})
+    device = load(mlp(), workers=2, placement={"layer0": 1})
     for instance in rows(2):
         device.submit(instance.number, 0, instance, Mode.TRAIN)
-    time.sleep(0.05)  # worker 1 sleeps in layer0; its queue fills or is empty, worker 0 has nothing
-    calls = []
-    run_plane = device.plane.run
-    device.plane.run = lambda *a: (calls.append(a), run_plane(*a))[1]  # type: ignore[method-assign,func-returns-value]
-    time.sleep(0.2)
-    assert len(calls) < 20
-    device.drain()
+    began = time.monotonic()
+    device.plane.wait(0, 0.1)  # all there is to do is in the queue of layer0
+    assert time.monotonic() - began >= 0.09
+    gate.set()
+    assert len(device.drain()) == 2
 
 
 def test_a_policy_may_be_edited_while_workers_go_by_it(load: Loader) -> None:
@@ -357,21 +364,23 @@ def test_load_stops_the_workers_of_the_graph_before(load: Loader) -> None:
     assert len([t for t in threading.enumerate() if t.name.startswith("amphw-worker")]) == 2
 
 
-def test_close_comes_back_while_instances_are_in_flight(load: Loader) -> None:
-    device = load(mlp(), workers=2, sleep={"*": 0.01})
+def test_close_comes_back_while_instances_are_in_flight(load: Loader, gate: threading.Event) -> None:
+    device = load(mlp(), workers=2)
     for instance in rows(8):
         device.submit(instance.number, 0, instance, Mode.TRAIN)
-    began = time.monotonic()
     device.close()
-    assert time.monotonic() - began < 2.0
+    assert device.plane.in_flight == 8
+    assert not [t for t in threading.enumerate() if t.name.startswith("amphw-worker")]
 
 
-def test_drain_of_a_closed_device_does_not_wait_for_workers_that_are_gone(load: Loader) -> None:
-    device = load(mlp(), workers=1, sleep={"*": 0.05})
+def test_drain_of_a_closed_device_does_not_wait_for_workers_that_are_gone(
+    load: Loader, gate: threading.Event
+) -> None:
+    device = load(mlp(), workers=1)
     for instance in rows(4):
         device.submit(instance.number, 0, instance, Mode.TRAIN)
     device.close()
-    with pytest.raises(ExecutionError, match=r"^closed with \d instance\(s\) in flight; drain first$"):
+    with pytest.raises(ExecutionError, match=r"^closed with 4 instance\(s\) in flight; drain first$"):
         device.drain()
 
 
@@ -385,11 +394,14 @@ def test_a_decision_with_a_bound_above_its_extent(load: Loader, monkeypatch: pyt
     assert found[0] == found[1]
 
 
-def test_poll_waits_for_a_report_and_no_longer_than_asked(load: Loader) -> None:
-    device = load(mlp(), UpdateRule(interval=1), updates="self", workers=1, sleep={"head": 0.15})
+def test_poll_waits_for_a_report_and_no_longer_than_asked(load: Loader, gate: threading.Event) -> None:
+    device = load(mlp(), UpdateRule(interval=1), updates="self", workers=1)
     device.submit(0, 0, rows(1)[0], Mode.TRAIN)
-    assert device.poll(0.0) == [] and device.poll(0.05) == []
-    assert [r.number for r in device.poll(10.0)] == [0]
+    assert device.poll(0.0) == []
+    began = time.monotonic()
+    assert device.poll(0.05) == [] and time.monotonic() - began >= 0.04
+    gate.set()
+    assert [r.number for r in device.poll(60.0)] == [0]
 
 
 def test_data_of_another_precision_is_converted(load: Loader) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,18 +11,20 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import CpuDevice
+from amphw.cpu_runtime.policy import BACKWARD, FORWARD
 from amphw.ir.behaviour import StateMap
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import AmphwError, ExecutionError, InstanceError, NonFiniteError, StateError
-from amphw.ir.expr import Field
+from amphw.ir.expr import Attr, Const, Field
 from amphw.ir.functions import log, sqrt
 from amphw.ir.graph import Graph
+from amphw.ir.grouping import Group
 from amphw.ir.instance import Instance, Schema
-from amphw.ir.nodes import Loss, Source
+from amphw.ir.nodes import Loss, Node, Source
 from amphw.ir.program import trace
 from amphw.ir.reference import ReferenceDevice
-from amphw.ir.routing import Isu
-from amphw.ir.state import StateType, state_field
+from amphw.ir.routing import Cond, Flatmap, Isu
+from amphw.ir.state import FieldType, StateType, state_field
 from amphw.ir.update import UpdateRule
 from tests.cpu_runtime.graphs import collision, lopsided, mlp, rows, scaled
 from tests.cpu_runtime.running import Loader, assert_equal, pump, values
@@ -107,13 +108,39 @@ def test_data_with_too_few_rows_is_refused(make: Callable[[], CpuDevice | Refere
         device.close()
 
 
-def test_a_used_slot_is_refused(load: Loader) -> None:
-    device = load(mlp(), sleep={"*": 0.05})
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (2**70, f"instance 3: attribute 'n' = {2**70}, allowed is 0..4"),
+        (-1, "instance 3: attribute 'n' = -1, allowed is 0..4"),
+        (2.5, "instance 3: attribute 'n' = 2.5, expected an integer"),
+        ("2", "instance 3: attribute 'n' = '2', expected an integer"),
+    ],
+)
+def test_an_attribute_that_is_none(load: Loader, value: Any, message: str) -> None:
+    n = state_field("n", Attr("n"), 4)
+    g = Graph("counted", Schema(attrs={"n": 4}))
+    g.add(Source("numbers", StateType((n,))))
+    g.add(
+        Loss("loss", trace(lambda y: y.builder.emit("to_float", [y.builder.integer(Field("n"))]), {"y": 0}))
+    )
+    g.connect("numbers", "loss")
+    device = load(g)
+    with pytest.raises(InstanceError) as caught:
+        device.submit(0, 0, Instance({"n": value}, number=3), Mode.TRAIN)
+    assert str(caught.value) == message
+    device.submit(0, 0, Instance({"n": np.int32(2)}), Mode.TRAIN)  # the slot is free, and integers are many
+    assert len(device.drain()) == 1
+
+
+def test_a_used_slot_is_refused(load: Loader, gate: threading.Event) -> None:
+    device = load(mlp())
     first, second = rows(2)
     device.submit(1, 0, first, Mode.TRAIN)
     with pytest.raises(ExecutionError) as caught:
         device.submit(1, 1, second, Mode.TRAIN)
     assert str(caught.value) == "slot 1 still holds instance 0"
+    gate.set()
     assert [r.number for r in device.drain()] == [0]  # and nothing is lost
 
 
@@ -121,10 +148,8 @@ def test_a_used_slot_is_refused(load: Loader) -> None:
 def test_a_stuck_graph_says_what_it_waits_for(load: Loader, workers: int) -> None:
     device = load(lopsided(), workers=workers)
     device.submit(0, 0, Instance(number=5), Mode.TRAIN)
-    began = time.monotonic()
     with pytest.raises(ExecutionError) as caught:
         device.drain()
-    assert time.monotonic() - began < 5.0
     assert str(caught.value) == (
         "nothing moves any more, but 1 instance(s) are in flight: "
         "node 'join' waits for 1 more message(s) at 'b', instance 5, firing (n=2)"
@@ -163,10 +188,111 @@ def test_a_state_outside_its_domain_is_an_error(load: Loader) -> None:
         )
 
 
+def spread(*nodes: Node) -> Graph:
+    """Three numbers through nodes whose extents are the attribute k."""
+    g = Graph("spread", Schema(attrs={"k": HUGE}))
+    g.add(Source("three", StateType((state_field("n", 3),))))
+    for node in nodes:
+        g.add(node)
+    program = trace(lambda y: y.builder.emit("to_float", [y.builder.integer(Field("n"))]), {"y": 0})
+    g.add(Loss("loss", program))
+    g.connect("three", *(node.name for node in nodes), "loss")
+    return g
+
+
+HUGE, K = 2**62 - 1, Attr("k")
+SPREAD = {
+    "states": (
+        (Flatmap("copies", FieldType("j", K, HUGE)),),
+        f"instance 0: there are more than {2**31 - 1} states with a field 'j' of extent k",
+    ),
+    "copies": (
+        (Flatmap("copies", FieldType("j", K, HUGE)), Cond("first?", Field("j"), ("first",), drop=("j",))),
+        f"node 'three': instance 0 sends more messages than {2**31 - 1}",
+    ),
+    "members": (
+        (Group("all", member=Const(0), count=K),),
+        f"node 'all': instance 0 has more rows than {2**31 - 1}",
+    ),
+}
+
+
+@pytest.mark.parametrize("extent", [2**30, 2**31, 2**60, HUGE])
+@pytest.mark.parametrize("what", SPREAD)
+def test_more_than_can_be_numbered_is_refused(load: Loader, what: str, extent: int) -> None:
+    """2**30 each are too many for three; what is larger does not fit into 32 or, added up, into 64 bits."""
+    nodes, message = SPREAD[what]
+    device = load(spread(*nodes), fuse=False)
+    with pytest.raises(StateError) as caught:
+        device.submit(0, 0, Instance({"k": extent}), Mode.TRAIN)
+    assert str(caught.value) == message
+
+
+# --- replay -------------------------------------------------------------------------------------
+
+
+def logged(graph: Graph, instances: Sequence[Instance], **settings: Any) -> list[Any]:
+    device = CpuDevice()
+    device.load(graph, {"*": UpdateRule(interval=4)}, DeviceOptions(8, 0, "self", 3, True, settings))
+    pump(device, instances)
+    device.close()
+    return device.log
+
+
+def replayed(log: Sequence[Any], graph: Graph, instances: Sequence[Instance]) -> None:
+    device = CpuDevice(replay=log)
+    device.load(graph, {"*": UpdateRule(interval=4)}, DeviceOptions(8, 0, "self", 3))
+    try:
+        for instance in instances:
+            device.submit(instance.number, 0, instance, Mode.TRAIN)
+        device.drain()
+    finally:
+        device.close()
+
+
+UNLIKE = "; it belongs to another graph or to other instances$"
+
+
+@pytest.mark.parametrize("plane", ["native"], indirect=True)
+@pytest.mark.parametrize(("layers", "other"), [(1, 3), (3, 1), (2, 3)])
+def test_a_log_of_another_graph_is_refused(plane: str, layers: int, other: int) -> None:
+    log = logged(mlp(layers=layers), rows(6))
+    with pytest.raises(ExecutionError, match="^replay: the log asks for .*" + UNLIKE):
+        replayed(log, mlp(layers=other), rows(6))
+
+
+@pytest.mark.parametrize("plane", ["native"], indirect=True)
+@pytest.mark.parametrize(
+    ("event", "asks"),
+    [
+        (("start", 90, 77, FORWARD, ((0, "train", 0),)), "a firing that is not ready"),
+        (("start", 90, -1, FORWARD, ((0, "train", 0),)), "a firing that is not ready"),
+        (("start", 90, 1, 9, ((0, "train", 0),)), "a firing that is not ready"),
+        (("start", 90, 1, BACKWARD, ((0, "train", 0),)), "a firing that is not ready"),
+        (("start", 90, 1, FORWARD, ((0, "train", 5),)), "a firing that is not ready"),
+        (("start", 90, 1, FORWARD, ((0, "train", 0), (0, "train", 0))), "a firing that is not ready"),
+        (("start", 90, 1, FORWARD, ()), "a frame without firings, or a second time"),
+        (("end", 90), "the end of a frame that has not begun"),
+        (("seal", "loss", True), "an update of a node without parameters"),
+        (("reduced", "loss"), "an update of a node without parameters"),
+        (("reduced", "nobody"), "an update of a node 'nobody'"),
+        (("flush", "head", 1, True), "an event 'flush', which this data plane does not log"),
+    ],
+)
+def test_an_event_that_does_not_fit_is_refused(plane: str, event: tuple[Any, ...], asks: str) -> None:
+    log = logged(mlp(), rows(1))
+    assert log[0][0] == "submit"
+    with pytest.raises(ExecutionError, match=f"^replay: the log asks for {asks}" + UNLIKE):
+        replayed([log[0], event, *log[1:]], mlp(), rows(1))
+
+
 @pytest.mark.parametrize(
     "settings,text",
     [
         ({"workers": 0}, "device.workers = 0, allowed is 1 or more"),
+        ({"frame_cap": 0}, "device.frame_cap = 0, allowed is 1 or more"),
+        ({"frame_rows": -1}, "device.frame_rows = -1, allowed is 1 or more"),
+        ({"min_rows": 0}, "device.min_rows = 0, allowed is 1 or more"),
         (
             {"policy": "newest"},
             "device.policy = 'newest', allowed is default, fifo, backward-first, largest-queue",

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime.gradients import WORTH_REDUCING, GradientLog
+from amphw.cpu_runtime.planes import built
 from amphw.ir.derive import GradientTerm
 from amphw.ir.errors import NonFiniteError
 from amphw.ir.program import ParamSpec
@@ -164,3 +165,10 @@ def test_large_gradients_are_not_mistaken_for_infinite_ones() -> None:
     share = one.take(due=True)
     one.reduce(share)
     assert share.values is not None  # their sum overflows, they do not
+
+
+@pytest.mark.skipif(not built(), reason="the C++ data plane is not built")
+def test_both_planes_and_the_simulation_reduce_at_as_many_rows() -> None:
+    from amphw.cpu_runtime import _native
+
+    assert _native.WORTH_REDUCING == WORTH_REDUCING

@@ -11,6 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amphw.ir import rng as counter_rng
+from amphw.ir.errors import ProgramError
+from amphw.ir.primitives import PRIMITIVES, RowContext
+from amphw.ir.primitives.images import Windows
 
 native = pytest.importorskip("amphw.cpu_runtime._native", reason="the native data plane is not built")
 kernels = native.kernels
@@ -274,3 +277,41 @@ def test_code_of_several_instructions_on_some_rows(isa: str, width: int) -> None
     np.testing.assert_allclose(d[some, 5:], wanted[some], rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(shared[0], wanted[some].sum(axis=0), rtol=1e-5, atol=1e-4)
     assert (d[:, :5] == GUARD).all() and (d[:first] == GUARD).all() and (d[first + count :] == GUARD).all()
+
+
+# --- windows ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@settings(max_examples=60, deadline=None)
+@given(
+    st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(1, 19)),
+    st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.integers(0, 2**32 - 1),
+)
+def test_windows(
+    isa: str, image: tuple[int, int, int], size: tuple[int, int], stride: int, padding: int, seed: int
+) -> None:
+    try:
+        windows = Windows(image, size, stride, padding)
+    except ProgramError:
+        return
+    rng = np.random.default_rng(seed)
+    geometry = [*image, *size, stride, padding]
+    attrs = {**windows.attrs, "space": "windows", "source": "rows"}
+    context = RowContext(1, {"rows": 1, "windows": windows.count})
+
+    x = normal(rng, 1, windows.columns)
+    whole, found = guarded(windows.count, windows.width)
+    kernels.patches(isa, geometry, x[0], found)
+    assert_guarded(whole, windows.width)
+    np.testing.assert_array_equal(found, PRIMITIVES["patches"].evaluate(context, attrs, {}, [x]))
+
+    rows = normal(rng, windows.count, windows.width)
+    whole, found = guarded(1, windows.columns)
+    kernels.unpatch(isa, geometry, rows, found[0])
+    assert_guarded(whole, windows.columns)
+    expected = PRIMITIVES["unpatch"].evaluate(context, attrs, {}, [rows])
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)

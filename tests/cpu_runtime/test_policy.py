@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amphw.cpu_runtime.lower import lower
-from amphw.cpu_runtime.policy import BACKWARD, FORWARD, POLICIES, Queue, choose, placement
+from amphw.cpu_runtime.policy import BACKWARD, FORWARD, POLICIES, Queue, choose, placement, report_batch
 from amphw.ir.errors import AmphwError
 from tests.cpu_runtime.graphs import mlp
 
@@ -91,3 +91,7 @@ def test_shared_is_no_placement_and_anything_else_is_refused() -> None:
     with pytest.raises(AmphwError) as caught:
         placement(lowered, "spread", 2, 0)
     assert str(caught.value) == "device.placement = 'spread', allowed is shared, pinned"
+
+
+def test_the_host_is_woken_for_a_third_of_the_keys() -> None:
+    assert [report_batch(keys) for keys in (1, 2, 3, 30, 96, 1000)] == [1, 1, 1, 10, 32, 32]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -167,6 +168,16 @@ def test_a_cpu_pays_for_two_units_a_round() -> None:
     (update,) = (u for u in lowered.units if u.name == "update")
     followers = {lowered.units[p.target].name for p in update.out}
     assert followers == {*(f"edge_{t}" for t in BOND_TYPES), "update", "group_v"}
+
+
+def test_both_forms_have_the_same_losses_and_gradients() -> None:
+    instances = [instance for _, instance in drawn()]
+    graphs = [MODEL.graph(replace(SMALL, form=form)) for form in ("messages", "rows")]
+    one, other = (harness.run(ReferenceDevice(dtype=np.float64), graph, instances) for graph in graphs)
+    assert one.losses == pytest.approx(other.losses, rel=1e-9)
+    assert one.gradients.keys() == other.gradients.keys()
+    for name, g in one.gradients.items():
+        np.testing.assert_allclose(g, other.gradients[name], rtol=1e-7, atol=1e-10, err_msg=name)
 
 
 def test_an_atom_goes_once_through_the_layer_of_each_of_its_types() -> None:

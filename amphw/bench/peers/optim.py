@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from .rules import rate, varies
 from .task import Rules
-
-Rule = Mapping[str, Any]
 
 
 class Optimizers:
@@ -33,7 +30,7 @@ class Optimizers:
             (_sparse if sparse else _dense)(list(groups.values())) for (_, sparse), groups in kinds.items()
         ]
         self._clipped = any(rule["clip"] for rule in rules.values())
-        self._scheduled = any(r["schedule"] != "constant" or r["warmup"] for r in rules.values())
+        self._scheduled = any(map(varies, rules.values()))
         self._updates = 0
 
     def zero_grad(self) -> None:
@@ -43,25 +40,12 @@ class Optimizers:
     def step(self) -> None:
         for each in self._made:
             for group in each.param_groups if self._clipped or self._scheduled else ():
-                group["lr"] = _rate(group["rule"], self._updates)
+                group["lr"] = rate(group["rule"], self._updates)
                 if group["rule"]["clip"]:
                     for parameter in group["params"]:
                         nn.utils.clip_grad_norm_(parameter, group["rule"]["clip"])
             each.step()
         self._updates += 1
-
-
-def _rate(rule: Rule, updates: int) -> float:
-    """As `UpdateRule.rate`."""
-    progress = updates / max(1, rule["schedule_steps"])
-    factor = {
-        "constant": 1.0,
-        "step": rule["schedule_gamma"] ** math.floor(progress),
-        "exponential": rule["schedule_gamma"] ** progress,
-        "cosine": 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress))),
-    }[rule["schedule"]]
-    warm = min(1.0, (updates + 1) / rule["warmup"]) if rule["warmup"] else 1.0
-    return float(rule["lr"] * factor * warm)
 
 
 def _dense(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:

@@ -24,10 +24,6 @@ class StoredInstances:
     def __len__(self) -> int:
         return len(self.size)
 
-    def attribute(self, name: str) -> np.ndarray:
-        """int64 [instances]."""
-        return self._arrays[f"attr/{name}"]
-
     def table(self, name: str) -> list[np.ndarray]:
         """The table of every instance, as int64."""
         return [each.astype(np.int64) for each in self._split(f"table/{name}")]

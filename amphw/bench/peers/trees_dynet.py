@@ -15,9 +15,12 @@ except ImportError:
     pass
 import dynet as dy  # type: ignore[import-not-found, unused-ignore]
 
+from .optim_dynet import Trainers
 from .stored import Arrays, StoredInstances
 from .task import Rules, Scores, Task
 from .trees_shape import Tree, trees
+
+NODES = ("embed", "leaf", "branch", "head")
 
 
 class DynetTrees(Task):
@@ -28,11 +31,12 @@ class DynetTrees(Task):
 
     def build(self, parameters: Mapping[str, Arrays]) -> None:
         self._collection = dy.ParameterCollection()
-        self._embed = self._collection.lookup_parameters_from_numpy(parameters["embed"]["E"])
+        self._nodes = {name: self._collection.add_subcollection(name) for name in NODES}
+        self._embed = self._nodes["embed"].lookup_parameters_from_numpy(parameters["embed"]["E"])
         self._affine = {}
-        for name in ("leaf", "branch", "head"):
+        for name in NODES[1:]:
             weight, bias = np.ascontiguousarray(parameters[name]["W"].T), parameters[name]["b"]
-            self._affine[name] = tuple(map(self._collection.parameters_from_numpy, (bias, weight)))
+            self._affine[name] = tuple(map(self._nodes[name].parameters_from_numpy, (bias, weight)))
         self._width = parameters["head"]["W"].shape[0]
 
     @property
@@ -43,18 +47,11 @@ class DynetTrees(Task):
         return [self._trees[i] for i in chosen]
 
     def trainer(self, rules: Rules) -> Callable[[Any], None]:
-        rule = rules["branch"]
-        if rule["optimizer"] == "adagrad":
-            made = dy.AdagradTrainer(self._collection, rule["lr"], eps=rule["eps"])
-        elif rule["optimizer"] == "adam":
-            made = dy.AdamTrainer(self._collection, rule["lr"], rule["beta1"], rule["beta2"], rule["eps"])
-        else:
-            made = dy.SimpleSGDTrainer(self._collection, rule["lr"])
-        made.set_sparse_updates(True)
+        trainers = Trainers(self._collection, self._nodes, rules)
 
         def step(batch: list[Tree]) -> None:
             self._backward(batch)
-            made.update()
+            trainers.update()
 
         return step
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <type_traits>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct List {
 };
 
 class Arena {
+    static constexpr int64_t MOST_BYTES = int64_t(1) << 48;  // what no machine has; sums of sizes stay far below 2^63
+
 public:
     // The calling thread's.
     static Arena& here() {
@@ -31,10 +34,11 @@ public:
         return arena;
     }
 
-    // n values, not initialised.
+    // n values, not initialised. Throws bad_alloc where there cannot be so many.
     template <class T>
     List<T> list(int64_t n) {
         static_assert(std::is_trivially_destructible_v<T>);
+        if (n < 0 || n > MOST_BYTES / int64_t(sizeof(T))) throw std::bad_alloc();
         return {reinterpret_cast<T*>(bytes(n * int64_t(sizeof(T)))), n};
     }
 

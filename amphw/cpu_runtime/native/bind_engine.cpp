@@ -256,7 +256,6 @@ public:
     void stop_waiting() { engine_.stop_waiting(); }
     int64_t in_flight() const { return engine_.in_flight(); }
     int64_t slot_bytes() const { return engine_.slot_bytes(); }
-    const char* isa() const { return kernels_.name; }
 
 private:
     // What goes wrong is told like a worker's errors.
@@ -405,8 +404,8 @@ void bind_engine(nb::module_& m) {
         .def("settled", &PyEngine::settled)
         .def("stop_waiting", &PyEngine::stop_waiting)
         .def("in_flight", &PyEngine::in_flight)
-        .def("slot_bytes", &PyEngine::slot_bytes)
-        .def("isa", &PyEngine::isa);
+        .def("slot_bytes", &PyEngine::slot_bytes);
+    m.attr("WORTH_REDUCING") = WORTH_REDUCING;
     m.def("rate", [](nb::dict rule, int64_t updates) { return read_rule(rule)->rate(updates); },
           "Learning rate of update number `updates` (from 0) under a described rule.");
 }

@@ -6,13 +6,13 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <stdexcept>
 
 #include "bind.hpp"
 #include "kernels.hpp"
+#include "timing.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -211,6 +211,23 @@ void rows(const std::string& isa, const std::vector<Line>& lines, const std::vec
     if (error) throw nb::value_error(error);
 }
 
+Windows windows_of(const std::vector<int32_t>& w) {
+    if (w.size() != 7) throw std::invalid_argument("windows are seven numbers");
+    return {w[0], w[1], w[2], w[3], w[4], w[5], w[6]};
+}
+
+void patches(const std::string& isa, const std::vector<int32_t>& geometry, const Floats1& image, const Floats2& to) {
+    std::vector<float*> rows;
+    for (size_t r = 0; r < to.shape(0); r++) rows.push_back(row(to, r));
+    named(isa).patches(windows_of(geometry), image.data(), rows.data(), 0);
+}
+
+void unpatch(const std::string& isa, const std::vector<int32_t>& geometry, const Floats2& from, const Floats1& image) {
+    std::vector<float*> rows;
+    for (size_t r = 0; r < from.shape(0); r++) rows.push_back(row(from, r));
+    named(isa).unpatch(windows_of(geometry), rows.data(), 0, image.data());
+}
+
 Optimizer optimizer_named(const std::string& name) {
     const char* names[] = {"sgd", "momentum", "adagrad", "adam"};
     for (int i = 0; i < 4; i++) {
@@ -227,35 +244,14 @@ void update(const std::string& isa, const std::string& optimizer, const Floats1&
                        scale, weight_decay, rate, momentum, beta1, beta2, eps, bias_correction});
 }
 
-// Least seconds that one call of `work` took.
-template <class Work>
-double best_seconds(int repeats, Work work) {
-    using Clock = std::chrono::steady_clock;
-    work();
-    int calls = 1;
-    double best = 1e9;
-    for (int i = 0; i < repeats; i++) {
-        const auto start = Clock::now();
-        for (int call = 0; call < calls; call++) work();
-        const double seconds = std::chrono::duration<double>(Clock::now() - start).count() / calls;
-        if (seconds < best) best = seconds;
-        calls = best < 2e-4 ? int(2e-4 / best) + 1 : 1;  // long against the clock, short against the scheduler
-    }
-    return best;
-}
-
-void number(Buffer& buffer, int64_t n) {
-    for (int64_t i = 0; i < n; i++) buffer[i] = float(i % 97) * 0.01f - 0.5f;
-}
-
 double time_gemm(const std::string& isa, int32_t rows, int32_t depth, int32_t cols, int repeats,
                  const std::string& kind) {
     const Kernels& k = named(isa);
     Matrix b(layout_of(k, kind, depth, cols));
     const int64_t a_stride = Layout::flat(1, depth).cols_padded, c_stride = b.layout.cols_padded;
     Buffer a(rows * a_stride), c(rows * c_stride), bias(c_stride);
-    number(a, rows * a_stride);
-    number(b.data, b.layout.size());
+    fill(a.data(), rows * a_stride);
+    fill(b.data.data(), b.layout.size());
     std::vector<const float*> a_rows;
     std::vector<float*> c_rows;
     for (int32_t r = 0; r < rows; r++) {
@@ -272,8 +268,8 @@ double time_gradient(const std::string& isa, int32_t rows, int32_t x_cols, int32
     Matrix g(Layout::paneled(x_cols, d_cols, k.panel));
     const int64_t ldx = Layout::flat(1, x_cols).cols_padded, ldd = g.layout.cols_padded;
     Buffer x(rows * ldx), d(rows * ldd), pack(GRADIENT_PACK);
-    number(x, rows * ldx);
-    number(d, rows * ldd);
+    fill(x.data(), rows * ldx);
+    fill(d.data(), rows * ldd);
     return best_seconds(repeats, [&] {
         k.gradient(x.data(), ldx, x_cols, d.data(), ldd, rows, g.data.data(), g.layout, 0, pack.data());
     });
@@ -284,7 +280,7 @@ double time_rows(const std::string& isa, const std::string& op, int32_t rows, in
     const Instr in = instruction({op, n, {{0, 0}, {1, 0}, {2, 0}, {3, 0}}, 0.5f, {0}, 1});
     const int64_t stride = Layout::flat(1, n).cols_padded;
     Buffer memory(4 * rows * stride);
-    number(memory, 4 * rows * stride);
+    fill(memory.data(), 4 * rows * stride);
     std::vector<float*> bases;
     for (int64_t i = 0; i < 4 * rows; i++) bases.push_back(memory.data() + i * stride);
     std::vector<int64_t> column(size_t(rows), 0);
@@ -297,7 +293,7 @@ double time_update(const std::string& isa, const std::string& optimizer, int32_t
     Matrix w(Layout::paneled(rows, cols, k.panel));
     const int64_t n = w.layout.size();
     Buffer out(n), g(n), slot0(n), slot1(n);
-    number(w.data, n);
+    fill(w.data.data(), n);
     const Update u{optimizer_named(optimizer), n,    w.data.data(), out.data(), g.data(), slot0.data(), slot1.data(),
                    1.0f, 0.0f, 0.01f, 0.9f, 0.9f, 0.999f, 1e-8f, 1.0f};
     return best_seconds(repeats, [&] { k.update(u); });
@@ -330,6 +326,9 @@ void bind_kernels(nb::module_& parent) {
           "integer slots, seed). ValueError for an integer that the code cannot use.");
     m.def("update", update, "isa"_a, "optimizer"_a, "w"_a, "out"_a, "g"_a, "slots"_a, "scale"_a, "weight_decay"_a,
           "rate"_a, "momentum"_a, "beta1"_a, "beta2"_a, "eps"_a, "bias_correction"_a);
+    m.def("patches", patches, "isa"_a, "windows"_a, "image"_a, "to"_a,
+          "Rows of `to` = the windows (height, width, channels, tall, wide, stride, padding) of an image.");
+    m.def("unpatch", unpatch, "isa"_a, "windows"_a, "from_"_a, "image"_a, "image = the sum of its windows' rows.");
     m.def("add", [](const std::string& isa, const Floats1& to, const Floats1& from) {
         named(isa).add(to.data(), from.data(), int64_t(to.shape(0)));
     }, "isa"_a, "to"_a, "from_"_a);

@@ -1,10 +1,10 @@
 #include "blas.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 #include "memory.hpp"
+#include "timing.hpp"
 
 namespace amphw {
 namespace {
@@ -12,18 +12,6 @@ namespace {
 constexpr int ROW_MAJOR = 101, AS_IT_IS = 111, TRANSPOSED = 112;
 
 Sgemm library = nullptr;
-
-template <class F>
-double least_seconds(int32_t repeats, F f) {
-    using Clock = std::chrono::steady_clock;
-    double least = 1e9;
-    for (int32_t i = 0; i < repeats; i++) {
-        const auto begun = Clock::now();
-        f();
-        least = std::min(least, std::chrono::duration<double>(Clock::now() - begun).count());
-    }
-    return least;
-}
 
 }  // namespace
 
@@ -60,10 +48,12 @@ void blas_gradient(const float* x, int64_t ldx, const float* d, int64_t ldd, int
             layout.cols_padded);
 }
 
-double time_blas_gemm(int32_t rows, int32_t depth, int32_t cols, int32_t repeats) {
-    const Layout layout = Layout::flat(depth, cols);
+double time_blas_gemm(int32_t rows, int32_t depth, int32_t cols, int repeats, bool transposed) {
+    const Layout layout = transposed ? Layout::flat(cols, depth) : Layout::flat(depth, cols);
     const Block a = float_block(int64_t(rows) * depth), b = float_block(layout.size()),
-                c = float_block(int64_t(rows) * cols);
+                c = float_block(int64_t(rows) * cols), bias = float_block(cols);
+    fill(a.floats(), int64_t(rows) * depth);
+    fill(b.floats(), layout.size());
     std::vector<const float*> from;
     std::vector<float*> to;
     for (int32_t r = 0; r < rows; r++) {
@@ -74,21 +64,24 @@ double time_blas_gemm(int32_t rows, int32_t depth, int32_t cols, int32_t repeats
     Gemm g{};
     g.b = b.floats();
     g.layout = &layout;
+    g.bias = bias.floats();
     g.segments = 1;
     g.a = segments;
     g.widths = &depth;
     g.c = to.data();
     g.rows = rows;
     std::vector<float> room;
-    return least_seconds(repeats, [&] { blas_gemm(g, false, room); });
+    return best_seconds(repeats, [&] { blas_gemm(g, transposed, room); });
 }
 
-double time_blas_gradient(int32_t rows, int32_t depth, int32_t cols, int32_t repeats) {
+double time_blas_gradient(int32_t rows, int32_t depth, int32_t cols, int repeats) {
     const Layout layout = Layout::flat(depth, cols);
     const Block x = float_block(int64_t(rows) * depth), d = float_block(int64_t(rows) * cols),
                 g = float_block(layout.size());
-    return least_seconds(repeats,
-                         [&] { blas_gradient(x.floats(), depth, d.floats(), cols, rows, g.floats(), layout); });
+    fill(x.floats(), int64_t(rows) * depth);
+    fill(d.floats(), int64_t(rows) * cols);
+    return best_seconds(repeats,
+                        [&] { blas_gradient(x.floats(), depth, d.floats(), cols, rows, g.floats(), layout); });
 }
 
 }  // namespace amphw

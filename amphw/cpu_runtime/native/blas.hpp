@@ -21,8 +21,9 @@ void blas_gemm(const Gemm& g, bool transposed, std::vector<float>& room);
 void blas_gradient(const float* x, int64_t ldx, const float* d, int64_t ldd, int32_t rows, float* g,
                    const Layout& layout);
 
-// Least seconds of one product [rows, depth] @ [depth, cols], gathers included, and of one gradient.
-double time_blas_gemm(int32_t rows, int32_t depth, int32_t cols, int32_t repeats);
-double time_blas_gradient(int32_t rows, int32_t depth, int32_t cols, int32_t repeats);
+// Least seconds of one product [rows, depth] @ [depth, cols] plus a bias, gathers included, as the own kernels are
+// timed; transposed: by a matrix that lies as [cols, depth], as backward. And of one gradient.
+double time_blas_gemm(int32_t rows, int32_t depth, int32_t cols, int repeats, bool transposed);
+double time_blas_gradient(int32_t rows, int32_t depth, int32_t cols, int repeats);
 
 }  // namespace amphw

@@ -116,9 +116,6 @@ enum class PhaseKind : int32_t {
 // one `padding` pixels outside. Outside there are zeros.
 struct Windows {
     int32_t height = 0, width = 0, channels = 0, tall = 0, wide = 0, stride = 1, padding = 0;
-
-    int32_t down() const { return (height + 2 * padding - tall) / stride + 1; }
-    int32_t across() const { return (width + 2 * padding - wide) / stride + 1; }
 };
 
 struct Phase {

@@ -1,45 +1,14 @@
-// Scheduling, frames and updates; instances.cpp has what happens to an instance.
+// Scheduling and frames. instances.cpp has what happens to an instance, updates.cpp what becomes of gradients,
+// replay.cpp runs that go by a log.
 #include "engine.hpp"
 
-#include <chrono>
 #include <thread>
 
-#if defined(__SSE__)
-#include <xmmintrin.h>
-#endif
+#include "clock.hpp"
+#include "denormals.hpp"
 
 namespace amphw {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double microseconds(Clock::time_point t) {
-    return std::chrono::duration<double, std::micro>(t.time_since_epoch()).count();
-}
-
-// A product with denormal operands takes up to 150 times as long; none of them matters to training. Wherever
-// arithmetic is done, so that its bits do not depend on the thread.
-class FlushDenormals {
-public:
-#if defined(__SSE__)
-    FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO); }
-    ~FlushDenormals() { _mm_setcsr(before_); }
-
-private:
-    static constexpr unsigned FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x0040;
-    unsigned before_;
-#elif defined(__aarch64__)
-    FlushDenormals() {
-        asm volatile("mrs %0, fpcr" : "=r"(before_));
-        asm volatile("msr fpcr, %0" : : "r"(before_ | FLUSH_TO_ZERO));
-    }
-    ~FlushDenormals() { asm volatile("msr fpcr, %0" : : "r"(before_)); }
-
-private:
-    static constexpr uint64_t FLUSH_TO_ZERO = uint64_t(1) << 24;
-    uint64_t before_;
-#endif
-};
 
 constexpr int YIELDS_BEFORE_SLEEP = 20;
 
@@ -148,7 +117,10 @@ bool Engine::next(int32_t worker, Frame& frame) {
 }
 
 void Engine::make_ready(Worker& w, int32_t unit, Kind kind, Slot& slot, int32_t firing) {
-    if (replaying_) return;
+    if (replaying_) {
+        ready_.insert({&slot, unit, kind, firing});
+        return;
+    }
     const int32_t rows = slot.unit(unit).spaces[0].of(firing);
     w.ready[unit * KINDS + kind].push_back({&slot, firing, rows, slot.age, arrivals_.fetch_add(1)});
 }
@@ -377,139 +349,6 @@ int64_t Engine::origin(const Frame& frame) const {
     const OperandRef& ref = t.slot->operand(frame.unit, 0)[begin];
     if (graph_.units[ref.unit].is_source) return -1;
     return t.slot->at<int64_t>(t.slot->layout(ref.unit).frame)[ref.firing];
-}
-
-// --- updates --------------------------------------------------------------------------------------------------
-
-void Engine::reduce_due(Worker* w, int32_t worker, int32_t unit) {
-    if (replaying_) return;
-    Parameters& p = *parameters_[unit];
-    for (;;) {
-        std::unique_ptr<LogChunk> chunk;
-        {
-            std::lock_guard lock(p.mutex);
-            chunk = p.claim();
-        }
-        if (chunk == nullptr) return;
-        reduce_chunk(w, worker, unit, std::move(chunk));
-    }
-}
-
-void Engine::reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_ptr<LogChunk> chunk) {
-    Parameters& p = *parameters_[unit];
-    const auto begun = Clock::now();
-    p.reduce(*chunk);
-    if (chunk->due) {
-        const std::string* bad = nullptr;
-        const int buffer = p.prepare(&bad);
-        if (bad != nullptr) throw EngineError(Failure::Gradient, unit, -1, -1, 0, 0, *bad);
-        std::unique_lock log(log_mutex_, std::defer_lock);
-        if (options_.log) log.lock();
-        const bool published = buffer >= 0;
-        if (published) p.publish(buffer);
-        record({Event::Reduced, unit, 0, 0, {}});
-        if (w != nullptr) {
-            std::lock_guard lock(w->mutex);
-            w->counters.updates += published;
-        }
-        for (Slot* slot : chunk->waiting) settle(*slot, 1);
-    }
-    const bool due = chunk->due;
-    {
-        std::lock_guard lock(p.mutex);
-        p.release(std::move(chunk));
-    }
-    if (w == nullptr) return;
-    const auto ended = Clock::now();
-    std::lock_guard lock(w->mutex);
-    if (worker >= 0 && worker < options_.workers)
-        w->counters.busy += std::chrono::duration<double>(ended - begun).count();
-    if (due && options_.trace)
-        w->slices.push_back({worker, unit, 3, microseconds(begun), microseconds(ended) - microseconds(begun), 0, -1, -1});
-}
-
-void Engine::update(int32_t unit, bool publish) {
-    const FlushDenormals flush;
-    Parameters& p = *parameters_[unit];
-    int64_t wanted;
-    {
-        std::unique_lock log(log_mutex_, std::defer_lock);
-        if (options_.log) log.lock();
-        std::lock_guard lock(p.mutex);
-        wanted = p.seal(publish);
-        record({Event::Seal, unit, publish, 0, {}});
-    }
-    // Frames that are still writing, or a worker that reduces, finish first.
-    while (!failed_.load()) {
-        try {
-            reduce_due(workers_.back().get(), -1, unit);
-        } catch (const EngineError& error) {
-            fail(error);
-            return;
-        }
-        std::unique_lock lock(p.mutex);
-        if (p.released() >= wanted) break;
-        lock.unlock();
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-}
-
-// --- replay ---------------------------------------------------------------------------------------------------
-
-void Engine::replay_start(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks) {
-    const FlushDenormals flush;
-    Frame& frame = replayed_[number];
-    frame.unit = unit;
-    frame.kind = kind;
-    frame.tasks = std::move(tasks);
-    for (Task& t : frame.tasks) {
-        const UnitPlan& plan = t.slot->unit(unit);
-        if (t.firing < 0 || t.firing >= plan.firings || t.slot->left(unit)[t.firing] != 0)
-            throw EngineError(Failure::Internal, unit, t.slot->index, -1, 0, 0,
-                              "the log runs a firing that is not ready; it belongs to other instances");
-        t.rows = plan.spaces[0].of(t.firing);
-    }
-    begin(frame);
-    compute(*workers_.back(), frame);
-    if (frame.log.chunk == nullptr) return;
-    Parameters& p = *parameters_[unit];
-    std::lock_guard lock(p.mutex);
-    p.written(frame.log);
-}
-
-void Engine::replay_end(int64_t number) {
-    auto found = replayed_.find(number);
-    if (found == replayed_.end())
-        throw EngineError(Failure::Internal, 0, -1, -1, 0, 0, "the log ends a frame that it has not begun");
-    commit(*workers_.back(), found->second);
-    workers_.back()->again.clear();
-    replayed_.erase(found);
-}
-
-void Engine::replay_seal(int32_t unit, bool due) {
-    Parameters& p = *parameters_[unit];
-    {
-        std::lock_guard lock(p.mutex);
-        p.seal(due);
-    }
-    if (!due) replay_reduced(unit);
-}
-
-// Sums are the same whenever they are taken, as long as the order is; the version appears where the log says.
-void Engine::replay_reduced(int32_t unit) {
-    const FlushDenormals flush;
-    Parameters& p = *parameters_[unit];
-    for (;;) {
-        std::unique_ptr<LogChunk> chunk;
-        {
-            std::lock_guard lock(p.mutex);
-            chunk = p.claim();
-        }
-        if (chunk == nullptr) return;
-        const bool due = chunk->due;
-        reduce_chunk(workers_.back().get(), -1, unit, std::move(chunk));
-        if (due) return;
-    }
 }
 
 }  // namespace amphw

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "queue.hpp"
 
@@ -143,6 +144,7 @@ private:
     void reduce_due(Worker* w, int32_t worker, int32_t unit);
     void reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_ptr<LogChunk> chunk);
     // the rest
+    Parameters& replayed_parameters(int32_t unit);
     void record(Event event);
     bool at_rest();
 
@@ -166,7 +168,8 @@ private:
     std::mutex log_mutex_;  // orders what the log says
     std::vector<Event> events_;
     bool replaying_ = false;
-    std::map<int64_t, Frame> replayed_;
+    std::map<int64_t, Frame> replayed_;                                 // frames begun, by their number in the log
+    std::set<std::tuple<Slot*, int32_t, int32_t, int32_t>> ready_;  // while replaying: slot, unit, kind, firing
 };
 
 }  // namespace amphw

@@ -16,6 +16,7 @@ enum class Failure : int32_t {
     Loss,          // a loss is not finite
     Gradient,      // a gradient is not finite; text: the parameter
     Internal,      // text says what
+    Replay,        // the log asks for what the run at hand cannot do; unit: -1, text says what
 };
 
 struct EngineError : std::exception {

@@ -14,42 +14,6 @@ float* store(const Slot& slot, int64_t offset, int64_t row, int32_t width) {
     return slot.at<float>(offset) + row * row_stride(width);
 }
 
-// Calls `f(columns of the image, columns of the window, floats)` for each run of pixels that the window at (y, x)
-// shares with the image; one row of a window is one run.
-template <class F>
-void runs(const Windows& w, int32_t y, int32_t x, F f) {
-    const int32_t left = std::max(0, -x), right = std::min(w.wide, w.width - x);
-    if (left >= right) return;
-    for (int32_t i = std::max(0, -y); i < std::min(w.tall, w.height - y); i++)
-        f(((y + i) * w.width + x + left) * w.channels, (i * w.wide + left) * w.channels, (right - left) * w.channels);
-}
-
-// The windows of image number `r`, whose rows are those of `windows` from r * (their number) on.
-template <class F>
-void each_window(const Windows& w, float* const* windows, int32_t r, int32_t offset, F f) {
-    float* const* at = windows + int64_t(r) * w.down() * w.across();
-    for (int32_t y = 0; y < w.down(); y++)
-        for (int32_t x = 0; x < w.across(); x++)
-            f(*at++ + offset, y * w.stride - w.padding, x * w.stride - w.padding);
-}
-
-void patches(const Windows& w, const float* image, float* const* windows, int32_t r, int32_t offset) {
-    each_window(w, windows, r, offset, [&](float* row, int32_t y, int32_t x) {
-        if (w.padding > 0) std::memset(row, 0, size_t(w.tall) * w.wide * w.channels * sizeof(float));
-        runs(w, y, x, [&](int32_t from, int32_t to, int32_t n) {
-            for (int32_t c = 0; c < n; c++) row[to + c] = image[from + c];
-        });
-    });
-}
-
-void unpatch(const Windows& w, float* const* windows, int32_t r, int32_t offset, float* image) {
-    each_window(w, windows, r, offset, [&](const float* row, int32_t y, int32_t x) {
-        runs(w, y, x, [&](int32_t to, int32_t from, int32_t n) {
-            for (int32_t c = 0; c < n; c++) image[to + c] += row[from + c];
-        });
-    });
-}
-
 }  // namespace
 
 FrameRunner::FrameRunner(const GraphDesc& graph, const Kernels& kernels) : graph_(graph), kernels_(kernels) {
@@ -405,13 +369,12 @@ void FrameRunner::move_rows(const Phase& p) {
                 }
                 break;
             case PhaseKind::Patches:
-                for (int32_t r = 0; r < a.count; r++) patches(p.windows, source(r), to + d.at, r, p.d.offset);
+                for (int32_t r = 0; r < a.count; r++)
+                    kernels_.patches(p.windows, source(r), to + d.at + int64_t(r) * (d.count / a.count), p.d.offset);
                 break;
             case PhaseKind::Unpatch:
-                for (int32_t r = 0; r < d.count; r++) {
-                    zero(target(r));
-                    unpatch(p.windows, from + a.at, r, p.from.offset, target(r));
-                }
+                for (int32_t r = 0; r < d.count; r++)
+                    kernels_.unpatch(p.windows, from + a.at + int64_t(r) * (a.count / d.count), p.from.offset, target(r));
                 break;
             default: break;
         }

@@ -1,6 +1,8 @@
 // A lowered graph as the engine sees it: units, paths between them, their code. Plain data from Python.
 #pragma once
 
+#include <algorithm>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -8,6 +10,9 @@
 #include "expr.hpp"
 
 namespace amphw {
+
+// Of one unit in one instance: rows, states and messages are numbered with 32 bits; as in plan.py.
+constexpr int64_t MOST_ROWS = std::numeric_limits<int32_t>::max();
 
 // A step on a path: a guard lets the states through for which the expression holds; an expansion repeats each
 // state so many times, numbered in a new column.
@@ -95,9 +100,10 @@ struct UnitDesc {
     std::vector<ParamDesc> params;
     std::vector<FoldDesc> folds;
 
-    int32_t decisions() const {
-        int32_t n = 1;
-        for (int32_t c : choices) n *= c;
+    // Outcomes of a firing; MOST_ROWS + 1 if there are more.
+    int64_t decisions() const {
+        int64_t n = 1;
+        for (int32_t c : choices) n = std::min(n * c, MOST_ROWS + 1);
         return n;
     }
 };

@@ -1,17 +1,11 @@
 // What happens to an instance: it is pumped, its messages are counted, it retires. And what the host asks.
 #include <chrono>
-#include <cmath>
+#include <cstring>
 
 #include "engine.hpp"
 
 namespace amphw {
 namespace {
-
-bool finite(float x) {
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof(bits));
-    return (bits & 0x7F800000u) != 0x7F800000u;
-}
 
 // Workers wake the host for several reports at once, or when they run dry; a single one is found after this time.
 constexpr std::chrono::duration<double> LOOK_AGAIN(1e-3);
@@ -168,7 +162,7 @@ void Engine::check_losses(const Frame& frame) {
         const float* rows =
             t.slot->at<float>(t.slot->layout(frame.unit).outputs[0]) + counts.start(t.firing) * stride;
         for (int32_t r = 0; r < counts.of(t.firing); r++)
-            if (!finite(rows[r * stride])) throw EngineError(Failure::Loss, frame.unit, t.slot->index, t.firing);
+            if (!kernels_.finite(rows + r * stride, 1)) throw EngineError(Failure::Loss, frame.unit, t.slot->index, t.firing);
     }
 }
 

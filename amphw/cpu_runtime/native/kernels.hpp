@@ -68,6 +68,9 @@ struct Kernels {
     void (*gradient)(const float* x, int64_t ldx, int32_t x_cols, const float* d, int64_t ldd, int32_t rows, float* g,
                      const Layout& layout, int32_t first_row, float* pack);
     void (*add_columns)(const float* d, int64_t ldd, int32_t rows, int32_t cols, float* g);  // g += sum of rows
+    // The windows of an image to the rows windows[0], windows[1], .. from column `offset` on, and their sum back to it.
+    void (*patches)(const Windows&, const float* image, float* const* windows, int64_t offset);
+    void (*unpatch)(const Windows&, float* const* windows, int64_t offset, float* image);
     void (*add)(float* to, const float* from, int64_t n);                                    // to += from
     void (*update)(const Update&);
     double (*sum_squares)(const float* x, int64_t n);

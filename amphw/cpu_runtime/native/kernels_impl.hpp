@@ -7,6 +7,7 @@
 #include "kernels_gradient.hpp"
 #include "kernels_rows.hpp"
 #include "kernels_update.hpp"
+#include "kernels_windows.hpp"
 
 #define AMPHW_TEXT_(x) #x
 #define AMPHW_TEXT(x) AMPHW_TEXT_(x)
@@ -21,6 +22,8 @@ const Kernels table = {
     .gemm = gemm,
     .gradient = gradient,
     .add_columns = add_columns,
+    .patches = patches,
+    .unpatch = unpatch,
     .add = add,
     .update = update,
     .sum_squares = sum_squares,

@@ -10,7 +10,7 @@ namespace amphw {
 
 class KeySpace {
 public:
-    // Everything lies in the arena.
+    // Everything lies in the arena. Not valid with an extent outside its domain, or more states than MOST_ROWS.
     KeySpace(const std::vector<FieldDesc>& fields, const Structure& structure, Arena& arena)
         : arena_(arena), steps_(arena.list<Step>(int64_t(fields.size()))) {
         columns_.size = 1;
@@ -25,9 +25,10 @@ public:
             valid_ = valid_ && evaluate.trouble == Trouble::None;
             for (int64_t i = 0; valid_ && i < n; i++) {
                 const int64_t e = extent.at(i);
-                valid_ = e >= 0 && e <= f.bound;
+                valid_ = e >= 0 && e <= std::min(f.bound, MOST_ROWS);
                 uniform = uniform && e == extent.at(0);
                 starts[i + 1] = starts[i] + e;
+                valid_ = valid_ && starts[i + 1] <= MOST_ROWS;
             }
             if (!valid_) return;
             steps_[done++] = {uniform ? extent.at(0) : -1, starts};

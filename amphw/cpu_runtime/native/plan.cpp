@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "key_space.hpp"
 #include "schema.hpp"
@@ -12,8 +11,6 @@ namespace amphw {
 namespace {
 
 struct Failed {};  // plan.py explains what is wrong
-
-constexpr int64_t MOST_ROWS = std::numeric_limits<int32_t>::max();  // rows are numbered with 32 bits; as in plan.py
 
 // What is left of the sender's outcomes after a path's steps.
 struct Walk {
@@ -52,13 +49,18 @@ private:
         return v;
     }
 
+    // A number of rows, states or messages. Sums of two never leave 64 bits that way.
+    static int64_t bounded(int64_t n) {
+        if (n < 0 || n > MOST_ROWS) throw Failed();
+        return n;
+    }
+
     Counts counts_of(const Value& v, int64_t n) {
         int64_t total = 0;
         bool same = true;
         for (int64_t i = 0; i < n; i++) {
-            const int64_t each = v.at(i);
-            if (each < 0 || each > MOST_ROWS || (total += each) > MOST_ROWS) throw Failed();
-            same = same && each == v.at(0);
+            total = bounded(total + bounded(v.at(i)));
+            same = same && v.at(i) == v.at(0);
         }
         if (same) return {n == 0 ? 0 : int32_t(v.at(0)), {}, total};
         return {-1, starts_of(v, n), total};
@@ -93,9 +95,11 @@ private:
                 continue;
             }
             const Value count = evaluated(o.count, states);
+            int64_t total = 0;
             for (int64_t i = 0; i < n; i++) {
-                if (count.at(i) < 0) throw Failed();
-                out.need[i] += int32_t(count.at(i));
+                const int64_t each = bounded(count.at(i));
+                total = bounded(total + each);
+                out.need[i] = int32_t(bounded(out.need[i] + each));
             }
             out.members[k] = starts_of(count, n);
         }
@@ -124,7 +128,7 @@ private:
     // Every firing with everything that it may decide; expressions are lenient from here on, since states that
     // never occur may read outside a table.
     Walk outcomes(const UnitDesc& u, const KeySpace& space) {
-        const int64_t choices = u.decisions(), n = space.size() * choices, decided = int64_t(u.choices.size());
+        const int64_t choices = u.decisions(), n = bounded(space.size() * choices), decided = int64_t(u.choices.size());
         const List<const int64_t*>& fields = space.columns().fields;
         Walk walk{{arena_.list<const int64_t*>(fields.size() + decided), n}, arena_.list<int32_t>(n)};
         for (int64_t f = 0; f < fields.size(); f++) {
@@ -168,7 +172,7 @@ private:
             return step.expands ? std::max<int64_t>(v.at(i), 0) : int64_t(v.at(i) != 0);
         };
         int64_t n = 0;
-        for (int64_t i = 0; i < walk.size(); i++) n += copies(i);
+        for (int64_t i = 0; i < walk.size(); i++) n = bounded(n + bounded(copies(i)));
         if (!step.expands && n == walk.size()) return walk;
         const int64_t fields = walk.columns.fields.size();
         const List<int32_t> from = arena_.list<int32_t>(n);
@@ -193,7 +197,8 @@ private:
     void routes(size_t index, const List<UnitPlan>& units) {
         const UnitDesc& u = graph_.units[index];
         UnitPlan& out = units[int64_t(index)];
-        const int64_t n = int64_t(out.firings) * u.decisions();
+        const int64_t n = bounded(int64_t(out.firings) * u.decisions());
+        int64_t messages = 0;
         const List<Found> found = arena_.list<Found>(int64_t(u.paths.size()));
         const List<int32_t> fault = arena_.list<int32_t>(n, -2);  // -2: none, -1: outside a table, else the trap
         outside_ = arena_.list<uint8_t>(n, 0);
@@ -202,6 +207,7 @@ private:
             const PathDesc& path = u.paths[p];
             walks_.resize(path.shared + 1);
             for (size_t s = path.shared; s < path.steps.size(); s++) walks_.push_back(after(path.steps[s], walks_.back()));
+            messages = bounded(messages + walks_.back().size());
             found[int64_t(p)] = deliver(path, walks_.back(), units[path.target]);
             if (u.is_source) source_rows(u, walks_.back(), out);
         }

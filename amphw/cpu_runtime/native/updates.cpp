@@ -1,0 +1,83 @@
+// What becomes of logged gradients: chunks are reduced, versions published.
+#include <thread>
+
+#include "clock.hpp"
+#include "denormals.hpp"
+#include "engine.hpp"
+
+namespace amphw {
+
+void Engine::reduce_due(Worker* w, int32_t worker, int32_t unit) {
+    if (replaying_) return;
+    Parameters& p = *parameters_[unit];
+    for (;;) {
+        std::unique_ptr<LogChunk> chunk;
+        {
+            std::lock_guard lock(p.mutex);
+            chunk = p.claim();
+        }
+        if (chunk == nullptr) return;
+        reduce_chunk(w, worker, unit, std::move(chunk));
+    }
+}
+
+void Engine::reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_ptr<LogChunk> chunk) {
+    Parameters& p = *parameters_[unit];
+    const auto begun = Clock::now();
+    p.reduce(*chunk);
+    if (chunk->due) {
+        const std::string* bad = nullptr;
+        const int buffer = p.prepare(&bad);
+        if (bad != nullptr) throw EngineError(Failure::Gradient, unit, -1, -1, 0, 0, *bad);
+        std::unique_lock log(log_mutex_, std::defer_lock);
+        if (options_.log) log.lock();
+        const bool published = buffer >= 0;
+        if (published) p.publish(buffer);
+        record({Event::Reduced, unit, 0, 0, {}});
+        if (w != nullptr) {
+            std::lock_guard lock(w->mutex);
+            w->counters.updates += published;
+        }
+        for (Slot* slot : chunk->waiting) settle(*slot, 1);
+    }
+    const bool due = chunk->due;
+    {
+        std::lock_guard lock(p.mutex);
+        p.release(std::move(chunk));
+    }
+    if (w == nullptr) return;
+    const auto ended = Clock::now();
+    std::lock_guard lock(w->mutex);
+    if (worker >= 0 && worker < options_.workers)
+        w->counters.busy += std::chrono::duration<double>(ended - begun).count();
+    if (due && options_.trace)
+        w->slices.push_back({worker, unit, 3, microseconds(begun), microseconds(ended) - microseconds(begun), 0, -1, -1});
+}
+
+void Engine::update(int32_t unit, bool publish) {
+    const FlushDenormals flush;
+    Parameters& p = *parameters_[unit];
+    int64_t wanted;
+    {
+        std::unique_lock log(log_mutex_, std::defer_lock);
+        if (options_.log) log.lock();
+        std::lock_guard lock(p.mutex);
+        wanted = p.seal(publish);
+        record({Event::Seal, unit, publish, 0, {}});
+    }
+    // Frames that are still writing, or a worker that reduces, finish first.
+    while (!failed_.load()) {
+        try {
+            reduce_due(workers_.back().get(), -1, unit);
+        } catch (const EngineError& error) {
+            fail(error);
+            return;
+        }
+        std::unique_lock lock(p.mutex);
+        if (p.released() >= wanted) break;
+        lock.unlock();
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+}
+
+}  // namespace amphw
