@@ -10,6 +10,7 @@ import pytest
 
 import amphw as package
 from amphw.cli import errors
+from amphw.models import MODELS
 
 
 @pytest.mark.parametrize("command", ["", "train", "predict", "demo", "graph", "models", "devices", "check"])
@@ -38,7 +39,7 @@ def test_an_error_is_one_message_on_stderr(spawn) -> None:
     assert done.stdout == ""
     assert done.stderr == (
         "amphw: there is no model 'list-reducton'. Did you mean list-reduction? "
-        "Models: list-reduction, mnist, tree-lstm, ggnn, or a file of yours.\n"
+        f"Models: {', '.join(MODELS)}, or a file of yours.\n"
     )
 
 
