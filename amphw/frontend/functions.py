@@ -78,8 +78,8 @@ def maximum(a: Any, b: Any) -> Any:
 
 
 def minimum(a: Any, b: Any) -> Any:
-    """The smaller of both, number by number; b may be a number."""
-    return a - relu(a - b)
+    """The smaller of both, number by number; one of them may be a constant number."""
+    return -maximum(-a, -b)
 
 
 def cross_entropy(logits: Any, label: Any) -> Any:

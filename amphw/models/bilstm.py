@@ -139,7 +139,8 @@ def compiled(cfg: BiLSTMConfig) -> fe.Compiled:
             return fe.concat(*(cell.h(end) for cell, end in zip(spell, ends, strict=True)))
 
         word = fe.dropout(fe.cond(words.word, known, spelled), cfg.dropout)
-        ways = [_states(cell, word, reverse=k == 1) for k, cell in enumerate(read)]
+        start = fe.constant(2 * cfg.hidden)
+        ways = [fe.scan(cell.step, start, word, reverse=k == 1)[1] for k, cell in enumerate(read)]
         both = fe.dropout(fe.group(fe.concat(*ways), words), cfg.dropout)
         fe.classify(head(fe.tanh(hidden(both))), words.tag)
 
@@ -147,17 +148,6 @@ def compiled(cfg: BiLSTMConfig) -> fe.Compiled:
         word=fe.Int(cfg.vocabulary), letters=fe.Sequence(fe.Int(LETTERS), MAX_LETTERS), tag=fe.Int(len(TAGS))
     )
     return fe.compile(model, fe.Record(words=fe.Sequence(word, MAX_WORDS)), BiLSTM.name)
-
-
-def _states(cell: fe.LSTM, words: fe.Tensor, reverse: bool) -> fe.Tensor:
-    """h of an LSTM at every word."""
-
-    def step(state: fe.Tensor, word: fe.Tensor) -> tuple[fe.Tensor, fe.Tensor]:
-        state = cell(state, word)
-        return state, cell.h(state)
-
-    found: fe.Tensor = fe.scan(step, fe.constant(2 * cell.width), words, reverse=reverse)[1]
-    return found
 
 
 @lru_cache(maxsize=4)
