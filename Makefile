@@ -1,5 +1,6 @@
 # make demo    train a small model and show what happens      make test   lint, types and tests
 # make lint    style and types alone                          make slow   the long statistical tests
+# make torch   the tests of the import from PyTorch, which it installs
 # make clean   remove the environment and everything built    make sanitize   the C++ data plane's memory and threads
 # Needs python3 (>= 3.11) and g++ (or CXX), which builds the C++ data plane. Without a compiler,
 # AMPHW_NO_NATIVE=1 make ... installs the numpy data plane alone. Another interpreter: make PYTHON=python3.12 demo
@@ -10,7 +11,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint pytest slow sanitize clean
+.PHONY: help demo test lint pytest torch slow sanitize clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -41,6 +42,11 @@ lint: $(READY)
 
 pytest: $(READY)
 	@$(BIN)/python -m pytest
+
+torch: $(READY)
+	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "installing PyTorch"; \
+	    $(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[torch]'; }
+	@$(BIN)/python -m pytest tests/frontend/test_torch_import.py tests/gradients/test_record.py
 
 slow: $(READY)
 	@$(BIN)/python -m pytest -m slow

@@ -19,7 +19,6 @@ from amphw.frontend.functions import (
     column,
     concat,
     cross_entropy,
-    dropout,
     exp,
     is_best,
     largest,
@@ -54,6 +53,7 @@ from amphw.frontend.layers import (
 )
 from amphw.frontend.loops import fold, scan, while_loop
 from amphw.frontend.losses import classify, loss, loss_of, regress
+from amphw.frontend.masks import dropout
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import Along, Axis, Floats, Int, Record, Sequence, Spec
 from amphw.frontend.tensor import Tensor, constant, ungroup

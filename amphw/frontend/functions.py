@@ -6,17 +6,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from amphw.frontend.index import Dim, dims_of
 from amphw.frontend.integer import Integer
 from amphw.frontend.place import FrontendError
-from amphw.frontend.spec import SequenceValue, items_of
+from amphw.frontend.spec import items_of
 from amphw.frontend.tensor import Tensor, align, compute, expressions
 from amphw.frontend.trace import current
 from amphw.ir import functions as f
-from amphw.ir.expr import ROW, Attr, Expr
 from amphw.ir.nodes import NPT
 from amphw.ir.program import Value, trace
 
@@ -136,24 +134,3 @@ def number(index: Integer) -> Tensor:
     name = current().name("number")
     current().emit(NPT(name, program), {"x0": trigger.port})
     return Tensor((name, "out"), 1, context, rows)
-
-
-def dropout(
-    x: Tensor, rate: float, *, same_over: Sequence[Dim | SequenceValue] = (), seed: int | None = None
-) -> Tensor:
-    """Leave numbers out with probability `rate`, scale the rest by 1 / (1 - rate); nothing in inference.
-
-    Another mask for every instance and for every state of the value; `same_over` names dimensions along which
-    the mask is the same, as for recurrent dropout. seed: by default another one for every use.
-    """
-    x = items_of(x)
-    if not 0 <= rate < 1:
-        raise FrontendError(f"a rate of dropout is from 0 to below 1, got {rate}")
-    if rate == 0:
-        return x
-    same = {d.dim if isinstance(d, SequenceValue) else d for d in same_over}
-    keys: list[Expr] = [Attr("instance"), *(d.at for d in dims_of(x.context) if d not in same)]
-    if x.rows is not None and x.rows not in same:
-        keys.append(ROW)
-    number = current().number() if seed is None else seed
-    return compute(lambda v: f.dropout(v, rate, keys, number, per_row=False), x, stem="dropout")

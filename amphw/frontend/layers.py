@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from amphw.frontend.integer import Integer
+from amphw.frontend.masks import dropout, rows_of
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import SequenceValue, items_of
 from amphw.frontend.tensor import Constant, Tensor, align, expressions, filled, ports, traced
@@ -70,9 +71,10 @@ class Layer:
         # A shared layer is one program, whether an operand is constant in one of its uses or not.
         tensors = aligned = [filled(x, context, rows) if isinstance(x, Constant) else x for x in aligned]
         tensors = tensors[: len(tensors) - (not any(isinstance(x, Tensor) for x in given))]
-        program = self.program(tensors, aligned, expressions(ints, rows))
         trace = current()
         name = trace.layer_name(self)
+        with rows_of(name, context, rows, use=len(trace.net.calls.get(self, ()))):
+            program = self.program(tensors, aligned, expressions(ints, rows))
         node: PPT | NPT
         if program.params:
             calls = trace.net.calls.setdefault(self, [])
@@ -228,11 +230,15 @@ class LSTM(Layer):
 
 
 class TreeLSTMLeaf(Layer):
-    """x -> (state [2 width], h [width]) of a leaf: the Tree-LSTM of Tai et al. (ACL 2015, 3.2)."""
+    """x -> (state [2 width], h [width]) of a leaf: the Tree-LSTM of Tai et al. (ACL 2015, 3.2).
 
-    def __init__(self, width: int, *, name: str | None = None):
+    dropout: share left out of the candidate u, which alone is taken into the state, so that what the state
+    holds is not forgotten by it: recurrent dropout (Semeniuta et al., COLING 2016).
+    """
+
+    def __init__(self, width: int, *, dropout: float = 0.0, name: str | None = None):
         super().__init__(name=name)
-        self.width = _positive(self, width)
+        self.width, self.dropout = _positive(self, width), dropout
 
     def shapes(self, *widths: int) -> Shapes:
         return {"W": (sum(widths), 3 * self.width), "b": parameter((3 * self.width,), "zeros")}
@@ -240,16 +246,19 @@ class TreeLSTMLeaf(Layer):
     def function(self, p: Params, *operands: Any) -> list[Value]:
         z = f.linear(f.concat(*operands), p.W, p.b)
         i, o = f.split(f.sigmoid(f.columns(z, 0, 2 * self.width)), 2)
-        c = i * f.tanh(f.columns(z, 2 * self.width, self.width))
+        c = i * dropout(f.tanh(f.columns(z, 2 * self.width, self.width)), self.dropout)
         return _state(o * f.tanh(c), c)
 
 
 class TreeLSTMBranch(Layer):
-    """(left state, right state) -> (state [2 width], h [width]), with a forget gate for each child."""
+    """(left state, right state) -> (state [2 width], h [width]), with a forget gate for each child.
 
-    def __init__(self, width: int, *, name: str | None = None):
+    dropout: as of `TreeLSTMLeaf`.
+    """
+
+    def __init__(self, width: int, *, dropout: float = 0.0, name: str | None = None):
         super().__init__(name=name)
-        self.width = _positive(self, width)
+        self.width, self.dropout = _positive(self, width), dropout
 
     def shapes(self, *widths: int) -> Shapes:
         for width in widths:
@@ -260,7 +269,8 @@ class TreeLSTMBranch(Layer):
         (h_left, c_left), (h_right, c_right) = (f.split(x, 2) for x in operands)
         z = f.linear(f.concat(h_left, h_right), p.W, p.b)
         i, o, f_left, f_right = f.split(f.sigmoid(f.columns(z, 0, 4 * self.width)), 4)
-        c = i * f.tanh(f.columns(z, 4 * self.width, self.width)) + f_left * c_left + f_right * c_right
+        u = dropout(f.tanh(f.columns(z, 4 * self.width, self.width)), self.dropout)
+        c = i * u + f_left * c_left + f_right * c_right
         return _state(o * f.tanh(c), c)
 
 

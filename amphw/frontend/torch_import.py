@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from amphw.frontend.index import dims_of
 from amphw.frontend.integer import Integer
 from amphw.frontend.layers import Layer
+from amphw.frontend.masks import row_keys
 from amphw.frontend.place import FrontendError, Place, here
 from amphw.frontend.spec import SequenceValue, items_of
 from amphw.frontend.tensor import Tensor
@@ -27,7 +27,7 @@ from amphw.frontend.torch_modules import Modules
 from amphw.frontend.torch_ops import ALIASES, VIEWS, Refused, Weight
 from amphw.frontend.trace import current
 from amphw.ir.errors import ProgramError
-from amphw.ir.expr import ROW, Attr, Expr
+from amphw.ir.expr import Expr
 from amphw.ir.program import Builder, Program, Value, ValueType
 
 _LOOPS = ("RNN", "GRU", "LSTM")
@@ -217,10 +217,8 @@ class _Imported(Layer):
         values, ints = iter(inputs[: len(tensors)]), iter(exprs)
         count = len(tensors) + len(exprs)
         operands = [next(ints) if o.integer else next(values) for o in self._operands[:count]]
-        context, rows = aligned[0].context, aligned[0].rows
-        keys: list[Expr] = [Attr("instance"), *(d.at for d in dims_of(context)), *([ROW] if rows else [])]
         layer = current().layer_name(self)
-        return builder.build(self._outputs(Modules(builder, keys, self._weights), layer, operands))
+        return builder.build(self._outputs(Modules(builder, row_keys(), self._weights), layer, operands))
 
     def _outputs(self, ops: Modules, layer: str, operands: Sequence[Any]) -> list[Value]:
         given = [*operands, *(o.default for o in self._operands[len(operands) :])]

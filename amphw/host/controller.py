@@ -104,7 +104,9 @@ class Trainer:
 
     def _begin(self, resume: Path | None) -> None:
         train = self.cfg.train
-        self.session = Session(self.model, self.cfg, self.device, self.trace)
+        # A checkpoint has its own values for all of them.
+        start = self.model.initial(self.cfg.model) if resume is None else None
+        self.session = Session(self.model, self.cfg, self.device, self.trace, start)
         self.toml = to_toml(self.cfg)
         if resume is not None:
             self._restore(resume / CHECKPOINT if resume.is_dir() else resume)
@@ -125,11 +127,13 @@ class Trainer:
         )
         if self.folder is not None:
             self.folder.write_text(CONFIG, self.toml)
-        self._tell_memory()
+        self._tell()
 
-    def _tell_memory(self) -> None:
+    def _tell(self) -> None:
         if self.progress is None:
             return
+        for note in self.model.notes(self.cfg.model):
+            self.progress.note(note)
         train = self.cfg.train
         instances = self.model.training(
             self.cfg.model, train.seed, self.state.epoch + 1, train.train_instances

@@ -17,18 +17,24 @@ from amphw.host.run_model import RunModel
 from amphw.host.trace import Trace
 from amphw.ir.device import Device, DeviceOptions
 from amphw.ir.graph import Graph
+from amphw.ir.start import Values, starting_at
 from amphw.ir.update import UpdateRule
 
 
 class Session:
-    """A device loaded with a model's graph.
+    """A device loaded with a model's graph. start: values that parameters start at, by node and name.
 
     Slots 0 .. window-1 train, the `max_infer_keys` slots behind them infer. Raises ConfigError where
     `[update.nodes]` names what the graph does not have, and GraphError where the device refuses the graph.
     """
 
     def __init__(
-        self, model: RunModel, cfg: RunConfig[Any], device: Device, trace: Trace | None = None
+        self,
+        model: RunModel,
+        cfg: RunConfig[Any],
+        device: Device,
+        trace: Trace | None = None,
+        start: Values | None = None,
     ) -> None:
         self.model, self.cfg, self.device = model, cfg, device
         self.graph: Graph = model.graph(cfg.model)
@@ -44,7 +50,8 @@ class Session:
             seed=cfg.train.seed,
             settings=settings,
         )
-        device.load(self.graph, self.rules, options)
+        # Checkpoints go by the graph itself: a prediction knows nothing of where training started.
+        device.load(starting_at(self.graph, start or {}), self.rules, options)
         self.train_pump = Pump(device, 0, self.mode.window)
         self.infer_pump = Pump(device, self.mode.window, cfg.train.max_infer_keys)
 

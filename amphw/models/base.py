@@ -17,6 +17,7 @@ from amphw.ir.device import Report
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
+from amphw.ir.start import Values
 
 C = TypeVar("C")
 
@@ -35,6 +36,13 @@ def at_least(minimum: int, **values: int | None) -> None:
     for name, value in values.items():
         if value is not None and value < minimum:
             raise ValueError(f"{name} is {value}, expected an integer of {minimum} or more.")
+
+
+def rate(**values: float) -> None:
+    """Raise ValueError naming the first of `values` that is no rate of dropout."""
+    for name, value in values.items():
+        if not 0 <= value < 1:
+            raise ValueError(f"{name} is {value}, expected a number from 0 to below 1.")
 
 
 class Instances(Sequence[Instance]):
@@ -124,6 +132,14 @@ class Model(ABC, Generic[C]):
     @abstractmethod
     def explain(self, cfg: C, instance: Instance, report: Report) -> dict[str, Any]:
         """What the model says of an instance, from its report in PREDICT mode: JSON values by name."""
+
+    def notes(self, cfg: C) -> Sequence[str]:
+        """What whoever trains the model should know of its data and its start; `prepare` was called."""
+        return ()
+
+    def initial(self, cfg: C) -> Values:
+        """Parameters, by node and name, that a new run does not start as the graph says, but at these."""
+        return {}
 
     def size(self, instance: Instance) -> int:
         """How many of `counted` the instance holds; every throughput counts these."""

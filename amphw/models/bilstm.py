@@ -22,7 +22,7 @@ from amphw.data.wikiner import TAGS, Sentence, alphabet, load_wikiner, sample_wi
 from amphw.ir.device import Report
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.models.base import Instances, Model, ModelError, Remembered, at_least, knob, limited
+from amphw.models.base import Instances, Model, ModelError, Remembered, at_least, knob, limited, rate
 
 MAX_WORDS = 256  # the longest sentence has 144
 MAX_LETTERS = 64  # with both ends of the word; of a longer word the first are read
@@ -58,8 +58,7 @@ class BiLSTMConfig:
                 f"embedding is {self.embedding} and spelling is {self.spelling}: two LSTMs over letters "
                 "stand in place of an embedding, so it has to be twice as wide as one."
             )
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is {self.dropout}, expected a number from 0 to below 1.")
+        rate(dropout=self.dropout)
 
 
 class BiLSTM(Model[BiLSTMConfig]):

@@ -19,13 +19,16 @@ import numpy as np
 
 from amphw import frontend as fe
 from amphw.data.sst import CLASSES, NAMES, Tree, load_sst, parse_tree, sample_sst, vocabulary
+from amphw.data.vectors import load_vectors
 from amphw.ir.device import Report
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.models.base import Instances, Model, ModelError, Remembered, at_least, knob, limited
+from amphw.ir.start import Values
+from amphw.models.base import Instances, Model, ModelError, Remembered, at_least, knob, limited, rate
 from amphw.models.classify import Unlabelled
 
 MAX_WORDS = 128  # the treebank's longest sentence has 56
+_DEVIATION = 0.05  # of embeddings that start at random
 _SAMPLES = (2000, 500)  # generated trees to train and to validate on
 
 
@@ -37,12 +40,15 @@ class TreeLSTMConfig:
     embedding: int = knob(300, "width of a word's embedding; it starts at random and is trained")
     vocabulary: int = knob(8736, "rows of the embedding: the most frequent words, and one row for all others")
     dropout: float = knob(0.0, "share of each embedding, and of each h before its classification, left out")
+    recurrent_dropout: float = knob(0.0, "share of what a cell takes into its state left out")
+    glove: str = knob(
+        "", "file of word vectors that embeddings start at, such as GloVe's glove.840B.300d.txt"
+    )
     sample: bool = knob(False, "use generated trees, which need no download, instead of the treebank")
 
     def __post_init__(self) -> None:
         at_least(1, hidden=self.hidden, embedding=self.embedding, vocabulary=self.vocabulary)
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout is {self.dropout}, expected a number from 0 to below 1.")
+        rate(dropout=self.dropout, recurrent_dropout=self.recurrent_dropout)
 
 
 class TreeLSTM(Model[TreeLSTMConfig]):
@@ -62,6 +68,22 @@ class TreeLSTM(Model[TreeLSTMConfig]):
         },
     }
     counted = "trees"
+
+    def notes(self, cfg: TreeLSTMConfig) -> list[str]:
+        if not cfg.glove:
+            return ["embeddings start at random; glove=FILE lets them start at word vectors"]
+        found = len(_vectors(cfg))
+        return [f"{found} of {cfg.vocabulary} embeddings start at {cfg.glove}, the others at random"]
+
+    def initial(self, cfg: TreeLSTMConfig) -> Values:
+        """The embedding, where there is a file of word vectors; words that it lacks start at random."""
+        if not cfg.glove:
+            return {}
+        known = _vocabulary(cfg.vocabulary, cfg.sample)
+        start = np.random.default_rng(0).normal(0, _DEVIATION, (cfg.vocabulary, cfg.embedding))
+        for word, vector in _vectors(cfg).items():
+            start[known[word]] = vector
+        return {"embed": {"E": start.astype(np.float32)}}
 
     def graph(self, cfg: TreeLSTMConfig) -> Graph:
         """Nodes are numbered as in `amphw.data.sst.Tree`."""
@@ -112,8 +134,10 @@ _EXPECTED = (
 
 @lru_cache(maxsize=4)
 def _compiled(cfg: TreeLSTMConfig) -> fe.Compiled:
-    embed = fe.Embedding(cfg.vocabulary, cfg.embedding, init="normal:0.05")
-    leaf, branch, head = fe.TreeLSTMLeaf(cfg.hidden), fe.TreeLSTMBranch(cfg.hidden), fe.Linear(CLASSES)
+    embed = fe.Embedding(cfg.vocabulary, cfg.embedding, init=f"normal:{_DEVIATION}")
+    leaf = fe.TreeLSTMLeaf(cfg.hidden, dropout=cfg.recurrent_dropout)
+    branch = fe.TreeLSTMBranch(cfg.hidden, dropout=cfg.recurrent_dropout)
+    head = fe.Linear(CLASSES)
 
     def tree_lstm(x: Any) -> None:
         words = fe.dropout(embed(x.word), cfg.dropout)
@@ -139,6 +163,12 @@ def _vocabulary(size: int, sample: bool) -> dict[str, int]:
     Of generated trees, those of seed 0: a prediction reads words as training did, whatever its seed.
     """
     return vocabulary(_load(0, sample, 0), size)
+
+
+@lru_cache(maxsize=4)
+def _vectors(cfg: TreeLSTMConfig) -> dict[str, np.ndarray]:
+    """The vectors of those words that the file has."""
+    return load_vectors(cfg.glove, _vocabulary(cfg.vocabulary, cfg.sample), cfg.embedding)
 
 
 @lru_cache(maxsize=4)

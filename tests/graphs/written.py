@@ -131,15 +131,17 @@ def _batches(rng: Rng) -> list[Any]:
 
 
 def _translator() -> tuple[Any, fe.Spec]:
-    """One embedding and one cell in an encoder and in a decoder that reads what was encoded at every step."""
+    """One embedding and one cell in an encoder and in a decoder that reads what was encoded at every step.
+    A layer with dropout is used within a loop and outside of it."""
     embed, cell, head = _init(), fe.GRU(4), fe.Linear(V)
+    drop = fe.Layer(lambda p, h: fe.dropout(h @ p.W, 0.4), lambda width: {"W": (width, 4)})
 
     def model(x: Any) -> None:
-        memory = fe.fold(cell, fe.constant(4), embed(x.source))
+        memory = drop(fe.fold(cell, fe.constant(4), embed(x.source)))
 
         def step(h: Any, token: Any) -> Any:
             h = cell(h, token)
-            return h, head(h + memory)
+            return h, head(drop(h) + memory)
 
         _, logits = fe.scan(step, memory, embed(x.given))
         fe.classify(logits, x.wanted.item)
@@ -263,7 +265,8 @@ def _films(rng: Rng) -> list[Any]:
 
 
 def _tree() -> tuple[Any, fe.Spec]:
-    embed, leaf, branch, head = _init(), fe.TreeLSTMLeaf(3), fe.TreeLSTMBranch(3), fe.Linear(C)
+    embed, head = _init(), fe.Linear(C)
+    leaf, branch = fe.TreeLSTMLeaf(3, dropout=0.3), fe.TreeLSTMBranch(3, dropout=0.3)
 
     def model(x: Any) -> None:
         _, h = fe.fold_tree(leaf(embed(x.tree.word)), branch, x.tree)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from amphw.data.sst import Tree, parse_tree, sample_sst
 from amphw.host.config import resolve
 from amphw.host.config_fields import ConfigError
 from amphw.host.controller import Trainer
+from amphw.host.prediction import predict
+from amphw.host.run_folder import RunFolder
 from amphw.ir.device import DeviceOptions, Mode, Report
 from amphw.ir.errors import InstanceError
 from amphw.ir.instance import Instance
@@ -140,13 +144,42 @@ def test_a_cpu_runs_a_firing_a_phrase_and_else_one_a_tree() -> None:
     assert {branch.behaviour.program.outputs_types[p.value].width for p in to_head} == {SMALL.hidden}
 
 
-def test_dropout_acts_in_training_alone() -> None:
-    cfg = TreeLSTMConfig(hidden=3, embedding=4, vocabulary=12, sample=True, dropout=0.5)
+@pytest.mark.parametrize("kind", ["dropout", "recurrent_dropout"])
+def test_dropout_acts_in_training_alone(kind: str) -> None:
+    cfg = replace(SMALL, **{kind: 0.5})
     plain, dropping = loaded(), loaded(cfg)
     instance = drawn()[-1]
     inferred = run(plain, instance).sums["loss"]["loss"]
     assert run(dropping, instance).sums["loss"]["loss"] == pytest.approx(inferred, rel=1e-6)
     assert abs(run(dropping, instance, Mode.TRAIN).sums["loss"]["loss"] - inferred) > 1e-3
+
+
+def test_a_run_starts_at_word_vectors_and_says_so(tmp_path: Path) -> None:
+    """A checkpoint has them, so the file is not needed again."""
+    assert "start at random" in MODEL.notes(SMALL)[0]
+    path, folder = tmp_path / "vectors.txt", RunFolder(tmp_path / "run")
+    path.write_text("film 1 2 3 4\nAardvark 9 9 9 9\nstory 0.5 0.5 0.5 0.5\n")
+    small = ["hidden=3", "embedding=4", "vocabulary=12", "sample=true", f"glove={path}"]
+    brief = ["epochs=1", "train_instances=20", "valid_instances=5", "lr=1e-9", "update.nodes.embed.lr=1e-9"]
+    cfg = resolve(TreeLSTMConfig, MODEL.defaults, None, [*small, *brief])
+    device = CpuDevice()
+    try:
+        Trainer(MODEL, cfg, device, folder).run()
+        rows = device.parameters()["embed"].values["E"]
+    finally:
+        device.close()
+    assert sorted(row.round(6).tolist() for row in rows if row.round(6).max() in (0.5, 4)) == [
+        [0.5, 0.5, 0.5, 0.5],
+        [1, 2, 3, 4],
+    ]
+    assert f"2 of 12 embeddings start at {path}" in MODEL.notes(cfg.model)[0]
+    path.unlink()
+    device = CpuDevice()
+    try:
+        predicted = predict(MODEL, cfg, device, folder.path, [MODEL.parse(cfg.model, SHAPES[0])])
+        assert len(list(predicted)) == 1
+    finally:
+        device.close()
 
 
 def test_an_epoch_holds_every_tree_once_in_an_order_of_its_own() -> None:
@@ -233,6 +266,8 @@ def test_the_longest_tree_that_is_allowed_runs() -> None:
 def test_the_configuration_is_checked() -> None:
     with pytest.raises(ConfigError, match=r"\[model\]: vocabulary is 0, expected an integer of 1 or more"):
         resolve(TreeLSTMConfig, {}, None, ["vocabulary=0"])
+    with pytest.raises(ConfigError, match=r"\[model\]: recurrent_dropout is -0\.1, expected a number"):
+        resolve(TreeLSTMConfig, {}, None, ["recurrent_dropout=-0.1"])
     with pytest.raises(ConfigError, match=r"\[model\]: dropout is 1\.0, expected a number from 0 to below 1"):
         resolve(TreeLSTMConfig, {}, None, ["dropout=1.0"])
 

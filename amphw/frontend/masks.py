@@ -1,0 +1,99 @@
+"""Dropout. A mask is a function of the state alone, so every device draws the same, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from amphw.frontend.index import Context, Dim, dims_of
+from amphw.frontend.place import FrontendError
+from amphw.frontend.spec import SequenceValue, items_of
+from amphw.frontend.tensor import Tensor, compute
+from amphw.frontend.trace import current
+from amphw.ir import functions as f
+from amphw.ir.expr import ROW, Attr, Const, Expr
+from amphw.ir.program import Value
+
+
+@dataclass
+class Rows:
+    """The rows that a layer works on. keys: expressions that tell one from another; layer: its name;
+    masks: how many it has drawn."""
+
+    keys: list[Expr]
+    layer: str
+    masks: int = 0
+
+
+_rows: ContextVar[Rows | None] = ContextVar("rows", default=None)
+
+
+@contextmanager
+def rows_of(layer: str, context: Context, rows: Dim | None, use: int) -> Iterator[None]:
+    """Within, `dropout` has a mask for every row of this layer; `use` tells where it is used from other uses.
+
+    All uses of a layer are one program, so the keys are as many whatever the context is.
+    """
+    position: Expr = Const(use)
+    for dim in dims_of(context):
+        position = position * dim.bound + dim.at
+    # No position is negative: equal keys would be one, and then not as many.
+    row: Expr = Const(-1) if rows is None else ROW
+    token = _rows.set(Rows([Attr("instance"), position, row], layer))
+    try:
+        yield
+    finally:
+        _rows.reset(token)
+
+
+def row_keys() -> list[Expr]:
+    """What tells one row from another, of the layer that is being traced."""
+    rows = _rows.get()
+    assert rows is not None
+    return rows.keys
+
+
+def dropout(
+    x: Any, rate: float, *, same_over: Sequence[Dim | SequenceValue] = (), seed: int | None = None
+) -> Any:
+    """Leave numbers out with probability `rate`, scale the rest by 1 / (1 - rate); nothing in inference.
+
+    Another mask for every instance and for every state of the value; `same_over` names dimensions along which
+    the mask is the same, as for recurrent dropout. seed: by default another one for every use. On the values
+    inside a layer, every row has a mask of its own.
+    """
+    x = items_of(x)
+    if not 0 <= rate < 1:
+        raise FrontendError(f"a rate of dropout is from 0 to below 1, got {rate}")
+    if isinstance(x, Value):
+        return _inside(x, rate, same_over, seed)
+    if not isinstance(x, Tensor):
+        raise FrontendError(f"dropout is of values, got {x!r}")
+    if rate == 0:
+        return x
+    same = {d.dim if isinstance(d, SequenceValue) else d for d in same_over}
+    keys: list[Expr] = [Attr("instance"), *(d.at for d in dims_of(x.context) if d not in same)]
+    if x.rows is not None and x.rows not in same:
+        keys.append(ROW)
+    number = current().number() if seed is None else seed
+    return compute(lambda v: f.dropout(v, rate, keys, number, per_row=False), x, stem="dropout")
+
+
+def _inside(x: Value, rate: float, same_over: Sequence[object], seed: int | None) -> Value:
+    rows = _rows.get()
+    if rows is None or same_over:
+        raise FrontendError(
+            "dropout on a value inside a function knows no dimensions; use it on the model's values"
+            if rows is None
+            else "inside a layer every row has a mask of its own, and `same_over` means nothing"
+        )
+    rows.masks += 1
+    if rate == 0:
+        return x
+    # By the layer and not by what was traced before it: all uses are one program.
+    number = crc32(f"{rows.layer}.{rows.masks}".encode()) if seed is None else seed
+    return f.dropout(x, rate, rows.keys, number, per_row=False)
