@@ -1,7 +1,7 @@
 """Recorded gradients as files: everything that is needed to compute them again, and what they were.
 
-One `.npz` a model, which needs no data set: a table or data array of all instances is stored in a row, with
-its shape in each instance.
+One `.npz` a model, or a configuration of it, which needs no data set: a table or data array of all instances
+is stored in a row, with its shape in each instance.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass
 class Recorded:
-    """model: its name. config: of its configuration. parameters, gradients: by `node.parameter`.
+    """name: of the file. model: its name. config: of its configuration. parameters, gradients: by
+    `node.parameter`.
 
     loss: the sum over all rows of all instances, as the gradients are of. by: what computed them.
     """
 
+    name: str
     model: str
     config: dict[str, Any]
     parameters: Arrays
@@ -53,7 +55,7 @@ class Recorded:
 
 
 def names() -> list[str]:
-    """Models with recorded gradients."""
+    """What has recorded gradients: models, and configurations of them."""
     return sorted(path.stem for path in FOLDER.glob("*.npz"))
 
 
@@ -67,7 +69,7 @@ def save(r: Recorded, folder: Path = FOLDER) -> Path:
     for kind, parts in (("table", [i.tables for i in r.instances]), ("data", [i.data for i in r.instances])):
         for name in parts[0]:
             arrays |= _packed(f"{kind}/{name}", [each[name] for each in parts])
-    path = folder / f"{r.model}.npz"
+    path = folder / f"{r.name}.npz"
     np.savez_compressed(path, **arrays)
     return path
 
@@ -90,6 +92,7 @@ def load(name: str, folder: Path = FOLDER) -> Recorded:
         for k in range(len(next(iter(attrs.values()))))
     ]
     return Recorded(
+        name=name,
         parameters=_group(arrays, "parameter"),
         gradients=_group(arrays, "gradient"),
         instances=instances,

@@ -12,13 +12,21 @@ from tests.gradients import recorded
 pytest.importorskip("torch")
 
 
+def test_all_entries_are_recorded() -> None:
+    from tests.gradients.models import ENTRIES
+
+    assert sorted(ENTRIES) == recorded.names()
+
+
 @pytest.mark.parametrize("name", recorded.names())
 def test_a_recording_can_be_repeated(name: str) -> None:
-    from tests.gradients import record
+    from tests.gradients.models import ENTRIES
+    from tests.gradients.record import differentiated
 
-    r = recorded.load(name)
-    assert r.config == record.MODELS[name][1], "recorded with another configuration; record it again"
-    loss, gradients = record.differentiated(name, r.parameters, r.instances, r.config)
+    r, entry = recorded.load(name), ENTRIES[name]
+    about = "recorded with another model or configuration; record it again"
+    assert (r.model, r.config) == (entry.model, entry.config), about
+    loss, gradients = differentiated(r)
     assert loss == pytest.approx(r.loss, rel=1e-9)
     assert recorded.furthest(gradients, r.gradients)[1] < 1e-6
 
