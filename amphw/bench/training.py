@@ -52,8 +52,9 @@ def train(
     request: Mapping[str, Any],
     channel: Channel,
 ) -> dict[str, Any]:
-    """Train until the target or the last epoch. request: epochs, target, seed."""
-    wanted = [f"target={request['target']}", f"epochs={request['epochs']}", f"seed={request['seed']}"]
+    """Train until the target (or without one: null) or the last epoch. request: epochs, target, seed."""
+    target = "none" if request["target"] is None else request["target"]
+    wanted = [f"target={target}", f"epochs={request['epochs']}", f"seed={request['seed']}"]
     cfg = resolve(model.config, model.defaults, None, [*overrides, *wanted, "trace=false"])
     history: list[dict[str, Any]] = []
 

@@ -30,8 +30,15 @@ ELEMENTS = ("H", "C", "N", "O", "F")
 BOND_TYPES = ("single", "double", "triple", "aromatic")
 MAX_HYDROGENS = 4
 CHARGES = (-1, 0, 1)
-KINDS = len(ELEMENTS) * (MAX_HYDROGENS + 1) * len(CHARGES)
-"""Kinds of atoms: element, attached hydrogen atoms and charge together; few of them occur."""
+BONDINGS = ("single", "double", "linear", "aromatic")
+"""What the bonds make of an atom: sp3, sp2, sp (a triple bond, or two double ones) or aromatic."""
+
+KINDS = len(ELEMENTS) * (MAX_HYDROGENS + 1) * len(CHARGES) * len(BONDINGS)
+"""Kinds of atoms: element, attached hydrogen atoms, charge and bonding together; few of them occur.
+
+Of the features of Gilmer et al. (ICML 2017, table 1) these are the element, the atomic number, the number of
+hydrogen atoms, aromatic, and hybridization; acceptor and donor follow from them in all but rare cases.
+"""
 
 FILE = DataFile(
     "qm9/qm9_mu_graphs.tsv",
@@ -60,10 +67,20 @@ class Molecule(NamedTuple):
     dipole: float
 
 
-def kind(element: str, hydrogens: int, charge: int) -> int:
-    """The number of a kind of atom: one of ELEMENTS, 0 to 4 attached hydrogen atoms, charge -1 to 1."""
+def kind(element: str, hydrogens: int, charge: int, bonding: str = "single") -> int:
+    """The number of a kind of atom: of ELEMENTS, 0 to 4 hydrogen atoms, charge -1 to 1, of BONDINGS."""
     number = ELEMENTS.index(element) * (MAX_HYDROGENS + 1) + hydrogens
-    return number * len(CHARGES) + CHARGES.index(charge)
+    number = number * len(CHARGES) + CHARGES.index(charge)
+    return number * len(BONDINGS) + BONDINGS.index(bonding)
+
+
+def bonding(types: Sequence[int]) -> str:
+    """Of BONDINGS, for the types of an atom's bonds."""
+    if BOND_TYPES.index("aromatic") in types:
+        return "aromatic"
+    if BOND_TYPES.index("triple") in types or list(types).count(BOND_TYPES.index("double")) > 1:
+        return "linear"
+    return "double" if BOND_TYPES.index("double") in types else "single"
 
 
 HYDROGEN = kind("H", 0, 0)
@@ -152,7 +169,12 @@ def _with_hydrogens(
 ) -> Molecule:
     owners = [i for i, (_, hydrogens, _) in enumerate(atoms) for _ in range(hydrogens)]
     added = [(owner, len(atoms) + k, 0) for k, owner in enumerate(owners)]
-    kinds = [kind(*atom) for atom in atoms] + [HYDROGEN] * len(owners)
+    types: list[list[int]] = [[] for _ in atoms]
+    for i, j, type in bonds:
+        types[i].append(type)
+        types[j].append(type)
+    known = [kind(*atom, bonding(own)) for atom, own in zip(atoms, types, strict=True)]
+    kinds = [*known, *[HYDROGEN] * len(owners)]
     return Molecule(np.array(kinds, np.int32), np.array([*bonds, *added], np.int32).reshape(-1, 3), mu)
 
 

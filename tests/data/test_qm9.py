@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -24,9 +25,29 @@ def test_hydrogen_atoms_become_nodes_behind_the_others():
 
 def test_charges_types_and_an_unknown_dipole():
     molecule = parse_molecule("N3+1 C0 O0-1", "0-1:4 2-1:3")
-    assert molecule.kinds[:3].tolist() == [kind("N", 3, 1), kind("C", 0, 0), kind("O", 0, -1)]
+    assert molecule.kinds[:3].tolist() == [
+        kind("N", 3, 1, "aromatic"),
+        kind("C", 0, 0, "aromatic"),
+        kind("O", 0, -1, "linear"),
+    ]
     assert molecule.bonds[:2].tolist() == [[0, 1, 3], [2, 1, 2]]
     assert np.isnan(molecule.dipole)
+
+
+@pytest.mark.parametrize(
+    ("bonds", "expected"),
+    [
+        ("", "single"),
+        ("0-1:1 0-2:1", "single"),
+        ("0-1:2 0-2:1", "double"),
+        ("0-1:2 0-2:2", "linear"),
+        ("0-1:3 0-2:1", "linear"),
+        ("0-1:4 0-2:4", "aromatic"),
+        ("0-1:4 0-2:2", "aromatic"),
+    ],
+)
+def test_bonds_make_a_kind(bonds, expected):
+    assert parse_molecule("C0 C0 C0", bonds).kinds[0] == kind("C", 0, 0, expected)
 
 
 def test_a_lone_atom_is_a_molecule():
@@ -37,7 +58,7 @@ def test_a_lone_atom_is_a_molecule():
 
 
 def test_kinds_are_numbered_apart():
-    numbers = {kind(e, h, c) for e in qm9.ELEMENTS for h in range(5) for c in qm9.CHARGES}
+    numbers = {kind(*parts) for parts in product(qm9.ELEMENTS, range(5), qm9.CHARGES, qm9.BONDINGS)}
     assert numbers == set(range(KINDS))
 
 
@@ -117,8 +138,9 @@ def test_real_file():
 
 
 def test_samples_are_saturated_and_follow_their_rule():
-    negativity = {kind(e, h, c): v for e, v in qm9._NEGATIVITY.items() for h in range(5) for c in qm9.CHARGES}
-    valence = {kind(e, h, 0): v for e, v in {**qm9._VALENCE, "H": 1}.items() for h in range(5)}
+    kinds = {kind(e, h, 0, b): e for e, h, b in product(qm9.ELEMENTS, range(5), qm9.BONDINGS)}
+    negativity = {k: qm9._NEGATIVITY[e] for k, e in kinds.items()}
+    valence = {k: {**qm9._VALENCE, "H": 1}[e] for k, e in kinds.items()}
     molecules = sample_qm9(200, seed=3)
     assert {int(order) for m in molecules for order in m.bonds[:, 2]} == {0, 1}
     for m in molecules:

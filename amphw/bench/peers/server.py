@@ -127,7 +127,7 @@ class Server:
         return timed(self.steps[request["mode"]], float(request["seconds"]))
 
     def train(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Train until the validation metric reaches the target; the clock runs while training only.
+        """Train until the validation metric reaches the target, if any; the clock runs while training only.
 
         Every epoch has new batches, whose making counts as training. What is compiled is compiled before, by
         a step on a batch of each shape, which is taken back.
@@ -153,7 +153,7 @@ class Server:
             history.append({"epoch": epoch, "seconds": seconds, "metric": value})
             self.channel.progress(**history[-1])
             target = request["target"]
-            if (value >= target) if request["higher"] else (value <= target):
+            if target is not None and (value >= target if request["higher"] else value <= target):
                 return {"reached": history[-1], "history": history}
         return {"reached": None, "history": history}
 
