@@ -10,7 +10,7 @@ from amphw.frontend.index import Captures, Choice, Context, union, without
 from amphw.frontend.integer import Integer
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import items_of
-from amphw.frontend.tensor import Tensor, spread, ungroup
+from amphw.frontend.tensor import Tensor, group, messages, spread, ungroup
 from amphw.frontend.trace import current
 from amphw.frontend.values import leaves, like, pack, shape, unpack
 from amphw.ir.expr import Const
@@ -62,33 +62,41 @@ def _known(index: Integer, branches: Sequence[Branch], operands: tuple[Any, ...]
     known = trace.net.made
     key = ("choice", index.expr, len(branches))
     if key not in known:
-        known[key] = trace.choice("case", index.expr, len(branches), index.context)
+        made = trace.choice("case", index.expr, len(branches), index.context)
+        for choice in made:
+            choice.proven = isinstance(index.high, Const)
+        known[key] = made
     choices: list[Choice] = known[key]
     results = []
     with trace.region("branches", "branch"):
         for choice, branch in zip(choices, branches, strict=True):
-            placed = [
-                like(value, [spread(x, union(x.context, (choice,)), _row(x, choice)) for x in leaves(value)])
-                for value in operands
-            ]
+            placed = [_brought(value, choice, ()) for value in operands]
             with trace.within(choice):
                 results.append(branch(*placed))
         return _merged(results, choices, index.context)
 
 
-def _row(x: Tensor, choice: Choice) -> Any:
-    return None if x.rows in union((choice,)) else x.rows
+def _brought(value: Any, choice: Choice, context: Context) -> Any:
+    """A value as it is in a branch, and where a context says."""
+    inside = union((choice,))
+    parts = leaves(value)
+    rows = [None if x.rows in inside else x.rows for x in parts]
+    wide = [union(x.context, context, inside) for x in parts]
+    return like(value, [spread(x, w, r) for x, w, r in zip(parts, wide, rows, strict=True)])
 
 
 def _decided(scores: Tensor, branches: Sequence[Branch], operands: tuple[Any, ...]) -> Any:
     trace = current()
     if scores.rows is not None:
         scores = ungroup(scores)
-    captures = Captures()
-    choices = trace.choice("chosen", Const(0), len(branches), (), captures)
     given = [x for value in operands for x in leaves(value)]
     widths = [x.width for x in given]
-    context = union(scores.context, *(_messages(x) for x in given), trace.surroundings)
+    context = union(scores.context, *(messages(x) for x in given), trace.surroundings)
+    captures = Captures(lambda x, choice: _routed(x, choice, scores), context)
+    choices = trace.choice("chosen", Const(0), len(branches), (), captures)
+    # What is inside depends on what is around from the first trial on: captures go by it.
+    for choice in choices:
+        choice.needs = trace.surroundings
     trace.captures.append(captures)
     with trace.region("branches", "branch"):
         with trace.trial():
@@ -96,11 +104,9 @@ def _decided(scores: Tensor, branches: Sequence[Branch], operands: tuple[Any, ..
                 dealt = _stand_ins(choice, widths, union(context, (choice,)))
                 captures.trigger, captures.entered = dealt[-1], (choice,)
                 with trace.within(choice):
-                    result = branch(*_like(operands, dealt))
-                context = union(context, *(without(x.context, choice) for x in leaves(result)))
+                    _brought(branch(*_like(operands, dealt)), choice, ())
             found = list(captures.found.values())
         captures.found = {}
-        context = union(context, *(x.context for x in found))
         for choice in choices:
             choice.needs = context
         widths += [x.width for x in found]
@@ -112,13 +118,32 @@ def _decided(scores: Tensor, branches: Sequence[Branch], operands: tuple[Any, ..
             parts = unpack(through, widths)
             captures.trigger, captures.inside = through, parts[len(given) :]
             with trace.within(choice):
-                results.append(branch(*_like(operands, parts)))
+                results.append(_brought(branch(*_like(operands, parts)), choice, context))
         merged = _merged(results, choices, context)
         # Only now all values that the branches read are known: they take part in the decision.
         payload = pack([*given, *captures.found.values()], context) if widths else spread(scores, context)
         observe(payload, spread(scores, context), len(branches), decided)
     trace.captures.remove(captures)
     return merged
+
+
+def _routed(x: Tensor, choice: Choice, scores: Tensor) -> Tensor:
+    """A value for each of several positions, where the decision on all of them chose this branch.
+
+    The decision is taken again at each position: it comes out the same, and needs no wider message.
+    """
+    known = current().net.made
+    key = ("routed", x.port, choice.decision)
+    if key not in known:
+        with current().outside(choice):
+            apart = ungroup(x) if x.rows else x
+            context = union(apart.context, scores.context)
+            payload, decisive = spread(apart, context), spread(scores, context)
+            ports = observe(payload, decisive, choice.branches, current().name("decided?"))
+        known[key] = ports, context
+    ports, context = known[key]
+    inside = Tensor(ports[choice.branch], x.width, union(context, (choice,)))
+    return group(inside, x.rows) if x.rows else inside
 
 
 def _stand_ins(choice: Choice, widths: list[int], context: Context) -> list[Tensor]:
@@ -130,10 +155,6 @@ def _stand_ins(choice: Choice, widths: list[int], context: Context) -> list[Tens
 def _like(operands: tuple[Any, ...], tensors: Sequence[Tensor]) -> list[Any]:
     waiting = iter(tensors)
     return [like(value, [next(waiting) for _ in leaves(value)]) for value in operands]
-
-
-def _messages(x: Tensor) -> Context:
-    return union(x.context, (x.rows,) if x.rows else ())
 
 
 def _merged(results: list[Any], choices: list[Choice], context: Context) -> Any:

@@ -13,7 +13,7 @@ from amphw.frontend.tensor import Constant, Tensor, filled, gathered, ungroup
 from amphw.frontend.tensor import group as group_by
 from amphw.frontend.trace import current
 from amphw.ir import functions as f
-from amphw.ir.expr import ROW, Expr, maximum, substitute
+from amphw.ir.expr import ROW, Const, Expr, both, maximum, substitute, where
 from amphw.ir.nodes import NPT
 from amphw.ir.program import Value, trace
 from amphw.ir.routing import Cond, Isu
@@ -27,8 +27,11 @@ def innermost(x: Tensor, over: Dim | SequenceValue | None) -> Dim:
         raise FrontendError(f"expected a value that is computed, got {x!r}")
     if isinstance(over, SequenceValue):
         over = over.dim
-    dims = dims_of(x.context)
+    turns = current().turns
+    dims = [d for d in dims_of(x.context) if d not in turns]
     found = over or x.rows or (dims[-1] if dims else None)
+    if found in turns:
+        raise FrontendError("the turns of a loop are not put together within its body; `scan` gives them all")
     if found is None or (found is not x.rows and found not in dims):
         raise FrontendError(f"{x!r} has one value an instance: there is nothing to gather or take apart")
     return found
@@ -77,6 +80,8 @@ def pick(x: Any, position: Integer | int, over: Dim | SequenceValue | None = Non
     dim = innermost(x, over)
     if dim in position.context:
         raise FrontendError(f"the position '{position.expr}' depends on {dim.name} itself")
+    if dim.least == 0 and x.rows is not dim:
+        x = group_by(x, dim)  # of none, nobody could say that the position does not exist
     if x.rows is dim:
         program = trace(lambda v: f.gather_rows(v, position.expr, "one"), {"x0": x.width}, spaces={"one": 1})
         name = current().name("pick")
@@ -88,8 +93,13 @@ def pick(x: Any, position: Integer | int, over: Dim | SequenceValue | None = Non
         if dim in e.needs:
             raise FrontendError(f"the value is not picked along {dim.name} while it is bound to {e.name}")
     name = current().name("pick")
-    node = Cond(name, dim.at.eq(position.expr), ("others", "picked"), ())
-    current().emit(node, {"in": x.port})
+    source = x.port
+    if position.expr not in (Const(0), dim.extent - 1):
+        # Of a position that does not exist no message would know; a Cond refuses what no port is for.
+        exists = both(position.expr >= 0, position.expr < dim.extent)
+        there = Cond(current().name("exists?"), where(exists, 0, 1), ("yes",), ())
+        source = (current().emit(there, {"in": source}), "yes")
+    current().emit(Cond(name, dim.at.eq(position.expr), ("others", "picked"), ()), {"in": source})
     return _dropped(Tensor((name, "picked"), x.width, x.context), dim)
 
 

@@ -7,6 +7,7 @@ author never sees it but in `explain()`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -53,7 +54,8 @@ class Dim:
 class Choice:
     """One branch of a decision: its values exist where `index`, over the fields of the state, is `branch`.
 
-    capture: set where the network decides, so that values from outside take part in the decision to get in.
+    proven: the index cannot but be that of a branch. capture: set where the network decides, so that values
+    from outside take part in the decision to get in.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Choice:
     needs: Context = ()
     capture: Captures | None = None
     closed: bool = False
+    proven: bool = True
 
 
 Entry = Dim | Choice
@@ -77,10 +80,13 @@ class Captures:
     """Values from outside that a body with an opaque dimension reads, in the order of their first use.
 
     `found` are they, by output; `inside` what stands for them within the body: none on a trial run, which is
-    made to find them. entered: what a value has got in its context once it is inside. trigger: a value that
-    exists whenever the body runs.
+    made to find them. around: the context of what decides. entered: what a value has got in its context once
+    it is inside. trigger: a value that exists whenever the body runs. route: takes a value that has more
+    dimensions than what decides into a branch; none in a loop, which has no way for such a value.
     """
 
+    route: Callable[[Tensor, Choice], Tensor] | None = None
+    around: Context = ()
     entered: Context = ()
     trigger: Tensor | None = None
     inside: list[Tensor] | None = None

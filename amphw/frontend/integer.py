@@ -49,22 +49,22 @@ class Integer:
         return _binary(self, other, lambda a, b: a % b)
 
     def __lt__(self, other: Integer | int) -> Integer:
-        return _binary(self, other, lambda a, b: a < b)
+        return _holds(self, other, lambda a, b: a < b)
 
     def __le__(self, other: Integer | int) -> Integer:
-        return _binary(self, other, lambda a, b: a <= b)
+        return _holds(self, other, lambda a, b: a <= b)
 
     def __gt__(self, other: Integer | int) -> Integer:
-        return _binary(integer(other), self, lambda a, b: a < b)
+        return _holds(integer(other), self, lambda a, b: a < b)
 
     def __ge__(self, other: Integer | int) -> Integer:
-        return _binary(integer(other), self, lambda a, b: a <= b)
+        return _holds(integer(other), self, lambda a, b: a <= b)
 
     def __eq__(self, other: object) -> Integer:  # type: ignore[override]  # a comparison of the model's
-        return _binary(self, other, lambda a, b: a.eq(b))
+        return _holds(self, other, lambda a, b: a.eq(b))
 
     def __ne__(self, other: object) -> Integer:  # type: ignore[override]
-        return _binary(self, other, lambda a, b: a.ne(b))
+        return _holds(self, other, lambda a, b: a.ne(b))
 
     def __repr__(self) -> str:
         return f"Integer({self.expr})"
@@ -97,6 +97,12 @@ def integer(value: object) -> Integer:
 def _binary(a: Integer, b: object, function) -> Integer:  # type: ignore[no-untyped-def]
     other = integer(b)
     return Integer(function(a.expr, other.expr), union(a.context, other.context))
+
+
+def _holds(a: Integer, b: object, function) -> Integer:  # type: ignore[no-untyped-def]
+    """A comparison, which is 0 or 1."""
+    compared = _binary(a, b, function)
+    return Integer(compared.expr, compared.context, lift(2))
 
 
 def choose(condition: Integer, then: Integer | int, otherwise: Integer | int) -> Integer:

@@ -57,6 +57,8 @@ def scan(
     """
     trace = current()
     outer, extent, bound, least, needs = _positions(over, length, most)
+    # What an Integer of a position gives is computed where the network has decided to, not before.
+    needs = union(needs, *(c.entered for c in trace.captures))
     t = trace.dim("t", extent, bound, "the turn of a loop", least=least, needs=needs)
     if outer is None:
         outer = trace.dim(
@@ -66,33 +68,39 @@ def scan(
     along = Rename(outer, t, turned(outer.at), turned(t.at))
     items = [] if over is None else [at_position(over, along)]
 
-    with trace.region("loop", "loop", t.name):
+    with trace.region("loop", "loop", t.name), trace.turning(t):
         carried = _Carry(init, t)
         for _ in range(_TRIALS):
             with trace.trial():
-                result = body(carried.stand_in(), *items)
-                settled = carried.settle(_pair(result)[0])
+                result, _ = _turn(body, carried.stand_in(), items, t)
+                settled = carried.settle(result)
             if settled:
                 break
-        _, ys = result = _pair(body(carried.enter(), *items))
-        end = carried.leave(result[0])
+        result, ys = _turn(body, carried.enter(), items, t)
+        end = carried.leave(result)
         collected = None if ys is None else like(ys, [_collect(y, along) for y in leaves(ys)])
     t.closed = True
     return end, collected
 
 
-def _pair(result: Any) -> tuple[Any, Any]:
+def _turn(body: Body, carry: Any, items: list[Any], t: Dim) -> tuple[Any, Any]:
+    """What a body returns; a value that has a row for each turn of this very loop is taken apart."""
+    result = body(carry, *items)
     if not isinstance(result, tuple) or len(result) != 2:
         raise FrontendError("the body of a scan returns (carry, y); y may be None, and `fold` has none")
-    return result
+    carry, ys = (
+        part if part is None else like(part, [ungroup(x) if x.rows is t else x for x in leaves(part)])
+        for part in result
+    )
+    return carry, ys
 
 
 def _positions(
     over: Any, length: int | Integer | None, most: int | None
 ) -> tuple[Dim | None, Expr, int, int, Context]:
     if over is not None:
-        if length is not None:
-            raise FrontendError("a loop has either something to go over or a length, not both")
+        if length is not None or most is not None:
+            raise FrontendError("a loop has either something to go over or a length with a bound, not both")
         dim = position_of(over)
         return dim, dim.extent, dim.bound, dim.least, dim.needs
     if isinstance(length, int) and length >= 1:
@@ -128,6 +136,10 @@ def position_of(over: Any) -> Dim:
 
 
 def _collect(y: Tensor, along: Rename) -> Tensor:
+    if along.old in (y.rows, *y.context):
+        raise FrontendError(
+            f"what a scan gives for each {along.old.name} depends on all of them; reduce it to one value"
+        )
     if along.new not in y.context:
         y = spread(y, union(y.context, (along.new,)), y.rows)
     return renamed(y, Rename(along.new, along.old, along.old_of_new, along.new_of_old))
@@ -233,22 +245,25 @@ def while_loop(condition: Body, body: Body, init: Any, *, most: int | None = Non
     given = leaves(init)
     widths = [x.width for x in given]
     (on,) = trace.choice("go", Const(0), 2, (k,), captures)[1:]
-    surroundings = trace.surroundings
+    # What is inside depends on what is around from the first trial on: captures go by it.
+    k.needs = trace.surroundings
     trace.captures.append(captures)
-    with trace.region("while", "loop", k.name):
-        context = union(surroundings, *(x.context for x in given))
+    with trace.region("while", "loop", k.name), trace.turning(k):
+        context = union(k.needs, *(x.context for x in given))
         with trace.trial():
             dummies = [
                 Tensor(("stand-in", f"{k.name}.{i}"), w, union(context, (k,))) for i, w in enumerate(widths)
             ]
             captures.trigger, captures.entered = dummies[0], (k,)
-            _decision(condition(like(init, dummies)))
+            spread(_decision(condition(like(init, dummies))), union(context, (k,)))
             ran = [
                 Tensor(("stand-in", f"{k.name}.go.{i}"), w, union(context, (k, on)))
                 for i, w in enumerate(widths)
             ]
             captures.trigger, captures.entered = ran[0], (k, on)
             _same(init, result := body(like(init, ran)))
+            for x in leaves(result):
+                spread(ungroup(x) if x.rows else x, union(x.context, (k, on)))
             found = dict(captures.found)
             others = [without(x.context, k, on) for x in (*found.values(), *leaves(result))]
         captures.found.clear()

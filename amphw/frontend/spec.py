@@ -214,8 +214,10 @@ def read(value: Any) -> Any:
 
 
 def items_of(value: Any) -> Any:
-    """A sequence stands for its items, where a value or an Integer is wanted."""
-    return value.item if isinstance(value, SequenceValue) else value
+    """A sequence stands for its items, where a value or an Integer is wanted; one of sequences for theirs."""
+    while isinstance(value, SequenceValue):
+        value = value.item
+    return value
 
 
 class Axis:

@@ -195,7 +195,8 @@ def spread(x: Tensor, context: Context, rows: Dim | None = None) -> Tensor:
     """x in the given context, which has all of its own; copied along the dimensions that it lacks."""
     if isinstance(x, Constant):
         return filled(x, context, rows)
-    for entry in context:
+    # Where the network decides comes first: what gets there as one value needs no decision for each copy.
+    for entry in sorted(context, key=lambda e: e.capture is None):
         if entry not in x.context:
             x = _enter(x, entry)
     if x.rows is None and rows is not None:
@@ -262,10 +263,13 @@ def _choose(x: Tensor, choice: Choice) -> Tensor:
 
 
 def _capture(x: Tensor, entry: Entry, captures: Captures) -> Tensor:
-    if x.rows is not None:
+    wide = x.rows is not None or not set(dims_of(x.context)) <= set(captures.around)
+    if wide and captures.route is not None and isinstance(entry, Choice):
+        return captures.route(x, entry)
+    if x.rows is not None or any(d.number > entry.number for d in dims_of(x.context)):
         raise FrontendError(
-            f"a body whose steps the network decides reads a value with a row for each {x.rows.name}; "
-            "reduce it to one row before, or give each step what it needs of it"
+            f"a body whose turns the network decides reads {x!r}, which has a value for each position; "
+            "reduce it to one value before the loop, or go over Integers"
         )
     for e in x.context:
         if e.capture is captures:
@@ -285,12 +289,23 @@ def unit(context: Context, rows: Dim | None = None) -> Tensor:
     key = ("unit", context, rows)
     if key not in known:
         decided = [e.capture for e in context if e.capture is not None]
+        open_ended = [c for c in choices_of(context) if not c.proven]
         if decided:
             assert decided[-1].trigger is not None and rows is None
-            known[key] = spread(decided[-1].trigger, context)
+            known[key] = _nothing(spread(decided[-1].trigger, context))
+        elif open_ended:
+            # A Cond refuses an index that no branch has, where sources would all be silent.
+            known[key] = spread(unit(without(context, *open_ended), rows), context, rows)
         else:
             known[key] = _source(context, rows)
     return known[key]
+
+
+def _nothing(x: Tensor) -> Tensor:
+    """A message without numbers for each of x: a layer is set off by the same wherever it is used."""
+    name = current().name("start")
+    current().emit(NPT(name, trace(lambda v: f.zeros(v, 0), {"x0": x.width})), {"x0": x.port})
+    return Tensor((name, "out"), 0, x.context)
 
 
 def _source(context: Context, rows: Dim | None) -> Tensor:
@@ -305,6 +320,11 @@ def _source(context: Context, rows: Dim | None) -> Tensor:
 
 
 # --- rows and messages ------------------------------------------------------------------------------
+
+
+def messages(x: Tensor) -> Context:
+    """The context of x with a message for each of its rows."""
+    return union(x.context, (x.rows,) if x.rows else ())
 
 
 def ungroup(x: Tensor) -> Tensor:
@@ -337,7 +357,11 @@ def gathered(
         raise FrontendError(f"{x!r} does not depend on {dim.name}, so there is nothing to gather")
     for e in x.context:
         if dim in e.needs:
-            what = f"on {e.name}" if isinstance(e, Dim) else f"to one branch of the choice at {e.place}"
+            what = (
+                f"to {e.name} ({e.why})"
+                if isinstance(e, Dim)
+                else f"to one branch of the choice at {e.place}"
+            )
             raise FrontendError(f"the value is not gathered over {dim.name} while it is bound {what}")
     context = without(x.context, dim)
     name = current().name(stem)

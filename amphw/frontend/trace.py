@@ -63,6 +63,7 @@ class Trace:
         self.open_regions: list[str] = []
         self.captures: list[Captures] = []  # of the bodies that are being traced
         self.active: list[Choice] = []  # the branches that are
+        self.turns: list[Dim] = []  # the dimensions of the loops whose bodies are
         self._number = 0
 
     # -- names and numbers ---------------------------------------------------------------------------
@@ -109,6 +110,15 @@ class Trace:
         return [Choice(name, index, k, branches, decision, number, place, needs, capture) for k in numbers]
 
     @contextmanager
+    def turning(self, dim: Dim) -> Iterator[None]:
+        """Inside is the body of the loop over `dim`."""
+        self.turns.append(dim)
+        try:
+            yield
+        finally:
+            self.turns.pop()
+
+    @contextmanager
     def within(self, choice: Choice) -> Iterator[None]:
         """Whatever is computed inside is computed in this branch, and only there."""
         self.active.append(choice)
@@ -116,6 +126,17 @@ class Trace:
             yield
         finally:
             self.active.pop()
+
+    @contextmanager
+    def outside(self, choice: Choice) -> Iterator[None]:
+        """Whatever is computed inside is computed whichever branch is taken."""
+        active, captures = self.active, self.captures
+        self.active = active[: active.index(choice)]
+        self.captures = captures[: [c is choice.capture for c in captures].index(True)]
+        try:
+            yield
+        finally:
+            self.active, self.captures = active, captures
 
     # -- nodes ---------------------------------------------------------------------------------------
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from amphw.frontend.branches import Branch
 from amphw.frontend.gather import pick
-from amphw.frontend.index import Dim, union
+from amphw.frontend.index import Choice, Context, Dim, union, without
 from amphw.frontend.integer import Integer
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import Declared, Encoded, Level, Locate, Record, Spec, dotted, join, read
-from amphw.frontend.tensor import Tensor, spread, ungroup
+from amphw.frontend.tensor import Tensor, messages, spread, ungroup
 from amphw.frontend.trace import current
 from amphw.frontend.values import Rename, leaves, like, renamed, shape
 from amphw.ir.behaviour import MEMBER, StateMap
@@ -190,22 +190,38 @@ def fold_tree(leaf: Any, branch: Branch, tree: TreeValue) -> Any:
     with trace.region("tree", "loop"):
         below = [renamed(x, Rename(w, n, w.at, n.at)) for x in below]
         context = union(*(x.context for x in below), (n,))
-        phis = [trace.name("node") for _ in below]
-        values = [Tensor((phi, "out"), x.width, context) for phi, x in zip(phis, below, strict=True)]
-        up = trace.emit(Cond(trace.name("root?"), n.at.eq(s.root)), {"in": values[0].port})
-        trace.emit(Discard(trace.name("top")), {"in": (up, "yes")})
-        # What a branch computes exists for inner nodes alone; so must what it reads from outside.
-        (inner,) = trace.choice("inner?", n.at >= w.extent, 2, (n,))[1:]
-        with trace.within(inner):
-            risen = Tensor((up, "no"), values[0].width, union(context, (inner,)))
-            above = branch(*(_two if s.arity == 2 else _any)(s, risen))
+        while True:
+            with trace.trial():
+                _, above, inner = _nodes(s, below, branch, context)
+                # What goes up the tree depends on all that a branch depends on.
+                wider = union(context, *(without(messages(x), inner) for x in leaves(above)))
+            if wider == context:
+                break
+            context = wider
+        values, above, inner = _nodes(s, below, branch, context)
         if shape(above) != shape(given):
             raise FrontendError(f"a leaf gives widths {shape(given)}, a branch returns {shape(above)}")
-        for phi, first, x in zip(phis, below, leaves(above), strict=True):
+        for value, first, x in zip(values, below, leaves(above), strict=True):
             x = spread(ungroup(x) if x.rows else x, union(context, (inner,)))
             sources = {"leaf": spread(first, context).port, "branch": x.port}
-            trace.emit(Phi(phi, ("leaf", "branch")), sources)
+            trace.emit(Phi(value.port[0], ("leaf", "branch")), sources)
     return like(given, values)
+
+
+def _nodes(
+    s: _Shape, below: list[Tensor], branch: Branch, context: Context
+) -> tuple[list[Tensor], Any, Choice]:
+    """The values of all nodes in a context; what `branch` gives for inner ones, and that they are such."""
+    trace, n = current(), s.n
+    values = [Tensor((trace.name("node"), "out"), x.width, context) for x in below]
+    up = trace.emit(Cond(trace.name("root?"), n.at.eq(s.root)), {"in": values[0].port})
+    trace.emit(Discard(trace.name("top")), {"in": (up, "yes")})
+    # What a branch computes exists for inner nodes alone; so must what it reads from outside.
+    (inner,) = trace.choice("inner?", n.at >= s.w.extent, 2, (n,))[1:]
+    with trace.within(inner):
+        risen = Tensor((up, "no"), values[0].width, union(context, (inner,)))
+        above = branch(*(_two if s.arity == 2 else _any)(s, risen))
+    return values, above, inner
 
 
 def _two(s: _Shape, x: Tensor) -> list[Tensor]:

@@ -19,13 +19,13 @@ from amphw.ir.routing import Isu
 
 
 def leaves(value: Any) -> list[Tensor]:
-    """The tensors of a structure, in order."""
+    """The tensors of a structure, in order; of a dict in the order of its keys, whoever wrote it how."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, tuple | list):
         return [x for part in value for x in leaves(part)]
     if isinstance(value, dict):
-        return [x for part in value.values() for x in leaves(part)]
+        return [x for key in sorted(value) for x in leaves(value[key])]
     raise FrontendError(f"expected values of the model, or tuples, lists and dicts of them; got {value!r}")
 
 
@@ -37,8 +37,10 @@ def like(structure: Any, tensors: Sequence[Tensor]) -> Any:
         if isinstance(value, Tensor):
             return next(waiting)
         if isinstance(value, dict):
-            return {k: build(v) for k, v in value.items()}
-        return type(value)(build(v) for v in value)
+            built = {k: build(value[k]) for k in sorted(value)}
+            return {k: built[k] for k in value}
+        parts = [build(v) for v in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
 
     return build(structure)
 
@@ -98,10 +100,17 @@ def renamed(x: Tensor, *renames: Rename) -> Tensor:
     """x with other dimensions in the place of some of its own."""
     if any(x.rows is r.old for r in renames):
         x = ungroup(x)
+    decided = tuple(e for r in renames for e in r.new.needs if e.capture is not None)
+    x = spread(x, union(x.context, decided), x.rows)
     gone = [r.old for r in renames]
     context = union(without(x.context, *gone), tuple(r.new for r in renames))
     for e in without(x.context, *gone):
         if any(d in e.needs for d in gone):
+            if e.capture is not None:
+                raise FrontendError(
+                    f"the body of the loop at {e.place}, whose turns the network decides, goes over values; "
+                    "go over them before that loop, or over Integers"
+                )
             raise FrontendError(f"a value bound to {e.name} is not read position by position")
     name = current().name(f"{gone[0].name}_to_{renames[0].new.name}")
     drop = {r.old: r.old_of_new for r in renames}
@@ -114,11 +123,11 @@ def at_position(value: Any, *renames: Rename) -> Any:
     """What a sequence brings at a position of a loop: its item, with the loop's dimension for its own."""
     first = renames[0]
     if isinstance(value, Integer):
-        for r in renames:
-            if r.old in value.context:
-                context = (*(e for e in value.context if e is not r.old), r.new)
-                value = value.at(r.old, Integer(r.old_of_new, context))
-        return value
+        # All at once: a dimension that stays behind for a moment would bring in what it needs again.
+        found = [r for r in renames if r.old in value.context]
+        expr = substitute(value.expr, {r.old.name: r.old_of_new for r in found})
+        kept = without(value.context, *(r.old for r in found))
+        return Integer(expr, union(kept, tuple(r.new for r in found)), value.high)
     if isinstance(value, Tensor):
         found = [r for r in renames if r.old is value.rows or r.old in value.context]
         return renamed(value, *found) if found else value
@@ -126,7 +135,7 @@ def at_position(value: Any, *renames: Rename) -> Any:
         if value.dim is first.old:
             return at_position(value.item, *renames)
         if first.old in value.dim.needs:
-            inner = _inner(value.dim, first)
+            inner = _inner(value.dim, renames)
             renames = (*renames, Rename(value.dim, inner, value.dim.at, inner.at))
             return SequenceValue(
                 inner, at_position(value.item, *renames), at_position(value.length, *renames)
@@ -141,13 +150,14 @@ def at_position(value: Any, *renames: Rename) -> Any:
     raise FrontendError(f"a loop goes over sequences and values of the model, got {value!r}")
 
 
-def _inner(dim: Dim, outer: Rename) -> Dim:
-    """The dimension of a sequence within another, where a loop goes over the other."""
+def _inner(dim: Dim, renames: Sequence[Rename]) -> Dim:
+    """The dimension of a sequence within others, where loops go over the others."""
     known = current().net.made
-    key = ("inner", dim, outer.new)
+    key = ("inner", dim, *(r.new for r in renames))
     if key not in known:
-        needs = tuple(outer.new if e is outer.old else e for e in dim.needs)
-        extent = substitute(dim.extent, {outer.old.name: outer.old_of_new})
+        new = {r.old: r.new for r in renames}
+        needs = tuple(new[e] if isinstance(e, Dim) and e in new else e for e in dim.needs)
+        extent = substitute(dim.extent, {r.old.name: r.old_of_new for r in renames})
         known[key] = current().dim(dim.name, extent, dim.bound, dim.why, least=dim.least, needs=needs)
     made: Dim = known[key]
     return made

@@ -487,6 +487,11 @@ class Interpreter:
         columns: dict[str, np.ndarray] = {}
         for f, value in zip(type.fields, state, strict=True):
             extent = int(evaluate(f.extent, Columns(instance, columns, 1))[0])
+            if extent > f.bound:
+                raise StateError(
+                    f"node '{node}' port '{port}': instance {instance.number}: field '{f.name}' has extent "
+                    f"{f.extent} = {extent}, outside 0..{f.bound}; raise its bound or mend the instance"
+                )
             if not 0 <= value < extent:
                 raise StateError(
                     f"node '{node}' port '{port}': instance {instance.number}: field '{f.name}' = {value} "
