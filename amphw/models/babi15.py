@@ -77,8 +77,7 @@ class Babi15(Model[Babi15Config]):
 
     def validation(self, cfg: Babi15Config, seed: int, limit: int = 0) -> Instances:
         """The 1,000 questions of the test set (as many generated ones)."""
-        encoded = _validation(cfg, seed if cfg.sample else 0)
-        return Instances(limited(len(encoded), limit), encoded.__getitem__)
+        return _validation(cfg, seed if cfg.sample else 0).in_order(limit)
 
     def parse(self, cfg: Babi15Config, text: str) -> Instance:
         """Facts and a question in one line, as in bAbI's stories."""

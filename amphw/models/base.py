@@ -13,6 +13,8 @@ from copy import copy
 from dataclasses import field
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
+import numpy as np
+
 from amphw.ir.device import Report
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
@@ -86,6 +88,15 @@ class Remembered:
         if number not in self._known:
             self._known[number] = self._build(number)
         return copy(self._known[number])
+
+    def epoch(self, seed: int, epoch: int, limit: int = 0) -> Instances:
+        """All of them, or the first `limit`, in an order that is a function of (seed, epoch)."""
+        order = np.random.default_rng([seed, epoch]).permutation(limited(len(self), limit))
+        return Instances(len(order), lambda i: self[order[i]])
+
+    def in_order(self, limit: int = 0) -> Instances:
+        """All of them, or the first `limit`."""
+        return Instances(limited(len(self), limit), self.__getitem__)
 
 
 class Model(ABC, Generic[C]):

@@ -22,7 +22,7 @@ from amphw.data.wikiner import TAGS, Sentence, alphabet, load_wikiner, sample_wi
 from amphw.ir.device import Report
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.models.base import Instances, Model, ModelError, Remembered, at_least, knob, limited, rate
+from amphw.models.base import Instances, Model, ModelError, Remembered, at_least, knob, rate
 
 MAX_WORDS = 256  # the longest sentence has 144
 MAX_LETTERS = 64  # with both ends of the word; of a longer word the first are read
@@ -83,14 +83,11 @@ class BiLSTM(Model[BiLSTMConfig]):
 
     def training(self, cfg: BiLSTMConfig, seed: int, epoch: int, limit: int = 0) -> Instances:
         """10,000 sentences, or 9,000 (or 3,000 generated ones), shuffled in every epoch."""
-        encoded = _encoded(cfg, 0, seed if cfg.sample else 0)
-        order = np.random.default_rng([seed, epoch]).permutation(limited(len(encoded), limit))
-        return Instances(len(order), lambda i: encoded[order[i]])
+        return _encoded(cfg, 0, seed if cfg.sample else 0).epoch(seed, epoch, limit)
 
     def validation(self, cfg: BiLSTMConfig, seed: int, limit: int = 0) -> Instances:
         """1,696 sentences of WikiGold, or 1,000 of WikiNER (or 500 generated ones)."""
-        encoded = _encoded(cfg, 1, seed if cfg.sample else 0)
-        return Instances(limited(len(encoded), limit), encoded.__getitem__)
+        return _encoded(cfg, 1, seed if cfg.sample else 0).in_order(limit)
 
     def parse(self, cfg: BiLSTMConfig, text: str) -> Instance:
         """A sentence; its words and punctuation marks have spaces between them."""

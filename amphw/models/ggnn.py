@@ -27,7 +27,7 @@ from amphw.ir.device import Report
 from amphw.ir.functions import absolute, columns, linear, number, sigmoid, take, tanh
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.models.base import Instances, Model, ModelError, Remembered, at_least, knob, limited
+from amphw.models.base import Instances, Model, ModelError, Remembered, at_least, knob
 from amphw.models.classify import Unlabelled
 
 MAX_ATOMS, MAX_EDGES = 64, 256
@@ -91,15 +91,11 @@ class GGNN(Model[GGNNConfig]):
 
     def training(self, cfg: GGNNConfig, seed: int, epoch: int, limit: int = 0) -> Instances:
         """20,000 molecules (3,000 generated ones), shuffled in every epoch."""
-        molecules = _load(0, cfg.sample, seed)
-        order = np.random.default_rng([seed, epoch]).permutation(limited(len(molecules), limit))
-        encoded = _encoded(0, cfg, seed)
-        return Instances(len(order), lambda i: encoded[order[i]])
+        return _encoded(0, cfg, seed).epoch(seed, epoch, limit)
 
     def validation(self, cfg: GGNNConfig, seed: int, limit: int = 0) -> Instances:
         """1,000 other molecules (500 generated ones)."""
-        molecules = _load(1, cfg.sample, seed)
-        return Instances(limited(len(molecules), limit), _encoded(1, cfg, seed).__getitem__)
+        return _encoded(1, cfg, seed).in_order(limit)
 
     def parse(self, cfg: GGNNConfig, text: str) -> Instance:
         """`atoms<TAB>bonds`, such as `C3 C2 O1<TAB>0-1:1 1-2:1`, or a whole line of the data's file."""

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-import numpy as np
-
 from amphw.frontend import Compiled, Spec, compile
 from amphw.ir.device import Report
 from amphw.ir.errors import InstanceError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.models.base import C, Instances, Model, ModelError, Remembered, limited
+from amphw.models.base import C, Instances, Model, ModelError, Remembered
 
 Part = Literal["train", "valid"]
 
@@ -56,13 +54,10 @@ class PlainModel(Model[C]):
 
     def training(self, cfg: C, seed: int, epoch: int, limit: int = 0) -> Instances:
         """All of them, shuffled in every epoch."""
-        encoded = _encoded(self, cfg, seed, "train")
-        order = np.random.default_rng([seed, epoch]).permutation(limited(len(encoded), limit))
-        return Instances(len(order), lambda i: encoded[order[i]])
+        return _encoded(self, cfg, seed, "train").epoch(seed, epoch, limit)
 
     def validation(self, cfg: C, seed: int, limit: int = 0) -> Instances:
-        encoded = _encoded(self, cfg, seed, "valid")
-        return Instances(limited(len(encoded), limit), encoded.__getitem__)
+        return _encoded(self, cfg, seed, "valid").in_order(limit)
 
     def parse(self, cfg: C, text: str) -> Instance:
         """An instance as JSON; what is to be predicted may be anything that fits."""

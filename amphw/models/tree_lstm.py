@@ -24,7 +24,7 @@ from amphw.ir.device import Report
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.start import Values
-from amphw.models.base import Instances, Model, ModelError, Remembered, at_least, knob, limited, rate
+from amphw.models.base import Instances, Model, ModelError, Remembered, at_least, knob, rate
 from amphw.models.classify import Unlabelled
 
 MAX_WORDS = 128  # the treebank's longest sentence has 56
@@ -96,15 +96,11 @@ class TreeLSTM(Model[TreeLSTMConfig]):
 
     def training(self, cfg: TreeLSTMConfig, seed: int, epoch: int, limit: int = 0) -> Instances:
         """8,544 trees (2,000 generated ones), shuffled in every epoch."""
-        trees = _load(0, cfg.sample, seed)
-        order = np.random.default_rng([seed, epoch]).permutation(limited(len(trees), limit))
-        encoded = _encoded(0, cfg, seed)
-        return Instances(len(order), lambda i: encoded[order[i]])
+        return _encoded(0, cfg, seed).epoch(seed, epoch, limit)
 
     def validation(self, cfg: TreeLSTMConfig, seed: int, limit: int = 0) -> Instances:
         """The 1,101 trees of the development set (500 generated ones)."""
-        trees = _load(1, cfg.sample, seed)
-        return Instances(limited(len(trees), limit), _encoded(1, cfg, seed).__getitem__)
+        return _encoded(1, cfg, seed).in_order(limit)
 
     def parse(self, cfg: TreeLSTMConfig, text: str) -> Instance:
         """A tree in brackets, such as `(3 (2 a) (3 (3 good) (2 film)))`; `?` is a label not known."""
