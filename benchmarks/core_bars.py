@@ -3,6 +3,7 @@
     python benchmarks/core_bars.py list-reduction --seeds 10     # accuracy at 1, 4, 16 keys; 2 and 4 replicas
     python benchmarks/core_bars.py merge A.json B.json           # runs over different seeds as one
     python benchmarks/core_bars.py mnist                          # epochs to 97 % at 1, 4, 8 keys
+    python benchmarks/core_bars.py data                           # seconds to generate and to batch the lists
     python benchmarks/core_bars.py pipeline                       # speed-up over synchronous against 3m/(m+2)
 
 Each prints a table and writes benchmarks/results/core-<name>.json with machine, date and versions. Accuracy
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from amphw.cpu_runtime import CpuDevice
+from amphw.data.list_reduction import batches, generate
 from amphw.host.config import resolve
 from amphw.host.controller import Trainer
 from amphw.host.records import RunSummary, first_reaching
@@ -179,11 +181,22 @@ def pipeline(args: argparse.Namespace) -> dict[str, Any]:
     return {"sleep_s": args.sleep, "rows": rows}
 
 
+def data(args: argparse.Namespace) -> dict[str, Any]:
+    """Seconds to generate the 100,000 training lists (1 at most), and to make each a batch (2 at most)."""
+    began = time.perf_counter()
+    lists = generate(100_000, 0)
+    generated = time.perf_counter()
+    batches(lists, 1, seed=0, epoch=0)
+    found = {"generate_s": generated - began, "batches_s": time.perf_counter() - generated}
+    print(found)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["list-reduction", "mnist", "pipeline", "merge"])
+    parser.add_argument("what", choices=["list-reduction", "mnist", "pipeline", "data", "merge"])
     parser.add_argument("files", nargs="*", help="for merge: results of list-reduction")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
@@ -194,8 +207,14 @@ def main() -> None:
         "--sleep", type=float, default=0.02, help="seconds a sleeping node takes for a message"
     )
     args = parser.parse_args()
-    run = {"list-reduction": list_reduction, "mnist": mnist, "pipeline": pipeline, "merge": merge}[args.what]
-    measured = run(args)
+    measures = {
+        "list-reduction": list_reduction,
+        "mnist": mnist,
+        "pipeline": pipeline,
+        "data": data,
+        "merge": merge,
+    }
+    measured = measures[args.what](args)
     RESULTS.mkdir(exist_ok=True)
     out = args.out or RESULTS / f"core-{'list-reduction' if args.what == 'merge' else args.what}.json"
     record = {"date": date.today().isoformat(), "environment": environment(), **measured}
