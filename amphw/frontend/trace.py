@@ -145,6 +145,12 @@ class Trace:
         """What every loop and every choice that begins here depends on at least."""
         return union(tuple(self.active), *(c.entered for c in self.captures))
 
+    @property
+    def turns(self) -> Context:
+        """What tells apart the turns of all loops in whose bodies we are, and where a choice has led."""
+        fields = {f for r in self.open_regions for f in self.net.regions[r].fields}
+        return union(self.surroundings, tuple(d for d in self.net.dims if d.name in fields))
+
     @contextmanager
     def trial(self) -> Iterator[None]:
         """Whatever is traced inside is forgotten."""
