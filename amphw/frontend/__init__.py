@@ -39,7 +39,7 @@ from amphw.frontend.functions import (
 )
 from amphw.frontend.gather import group, pick, put, reduce, take
 from amphw.frontend.graphs import Graph, message_passing, receive, send
-from amphw.frontend.integer import Integer, choose, larger, smaller
+from amphw.frontend.integer import Integer, choose
 from amphw.frontend.layers import (
     GRU,
     LSTM,
@@ -101,7 +101,6 @@ __all__ = [
     "from_torch",
     "group",
     "is_best",
-    "larger",
     "largest",
     "log",
     "log_softmax",
@@ -122,7 +121,6 @@ __all__ = [
     "scan",
     "send",
     "sigmoid",
-    "smaller",
     "softmax",
     "split",
     "sqrt",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from amphw.frontend.explain import explain
 from amphw.frontend.finish import finish
 from amphw.frontend.index import Dim
 from amphw.frontend.layers import layer_names
-from amphw.frontend.place import FrontendError, Place
+from amphw.frontend.place import FrontendError, Place, origin
 from amphw.frontend.spec import Declared, Level, Spec, encode
 from amphw.frontend.trace import Trace, tracing
 from amphw.ir.check import infer
@@ -62,15 +63,22 @@ def compile(model: Callable[[Any], None], spec: Spec, name: str | None = None) -
         try:
             model(instance)
         except ProgramError as error:
-            raise FrontendError(str(error)) from error
+            raise FrontendError(str(error), origin(error)) from error
         schema = Schema(declared.attrs, declared.tables, declared.data, tuple(declared.axioms))
-        graph = finish(trace, name or _name(model), schema)
+        graph = finish(trace, name or _name(model), schema, _defined(model))
     try:
         infer(graph)
     except GraphError as error:
         place = trace.net.places.get(error.node or "")
         raise FrontendError(str(error), place) if place else error from error
     return Compiled(graph, spec, dict(trace.net.places), tuple(trace.net.dims))
+
+
+def _defined(model: Any) -> Place | None:
+    """Where the function is written; None of one that is not written in Python."""
+    function = model if inspect.isroutine(model) else type(model).__call__
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return Place(code.co_filename, code.co_firstlineno, code.co_name) if code else None
 
 
 def _name(model: object) -> str:

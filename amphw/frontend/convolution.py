@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 from amphw.frontend.layers import Layer, Shapes, parameter
+from amphw.frontend.operands import applied, operand
 from amphw.frontend.place import FrontendError
-from amphw.frontend.tensor import Tensor, compute
 from amphw.ir import functions as f
 from amphw.ir.errors import ProgramError
 from amphw.ir.primitives.images import Windows
@@ -80,13 +80,20 @@ class Conv2d(Layer):
 
 
 class MaxPool:
-    """An image -> the largest number of each channel in each window; windows lie side by side, or `stride`
-    pixels apart."""
+    """An image -> the largest number of each channel in each window.
+
+    size: of the window, one number for both sides or (height, width). Windows are `stride` pixels apart, in
+    both directions; without it square ones lie side by side.
+    """
 
     def __init__(self, image: Image, size: int | tuple[int, int], *, stride: int | None = None):
-        if stride is None:
-            stride = size if isinstance(size, int) else size[0]
-        self.windows = windows(image, size, stride, 0)
+        height, width = size if isinstance(size, tuple) else (size, size)
+        if stride is None and height != width:
+            raise FrontendError(
+                f"windows of {height} x {width} pixels do not lie side by side at one distance; say how far "
+                "apart they are: stride=..."
+            )
+        self.windows = windows(image, size, height if stride is None else stride, 0)
 
     @property
     def out(self) -> Image:
@@ -101,8 +108,9 @@ class MaxPool:
         return f.images(pixels[0], self.windows.down, self.windows.across, x.type.space)
 
     def __call__(self, x: Any) -> Any:
+        x = operand(x, "MaxPool")
         _same("MaxPool", self.windows, x.width)
-        return compute(self.function, x, stem="pool") if isinstance(x, Tensor) else self.function(x)
+        return applied("pool", self.function, x)
 
 
 def _same(layer: str, windows: Windows, width: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from amphw.frontend.place import FrontendError
+from amphw.frontend.place import FrontendError, Place
 from amphw.frontend.sites import share
 from amphw.frontend.trace import Trace
 from amphw.ir.graph import Graph, PortRef
@@ -13,9 +13,9 @@ from amphw.ir.nodes import Loss
 from amphw.ir.routing import Bcast, Discard
 
 
-def finish(trace: Trace, name: str, schema: Schema) -> Graph:
-    """The graph of all that a loss depends on."""
-    _prune(trace)
+def finish(trace: Trace, name: str, schema: Schema, place: Place | None) -> Graph:
+    """The graph of all that a loss depends on; place: of the whole model."""
+    _prune(trace, place)
     net = trace.net
     for layer, calls in list(net.calls.items()):
         kept = [c for c in calls if c.node in net.nodes]
@@ -51,7 +51,7 @@ def _connect(trace: Trace, graph: Graph, source: PortRef, readers: list[PortRef]
         if readers
         else Discard(trace.name(f"{source[0]}_unused"))
     )
-    trace.net.places[extra] = trace.net.places.get(source[0], next(iter(trace.net.places.values())))
+    trace.net.places[extra] = trace.net.places[source[0]]
     if source[0] in graph.region_of:
         graph.region_of[extra] = graph.region_of[source[0]]
     graph.connect(at, extra)
@@ -59,7 +59,7 @@ def _connect(trace: Trace, graph: Graph, source: PortRef, readers: list[PortRef]
         graph.connect(f"{extra}.out{k}", ".".join(reader))
 
 
-def _prune(trace: Trace) -> None:
+def _prune(trace: Trace, place: Place | None) -> None:
     """Keep the nodes that a loss can be reached from."""
     net = trace.net
     feeds: dict[str, set[str]] = defaultdict(set)  # node -> what it reads
@@ -67,7 +67,9 @@ def _prune(trace: Trace) -> None:
         feeds[node].add(source)
     waiting = [n for n, node in net.nodes.items() if isinstance(node, Loss)]
     if not waiting:
-        raise FrontendError("the model has no loss; end it with classify(...), regress(...) or loss(...)")
+        raise FrontendError(
+            "the model has no loss; end it with classify(...), regress(...) or loss(...)", place
+        )
     kept: set[str] = set()
     while waiting:
         node = waiting.pop()

@@ -9,51 +9,114 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amphw.frontend.integer import Integer
+from amphw.frontend import values
+from amphw.frontend.integer import Integer, binary, integer, items_of
+from amphw.frontend.operands import applied, index, operand
 from amphw.frontend.place import FrontendError
-from amphw.frontend.spec import items_of
-from amphw.frontend.tensor import Tensor, align, compute, expressions
+from amphw.frontend.tensor import Tensor, align, expressions
 from amphw.frontend.trace import current
+from amphw.ir import expr
 from amphw.ir import functions as f
+from amphw.ir.expr import Expr
 from amphw.ir.nodes import NPT
 from amphw.ir.program import Value, trace
 
-
-def _either(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of row values that takes a model's tensors too."""
-
-    def call(*args: Any) -> Any:
-        args = tuple(items_of(a) for a in args)
-        for a in args:
-            if isinstance(a, Integer):
-                raise FrontendError(f"{function.__name__} is of values; `number(i)` makes one of an Integer")
-        if any(isinstance(a, Tensor) for a in args):
-            return compute(function, *args, stem=function.__name__)
-        return function(*args)
-
-    call.__name__, call.__doc__ = function.__name__, function.__doc__
-    return call
+# --- number by number -------------------------------------------------------------------------------
 
 
-sigmoid = _either(f.sigmoid)
-tanh = _either(f.tanh)
-relu = _either(f.relu)
-exp = _either(f.exp)
-log = _either(f.log)
-sqrt = _either(f.sqrt)
-absolute = _either(f.absolute)
-softmax = _either(f.softmax)
-log_softmax = _either(f.log_softmax)
-sum_columns = _either(f.sum_cols)
-stop_gradient = _either(f.stop_gradient)
-squared_error = _either(f.squared_error)
-concat = _either(f.concat)
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x)), number by number."""
+    return applied("sigmoid", f.sigmoid, x)
+
+
+def tanh(x: Any) -> Any:
+    """The hyperbolic tangent, number by number."""
+    return applied("tanh", f.tanh, x)
+
+
+def relu(x: Any) -> Any:
+    """x where it is above 0, else 0, number by number."""
+    return applied("relu", f.relu, x)
+
+
+def exp(x: Any) -> Any:
+    """e to the power of x, number by number."""
+    return applied("exp", f.exp, x)
+
+
+def log(x: Any) -> Any:
+    """The natural logarithm, number by number; of numbers above 0."""
+    return applied("log", f.log, x)
+
+
+def sqrt(x: Any) -> Any:
+    """The square root, number by number. Its gradient at 0 is infinite."""
+    return applied("sqrt", f.sqrt, x)
+
+
+def absolute(x: Any) -> Any:
+    """|x|, number by number. Its gradient at 0 is 0."""
+    return applied("absolute", f.absolute, x)
+
+
+def stop_gradient(x: Any) -> Any:
+    """x itself, through which no gradient flows back."""
+    return applied("stop_gradient", f.stop_gradient, x)
+
+
+def maximum(a: Any, b: Any) -> Any:
+    """The larger of both: of values, number by number, or of Integers; one of them may be a constant number.
+
+    Of equal numbers the gradient goes to b alone, or to the constant.
+    """
+    return _extreme("maximum", a, b, f.maximum, expr.maximum)
+
+
+def minimum(a: Any, b: Any) -> Any:
+    """The smaller of both: of values, number by number, or of Integers; one of them may be a constant number.
+
+    Of equal numbers the gradient goes to b alone, or to the constant.
+    """
+    return _extreme("minimum", a, b, lambda x, y: -f.maximum(-x, -y), expr.minimum)
+
+
+def _extreme(
+    what: str,
+    a: Any,
+    b: Any,
+    of_values: Callable[[Value, Value], Value],
+    of_integers: Callable[[Expr | int, Expr | int], Expr],
+) -> Any:
+    a, b = items_of(a), items_of(b)
+    if isinstance(a, int | float):
+        a, b = b, a
+    if isinstance(a, Integer) and isinstance(b, Integer | int):
+        return binary(a, b, of_integers)
+    if isinstance(a, Expr) and isinstance(b, Expr | int):  # an Integer inside a layer
+        return of_integers(a, b)
+    if isinstance(b, int | float):
+        return applied(what, lambda x: of_values(x, f.zeros(x, x.width) + float(b)), a)
+    a, b = operand(a, what), operand(b, what)
+    if a.width != b.width:
+        raise FrontendError(f"{what} of widths {a.width} and {b.width}; both must be the same")
+    return applied(what, of_values, a, b)
+
+
+# --- columns ----------------------------------------------------------------------------------------
+
+
+def concat(*xs: Any) -> Any:
+    """Side by side: the numbers of all in one value."""
+    if not xs:
+        raise FrontendError("concat puts values side by side, and is called with none")
+    xs = tuple(operand(x, "concat") for x in xs)
+    return values.concat(*xs) if all(isinstance(x, Tensor) for x in xs) else applied("concat", f.concat, *xs)
 
 
 def split(x: Any, parts: int) -> list[Any]:
     """Equal blocks of columns."""
-    x = items_of(x)
-    if x.width % parts:
+    x = operand(x, "split")
+    if parts < 1 or x.width % parts:
         raise FrontendError(f"{x.width} columns cannot be split into {parts} equal parts")
     if not isinstance(x, Tensor):
         return f.split(x, parts)
@@ -61,76 +124,68 @@ def split(x: Any, parts: int) -> list[Any]:
     return [x[i * width : (i + 1) * width] for i in range(parts)]
 
 
-def maximum(a: Any, b: Any) -> Any:
-    """The larger of both, number by number; one of them may be a constant number."""
-    a, b = items_of(a), items_of(b)
-    if isinstance(a, int | float):
-        a, b = b, a
-    if isinstance(b, int | float):
-        return b + relu(a - b)
-    if a.width != b.width:
-        raise FrontendError(f"maximum of widths {a.width} and {b.width}; both must be the same")
-    if isinstance(a, Tensor) or isinstance(b, Tensor):
-        return compute(f.maximum, a, b, stem="maximum")
-    return f.maximum(a, b)
+def softmax(x: Any) -> Any:
+    """exp(x) over its sum: the columns as probabilities, which add up to 1 in each row."""
+    return applied("softmax", f.softmax, x)
 
 
-def minimum(a: Any, b: Any) -> Any:
-    """The smaller of both, number by number; one of them may be a constant number."""
-    return -maximum(-a, -b)
+def log_softmax(x: Any) -> Any:
+    """The logarithm of `softmax`, exact for small probabilities too."""
+    return applied("log_softmax", f.log_softmax, x)
 
 
-def cross_entropy(logits: Any, label: Any) -> Any:
-    """-log softmax(logits)[label] -> width 1."""
-    logits, label = items_of(logits), items_of(label)
-    if isinstance(logits, Tensor):
-        return compute(f.cross_entropy, logits, ints=[label], stem="cross_entropy")
-    return f.cross_entropy(logits, label)
-
-
-def is_best(x: Any, label: Any) -> Any:
-    """1 where the largest column is that of the label, else 0 -> width 1."""
-    x, label = items_of(x), items_of(label)
-    if isinstance(x, Tensor):
-        return compute(is_best, x, ints=[label], stem="is_best")
-    return f.same(f.argmax(x), label)
+def sum_columns(x: Any) -> Any:
+    """The sum of each row -> width 1."""
+    return applied("sum_cols", f.sum_cols, operand(x, "sum_columns"))
 
 
 def largest(x: Any) -> Any:
     """The largest number of each row -> width 1."""
-    return compute(_largest, x, stem="largest") if isinstance(x, Tensor) else _largest(x)
-
-
-def _largest(x: Value) -> Value:
-    return f.pick(x, f.argmax(x))
+    return applied("largest", lambda v: f.pick(v, f.argmax(v)), x)
 
 
 def above(x: Any, threshold: float = 0.0) -> Any:
     """1 where the number is above the threshold, else 0 -> width 1. It has no gradient."""
-    x = items_of(x)
+    x = operand(x, "above")
     if x.width != 1:
         raise FrontendError(f"one number a row is compared with a threshold, got {x.width}")
-
-    def compare(v: Value) -> Value:
-        return v.builder.emit("to_float", [f.above(v, threshold)])
-
-    return compute(compare, x, stem="above") if isinstance(x, Tensor) else compare(x)
+    return applied("above", lambda v: v.builder.emit("to_float", [f.above(v, threshold)]), x)
 
 
-def column(x: Any, index: Integer | Any) -> Any:
-    """The column that an Integer names -> width 1."""
-    x, index = items_of(x), items_of(index)
-    if isinstance(x, Tensor):
-        return compute(f.pick, x, ints=[index], stem="column")
-    return f.pick(x, index)  # type: ignore[arg-type]
+def column(x: Any, i: Integer | int) -> Any:
+    """The column that an Integer, below the width, names -> width 1."""
+    x = operand(x, "column")
+    return applied("column", f.pick, x, ints=(index(i, "column", x.width),))
 
 
-def number(index: Integer) -> Tensor:
+def squared_error(x: Any, target: Any) -> Any:
+    """The sum of the squared differences of each row -> width 1."""
+    return applied("squared_error", f.squared_error, x, target)
+
+
+def cross_entropy(logits: Any, label: Integer | int) -> Any:
+    """-log softmax(logits)[label] -> width 1."""
+    logits = operand(logits, "cross_entropy")
+    labels = (index(label, "cross_entropy", logits.width),)
+    return applied("cross_entropy", f.cross_entropy, logits, ints=labels)
+
+
+def is_best(x: Any, label: Integer | int) -> Any:
+    """1 where the largest column (the first of equals) is that of the label, else 0 -> width 1.
+
+    It has no gradient.
+    """
+    x = operand(x, "is_best")
+    labels = (index(label, "is_best", x.width),)
+    return applied("is_best", lambda v, i: f.same(f.argmax(v), i), x, ints=labels)
+
+
+def number(i: Integer | int) -> Tensor:
     """An Integer as a number to compute with -> width 1."""
-    index = items_of(index)
-    (trigger,), context, rows = align((), [index])
-    (expr,) = expressions([index], rows)
-    program = trace(lambda u: f.number(u, expr), {"x0": trigger.width})
+    i = integer(i)
+    (trigger,), context, rows = align((), [i])
+    (e,) = expressions([i], rows)
+    program = trace(lambda u: f.number(u, e), {"x0": trigger.width})
     name = current().name("number")
     current().emit(NPT(name, program), {"x0": trigger.port})
     return Tensor((name, "out"), 1, context, rows)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from amphw.frontend.index import Dim, dims_of, union, without
+from amphw.frontend.index import Context, Dim, dims_of, union, without
 from amphw.frontend.integer import Integer, integer
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import SequenceValue, items_of
 from amphw.frontend.states import reordered
-from amphw.frontend.tensor import Constant, Tensor, filled, gathered, ungroup
+from amphw.frontend.tensor import Constant, Tensor, filled, gathered, spread, ungroup
 from amphw.frontend.tensor import group as group_by
 from amphw.frontend.trace import current
 from amphw.ir import functions as f
@@ -60,7 +60,7 @@ def reduce(x: Tensor, how: str = "sum", over: Dim | SequenceValue | None = None)
         if not isinstance(over, Dim | SequenceValue):
             raise FrontendError("a constant is the same everywhere; say over what it is reduced")
         dim = over.dim if isinstance(over, SequenceValue) else over
-        x = filled(x, (dim,))
+        x = filled(x, union((dim,)))
     dim = innermost(x, over)
     if x.rows is not dim:
         return gathered(x, dim, lambda m: reduced(m, how, dim.extent, "rows"), how)
@@ -71,8 +71,11 @@ def reduce(x: Tensor, how: str = "sum", over: Dim | SequenceValue | None = None)
 
 
 def pick(x: Any, position: Integer | int, over: Dim | SequenceValue | None = None) -> Any:
-    """The value, or the Integer, at one position of a dimension, such as the last word or the root."""
-    x, position = items_of(x), integer(items_of(position))
+    """The value, or the Integer, at one position of a dimension, such as the last word or the root.
+
+    The position is below the length of the dimension, for each instance.
+    """
+    x, position = items_of(x), integer(position)
     if isinstance(x, Integer):
         if not (dims := dims_of(x.context)):
             raise FrontendError("the Integer has one value an instance: there is nothing to pick from")
@@ -82,13 +85,12 @@ def pick(x: Any, position: Integer | int, over: Dim | SequenceValue | None = Non
         raise FrontendError(f"the position '{position.expr}' depends on {dim.name} itself")
     if dim.least == 0 and x.rows is not dim:
         x = group_by(x, dim)  # of none, nobody could say that the position does not exist
+    x = _beside(x if x.rows is dim or x.rows is None else ungroup(x), position.context)
     if x.rows is dim:
         program = trace(lambda v: f.gather_rows(v, position.expr, "one"), {"x0": x.width}, spaces={"one": 1})
         name = current().name("pick")
         current().emit(NPT(name, program), {"x0": x.port})
-        return Tensor((name, "out"), x.width, union(x.context, position.context))
-    if x.rows is not None:
-        x = ungroup(x)
+        return Tensor((name, "out"), x.width, x.context)
     for e in x.context:
         if dim in e.needs:
             raise FrontendError(f"the value is not picked along {dim.name} while it is bound to {e.name}")
@@ -103,6 +105,11 @@ def pick(x: Any, position: Integer | int, over: Dim | SequenceValue | None = Non
     return _dropped(Tensor((name, "picked"), x.width, x.context), dim)
 
 
+def _beside(x: Tensor, context: Context) -> Tensor:
+    """x where an index of that context is known too, and the branches that are being traced are taken."""
+    return spread(x, union(x.context, context, tuple(current().active)), x.rows)
+
+
 def _dropped(x: Tensor, dim: Dim) -> Tensor:
     """x without a dimension whose value a Cond before has fixed."""
     name = current().name(f"without_{dim.name}")
@@ -113,12 +120,16 @@ def _dropped(x: Tensor, dim: Dim) -> Tensor:
 def take(x: Tensor, index: Integer, over: Dim | SequenceValue | None = None) -> Tensor:
     """Rows of x by number, for each position that the index is about: `x[index]`, the Distribute of a graph.
 
-    The result has a row for each value of the last dimension that the index depends on.
+    The result has a row for each value of the last dimension that the index depends on, turns of loops apart.
+    An index that is not below the number of rows is an error when the model runs.
     """
-    x, index = items_of(x), integer(items_of(index))
+    x, index = items_of(x), integer(index)
     x = group_by(x, innermost(x, over))
-    assert x.rows is not None
     target = _target(x, index)
+    beside = without(index.context, target)
+    if x.rows in beside:
+        raise FrontendError(f"the index '{index.expr}' depends on {x.rows.name} itself, whose rows are taken")
+    x = _beside(x, beside)
     expr = _by_row(index, target)
     program = trace(
         lambda v: f.gather_rows(v, expr, target.name), {"x0": x.width}, spaces={target.name: target.extent}
@@ -129,10 +140,15 @@ def take(x: Tensor, index: Integer, over: Dim | SequenceValue | None = None) -> 
 
 
 def put(x: Tensor, index: Integer, into: Dim | SequenceValue) -> Tensor:
-    """Add each row of x to the row `index` of a new value with rows `into`: the Collect of a graph."""
+    """Add each row of x to the row `index` of a new value with rows `into`: the Collect of a graph.
+
+    An index that is not below the number of rows `into` is an error when the model runs.
+    """
     dim = into.dim if isinstance(into, SequenceValue) else into
-    x, index = items_of(x), integer(items_of(index))
+    x, index = items_of(x), integer(index)
     x = group_by(x, innermost(x, None))
+    assert x.rows is not None
+    x = _beside(x, union(without(index.context, x.rows), dim.needs))
     assert x.rows is not None
     expr = _by_row(index, x.rows)
     program = trace(
@@ -144,13 +160,14 @@ def put(x: Tensor, index: Integer, into: Dim | SequenceValue) -> Tensor:
 
 
 def _target(x: Tensor, index: Integer) -> Dim:
-    free = [d for d in dims_of(index.context) if d not in x.context]
-    if len(free) != 1:
-        names = ", ".join(d.name for d in free) or "none"
+    # In one turn of a loop an index has the one value of that turn.
+    known = {*x.context, *current().inside}
+    free = [d for d in dims_of(index.context) if d not in known]
+    if not free:
         raise FrontendError(
-            f"an index runs along one dimension that the value does not have, this one: {names}"
+            f"the index '{index.expr}' runs along no dimension that {x!r} does not have; `pick` takes one row"
         )
-    return free[0]
+    return free[-1]
 
 
 def _by_row(index: Integer, dim: Dim) -> Expr:

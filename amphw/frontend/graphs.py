@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from amphw.frontend.functions import number
+from amphw.frontend.functions import maximum, number
 from amphw.frontend.gather import REDUCTIONS, reduced
 from amphw.frontend.index import Dim, dims_of, union, without
-from amphw.frontend.integer import Integer, larger
+from amphw.frontend.integer import Integer
 from amphw.frontend.layers import Layer
 from amphw.frontend.loops import fold
 from amphw.frontend.place import FrontendError
@@ -402,4 +402,4 @@ def _exchange(x: Tensor, graph: GraphValue, message: Message | Sequence[Message]
     node: Node = Collect(t.name("collect"), into, s.v.extent)
     t.emit(node, {f"type{k}": y.port for k, y in enumerate(sent)})
     total = Tensor((node.name, "out"), sent[0].width, x.context, s.v)
-    return total / number(larger(graph.in_degree, 1)) if _known(how) == "mean" else total
+    return total / number(maximum(graph.in_degree, 1)) if _known(how) == "mean" else total

@@ -25,9 +25,8 @@ class Dim:
     """One index of a value: a position in a sequence, a node of a tree, a turn of a loop.
 
     extent: number of its values, over the fields of the dimensions in `needs`; at most `bound`, at least
-    `least`. why: what made it, for `explain`. opaque: decided by the network while it runs, so that nothing
-    from outside can be spread over it; what a body reads from outside travels with the messages instead
-    (`capture`).
+    `least`. why: what made it, for `explain`. capture: set where the network decides how far it goes, so that
+    nothing from outside can be spread over it; what a body reads from outside travels with the messages.
     """
 
     name: str
@@ -77,7 +76,7 @@ Context = tuple[Entry, ...]
 
 @dataclass(eq=False)
 class Captures:
-    """Values from outside that a body with an opaque dimension reads, in the order of their first use.
+    """Values from outside that a body reads whose turns the network decides, in the order of their first use.
 
     `found` are they, by output; `inside` what stands for them within the body: none on a trial run, which is
     made to find them. around: the context of what decides. entered: what a value has got in its context once
@@ -127,8 +126,3 @@ def union(*contexts: Context) -> Context:
 
 def without(context: Context, *gone: Entry) -> Context:
     return tuple(e for e in context if e not in gone)
-
-
-def within(inner: Context, outer: Context) -> bool:
-    """Whether a value of the context `inner` can be brought to `outer`."""
-    return set(inner) <= set(outer)

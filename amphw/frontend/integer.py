@@ -6,11 +6,30 @@ a message carries anyway.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from amphw.frontend.index import Context, Dim, union, without
 from amphw.frontend.place import FrontendError
-from amphw.ir.expr import Expr, lift, maximum, minimum, substitute, where
+from amphw.ir.expr import Expr, lift, substitute, where
+
+
+class Items:
+    """What stands for its items where a value or an Integer is wanted: a sequence of the instance."""
+
+    @property
+    def item(self) -> Any:
+        raise NotImplementedError
+
+
+def items_of(value: Any) -> Any:
+    """An operand as it is meant: the items of a sequence (of sequences), a number of numpy as Python's."""
+    while isinstance(value, Items):
+        value = value.item
+    return value.item() if isinstance(value, np.generic) else value
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -25,28 +44,28 @@ class Integer:
     high: Expr | None = None
 
     def __add__(self, other: Integer | int) -> Integer:
-        return _binary(self, other, lambda a, b: a + b)
+        return binary(self, other, lambda a, b: a + b)
 
     def __radd__(self, other: int) -> Integer:
         return self + other
 
     def __sub__(self, other: Integer | int) -> Integer:
-        return _binary(self, other, lambda a, b: a - b)
+        return binary(self, other, lambda a, b: a - b)
 
     def __rsub__(self, other: int) -> Integer:
-        return _binary(integer(other), self, lambda a, b: a - b)
+        return binary(other, self, lambda a, b: a - b)
 
     def __mul__(self, other: Integer | int) -> Integer:
-        return _binary(self, other, lambda a, b: a * b)
+        return binary(self, other, lambda a, b: a * b)
 
     def __rmul__(self, other: int) -> Integer:
         return self * other
 
     def __floordiv__(self, other: Integer | int) -> Integer:
-        return _binary(self, other, lambda a, b: a // b)
+        return binary(self, other, lambda a, b: a // b)
 
     def __mod__(self, other: Integer | int) -> Integer:
-        return _binary(self, other, lambda a, b: a % b)
+        return binary(self, other, lambda a, b: a % b)
 
     def __lt__(self, other: Integer | int) -> Integer:
         return _holds(self, other, lambda a, b: a < b)
@@ -55,16 +74,18 @@ class Integer:
         return _holds(self, other, lambda a, b: a <= b)
 
     def __gt__(self, other: Integer | int) -> Integer:
-        return _holds(integer(other), self, lambda a, b: a < b)
+        return _holds(other, self, lambda a, b: a < b)
 
     def __ge__(self, other: Integer | int) -> Integer:
-        return _holds(integer(other), self, lambda a, b: a <= b)
+        return _holds(other, self, lambda a, b: a <= b)
 
     def __eq__(self, other: object) -> Integer:  # type: ignore[override]  # a comparison of the model's
         return _holds(self, other, lambda a, b: a.eq(b))
 
     def __ne__(self, other: object) -> Integer:  # type: ignore[override]
         return _holds(self, other, lambda a, b: a.ne(b))
+
+    __array_ufunc__ = None  # a number of numpy leaves operators to the Integer beside it
 
     def __repr__(self) -> str:
         return f"Integer({self.expr})"
@@ -87,6 +108,7 @@ class Integer:
 
 def integer(value: object) -> Integer:
     """A constant as an Integer; an Integer as it is."""
+    value = items_of(value)
     if isinstance(value, Integer):
         return value
     if isinstance(value, bool | int):
@@ -94,26 +116,19 @@ def integer(value: object) -> Integer:
     raise FrontendError(f"expected an integer of the instance, or a number; got {value!r}")
 
 
-def _binary(a: Integer, b: object, function) -> Integer:  # type: ignore[no-untyped-def]
-    other = integer(b)
-    return Integer(function(a.expr, other.expr), union(a.context, other.context))
+def binary(a: object, b: object, function: Callable[[Expr, Expr], Expr]) -> Integer:
+    """A function of two Integers, one of which may be a constant."""
+    one, other = integer(a), integer(b)
+    return Integer(function(one.expr, other.expr), union(one.context, other.context))
 
 
-def _holds(a: Integer, b: object, function) -> Integer:  # type: ignore[no-untyped-def]
+def _holds(a: object, b: object, function: Callable[[Expr, Expr], Expr]) -> Integer:
     """A comparison, which is 0 or 1."""
-    compared = _binary(a, b, function)
+    compared = binary(a, b, function)
     return Integer(compared.expr, compared.context, lift(2))
 
 
 def choose(condition: Integer, then: Integer | int, otherwise: Integer | int) -> Integer:
-    """`then` where the condition holds, else `otherwise`."""
-    t, o = integer(then), integer(otherwise)
-    return Integer(where(condition.expr, t.expr, o.expr), union(condition.context, t.context, o.context))
-
-
-def smaller(a: Integer | int, b: Integer | int) -> Integer:
-    return _binary(integer(a), b, minimum)
-
-
-def larger(a: Integer | int, b: Integer | int) -> Integer:
-    return _binary(integer(a), b, maximum)
+    """The Integer `then` where the condition holds, else the Integer `otherwise`."""
+    c, t, o = integer(condition), integer(then), integer(otherwise)
+    return Integer(where(c.expr, t.expr, o.expr), union(c.context, t.context, o.context))

@@ -68,9 +68,11 @@ class Layer:
         tensors = [x for x in given if isinstance(x, Tensor)]
         ints = [x for x in given if isinstance(x, Integer)]
         aligned, context, rows = align(tensors, ints)
-        # A shared layer is one program, whether an operand is constant in one of its uses or not.
-        tensors = aligned = [filled(x, context, rows) if isinstance(x, Constant) else x for x in aligned]
-        tensors = tensors[: len(tensors) - (not any(isinstance(x, Tensor) for x in given))]
+        # A shared layer is one program, whether an operand is constant in one of its uses or not. A trigger
+        # stays where there is no tensor to set the node off.
+        aligned = [filled(x, context, rows) if isinstance(x, Constant) else x for x in aligned]
+        aligned = aligned[: len(tensors) or 1]
+        tensors = aligned[: len(tensors)]
         trace = current()
         name = trace.layer_name(self)
         with rows_of(name, context, rows, use=len(trace.net.calls.get(self, ()))):
@@ -137,19 +139,24 @@ class Embedding(Layer):
         self.rows, self.width, self.init = _positive(self, rows), _positive(self, width), init
 
     def __call__(self, *operands: Any) -> Any:
-        index = items_of(operands[-1]) if operands else None
-        if not isinstance(index, Integer):
-            raise FrontendError(f"an embedding takes an Integer of the instance, got {index!r}")
-        if isinstance(index.high, Const) and index.high.value > self.rows:
-            most = index.high.value - 1
-            raise FrontendError(f"an embedding of {self.rows} rows is given an Integer of up to {most}")
-        return super().__call__(*operands)
+        if len(operands) != 1 or not isinstance(i := items_of(operands[0]), Integer):
+            got = ", ".join(repr(items_of(x)) for x in operands) or "nothing"
+            raise FrontendError(f"an embedding takes an Integer of the instance, got {got}")
+        within_table(i, self.rows)
+        return super().__call__(i)
 
     def shapes(self, *widths: int) -> Shapes:
         return {"E": parameter((self.rows, self.width), self.init)}
 
     def function(self, p: Params, *operands: Any) -> Value:
-        return f.take(p.E, operands[-1])
+        return f.take(p.E, operands[0])
+
+
+def within_table(index: Integer, rows: int) -> None:
+    """FrontendError where an embedding has fewer rows than the Integer may be."""
+    if isinstance(index.high, Const) and index.high.value > rows:
+        most = index.high.value - 1
+        raise FrontendError(f"an embedding of {rows} rows is given an Integer of up to {most}")
 
 
 class RNN(Layer):

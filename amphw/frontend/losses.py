@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from amphw.frontend.integer import Integer
+from amphw.frontend.integer import Integer, items_of
+from amphw.frontend.operands import operand
 from amphw.frontend.place import FrontendError
-from amphw.frontend.spec import items_of
 from amphw.frontend.tensor import Constant, Tensor, align, expressions, ports, traced
 from amphw.frontend.trace import current
 from amphw.ir import functions as f
 from amphw.ir.expr import Const, Expr
 from amphw.ir.nodes import Loss
 from amphw.ir.program import Value
+
+_CONSTANT = "no value that is computed is in the loss, so there is nothing to learn"
 
 
 def classify(logits: Tensor, label: Integer, *, name: str = "loss") -> None:
@@ -35,25 +37,26 @@ def classify(logits: Tensor, label: Integer, *, name: str = "loss") -> None:
 
 def regress(y: Tensor, target: Tensor, *, name: str = "loss") -> None:
     """Squared error, summed over the columns. Reports loss, error (the mean absolute one) and prediction."""
-    y, target = items_of(y), items_of(target)
-    if not isinstance(y, Tensor) or not isinstance(target, Tensor):
-        raise FrontendError(f"regress takes a value and one of the instance, got {y!r}, {target!r}")
+    y, target = operand(y, "regress"), operand(target, "regress")
     if y.width != target.width:
         raise FrontendError(f"{y.width} numbers cannot be compared with a target of {target.width}")
 
     def values(a: Value, b: Value) -> list[Value]:
-        off = a - b
-        mean = f.sum_cols(f.absolute(off)) * (1 / y.width) if y.width > 1 else f.absolute(off)
-        return [f.sum_cols(off * off) if y.width > 1 else off * off, mean, a]
+        off = f.absolute(a - b)
+        return [f.squared_error(a, b), f.sum_cols(off) * (1 / y.width) if y.width > 1 else off, a]
 
     _loss(values, [y, target], [], ("loss", "error", "prediction"), name)
 
 
 def loss(value: Tensor, *, name: str = "loss", **reported: Tensor) -> None:
     """One number a row to be made small, and values to report beside it, by name."""
+    value = operand(value, "loss")
+    if isinstance(value, Constant):
+        raise FrontendError(_CONSTANT)
     if value.width != 1:
         raise FrontendError(f"a loss is one number a row, got {value.width}; add them up first")
-    _loss(lambda *xs: list(xs), [value, *reported.values()], [], ("loss", *reported), name)
+    values = [value, *(operand(x, f"what `{k}` reports") for k, x in reported.items())]
+    _loss(lambda *xs: list(xs), values, [], ("loss", *reported), name)
 
 
 def loss_of(
@@ -67,13 +70,14 @@ def loss_of(
     As `loss`, without a node between the values and the loss.
     """
     given = [items_of(x) for x in operands]
-    tensors = [x for x in given if isinstance(x, Tensor)]
-    _loss(function, tensors, [x for x in given if isinstance(x, Integer)], ("loss", *reported), name)
+    ints = [x for x in given if isinstance(x, Integer)]
+    tensors = [operand(x, "loss_of") for x in given if not isinstance(x, Integer)]
+    _loss(function, tensors, ints, ("loss", *reported), name)
 
 
 def _loss(function, tensors: list[Tensor], ints: list[Integer], names: tuple[str, ...], name: str) -> None:  # type: ignore[no-untyped-def]
-    if isinstance(tensors[0], Constant):
-        raise FrontendError("the loss is the same everywhere, so there is nothing to learn")
+    if all(isinstance(x, Constant) for x in tensors):
+        raise FrontendError(_CONSTANT)
     aligned, _, rows = align(tensors, ints)
     program = traced(function, tensors, aligned, expressions(ints, rows))
     if current().net.names.get(name):

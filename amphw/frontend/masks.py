@@ -10,9 +10,10 @@ from typing import Any
 from zlib import crc32
 
 from amphw.frontend.index import Context, Dim, dims_of
+from amphw.frontend.operands import operand
 from amphw.frontend.place import FrontendError
-from amphw.frontend.spec import SequenceValue, items_of
-from amphw.frontend.tensor import Tensor, compute
+from amphw.frontend.spec import SequenceValue
+from amphw.frontend.tensor import Constant, align, compute
 from amphw.frontend.trace import current
 from amphw.ir import functions as f
 from amphw.ir.expr import ROW, Attr, Const, Expr
@@ -62,25 +63,27 @@ def dropout(
 ) -> Any:
     """Leave numbers out with probability `rate`, scale the rest by 1 / (1 - rate); nothing in inference.
 
-    Another mask for every instance and for every state of the value; `same_over` names dimensions along which
-    the mask is the same, as for recurrent dropout. seed: by default another one for every use. On the values
-    inside a layer, every row has a mask of its own.
+    Another mask for every instance and for every state of the value, and of a constant for every turn of the
+    loops that it is in; `same_over` names dimensions along which the mask is the same, as for recurrent
+    dropout. seed: by default another one for every use. On the values inside a layer, every row has a mask of
+    its own.
     """
-    x = items_of(x)
+    x = operand(x, "dropout")
     if not 0 <= rate < 1:
         raise FrontendError(f"a rate of dropout is from 0 to below 1, got {rate}")
     if isinstance(x, Value):
         return _inside(x, rate, same_over, seed)
-    if not isinstance(x, Tensor):
-        raise FrontendError(f"dropout is of values, got {x!r}")
     if rate == 0:
         return x
     same = {d.dim if isinstance(d, SequenceValue) else d for d in same_over}
-    keys: list[Expr] = [Attr("instance"), *(d.at for d in dims_of(x.context) if d not in same)]
-    if x.rows is not None and x.rows not in same:
+    # A constant has no states of its own: those of the loops around it make it a choice for each turn.
+    least = current().inside if isinstance(x, Constant) else ()
+    _, context, rows = align([x], least=least)
+    keys: list[Expr] = [Attr("instance"), *(d.at for d in dims_of(context) if d not in same)]
+    if rows is not None and rows not in same:
         keys.append(ROW)
     number = current().number() if seed is None else seed
-    return compute(lambda v: f.dropout(v, rate, keys, number, per_row=False), x, stem="dropout")
+    return compute(lambda v: f.dropout(v, rate, keys, number, per_row=False), x, least=least, stem="dropout")
 
 
 def _inside(x: Value, rate: float, same_over: Sequence[object], seed: int | None) -> Value:

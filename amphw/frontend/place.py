@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from types import FrameType
 
 from amphw.ir.errors import AmphwError
 
@@ -27,12 +28,24 @@ class Place:
 def here() -> Place:
     """The innermost line that is not amphw's own: the author's. amphw's models have authors too."""
     frame = sys._getframe(1)
-    while frame.f_back is not None:
-        file = os.path.abspath(frame.f_code.co_filename)
-        if not file.startswith(_OURS) or file.startswith(_MODELS):
-            break
+    while frame.f_back is not None and not _is_authors(frame):
         frame = frame.f_back
     return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def origin(error: BaseException) -> Place | None:
+    """The author's innermost line on the way to where an error was raised, when it is caught further out."""
+    place, at = None, error.__traceback__
+    while at is not None:
+        if _is_authors(at.tb_frame):
+            place = Place(at.tb_frame.f_code.co_filename, at.tb_lineno, at.tb_frame.f_code.co_name)
+        at = at.tb_next
+    return place
+
+
+def _is_authors(frame: FrameType) -> bool:
+    file = os.path.abspath(frame.f_code.co_filename)
+    return not file.startswith(_OURS) or file.startswith(_MODELS)
 
 
 class FrontendError(AmphwError):

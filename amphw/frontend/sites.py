@@ -36,6 +36,7 @@ def share(trace: Trace, name: str, calls: Sequence[Call]) -> None:
     for operand, _ in programs[0].inputs:
         phi = trace.name(f"{name}_{operand}")
         net.nodes[phi] = Phi(phi, ports, rows=None if rows == Const(1) else rows)
+        net.places[phi] = net.places[name]
         for k, call in enumerate(calls):
             enter = _beside(trace, call, f"{name}_enter", _enter(k, name, call, shared))
             net.inputs[(enter, "in")] = net.inputs[(call.node, operand)]
@@ -45,6 +46,7 @@ def share(trace: Trace, name: str, calls: Sequence[Call]) -> None:
     for out, old in zip(PPT(name, program).outs, net.nodes[calls[0].node].outs, strict=True):
         back = trace.name(f"{name}_site?")
         net.nodes[back] = Cond(back, Field(f"{name}_site"), ports)
+        net.places[back] = net.places[name]
         net.inputs[(back, "in")] = (name, out)
         for k, call in enumerate(calls):
             leave = _beside(trace, call, f"{name}_leave", _leave(name, call, shared))

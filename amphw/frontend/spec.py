@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from amphw.frontend.index import Context, Dim, dims_of
-from amphw.frontend.integer import Integer
+from amphw.frontend.integer import Integer, Items, items_of
 from amphw.frontend.place import FrontendError, Place, here
 from amphw.frontend.tensor import Tensor
 from amphw.frontend.trace import current
@@ -213,13 +213,6 @@ def read(value: Any) -> Any:
     return value.tensor() if isinstance(value, LazyTensor) else value
 
 
-def items_of(value: Any) -> Any:
-    """A sequence stands for its items, where a value or an Integer is wanted; one of sequences for theirs."""
-    while isinstance(value, SequenceValue):
-        value = value.item
-    return value
-
-
 class Axis:
     """A length that several parts of an instance share: so many steps, so many rows."""
 
@@ -304,13 +297,14 @@ class Sequence(Along):
         _encode_items(self, e, name, values, locate)
 
 
-class SequenceValue:
+class SequenceValue(Items):
     """A sequence as a model reads it: `item` at any position, `length`; parts of a record as attributes.
 
     Where a value or an Integer is wanted, it stands for its items.
     """
 
     __hash__ = object.__hash__
+    __array_ufunc__ = None  # a number of numpy leaves operators to the sequence beside it
 
     def __init__(self, dim: Dim, item: Any, length: Integer) -> None:
         self.dim, self._item, self.length = dim, item, length
@@ -353,7 +347,7 @@ def _delegated(name: str) -> Any:
     return operator
 
 
-for _name in "add radd sub rsub mul rmul truediv floordiv mod neg eq ne lt le gt ge".split():
+for _name in "add radd sub rsub mul rmul truediv rtruediv floordiv mod neg eq ne lt le gt ge".split():
     setattr(SequenceValue, f"__{_name}__", _delegated(f"__{_name}__"))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amphw.frontend.index import Captures, Choice, Context, Dim, Entry, choices_of, dims_of, union, without
-from amphw.frontend.integer import Integer
+from amphw.frontend.integer import Integer, items_of
 from amphw.frontend.place import FrontendError
 from amphw.frontend.states import reordered, state_type
 from amphw.frontend.trace import current
@@ -52,6 +52,9 @@ class Tensor:
     def __truediv__(self, other: Tensor | float) -> Tensor:
         return _binary("divide", lambda a, b: a / b, self, other)
 
+    def __rtruediv__(self, other: float) -> Tensor:
+        return _binary("divide", lambda a, b: b / a, self, other)
+
     def __neg__(self) -> Tensor:
         return self * -1.0
 
@@ -86,13 +89,13 @@ class Constant(Tensor):
 
 def constant(width: int, value: float = 0.0) -> Tensor:
     """`width` times the same number, such as the state that a loop begins with."""
-    if width < 1:
-        raise FrontendError(f"a constant has a width of 1 or more, got {width}")
+    if not isinstance(width, int) or width < 1:
+        raise FrontendError(f"a constant has a width of 1 or more, got {width!r}")
     return Constant(width, float(value))
 
 
 def _binary(stem: str, function: Callable[[Value, Any], Value], a: Tensor, b: Any) -> Tensor:
-    b = b.item if hasattr(b, "item") and not isinstance(b, Tensor) and hasattr(b, "dim") else b
+    b = items_of(b)
     if isinstance(b, Integer):
         raise FrontendError("an Integer is not a value to compute with; `number(i)` makes one of it")
     if not isinstance(b, Tensor | int | float):
@@ -108,10 +111,17 @@ def _binary(stem: str, function: Callable[[Value, Any], Value], a: Tensor, b: An
 
 
 def compute(
-    function: Callable[..., Value], *tensors: Tensor, ints: Sequence[Integer] = (), stem: str = "compute"
+    function: Callable[..., Value],
+    *tensors: Tensor,
+    ints: Sequence[Integer] = (),
+    least: Context = (),
+    stem: str = "compute",
 ) -> Tensor:
-    """A node without parameters: `function(*values, *state expressions)` on what the tensors are together."""
-    aligned, context, rows = align(tensors, ints)
+    """A node without parameters: `function(*values, *state expressions)` on what the tensors are together.
+
+    least: what it depends on, whatever the tensors do.
+    """
+    aligned, context, rows = align(tensors, ints, least)
     program = traced(function, tensors, aligned, expressions(ints, rows))
     name = current().name(stem)
     (t,) = program.outputs_types
@@ -350,7 +360,7 @@ def gathered(
 ) -> Tensor:
     """A Group over the messages of `dim`, and `function` of all its members, in the space "members"."""
     if isinstance(x, Constant):
-        x = filled(x, (dim,))
+        x = filled(x, union((dim,)))
     if x.rows is not None:
         x = ungroup(x)
     if dim not in x.context:

@@ -7,9 +7,10 @@ layer is used and the widths are known (`torch_ops.py`, `torch_modules.py`). PyT
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from types import FrameType
@@ -17,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from amphw.frontend.integer import Integer
-from amphw.frontend.layers import Layer
+from amphw.frontend.integer import Integer, items_of
+from amphw.frontend.layers import Layer, within_table
 from amphw.frontend.masks import row_keys
 from amphw.frontend.place import FrontendError, Place, here
-from amphw.frontend.spec import SequenceValue, items_of
+from amphw.frontend.spec import SequenceValue
 from amphw.frontend.tensor import Tensor
 from amphw.frontend.torch_modules import Modules
-from amphw.frontend.torch_ops import ALIASES, VIEWS, Refused, Weight
+from amphw.frontend.torch_ops import ALIASES, IN_PLACE, VIEWS, Refused, Weight
 from amphw.frontend.trace import current
 from amphw.ir.errors import ProgramError
 from amphw.ir.expr import Expr
@@ -56,10 +57,10 @@ def from_torch(module: Any, *, name: str | None = None) -> Layer:
 
 @dataclass(frozen=True)
 class _Operand:
-    """An operand of `forward`; integer: it is the index of an embedding."""
+    """An operand of `forward`; rows: of the smallest embedding that it is the index of, if of any."""
 
     name: str
-    integer: bool
+    rows: int | None
     default: Any
     optional: bool
 
@@ -88,6 +89,12 @@ class _Imported(Layer):
     def _traced(self, torch: Any) -> Any:
         places, theirs = self._places, self._theirs
 
+        class Proxy(torch.fx.Proxy):  # type: ignore[misc, name-defined]
+            """A value of the trace, which sees `x += y` as what it is; torch.fx takes it for `x = x + y`."""
+
+        for name in IN_PLACE:
+            setattr(Proxy, f"__{name}__", _recorded(getattr(operator, name)))
+
         class Tracer(torch.fx.Tracer):  # type: ignore[misc, name-defined]
             def create_node(self, *args: Any, **kwargs: Any) -> Any:
                 node = super().create_node(*args, **kwargs)
@@ -98,6 +105,9 @@ class _Imported(Layer):
                         break
                     frame = frame.f_back
                 return node
+
+            def proxy(self, node: Any) -> Any:
+                return Proxy(node, self)
 
         try:
             return Tracer().trace(self._root)
@@ -119,14 +129,21 @@ class _Imported(Layer):
     def _operand(self, node: Any) -> _Operand:
         if node.target.startswith("*"):
             raise FrontendError(f"forward takes '{node.target}'; a layer has a fixed number of operands")
-        integer = any(self._is_index(user, node) for user in node.users)
-        return _Operand(node.target, integer, next(iter(node.args), None), bool(node.args))
+        rows = min((r for user in node.users for r in self._rows_of(user, node)), default=None)
+        return _Operand(node.target, rows, next(iter(node.args), None), bool(node.args))
 
-    def _is_index(self, user: Any, node: Any) -> bool:
-        if user.op == "call_module":
-            return type(self._modules[user.target]).__name__ == "Embedding"
-        first = user.args[0] if user.args else user.kwargs.get("input")
-        return user.op == "call_function" and user.target.__name__ == "embedding" and first is node
+    def _rows_of(self, user: Any, node: Any) -> Iterator[int]:
+        """Of the embedding that `user` is, where the node is its index."""
+        if user.op == "call_module" and type(self._modules[user.target]).__name__ == "Embedding":
+            yield self._modules[user.target].num_embeddings
+        if user.op == "call_function" and user.target.__name__ == "embedding":
+            index, weight = (
+                user.args[k] if len(user.args) > k else user.kwargs.get(name)
+                for k, name in enumerate(("input", "weight"))
+            )
+            if index is node:
+                known = self._weights.get(str(getattr(weight, "target", "")))
+                yield sys.maxsize if known is None else known.values.shape[0]
 
     def _check(self, node: Any) -> None:
         """FrontendError for what can be told to have no counterpart before the widths are known."""
@@ -179,6 +196,8 @@ class _Imported(Layer):
             return bool(getattr(self._modules[node.target], "inplace", False))
         if node.op == "call_method":
             return bool(node.target.endswith("_"))
+        if node.op == "call_function" and node.target.__name__ in IN_PLACE:
+            return True
         return bool(node.kwargs.get("inplace", False))
 
     def _handler(self, node: Any) -> str:
@@ -206,9 +225,11 @@ class _Imported(Layer):
             names = ", ".join(o.name for o in self._operands)
             raise FrontendError(f"the module takes the operands ({names}), got {len(given)}")
         for x, operand in zip(given, self._operands, strict=False):
-            if operand.integer != isinstance(x, Integer):
-                wanted = "an Integer, the index of an embedding" if operand.integer else "a value"
+            if (operand.rows is not None) != isinstance(x, Integer):
+                wanted = "a value" if operand.rows is None else "an Integer, the index of an embedding"
                 raise FrontendError(f"the operand '{operand.name}' of the module is {wanted}, got {x!r}")
+            if operand.rows is not None:
+                within_table(x, operand.rows)
         return super().__call__(*given)
 
     def program(self, tensors: list[Tensor], aligned: list[Tensor], exprs: list[Expr]) -> Program:
@@ -216,7 +237,7 @@ class _Imported(Layer):
         inputs = [builder.input(f"x{i}", ValueType("float", "rows", x.width)) for i, x in enumerate(aligned)]
         values, ints = iter(inputs[: len(tensors)]), iter(exprs)
         count = len(tensors) + len(exprs)
-        operands = [next(ints) if o.integer else next(values) for o in self._operands[:count]]
+        operands = [next(values) if o.rows is None else next(ints) for o in self._operands[:count]]
         layer = current().layer_name(self)
         return builder.build(self._outputs(Modules(builder, row_keys(), self._weights), layer, operands))
 
@@ -286,6 +307,15 @@ class _Imported(Layer):
     def _error(self, node: Any, message: str) -> FrontendError:
         """At the line of the author's forward function, where one is known."""
         return FrontendError(message, self._places.get(node))
+
+
+def _recorded(operation: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The operation as a method of what torch.fx traces with."""
+
+    def method(self: Any, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", operation, (self, other), {})
+
+    return method
 
 
 def _weights(module: Any, inside: str) -> dict[str, Weight]:

@@ -73,15 +73,11 @@ class Modules(Operations):
 
     def module_GRUCell(self, m: Any, input: Any, hx: Any = None) -> Value:
         h = f.zeros(self.row(input), m.hidden_size) if hx is None else self.row(hx)
-        a, b = (f.split(z, 3) for z in self._gates(input, h))
-        reset, keep = f.sigmoid(a[0] + b[0]), f.sigmoid(a[1] + b[1])
-        new = f.tanh(a[2] + reset * b[2])
-        return new + keep * (h - new)
+        return f.gru(*self._gates(input, h), h)
 
     def module_LSTMCell(self, m: Any, input: Any, hx: Any = None) -> list[Value]:
         zero = f.zeros(self.row(input), m.hidden_size)
         h, c = (zero, zero) if hx is None else (self.row(x) for x in hx)
         a, b = self._gates(input, h)
         i, forget, g, o = f.split(a + b, 4)
-        new = f.sigmoid(forget) * c + f.sigmoid(i) * f.tanh(g)
-        return [f.sigmoid(o) * f.tanh(new), new]
+        return list(f.lstm_gates(i, forget, o, g, c))

@@ -325,6 +325,11 @@ ALIASES = {
     "clone": "contiguous",
     "divide": "div",
     "float": "contiguous",
+    "iadd": "add",
+    "imul": "mul",
+    "ipow": "pow",
+    "isub": "sub",
+    "itruediv": "div",
     "mm": "matmul",
     "multiply": "mul",
     "negative": "neg",
@@ -334,6 +339,9 @@ ALIASES = {
     "truediv": "div",
 }
 """Other names of the same."""
+
+IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "iand", "ior", "ixor")
+"""Python's operators that change a tensor: `x += 1` is seen by all who have x."""
 
 VIEWS = {
     *("getitem", "chunk", "split", "view", "flatten", "contiguous", "t", "transpose", "getattr", "dropout"),

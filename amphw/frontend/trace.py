@@ -166,6 +166,11 @@ class Trace:
         """What every loop and every choice that begins here depends on at least."""
         return union(tuple(self.active), *(c.entered for c in self.captures))
 
+    @property
+    def inside(self) -> Context:
+        """What tells apart the turns of all loops in whose bodies we are, and where a choice has led."""
+        return union(self.surroundings, tuple(self.turns))
+
     @contextmanager
     def trial(self) -> Iterator[None]:
         """Whatever is traced inside is forgotten."""

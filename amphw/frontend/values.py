@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amphw.frontend.index import Context, Dim, dims_of, union, without
-from amphw.frontend.integer import Integer
+from amphw.frontend.integer import Integer, items_of
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import RecordValue, SequenceValue
 from amphw.frontend.states import reordered
@@ -20,6 +20,7 @@ from amphw.ir.routing import Isu
 
 def leaves(value: Any) -> list[Tensor]:
     """The tensors of a structure, in order; of a dict in the order of its keys, whoever wrote it how."""
+    value = items_of(value)
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, tuple | list):
@@ -34,7 +35,7 @@ def like(structure: Any, tensors: Sequence[Tensor]) -> Any:
     waiting = iter(tensors)
 
     def build(value: Any) -> Any:
-        if isinstance(value, Tensor):
+        if isinstance(items_of(value), Tensor):
             return next(waiting)
         if isinstance(value, dict):
             built = {k: build(value[k]) for k in sorted(value)}
@@ -47,6 +48,7 @@ def like(structure: Any, tensors: Sequence[Tensor]) -> Any:
 
 def shape(value: Any) -> Any:
     """A structure with widths for tensors, to compare and to show."""
+    value = items_of(value)
     if isinstance(value, Tensor):
         return value.width
     if isinstance(value, dict):

@@ -201,12 +201,18 @@ def cross_entropy(logits: Value, label: Expr | Value) -> Value:
 def squared_error(x: Value, target: Value) -> Value:
     """Sum of squared differences of each row -> width 1."""
     difference = x - target
-    return sum_cols(difference * difference)
+    square = difference * difference
+    return sum_cols(square) if square.width > 1 else square
 
 
 def lstm(z: Value, c: Value) -> tuple[Value, Value]:
-    """LSTM gates from pre-activations z [i f o u] and the cell c -> (h, c')."""
+    """LSTM from pre-activations z [i f o u] and the cell c -> (h, c')."""
     i, f, o, u = split(z, 4)
+    return lstm_gates(i, f, o, u, c)
+
+
+def lstm_gates(i: Value, f: Value, o: Value, u: Value, c: Value) -> tuple[Value, Value]:
+    """LSTM from the pre-activations of its gates, of the candidate u, and the cell c -> (h, c')."""
     new = sigmoid(i) * tanh(u) + sigmoid(f) * c
     return sigmoid(o) * tanh(new), new
 

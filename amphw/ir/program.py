@@ -192,6 +192,10 @@ class Value:
     def __truediv__(self, other: Value | float) -> Value:
         return self._binary("div", other, lambda c: ("scale", 1.0 / c))
 
+    def __rtruediv__(self, other: float) -> Value:
+        zeros = self.builder.emit("zeros", [], space=self.type.space, width=self.width)
+        return (zeros + other) / self
+
     def __neg__(self) -> Value:
         return self.builder.emit("scale", [self], factor=-1.0)
 

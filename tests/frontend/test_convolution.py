@@ -69,12 +69,15 @@ def test_windows_that_do_not_fit_are_refused(size: int, stride: int, padding: in
         fe.Conv2d((5, 5, 1), 2, size, stride=stride, padding=padding)
 
 
-def test_the_larger_of_two() -> None:
-    program = trace(lambda a, b: fe.maximum(fe.maximum(a, b), 0.5), {"a": 2, "b": 2})
-    a, b = np.array([[1e8, -1.0]]), np.array([[1e-8, 0.25]])
-    assert program.run(RowContext(1, {"rows": 1}), [a, b], [], {})[0].tolist() == [[1e8, 0.5]]
-    with pytest.raises(fe.FrontendError, match="maximum of widths 2 and 1"):
-        trace(fe.maximum, {"a": 2, "b": 1})
+def test_windows_of_unequal_sides_need_a_distance() -> None:
+    with pytest.raises(fe.FrontendError, match=r"1 x 3 pixels do not lie side by side .*: stride=\.\.\."):
+        fe.MaxPool((4, 6, 1), (1, 3))
+    assert fe.MaxPool((4, 6, 1), (2, 2)).out == (2, 3, 1)
+    pool = fe.MaxPool((3, 4, 1), (1, 3), stride=1)
+    assert pool.out == (3, 2, 1)
+    image = np.array([[5, 0, 1, 2], [-4, -3, -2, -1], [0, 8, 0, 9]], np.float64)
+    (found,) = trace(pool, {"x": 12}).run(RowContext(1, {"rows": 1}), [image.reshape(1, 12)], [], {})
+    assert found.tolist() == [[5, 2, -2, -1, 8, 9]]
 
 
 # --- programs ---------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
 from typing import Any
 
 import pytest
@@ -112,7 +113,59 @@ REFUSED: dict[str, tuple[Model, str]] = {
         lambda x: fe.fold_tree(fe.Embedding(3, 2)(x.tree.word), lambda a, b: fe.concat(a, b), x.tree),
         "a leaf gives widths 2, a branch returns 4",
     ),
-    "no loss": (lambda x: None, "the model has no loss"),
+    "widths in a function": (
+        lambda x: [x.y, fe.squared_error(x.y, x.y[:2])][1],
+        r"operands do not fit: \[rows, 3\] and \[rows, 2\]",
+    ),
+    "shape of a parameter": (
+        lambda x: fe.Layer(lambda p, v: v @ p.W, {"W": (4, 2)})(x.y),
+        "the operand has width 3, parameter 'W' has 4 rows",
+    ),
+    "unknown parameter": (
+        lambda x: fe.Layer(lambda p, v: v @ p.Q, lambda w: {"W": (w, 2)})(x.y),
+        "no parameter 'Q'",
+    ),
+    "unused parameter": (
+        lambda x: fe.Layer(lambda p, v: v @ p.W, lambda w: {"W": (w, 2), "b": (2,)})(x.y),
+        r"the parameters \['b'\] are declared but never used",
+    ),
+    "program of a loss": (
+        lambda x: fe.loss_of(lambda a, b: fe.squared_error(a, b), x.y, x.y[:2]),
+        "operands do not fit",
+    ),
+    "number for a value": (
+        lambda x: fe.concat(x.y, 1.0),
+        r"got 1\.0; `constant\(width, 1\.0\)` makes one of a number",
+    ),
+    "list for a value": (lambda x: fe.concat([x.y, x.y]), "they are given one by one"),
+    "nothing to put side by side": (lambda x: fe.concat(), "called with none"),
+    "number alone": (lambda x: fe.sigmoid(0.5), r"sigmoid is of values of the model, got 0\.5"),
+    "no parts": (lambda x: fe.split(x.y, 0), "3 columns cannot be split into 0"),
+    "two Integers to look up": (
+        lambda x: fe.Embedding(9, 2)(x.n, x.n),
+        "takes an Integer .* got Integer.*, ",
+    ),
+    "a value to look up too": (lambda x: fe.Embedding(9, 2)(x.y, x.n), "takes an Integer .* got Tensor"),
+    "minimum of both kinds": (lambda x: fe.minimum(x.n, x.y), "minimum is of values; `number"),
+    "minimum with a fraction": (lambda x: fe.minimum(x.n, 0.5), "minimum is of values; `number"),
+    "no such column": (lambda x: fe.column(x.y, 3), "column has 3 columns, and an Integer of up to 3"),
+    "no such label": (lambda x: fe.is_best(x.y, x.n), "is_best has 3 columns, and an Integer of up to 3"),
+    "width of a constant": (lambda x: fe.constant(2.0), r"a width of 1 or more, got 2\.0"),
+    "loss of Integers": (lambda x: fe.loss_of(lambda n: n, x.n), "no value that is computed is in the loss"),
+    "loss of a constant": (lambda x: fe.loss(fe.constant(1), seen=x.y), "no value that is computed is in"),
+    "index of one row": (lambda x: fe.take(x.xs, x.n), "`pick` takes one row"),
+    "index of rows and more": (
+        lambda x: fe.take(x.xs, x.xs.position + x.tokens.position),
+        "depends on x itself, whose rows are taken",
+    ),
+    "model's value in a layer": (
+        lambda x: fe.Layer(lambda p, v: fe.maximum(v @ p.W, x.y), {"W": (3, 3)})(x.y),
+        "make that an operand of the layer",
+    ),
+    "model's Integer in a layer": (
+        lambda x: fe.Layer(lambda p, v: fe.column(v @ p.W, x.tokens.position), {"W": (3, 3)})(x.y),
+        "make it an operand of the layer",
+    ),
     "two losses of a name": (
         lambda x: [fe.regress(x.y, x.y), fe.regress(x.y, x.y)],
         "give this loss another name",
@@ -123,6 +176,22 @@ REFUSED: dict[str, tuple[Model, str]] = {
 def _passed(x: Any, message: Any, **more: Any) -> Any:
     h = fe.Embedding(3, 3)(x.g.kind)
     return fe.message_passing(h, x.g, message, lambda h, m: h + m, steps=1, **more)
+
+
+def lines(model: Model) -> set[int]:
+    """Of the function, of those within it, and of the functions of this file that it calls."""
+
+    def codes(code: CodeType) -> Iterator[CodeType]:
+        yield code
+        for inner in code.co_consts:
+            if isinstance(inner, CodeType):
+                yield from codes(inner)
+        for name in code.co_names:
+            if isinstance(called := globals().get(name), FunctionType):
+                yield from codes(called.__code__)
+
+    assert isinstance(model, FunctionType)
+    return {line for code in codes(model.__code__) for _, _, line in code.co_lines() if line}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -137,6 +206,34 @@ def test_what_cannot_work_is_refused_with_its_line(name: str) -> None:
     with pytest.raises(fe.FrontendError, match=message) as refused:
         fe.compile(with_loss, SPEC)
     assert refused.value.place.file == __file__
+    assert refused.value.place.line in lines(model)
+
+
+def test_a_model_without_a_loss_is_named() -> None:
+    def model(x: Any) -> None:
+        fe.Linear(2)(x.y)
+
+    with pytest.raises(fe.FrontendError, match="the model has no loss") as refused:
+        fe.compile(model, SPEC)
+    assert (refused.value.place.file, refused.value.place.line) == (__file__, model.__code__.co_firstlineno)
+
+
+def test_every_node_has_the_line_that_made_it() -> None:
+    """Copies have that of what they copy, and what a shared layer needs around it that of its first use."""
+    cell, head = fe.GRU(3), fe.Linear(4)
+
+    def model(x: Any) -> None:
+        y = x.y
+        seen = fe.tanh(y)
+        first = cell(y, seen)
+        fe.classify(head(cell(first, seen)), x.n)
+
+    compiled = fe.compile(model, SPEC)
+    start = model.__code__.co_firstlineno
+    found = {name: compiled.places[name].line - start for name in compiled.graph.nodes}
+    assert found["tanh"] == found["tanh_copies"] == 2
+    assert {found[n] for n in ("cell", "cell_x0", "cell_x1", "cell_site?")} == {3}
+    assert found["loss"] == 4
 
 
 def test_a_model_outside_of_compile_is_refused() -> None:

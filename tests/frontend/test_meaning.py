@@ -89,7 +89,7 @@ def test_a_loop_of_the_network_ends_by_its_condition_or_at_its_bound(xs: list[fl
 def test_a_choice_by_an_integer_takes_its_branch(n: int) -> None:
     def model(x: Any) -> Any:
         branches = [lambda v: v + 1.0, lambda v: v * x.one, lambda v: -v, lambda v: fe.constant(1, 7.0)]
-        return fe.switch(fe.smaller(x.n, 3), branches, fe.reduce(x.xs))
+        return fe.switch(fe.minimum(x.n, 3), branches, fe.reduce(x.xs))
 
     assert value(model, numbers([2.0, 4.0], n=n)) == [[7.0, 3.0, -6.0, 7.0][n]]
 

@@ -11,6 +11,7 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from tests.graphs import decide, lookup, message_passing, rnn, tree
 from tests.graphs.written import WRITTEN
+from tests.graphs.written_edges import WRITTEN_EDGES
 
 
 @dataclass(frozen=True)
@@ -85,5 +86,5 @@ CASES = (
     Case("look-up", lookup.build, _lookups),
     Case("decide", decide.build, _batches),
     Case("decide-store", lambda: decide.build(exit="store"), _batches),
-    *(Case(w.name, lambda w=w: w.compiled().graph, w.draw) for w in WRITTEN),  # type: ignore[misc]
+    *(Case(w.name, lambda w=w: w.compiled().graph, w.draw) for w in (*WRITTEN, *WRITTEN_EDGES)),  # type: ignore[misc]
 )
