@@ -89,9 +89,10 @@ def _decided(scores: Tensor, branches: Sequence[Branch], operands: tuple[Any, ..
     trace = current()
     if scores.rows is not None:
         scores = ungroup(scores)
-    given = [x for value in operands for x in leaves(value)]
+    context = union(scores.context, trace.surroundings)
+    # What is there for more positions than the decision gets into a branch on its own, as what it captures.
+    given = [x for value in operands for x in leaves(value) if set(messages(x)) <= set(context)]
     widths = [x.width for x in given]
-    context = union(scores.context, *(messages(x) for x in given), trace.surroundings)
     captures = Captures(lambda x, choice: _routed(x, choice, scores), context)
     choices = trace.choice("chosen", Const(0), len(branches), (), captures)
     # What is inside depends on what is around from the first trial on: captures go by it.
@@ -104,7 +105,7 @@ def _decided(scores: Tensor, branches: Sequence[Branch], operands: tuple[Any, ..
                 dealt = _stand_ins(choice, widths, union(context, (choice,)))
                 captures.trigger, captures.entered = dealt[-1], (choice,)
                 with trace.within(choice):
-                    _brought(branch(*_like(operands, dealt)), choice, ())
+                    _brought(branch(*_placed(operands, given, dealt, choice)), choice, ())
             found = list(captures.found.values())
         captures.found = {}
         for choice in choices:
@@ -118,7 +119,7 @@ def _decided(scores: Tensor, branches: Sequence[Branch], operands: tuple[Any, ..
             parts = unpack(through, widths)
             captures.trigger, captures.inside = through, parts[len(given) :]
             with trace.within(choice):
-                results.append(_brought(branch(*_like(operands, parts)), choice, context))
+                results.append(_brought(branch(*_placed(operands, given, parts, choice)), choice, context))
         merged = _merged(results, choices, context)
         # Only now all values that the branches read are known: they take part in the decision.
         payload = pack([*given, *captures.found.values()], context) if widths else spread(scores, context)
@@ -152,9 +153,16 @@ def _stand_ins(choice: Choice, widths: list[int], context: Context) -> list[Tens
     return [Tensor(("stand-in", f"{name}.{i}"), w, context) for i, w in enumerate([*widths, 1])]
 
 
-def _like(operands: tuple[Any, ...], tensors: Sequence[Tensor]) -> list[Any]:
-    waiting = iter(tensors)
-    return [like(value, [next(waiting) for _ in leaves(value)]) for value in operands]
+def _placed(
+    operands: tuple[Any, ...], given: Sequence[Tensor], inside: Sequence[Tensor], choice: Choice
+) -> list[Any]:
+    """The operands as a branch gets them; of those that are `given` with the decision, what is inside."""
+    known = {id(x): y for x, y in zip(given, inside, strict=False)}
+
+    def placed(x: Tensor) -> Tensor:
+        return known[id(x)] if id(x) in known else leaves(_brought(x, choice, ()))[0]
+
+    return [like(value, [placed(x) for x in leaves(value)]) for value in operands]
 
 
 def _merged(results: list[Any], choices: list[Choice], context: Context) -> Any:

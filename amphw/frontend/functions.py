@@ -10,9 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from amphw.frontend import values
+from amphw.frontend.gather import reduce
+from amphw.frontend.index import Dim
 from amphw.frontend.integer import Integer, binary, integer, items_of
 from amphw.frontend.operands import applied, index, operand
 from amphw.frontend.place import FrontendError
+from amphw.frontend.spec import SequenceValue
 from amphw.frontend.tensor import Tensor, align, expressions
 from amphw.frontend.trace import current
 from amphw.ir import expr
@@ -124,8 +127,20 @@ def split(x: Any, parts: int) -> list[Any]:
     return [x[i * width : (i + 1) * width] for i in range(parts)]
 
 
-def softmax(x: Any) -> Any:
-    """exp(x) over its sum: the columns as probabilities, which add up to 1 in each row."""
+def softmax(x: Any, over: Dim | SequenceValue | None = None) -> Any:
+    """exp(x) over its sum: the columns as probabilities, which add up to 1 in each row.
+
+    over: a dimension or a sequence, along whose positions each column adds up to 1 instead: attention.
+    """
+    x = operand(x, "softmax")
+    if over is not None and isinstance(x, Tensor):
+        powers = applied("exp", f.exp, x - stop_gradient(reduce(x, "max", over)))
+        return powers / reduce(powers, "sum", over)
+    if x.width == 1:
+        raise FrontendError(
+            "a softmax is over the columns of each row, and here is one, so that it is always 1; `over=` a "
+            "sequence makes it one over positions"
+        )
     return applied("softmax", f.softmax, x)
 
 

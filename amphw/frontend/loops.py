@@ -11,7 +11,7 @@ from amphw.frontend.integer import Integer
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import SequenceValue
 from amphw.frontend.states import reordered
-from amphw.frontend.tensor import Constant, Tensor, spread, ungroup
+from amphw.frontend.tensor import Constant, Tensor, messages, spread, ungroup
 from amphw.frontend.trace import current
 from amphw.frontend.values import Rename, at_position, leaves, like, pack, renamed, shape, unpack
 from amphw.ir.expr import Const, Expr
@@ -249,7 +249,7 @@ def while_loop(condition: Body, body: Body, init: Any, *, most: int | None = Non
     k.needs = trace.surroundings
     trace.captures.append(captures)
     with trace.region("while", "loop", k.name), trace.turning(k):
-        context = union(k.needs, *(x.context for x in given))
+        context = union(k.needs, *(messages(x) for x in given))
         with trace.trial():
             dummies = [
                 Tensor(("stand-in", f"{k.name}.{i}"), w, union(context, (k,))) for i, w in enumerate(widths)

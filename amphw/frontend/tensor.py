@@ -8,7 +8,7 @@ of meaning: what meets is made alike (`align`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from amphw.frontend.index import Captures, Choice, Context, Dim, Entry, choices_of, dims_of, union, without
 from amphw.frontend.integer import Integer, items_of
@@ -57,6 +57,20 @@ class Tensor:
 
     def __neg__(self) -> Tensor:
         return self * -1.0
+
+    def _compared(self, other: object) -> NoReturn:
+        raise FrontendError(
+            "values are not compared while the model is built; `above(x, threshold)` is 1 where a number is "
+            "above another, and cond, switch and while_loop decide by it"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = _compared
+
+    def __matmul__(self, other: object) -> NoReturn:
+        raise FrontendError("values have no `@`; Linear multiplies with a matrix, a Layer with `x @ p.W`")
+
+    def __pow__(self, other: object) -> NoReturn:
+        raise FrontendError("values have no `**`; x * x is a square, and exp(log(x) * a) any other power")
 
     __array_ufunc__ = None  # numpy's functions do not apply; those of the frontend do
 

@@ -104,6 +104,11 @@ def renamed(x: Tensor, *renames: Rename) -> Tensor:
         x = ungroup(x)
     decided = tuple(e for r in renames for e in r.new.needs if e.capture is not None)
     x = spread(x, union(x.context, decided), x.rows)
+    for d in dims_of(x.context):
+        old = [r.old for r in renames]
+        if d.capture is None and d not in old and any(e in d.needs for e in old):
+            inner = _inner(d, renames)
+            renames = (*renames, Rename(d, inner, d.at, inner.at))
     gone = [r.old for r in renames]
     context = union(without(x.context, *gone), tuple(r.new for r in renames))
     for e in without(x.context, *gone):
@@ -160,7 +165,9 @@ def _inner(dim: Dim, renames: Sequence[Rename]) -> Dim:
         new = {r.old: r.new for r in renames}
         needs = tuple(new[e] if isinstance(e, Dim) and e in new else e for e in dim.needs)
         extent = substitute(dim.extent, {r.old.name: r.old_of_new for r in renames})
-        known[key] = current().dim(dim.name, extent, dim.bound, dim.why, least=dim.least, needs=needs)
+        inner = known[key] = current().dim(dim.name, extent, dim.bound, dim.why, least=dim.least, needs=needs)
+        # What a loop gives for each of its turns has the sequence's own dimension again.
+        known["inner", inner, *(r.old for r in renames)] = dim
     made: Dim = known[key]
     return made
 

@@ -160,7 +160,7 @@ class Program:
 
 
 class Value:
-    """A value while tracing: operators record instructions."""
+    """A value while tracing: operators record instructions. A vector parameter beside it is on every row."""
 
     def __init__(self, builder: Builder, id: int):
         self.builder, self.id = builder, id
@@ -173,23 +173,23 @@ class Value:
     def width(self) -> int:
         return self.type.width
 
-    def __add__(self, other: Value | float) -> Value:
+    def __add__(self, other: Value | ParamRef | float) -> Value:
         return self._binary("add", other, lambda c: ("shift", c))
 
     __radd__ = __add__
 
-    def __sub__(self, other: Value | float) -> Value:
+    def __sub__(self, other: Value | ParamRef | float) -> Value:
         return self._binary("sub", other, lambda c: ("shift", -c))
 
-    def __rsub__(self, other: float) -> Value:
+    def __rsub__(self, other: ParamRef | float) -> Value:
         return -self + other
 
-    def __mul__(self, other: Value | float) -> Value:
+    def __mul__(self, other: Value | ParamRef | float) -> Value:
         return self._binary("mul", other, lambda c: ("scale", c))
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: Value | float) -> Value:
+    def __truediv__(self, other: Value | ParamRef | float) -> Value:
         return self._binary("div", other, lambda c: ("scale", 1.0 / c))
 
     def __rtruediv__(self, other: float) -> Value:
@@ -202,7 +202,11 @@ class Value:
     def __matmul__(self, weight: ParamRef) -> Value:
         return self.builder.emit("matmul", [self], param=weight.name)
 
-    def _binary(self, op: str, other: Value | float, constant: Callable[[float], tuple[str, float]]) -> Value:
+    def _binary(
+        self, op: str, other: Value | ParamRef | float, constant: Callable[[float], tuple[str, float]]
+    ) -> Value:
+        if isinstance(other, ParamRef):
+            other = self.builder.emit("row_param", [], param=other.name, space=self.type.space)
         if not isinstance(other, Value):
             name, c = constant(float(other))
             return self.builder.emit(name, [self], factor=c)
