@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from amphw.frontend.functions import number
 from amphw.frontend.gather import REDUCTIONS, reduced
@@ -11,15 +12,16 @@ from amphw.frontend.index import dims_of, union, without
 from amphw.frontend.integer import larger
 from amphw.frontend.layers import Layer
 from amphw.frontend.loops import fold
+from amphw.frontend.masks import rows_of
 from amphw.frontend.place import FrontendError
 from amphw.frontend.states import reordered
-from amphw.frontend.tensor import Tensor, align, spread, traced, ungroup, unit
+from amphw.frontend.tensor import Tensor, align, spread, ungroup, unit
 from amphw.frontend.tensor import group as group_by
 from amphw.frontend.trace import Call, current
 from amphw.ir.behaviour import MEMBER
 from amphw.ir.expr import ROW, Field
 from amphw.ir.grouping import Collect, Distribute, Group
-from amphw.ir.nodes import Node
+from amphw.ir.nodes import PPT, Node
 from amphw.ir.program import Program, ValueType, trace
 from amphw.ir.routing import Flatmap, Phi
 
@@ -90,14 +92,10 @@ def _by_node(h: Tensor, s: Shape) -> Tensor:
 def receive(m: Tensor, graph: GraphValue, how: str = "sum") -> Tensor:
     """For each node the sum, mean or maximum of the values of the edges that lead to it; 0 without any."""
     s = graph._shape
-    count = s.table("in_degree", s.v.at)
     m = ungroup(m) if m.rows is not None else m
     trigger = unit(union(without(m.context, s.e), (s.v,)))
-    program = trace(
-        lambda _, x: reduced(x, _known(how), count, "rows"),
-        {"init": trigger.width, "in": ValueType("float", "members", m.width)},
-    )
-    return _arrive(m, s, trigger, current().name("receive"), program)
+    group = _group(m, s, current().name("receive"), _reduction(m, s, trigger.width, how))
+    return _arrive(group, m, trigger)
 
 
 def _known(how: str) -> str:
@@ -106,15 +104,27 @@ def _known(how: str) -> str:
     return how
 
 
-def _arrive(m: Tensor, s: Shape, opened: Tensor, name: str, program: Program) -> Tensor:
+def _reduction(m: Tensor, s: Shape, opened: int, how: str) -> Program:
+    """Of what a node receives; the operand of this width that opens the group is not read."""
+    count = s.table("in_degree", s.v.at)
+    types: dict[str, int | ValueType] = {"init": opened, "in": ValueType("float", "members", m.width)}
+    return trace(lambda _, x: reduced(x, _known(how), count, "rows"), types)
+
+
+def _group(m: Tensor, s: Shape, name: str, program: Program) -> Group:
+    """The values of the edges that lead to a node, gathered there."""
     if s.e not in m.context:
         raise FrontendError("a node receives values of edges; `send` makes them")
     count = s.table("in_degree", s.v.at)
     in_edge = s.table("in_edge", s.table("in_first", s.v.at) + Field(MEMBER))
     map = reordered(dims_of(m.context), drop={s.e: in_edge}, add={s.v: s.table("target", s.e.at)})
-    group = Group(name, map, s.table("place", s.e.at), count, init=True, program=program)
+    return Group(name, map, s.table("place", s.e.at), count, init=True, program=program)
+
+
+def _arrive(group: Group, m: Tensor, opened: Tensor) -> Tensor:
     current().emit(group, {"init": opened.port, "in": m.port})
-    return Tensor((name, "out"), program.outputs_types[0].width, opened.context)
+    assert group.program is not None
+    return Tensor((group.name, "out"), group.program.outputs_types[0].width, opened.context)
 
 
 def message_passing(
@@ -141,30 +151,45 @@ def message_passing(
 
     def step(x: Tensor) -> Tensor:
         sent = send(x, graph, message)
-        if isinstance(update, Layer):
-            return _updated(x, sent, graph, update, how)
-        return update(x, receive(sent, graph, how))
+        fused = _fused(x, sent, graph, update, how)
+        return update(x, receive(sent, graph, how)) if fused is None else fused
 
     return fold(step, _by_node(h, graph._shape), length=steps)
 
 
-def _updated(h: Tensor, m: Tensor, graph: GraphValue, layer: Layer, how: str) -> Tensor:
-    """The layer inside the Group that receives: no message is spent on the sum."""
+def _fused(h: Tensor, m: Tensor, graph: GraphValue, layer: object, how: str) -> Tensor | None:
+    """The layer inside the Group that receives, so that no message is spent on the sum.
+
+    None for what is more than one program with one result: a function, or a layer with a way of its own to
+    be called. Where the layer turns out to be used elsewhere too, `sites.share` takes the two apart again.
+    """
+    plain = isinstance(layer, Layer) and all(
+        getattr(type(layer), method) is getattr(Layer, method) for method in ("__call__", "program")
+    )
+    if not plain:
+        return None
+    assert isinstance(layer, Layer)
     s, t = graph._shape, current()
     (opened,), context, _ = align([h], least=union(without(m.context, s.e), (s.v,)))
-    count = s.table("in_degree", s.v.at)
-    plain = traced(layer.function, [h, m], [h, m], [], layer.named(h.width, m.width))
-    shapes = {p.name: p for p in plain.params}
-    program = trace(
-        lambda p, x, received: layer.function(p, x, reduced(received, _known(how), count, "rows")),
-        {"init": h.width, "in": ValueType("float", "members", m.width)},
-        shapes,
-    )
     name = t.layer_name(layer)
     calls = t.net.calls.setdefault(layer, [])
     node = f"{name}@{len(calls)}"
-    calls.append(Call(node, context, None))
-    return _arrive(spread(m, union(m.context, without(context, s.v))), s, opened, node, program)
+    count = s.table("in_degree", s.v.at)
+    with rows_of(name, context, None, use=len(calls)):
+        alone = layer.program([h, m], [h, m], [])
+    if len(alone.outputs) > 1:
+        return None
+    with rows_of(name, context, None, use=len(calls)):
+        together = trace(
+            lambda p, x, received: layer.function(p, x, reduced(received, _known(how), count, "rows")),
+            {"init": h.width, "in": ValueType("float", "members", m.width)},
+            {p.name: p for p in alone.params},
+        )
+    m = spread(m, union(m.context, without(context, s.v)))
+    group = _group(m, s, node, together)
+    apart = replace(group, program=_reduction(m, s, h.width, how)), PPT(node, alone)
+    calls.append(Call(node, context, None, apart))
+    return _arrive(group, m, opened)
 
 
 def _exchange(x: Tensor, graph: GraphValue, message: Message | Sequence[Message], how: str) -> Tensor:
