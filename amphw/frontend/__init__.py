@@ -38,7 +38,8 @@ from amphw.frontend.functions import (
     tanh,
 )
 from amphw.frontend.gather import group, pick, put, reduce, take
-from amphw.frontend.graphs import Graph, message_passing, receive, send
+from amphw.frontend.graph_spec import Graph
+from amphw.frontend.graphs import message_passing, receive, send
 from amphw.frontend.integer import Integer, choose
 from amphw.frontend.layers import (
     GRU,
@@ -58,7 +59,8 @@ from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import Along, Axis, Floats, Int, Record, Sequence, Spec
 from amphw.frontend.tensor import Tensor, constant, ungroup
 from amphw.frontend.torch_import import from_torch
-from amphw.frontend.trees import Tree, fold_tree, root
+from amphw.frontend.tree_spec import Tree
+from amphw.frontend.trees import fold_tree, root
 
 __all__ = [
     "GRU",

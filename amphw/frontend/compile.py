@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from amphw.frontend.encoding import Encoder, encode
 from amphw.frontend.explain import explain
 from amphw.frontend.finish import finish
 from amphw.frontend.index import Dim
 from amphw.frontend.layers import layer_names
 from amphw.frontend.place import FrontendError, Place, origin
-from amphw.frontend.spec import Declared, Level, Spec, encode
+from amphw.frontend.spec import Declared, Level, Spec
 from amphw.frontend.trace import Trace, tracing
 from amphw.ir.check import infer
 from amphw.ir.errors import GraphError, InstanceError, ProgramError
@@ -24,13 +25,15 @@ from amphw.ir.instance import Instance, Schema
 class Compiled:
     """A model ready to run: `graph` for any device, `encode` for instances, `explain` for people.
 
-    places: node -> the author's line that made it. dims: what the fields of the states are.
+    places: node -> the author's line that made it. dims: what the fields of the states are. encoder: what
+    writes instances under the names of the graph's schema.
     """
 
     graph: Graph
     spec: Spec
     places: dict[str, Place]
     dims: tuple[Dim, ...]
+    encoder: Encoder
 
     def __repr__(self) -> str:
         nodes, owners = len(self.graph.nodes), len(self.graph.parameterised)
@@ -39,7 +42,7 @@ class Compiled:
     def encode(self, value: Any, number: int = 0) -> Instance:
         """The instance of plain Python and numpy; InstanceError naming the instance and the part in it."""
         try:
-            e = encode(self.spec, value)
+            e = encode(self.encoder, value)
         except InstanceError as error:
             raise InstanceError(f"instance {number}: {error}") from None
         return Instance(e.attrs, e.tables, e.data, number)
@@ -59,7 +62,7 @@ def compile(model: Callable[[Any], None], spec: Spec, name: str | None = None) -
         raise FrontendError(f"expected a specification of the instances, such as Record(...), got {spec!r}")
     trace, declared = Trace(layer_names(model)), Declared()
     with tracing(trace):
-        instance = spec.declare(declared, "", Level())
+        instance, encoder = spec.declare(declared, (), Level())
         try:
             model(instance)
         except ProgramError as error:
@@ -71,7 +74,7 @@ def compile(model: Callable[[Any], None], spec: Spec, name: str | None = None) -
     except GraphError as error:
         place = trace.net.places.get(error.node or "")
         raise FrontendError(str(error), place) if place else error from error
-    return Compiled(graph, spec, dict(trace.net.places), tuple(trace.net.dims))
+    return Compiled(graph, spec, dict(trace.net.places), tuple(trace.net.dims), encoder)
 
 
 def _defined(model: Any) -> Place | None:

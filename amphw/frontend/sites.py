@@ -14,6 +14,7 @@ from amphw.frontend.place import FrontendError
 from amphw.frontend.trace import Call, Trace
 from amphw.ir.behaviour import StateMap
 from amphw.ir.expr import Const, Expr, Field, substitute, where
+from amphw.ir.grouping import Group
 from amphw.ir.nodes import PPT
 from amphw.ir.program import Program
 from amphw.ir.routing import Cond, Isu, Phi
@@ -26,6 +27,9 @@ def share(trace: Trace, name: str, calls: Sequence[Call]) -> None:
     if len(calls) == 1:
         _rename(trace, calls[0].node, name)
         return
+    for call in calls:
+        if call.apart:
+            _take_apart(trace, call, *call.apart)
     programs = [_program(trace, call) for call in calls]
     shared = _shared_fields(name, calls)
     program = _joined(name, trace, calls, programs, shared)
@@ -56,6 +60,19 @@ def share(trace: Trace, name: str, calls: Sequence[Call]) -> None:
         net.inputs[into] = moved.get(source, source)
     for call in calls:
         _forget(trace, call.node)
+
+
+def _take_apart(trace: Trace, call: Call, group: Group, layer: PPT) -> None:
+    """A Group that computes the layer as one that only gathers, and the layer behind it."""
+    net = trace.net
+    opened, members = (net.inputs.pop((call.node, port)) for port in ("init", "in"))
+    name = trace.name(f"{group.name.partition('@')[0]}_receive")
+    net.nodes[name], net.nodes[call.node] = replace(group, name=name), layer
+    net.places[name] = net.places[call.node]
+    if call.node in net.region_of:
+        net.region_of[name] = net.region_of[call.node]
+    net.inputs[name, "init"] = net.inputs[call.node, layer.ins[0]] = opened
+    net.inputs[name, "in"], net.inputs[call.node, layer.ins[1]] = members, (name, "out")
 
 
 def _program(trace: Trace, call: Call) -> Program:

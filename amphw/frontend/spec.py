@@ -1,64 +1,91 @@
 """What an instance looks like: declared once, from which come its tables and the values that a model reads.
 
-An instance is plain Python and numpy: a dict, a sequence, a tree, a graph. `encode` turns it into the flat
-integer tables of `amphw.ir.instance`, level by level: a sequence of sequences becomes one table with the
-items of all, and a table of where each begins.
+An instance is plain Python and numpy: a dict, a sequence, a tree, a graph. What declares a part also makes
+its encoder, which writes what was declared (`encoding.py`). A specification stays as it was written, so it
+may be used in several places and for several models.
 """
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
-import numpy as np
-
+from amphw.frontend.encoding import Aligned, Encoder, Integers, Numbers, Parts, Ragged, RaggedNames
 from amphw.frontend.index import Context, Dim, dims_of
 from amphw.frontend.integer import Integer, Items, items_of
 from amphw.frontend.place import FrontendError, Place, here
 from amphw.frontend.tensor import Tensor
 from amphw.frontend.trace import current
-from amphw.ir.errors import InstanceError
 from amphw.ir.expr import Attr, Const, Expr, Table, lift
 from amphw.ir.instance import Axiom, TableType
 from amphw.ir.nodes import Source
 from amphw.ir.state import StateType
 
-Locate = Callable[[int], str]
-"""From the number of an item among all of its level to its path: `words[3].letters[2]`."""
+Path = tuple[str, ...]
+"""Of a part of the instance: ("words", "letters")."""
+
+
+def join(path: Path) -> str:
+    """The name under which a part is stored."""
+    return "_".join(path)
 
 
 @dataclass
 class Declared:
-    """What a specification declares: the parts of a schema."""
+    """What a specification declares: the parts of a schema.
+
+    axes: the dimensions of those that have been used. parts: what each name stands for, by kind and name.
+    """
 
     attrs: dict[str, int] = field(default_factory=dict)
     tables: dict[str, TableType] = field(default_factory=dict)
     data: dict[str, int] = field(default_factory=dict)
     axioms: list[Axiom] = field(default_factory=list)
     axes: dict[Axis, Dim] = field(default_factory=dict)
+    parts: dict[tuple[str, str], Path] = field(default_factory=dict)
 
+    def attr(self, path: Path, most: int, place: Place) -> str:
+        """Declare an attribute -> its name; FrontendError where another part has the same."""
+        name = self._name("attribute", path, place)
+        self.attrs[name] = most
+        return name
 
-@dataclass
-class Encoded:
-    """What an instance is encoded to."""
+    def table(self, path: Path, type: TableType, place: Place) -> str:
+        name = self._name("table", path, place)
+        self.tables[name] = type
+        return name
 
-    attrs: dict[str, int] = field(default_factory=dict)
-    tables: dict[str, np.ndarray] = field(default_factory=dict)
-    data: dict[str, np.ndarray] = field(default_factory=dict)
-    axes: dict[Axis, int] = field(default_factory=dict)
+    def numbers(self, path: Path, width: int, place: Place) -> str:
+        name = self._name("data", path, place)
+        self.data[name] = width
+        return name
+
+    def _name(self, kind: str, path: Path, place: Place) -> str:
+        # Two paths may be one name: a.b and a_b are both stored as a_b.
+        name, part = join(path), ".".join(path)
+        if (kind, name) in self.parts:
+            other = ".".join(self.parts[kind, name])
+            which = f"'{other}'" if other != part else "a table of the sequence, tree or graph around it"
+            raise FrontendError(f"'{part}' would be stored as '{name}', as is {which}; rename one", place)
+        self.parts[kind, name] = path
+        return name
 
 
 @dataclass(frozen=True)
 class Level:
-    """Where the items of a specification are: the dimensions that number them, their address, how many."""
+    """Where the items of a specification are: the dimensions that number them, their address, how many.
+
+    ragged: the path of the sequence within another that they are the items of, whose tables have that name.
+    """
 
     context: Context = ()
     address: Expr = Const(0)
     count: Expr = Const(1)
     most: int = 1
+    ragged: Path | None = None
 
 
 class Spec(ABC):
@@ -68,15 +95,8 @@ class Spec(ABC):
         self.place: Place = here()
 
     @abstractmethod
-    def declare(self, d: Declared, name: str, level: Level) -> Any:
-        """Declare the tables -> what a model reads."""
-
-    @abstractmethod
-    def encode(self, e: Encoded, name: str, values: Any, locate: Locate) -> None:
-        """Write the tables of all items of a level; InstanceError naming the first that does not fit."""
-
-    def wrong(self, path: str, why: str) -> InstanceError:
-        return InstanceError(f"{path or 'the instance'} {why} (declared at {self.place})")
+    def declare(self, d: Declared, path: Path, level: Level) -> tuple[Any, Encoder]:
+        """Declare the tables -> what a model reads, and what writes them."""
 
 
 class Int(Spec):
@@ -84,32 +104,16 @@ class Int(Spec):
 
     def __init__(self, high: int) -> None:
         super().__init__()
-        if high < 1:
+        self.high = whole_number("Int(high)", high)
+        if self.high < 1:
             raise FrontendError(f"Int({high}): there is no integer from 0 to below {high}")
-        self.high = high
+        if self.high > 2**31:
+            raise FrontendError(f"Int({high}): the tables of an instance hold integers of up to {2**31 - 1}")
 
-    def declare(self, d: Declared, name: str, level: Level) -> Integer:
-        d.tables[name] = TableType((level.count,), lift(self.high))
-        return Integer(Table(name, (level.address,)), level.context, lift(self.high))
-
-    def encode(self, e: Encoded, name: str, values: Any, locate: Locate) -> None:
-        try:
-            column = np.asarray(values)
-            if column.size == 0:
-                column = np.zeros(0, np.int32)
-            fits = column.ndim == 1 and column.dtype.kind in "iub"
-        except ValueError:
-            fits = False
-        if not fits:
-            for i, v in enumerate(values):
-                if isinstance(v, float) or not hasattr(v, "__index__"):
-                    raise self.wrong(locate(i), f"is {v!r}, expected an integer")
-            raise self.wrong(locate(0), f"is {values[0]!r}, expected an integer")
-        bad = np.flatnonzero((column < 0) | (column >= self.high))
-        if len(bad):
-            i = int(bad[0])
-            raise self.wrong(locate(i), f"is {int(column[i])}, allowed is 0..{self.high - 1}")
-        e.tables[name] = column.astype(np.int32)
+    def declare(self, d: Declared, path: Path, level: Level) -> tuple[Integer, Encoder]:
+        name = d.table(path, TableType((level.count,), lift(self.high)), self.place)
+        value = Integer(Table(name, (level.address,)), level.context, lift(self.high))
+        return value, Integers(self.place, name, self.high)
 
 
 class Floats(Spec):
@@ -117,28 +121,13 @@ class Floats(Spec):
 
     def __init__(self, width: int = 1) -> None:
         super().__init__()
-        if width < 1:
+        self.width = whole_number("Floats(width)", width)
+        if self.width < 1:
             raise FrontendError(f"Floats({width}): a width is 1 or more")
-        self.width = width
 
-    def declare(self, d: Declared, name: str, level: Level) -> LazyTensor:
-        d.data[name] = self.width
-        return LazyTensor(name, self.width, level.context)
-
-    def encode(self, e: Encoded, name: str, values: Any, locate: Locate) -> None:
-        try:
-            rows = np.asarray(values, np.float32).reshape(len(values), -1 if len(values) else self.width)
-        except (ValueError, TypeError):
-            for i, v in enumerate(values):
-                if np.shape(v) not in ((self.width,), ()):
-                    raise self.wrong(locate(i), f"is {v!r}, expected {self.width} numbers") from None
-            raise self.wrong(locate(0), f"is {values[0]!r}, expected {self.width} numbers") from None
-        if rows.shape[1] != self.width:
-            raise self.wrong(locate(0), f"has {rows.shape[1]} numbers, expected {self.width}")
-        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-        if len(bad):
-            raise self.wrong(locate(int(bad[0])), f"is {rows[bad[0]].tolist()}, expected finite numbers")
-        e.data[name] = rows
+    def declare(self, d: Declared, path: Path, level: Level) -> tuple[LazyTensor, Encoder]:
+        name = d.numbers(path, self.width, self.place)
+        return LazyTensor(name, self.width, level.context), Numbers(self.place, name, self.width)
 
 
 @dataclass(frozen=True)
@@ -166,32 +155,18 @@ class LazyTensor:
 class Record(Spec):
     """Named parts; a dict."""
 
-    def __init__(self, **parts: Spec) -> None:
+    def __init__(self, /, **parts: Spec) -> None:
         super().__init__()
         for name, part in parts.items():
-            if not isinstance(part, Spec):
-                raise FrontendError(f"'{name}' is {part!r}, expected Int, Floats, Sequence, Tree, Graph, ...")
+            is_part(part, f"'{name}'")
+            if not name.isidentifier() or name.startswith("_"):
+                raise FrontendError(f"a part is read as an attribute, and '{name}' is not the name of one")
         self.parts = parts
 
-    def declare(self, d: Declared, name: str, level: Level) -> RecordValue:
-        return RecordValue({k: p.declare(d, join(name, k), level) for k, p in self.parts.items()})
-
-    def encode(self, e: Encoded, name: str, values: Any, locate: Locate) -> None:
-        columns = self.columns(values, locate)
-        for k, part in self.parts.items():
-            part.encode(e, join(name, k), columns[k], lambda i, k=k: dotted(locate(i), k))  # type: ignore[misc]
-
-    def columns(self, values: Any, locate: Locate) -> dict[str, list[Any]]:
-        for i, v in enumerate(values):
-            if not isinstance(v, Mapping):
-                raise self.wrong(
-                    locate(i) or "the instance", f"is {v!r}, expected a dict with {list(self.parts)}"
-                )
-            if v.keys() != self.parts.keys():
-                odd = sorted(map(str, v.keys() ^ self.parts.keys()))[0]
-                what = "is missing" if odd in self.parts else "is not declared"
-                raise self.wrong(dotted(locate(i), odd), what)
-        return {k: [v[k] for v in values] for k in self.parts}
+    def declare(self, d: Declared, path: Path, level: Level) -> tuple[RecordValue, Parts]:
+        made = {k: p.declare(d, (*path, k), level) for k, p in self.parts.items()}
+        values, encoders = ({k: m[i] for k, m in made.items()} for i in (0, 1))
+        return RecordValue(values), Parts(self.place, encoders)
 
 
 class RecordValue:
@@ -218,17 +193,16 @@ class Axis:
 
     def __init__(self, name: str, most: int, least: int = 1) -> None:
         self.place = here()
-        if not 0 <= least <= most or most < 1:
-            raise FrontendError(f"{name or 'a sequence'} has from {least} to {most} items; most is 1 or more")
-        self.name, self.most, self.least = name, most, least
+        if not name or name == "instance":
+            raise FrontendError(f"an axis needs a name of its own, got {name!r}")
+        self.name = name
+        self.least, self.most = _range(name, least, most)
 
     def dim(self, d: Declared) -> Dim:
         if self not in d.axes:
-            if self.name in d.attrs:
-                raise FrontendError(f"two axes are called '{self.name}'")
-            d.attrs[self.name] = self.most
-            why = f"the axis '{self.name}' of the instance"
-            d.axes[self] = current().dim(self.name[:1], Attr(self.name), self.most, why, least=self.least)
+            if any(axis.name == self.name for axis in d.axes):
+                raise FrontendError(f"two axes are called '{self.name}'", self.place)
+            d.axes[self] = _length(d, (self.name,), self)
         return d.axes[self]
 
 
@@ -237,64 +211,66 @@ class Along(Spec):
 
     def __init__(self, axis: Axis, item: Spec) -> None:
         super().__init__()
-        self.axis, self.item = axis, item
+        if not isinstance(axis, Axis):
+            raise FrontendError(f"a part is along an Axis, got {axis!r}")
+        self.axis, self.item = axis, _item(item)
 
-    def declare(self, d: Declared, name: str, level: Level) -> SequenceValue:
+    def declare(self, d: Declared, path: Path, level: Level) -> tuple[SequenceValue, Encoder]:
         dim = self.axis.dim(d)
-        length = Attr(self.axis.name)
-        address = level.address * length + dim.at if level.context else dim.at
-        count = level.count * length if level.context else length
-        inner = Level((*level.context, dim), address, count, level.most * self.axis.most)
-        return SequenceValue(dim, self.item.declare(d, name, inner), Integer(length))
-
-    def encode(self, e: Encoded, name: str, values: Any, locate: Locate) -> None:
-        for i, length in enumerate(_lengths(self, values, locate)):
-            if not self.axis.least <= length <= self.axis.most:
-                allowed = f"{self.axis.least}..{self.axis.most}"
-                raise self.wrong(locate(i), f"has {length} items, allowed are {allowed}")
-            if e.axes.setdefault(self.axis, length) != length:
-                raise self.wrong(
-                    locate(i), f"has {length} items, but '{self.axis.name}' is {e.axes[self.axis]} elsewhere"
-                )
-        e.attrs[self.axis.name] = e.axes.get(self.axis, self.axis.least)
-        _encode_items(self, e, name, values, locate)
+        if dim in level.context:
+            raise FrontendError(
+                f"the axis '{self.axis.name}' is used within itself, where both positions would be one; give "
+                "the inner items an axis of their own",
+                self.place,
+            )
+        return _aligned(d, self, dim, self.axis, path, level)
 
 
-class Sequence(Along):
+class Sequence(Spec):
     """From `least` to `most` items; a list or an array. Each sequence within another has its own length."""
 
     def __init__(self, item: Spec, most: int, least: int = 1) -> None:
-        super().__init__(Axis("", most, least), item)
-        self.most, self.least = most, least
+        super().__init__()
+        self.item = _item(item)
+        self.least, self.most = _range("a sequence", least, most)
 
-    def declare(self, d: Declared, name: str, level: Level) -> SequenceValue:
+    def declare(self, d: Declared, path: Path, level: Level) -> tuple[SequenceValue, Encoder]:
         if not level.context:
-            self.axis.name = join(name, "length")
-            return super().declare(d, name, level)
-        length, first, total = (join(name, part) for part in ("length", "first", "total"))
-        most = level.most * self.most
-        d.attrs[total] = most
-        d.tables[length] = TableType((level.count,), lift(self.most + 1), self.least)
-        d.tables[first] = TableType((level.count,), lift(most + 1))
-        own = Table(length, (level.address,))
-        why = f"position in '{name}'"
-        stem = name.rpartition("_")[2][:1]
+            return _aligned(d, self, _length(d, (*path, "length"), self), self, path, level)
+        if level.ragged == path:
+            path = (*path, "item")
+        most, place = level.most * self.most, self.place
+        total = d.attr((*path, "total"), most, place)
+        length = d.table((*path, "length"), TableType((level.count,), lift(self.most + 1), self.least), place)
+        first = d.table((*path, "first"), TableType((level.count,), lift(most + 1)), place)
+        own, name = Table(length, (level.address,)), join(path)
+        stem, why = name.rpartition("_")[2][:1], f"position in '{name}'"
         dim = current().dim(stem, own, self.most, why, least=self.least, needs=dims_of(level.context))
         address = Table(first, (level.address,)) + dim.at
-        inner = Level((*level.context, dim), address, Attr(total), most)
-        return SequenceValue(dim, self.item.declare(d, name, inner), Integer(own, level.context))
+        inner = Level((*level.context, dim), address, Attr(total), most, path)
+        item, encoder = self.item.declare(d, path, inner)
+        names = RaggedNames(length, first, total)
+        value = SequenceValue(dim, item, Integer(own, level.context))
+        return value, Ragged(place, encoder, names, self.least, self.most)
 
-    def encode(self, e: Encoded, name: str, values: Any, locate: Locate) -> None:
-        if self.axis.name:
-            super().encode(e, name, values, locate)
-            return
-        lengths = np.array(_lengths(self, values, locate), np.int32)
-        for i in np.flatnonzero((lengths < self.least) | (lengths > self.most)):
-            raise self.wrong(locate(int(i)), f"has {lengths[i]} items, allowed are {self.least}..{self.most}")
-        e.attrs[join(name, "total")] = int(lengths.sum())
-        e.tables[join(name, "length")] = lengths
-        e.tables[join(name, "first")] = (np.cumsum(lengths) - lengths).astype(np.int32)
-        _encode_items(self, e, name, values, locate)
+
+def _length(d: Declared, path: Path, of: Axis | Sequence) -> Dim:
+    """The positions of what is equally long wherever it occurs in an instance."""
+    name = d.attr(path, of.most, of.place)
+    why = f"the axis '{name}' of the instance"
+    return current().dim(name[:1], Attr(name), of.most, why, least=of.least)
+
+
+def _aligned(
+    d: Declared, spec: Along | Sequence, dim: Dim, length: Axis | Sequence, path: Path, level: Level
+) -> tuple[SequenceValue, Encoder]:
+    address = level.address * dim.extent + dim.at if level.context else dim.at
+    count = level.count * dim.extent if level.context else dim.extent
+    inner = Level((*level.context, dim), address, count, level.most * length.most, level.ragged)
+    item, encoder = spec.item.declare(d, path, inner)
+    assert isinstance(dim.extent, Attr)
+    aligned = Aligned(spec.place, encoder, dim.extent.name, length.least, length.most)
+    return SequenceValue(dim, item, Integer(dim.extent)), aligned
 
 
 class SequenceValue(Items):
@@ -303,6 +279,7 @@ class SequenceValue(Items):
     Where a value or an Integer is wanted, it stands for its items.
     """
 
+    OWN = frozenset({"dim", "item", "length", "position"})  # attributes that no part of a record can be
     __hash__ = object.__hash__
     __array_ufunc__ = None  # a number of numpy leaves operators to the sequence beside it
 
@@ -351,63 +328,40 @@ for _name in "add radd sub rsub mul rmul truediv rtruediv floordiv mod neg eq ne
     setattr(SequenceValue, f"__{_name}__", _delegated(f"__{_name}__"))
 
 
-def encode(spec: Spec, value: Any) -> Encoded:
-    """The tables of one instance; InstanceError naming the part that does not fit."""
-    e = Encoded()
-    spec.encode(e, "", [value], lambda i: "")
-    return e
+def whole_number(what: str, value: Any, least: int | None = None) -> int:
+    """A number of a declaration; FrontendError where it is no integer, or below `least`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise FrontendError(f"{what} is an integer, got {value!r}") from None
+    if least is not None and number < least:
+        raise FrontendError(f"{what} is {least} or more, got {number}")
+    return number
 
 
-def _encode_items(spec: Along, e: Encoded, name: str, values: Any, locate: Locate) -> None:
-    lengths = _lengths(spec, values, lambda i: "")
-    ends = np.cumsum(lengths)
-
-    def inner(i: int) -> str:
-        outer = int(np.searchsorted(ends, i, side="right"))
-        start = int(ends[outer]) - lengths[outer] if outer < len(lengths) else 0
-        return f"{locate(outer)}[{i - start}]"
-
-    if isinstance(spec.item, Record) and any(isinstance(v, Mapping) for v in values):
-        # Columns instead of a list of records: {"word": [...], "tag": [...]}.
-        parts = spec.item.columns(values, locate)
-        for k, part in spec.item.parts.items():
-            at: Locate = lambda i, k=k: dotted(inner(i), k)  # type: ignore[misc]  # noqa: E731
-            part.encode(e, join(name, k), flat(parts[k]), at)
-    else:
-        spec.item.encode(e, name, flat(values), inner)
+def is_part(part: object, what: str) -> None:
+    if not isinstance(part, Spec):
+        raise FrontendError(f"{what} is {part!r}, expected Int, Floats, Sequence, Tree, Graph, ...")
 
 
-def flat(values: Any) -> Any:
-    """The items of all sequences, one after the other."""
-    if len(values) == 1:
-        return values[0]
-    if isinstance(values, np.ndarray) and values.ndim > 1:
-        return values.reshape(-1, *values.shape[2:])
-    if len(values) and all(isinstance(v, np.ndarray) for v in values):
-        return np.concatenate(values)
-    return list(chain.from_iterable(values))
+def record_of(parts: Mapping[str, Spec] | None, what: str) -> Record:
+    """The parts of a tree's or a graph's leaves, nodes or edges."""
+    if not isinstance(parts, Mapping | None):
+        raise FrontendError(f"the parts of {what} are a dict of names and specifications, got {parts!r}")
+    return Record(**parts or {})
 
 
-def _lengths(spec: Along, values: Any, locate: Locate) -> list[int]:
-    """The length of each sequence. There may be many in an instance; their paths are made for errors only."""
-    plain = (list, tuple, np.ndarray)
-    return [len(v) if type(v) in plain else _length(spec, v, locate(i)) for i, v in enumerate(values)]
+def _range(what: str, least: int, most: int) -> tuple[int, int]:
+    least, most = whole_number("`least`", least), whole_number("`most`", most)
+    if not 0 <= least <= most or most < 1:
+        raise FrontendError(f"{what} has from {least} to {most} items; most is 1 or more")
+    return least, most
 
 
-def _length(spec: Along, value: Any, path: str) -> int:
-    if isinstance(value, Mapping) and isinstance(spec.item, Record):
-        lengths = {k: len(v) for k, v in value.items()}
-        if len(set(lengths.values())) > 1:
-            raise spec.wrong(path, f"has columns of different lengths: {lengths}")
-        return next(iter(lengths.values()), 0)
-    if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__"):
-        raise spec.wrong(path, f"is {value!r}, expected a sequence")
-    return len(value)
-
-
-def join(name: str, part: str) -> str:
-    return f"{name}_{part}" if name else part
-
-
-def dotted(outer: str, part: str) -> str:
-    return f"{outer}.{part}" if outer else part
+def _item(item: Spec) -> Spec:
+    is_part(item, "the item of a sequence")
+    if isinstance(item, Record) and (odd := sorted(SequenceValue.OWN & item.parts.keys())):
+        raise FrontendError(
+            f"the parts {odd} of a sequence's items need other names: it has its own of these"
+        )
+    return item

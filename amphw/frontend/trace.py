@@ -16,7 +16,8 @@ from amphw.frontend.index import Captures, Choice, Context, Dim, union
 from amphw.frontend.place import FrontendError, Place, here
 from amphw.ir.expr import Expr, lift
 from amphw.ir.graph import PortRef, Region
-from amphw.ir.nodes import Node
+from amphw.ir.grouping import Group
+from amphw.ir.nodes import PPT, Node
 
 if TYPE_CHECKING:
     from amphw.frontend.layers import Layer
@@ -26,11 +27,15 @@ _current: ContextVar[Trace] = ContextVar("trace")
 
 @dataclass
 class Call:
-    """One use of a layer: the node that stands for it until all uses are known."""
+    """One use of a layer: the node that stands for it until all uses are known.
+
+    apart: where this is a Group that computes the layer as well, the two nodes that do the same.
+    """
 
     node: str
     context: Context
     rows: Dim | None
+    apart: tuple[Group, PPT] | None = None
 
 
 @dataclass

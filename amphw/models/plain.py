@@ -69,9 +69,10 @@ class PlainModel(Model[C]):
             raise ModelError(str(error)) from None
 
     def explain(self, cfg: C, instance: Instance, report: Report) -> dict[str, Any]:
-        """What the loss reports beside the loss, row by row."""
+        """What the loss reports beside the loss, row by row: a number, or a list where there are several."""
         outputs = report.outputs[self.loss_node]
-        return {k: v[:, 0].tolist() for k, v in outputs.items() if k not in {"loss", "accuracy", "error"}}
+        told = {k: v for k, v in outputs.items() if k not in {"loss", "accuracy", "error"}}
+        return {k: (v if v.shape[1] > 1 else v[:, 0]).tolist() for k, v in told.items()}
 
 
 @lru_cache(maxsize=16)
