@@ -12,6 +12,7 @@ from amphw.ir.instance import Instance
 from tests.graphs import decide, lookup, message_passing, rnn, tree
 from tests.graphs.written import WRITTEN
 from tests.graphs.written_edges import WRITTEN_EDGES
+from tests.graphs.written_nested import WRITTEN_NESTED
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ def _lookups(rng: np.random.Generator) -> list[Instance]:
     ]
 
 
+_WRITTEN = (*WRITTEN, *WRITTEN_EDGES, *WRITTEN_NESTED)
 CASES = (
     Case("rnn-alternate", lambda: rnn.build(replicas="alternate"), _sequences),
     Case("rnn-hash", lambda: rnn.build(replicas="hash"), _sequences),
@@ -86,5 +88,5 @@ CASES = (
     Case("look-up", lookup.build, _lookups),
     Case("decide", decide.build, _batches),
     Case("decide-store", lambda: decide.build(exit="store"), _batches),
-    *(Case(w.name, lambda w=w: w.compiled().graph, w.draw) for w in (*WRITTEN, *WRITTEN_EDGES)),  # type: ignore[misc]
+    *(Case(w.name, lambda w=w: w.compiled().graph, w.draw) for w in _WRITTEN),  # type: ignore[misc]
 )

@@ -219,46 +219,6 @@ def _skip() -> tuple[Any, fe.Spec]:
     return model, fe.Record(tokens=fe.Sequence(fe.Int(V), most=5), label=fe.Int(C))
 
 
-def _nested() -> tuple[Any, fe.Spec]:
-    """Letters within words; in a branch that the network chooses, a loop over all words' states and a tree;
-    around it a loop that the network ends. What they read comes from several places."""
-    embed, spell, read, ask, head = _init(), fe.RNN(4), fe.RNN(4), fe.Linear(1), fe.Linear(C)
-
-    def model(x: Any) -> None:
-        def word(carry: Any, letters: Any) -> Any:
-            w = fe.fold(lambda h, i: spell(h, embed(i)), fe.constant(4), letters)
-            return {"last": w, "all": read(carry["all"], w)}, w
-
-        end, words = fe.scan(word, {"all": fe.constant(4, 0.1), "last": fe.constant(4)}, x.words)
-        start = fe.reduce(embed(x.words), "mean")
-        start = fe.reduce(start, "mean")
-
-        def again() -> Any:
-            h = fe.fold(lambda h, w: fe.tanh(h + w * start), end["all"], words)
-            nodes = fe.fold_tree(embed(x.tree.word), lambda a, b: fe.tanh(a + b + start), x.tree)
-            return h + fe.root(nodes, x.tree)
-
-        told = fe.cond(ask(end["all"]), again, lambda: fe.constant(4, 0.3))
-
-        def turn(h: Any) -> Any:
-            # Both branches read other values, and the second a value from around the loop as well.
-            return fe.cond(ask(h) - 0.3, lambda v: fe.tanh(v + told), lambda v: fe.tanh(v - start + told), h)
-
-        h = fe.while_loop(lambda h: ask(h) + 0.4, turn, end["last"] + start, most=3)
-        fe.classify(head(h * fe.sigmoid(ask(h))), x.label)
-
-    words = fe.Sequence(fe.Sequence(fe.Int(V), most=3), most=4)
-    return model, fe.Record(words=words, tree=fe.Tree({"word": fe.Int(V)}, most=4), label=fe.Int(C))
-
-
-def _stories(rng: Rng) -> list[Any]:
-    def story(*lengths: int) -> Any:
-        words = [_tokens(rng, n) for n in lengths]
-        return {"words": words, "tree": [0, [1, [5, 2]]] if len(words) % 2 else [3, 4], "label": _label(rng)}
-
-    return [story(*lengths) for lengths in ((1,), (2, 1), (1, 3), (2, 2), (1, 1, 2))]
-
-
 # --- images -------------------------------------------------------------------------------------------
 
 
@@ -424,7 +384,6 @@ WRITTEN = (
     Written("fe-experts", _experts, _points),
     Written("fe-ponder", _ponder, lambda rng: _sequences(rng, 1, 2, 4)),
     Written("fe-skip", _skip, lambda rng: _sequences(rng, 1, 2, 4, 5, 5, 3)),
-    Written("fe-nested", _nested, _stories),
     Written("fe-convolution", _convolution, _images),
     Written("fe-film", _film, _films),
     Written("fe-tree", _tree, _trees),
