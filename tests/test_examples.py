@@ -16,7 +16,10 @@ FOLDER = Path(__file__).parents[1] / "examples"
 LEARNS = {
     "depth": (["epochs=2", "model.sample=true"], 0.9),
     "experts": (["epochs=5"], 0.9),
+    "listops": (["epochs=3", "model.depth=2", "train_instances=4000"], 0.4),
     "parser": (["epochs=5"], 0.6),
+    "paths": (["epochs=2"], 0.8),
+    "pointer": (["epochs=2"], 0.8),
     "ponder": (["epochs=9"], 0.65),
 }
 
