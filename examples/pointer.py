@@ -41,9 +41,7 @@ class Pointer(PlainModel[Config]):
 
             def point(carry, target):
                 h = decode(*carry)
-                scores = score(fe.tanh(keys + query(h)))
-                scores = scores - fe.stop_gradient(fe.reduce(scores, "max", over=x.words))
-                p = fe.exp(scores) / fe.reduce(fe.exp(scores), over=x.words)
+                p = fe.softmax(score(fe.tanh(keys + query(h))), over=x.words)
                 right = fe.pick(p, target, over=x.words)
                 best = fe.above(right - fe.reduce(p, "max", over=x.words), -1e-6)
                 fe.loss(-fe.log(right + 1e-9), accuracy=best)

@@ -34,7 +34,9 @@ def innermost(x: Tensor, over: Dim | SequenceValue | None) -> Dim:
         raise FrontendError("the turns of a loop are not put together within its body; `scan` gives them all")
     union(x.context)  # where a loop has ended, its values are gone
     if over is not None and over is not x.rows and over not in dims:
-        raise FrontendError(f"{x!r} does not depend on the {over.why}: there is nothing to gather over it")
+        raise FrontendError(
+            f"{x!r} does not depend on {over.name} ({over.why}): there is nothing to gather over it"
+        )
     if found is None or (found is not x.rows and found not in dims):
         raise FrontendError(f"{x!r} has one value an instance: there is nothing to gather or take apart")
     return found

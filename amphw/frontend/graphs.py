@@ -8,7 +8,7 @@ from dataclasses import replace
 from amphw.frontend.functions import maximum, number
 from amphw.frontend.gather import REDUCTIONS, reduced
 from amphw.frontend.graph_spec import GraphValue, Shape
-from amphw.frontend.index import dims_of, union, without
+from amphw.frontend.index import Context, Dim, dims_of, union, without
 from amphw.frontend.layers import Layer
 from amphw.frontend.loops import fold
 from amphw.frontend.masks import rows_of
@@ -33,7 +33,7 @@ def send(h: Tensor, graph: GraphValue, message: Message | Sequence[Message] | No
     message: of the node's value, one for all or a list with one for each type of edges. What a node sends is
     the same along all of its edges of one type, so it is computed once for them.
     """
-    s, t = graph._shape, current()
+    s, t = _shape_of(graph), current()
     h = _by_node(h, s)
     messages: list[Message] = _messages(message, s.types)
     sent = []
@@ -57,9 +57,27 @@ def send(h: Tensor, graph: GraphValue, message: Message | Sequence[Message] | No
         along = reordered(wide, drop={s.v: source, j: e - first(source)}, add={s.e: first(s.v.at) + j.at})
         name = t.name(f"send_{kind}")
         t.emit(Flatmap(name, j.field, along), {"in": y.port})
+        _same_everywhere(without(y.context, choice), s.v, "sends along its edges")
         context = union(without(y.context, choice, s.v), (s.e,))
         sent.append(Tensor((name, "out"), y.width, context))
     return sent[0] if len(sent) == 1 else _merge(sent)
+
+
+def _same_everywhere(context: Context, dim: Dim, what: str) -> None:
+    """Raise FrontendError where only some nodes, or each in its own time, would do something together."""
+    for e in context:
+        if dim in e.needs:
+            inside = "the loop" if isinstance(e, Dim) else "a branch of the choice"
+            raise FrontendError(
+                f"a node {what} inside of {inside} at {e.place}, which is another for every node; nodes send "
+                "and receive outside of it"
+            )
+
+
+def _shape_of(graph: object) -> Shape:
+    if not isinstance(graph, GraphValue):
+        raise FrontendError(f"values are sent along the edges of a graph of the instance, got {graph!r}")
+    return graph._shape
 
 
 def _messages(message: Message | Sequence[Message] | None, types: int) -> list[Message]:
@@ -90,8 +108,13 @@ def _by_node(h: Tensor, s: Shape) -> Tensor:
 
 def receive(m: Tensor, graph: GraphValue, how: str = "sum") -> Tensor:
     """For each node the sum, mean or maximum of the values of the edges that lead to it; 0 without any."""
-    s = graph._shape
+    s = _shape_of(graph)
     m = ungroup(m) if m.rows is not None else m
+    if s.v in m.context:
+        raise FrontendError(
+            "what a node receives depends on an edge and, beside it, on every node; `take(h, graph.target)` "
+            "or `send(h, graph)` brings a node's value to its edges"
+        )
     trigger = unit(union(without(m.context, s.e), (s.v,)))
     group = _group(m, s, current().name("receive"), _reduction(m, s, trigger.width, how))
     return _arrive(group, m, trigger)
@@ -143,7 +166,7 @@ def message_passing(
     takes its rows apart by type (Distribute and Collect), which has no max.
     """
     if form == "rows":
-        rows = group_by(_by_node(h, graph._shape) if h.rows is not graph.nodes else h, graph.nodes)
+        rows = group_by(_by_node(h, _shape_of(graph)) if h.rows is not graph.nodes else h, graph.nodes)
         return fold(lambda x: update(x, _exchange(x, graph, message, how)), rows, length=steps)
     if form != "messages":
         raise FrontendError(f"a graph is passed over by 'messages' or by 'rows', not by '{form}'")
@@ -153,7 +176,7 @@ def message_passing(
         fused = _fused(x, sent, graph, update, how)
         return update(x, receive(sent, graph, how)) if fused is None else fused
 
-    return fold(step, _by_node(h, graph._shape), length=steps)
+    return fold(step, _by_node(h, _shape_of(graph)), length=steps)
 
 
 def _fused(h: Tensor, m: Tensor, graph: GraphValue, layer: object, how: str) -> Tensor | None:
@@ -168,7 +191,7 @@ def _fused(h: Tensor, m: Tensor, graph: GraphValue, layer: object, how: str) -> 
     if not plain:
         return None
     assert isinstance(layer, Layer)
-    s, t = graph._shape, current()
+    s, t = _shape_of(graph), current()
     (opened,), context, _ = align([h], least=union(without(m.context, s.e), (s.v,)))
     name = t.layer_name(layer)
     calls = t.net.calls.setdefault(layer, [])
@@ -195,7 +218,7 @@ def _exchange(x: Tensor, graph: GraphValue, message: Message | Sequence[Message]
     """What the rows of a message receive from one another."""
     if how == "max":
         raise FrontendError("the form 'rows' adds up what a node receives; use form='messages' for a maximum")
-    s, t = graph._shape, current()
+    s, t = _shape_of(graph), current()
     row = Field(ROW.name)
     ports, dims = [], []
     for kind in range(s.types):

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from amphw.frontend.integer import Integer
+from amphw.frontend.integer import Integer, integer
 from amphw.frontend.masks import dropout, rows_of
 from amphw.frontend.place import FrontendError
 from amphw.frontend.spec import SequenceValue, items_of
@@ -130,7 +130,7 @@ class Linear(Layer):
 
 
 class Embedding(Layer):
-    """An integer -> a row of the table E [rows, width]."""
+    """An Integer, or a number -> a row of the table E [rows, width]."""
 
     def __init__(
         self, rows: int, width: int, *, init: str | np.ndarray = "normal:0.1", name: str | None = None
@@ -139,9 +139,10 @@ class Embedding(Layer):
         self.rows, self.width, self.init = _positive(self, rows), _positive(self, width), init
 
     def __call__(self, *operands: Any) -> Any:
-        if len(operands) != 1 or not isinstance(i := items_of(operands[0]), Integer):
+        if len(operands) != 1 or not isinstance(i := items_of(operands[0]), Integer | int):
             got = ", ".join(repr(items_of(x)) for x in operands) or "nothing"
-            raise FrontendError(f"an embedding takes an Integer of the instance, got {got}")
+            raise FrontendError(f"an embedding takes an Integer of the instance, or a number, got {got}")
+        i = integer(i)
         within_table(i, self.rows)
         return super().__call__(i)
 

@@ -25,6 +25,7 @@ import numpy as np
 from amphw.host import snapshots
 from amphw.host.checkpoint import CheckpointError
 from amphw.host.config import RunConfig
+from amphw.host.config_fields import ConfigError
 from amphw.host.config_toml import to_toml
 from amphw.host.divergence import DivergedError, diverged
 from amphw.host.epochs import PhaseFigures, Phases
@@ -34,7 +35,7 @@ from amphw.host.meters import Tally, percentile
 from amphw.host.progress import Progress
 from amphw.host.records import EpochRecord, RunSummary, first_reaching
 from amphw.host.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
-from amphw.host.run_model import RunModel
+from amphw.host.run_model import InstanceSet, RunModel
 from amphw.host.run_state import RunState
 from amphw.host.session import Session
 from amphw.host.trace import Trace
@@ -112,6 +113,9 @@ class Trainer:
             self._restore(resume / CHECKPOINT if resume.is_dir() else resume)
         self.model.prepare(self.cfg.model, train.seed)
         self.validation = self.model.validation(self.cfg.model, train.seed, train.valid_instances)
+        for what, held in (("train", self._training()), ("validate", self.validation)):
+            if not len(held):
+                raise ConfigError(f"the model {self.model.name} has no instances to {what} on")
         tally = self.state.tally
         live = LiveValidation(
             self.session.infer_pump, self.validation, train.live_valid, tally.node, tally.names
@@ -129,18 +133,18 @@ class Trainer:
             self.folder.write_text(CONFIG, self.toml)
         self._tell()
 
+    def _training(self) -> InstanceSet:
+        """The instances of the epoch that comes next."""
+        train, epoch = self.cfg.train, self.state.epoch + 1
+        return self.model.training(self.cfg.model, train.seed, epoch, train.train_instances)
+
     def _tell(self) -> None:
         if self.progress is None:
             return
         for note in self.model.notes(self.cfg.model):
             self.progress.note(note)
-        train = self.cfg.train
-        instances = self.model.training(
-            self.cfg.model, train.seed, self.state.epoch + 1, train.train_instances
-        )
-        line = planned_memory(
-            self.device, instances, self.session.mode.window, self.validation, train.max_infer_keys
-        )
+        keys = self.cfg.train.max_infer_keys
+        line = planned_memory(self.device, self._training(), self.session.mode.window, self.validation, keys)
         if line is not None:
             self.progress.note(line)
 

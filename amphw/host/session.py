@@ -16,7 +16,9 @@ from amphw.host.records import Slice
 from amphw.host.run_model import RunModel
 from amphw.host.trace import Trace
 from amphw.ir.device import Device, DeviceOptions
+from amphw.ir.errors import GraphError
 from amphw.ir.graph import Graph
+from amphw.ir.nodes import Loss
 from amphw.ir.start import Values, starting_at
 from amphw.ir.update import UpdateRule
 
@@ -38,6 +40,7 @@ class Session:
     ) -> None:
         self.model, self.cfg, self.device = model, cfg, device
         self.graph: Graph = model.graph(cfg.model)
+        _check_figures(model, self.graph)
         self.rules = update_rules(cfg, self.graph)
         self.mode: TrainingMode = training_mode(cfg.train)
         settings: dict[str, Any] = asdict(cfg.device)
@@ -51,9 +54,25 @@ class Session:
             settings=settings,
         )
         # Checkpoints go by the graph itself: a prediction knows nothing of where training started.
-        device.load(starting_at(self.graph, start or {}), self.rules, options)
+        device.load(starting_at(self.graph, start) if start else self.graph, self.rules, options)
         self.train_pump = Pump(device, 0, self.mode.window)
         self.infer_pump = Pump(device, self.mode.window, cfg.train.max_infer_keys)
+
+
+def _check_figures(model: RunModel, graph: Graph) -> None:
+    """Raise GraphError where the model promises figures that no loss of its graph reports."""
+    losses = {name: node.names for name, node in graph.nodes.items() if isinstance(node, Loss)}
+    if model.loss_node not in losses:
+        raise GraphError(
+            f"the model's loss_node is '{model.loss_node}'; its losses are {', '.join(losses) or 'none'}"
+        )
+    reported = losses[model.loss_node]
+    if missing := [m for m in dict.fromkeys((*model.metrics, model.metric)) if m not in reported]:
+        raise GraphError(
+            f"the model's figures include {', '.join(missing)}, but its loss reports {', '.join(reported)}; "
+            "set its metrics and metric to names among those",
+            node=model.loss_node,
+        )
 
 
 def update_rules(cfg: RunConfig[Any], graph: Graph) -> dict[str, UpdateRule]:

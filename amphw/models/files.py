@@ -27,14 +27,13 @@ def model_in(path: str, name: str = "") -> Model[Any]:
         spec.loader.exec_module(module)
     finally:
         sys.path.pop(0)
-    found = {
-        n: c
-        for n, c in vars(module).items()
-        if inspect.isclass(c)
-        and issubclass(c, Model)
-        and c.__module__ == spec.name
-        and not inspect.isabstract(c)
-    }
+    classes = {n: c for n, c in vars(module).items() if inspect.isclass(c) and c.__module__ == spec.name}
+    models = {n: c for n, c in classes.items() if issubclass(c, Model)}
+    lacking = {n: _lacks(c) for n, c in models.items()}
+    found = {n: c for n, c in models.items() if not lacking[n]}
+    for n in [name] if name in models else models if not found else ():
+        if lacking[n]:
+            raise ModelError(f"{path}: the model {n} lacks {', '.join(lacking[n])}")
     if name and name not in found:
         raise ModelError(f"{path} has no model {name!r} (it has {', '.join(found) or 'none'})")
     if not name and len(found) != 1:
@@ -42,3 +41,9 @@ def model_in(path: str, name: str = "") -> Model[Any]:
         raise ModelError(f"{path} has {has}")
     made: Model[Any] = found[name or next(iter(found))]()
     return made
+
+
+def _lacks(model: type[Model[Any]]) -> list[str]:
+    """What a model has to define and this class does not."""
+    named = [n for n in ("name", "summary", "config") if not hasattr(model, n)]
+    return named + sorted(getattr(model, "__abstractmethods__", ()))

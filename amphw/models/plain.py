@@ -20,6 +20,7 @@ from amphw.ir.device import Report
 from amphw.ir.errors import InstanceError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
+from amphw.ir.nodes import Loss
 from amphw.models.base import C, Instances, Model, ModelError, Remembered
 
 Part = Literal["train", "valid"]
@@ -31,7 +32,23 @@ class NoSettings:
 
 
 class PlainModel(Model[C]):
-    """A function of the frontend, the specification of its instances, and where they come from."""
+    """A function of the frontend, the specification of its instances, and where they come from.
+
+    Without `metrics` and `metric` of its own, its figures are the loss and, where the loss reports them,
+    accuracy or error, of which the last is what `train.target` is about.
+    """
+
+    @property
+    def metrics(self) -> tuple[str, ...]:  # type: ignore[override]  # a class may still say it
+        """The figures that the loss reports."""
+        loss = self.graph(self.config()).nodes.get(self.loss_node)
+        reported = loss.names if isinstance(loss, Loss) else ()
+        return ("loss", *(name for name in ("accuracy", "error") if name in reported))
+
+    @property
+    def metric(self) -> str:  # type: ignore[override]
+        """The figure that a target is about."""
+        return self.metrics[-1]
 
     @abstractmethod
     def write(self, cfg: C) -> tuple[Callable[[Any], None], Spec]:
@@ -77,12 +94,16 @@ class PlainModel(Model[C]):
 
 @lru_cache(maxsize=16)
 def _compiled(model: PlainModel[Any], cfg: Any) -> Compiled:
-    function, spec = model.write(cfg)
+    written = model.write(cfg)
+    if not isinstance(written, tuple) or len(written) != 2:
+        raise ModelError(f"{type(model).__name__}.write returns the model's function and its specification")
+    function, spec = written
     return compile(function, spec, model.name)
 
 
 @lru_cache(maxsize=8)
 def _encoded(model: PlainModel[Any], cfg: Any, seed: int, part: Part) -> Remembered:
     plain = model.data(cfg, seed, part)
+    plain = plain if hasattr(plain, "__getitem__") else list(plain)
     encode = model.compiled(cfg).encode
     return Remembered(len(plain), lambda i: encode(plain[i], i))

@@ -32,6 +32,16 @@ def _outside(x: Any) -> Any:
     return kept[-1] + x.y
 
 
+def _kept(x: Any) -> Any:
+    kept = []
+    fe.fold(lambda h, i: kept.append(h + i) or kept[-1], fe.constant(3), x.xs)  # type: ignore[func-returns-value]
+    return kept[-1]
+
+
+def _kinds(x: Any) -> Any:
+    return fe.Embedding(3, 3)(x.g.kind)
+
+
 def _of_two_branches(x: Any) -> Any:
     kept = []
 
@@ -53,7 +63,37 @@ def _before_the_decision(x: Any) -> Any:
     return fe.while_loop(go_on, lambda h: h + kept[-1], x.y, most=2)
 
 
+def _part_of_a_node(x: Any, body: Any) -> Any:
+    return body(lambda h: h + fe.receive(fe.send(h, x.g), x.g), _kinds(x))
+
+
 REFUSED: dict[str, tuple[Model, str]] = {
+    "comparison": (lambda x: 1 if x.y > 0 else 0, "not compared .* `above"),
+    "matrix product": (lambda x: x.y @ x.y, "no `@`"),
+    "power": (lambda x: x.y**2, "no `\\*\\*`"),
+    "softmax of one": (lambda x: fe.softmax(x.y[:1]), "`over=` a sequence"),
+    "another dimension": (
+        lambda x: fe.reduce(x.xs, over=x.tokens),
+        "does not depend on .*'tokens_length'",
+    ),
+    "what a loop has left behind": (lambda x: fe.reduce(_kept(x)), "a value from inside the loop"),
+    "turns": (
+        lambda x: fe.fold(lambda h, i: h + fe.reduce(i), x.y, fe.relu(x.xs.item)),
+        "nothing to gather",
+    ),
+    "a graph": (lambda x: fe.send(x.y, x), "edges of a graph of the instance"),
+    "messages of some nodes": (
+        lambda x: _part_of_a_node(x, lambda step, h: fe.cond(x.g.kind > 1, step, lambda v: v, h)),
+        "a branch of the choice at .*, which is another for every node",
+    ),
+    "messages of each node in its own time": (
+        lambda x: _part_of_a_node(x, lambda step, h: fe.fold(step, h, length=x.g.kind)),
+        "the loop at .*, which is another for every node",
+    ),
+    "an edge and every node": (
+        lambda x: fe.receive(fe.send(_kinds(x), x.g) * _kinds(x), x.g),
+        "on an edge and, beside it, on every node",
+    ),
     "widths": (lambda x: x.y + fe.Linear(2)(x.y), "cannot add widths 3 and 2"),
     "columns": (lambda x: x.y[1:5], "a width of 3 has no columns 1:5"),
     "one column": (lambda x: x.y[0], "read by columns"),

@@ -92,3 +92,25 @@ def test_every_name_of_the_language_is_explained() -> None:
         own = public.__dict__.get("__doc__") if isinstance(public, type) else public.__doc__
         assert own, f"{name} has no docstring"
         assert f"`{name}" in manual or f"fe.{name}" in manual, f"{name} is not in the manual"
+
+
+def test_a_softmax_goes_over_columns_or_over_positions() -> None:
+    xs = np.array([[1.0, -2.0], [0.5, 300.0], [3.0, 0.0]])
+
+    def model(x: Any) -> Any:
+        return fe.concat(fe.softmax(x.xs.item, over=x.xs), fe.softmax(x.xs.item))
+
+    spec = fe.Record(xs=fe.Sequence(fe.Floats(2), most=4))
+    powers = [np.exp(xs - xs.max(axis, keepdims=True)) for axis in (0, 1)]
+    expected = [p / p.sum(axis, keepdims=True) for axis, p in enumerate(powers)]
+    np.testing.assert_allclose(computed(model, spec, {"xs": xs})[0], np.hstack(expected), atol=1e-12)
+
+
+def test_a_vector_of_parameters_is_on_every_row() -> None:
+    start = {"g": np.array([2.0, 4.0], np.float32), "b": np.array([1.0, -1.0], np.float32)}
+    layer = fe.Layer(
+        lambda p, x: (p.b + x * p.g - p.b) / p.g - p.b,
+        {name: fe.parameter((2,), values) for name, values in start.items()},
+    )
+    found, _ = computed(lambda i: layer(i.x), fe.Record(x=fe.Floats(2)), {"x": [3.0, 5.0]})
+    assert found.tolist() == [[2.0, 6.0]]

@@ -179,6 +179,43 @@ def test_a_tree_within_a_loop_reads_what_the_loop_gives() -> None:
     assert value(model) == [810.0]  # 6 + 2 * 1, then 6 + 2 * 2
 
 
+def test_a_loop_that_the_network_ends_for_each_position_keeps_the_position() -> None:
+    def grown(v: Any) -> Any:
+        return fe.while_loop(lambda s: 5.0 - s, lambda s: s * 2.0, v, most=9)
+
+    expected = [6.0, 8.0, 5.0]
+    assert value(lambda x: fe.group(grown(fe.number(x.ts)), x.ts)) == expected
+    assert (
+        value(lambda x: fe.group(fe.scan(lambda h, i: (h, grown(fe.number(i))), x.y, x.ts)[1], x.ts))
+        == expected
+    )
+
+
+def test_a_scan_within_a_scan_gives_a_value_for_each_position_of_both() -> None:
+    """Sums so far, of letters within words."""
+
+    def model(x: Any) -> Any:
+        def word(h: Any, letters: Any) -> Any:
+            return fe.scan(lambda g, i: (g + fe.number(i),) * 2, h, letters)
+
+        _, sums = fe.scan(word, fe.constant(1), x.words)
+        return fe.reduce(fe.reduce(sums * fe.number(x.words.item.length), over=x.words.item), over=x.words)
+
+    # 1 | 3 7 | 10, times the lengths 1, 2 and 1
+    assert value(model) == [1 + 2 * (3 + 7) + 10]
+
+
+def test_a_branch_gets_all_children_where_one_decision_is_about_all() -> None:
+    def model(x: Any) -> Any:
+        def branch(xs: Any) -> Any:
+            return fe.reduce(xs, "max") * 100.0 + fe.reduce(xs)
+
+        return fe.cond(fe.reduce(x.xs) - x.y, branch, lambda xs: fe.reduce(xs), x.xs.item)
+
+    assert value(model) == [203.0]
+    assert value(model, y=[4.0]) == [3.0]
+
+
 def test_a_scan_does_not_give_all_positions_for_each() -> None:
     with pytest.raises(fe.FrontendError, match="depends on all of them; reduce it to one value"):
         value(lambda x: fe.scan(lambda h, i: (h + i, x.xs.item + i), x.y, x.xs)[1])

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 from amphw import frontend as fe
+from amphw.cpu_runtime import CpuDevice
+from amphw.host.config import resolve
+from amphw.host.controller import Trainer
+from amphw.host.records import RunSummary
 from amphw.ir.device import DeviceOptions, Mode
+from amphw.ir.errors import AmphwError
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
 from amphw.models.plain import NoSettings, Part, PlainModel
@@ -41,3 +46,53 @@ def test_a_prediction_of_several_numbers_is_told_whole() -> None:
     (report,) = device.drain()
     told = model.explain(cfg, instance, report)
     assert told["prediction"] == [pytest.approx([2.0, 4.0, 6.0])]
+
+
+def trained(model: PlainModel[Any], *overrides: str) -> RunSummary:
+    cfg = resolve(model.config, model.defaults, None, ["trace=false", "epochs=1", *overrides])
+    device = CpuDevice()
+    try:
+        return Trainer(model, cfg, device, None).run()
+    finally:
+        device.close()
+
+
+def test_figures_are_those_that_the_loss_reports() -> None:
+    assert (Points().metrics, Points().metric) == (("loss", "error"), "error")
+    summary = trained(Points())
+    assert set(summary.valid) == {"loss", "error"}
+
+
+class NamedWrongly(Points):
+    metrics, metric = ("loss", "accuracy"), "accuracy"
+
+
+class NoSuchLoss(Points):
+    loss_node = "whole"
+
+
+class WithoutData(Points):
+    def data(self, cfg: NoSettings, seed: int, part: Part) -> Sequence[Any]:
+        return []
+
+
+class Lazy(Points):
+    def data(self, cfg: NoSettings, seed: int, part: Part) -> Any:
+        yield from super().data(cfg, seed, part)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (NamedWrongly(), "figures include accuracy, but its loss reports loss, error, prediction"),
+        (NoSuchLoss(), "loss_node is 'whole'; its losses are loss"),
+        (WithoutData(), "no instances to train on"),
+    ],
+)
+def test_a_model_that_promises_too_much_is_refused(model: PlainModel[Any], message: str) -> None:
+    with pytest.raises(AmphwError, match=message):
+        trained(model)
+
+
+def test_data_may_come_one_by_one() -> None:
+    assert trained(Lazy()).epochs == 1
