@@ -8,7 +8,7 @@ from typing import Any
 from amphw.frontend.decide import observe
 from amphw.frontend.index import Captures, Choice, Context, union, without
 from amphw.frontend.integer import Integer
-from amphw.frontend.place import FrontendError
+from amphw.frontend.place import FrontendError, called
 from amphw.frontend.spec import items_of
 from amphw.frontend.tensor import Tensor, group, messages, spread, ungroup
 from amphw.frontend.trace import current
@@ -72,7 +72,7 @@ def _known(index: Integer, branches: Sequence[Branch], operands: tuple[Any, ...]
         for choice, branch in zip(choices, branches, strict=True):
             placed = [_brought(value, choice, ()) for value in operands]
             with trace.within(choice):
-                results.append(branch(*placed))
+                results.append(called("a branch", branch, *placed))
         return _merged(results, choices, index.context)
 
 
@@ -105,7 +105,7 @@ def _decided(scores: Tensor, branches: Sequence[Branch], operands: tuple[Any, ..
                 dealt = _stand_ins(choice, widths, union(context, (choice,)))
                 captures.trigger, captures.entered = dealt[-1], (choice,)
                 with trace.within(choice):
-                    _brought(branch(*_placed(operands, given, dealt, choice)), choice, ())
+                    _brought(called("a branch", branch, *_placed(operands, given, dealt, choice)), choice, ())
             found = list(captures.found.values())
         captures.found = {}
         for choice in choices:

@@ -27,6 +27,8 @@ def innermost(x: Tensor, over: Dim | SequenceValue | None) -> Dim:
         raise FrontendError(f"expected a value that is computed, got {x!r}")
     if isinstance(over, SequenceValue):
         over = over.dim
+    if over is not None and not isinstance(over, Dim):
+        raise FrontendError(f"`over` is a sequence, or what a graph or a tree calls its nodes; got {over!r}")
     turns = current().turns
     dims = [d for d in dims_of(x.context) if d not in turns]
     found = over or x.rows or (dims[-1] if dims else None)

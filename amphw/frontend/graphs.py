@@ -12,7 +12,7 @@ from amphw.frontend.index import Context, Dim, dims_of, union, without
 from amphw.frontend.layers import Layer
 from amphw.frontend.loops import fold
 from amphw.frontend.masks import rows_of
-from amphw.frontend.place import FrontendError
+from amphw.frontend.place import FrontendError, called
 from amphw.frontend.states import reordered
 from amphw.frontend.tensor import Tensor, align, spread, ungroup, unit
 from amphw.frontend.tensor import group as group_by
@@ -42,7 +42,7 @@ def send(h: Tensor, graph: GraphValue, message: Message | Sequence[Message] | No
         (choice,) = t.choice(f"sends_{kind}?", degree > 0, 2, (s.v,))[1:]
         with t.within(choice):
             x = spread(h, union(h.context, (choice,)))
-            y = function(x)
+            y = called("a message", function, x)
         if isinstance(y, Tensor) and (s.e in y.context or y.rows is s.e):
             raise FrontendError(
                 "a message is of a node, and the same along all of its edges; take what edges have into "
@@ -174,7 +174,7 @@ def message_passing(
     def step(x: Tensor) -> Tensor:
         sent = send(x, graph, message)
         fused = _fused(x, sent, graph, update, how)
-        return update(x, receive(sent, graph, how)) if fused is None else fused
+        return called("an update", update, x, receive(sent, graph, how)) if fused is None else fused
 
     return fold(step, _by_node(h, _shape_of(graph)), length=steps)
 

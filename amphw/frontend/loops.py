@@ -8,7 +8,7 @@ from typing import Any
 from amphw.frontend.decide import observe
 from amphw.frontend.index import Captures, Context, Dim, dims_of, union, without
 from amphw.frontend.integer import Integer
-from amphw.frontend.place import FrontendError
+from amphw.frontend.place import FrontendError, called
 from amphw.frontend.spec import SequenceValue
 from amphw.frontend.states import reordered
 from amphw.frontend.tensor import Constant, Tensor, messages, spread, ungroup
@@ -34,7 +34,7 @@ def fold(
     """`scan` without anything but the end: `body(carry, item) -> carry`, such as a recurrent layer."""
 
     def with_nothing(*args: Any) -> tuple[Any, None]:
-        return body(*args), None
+        return called("the body of a fold", body, *args), None
 
     return scan(with_nothing, init, over, length=length, most=most, reverse=reverse)[0]
 
@@ -85,7 +85,7 @@ def scan(
 
 def _turn(body: Body, carry: Any, items: list[Any], t: Dim) -> tuple[Any, Any]:
     """What a body returns; a value that has a row for each turn of this very loop is taken apart."""
-    result = body(carry, *items)
+    result = called("the body of a loop", body, carry, *items)
     if not isinstance(result, tuple) or len(result) != 2:
         raise FrontendError("the body of a scan returns (carry, y); y may be None, and `fold` has none")
     carry, ys = (
@@ -255,13 +255,13 @@ def while_loop(condition: Body, body: Body, init: Any, *, most: int | None = Non
                 Tensor(("stand-in", f"{k.name}.{i}"), w, union(context, (k,))) for i, w in enumerate(widths)
             ]
             captures.trigger, captures.entered = dummies[0], (k,)
-            spread(_decision(condition(like(init, dummies))), union(context, (k,)))
+            spread(_decision(called("a condition", condition, like(init, dummies))), union(context, (k,)))
             ran = [
                 Tensor(("stand-in", f"{k.name}.go.{i}"), w, union(context, (k, on)))
                 for i, w in enumerate(widths)
             ]
             captures.trigger, captures.entered = ran[0], (k, on)
-            _same(init, result := body(like(init, ran)))
+            _same(init, result := called("the body of a loop", body, like(init, ran)))
             for x in leaves(result):
                 spread(ungroup(x) if x.rows else x, union(x.context, (k, on)))
             found = dict(captures.found)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 from amphw.ir.errors import AmphwError
 
@@ -55,3 +58,14 @@ class FrontendError(AmphwError):
         self.place = place if place is not None else here()
         self.message = message
         super().__init__(f"{self.place}: {message}")
+
+
+def called(what: str, function: Callable[..., Any], *args: Any) -> Any:
+    """`function(*args)`; FrontendError where it does not take so many, whose fault else looks like ours."""
+    try:
+        inspect.signature(function).bind(*args)
+    except TypeError as error:
+        raise FrontendError(f"{what} is called with {len(args)} operands: {error}") from None
+    except ValueError:
+        pass  # not every callable says what it takes
+    return function(*args)

@@ -310,6 +310,11 @@ class SequenceValue(Items):
     def __iter__(self) -> Any:
         raise FrontendError("how long a sequence is differs from instance to instance; use fold or scan")
 
+    def __len__(self) -> int:
+        raise FrontendError(
+            "how long a sequence is differs from instance to instance; `length` is an Integer"
+        )
+
     def __bool__(self) -> bool:
         raise FrontendError("a sequence has no truth while the model is built; `length` is its length")
 

@@ -8,7 +8,7 @@ from amphw.frontend.branches import Branch
 from amphw.frontend.gather import pick
 from amphw.frontend.index import Choice, Context, union, without
 from amphw.frontend.integer import Integer
-from amphw.frontend.place import FrontendError
+from amphw.frontend.place import FrontendError, called
 from amphw.frontend.tensor import Tensor, messages, spread, ungroup
 from amphw.frontend.trace import current
 from amphw.frontend.tree_spec import Shape, TreeValue
@@ -31,7 +31,7 @@ def fold_tree(leaf: Any, branch: Branch, tree: TreeValue) -> Any:
         raise FrontendError(f"fold_tree goes over a tree of the instance, got {tree!r}")
     s, trace = tree._shape, current()
     w, n = s.w, s.n
-    given = leaf(tree.leaf) if callable(leaf) else leaf
+    given = called("what is made of a leaf", leaf, tree.leaf) if callable(leaf) else leaf
     below = leaves(given)
     for x in below:
         if x.rows is not w and w not in x.context:
@@ -54,6 +54,7 @@ def fold_tree(leaf: Any, branch: Branch, tree: TreeValue) -> Any:
             x = spread(ungroup(x) if x.rows else x, union(context, (inner,)))
             sources = {"leaf": spread(first, context).port, "branch": x.port}
             trace.emit(Phi(value.port[0], ("leaf", "branch")), sources)
+    inner.closed = True
     return like(given, values)
 
 
@@ -69,7 +70,7 @@ def _nodes(
     (inner,) = trace.choice("inner?", n.at >= s.w.extent, 2, (n,))[1:]
     with trace.within(inner):
         risen = Tensor((up, "no"), values[0].width, union(context, (inner,)))
-        above = branch(*(_two if s.arity == 2 else _any)(s, risen))
+        above = called("the branch of a tree", branch, *(_two if s.arity == 2 else _any)(s, risen))
     return values, above, inner
 
 

@@ -62,7 +62,7 @@ class GGNN(Model[GGNNConfig]):
     # Intervals are gradient rows: an atom in a step each, at update and, where it has such bonds, at edge_*.
     # At the output they are molecules.
     defaults = {
-        "train": {"epochs": 30, "max_active_keys": 16},
+        "train": {"epochs": 30, "max_active_keys": 16, "target": 4.6},
         "update": {
             "optimizer": "adam",
             "lr": 0.001,
@@ -80,6 +80,10 @@ class GGNN(Model[GGNNConfig]):
     metric = "error"
     metrics = ("loss", "error")
     counted = "molecules"
+
+    def notes(self, cfg: GGNNConfig) -> list[str]:
+        subset = "20,000 molecules to train on, a sixth of what the error of 4.6 was reached with"
+        return [] if cfg.sample else [subset]
 
     def graph(self, cfg: GGNNConfig) -> Graph:
         """Atoms are nodes; a bond is two edges, one in each direction."""

@@ -59,7 +59,7 @@ class TreeLSTM(Model[TreeLSTMConfig]):
     config = TreeLSTMConfig
     # Intervals are gradient rows, those of the paper: words at the embedding, nodes of the tree elsewhere.
     defaults = {
-        "train": {"epochs": 10, "max_active_keys": 16},
+        "train": {"epochs": 10, "max_active_keys": 16, "target": 0.82},
         "update": {
             "optimizer": "adagrad",
             "lr": 0.03,

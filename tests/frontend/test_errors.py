@@ -38,6 +38,16 @@ def _kept(x: Any) -> Any:
     return kept[-1]
 
 
+def _words(x: Any) -> Any:
+    return fe.Embedding(3, 3)(x.tree.word)
+
+
+def _inner_nodes(x: Any) -> Any:
+    kept = []
+    fe.fold_tree(_words(x), lambda a, b: kept.append(a + b) or a, x.tree)  # type: ignore[func-returns-value]
+    return kept[-1]
+
+
 def _kinds(x: Any) -> Any:
     return fe.Embedding(3, 3)(x.g.kind)
 
@@ -68,6 +78,18 @@ def _part_of_a_node(x: Any, body: Any) -> Any:
 
 
 REFUSED: dict[str, tuple[Model, str]] = {
+    "a body of two": (
+        lambda x: fe.fold(lambda h: h, x.y, x.xs),
+        "a fold is called with 2 operands: too many",
+    ),
+    "a branch of none": (lambda x: fe.cond(x.n, lambda: x.y, lambda: x.y, x.y), "branch is called with 1 op"),
+    "a branch of two": (
+        lambda x: fe.fold_tree(_words(x), lambda both: both, x.tree),
+        "branch of a tree is called with 2 operands",
+    ),
+    "what a tree has left behind": (lambda x: _inner_nodes(x) + x.y, "a branch of the choice at .* is used"),
+    "length of a sequence": (lambda x: x.y * len(x.xs), "`length` is an Integer"),
+    "over a name": (lambda x: fe.reduce(x.xs, over="xs"), "`over` is a sequence"),
     "comparison": (lambda x: 1 if x.y > 0 else 0, "not compared .* `above"),
     "matrix product": (lambda x: x.y @ x.y, "no `@`"),
     "power": (lambda x: x.y**2, "no `\\*\\*`"),
