@@ -20,7 +20,7 @@ from amphw.ir.graph import Graph
 from amphw.ir.grouping import Group
 from amphw.ir.instance import Instance, Schema, TableType
 from amphw.ir.nodes import PPT, Concat, Source, Transform
-from amphw.ir.passes import by_name, fold, fold_parameters, fuse, join, replicate, split, tile
+from amphw.ir.passes import by_name, fold, fold_parameters, fuse, join, replicate, rest, split, tile
 from amphw.ir.primitives import ValueType
 from amphw.ir.program import trace
 from amphw.ir.reference import ReferenceDevice
@@ -122,6 +122,22 @@ def test_fuse(case: Case, seed: int) -> None:
     found, theirs = run(fuse(before), case, values)
     assert found == pytest.approx(losses, rel=1e-10)
     assert_same(theirs, gradients)
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_rest(case: Case) -> None:
+    before = graph_of(case)
+    after = rest(before)
+    new = sorted(set(after.nodes) - set(before.nodes))
+    assert (after is before) == (not new)
+    assert bool(new) == (case.name == "fe-skipping")
+    assert rest(after) is after
+    if new:
+        values = drawn(before, 1)
+        losses, gradients = run(before, case, values)
+        found, theirs = run(after, case, values)
+        assert found == pytest.approx(losses, rel=1e-12)
+        assert_same(theirs, gradients)
 
 
 @some
