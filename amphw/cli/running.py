@@ -36,7 +36,7 @@ class Outcome:
         return self.summary.stopped_by == INTERRUPT
 
 
-def ready(model: Any, cfg: RunConfig[Any], device: str) -> Device:
+def ready(model: Any, cfg: RunConfig[Any], device: str, resumed: bool = False) -> Device:
     """Find out what stands in the way of a run before its folder exists, and make its device.
 
     A mistyped node, a data set that cannot be had or an unknown device leaves no empty run behind.
@@ -46,6 +46,8 @@ def ready(model: Any, cfg: RunConfig[Any], device: str) -> Device:
     made = opened(device)
     update_rules(cfg, model.graph(cfg.model))
     model.prepare(cfg.model, cfg.train.seed)
+    if not resumed:
+        model.initial(cfg.model)  # which may read a file
     return made
 
 

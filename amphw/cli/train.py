@@ -75,7 +75,7 @@ def _train_one(
         folder = RunFolder.open(resume)
         had = _trained_epochs(folder, model.name)
         cfg = _resolve(model, None, settings, saved=folder)
-        runner = ready(model, cfg, device)
+        runner = ready(model, cfg, device, resumed=True)
     else:
         had = None
         cfg = _resolve(model, config, settings)

@@ -46,6 +46,10 @@ def load_vectors(path: str, words: Collection[str], width: int) -> dict[str, np.
                     found[word] = _numbers(path, number, parts[-width:])
     except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
         raise DataError(f"the word vectors of {path} cannot be read: {error}.") from error
+    if not found:
+        raise DataError(
+            f"{path} has no vector of any of the {len(words)} words; is it a file of word vectors?"
+        )
     of_word = {word: [found[form] for form in _forms(word) if form in found] for word in words}
     return {word: vectors[0] for word, vectors in of_word.items() if vectors}
 

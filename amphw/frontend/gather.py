@@ -88,6 +88,11 @@ def pick(x: Any, position: Integer | int, over: Dim | SequenceValue | None = Non
             raise FrontendError("the Integer has one value an instance: there is nothing to pick from")
         return x.at(over.dim if isinstance(over, SequenceValue) else over or dims[-1], position)
     dim = innermost(x, over)
+    known = position.expr.value if isinstance(position.expr, Const) else 0
+    if not 0 <= known < dim.bound:
+        raise FrontendError(
+            f"there is no position {known} of {dim.name} ({dim.why}), which are {dim.bound} at most"
+        )
     if dim in position.context:
         raise FrontendError(f"the position '{position.expr}' depends on {dim.name} itself")
     if dim.least == 0 and x.rows is not dim:
@@ -106,7 +111,7 @@ def pick(x: Any, position: Integer | int, over: Dim | SequenceValue | None = Non
     if position.expr not in (Const(0), dim.extent - 1):
         # Of a position that does not exist no message would know; a Cond refuses what no port is for.
         exists = both(position.expr >= 0, position.expr < dim.extent)
-        there = Cond(current().name("exists?"), where(exists, 0, 1), ("yes",), ())
+        there = Cond(current().name("pick?"), where(exists, 0, 1), ("yes",), ())
         source = (current().emit(there, {"in": source}), "yes")
     current().emit(Cond(name, dim.at.eq(position.expr), ("others", "picked"), ()), {"in": source})
     return _dropped(Tensor((name, "picked"), x.width, x.context), dim)

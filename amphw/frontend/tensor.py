@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from amphw.frontend.index import Captures, Choice, Context, Dim, Entry, choices_of, dims_of, union, without
 from amphw.frontend.integer import Integer, items_of
 from amphw.frontend.place import FrontendError
@@ -23,6 +25,8 @@ from amphw.ir.grouping import Group
 from amphw.ir.nodes import NPT, Source
 from amphw.ir.program import Program, Value, ValueType, trace
 from amphw.ir.routing import Cond, Flatmap, Ungroup
+
+_REFLECTED = {"add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__"}
 
 
 class Tensor:
@@ -50,6 +54,8 @@ class Tensor:
         return self * other
 
     def __truediv__(self, other: Tensor | float) -> Tensor:
+        if isinstance(other, int | float) and other == 0:
+            raise FrontendError("a value is divided by 0")
         return _binary("divide", lambda a, b: a / b, self, other)
 
     def __rtruediv__(self, other: float) -> Tensor:
@@ -72,7 +78,16 @@ class Tensor:
     def __pow__(self, other: object) -> NoReturn:
         raise FrontendError("values have no `**`; x * x is a square, and exp(log(x) * a) any other power")
 
-    __array_ufunc__ = None  # numpy's functions do not apply; those of the frontend do
+    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **_: Any) -> Tensor:
+        """Arithmetic with a number of numpy; its functions do not apply, those of the frontend do."""
+        left = operands[0]
+        if not isinstance(left, Tensor) and np.ndim(left) == 0 and ufunc.__name__ in _REFLECTED:
+            reflected: Tensor = getattr(self, _REFLECTED[ufunc.__name__])(left.item())
+            return reflected
+        raise FrontendError(
+            f"numpy's {ufunc.__name__} is of arrays, not of values of a model; the functions of "
+            "amphw.frontend are, such as tanh and concat"
+        )
 
     def __getitem__(self, columns: slice) -> Tensor:
         """`x[a:b]`: columns a .. b - 1."""

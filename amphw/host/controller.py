@@ -131,17 +131,17 @@ class Trainer:
         )
         if self.folder is not None:
             self.folder.write_text(CONFIG, self.toml)
-        self._tell()
+        self._tell(new=resume is None)
 
     def _training(self) -> InstanceSet:
         """The instances of the epoch that comes next."""
         train, epoch = self.cfg.train, self.state.epoch + 1
         return self.model.training(self.cfg.model, train.seed, epoch, train.train_instances)
 
-    def _tell(self) -> None:
+    def _tell(self, new: bool) -> None:
         if self.progress is None:
             return
-        for note in self.model.notes(self.cfg.model):
+        for note in self.model.notes(self.cfg.model) if new else ():
             self.progress.note(note)
         keys = self.cfg.train.max_infer_keys
         line = planned_memory(self.device, self._training(), self.session.mode.window, self.validation, keys)

@@ -89,6 +89,7 @@ class PlainModel(Model[C]):
         """What the loss reports beside the loss, row by row: a number, or a list where there are several."""
         outputs = report.outputs[self.loss_node]
         told = {k: v for k, v in outputs.items() if k not in {"loss", "accuracy", "error"}}
+        told = told or {"loss": outputs["loss"]}  # a model that reports nothing else
         return {k: (v if v.shape[1] > 1 else v[:, 0]).tolist() for k, v in told.items()}
 
 

@@ -37,7 +37,9 @@ class TreeLSTMConfig:
     """Section [model] of the Tree-LSTM."""
 
     hidden: int = knob(150, "width of h and of c")
-    embedding: int = knob(300, "width of a word's embedding; it starts at random and is trained")
+    embedding: int = knob(
+        300, "width of a word's embedding, which is trained; that of the file `glove`, if there is one"
+    )
     vocabulary: int = knob(8736, "rows of the embedding: the most frequent words, and one row for all others")
     dropout: float = knob(0.0, "share of each embedding, and of each h before its classification, left out")
     recurrent_dropout: float = knob(0.0, "share of what a cell takes into its state left out")

@@ -52,6 +52,11 @@ def test_a_damaged_line_is_named(tmp_path: Path, text: str, message: str) -> Non
         load_vectors(file(tmp_path, text), ["film"], 3)
 
 
+def test_a_file_of_other_words_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no vector of any of the 1 words"):
+        load_vectors(file(tmp_path, LINES), ["aardvark"], 3)
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.txt cannot be read: .*No such file"):
         load_vectors(str(tmp_path / "none.txt"), ["film"], 3)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from amphw import frontend as fe
@@ -78,6 +79,11 @@ def _part_of_a_node(x: Any, body: Any) -> Any:
 
 
 REFUSED: dict[str, tuple[Model, str]] = {
+    "a function of numpy": (lambda x: np.tanh(x.y), "numpy's tanh is of arrays"),
+    "an array of numpy": (lambda x: np.ones(3) + x.y, "numpy's add is of arrays"),
+    "a division": (lambda x: x.y / 0.0, "divided by 0"),
+    "a position beyond": (lambda x: fe.pick(x.xs.item, 5), "no position 5 .* 5 at most"),
+    "a position before": (lambda x: fe.pick(x.xs.item, -1), "no position -1"),
     "a body of two": (
         lambda x: fe.fold(lambda h: h, x.y, x.xs),
         "a fold is called with 2 operands: too many",
