@@ -19,7 +19,7 @@ import os
 import statistics
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def plan_of(case: Case, seed: int, keys: int) -> Plan:
     workload = get_workload(case.workload)
     settings = [*case.settings, f"train.seed={seed}", f"train.epochs={case.epochs}"]
     if case.decay:
-        plan = plan_of(Case(case.workload, case.form, case.epochs, case.bar), seed, keys)
+        plan = plan_of(replace(case, decay=False), seed, keys)
         count = len(plan.model.training(plan.cfg.model, seed, 1))
         updates = case.epochs * -(-count // workload.every[0])
         settings += ["update.schedule=cosine", f"update.schedule_steps={updates}"]

@@ -103,7 +103,7 @@ def _decided(scores: Tensor, branches: Sequence[Branch], operands: tuple[Any, ..
         with trace.trial():
             for choice, branch in zip(choices, branches, strict=True):
                 dealt = _stand_ins(choice, widths, union(context, (choice,)))
-                captures.trigger, captures.entered = dealt[-1], (choice,)
+                captures.enter((choice,), dealt[-1])
                 with trace.within(choice):
                     _brought(called("a branch", branch, *_placed(operands, given, dealt, choice)), choice, ())
             found = list(captures.found.values())
@@ -117,7 +117,7 @@ def _decided(scores: Tensor, branches: Sequence[Branch], operands: tuple[Any, ..
             width = sum(widths) or scores.width
             through = Tensor((decided, f"case{choice.branch}"), width, union(context, (choice,)))
             parts = unpack(through, widths)
-            captures.trigger, captures.inside = through, parts[len(given) :]
+            captures.enter((choice,), through, parts[len(given) :])
             with trace.within(choice):
                 results.append(_brought(branch(*_placed(operands, given, parts, choice)), choice, context))
         merged = _merged(results, choices, context)

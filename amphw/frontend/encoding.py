@@ -277,7 +277,8 @@ def flat(values: Any) -> Any:
     if isinstance(values, np.ndarray) and values.ndim > 1:
         return values.reshape(-1, *values.shape[2:])
     if len(values) and all(isinstance(v, np.ndarray) for v in values):
-        return np.concatenate(values)
+        if len({v.shape[1:] for v in values}) == 1:
+            return np.concatenate(values)
     return list(chain.from_iterable(values))
 
 

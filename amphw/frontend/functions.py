@@ -133,7 +133,9 @@ def softmax(x: Any, over: Dim | SequenceValue | None = None) -> Any:
     over: a dimension or a sequence, along whose positions each column adds up to 1 instead: attention.
     """
     x = operand(x, "softmax")
-    if over is not None and isinstance(x, Tensor):
+    if over is not None and not isinstance(x, Tensor):
+        raise FrontendError("a softmax over positions is of the model's values, not of those inside a layer")
+    if over is not None:
         powers = applied("exp", f.exp, x - stop_gradient(reduce(x, "max", over)))
         return powers / reduce(powers, "sum", over)
     if x.width == 1:

@@ -86,13 +86,15 @@ def pick(x: Any, position: Integer | int, over: Dim | SequenceValue | None = Non
     if isinstance(x, Integer):
         if not (dims := dims_of(x.context)):
             raise FrontendError("the Integer has one value an instance: there is nothing to pick from")
-        return x.at(over.dim if isinstance(over, SequenceValue) else over or dims[-1], position)
+        along = over.dim if isinstance(over, SequenceValue) else over or dims[-1]
+        _refuse_beyond(along, position)
+        if not _exists(along, position):
+            # Parts lie one behind the other: a position too far would read the next one's.
+            index = where(_within(along, position), position.expr, _NOWHERE)
+            position = Integer(index, union(position.context, along.needs))
+        return x.at(along, position)
     dim = innermost(x, over)
-    known = position.expr.value if isinstance(position.expr, Const) else 0
-    if not 0 <= known < dim.bound:
-        raise FrontendError(
-            f"there is no position {known} of {dim.name} ({dim.why}), which are {dim.bound} at most"
-        )
+    _refuse_beyond(dim, position)
     if dim in position.context:
         raise FrontendError(f"the position '{position.expr}' depends on {dim.name} itself")
     if dim.least == 0 and x.rows is not dim:
@@ -108,13 +110,32 @@ def pick(x: Any, position: Integer | int, over: Dim | SequenceValue | None = Non
             raise FrontendError(f"the value is not picked along {dim.name} while it is bound to {e.name}")
     name = current().name("pick")
     source = x.port
-    if position.expr not in (Const(0), dim.extent - 1):
+    if not _exists(dim, position):
         # Of a position that does not exist no message would know; a Cond refuses what no port is for.
-        exists = both(position.expr >= 0, position.expr < dim.extent)
-        there = Cond(current().name("pick?"), where(exists, 0, 1), ("yes",), ())
+        there = Cond(current().name("pick?"), where(_within(dim, position), 0, 1), ("yes",), ())
         source = (current().emit(there, {"in": source}), "yes")
     current().emit(Cond(name, dim.at.eq(position.expr), ("others", "picked"), ()), {"in": source})
     return _dropped(Tensor((name, "picked"), x.width, x.context), dim)
+
+
+_NOWHERE = 1 << 30  # no table has so many entries
+
+
+def _within(dim: Dim, position: Integer) -> Expr:
+    return both(position.expr >= 0, position.expr < dim.extent)
+
+
+def _exists(dim: Dim, position: Integer) -> bool:
+    """Whether every instance has that position: the first one or the last."""
+    return position.expr in (Const(0), dim.extent - 1) and dim.least > 0
+
+
+def _refuse_beyond(dim: Dim, position: Integer) -> None:
+    known = position.expr.value if isinstance(position.expr, Const) else 0
+    if not 0 <= known < dim.bound:
+        raise FrontendError(
+            f"there is no position {known} of {dim.name} ({dim.why}), which are {dim.bound} at most"
+        )
 
 
 def _beside(x: Tensor, context: Context) -> Tensor:

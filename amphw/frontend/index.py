@@ -91,6 +91,10 @@ class Captures:
     inside: list[Tensor] | None = None
     found: dict[PortRef, Tensor] = field(default_factory=dict)
 
+    def enter(self, entered: Context, trigger: Tensor, inside: list[Tensor] | None = None) -> None:
+        """What follows is traced in the part of the body that this gets a value into."""
+        self.entered, self.trigger, self.inside = entered, trigger, inside
+
 
 def dims_of(context: Context) -> tuple[Dim, ...]:
     return tuple(e for e in context if isinstance(e, Dim))

@@ -254,13 +254,13 @@ def while_loop(condition: Body, body: Body, init: Any, *, most: int | None = Non
             dummies = [
                 Tensor(("stand-in", f"{k.name}.{i}"), w, union(context, (k,))) for i, w in enumerate(widths)
             ]
-            captures.trigger, captures.entered = dummies[0], (k,)
+            captures.enter((k,), dummies[0])
             spread(_decision(called("a condition", condition, like(init, dummies))), union(context, (k,)))
             ran = [
                 Tensor(("stand-in", f"{k.name}.go.{i}"), w, union(context, (k, on)))
                 for i, w in enumerate(widths)
             ]
-            captures.trigger, captures.entered = ran[0], (k, on)
+            captures.enter((k, on), ran[0])
             _same(init, result := called("the body of a loop", body, like(init, ran)))
             for x in leaves(result):
                 spread(ungroup(x) if x.rows else x, union(x.context, (k, on)))
@@ -292,15 +292,15 @@ def _while(
     phi = trace.name("turn")
     packed = Tensor((phi, "out"), sum(widths), turning)
     parts = unpack(packed, widths)
-    captures.trigger, captures.inside = packed, parts[carried:]
+    captures.enter((k,), packed, parts[carried:])
     flag = _decision(condition(like(init, parts[:carried])))
     stopped, go = observe(packed, spread(flag, turning), 2, trace.name("decided?"))
     through = Tensor(go, packed.width, running)
     parts = unpack(through, widths)
-    captures.trigger, captures.inside = through, parts[carried:]
+    captures.enter((k, on), through, parts[carried:])
     result = body(like(init, parts[:carried]))
     _same(init, result)
-    again = pack([*leaves(result), *captures.inside], running)
+    again = pack([*leaves(result), *parts[carried:]], running)
     dims = dims_of(turning)
     full = trace.emit(Cond(trace.name("most?"), k.at.eq(k.extent - 1)), {"in": again.port})
     step = trace.emit(Isu(trace.name("next"), reordered(dims, set={k: k.at + 1})), {"in": (full, "no")})

@@ -19,6 +19,9 @@ from amphw.ir import functions as f
 from amphw.ir.expr import ROW, Attr, Const, Expr
 from amphw.ir.program import Value
 
+# Equal integers of a program are one; so those that keys are made of equal no operand, and not one another.
+_ROW, _USE = 1 << 20, 1 << 26
+
 
 @dataclass
 class Rows:
@@ -39,11 +42,11 @@ def rows_of(layer: str, context: Context, rows: Dim | None, use: int) -> Iterato
 
     All uses of a layer are one program, so the keys are as many whatever the context is.
     """
-    position: Expr = Const(use)
+    position: Expr = Const(0)
     for dim in dims_of(context):
         position = position * dim.bound + dim.at
-    # No position is negative: equal keys would be one, and then not as many.
-    row: Expr = Const(-1) if rows is None else ROW
+    position = position + (use + 1) * _USE
+    row: Expr = Const(_ROW - 1) if rows is None else ROW + _ROW
     token = _rows.set(Rows([Attr("instance"), position, row], layer))
     try:
         yield

@@ -100,7 +100,7 @@ class Rename:
 
 def renamed(x: Tensor, *renames: Rename) -> Tensor:
     """x with other dimensions in the place of some of its own."""
-    if any(x.rows is r.old for r in renames):
+    if x.rows is not None and any(x.rows is r.old or r.old in x.rows.needs for r in renames):
         x = ungroup(x)
     decided = tuple(e for r in renames for e in r.new.needs if e.capture is not None)
     x = spread(x, union(x.context, decided), x.rows)
@@ -148,7 +148,7 @@ def at_position(value: Any, *renames: Rename) -> Any:
                 inner, at_position(value.item, *renames), at_position(value.length, *renames)
             )
         return SequenceValue(value.dim, at_position(value.item, *renames), value.length)
-    if isinstance(value, RecordValue):
+    if isinstance(value, RecordValue | Positioned):
         return Positioned(value, lambda v: at_position(v, *renames))
     if isinstance(value, tuple | list):
         return type(value)(at_position(v, *renames) for v in value)
@@ -160,6 +160,7 @@ def at_position(value: Any, *renames: Rename) -> Any:
 def _inner(dim: Dim, renames: Sequence[Rename]) -> Dim:
     """The dimension of a sequence within others, where loops go over the others."""
     known = current().net.made
+    renames = [r for r in renames if r.old in dim.needs]
     key = ("inner", dim, *(r.new for r in renames))
     if key not in known:
         new = {r.old: r.new for r in renames}

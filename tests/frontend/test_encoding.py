@@ -131,3 +131,9 @@ def test_numbers_of_every_kind_are_numbers() -> None:
     m = declared(fe.Record(xs=fe.Sequence(fe.Floats(4), most=3)))
     assert m.encode({"xs": [np.zeros((2, 2)), np.ones(4)]}).data["xs"].tolist() == [[0] * 4, [1] * 4]
     assert m.encode({"xs": [[10**30, 1, True, np.float16(2)]]}).data["xs"][0, 1:].tolist() == [1, 1, 2]
+
+
+def test_arrays_of_several_ranks_are_sequences_all_the_same() -> None:
+    spec = declared(fe.Record(xs=fe.Sequence(fe.Sequence(fe.Floats(1), most=3), most=2)))
+    arrays = spec.encode({"xs": [np.zeros((2, 1)), np.ones(3)]})
+    assert arrays.tables["xs_length"].tolist() == [2, 3]

@@ -84,6 +84,10 @@ REFUSED: dict[str, tuple[Model, str]] = {
     "a division": (lambda x: x.y / 0.0, "divided by 0"),
     "a position beyond": (lambda x: fe.pick(x.xs.item, 5), "no position 5 .* 5 at most"),
     "a position before": (lambda x: fe.pick(x.xs.item, -1), "no position -1"),
+    "a softmax over positions inside a layer": (
+        lambda x: fe.Layer(lambda p, v: fe.softmax(v @ p.W, over=x.xs), lambda n: {"W": (n, n)})(x.xs),
+        "not of those inside a layer",
+    ),
     "a body of two": (
         lambda x: fe.fold(lambda h: h, x.y, x.xs),
         "a fold is called with 2 operands: too many",

@@ -83,3 +83,32 @@ def test_a_constant_in_the_layout_of_a_value_is_drawn_for_each_of_its_positions(
         lambda x: fe.reduce(x.xs * 0.5 * fe.dropout(x.xs * 0.0 + 1.0, 0.5)), ReferenceDevice(dtype=np.float64)
     )
     assert all(8 <= n <= 32 for n in counts) and len(set(counts)) > 3
+
+
+def test_a_layer_has_other_masks_at_each_use_and_each_turn() -> None:
+    """Also where an Integer is an operand, which may be what tells the rows apart."""
+    drop = fe.Layer(
+        lambda p, v, i: fe.dropout(v * p.g, 0.5) + fe.column(v, i) * 0.0,
+        {"g": fe.parameter((24,), np.ones(24, np.float32))},
+    )
+
+    def model(x: Any) -> None:
+        ones = x.n_ones
+        _, turns = fe.scan(lambda h, i: (h, drop(ones, i)), fe.constant(1), x.places)
+        rows = fe.group(turns, x.places)
+        uses = {f"use{k}": drop(ones, x.one) for k in range(3)}
+        at = {f"turn{k}": fe.pick(rows, k) for k in range(3)}
+        fe.loss(fe.sum_columns(ones), **uses, **at)
+
+    spec = fe.Record(places=fe.Sequence(fe.Int(5), most=3), one=fe.Int(5), n_ones=fe.Floats(24))
+    compiled = fe.compile(model, spec, "masks")
+    found = []
+    for device in (ReferenceDevice(), CpuDevice()):
+        device.load(compiled.graph, {"*": UpdateRule()}, DeviceOptions(updates="off", seed=1))
+        plain = {"places": [0, 1, 2], "one": 0, "n_ones": np.ones(24)}
+        device.submit(0, 0, compiled.encode(plain, 7), Mode.TRAIN)
+        (report,) = device.drain()
+        found.append(report.sums["loss"])
+        device.close()
+    assert found[0] == found[1]
+    assert len({found[0][name] for name in found[0] if name != "loss"}) > 3

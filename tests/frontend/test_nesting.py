@@ -123,15 +123,28 @@ def _plus(y: Any) -> Any:
 
 
 @pytest.mark.parametrize("what", INSIDE)
-@pytest.mark.parametrize("taken", [0, 1])
-def test_a_branch_that_the_network_chooses_may_hold(what: str, taken: int) -> None:
+@pytest.mark.parametrize("at", range(3))
+def test_any_branch_that_the_network_chooses_may_hold(what: str, at: int) -> None:
+    inside, expected = INSIDE[what]
+
+    def model(x: Any, chosen: int) -> Any:
+        branches = [lambda: x.y * 10.0, lambda: x.y * 20.0]
+        branches.insert(at, lambda: inside(x))
+        scores = [x.y * float(k == chosen) for k in range(3)]
+        return fe.switch(fe.concat(*scores), branches)
+
+    assert value(lambda x: model(x, at)) == pytest.approx([expected])
+    assert value(lambda x: model(x, 2 if at == 0 else 0)) == [40.0 if at == 0 else 20.0]
+
+
+@pytest.mark.parametrize("what", ["another decision", "a loop over integers", "a loop of a length"])
+def test_a_condition_of_a_loop_may_hold(what: str) -> None:
     inside, expected = INSIDE[what]
 
     def model(x: Any) -> Any:
-        branches = [lambda: x.y * 10.0, lambda: inside(x)]
-        return fe.cond(x.y - 1.0 if taken else x.y - 3.0, branches[1], branches[0])
+        return fe.while_loop(lambda s: inside(x) + 0.5 - s, lambda s: s + 1.0, fe.constant(1), most=99)
 
-    assert value(model) == pytest.approx([expected if taken else 20.0])
+    assert value(model) == [expected + 1]
 
 
 @pytest.mark.parametrize("what", sorted(set(INSIDE) - NOT_IN_A_LOOP))
@@ -203,6 +216,66 @@ def test_a_scan_within_a_scan_gives_a_value_for_each_position_of_both() -> None:
 
     # 1 | 3 7 | 10, times the lengths 1, 2 and 1
     assert value(model) == [1 + 2 * (3 + 7) + 10]
+
+
+LINES = fe.Record(
+    lines=fe.Sequence(
+        fe.Record(
+            words=fe.Sequence(fe.Record(letters=fe.Sequence(fe.Int(10), most=3)), most=3),
+            marks=fe.Sequence(fe.Int(10), most=3),
+        ),
+        most=3,
+    )
+)
+TEXT = {
+    "lines": [
+        {"words": [{"letters": [1]}, {"letters": [2, 3]}], "marks": [4]},
+        {"words": [{"letters": [5, 6]}], "marks": [7, 8]},
+    ]
+}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_three_loops_over_records_within_records(reverse: bool) -> None:
+    def letters(h: Any, word: Any) -> Any:
+        return fe.fold(lambda g, i: g * 10.0 + fe.number(i), h, word.letters, reverse=reverse)
+
+    def model(x: Any) -> Any:
+        line = lambda h, line: fe.fold(letters, h, line.words, reverse=reverse)  # noqa: E731
+        return fe.fold(line, fe.constant(1), x.lines, reverse=reverse)
+
+    found = computed(model, LINES, TEXT)[0].tolist()
+    assert found == [[65321.0 if reverse else 12356.0]]
+
+
+def test_a_scan_gives_a_value_for_each_item_of_the_sequences_inside() -> None:
+    """Where it comes from Integers alone, and where two sequences are beside one another."""
+
+    def model(x: Any) -> Any:
+        marks = fe.scan(lambda h, line: (h, fe.number(line.marks)), fe.constant(1), x.lines)[1]
+
+        def crossed(h: Any, line: Any) -> Any:
+            return h, fe.ungroup(fe.number(line.marks)) * fe.ungroup(fe.number(line.words.position))
+
+        pairs = fe.scan(crossed, fe.constant(1), x.lines)[1]
+        total = pairs + fe.number(x.lines.marks)  # not crossed with the marks again
+        for over in (x.lines.words, x.lines.marks, x.lines):
+            total = fe.reduce(total, over=over)
+        return fe.concat(total, fe.reduce(fe.reduce(marks, over=x.lines.marks), over=x.lines))
+
+    # line 1: words 0 and 1 with the mark 4; line 2: word 0 with the marks 7 and 8
+    expected = (0 + 4) + (4 + 4) + (0 + 7) + (0 + 8)
+    assert computed(model, LINES, TEXT)[0].tolist() == [[expected, 19.0]]
+
+
+def test_an_integer_is_not_picked_from_the_next_sequence() -> None:
+    def model(x: Any) -> Any:
+        return fe.reduce(fe.number(fe.pick(x.lines.marks.item, 1, over=x.lines.marks)), over=x.lines)
+
+    both = {"lines": [{**line, "marks": [1, 2]} for line in TEXT["lines"]]}
+    assert computed(model, LINES, both)[0].tolist() == [[4.0]]
+    with pytest.raises(AmphwError, match="outside the table"):
+        computed(model, LINES, TEXT)
 
 
 def test_a_branch_gets_all_children_where_one_decision_is_about_all() -> None:
