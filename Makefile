@@ -45,8 +45,10 @@ pytest: $(READY)
 
 torch: $(READY)
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "installing PyTorch"; \
-	    $(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[torch]'; }
-	@$(BIN)/python -m pytest tests/frontend/test_torch_import.py tests/gradients/test_record.py
+	    $(BIN)/python -m pip install -qq --disable-pip-version-check "$$($(BIN)/python -c \
+	    'import importlib.metadata as m; print(next(r.split(";")[0] for r in m.requires("amphw") if r.startswith("torch=")))')"; }
+	@$(BIN)/python -m pytest tests/frontend/test_torch_*.py tests/frontend/test_graphs.py \
+	    tests/gradients/test_record.py
 
 slow: $(READY)
 	@$(BIN)/python -m pytest -m slow

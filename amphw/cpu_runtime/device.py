@@ -23,7 +23,7 @@ from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistic
 from amphw.ir.errors import AmphwError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.passes import fuse, rest
+from amphw.ir.passes import fuse
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 
 RUN_BUDGET = 1e-3
@@ -73,8 +73,7 @@ class CpuDevice:
         policy = settings.get("policy", "default")
         if policy not in POLICIES:
             raise AmphwError(f"device.policy = '{policy}', allowed is {', '.join(POLICIES)}")
-        runs = rest(graph)
-        self.lowered = lower(fuse(runs) if settings.get("fuse", True) else runs)
+        self.lowered = lower(fuse(graph) if settings.get("fuse", True) else graph)
         self.graph = graph
         owners = {n: graph.nodes[n].params for n in graph.parameterised}
         self.params = initial_parameters(owners, dict(rules), options.seed)

@@ -18,6 +18,7 @@ from amphw.ir.derive import Derivative, differentiate, inference
 from amphw.ir.errors import GraphError
 from amphw.ir.expr import Const, Expr, Field, Op, either, is_condition, lift, substitute
 from amphw.ir.graph import Graph
+from amphw.ir.passes.rest import rest
 from amphw.ir.program import Program
 from amphw.ir.routing import Cond, Replicate
 from amphw.ir.state import FieldType, StateType
@@ -142,6 +143,7 @@ class Lowered:
 
 def lower(graph: Graph) -> Lowered:
     """Check the graph and compile its routes."""
+    graph = rest(graph)
     typed = infer(graph)
     units: list[Unit] = []
     for name, b in typed.behaviours.items():
@@ -205,10 +207,7 @@ def _follow(lowered: Lowered, unit: Unit, emit: Emit) -> None:
         if node in lowered.by_name:
             _arrive(lowered, unit, walk, lowered.units[lowered.by_name[node]], receive, key)
             continue
-        if node in walk.trail:
-            raise GraphError(
-                "a loop of nodes that only route, with nothing to compute, has no place to wait", node=node
-            )
+        assert node not in walk.trail, node  # `rest` has put a unit into every loop
         trap = _trap(lowered, node, b, walk, key)
         if trap is not None:
             unit.traps.append(trap)

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from amphw.cpu_runtime import CpuDevice
 from amphw.cpu_runtime.lower import Expand, Guard, Lowered, Path, lower
 from amphw.ir.behaviour import StateMap
+from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import GraphError
 from amphw.ir.expr import Attr, Const, Field, table
 from amphw.ir.functions import sum_cols
 from amphw.ir.graph import Graph
-from amphw.ir.instance import Schema, TableType
+from amphw.ir.instance import Instance, Schema, TableType
 from amphw.ir.nodes import Loss, Source
 from amphw.ir.passes import fuse
 from amphw.ir.program import trace
 from amphw.ir.routing import Cond, Isu, Phi
 from amphw.ir.state import StateType, state_field
+from amphw.ir.update import UpdateRule
 from amphw.models.list_reduction import ListReductionConfig, ListReductionRNN
 from tests.graphs import decide, message_passing, rnn
 
@@ -74,7 +78,7 @@ def test_paths_of_a_unit_are_in_the_order_of_its_ports() -> None:
     assert [p.value for p in split.out] == [0]  # the other half ends in a Discard: no path, no gradient
 
 
-def test_a_loop_that_only_routes_is_refused() -> None:
+def test_a_loop_that_only_routes_gets_a_unit_to_wait_in() -> None:
     k = Field("k")
     g = Graph("empty-loop", Schema(data={"x": 1}))
     g.add(Source("x", width=1, data="x"))
@@ -89,11 +93,15 @@ def test_a_loop_that_only_routes_is_refused() -> None:
     g.connect("phi", "last")
     g.connect("last.no", "next", "phi.b")
     g.connect("last.yes", "leave", "loss")
-    with pytest.raises(GraphError) as caught:
-        lower(g)
-    assert str(caught.value) == (
-        "node 'phi': a loop of nodes that only route, with nothing to compute, has no place to wait"
-    )
+    assert [u.name for u in lower(g).units] == ["x", "loss", "next_rest"]
+    device, instance = CpuDevice(), Instance(data={"x": np.array([[2.5]], np.float32)})
+    device.load(g, {"*": UpdateRule()}, DeviceOptions(updates="off"))
+    try:
+        device.submit(0, 0, instance, Mode.TRAIN)
+        (report,) = device.drain()
+    finally:
+        device.close()
+    assert report.sums["loss"]["loss"] == 2.5
 
 
 def test_gradients_are_needed_only_downstream_of_parameters() -> None:

@@ -98,10 +98,9 @@ def sent_by_plan(lowered: Lowered, slots: SlotPlan, decided: set[Delivery]) -> s
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_plans_deliver_what_the_reference_delivers(case: Case) -> None:
-    graph = case.build()
-    lowered = lower(graph)
+    lowered = lower(case.build())
     for instance in case.instances(seed=4):
-        expected, decided = sent_by_reference(graph, lowered, instance)
+        expected, decided = sent_by_reference(lowered.graph, lowered, instance)
         plan = finish_plan(lowered, build_plan(lowered, instance))
         assert sent_by_plan(lowered, plan, decided) == expected
 
