@@ -143,8 +143,9 @@ class Lowered:
 
 def lower(graph: Graph) -> Lowered:
     """Check the graph and compile its routes."""
-    graph = rest(graph)
     typed = infer(graph)
+    if (rested := rest(graph, typed)) is not graph:
+        graph, typed = rested, infer(rested)
     units: list[Unit] = []
     for name, b in typed.behaviours.items():
         if b.program is not None or b.is_source:

@@ -31,9 +31,10 @@ def model_in(path: str, name: str = "") -> Model[Any]:
     models = {n: c for n, c in classes.items() if issubclass(c, Model)}
     lacking = {n: _lacks(c) for n, c in models.items()}
     found = {n: c for n, c in models.items() if not lacking[n]}
-    for n in [name] if name in models else models if not found else ():
-        if lacking[n]:
-            raise ModelError(f"{path}: the model {n} lacks {', '.join(lacking[n])}")
+    # A class that is no model yet may stand beside one that is; it is told of where it was meant.
+    meant = name if name in models else "" if found else next(iter(models), "")
+    if meant and lacking[meant]:
+        raise ModelError(f"{path}: the model {meant} lacks {', '.join(lacking[meant])}")
     if name and name not in found:
         raise ModelError(f"{path} has no model {name!r} (it has {', '.join(found) or 'none'})")
     if not name and len(found) != 1:

@@ -6,15 +6,18 @@ routes into the node before them has no place for a message that goes round amon
 
 from __future__ import annotations
 
-from amphw.ir.check import infer
+from amphw.ir.check import Typed, infer
 from amphw.ir.graph import Graph, PortRef
 from amphw.ir.nodes import NPT
 from amphw.ir.program import trace
 
 
-def rest(graph: Graph) -> Graph:
-    """The graph with the identity behind some nodes; the same graph where no loop needs it."""
-    typed = infer(graph)
+def rest(graph: Graph, typed: Typed | None = None) -> Graph:
+    """The graph with the identity behind some nodes; the same graph where no loop needs it.
+
+    typed: what `infer` says of the graph, where that is known.
+    """
+    typed = typed or infer(graph)
     routing = {n for n, b in typed.behaviours.items() if b.program is None and not b.is_source}
     cut = _back_edges(graph, routing)
     if not cut:
