@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import AmphwError
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
+from amphw.models import ModelError
+from amphw.models.files import model_in
 from amphw.models.plain import NoSettings, Part, PlainModel
 
 
@@ -96,3 +99,17 @@ def test_a_model_that_promises_too_much_is_refused(model: PlainModel[Any], messa
 
 def test_data_may_come_one_by_one() -> None:
     assert trained(Lazy()).epochs == 1
+
+
+def test_a_file_whose_model_is_not_complete_is_told_what_it_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "half.py"
+    path.write_text(
+        "from amphw.models.plain import NoSettings, PlainModel\n"
+        "class Half(PlainModel[NoSettings]):\n"
+        "    name, config = 'half', NoSettings\n"
+        "    def dta(self, cfg, seed, part): ...\n"
+    )
+    with pytest.raises(ModelError, match="the model Half lacks summary, data, write"):
+        model_in(str(path))
+    with pytest.raises(ModelError, match="the model Half lacks"):
+        model_in(str(path), "Half")
