@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from amphw.cpu_runtime import _native
+from amphw.engine import _native
 from amphw.host.run_folder import environment
 
 kernels = _native.kernels

@@ -18,14 +18,15 @@ ROOT = Path(amphw.__file__).parent
 ALLOWED = {
     "ir": set(),
     "frontend": {"ir"},
-    "cpu_runtime": {"ir"},
-    "opencl": {"ir"},
+    "engine": {"ir"},
+    "cpu_runtime": {"ir", "engine"},
+    "opencl": {"ir", "engine"},
     "rtl": {"ir"},
     "estimate": {"ir"},
     "data": {"ir"},
     "models": {"ir", "data", "frontend"},
     "host": {"ir"},
-    "bench": {"ir", "data", "models", "host", "cpu_runtime"},  # whose schedule it simulates
+    "bench": {"ir", "engine", "data", "models", "host", "cpu_runtime"},  # whose schedule it simulates
     "cli": {"ir", "data", "models", "host", "bench"},
 }
 """Per part, the other parts that it may import. A part that does not exist yet has no files to check."""

@@ -19,9 +19,9 @@ import numpy as np
 from amphw.bench.errors import BenchError
 from amphw.bench.ours import PumpLoop
 from amphw.bench.schedule import Costs, Line, Log, Rules
-from amphw.cpu_runtime.lower import Lowered
 from amphw.cpu_runtime.numpy_plane import NumpyPlane
-from amphw.cpu_runtime.policy import BACKWARD, KINDS, POLICIES
+from amphw.engine.lower import Lowered
+from amphw.engine.policy import BACKWARD, KINDS, POLICIES
 from amphw.host.devices import make_device
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.graph import Graph

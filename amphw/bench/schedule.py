@@ -1,6 +1,6 @@
 """The schedule of the CPU device simulated: who computes what when, without computing it.
 
-The rules are those of `cpu_runtime/native/engine.cpp`, and the queues and plans are the device's own; times
+The rules are those of `engine/native/engine.cpp`, and the queues and plans are the device's own; times
 come from `Costs`. Workers and the host are generators that yield how long they are busy. What is not
 simulated: that workers slow each other down in the caches, at locks and at the interpreter's lock, and that a
 sleeper takes time to wake.
@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 
 from amphw.bench.errors import BenchError
 from amphw.cpu_runtime.gradients import WORTH_REDUCING
-from amphw.cpu_runtime.lower import Lowered
-from amphw.cpu_runtime.policy import BACKWARD, FORWARD, KINDS, PolicyTable, Queue, choose, report_batch
 from amphw.cpu_runtime.slots import FAULT, SlotPlan
+from amphw.engine.lower import Lowered
+from amphw.engine.policy import BACKWARD, FORWARD, KINDS, PolicyTable, Queue, choose, report_batch
 
 HOST = -1
 Busy = Generator[float | None, None, None]

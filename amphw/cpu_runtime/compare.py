@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from amphw.cpu_runtime.device import CpuDevice
-from amphw.cpu_runtime.lower import Lowered, Unit
+from amphw.engine.lower import Lowered, Unit
 from amphw.ir.device import DeviceOptions, Direction, Mode
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance

@@ -17,8 +17,8 @@ from typing import Any
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from amphw.cpu_runtime import planes
-from amphw.cpu_runtime.lower import lower
-from amphw.cpu_runtime.policy import POLICIES, placement
+from amphw.engine.lower import lower
+from amphw.engine.policy import POLICIES, placement
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError, ExecutionError
 from amphw.ir.graph import Graph

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from amphw.cpu_runtime.kernel import Kernel
-from amphw.cpu_runtime.lower import Unit
-from amphw.cpu_runtime.policy import BACKWARD, FORWARD
 from amphw.cpu_runtime.slots import DONE, Slot, UnitPlan
+from amphw.engine.lower import Unit
+from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.ir.primitives import RowContext
 
 Task = tuple[Slot, int, int]

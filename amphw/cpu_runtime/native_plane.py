@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from amphw.cpu_runtime import faults
-from amphw.cpu_runtime._native import Engine
-from amphw.cpu_runtime.describe import Names, describe_graph, describe_rule, describe_schema
-from amphw.cpu_runtime.gemm_choice import GemmChoice
-from amphw.cpu_runtime.lower import Lowered, choices
 from amphw.cpu_runtime.numpy_plane import Observation
-from amphw.cpu_runtime.plan import build_plan, check_data, integers
-from amphw.cpu_runtime.policy import KINDS, ORDERS, POLICIES, PolicyTable, report_batch
-from amphw.cpu_runtime.tiling import tile
+from amphw.engine import faults
+from amphw.engine._native import Engine
+from amphw.engine.describe import Names, describe_graph, describe_rule, describe_schema
+from amphw.engine.gemm_choice import GemmChoice
+from amphw.engine.lower import Lowered, choices
+from amphw.engine.plan import build_plan, check_data, integers
+from amphw.engine.policy import KINDS, ORDERS, POLICIES, PolicyTable, report_batch
+from amphw.engine.tiling import tile
 from amphw.ir.device import Direction, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError, ExecutionError, NonFiniteError
 from amphw.ir.instance import Instance

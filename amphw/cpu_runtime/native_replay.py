@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amphw.cpu_runtime.faults import replay_mismatch
 from amphw.cpu_runtime.native_plane import NativePlane
+from amphw.engine.faults import replay_mismatch
 from amphw.ir.device import Mode, Report
 from amphw.ir.errors import ExecutionError
 from amphw.ir.instance import Instance

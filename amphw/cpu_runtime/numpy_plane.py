@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from amphw.cpu_runtime import faults
 from amphw.cpu_runtime.delivery import Delivery
 from amphw.cpu_runtime.frames import Frame, compute, computed
 from amphw.cpu_runtime.gradients import GradientLog, Share
-from amphw.cpu_runtime.lower import Lowered
-from amphw.cpu_runtime.plan import Planner, check_data
-from amphw.cpu_runtime.policy import BACKWARD, KINDS, POLICIES, PolicyTable, Queue, choose
 from amphw.cpu_runtime.slots import Slot, SlotPlan, finish_plan
+from amphw.engine import faults
+from amphw.engine.lower import Lowered
+from amphw.engine.plan import Planner, check_data
+from amphw.engine.policy import BACKWARD, KINDS, POLICIES, PolicyTable, Queue, choose
 from amphw.ir.device import Direction, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError
 from amphw.ir.instance import Instance

@@ -23,7 +23,7 @@ def built() -> bool:
 def _missing() -> str:
     """Why the C++ extension cannot be used; empty if it can."""
     try:
-        import amphw.cpu_runtime._native  # noqa: F401
+        import amphw.engine._native  # noqa: F401
     except ModuleNotFoundError:
         return "is not built"
     except ImportError as error:
@@ -41,7 +41,7 @@ def described() -> tuple[str, str]:
         return plane.name, f"the C++ data plane, which is faster, {missing}: {first}install amphw again"
     if plane is NumpyPlane:
         return plane.name, ""
-    from amphw.cpu_runtime._native import kernels
+    from amphw.engine._native import kernels
 
     return f"{plane.name}, {kernels.chosen()} kernels", ""
 
@@ -57,9 +57,9 @@ def chosen() -> tuple[Any, Any]:
         raise AmphwError(
             f"{ENGINE}=native, but the C++ data plane {_missing()}; install amphw where there is g++"
         )
-    from amphw.cpu_runtime._native import kernels
     from amphw.cpu_runtime.native_plane import NativePlane
     from amphw.cpu_runtime.native_replay import NativeReplay
+    from amphw.engine._native import kernels
 
     if not kernels.chosen():
         names = ", ".join(kernels.isa_names())

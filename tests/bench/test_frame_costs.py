@@ -6,7 +6,7 @@ import pytest
 
 from amphw.bench.frame_costs import UPDATE, Slice, fit, fit_costs
 from amphw.bench.schedule import Line
-from amphw.cpu_runtime.policy import BACKWARD, FORWARD
+from amphw.engine.policy import BACKWARD, FORWARD
 
 
 def test_a_line_goes_through_its_points() -> None:

@@ -25,9 +25,9 @@ from amphw.bench.plan import Plan
 from amphw.bench.report import workers_report
 from amphw.bench.schedule import Costs, Line, Rules, Tally
 from amphw.bench.workloads import WORKLOADS
-from amphw.cpu_runtime.lower import lower
 from amphw.cpu_runtime.planes import built
-from amphw.cpu_runtime.policy import KINDS, POLICIES
+from amphw.engine.lower import lower
+from amphw.engine.policy import KINDS, POLICIES
 from tests.cpu_runtime import graphs
 
 NAMES = ("a", "b")

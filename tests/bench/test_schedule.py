@@ -11,10 +11,10 @@ import pytest
 from amphw.bench.errors import BenchError
 from amphw.bench.schedule import Costs, Line, Log, Rules, Shape, Simulation, Tally, shape_of
 from amphw.cpu_runtime import CpuDevice
-from amphw.cpu_runtime.lower import lower
-from amphw.cpu_runtime.plan import build_plan
-from amphw.cpu_runtime.policy import BACKWARD, FORWARD, PolicyTable
 from amphw.cpu_runtime.slots import finish_plan
+from amphw.engine.lower import lower
+from amphw.engine.plan import build_plan
+from amphw.engine.policy import BACKWARD, FORWARD, PolicyTable
 from amphw.ir.device import DeviceOptions
 from amphw.ir.update import UpdateRule
 from tests.cpu_runtime.graphs import mlp, rows

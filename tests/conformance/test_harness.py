@@ -12,7 +12,7 @@ import pytest
 
 import amphw.cpu_runtime.compare
 import amphw.cpu_runtime.device
-import amphw.cpu_runtime.lower
+import amphw.engine.lower
 from amphw.cpu_runtime import CpuDevice
 from amphw.cpu_runtime.compare import first_difference
 from amphw.ir.derive import Derivative, differentiate
@@ -87,7 +87,7 @@ def test_a_wrong_derivative_is_found_on_the_way_back(monkeypatch: pytest.MonkeyP
         doubles = [t.width for _, t in program.inputs] == [1] and [i.op for i in program.instrs] == ["scale"]
         return replace(made, backward=triple.backward) if doubles else made
 
-    monkeypatch.setattr(amphw.cpu_runtime.lower, "differentiate", wrong)
+    monkeypatch.setattr(amphw.engine.lower, "differentiate", wrong)
     text = failure(chain(), [Instance(data={"x": np.full((1, 1), 0.5, np.float32)}, number=7)], fuse=False)
     assert text == (
         "gradient of scale.W: off by 0.5\n"

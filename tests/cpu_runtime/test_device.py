@@ -14,8 +14,8 @@ import pytest
 
 from amphw.cpu_runtime import CpuDevice
 from amphw.cpu_runtime.frames import ForwardRecord, Frame
-from amphw.cpu_runtime.policy import POLICIES
 from amphw.cpu_runtime.slots import Slot
+from amphw.engine.policy import POLICIES
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import ExecutionError
 from amphw.ir.graph import Graph

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import CpuDevice
-from amphw.cpu_runtime.policy import BACKWARD, FORWARD
+from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.ir.behaviour import StateMap
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import AmphwError, ExecutionError, InstanceError, NonFiniteError, StateError

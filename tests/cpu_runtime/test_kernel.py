@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime.kernel import Kernel
-from amphw.cpu_runtime.lower import lower
+from amphw.engine.lower import lower
 from amphw.ir.functions import columns, concat, exp, linear, row_param, stop_gradient, tanh
 from amphw.ir.passes import fuse
 from amphw.ir.primitives import RowContext

@@ -24,11 +24,11 @@ def _refuse(monkeypatch: pytest.MonkeyPatch, error: ImportError) -> None:
     load = builtins.__import__
 
     def importing(name: str, *arguments: Any) -> Any:
-        if name == "amphw.cpu_runtime._native":
+        if name == "amphw.engine._native":
             raise error
         return load(name, *arguments)
 
-    for name in ("amphw.cpu_runtime._native", "amphw.cpu_runtime.native_plane"):
+    for name in ("amphw.engine._native", "amphw.cpu_runtime.native_plane"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(builtins, "__import__", importing)
 
@@ -71,7 +71,7 @@ def test_native_is_not_replaced_in_silence(unbuilt: None, monkeypatch: pytest.Mo
 
 
 def test_kernels_that_this_machine_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("amphw.cpu_runtime._native", reason="the C++ data plane is not built")
+    pytest.importorskip("amphw.engine._native", reason="the C++ data plane is not built")
     monkeypatch.setenv(planes.ISA, "mmx")
     monkeypatch.setenv(planes.ENGINE, "native")
     with pytest.raises(AmphwError, match="^AMPHW_ISA=mmx, this machine runs .*generic$"):

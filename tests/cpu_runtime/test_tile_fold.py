@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import CpuDevice
-from amphw.cpu_runtime.lower import lower
-from amphw.cpu_runtime.tile_code import Fold
-from amphw.cpu_runtime.tile_fold import FOLD_ROWS, folds
-from amphw.cpu_runtime.tiling import tile
+from amphw.engine.lower import lower
+from amphw.engine.tile_code import Fold
+from amphw.engine.tile_fold import FOLD_ROWS, folds
+from amphw.engine.tiling import tile
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.expr import Field
 from amphw.ir.functions import concat, dropout, linear, relu, row_param, take, tanh

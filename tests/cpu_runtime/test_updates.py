@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amphw.cpu_runtime import CpuDevice
-from amphw.cpu_runtime.describe import describe_rule
+from amphw.engine.describe import describe_rule
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.expr import ROW, Attr, lift, table
 from amphw.ir.functions import cross_entropy, linear, take, tanh
@@ -142,6 +142,6 @@ rates = st.floats(1e-6, 10.0)
 def test_rates_of_the_schedules(
     schedule: str, lr: float, steps: int, gamma: float, warmup: int, updates: int
 ) -> None:
-    native = pytest.importorskip("amphw.cpu_runtime._native", reason="the C++ data plane is not built")
+    native = pytest.importorskip("amphw.engine._native", reason="the C++ data plane is not built")
     rule = UpdateRule(lr=lr, schedule=schedule, schedule_steps=steps, schedule_gamma=gamma, warmup=warmup)
     assert native.rate(describe_rule(rule), updates) == pytest.approx(rule.rate(updates), rel=1e-12)

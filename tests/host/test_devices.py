@@ -53,7 +53,7 @@ def test_the_environment_puts_the_reference_in_place_of_the_cpu(monkeypatch: pyt
 def test_other_engines_are_planes_of_the_cpu_device(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMPHW_ENGINE", engine)
     if engine == "native":
-        pytest.importorskip("amphw.cpu_runtime._native", reason="the C++ data plane is not built")
+        pytest.importorskip("amphw.engine._native", reason="the C++ data plane is not built")
     assert stands_for("cpu") == "cpu" and make_device("cpu").capabilities().kind == "cpu"
 
 

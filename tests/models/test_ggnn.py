@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import CpuDevice
-from amphw.cpu_runtime.lower import lower
 from amphw.data.qm9 import BOND_TYPES, Molecule, parse_molecule, sample_qm9
+from amphw.engine.lower import lower
 from amphw.host.config import resolve
 from amphw.host.config_fields import ConfigError
 from amphw.host.controller import Trainer

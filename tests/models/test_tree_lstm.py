@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import CpuDevice
-from amphw.cpu_runtime.lower import lower
 from amphw.data.sst import Tree, parse_tree, sample_sst
+from amphw.engine.lower import lower
 from amphw.host.config import resolve
 from amphw.host.config_fields import ConfigError
 from amphw.host.controller import Trainer

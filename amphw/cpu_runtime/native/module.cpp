@@ -1,8 +1,0 @@
-// The extension module amphw.cpu_runtime._native.
-#include "bind.hpp"
-
-NB_MODULE(_native, m) {
-    m.doc() = "The native data plane of the CPU device.";
-    amphw::bind_kernels(m);
-    amphw::bind_engine(m);
-}

@@ -1,0 +1,5 @@
+"""What devices that run whole graphs have in common: lowering, plans, tile code, and the engine in C++.
+
+`lower` turns a checked graph into units and paths, `tile` their programs into tile code, and `native/` serves
+both: it plans instances, routes messages, schedules frames. Who computes a frame is the backend's business.
+"""
