@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 from typing import Any
 
 from amphw.ir.device import Capabilities
@@ -159,10 +160,11 @@ def capabilities(device: Found) -> Capabilities:
     parts.append(f"{device.memory / 2**30:.1f} GiB, {device.largest_allocation / 2**30:.1f} in one piece")
     if device.unified:
         parts.append("memory shared with the host")
-    parts += [device.language, device.platform_version]
+    parts.append(device.platform_version)
     if device.pocl and pocl.is_renamed(device.handle):
         parts.append(f"kernels compiled for {pocl.processor(device.handle)}")
-    return Capabilities(device.spec, "opencl", memory=device.memory, notes=", ".join(parts))
+    advice = pocl.cache_problem() if device.pocl else ""
+    return Capabilities(device.spec, "opencl", memory=device.memory, notes=", ".join(parts), advice=advice)
 
 
 def listed() -> dict[str, Capabilities | str]:
@@ -178,6 +180,30 @@ def listed() -> dict[str, Capabilities | str]:
         except OpenCLError as error:
             about[str(each.number)] = str(error)
     return about
+
+
+def survey() -> tuple[str, str]:
+    """What of OpenCL works here, and how to get what is missing: empty if every device can be used."""
+    try:
+        devices = found()
+    except OpenCLError as error:
+        return "not usable", str(error)
+    version = metadata.version("pyopencl")
+    if not devices:
+        return f"pyopencl {version}, no devices", _nothing()
+    platforms = dict.fromkeys(f"{each.platform} ({each.platform_version})" for each in devices)
+    parts = [f"pyopencl {version}", *platforms, f"{len(devices)} device{'s' * (len(devices) > 1)}"]
+    problems = []
+    if any(each.pocl for each in devices):
+        parts.append(f"linker {pocl.linker() or 'not found'}")
+        parts.append(f"compiled kernels in {pocl.cache_folder()}")
+        problems.append(pocl.cache_problem())
+    for each in devices:
+        try:
+            check_usable(each)
+        except OpenCLError as error:
+            problems.append(str(error))
+    return ", ".join(parts), " ".join(filter(None, problems))
 
 
 def _platforms(cl: Any) -> Sequence[Any]:

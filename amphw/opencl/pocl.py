@@ -14,6 +14,7 @@ name is put right in PoCL's record of the device.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import platform
@@ -24,13 +25,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 CACHE = "POCL_CACHE_DIR"
 
-_claimed: list[
-    Any
-] = []  # this process's cache folder, and the lock or the temporary folder that ends with it
+_claimed: list[Path] = []  # this process's cache folder
+_problems: list[str] = []  # with the cache folder
 _renamed: dict[int, str] = {}  # by the address of the device: the processor that kernels are compiled for
 _keep: list[Any] = []  # names that PoCL's records point at
 
@@ -57,18 +57,22 @@ def cache_folder() -> Path:
         return Path(configured)
     if not _claimed:
         try:
-            _claimed.extend(_free_folder(cache_root()))
+            _claimed.append(_free_folder(cache_root()))
         except OSError as error:
-            made = tempfile.TemporaryDirectory(prefix="amphw-pocl-")
-            _claimed.extend((Path(made.name), made))
-            warnings.warn(
+            made = Path(tempfile.mkdtemp(prefix="amphw-pocl-"))
+            atexit.register(shutil.rmtree, made, ignore_errors=True)
+            _claimed.append(made)
+            _problems.append(
                 f"OpenCL kernels are compiled anew in every process: {cache_root()} cannot be written "
-                f"({error.strerror}). Set AMPHW_CACHE to a folder that can.",
-                RuntimeWarning,
-                stacklevel=2,
+                f"({error.strerror}). Set AMPHW_CACHE to a folder that can."
             )
-    found: Path = _claimed[0]
-    return found
+            warnings.warn(_problems[0], RuntimeWarning, stacklevel=2)
+    return _claimed[0]
+
+
+def cache_problem() -> str:
+    """Why compiled kernels are not kept; empty if they are."""
+    return " ".join(_problems)
 
 
 def cache_root() -> Path:
@@ -77,8 +81,8 @@ def cache_root() -> Path:
     return (Path(configured).expanduser() if configured else Path.home() / ".cache" / "amphw") / "pocl"
 
 
-def _free_folder(root: Path) -> tuple[Path, IO[bytes]]:
-    """The first folder that nobody has locked, and the lock, which the process's end frees."""
+def _free_folder(root: Path) -> Path:
+    """The first folder that nobody has locked; now this process has, until it ends."""
     try:
         import fcntl
     except ImportError as error:  # Windows, for which there is no PoCL from PyPI
@@ -86,11 +90,11 @@ def _free_folder(root: Path) -> tuple[Path, IO[bytes]]:
     root.mkdir(parents=True, exist_ok=True)
     number = 0
     while True:
-        lock = (root / f"{number}.lock").open("wb")
+        lock = os.open(root / f"{number}.lock", os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            lock.close()
+            os.close(lock)
             number += 1
             continue
         folder = root / str(number)
@@ -99,7 +103,7 @@ def _free_folder(root: Path) -> tuple[Path, IO[bytes]]:
             probe.write(bytes(4096))  # a full disk still makes empty files
         for left in folder.glob("tempfile_*"):  # PoCL leaves one behind in every process
             left.unlink(missing_ok=True)
-        return folder, lock
+        return folder
 
 
 def linker() -> str | None:
