@@ -6,7 +6,6 @@ Rows of a base lie shuffled and apart from each other, and what nobody has writt
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ import pytest
 
 from amphw.engine.tile_code import Base, Code, Place, TiledUnit
 from amphw.ir.primitives import RowContext
-from amphw.opencl import abi
+from amphw.opencl import abi, pocl
 from amphw.opencl.abi import Kernel
 from tests.engine.tile_interpreter import Rows
 
@@ -31,15 +30,17 @@ WRITTEN = (Place.Output, Place.Saved, Place.InputGradient, Place.Log)
 @cache
 def device() -> tuple[Any, Any]:
     """pyopencl's module and a queue on PoCL; skips the test where there is none."""
-    if shutil.which("ld") is None:
+    if pocl.linker() is None:
         pytest.skip("PoCL links its kernels with ld")
     os.environ.setdefault("POCL_DEVICES", "basic")
     # One cache a process: processes that race for a cold one have failed.
-    os.environ["POCL_CACHE_DIR"] = tempfile.mkdtemp(prefix="pocl-")
+    os.environ[pocl.CACHE] = tempfile.mkdtemp(prefix="pocl-")
     cl = pytest.importorskip("pyopencl")
     for platform in cl.get_platforms():
-        if platform.name == "Portable Computing Language":
-            return cl, cl.CommandQueue(cl.Context(platform.get_devices()[:1]))
+        found = platform.get_devices()[0]
+        if pocl.is_pocl(found):
+            pocl.put_right(found)
+            return cl, cl.CommandQueue(cl.Context([found]))
     pytest.skip("no PoCL")
 
 
