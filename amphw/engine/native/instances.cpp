@@ -33,7 +33,8 @@ Engine::Submitted Engine::submit(int32_t index, int64_t generation, int64_t numb
     slot.plan = std::move(plan);
     const int64_t bytes = slot.trains() ? slot.plan->train_bytes : slot.plan->infer_bytes;
     try {
-        if (int64_t(slot.memory.size()) < bytes) {
+        // An external executor may still be at work on the last instance, in a memory that was laid out otherwise.
+        if (int64_t(slot.memory.size()) < bytes || memory_ != nullptr) {
             slot.memory = Block();
             slot.memory = Block(size_t(bytes), memory_.get());
         }

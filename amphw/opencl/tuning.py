@@ -1,0 +1,2 @@
+from amphw.opencl.platforms import default_form
+def tuned_form(found): return default_form(found)
