@@ -28,12 +28,12 @@ TABLES = STARTS + MAX_SPACES
 """Header words: where each base of the code has its table, int [rows of its space]; 0: it has none.
 
 Then where each integer slot has its values, long [rows of its space]: those of integer operands are given,
-the others are the kernels' to write. Then, of backward code, where the gradient log has each of the unit's logged
-integers (`TiledUnit.log_ints`), long [rows of its space]. Places of longs are even.
+the others are the kernels' to write. Then, of backward code, where the gradient log has each of the unit's
+logged integers (`TiledUnit.log_ints`), long [rows of its space]. Places of longs are even.
 """
 
-# A job of the gradient log has a header of its own: rows of each space, then the place of each log buffer, then of
-# each column of logged integers (long).
+# A job of the gradient log has a header of its own: rows of each space, then the place of each log buffer,
+# then of each column of logged integers (long).
 LOG_ROWS = 0
 LOG_BUFFERS = LOG_ROWS + MAX_SPACES
 
@@ -61,7 +61,7 @@ def stride(columns: int) -> int:
 
 
 def padded(rows: int, columns: int) -> tuple[int, int]:
-    """Shape in which a parameter, its gradient and its optimiser's sums lie in memory; a vector has one row."""
+    """Shape in which a parameter, its gradient and its optimiser's sums lie in memory; a vector's rows are 1."""
     return rounded(max(rows, 1), 16), stride(columns)
 
 

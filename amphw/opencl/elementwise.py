@@ -47,8 +47,11 @@ _EXPRESSIONS = {
     Op.Place: "place{S}({a}, {row}, {column})",
     Op.Dropout: "{a} * keep{S}({row}, {seed}u, {column}, {least}u) * {scale}",
 }
-"""Of each elementwise operation what it computes. T: the type, S: the suffix of its functions, row: a number that
-the row has for it (the column of Place, the mask's word of Dropout)."""
+"""Of each elementwise operation what it computes.
+
+T: the type, S: the suffix of its functions, row: a number that the row has for it (the column of Place, the
+mask's word of Dropout).
+"""
 
 
 def literal(x: float) -> str:
@@ -79,9 +82,10 @@ class Access:
 class Chain:
     """Consecutive elementwise instructions of one width, whose intermediate values stay in registers.
 
-    Every region that they read or write has this width, and two of them are the same or apart: then it does not
-    matter that one column goes through all instructions before the next one does. Single columns that they read
-    (`scalars`) are read before, so no instruction writes them. result: what is there to begin with (a product).
+    Every region that they read or write has this width, and two of them are the same or apart: then it does
+    not matter that one column goes through all instructions before the next one does. Single columns that
+    they read (`scalars`) are read before, so no instruction writes them. result: what is there to begin with
+    (a product).
     """
 
     code: Code

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from amphw.engine.tile_code import Code, Phase, PhaseKind, Place
+from amphw.engine.tile_code import Code, Phase, PhaseKind
 from amphw.opencl.elementwise import Access, Chain
 from amphw.opencl.forms import Form
-from amphw.opencl.liveness import Liveness, region
-from amphw.opencl.pointers import buffers, integers, lines_of, row_pointer
+from amphw.opencl.liveness import Liveness, Region, region
+from amphw.opencl.pointers import buffers, integers, lines_of
 
 
 @dataclass(frozen=True)
 class Finish:
     """A product's fused instructions.
 
-    buffers: parameter buffers that they read. tables: bases whose rows they read or write; the statements find
-    them themselves, through the kernel's arguments `arena`, `frame` and `faults`. stores_result: whether the
-    product itself is to be stored as well. lines: of tile code, for comments.
+    buffers: parameter buffers that they read. tables: bases whose rows they read or write; the kernel
+    declares a pointer to each one's row as `row_0`, `row_1`, ... by the base's number. stores_result: whether
+    the product itself is to be stored as well. lines: of tile code, for comments.
     """
 
     code: Code
@@ -31,14 +31,12 @@ class Finish:
     def statements(self, value: str, row: str, column: str, count: str) -> list[str]:
         """Statements for one vector of results, a block of their own.
 
-        value: the variable that holds it, `form.vector` floats. row: its row in the frame, an expression. column:
-        of its first component in the product, a multiple of the vector. count: how many components there are,
-        a number or an expression.
+        value: the variable that holds it, `form.vector` floats. row: the variable that holds its row in the
+        frame. column: of its first component in the product, an expression; a multiple of the vector. count:
+        how many components there are, a number or an expression.
         """
         code = self.code
-        # A parenthesis less would let an expression such as `r + 1` take part in what surrounds it.
-        row, column = f"({row})", f"({column})"
-        access = Access(lambda b: row_pointer(code, b, row), lambda s: f"{integers(code, s)}[{row}]", row)
+        access = Access(lambda b: f"row_{b}", lambda s: f"{integers(code, s)}[{row}]", row)
         body = self.chain.before(access)
         body += self.chain.body(access, column, self.form.vector, value, count)
         return ["{", *(f"    {line}" for line in body), "}"]
@@ -47,8 +45,8 @@ class Finish:
 def finish(code: Code, number: int, form: Form, liveness: Liveness) -> tuple[Finish | None, int]:
     """What the product of phase `number` takes from the phase behind it -> (it, how many instructions).
 
-    Those are elementwise over the product's columns or what becomes of them; other operands were there before.
-    Nothing may be written that the product reads: other work-items may still be reading it.
+    Those are elementwise over the product's columns or what becomes of them; other operands were there
+    before. Nothing may be written that the product reads: other work-items may still be reading it.
     """
     phase = code.phases[number]
     follower = code.phases[number + 1] if number + 1 < len(code.phases) else None
@@ -69,11 +67,10 @@ def finish(code: Code, number: int, form: Form, liveness: Liveness) -> tuple[Fin
     result = region(phase.d, phase.width)
     stores_result = chain.writes[phase.d] == -1 and liveness.needed(result, after)
     bases = chain.bases()
-    tables = tuple(b for b in bases if code.bases[b].place not in (Place.Param, Place.ParamRow))
     lines = tuple(lines_of(code, follower)[:taken])
-    return Finish(code, chain, form, buffers(code, bases), tables, stores_result, lines), taken
+    return Finish(code, chain, form, buffers(code, bases), bases, stores_result, lines), taken
 
 
-def _left(phase: Phase) -> list:
+def _left(phase: Phase) -> list[Region]:
     """What a product reads besides its own columns."""
     return [region(s.at, s.width) for s in phase.a]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from amphw.engine.tile_code import Code, Phase, PhaseKind, TiledUnit
+from amphw.ir.program import ParamSpec
 from amphw.opencl.abi import Kernel
 from amphw.opencl.finish import Finish, finish
 from amphw.opencl.forms import Form
@@ -25,6 +26,7 @@ class UnitSource:
     """A unit's kernels by direction. Directions with the same code share theirs."""
 
     name: str
+    form: Form
     forward: tuple[Kernel, ...]
     inference: tuple[Kernel, ...]
     backward: tuple[Kernel, ...]
@@ -33,6 +35,11 @@ class UnitSource:
     def kernels(self) -> tuple[Kernel, ...]:
         """Each kernel once."""
         return tuple({k.name: k for k in (*self.forward, *self.inference, *self.backward)}.values())
+
+    @property
+    def text(self) -> str:
+        """The text of a program of this unit alone."""
+        return program_text([self], self.form)
 
 
 def program_text(sources: Iterable[UnitSource], form: Form) -> str:
@@ -43,12 +50,13 @@ def program_text(sources: Iterable[UnitSource], form: Form) -> str:
 def generate(
     unit_name: str,
     tiled: TiledUnit,
-    params: Sequence[tuple[int, ...]],
+    params: Sequence[ParamSpec],
     form: Form,
     product: Product = product_kernel,
 ) -> UnitSource:
-    """The kernels of a unit; params: shapes of its parameters, without the folded tables."""
-    shapes = [*params, *((params[f.table][0], params[f.weight][1]) for f in tiled.folds)]
+    """The kernels of a unit; params: its parameters, without the folded tables."""
+    shapes = [p.shape for p in params]
+    shapes += [(shapes[f.table][0], shapes[f.weight][1]) for f in tiled.folds]
 
     def kernels(direction: str, code: Code, log_ints: Sequence[int] = ()) -> tuple[Kernel, ...]:
         made = _Generator(unit_name, direction, code, form, product).kernels(log_ints)
@@ -58,6 +66,7 @@ def generate(
     same = tiled.inference == tiled.forward
     return UnitSource(
         unit_name,
+        form,
         forward,
         forward if same else kernels("inference", tiled.inference),
         () if tiled.backward is None else kernels("backward", tiled.backward, tiled.log_ints),

@@ -1,7 +1,7 @@
 """Row moves as kernels: phases in which rows of a message meet, and windows of images.
 
-Work-groups go by message and block of columns, so that no two of them write to one place and every sum has one
-order. Windows are in proportion to the images, so there they go by row.
+Work-groups go by message and block of columns, so that no two of them write to one place and every sum has
+one order. Windows are in proportion to the images, so there they go by row.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def move_kernel(name: str, code: Code, phase: Phase, form: Form, comment: str) -
 
 
 def _columns(code: Code, phase: Phase, size: int, block: int, lanes: int) -> list[str]:
-    """A lane's columns of the group's block, vector by vector; the last vector of a row may be a part of one."""
+    """A lane's columns of the group's block, vector by vector; the last one of a row may be cut off."""
     whole = phase.width // size * size
     lane = (
         "" if lanes == 1 else f" + (int)get_local_id(0) * {size}" if size > 1 else " + (int)get_local_id(0)"
@@ -124,7 +124,7 @@ def _move(code: Code, phase: Phase, column: str, size: int, count: int) -> list[
     ]
 
 
-# --- windows of images ------------------------------------------------------------------------------------------
+# --- windows of images --------------------------------------------------------------------------------------
 
 
 class _Windows:
@@ -166,13 +166,14 @@ def _window_kernel(
 def _patches(code: Code, phase: Phase, w: _Windows, lanes: int) -> list[str]:
     """One line of one window: what it shares with the image, and zeros on both sides."""
     count = w.down * w.across
+    image = _at(code, phase.from_, f"(r / {count})", "")
     return [
         f"const int window = r % {count}, i = window / {w.across}, j = window % {w.across};",
         f"const int y = i * {w.stride} - {w.padding} + line, left = {w.left('j')};",
         f"const int inside = y >= 0 && y < {w.height};",
         f"const int first = inside ? MOST(0, -left) : {w.wide};",
         f"const int end = inside ? LEAST({w.wide}, {w.line} - left) : {w.wide};",
-        f"__global const float* const image = {_at(code, phase.from_, f'(r / {count})', '')} + y * {w.line} + left;",
+        f"__global const float* const image = {image} + y * {w.line} + left;",
         f"__global float* const to = {_at(code, phase.d, 'r', '')} + line * {w.wide};",
         f"for (int c = lane; c < first; c += {lanes}) to[c] = 0.0f;",
         f"for (int c = first + lane; c < end; c += {lanes}) to[c] = image[c];",
@@ -182,7 +183,7 @@ def _patches(code: Code, phase: Phase, w: _Windows, lanes: int) -> list[str]:
 
 def _unpatch(code: Code, phase: Phase, w: _Windows, lanes: int) -> list[str]:
     """One line of one image: what the lines of windows that lie on it add up to, in the windows' order."""
-    from_row = f"(r * {w.down * w.across} + i * {w.across} + j)"
+    window = _at(code, phase.from_, f"(r * {w.down * w.across} + i * {w.across} + j)", "")
     # A lane has the same columns of the image for every window, so that lanes need not wait for each other.
     mine = "first" if lanes == 1 else f"first + (lane - first % {lanes} + {lanes}) % {lanes}"
     return [
@@ -194,7 +195,7 @@ def _unpatch(code: Code, phase: Phase, w: _Windows, lanes: int) -> list[str]:
         f"    for (int j = 0; j < {w.across}; j++) {{",
         f"        const int left = {w.left('j')};",
         f"        const int first = MOST(0, left), end = LEAST({w.line}, left + {w.wide});",
-        f"        __global const float* const from = {_at(code, phase.from_, from_row, '')} + y * {w.wide} - left;",
+        f"        __global const float* const from = {window} + y * {w.wide} - left;",
         f"        for (int c = {mine}; c < end; c += {lanes}) to[c] += from[c];",
         "    }",
         "}",

@@ -6,14 +6,14 @@ from amphw.engine.tile_code import Code, Phase
 from amphw.opencl.abi import Kernel, stride
 from amphw.opencl.finish import Finish
 from amphw.opencl.forms import Form
-from amphw.opencl.pointers import buffers, head, lines_of, row_pointer
+from amphw.opencl.pointers import buffers, head, lines_of, pointer_type, row_pointer
 from amphw.opencl.prelude import store
 
 
 def product_kernel(
     name: str, code: Code, phase: Phase, form: Form, finish: Finish | None, comment: str
 ) -> Kernel:
-    """The kernel of a Gemm phase, and of the instructions that `finish` has taken from the phase behind it."""
+    """The kernel of a Gemm phase, and of the instructions that `finish` has taken from the one behind it."""
     matrix = f"p{phase.param}t" if phase.transposed else f"p{phase.param}"
     bias = f"p{phase.bias}" if phase.bias >= 0 else ""
     bases = [s.at.base for s in phase.a] + ([phase.start] if phase.start >= 0 else [])
@@ -45,9 +45,10 @@ def _sum(code: Code, phase: Phase, matrix: str, bias: str, size: int) -> list[st
     first = 0 if phase.transposed else max(0, phase.first_row)
     step = stride(phase.width)
     for segment in phase.a:
+        row = row_pointer(code, segment.at.base, "r")
         out += [
             "{",
-            f"    __global const float* const a = {row_pointer(code, segment.at.base, 'r')} + {segment.at.offset};",
+            f"    __global const float* const a = {row} + {segment.at.offset};",
             f"    __global const float* const w = {matrix} + {first * step} + c;",
             f"    for (int k = 0; k < {segment.width}; k++) v += a[k] * {load.format(f'w + k * {step}')};",
             "}",
@@ -61,9 +62,15 @@ def _sum(code: Code, phase: Phase, matrix: str, bias: str, size: int) -> list[st
 
 def _results(code: Code, phase: Phase, finish: Finish | None, size: int, count: str) -> list[str]:
     at = f"ROW({phase.d.base}, r) + {phase.d.offset} + c"
-    out = [] if finish is None else finish.statements("v", "r", "c", count)
+    out = [] if finish is None else _row_pointers(code, finish) + finish.statements("v", "r", "c", count)
     if finish is not None and not finish.stores_result:
         return out
     if size == 1 or count == str(size):
         return out + store(at, "v", size, size)
     return [*out, f"if ({count} == {size}) STORE({at}, v);", f"else store_some({at}, v, {count});"]
+
+
+def _row_pointers(code: Code, finish: Finish) -> list[str]:
+    return [
+        f"{pointer_type(code.bases[b])} const row_{b} = {row_pointer(code, b, 'r')};" for b in finish.tables
+    ]

@@ -1,9 +1,9 @@
 """What all kernels of a program share: the ABI's names, vectors of floats, and functions of them.
 
-Products and sums are plain expressions and vectors are read through pointers: pocl calls `fma`, `vload`, `exp`
-and their like as functions, which costs ten times as much. Functions exist for vectors (`exp_v`) and for
-single floats (`exp_s`). Their errors are those of `engine/native/kernels_math.hpp`, about 2e-7: a NaN stays
-one, infinities and saturation come out exact.
+Products and sums are plain expressions and vectors are read through pointers: pocl calls `fma`, `vload`,
+`exp` and their like as functions, which costs ten times as much. Functions exist for vectors (`exp_v`) and
+for single floats (`exp_s`). Their errors are those of `engine/native/kernels_math.hpp`, about 2e-7: a NaN
+stays one, infinities and saturation come out exact.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ DIGITS = "0123456789abcdef"
 
 def prelude(form: Form) -> str:
     """The text before all kernels of a program for a form."""
-    names = ("MAX_SPACES", "MESSAGES", "ROWS", "STARTS", "TABLES", "LOG_ROWS", "LOG_BUFFERS")
-    names += ("FAULT", "FAULT_ROW", "BAD_GRADIENT")
+    names = ["MAX_SPACES", "MESSAGES", "ROWS", "STARTS", "TABLES", "LOG_ROWS", "LOG_BUFFERS"]
+    names += ["FAULT", "FAULT_ROW", "BAD_GRADIENT"]
     lines = [f"#define {name} {getattr(abi, name)}" for name in names]
     lines += [f"#define FAULT_{text.upper()} {number}" for number, text in abi.FAULTS.items()]
     parts = [
@@ -238,8 +238,8 @@ static $U philox$S($U low, $U high, uint key)
     return low;
 }
 
-// A row's mask from `column` on, 1 where the element is kept: where the 24 bits drawn reach `least`, which is the
-// rate times 2^24. `word` is made of the row's integers.
+// A row's mask from `column` on, 1 where the element is kept: where the 24 bits drawn reach `least`, which is
+// the rate times 2^24. `word` is made of the row's integers.
 static $T keep$S(uint word, uint seed, int column, uint least)
 {
     const $U columns = as_$U(LANES$S + column);

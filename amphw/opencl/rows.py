@@ -1,7 +1,8 @@
 """Rows phases as kernels: each work-group goes through some rows, instruction after instruction.
 
-Runs of elementwise instructions are one loop over the columns (`elementwise.Chain`). With several lanes a row's
-columns are shared out among the work-items of a group; what one lane writes and another reads is behind a barrier.
+Runs of elementwise instructions are one loop over the columns (`elementwise.Chain`). With several lanes a
+row's columns are shared out among the work-items of a group; what one lane writes and another reads is behind
+a barrier.
 """
 
 from __future__ import annotations
@@ -125,7 +126,8 @@ class _Writer:
         for b in sorted(found):
             base = self.code.bases[b]
             if base.place == Place.ParamRow:
-                text = f"__global const float* const {identifier(self.code, b)} = {row_pointer(self.code, b, 'r')};"
+                row = row_pointer(self.code, b, "r")
+                text = f"__global const float* const {identifier(self.code, b)} = {row};"
                 yield Step([text], [self._integer(base.ints)], [], bases={b})
 
     def _integer(self, slot: int) -> Region:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from amphw.engine.tile_code import Base, Code, Place, TiledUnit
+from amphw.engine.tile_code import Base, Code, Place
 from amphw.ir.primitives import RowContext
 from amphw.opencl import abi, pocl
 from amphw.opencl.abi import Kernel
@@ -52,9 +52,9 @@ def build(text: str) -> Any:
 
 @dataclass
 class Frame:
-    """One code's frame in an arena. code, kernels: of the same direction."""
+    """One code's frame in an arena. log_ints: slots that the code logs."""
 
-    tiled: TiledUnit
+    spaces: Sequence[str]
     code: Code
     context: RowContext
     rows: Rows
@@ -65,7 +65,7 @@ class Frame:
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(5)
-        spaces, code = self.tiled.spaces, self.code
+        spaces, code = self.spaces, self.code
         self.counts = [self.context.total(s) for s in spaces]
         self._put(np.zeros(16, np.int32))  # no table begins at 0
         starts = [self._put(self._starts(s)) for s in spaces]
@@ -74,9 +74,7 @@ class Frame:
         for operand, space in zip(code.int_operands, code.int_spaces, strict=True):
             values = self.ints[operand] if operand >= 0 else np.full(self.counts[space], -1)
             self.slots.append(self._put(values.astype(np.int64)))
-        self.logs = [
-            self._put(np.full(self.counts[code.int_spaces[s]], -1, np.int64)) for s in self.log_ints
-        ]
+        self.logs = [self._put(np.full(self.counts[code.int_spaces[s]], -1, np.int64)) for s in self.log_ints]
         head = np.zeros(abi.TABLES, np.int32)
         head[abi.MESSAGES] = self.context.n
         head[abi.ROWS : abi.ROWS + len(spaces)] = self.counts
