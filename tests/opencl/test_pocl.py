@@ -120,6 +120,12 @@ def test_a_full_disk(fresh, monkeypatch) -> None:
     not_kept(fresh, "No space left on device")
 
 
+def test_a_relative_cache_folder_outlives_a_change_of_folder(fresh, monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AMPHW_CACHE", "cache")
+    assert pocl.cache_folder() == tmp_path / "cache" / "pocl" / "0"
+
+
 def test_a_temporary_folder_goes_with_its_process(python, tmp_path) -> None:
     (tmp_path / "cache").write_text("")
     program = f"import warnings\nwarnings.simplefilter('ignore')\n{BUILD}"
