@@ -12,14 +12,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from amphw.cpu_runtime.delivery import Delivery
 from amphw.cpu_runtime.frames import Frame, compute, computed
 from amphw.cpu_runtime.gradients import GradientLog, Share
 from amphw.cpu_runtime.slots import Slot, SlotPlan, finish_plan
 from amphw.engine import faults
-from amphw.engine.lower import Lowered
+from amphw.engine.lower import Lowered, Observation
 from amphw.engine.plan import Planner, check_data
 from amphw.engine.policy import BACKWARD, KINDS, POLICIES, PolicyTable, Queue, choose
 from amphw.ir.device import Direction, Mode, Report, Statistics
@@ -31,9 +29,6 @@ TraceCallback = Callable[[int, str, str, float, float, int, int | None, int | No
 """(worker, node, "forward" | "backward" | "infer" | "update", begin us, duration us, rows, number of the
 frame that its first operand came from, its own number). Workers call it from their threads, outside the
 lock."""
-
-Observation = tuple[int, Direction, int, list[np.ndarray | None]]
-"""(unit, direction, firing, its outputs or its operands' gradients; None: the plane does not make it)."""
 
 
 class NumpyPlane(Delivery):

@@ -58,11 +58,11 @@ def chosen() -> tuple[Any, Any]:
             f"{ENGINE}=native, but the C++ data plane {_missing()}; install amphw where there is g++"
         )
     from amphw.cpu_runtime.native_plane import NativePlane
-    from amphw.cpu_runtime.native_replay import NativeReplay
     from amphw.engine._native import kernels
+    from amphw.engine.replay import EngineReplay
 
     if not kernels.chosen():
         names = ", ".join(kernels.isa_names())
         raise AmphwError(f"{ISA}={os.environ.get(ISA)}, this machine runs {names}")
 
-    return NativePlane, NativeReplay
+    return NativePlane, EngineReplay

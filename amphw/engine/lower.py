@@ -11,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from amphw.ir.algebra import simplify
 from amphw.ir.behaviour import Behaviour, Emit, Receive
 from amphw.ir.check import Typed, infer
 from amphw.ir.derive import Derivative, differentiate, inference
+from amphw.ir.device import Direction
 from amphw.ir.errors import GraphError
 from amphw.ir.expr import Const, Expr, Field, Op, either, is_condition, lift, substitute
 from amphw.ir.graph import Graph
@@ -22,6 +25,9 @@ from amphw.ir.passes.rest import rest
 from amphw.ir.program import Program
 from amphw.ir.routing import Cond, Replicate
 from amphw.ir.state import FieldType, StateType
+
+Observation = tuple[int, Direction, int, list[np.ndarray | None]]
+"""(unit, direction, firing, its outputs or its operands' gradients; None: the plane does not make it)."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ TABLES = STARTS + MAX_SPACES
 """Header words: where each base of the code has its table, int [rows of its space]; 0: it has none.
 
 Then where each integer slot has its values, long [rows of its space]: those of integer operands are given,
-the others are the kernels' to write.
+the others are the kernels' to write. Then, of backward code, where the gradient log has each of the unit's logged
+integers (`TiledUnit.log_ints`), long [rows of its space]. Places of longs are even.
 """
 
 # A job of the gradient log has a header of its own: rows of each space, then the place of each log buffer, then of

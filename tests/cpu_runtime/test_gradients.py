@@ -169,6 +169,6 @@ def test_large_gradients_are_not_mistaken_for_infinite_ones() -> None:
 
 @pytest.mark.skipif(not built(), reason="the C++ data plane is not built")
 def test_both_planes_and_the_simulation_reduce_at_as_many_rows() -> None:
-    from amphw.cpu_runtime import _native
+    from amphw.engine import _native
 
     assert _native.WORTH_REDUCING == WORTH_REDUCING

@@ -30,8 +30,13 @@ Engine::Worker::Worker(const GraphDesc& graph, const Kernels& kernels)
 Engine::Engine(GraphDesc graph, std::vector<std::optional<Rule>> rules, Options options, const Kernels& kernels)
     : policy(options.policy), graph_(std::move(graph)), options_(std::move(options)), kernels_(kernels),
       planner_(graph_, options_.plan_bytes), queues_(graph_.units.size() * KINDS) {
+    if (options_.shared != nullptr) {
+        memory_ = std::make_unique<DeviceMemory>(options_.shared, options_.shared_bytes);
+        tables_ = std::make_unique<FrameTables>(graph_, *memory_);
+    }
     for (size_t u = 0; u < graph_.units.size(); u++)
-        parameters_.push_back(rules[u] ? std::make_unique<Parameters>(graph_.units[u], *rules[u], kernels_) : nullptr);
+        parameters_.push_back(
+            rules[u] ? std::make_unique<Parameters>(graph_.units[u], *rules[u], kernels_, memory_.get()) : nullptr);
     for (int32_t w = 0; w <= options_.workers; w++) workers_.push_back(std::make_unique<Worker>(graph_, kernels_));
 }
 
@@ -188,7 +193,11 @@ void Engine::compute(Worker& w, Frame& frame) {
         if (frame.kind != BACKWARD || graph_.units[frame.unit].has_backward) w.runner.run(frame, p);
         if (frame.kind == FORWARD && graph_.units[frame.unit].labels > 0) check_losses(frame);
     }
-    if (p == nullptr || frame.kind != BACKWARD) return;
+    count_staleness(w, frame);
+}
+
+void Engine::count_staleness(Worker& w, const Frame& frame) {
+    if (parameters_[frame.unit] == nullptr || frame.kind != BACKWARD) return;
     std::lock_guard lock(w.mutex);
     std::map<int64_t, int64_t>& histogram = w.counters.staleness[frame.unit];
     for (const Task& t : frame.tasks)

@@ -11,6 +11,7 @@
 #include <set>
 #include <tuple>
 
+#include "external.hpp"
 #include "queue.hpp"
 
 namespace amphw {
@@ -28,6 +29,9 @@ struct Options {
     std::vector<double> sleep;                 // by unit: seconds a message
     bool trace;
     int64_t plan_bytes;
+    // Memory shared with an external executor, which then computes the frames and holds the parameters; null: none.
+    char* shared = nullptr;
+    size_t shared_bytes = 0;
 };
 
 // One event of the service order; `keys` are (instance number, mode, firing).
@@ -69,9 +73,10 @@ public:
 
     // --- the host's side ---
     // Refused: the structure leaves a declared domain or data is short, which plan.py then explains.
-    enum class Submitted { Pumped, Refused, Failed };
+    // NoRoom: not in the memory shared with an external executor; once something has retired there may be.
+    enum class Submitted { Pumped, Refused, Failed, NoRoom };
     Submitted submit(int32_t slot, int64_t generation, int64_t number, Mode mode, const Structure& structure,
-                     const std::vector<const float*>& data, const std::vector<int64_t>& data_widths,
+                     std::vector<const float*> data, const std::vector<int64_t>& data_widths,
                      const std::vector<int64_t>& data_rows);
     // What has retired; waits for it up to `timeout` seconds. stuck: nothing can move any more.
     std::vector<Retired> poll(double timeout, bool* stuck);
@@ -98,6 +103,24 @@ public:
     // --- a worker's side ---
     bool run(int32_t worker, double seconds);
     void wait(int32_t worker, double seconds);
+
+    // --- an external executor's side; external_engine.cpp ---
+    // The next frame for a worker, described: the executor computes it. Null: there is none. Throws EngineError.
+    const ExternalFrame* take(int32_t worker);
+    // Its messages may go on: its work is done, or what reads them comes behind it in the executor's order.
+    void commit(int64_t number);
+    // Its memory may be used again: the work is done, in so many seconds.
+    void ended(int64_t number, int32_t worker, double seconds);
+    const ExternalFrame& external(int64_t number) const { return external_.at(number).described; }
+    // The next part of a node's log to reduce. Null: there is none. After `reduced` its update counts as published.
+    const ReductionJob* take_reduction(int32_t unit);
+    void reduced(int32_t unit);
+    void seal(int32_t unit, bool publish);
+    const ExternalFrame* replay_take(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks);
+    int64_t origin_of(int64_t number) const { return origin(external(number).frame); }
+    std::pair<int32_t, int32_t> constants() const { return tables_->constants(); }
+    std::pair<int32_t, int32_t> data_of(int32_t slot);  // place and words of an instance's data arrays
+    size_t shared_used() { return memory_->used(); }
 
     // --- replay: the log says what runs next ---
     void replay() { replaying_ = true; }
@@ -143,8 +166,25 @@ private:
     // updates
     void reduce_due(Worker* w, int32_t worker, int32_t unit);
     void reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_ptr<LogChunk> chunk);
+    // external
+    struct External {
+        ExternalFrame described;
+        int64_t work;  // number of the memory's
+        bool committed = false;
+    };
+    struct Reduction {
+        std::unique_ptr<LogChunk> chunk;
+        Block header;
+        ReductionJob job;
+    };
+    const ExternalFrame* describe(int32_t worker, Frame& frame);
+    void decide(ExternalFrame& e);
+    bool keep_data(Slot& slot, std::vector<const float*>& data, const std::vector<int64_t>& widths,
+                   const std::vector<int64_t>& rows);
+    void count_staleness(Worker& w, const Frame& frame);
     // the rest
     Parameters& replayed_parameters(int32_t unit);
+    void check_ready(int32_t unit, Kind kind, std::vector<Task>& tasks);
     void record(Event event);
     bool at_rest();
 
@@ -152,6 +192,10 @@ private:
     const Options options_;
     const Kernels& kernels_;
     Planner planner_;
+    std::unique_ptr<DeviceMemory> memory_;  // of an external executor; whatever lies in it goes first
+    std::unique_ptr<FrameTables> tables_;
+    std::map<int64_t, External> external_;    // by number of the frame
+    std::map<int32_t, Reduction> reductions_;  // by unit
     std::vector<std::unique_ptr<Parameters>> parameters_;  // by unit
     std::vector<Queue> queues_;
     std::vector<std::unique_ptr<Worker>> workers_;  // the last one is the host's

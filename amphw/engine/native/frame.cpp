@@ -399,7 +399,8 @@ void FrameRunner::decide() {
 void FrameRunner::log_integers() {
     for (size_t i = 0; i < unit_->log_ints.size(); i++) {
         const auto [slot, space] = unit_->log_ints[i];
-        int64_t* to = frame_->log.chunk->ints[i].data() + frame_->log.first[space] + done_[space];
+        auto* to = reinterpret_cast<int64_t*>(frame_->log.chunk->ints[i].bytes()) + frame_->log.first[space] +
+                   done_[space];
         std::copy_n(integer_rows_[slot], rows_[space], to);
     }
 }

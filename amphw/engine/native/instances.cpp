@@ -15,7 +15,7 @@ float NO_PAYLOAD[16] = {};  // rows of width 0 have to lie somewhere
 }  // namespace
 
 Engine::Submitted Engine::submit(int32_t index, int64_t generation, int64_t number, Mode mode,
-                                 const Structure& structure, const std::vector<const float*>& data,
+                                 const Structure& structure, std::vector<const float*> data,
                                  const std::vector<int64_t>& data_widths, const std::vector<int64_t>& data_rows) {
     std::shared_ptr<const Plan> plan = planner_.plan(structure);
     if (plan == nullptr) return Submitted::Refused;
@@ -32,9 +32,15 @@ Engine::Submitted Engine::submit(int32_t index, int64_t generation, int64_t numb
     slot.mode = mode;
     slot.plan = std::move(plan);
     const int64_t bytes = slot.trains() ? slot.plan->train_bytes : slot.plan->infer_bytes;
-    if (int64_t(slot.memory.size()) < bytes) {
-        slot.memory = Block();
-        slot.memory = Block(size_t(bytes));
+    try {
+        if (int64_t(slot.memory.size()) < bytes) {
+            slot.memory = Block();
+            slot.memory = Block(size_t(bytes), memory_.get());
+        }
+        if (memory_ != nullptr && !keep_data(slot, data, data_widths, data_rows)) return Submitted::NoRoom;
+    } catch (const std::bad_alloc&) {
+        if (memory_ == nullptr) throw;
+        return Submitted::NoRoom;
     }
     slot.age = ages_.fetch_add(1) + 1;
     slot.faulty.clear();

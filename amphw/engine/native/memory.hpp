@@ -8,12 +8,23 @@
 #include <new>
 #include <utility>
 
+#include "device_memory.hpp"
+
 namespace amphw {
 
-// Zeroed, aligned memory of `bytes`; large blocks ask for huge pages, which saves address translation.
+// Zeroed, aligned memory of `bytes`; large blocks ask for huge pages, which saves address translation. Or a block of
+// memory that is shared with an external executor, not zeroed.
 class Block {
 public:
     Block() = default;
+    // Throws bad_alloc where there is no room. Without `device` it is memory of the process.
+    Block(size_t bytes, DeviceMemory* device) : Block(device == nullptr ? bytes : 0) {
+        if (device == nullptr) return;
+        bytes_ = bytes;
+        data_ = device->allocate(bytes);
+        if (data_ == nullptr && bytes > 0) throw std::bad_alloc();
+        device_ = device;
+    }
     explicit Block(size_t bytes) : bytes_(bytes) {
         constexpr size_t HUGE_PAGE = size_t(2) << 20;
         const size_t alignment = bytes >= HUGE_PAGE ? HUGE_PAGE : 64;
@@ -29,7 +40,12 @@ public:
         swap(other);
         return *this;
     }
-    ~Block() { std::free(data_); }
+    ~Block() {
+        if (device_ == nullptr)
+            std::free(data_);
+        else if (data_ != nullptr)
+            device_->release(data_);
+    }
 
     char* bytes() const { return static_cast<char*>(data_); }
     float* floats() const { return static_cast<float*>(data_); }
@@ -39,12 +55,16 @@ private:
     void swap(Block& other) {
         std::swap(data_, other.data_);
         std::swap(bytes_, other.bytes_);
+        std::swap(device_, other.device_);
     }
 
+    DeviceMemory* device_ = nullptr;
     void* data_ = nullptr;
     size_t bytes_ = 0;
 };
 
-inline Block float_block(int64_t n) { return Block(size_t(n) * sizeof(float)); }
+inline Block float_block(int64_t n, DeviceMemory* device = nullptr) {
+    return Block(size_t(n) * sizeof(float), device);
+}
 
 }  // namespace amphw

@@ -27,10 +27,13 @@ double Rule::rate(int64_t updates) const {
     return lr * factor;
 }
 
-Parameters::Parameters(const UnitDesc& unit, const Rule& rule, const Kernels& kernels)
-    : rule(rule), unit_(unit), kernels_(kernels), pack_(float_block(GRADIENT_PACK)) {
-    for (const ParamDesc& p : unit.params) add_tensor(p);
-    for (const FoldDesc& fold : unit.folds) add_table(fold);
+Parameters::Parameters(const UnitDesc& unit, const Rule& rule, const Kernels& kernels, DeviceMemory* device)
+    : rule(rule), unit_(unit), kernels_(kernels), device_(device) {
+    if (device == nullptr) {
+        pack_ = float_block(GRADIENT_PACK);
+        for (const ParamDesc& p : unit.params) add_tensor(p);
+        for (const FoldDesc& fold : unit.folds) add_table(fold);
+    }
     open_ = fresh(0);
 }
 
@@ -101,6 +104,12 @@ void Parameters::publish(int buffer) {
     current_.store(buffer);
 }
 
+void Parameters::publish_external() {
+    if (accumulated == 0) return;
+    accumulated = 0;
+    publish(current_.load());
+}
+
 // --- the log --------------------------------------------------------------------------------------------------
 
 std::unique_ptr<LogChunk> Parameters::fresh(int64_t capacity) {
@@ -112,8 +121,9 @@ std::unique_ptr<LogChunk> Parameters::fresh(int64_t capacity) {
     }
     auto chunk = std::make_unique<LogChunk>();
     chunk->capacity = capacity;
-    for (const ValueDesc& b : unit_.log_buffers) chunk->buffers.push_back(float_block(capacity * row_stride(b.width)));
-    chunk->ints.assign(unit_.log_ints.size(), std::vector<int64_t>(capacity));
+    for (const ValueDesc& b : unit_.log_buffers) chunk->buffers.push_back(float_block(capacity * row_stride(b.width), device_));
+    for (size_t i = 0; i < unit_.log_ints.size(); i++)
+        chunk->ints.push_back(Block(size_t(capacity) * sizeof(int64_t), device_));
     return chunk;
 }
 
@@ -189,7 +199,7 @@ void Parameters::reduce(const LogChunk& chunk) {
         } else if (term.kind == TermDesc::Sum) {
             kernels_.add_columns(d, ldd, rows, t.desc.cols, t.gradient.floats());
         } else {
-            const std::vector<int64_t>& index = chunk.ints[term.ints];
+            const auto* index = reinterpret_cast<const int64_t*>(chunk.ints[term.ints].bytes());
             for (int32_t r = 0; r < rows; r++) {
                 const int32_t row = int32_t(index[r]);
                 kernels_.add(t.gradient.floats() + t.layout.offset(row, 0), d + r * ldd, t.desc.cols);
@@ -384,6 +394,7 @@ void Parameters::loaded(int64_t version, int64_t rows) {
     version_.store(version);
     versions_[current_.load()].store(version);
     accumulated = interval_rows_ = rows;
+    if (device_ != nullptr) return;
     make_tables(current_.load());
     clear_folded();  // the gradients that were loaded are complete
 }

@@ -61,7 +61,7 @@ struct Tensor {
 
 struct LogChunk {
     std::vector<Block> buffers;
-    std::vector<std::vector<int64_t>> ints;
+    std::vector<Block> ints;  // of 64 bits each
     SpaceRows used{};
     int64_t capacity = 0;       // rows of every space
     int64_t gradient_rows = 0;  // rows that count towards the interval
@@ -78,7 +78,8 @@ struct LogPlace {
 
 class Parameters {
 public:
-    Parameters(const UnitDesc& unit, const Rule& rule, const Kernels& kernels);
+    // device: an external executor holds the values and reduces the log, which lies in that memory.
+    Parameters(const UnitDesc& unit, const Rule& rule, const Kernels& kernels, DeviceMemory* device);
 
     // --- versions ---
     int pin();  // number of the buffer to read
@@ -108,6 +109,7 @@ public:
     // finite sets `bad` to its parameter and keeps the version.
     int prepare(const std::string** bad);
     void publish(int buffer);
+    void publish_external();  // what an external executor has updated
 
     // --- exchange with Python; nothing is in flight ---
     int64_t accumulated = 0;  // rows in the gradient
@@ -129,6 +131,7 @@ private:
 
     const UnitDesc& unit_;
     const Kernels& kernels_;
+    DeviceMemory* const device_;
     std::vector<Tensor> tensors_;  // of the parameters, then of the folded tables
     std::atomic<int> current_{0};
     std::atomic<int> pins_[VERSIONS] = {};

@@ -14,13 +14,30 @@ EngineError unlike(std::string text) {
 
 }  // namespace
 
-void Engine::replay_start(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks) {
-    const FlushDenormals flush;
-    if (tasks.empty() || replayed_.contains(number)) throw unlike("a frame without firings, or a second time");
+void Engine::check_ready(int32_t unit, Kind kind, std::vector<Task>& tasks) {
+    if (tasks.empty()) throw unlike("a frame without firings, or a second time");
     for (Task& t : tasks) {
         if (ready_.erase({t.slot, unit, kind, t.firing}) == 0) throw unlike("a firing that is not ready");
         t.rows = t.slot->unit(unit).spaces[0].of(t.firing);
     }
+}
+
+const ExternalFrame* Engine::replay_take(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks) {
+    if (number != frames_.load() + 1) throw unlike("frames in another order");
+    check_ready(unit, kind, tasks);
+    Frame frame;
+    frame.unit = unit;
+    frame.kind = kind;
+    frame.tasks = std::move(tasks);
+    const ExternalFrame* described = describe(options_.workers, frame);
+    if (described == nullptr) throw unlike("more memory than there is");
+    return described;
+}
+
+void Engine::replay_start(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks) {
+    const FlushDenormals flush;
+    if (replayed_.contains(number)) throw unlike("a frame without firings, or a second time");
+    check_ready(unit, kind, tasks);
     Frame& frame = replayed_[number];
     frame.unit = unit;
     frame.kind = kind;
@@ -55,7 +72,7 @@ void Engine::replay_seal(int32_t unit, bool due) {
         std::lock_guard lock(p.mutex);
         p.seal(due);
     }
-    if (!due) replay_reduced(unit);
+    if (!due && memory_ == nullptr) replay_reduced(unit);
 }
 
 // Sums are the same whenever they are taken, as long as the order is; the version appears where the log says.

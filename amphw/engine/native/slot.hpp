@@ -23,6 +23,7 @@ struct Slot {
     uint64_t age = 0;  // how many instances were pumped up to this one
     std::shared_ptr<const Plan> plan;
     Block memory;
+    Block data;  // copies of its data arrays, where an external executor is to read them
     std::atomic<int64_t> outstanding{0};  // messages that have not returned, or in inference not been consumed
     std::vector<std::pair<int32_t, int32_t>> faulty;  // (unit, firing) whose integers read outside a table
     std::atomic<bool> active{false};

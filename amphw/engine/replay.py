@@ -1,24 +1,24 @@
-"""Replay of a run of the C++ data plane from its log."""
+"""Replay of a run of the C++ engine from its log."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from amphw.cpu_runtime.native_plane import NativePlane
 from amphw.engine.faults import replay_mismatch
+from amphw.engine.plane import EnginePlane
 from amphw.ir.device import Mode, Report
 from amphw.ir.errors import ExecutionError
 from amphw.ir.instance import Instance
 
 
-class NativeReplay:
-    """Drives a plane from the log of a native one: one thread, the same frames, the same bits.
+class EngineReplay:
+    """Drives a plane from a log: one thread, the same frames, the same bits.
 
     Instances are submitted as in the logged run: under the same numbers, any time before the log needs them.
     """
 
-    def __init__(self, plane: NativePlane, log: Sequence[tuple[Any, ...]]):
+    def __init__(self, plane: EnginePlane, log: Sequence[tuple[Any, ...]]):
         self.plane, self.events, self.next = plane, log, 0
         plane.engine.replay()
         self.offered: dict[tuple[int, str], tuple[int, int, Instance, Mode]] = {}
@@ -29,7 +29,6 @@ class NativeReplay:
 
     def run(self) -> list[Report]:
         """Serve the log until it needs an instance that has not been submitted, or something has retired."""
-        engine = self.plane.engine
         while self.next < len(self.events):
             kind, *what = self.events[self.next]
             if kind == "submit" and tuple(what) not in self.offered:
@@ -41,13 +40,13 @@ class NativeReplay:
                 self.active[(what[0], what[1])] = offer[0]
             elif kind == "start":
                 number, unit, direction, keys = what
-                engine.replay_start(number, unit, direction, [(self._slot(n, m), at) for n, m, at in keys])
+                self.start(number, unit, direction, [(self._slot(n, m), at) for n, m, at in keys])
             elif kind == "end":
-                engine.replay_end(what[0])
+                self.end(what[0])
             elif kind == "seal":
-                engine.replay_seal(self._unit(what[0]), what[1])
+                self.seal(self._unit(what[0]), what[1])
             elif kind == "reduced":
-                engine.replay_reduced(self._unit(what[0]))
+                self.reduced(self._unit(what[0]))
             elif kind == "retire":
                 self._slot(*what)
                 del self.active[(what[0], what[1])]
@@ -57,6 +56,24 @@ class NativeReplay:
             else:
                 raise replay_mismatch(f"an event '{kind}', which this data plane does not log")
         return self.plane.poll(0.0)
+
+    # What an executor outside the engine does in its own way.
+
+    def start(self, number: int, unit: int, direction: int, keys: list[tuple[int, int]]) -> None:
+        """Begin and compute a frame; keys: (slot, firing)."""
+        self.plane.engine.replay_start(number, unit, direction, keys)
+
+    def end(self, number: int) -> None:
+        """Deliver a frame."""
+        self.plane.engine.replay_end(number)
+
+    def seal(self, unit: int, due: bool) -> None:
+        """Close the node's log at this point."""
+        self.plane.engine.replay_seal(unit, due)
+
+    def reduced(self, unit: int) -> None:
+        """Sum the node's sealed log up to the one that is due, and publish the next version."""
+        self.plane.engine.replay_reduced(unit)
 
     def _slot(self, number: int, mode: str) -> int:
         try:

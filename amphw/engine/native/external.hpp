@@ -1,0 +1,83 @@
+// Frames for an executor outside the engine, such as a device with kernels of its own: where everything is that a frame
+// reads and writes, as tables of places in the shared memory. amphw/opencl/abi.py says how they lie there.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "frame.hpp"
+
+namespace amphw {
+
+constexpr int32_t HEADER_STARTS = 1 + MAX_SPACES;               // header word: each space's first rows by message
+constexpr int32_t HEADER_TABLES = HEADER_STARTS + MAX_SPACES;  // header word: each base's table
+
+// Gradients that several messages brought, to be summed before the frame: in `place` words are the number of rows, the
+// width, the floats from row to row, and the places of: the first entry of each row and the end; entries; the sums.
+struct SumJob {
+    int32_t place, rows, width;
+};
+
+// Rows of the frame that the host reads, or other devices: the place of their table, how many, how wide.
+struct RowsAt {
+    int32_t table, rows, width;
+};
+
+struct ExternalFrame {
+    int32_t worker = 0;
+    Frame frame;
+    Block block;
+    int32_t place = 0;         // of the header, in words
+    int32_t words = 0;         // from there that the device must be given
+    int32_t made = 0, made_words = 0;  // where integers are that the code makes
+    std::array<int32_t, MAX_SPACES> rows{};
+    std::vector<SumJob> sums;
+    std::vector<RowsAt> results;  // forward: outputs; backward: gradients of operands
+    std::vector<int32_t> slots;   // place of each integer slot
+};
+
+// A part of a node's log that is to be reduced; due: parameters are to be updated afterwards.
+struct ReductionJob {
+    int64_t number;  // below 0, for `ended`
+    int32_t unit, place, words;
+    SpaceRows rows;
+    bool due;
+    int64_t gradient_rows, version;  // that the node's gradient then comprises; of the parameters
+};
+
+class FrameTables {
+public:
+    FrameTables(const GraphDesc& graph, DeviceMemory& memory);
+
+    // Fills in all but `frame` and `worker`. Throws EngineError on an index outside a table, bad_alloc without room.
+    void describe(ExternalFrame& out);
+    // A row of zeros and one of ones, in floats; the device must be given them once.
+    std::pair<int32_t, int32_t> constants() const { return {memory_.place(constants_.bytes()), int32_t(constants_.size() / 4)}; }
+
+private:
+    struct Sums {
+        std::vector<int32_t> starts, entries;
+        bool needed = false;
+    };
+
+    void check_integers() const;
+    void check(int32_t slot, int32_t limit, const char* what) const;
+    void check_rows(int32_t slot, int32_t over, const char* what) const;
+    void gather_gradients(const Base& b, Sums& out);
+    void point(size_t base, int32_t* table);
+    void point_operand(const Base& b, int32_t task, int32_t* table);
+    template <class F>
+    void each_message(int32_t space, F f) const;
+
+    const GraphDesc& graph_;
+    DeviceMemory& memory_;
+    int32_t row_of_ones_ = 0;
+    Block constants_;
+    // the frame at hand
+    ExternalFrame* out_ = nullptr;
+    const UnitDesc* unit_ = nullptr;
+    const Code* code_ = nullptr;
+    std::vector<Sums> sums_;  // by base
+};
+
+}  // namespace amphw

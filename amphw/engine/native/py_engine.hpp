@@ -1,0 +1,381 @@
+// The engine as Python sees it. Calls that may take long let go of the interpreter's lock.
+#pragma once
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <memory>
+
+#include "describe.hpp"
+#include "engine.hpp"
+
+namespace amphw {
+
+namespace nb = nanobind;
+
+using FloatArray = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
+using FloatInput = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+
+// A table's numbers as 64-bit integers, whatever its type; `room` holds them for as long as they are needed.
+// The array itself is kept by the caller.
+inline TableView read_table(nb::handle array, std::vector<int64_t>& room) {
+    Py_buffer a;
+    if (PyObject_GetBuffer(array.ptr(), &a, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) throw nb::python_error();
+    const auto release = [](Py_buffer* buffer) { PyBuffer_Release(buffer); };
+    const std::unique_ptr<Py_buffer, decltype(release)> released(&a, release);
+    TableView view;
+    view.dimensions = int32_t(a.ndim);
+    if (view.dimensions > 4) throw nb::value_error("a table of more than 4 dimensions");
+    size_t n = 1;
+    for (int32_t d = 0; d < view.dimensions; d++) {
+        view.shape[d] = int64_t(a.shape[d]);
+        n *= size_t(a.shape[d]);
+    }
+    const auto convert = [&](auto* values) {
+        room.resize(n + 1);  // never empty, so that the view has a place
+        for (size_t i = 0; i < n; i++) room[i] = int64_t(values[i]);
+        view.values = room.data();
+    };
+    const char type = a.format[0];  // of the struct module; none before it: native order
+    const bool is_signed = std::strchr("bhilq", type) != nullptr;
+    if (type == 0 || (!is_signed && std::strchr("BHILQ", type) == nullptr))
+        throw nb::type_error("a table that holds no integers in native byte order");
+    switch (a.itemsize) {
+        case 1: is_signed ? convert((const int8_t*)a.buf) : convert((const uint8_t*)a.buf); break;
+        case 2: is_signed ? convert((const int16_t*)a.buf) : convert((const uint16_t*)a.buf); break;
+        case 4: is_signed ? convert((const int32_t*)a.buf) : convert((const uint32_t*)a.buf); break;
+        default:
+            if (is_signed && n > 0)
+                view.values = (const int64_t*)a.buf;
+            else
+                convert((const uint64_t*)a.buf);
+    }
+    return view;
+}
+
+inline const Kernels& chosen_kernels() {
+    const Kernels* found = kernels();
+    if (found == nullptr) throw nb::value_error("this machine does not run the kernels that AMPHW_ISA names");
+    return *found;
+}
+
+class PyEngine {
+public:
+    PyEngine(nb::dict graph, nb::dict schema, nb::list rules, nb::dict options)
+        : schema_(read_schema(schema)), kernels_(chosen_kernels()),
+          engine_(read_graph(graph), read_rules(rules), read_options(options), kernels_) {}
+
+    // 0: pumped; 1: it breaks the schema, its structure leaves a domain or its data is short: Python says how;
+    // 2: a fault on the way; 3: no room in the shared memory.
+    int submit(int32_t slot, int64_t generation, int64_t number, int32_t mode, std::vector<int64_t> attrs,
+               nb::list tables, nb::list data) {
+        read_structure(std::move(attrs), tables);
+        data_.clear();
+        widths_.clear();
+        heights_.clear();
+        for (nb::handle d : data) {
+            const auto a = nb::cast<FloatInput>(d);
+            data_.push_back(a.data());
+            widths_.push_back(int64_t(a.shape(1)));
+            heights_.push_back(int64_t(a.shape(0)));
+        }
+        nb::gil_scoped_release release;
+        if (!conforms(schema_, structure_)) return 1;
+        switch (engine_.submit(slot, generation, number, Mode(mode), structure_, data_, widths_, heights_)) {
+            case Engine::Submitted::Pumped: return 0;
+            case Engine::Submitted::Refused: return 1;
+            case Engine::Submitted::NoRoom: return 3;
+            default: return 2;
+        }
+    }
+
+    // (bytes to train, bytes to infer) that an instance reserves; (-1, -1) where its structure leaves a domain.
+    std::pair<int64_t, int64_t> planned_bytes(std::vector<int64_t> attrs, nb::list tables) {
+        read_structure(std::move(attrs), tables);
+        nb::gil_scoped_release release;
+        return engine_.planned_bytes(structure_);
+    }
+
+    // A structure's plan as lists, unit by unit, for tests; None where it leaves a domain. Not kept.
+    nb::object plan(std::vector<int64_t> attrs, nb::list tables) {
+        read_structure(std::move(attrs), tables);
+        const std::shared_ptr<const Plan> plan = build_plan(engine_.graph(), structure_);
+        if (plan == nullptr) return nb::none();
+        nb::list out;
+        for (const UnitPlan& u : plan->units) out.append(listed(u));
+        return out;
+    }
+
+    // ([(slot, generation, number, mode, [(unit, rows, sums, values)])], stuck)
+    nb::tuple poll(double timeout) {
+        bool stuck = false;
+        std::vector<Retired> retired;
+        {
+            nb::gil_scoped_release release;
+            retired = engine_.poll(timeout, &stuck);
+        }
+        nb::list out;
+        for (const Retired& r : retired) {
+            nb::list sinks;
+            for (const SinkReport& s : r.sinks)
+                sinks.append(nb::make_tuple(s.unit, s.rows, nb::cast(s.sums), nb::cast(s.values)));
+            out.append(nb::make_tuple(r.slot, r.generation, r.number, int(r.mode), sinks));
+        }
+        return nb::make_tuple(out, stuck);
+    }
+
+    bool run(int32_t worker, double seconds) {
+        nb::gil_scoped_release release;
+        return engine_.run(worker, seconds);
+    }
+
+    void wait(int32_t worker, double seconds) {
+        nb::gil_scoped_release release;
+        engine_.wait(worker, seconds);
+    }
+
+    void update(int32_t unit, bool publish) {
+        nb::gil_scoped_release release;
+        engine_.update(unit, publish);
+    }
+
+    // None, or (failure, unit, slot, firing, detail, extra, text).
+    nb::object failure() {
+        const std::optional<EngineError> e = engine_.failure();
+        if (!e) return nb::none();
+        return nb::make_tuple(int(e->failure), e->unit, e->slot, e->firing, e->detail, e->extra, e->text);
+    }
+
+    // (forward, backward, frames, updates, {unit: {versions behind: rows}}, busy seconds by worker)
+    nb::tuple statistics() {
+        const std::vector<double> busy = engine_.busy();
+        const Counters c = engine_.counters();
+        nb::dict staleness;
+        for (const auto& [unit, histogram] : c.staleness) {
+            nb::dict h;
+            for (const auto& [behind, rows] : histogram) h[nb::int_(behind)] = rows;
+            staleness[nb::int_(unit)] = h;
+        }
+        return nb::make_tuple(c.forward, c.backward, c.frames, c.updates, staleness, nb::cast(busy));
+    }
+
+    nb::list trace() {
+        nb::list out;
+        for (const TraceSlice& s : engine_.trace())
+            out.append(nb::make_tuple(s.worker, s.unit, s.kind, s.begin_us, s.duration_us, s.rows, s.flow_in, s.number));
+        return out;
+    }
+
+    // (type, a, b, c, keys) by event
+    nb::list events() {
+        nb::list out;
+        for (const Event& e : engine_.events()) {
+            nb::list keys;
+            for (const auto& k : e.keys) keys.append(nb::make_tuple(k[0], k[1], k[2]));
+            out.append(nb::make_tuple(int(e.type), e.a, e.b, e.c, nb::tuple(keys)));
+        }
+        return out;
+    }
+
+    // [(slot, instance number, unit, firing, messages still missing, [(operand, position in it)])]
+    nb::list pending() {
+        nb::list out;
+        for (Slot* slot : engine_.active())
+            for (size_t u = 0; u < engine_.graph().units.size(); u++) {
+                if (engine_.graph().units[u].is_source) continue;
+                const UnitPlan& plan = slot->unit(int32_t(u));
+                for (int32_t i = 0; i < plan.firings; i++) {
+                    const int32_t left = slot->left(int32_t(u))[i];
+                    if (left <= 0 || left >= plan.need[i]) continue;
+                    nb::list missing;
+                    for (int64_t k = 0; k < plan.members.size(); k++) {
+                        const auto [begin, end] = slot->positions(int32_t(u), int32_t(k), i);
+                        for (int32_t p = begin; p < end; p++)
+                            if (slot->operand(int32_t(u), int32_t(k))[p].rows == nullptr) {
+                                missing.append(k);
+                                break;
+                            }
+                    }
+                    out.append(nb::make_tuple(slot->index, slot->number, u, i, left, missing));
+                }
+            }
+        return out;
+    }
+
+    void load_parameter(int32_t unit, int32_t param, FloatInput values, FloatInput gradient,
+                        std::vector<FloatInput> slots) {
+        std::vector<const float*> pointers;
+        for (const FloatInput& s : slots) pointers.push_back(s.data());
+        engine_.parameters(unit)->load(param, values.data(), gradient.data(), pointers.data());
+    }
+    void loaded(int32_t unit, int64_t version, int64_t rows) { engine_.parameters(unit)->loaded(version, rows); }
+    void store_parameter(int32_t unit, int32_t param, FloatArray values, FloatArray gradient, std::vector<FloatArray> slots) {
+        std::vector<float*> pointers;
+        for (FloatArray& s : slots) pointers.push_back(s.data());
+        engine_.parameters(unit)->store(param, values.data(), gradient.data(), pointers.data());
+    }
+    // (version, rows in the gradient)
+    std::pair<int64_t, int64_t> parameter_state(int32_t unit) {
+        const Parameters& p = *engine_.parameters(unit);
+        return {p.version(), p.accumulated};
+    }
+
+    // What a retired instance left in its slot: [(unit, direction, firing, values of each output or operand)].
+    nb::list inspect(int32_t index) {
+        nb::list out;
+        Slot& slot = *engine_.slot(index);
+        for (size_t u = 0; u < engine_.graph().units.size(); u++) inspect_unit(slot, int32_t(u), out);
+        return out;
+    }
+
+    void replay() { engine_.replay(); }
+    // keys: (slot, firing)
+    void replay_start(int64_t number, int32_t unit, int32_t kind, std::vector<std::pair<int32_t, int32_t>> keys) {
+        std::vector<Task> tasks;
+        for (const auto& [slot, firing] : keys) tasks.push_back({engine_.slot(slot), firing, 0, 0, 0});
+        guarded([&] { engine_.replay_start(number, unit, Kind(kind), std::move(tasks)); });
+    }
+    void replay_end(int64_t number) {
+        guarded([&] { engine_.replay_end(number); });
+    }
+    void replay_seal(int32_t unit, bool due) {
+        guarded([&] { engine_.replay_seal(unit, due); });
+    }
+    void replay_reduced(int32_t unit) {
+        guarded([&] { engine_.replay_reduced(unit); });
+    }
+    void set_policy(nb::dict table) {
+        const PolicyTable read = read_policy(table);
+        if (!engine_.policy.fits(read)) throw nb::value_error("a policy's table for another graph");
+        engine_.policy = read;
+    }
+    bool settled() { return engine_.settled(); }
+    void stop_waiting() { engine_.stop_waiting(); }
+    int64_t in_flight() const { return engine_.in_flight(); }
+    int64_t slot_bytes() const { return engine_.slot_bytes(); }
+    Engine& engine() { return engine_; }
+
+    // What goes wrong is told like a worker's errors.
+    template <class F>
+    void guarded(F f) {
+        try {
+            f();
+        } catch (const EngineError& error) {
+            engine_.fail(error);
+        }
+    }
+
+private:
+    static std::vector<std::optional<Rule>> read_rules(nb::list rules) {
+        std::vector<std::optional<Rule>> out;
+        for (nb::handle r : rules) out.push_back(read_rule(r));
+        return out;
+    }
+
+    static Options read_options(nb::dict o) {
+        Options out{};
+        out.workers = nb::cast<int32_t>(o["workers"]);
+        out.self_updating = nb::cast<bool>(o["self_updating"]);
+        out.log = nb::cast<bool>(o["log"]);
+        out.by_age = nb::cast<bool>(o["by_age"]);
+        out.frame_cap = nb::cast<size_t>(o["frame_cap"]);
+        out.frame_rows = nb::cast<int64_t>(o["frame_rows"]);
+        out.report_batch = nb::cast<int64_t>(o["report_batch"]);
+        out.policy = read_policy(o["policy"]);
+        out.served = nb::cast<std::vector<std::vector<int32_t>>>(o["served"]);
+        out.sleep = nb::cast<std::vector<double>>(o["sleep"]);
+        out.trace = nb::cast<bool>(o["trace"]);
+        out.plan_bytes = nb::cast<int64_t>(o["plan_bytes"]);
+        if (o.contains("shared")) {
+            const auto [address, bytes] = nb::cast<std::pair<uintptr_t, size_t>>(o["shared"]);
+            out.shared = reinterpret_cast<char*>(address);
+            out.shared_bytes = bytes;
+        }
+        return out;
+    }
+
+    static nb::dict listed(const UnitPlan& u) {
+        const auto list = [](const auto& values, auto what) {
+            nb::list out;
+            for (const auto& v : values) out.append(what(v));
+            return out;
+        };
+        const auto same = [](int32_t v) { return v; };
+        const auto counts = [&](const Counts& c) {
+            nb::list each;
+            for (int32_t i = 0; i < u.firings; i++) each.append(c.of(i));
+            return each;
+        };
+        nb::dict out;
+        out["need"] = list(u.need, same);
+        out["spaces"] = list(u.spaces, counts);
+        out["operand_rows"] = list(u.operand_rows, counts);
+        out["members"] = list(u.members, [&](const List<int32_t>& starts) { return list(starts, same); });
+        out["route_start"] = list(u.route_start, same);
+        out["routes"] = list(u.routes, [](const Route& r) {
+            return nb::make_tuple(r.target, r.operand, r.firing, r.position, r.row, r.output);
+        });
+        out["data"] = list(u.data, [](const DataRows& d) { return nb::make_tuple(d.first, d.count); });
+        out["faults"] = list(u.faults, [](const Fault& f) { return nb::make_tuple(f.outcome, f.trap); });
+        return out;
+    }
+
+    void read_structure(std::vector<int64_t> attrs, nb::list tables) {
+        structure_.attrs = std::move(attrs);
+        structure_.tables.clear();
+        rooms_.resize(nb::len(tables));
+        size_t i = 0;
+        for (nb::handle t : tables) structure_.tables.push_back(read_table(t, rooms_[i++]));
+    }
+
+    void inspect_unit(Slot& slot, int32_t u, nb::list& out) {
+        const UnitDesc& unit = engine_.graph().units[u];
+        if (unit.is_source) return;
+        const UnitPlan& plan = slot.unit(u);
+        const UnitLayout& layout = slot.layout(u);
+        const auto rows = [&](int64_t offset, int64_t first, int64_t count, int32_t width) {
+            std::vector<float> values;
+            for (int64_t r = first; offset >= 0 && r < first + count; r++) {
+                const float* row = slot.at<float>(offset) + r * row_stride(width);
+                values.insert(values.end(), row, row + width);
+            }
+            return values;
+        };
+        for (int32_t i = 0; i < plan.firings; i++) {
+            if (plan.need[i] == 0 || slot.left(u)[i] != 0) continue;
+            std::vector<std::vector<float>> forward, backward;
+            for (size_t k = 0; k < unit.outputs.size(); k++) {
+                const Counts& c = plan.spaces[unit.outputs[k].space];
+                forward.push_back(rows(layout.outputs[k], c.start(i), c.of(i), unit.outputs[k].width));
+            }
+            for (size_t k = 0; slot.trains() && k < unit.operands.size(); k++) {
+                const OperandDesc& o = unit.operands[k];
+                const Counts& c = plan.spaces[o.space];
+                backward.emplace_back();
+                for (int32_t r = 0; r < c.of(i); r++) {
+                    const int64_t at = o.shared ? plan.spaces[0].start(i) : c.start(i) + r;
+                    const std::vector<float> row = rows(layout.gradients[k], at, 1, o.width);
+                    backward.back().insert(backward.back().end(), row.begin(), row.end());
+                }
+            }
+            out.append(nb::make_tuple(u, "forward", i, nb::cast(forward)));
+            if (slot.trains()) out.append(nb::make_tuple(u, "backward", i, nb::cast(backward)));
+        }
+    }
+
+    SchemaDesc schema_;
+    const Kernels& kernels_;
+    Engine engine_;
+    Structure structure_;
+    std::vector<std::vector<int64_t>> rooms_;
+    std::vector<const float*> data_;
+    std::vector<int64_t> widths_, heights_;
+};
+
+void bind_external(nb::class_<PyEngine>& engine);
+
+}  // namespace amphw

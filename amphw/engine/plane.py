@@ -1,0 +1,354 @@
+"""The host's side of the C++ engine: instances in, reports and errors out. Who computes, subclasses say.
+
+The engine plans instances, routes messages and forms frames. In the CPU's data plane worker threads compute
+them inside the engine; a device with kernels of its own takes them from it one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from amphw.engine import faults
+from amphw.engine._native import Engine
+from amphw.engine.describe import Names, describe_graph, describe_rule, describe_schema
+from amphw.engine.lower import Lowered, Observation, choices
+from amphw.engine.plan import build_plan, check_data, integers
+from amphw.engine.policy import KINDS, ORDERS, POLICIES, PolicyTable, report_batch
+from amphw.engine.tiling import tile
+from amphw.ir.device import Direction, Mode, Report, Statistics
+from amphw.ir.errors import ExecutionError, NonFiniteError
+from amphw.ir.instance import Instance
+from amphw.ir.update import NodeParameters
+
+_MODES = (Mode.TRAIN, Mode.INFER, Mode.PREDICT)
+_MODE_NUMBERS = {mode: i for i, mode in enumerate(_MODES)}
+_EVENTS = ("submit", "start", "end", "seal", "reduced", "retire")
+_FAULT, _OUTSIDE, _TWICE, _INDEX, _DECISION, _LOSS, _GRADIENT, _INTERNAL, _REPLAY = range(9)
+PLAN_BYTES = 64 << 20
+"""Plans of recent structures are kept up to this size."""
+
+
+class NoRoom(Exception):
+    """An instance does not fit into the memory shared with an external executor, for now."""
+
+
+class EnginePlane:
+    """The engine on a lowered graph. settings: as of `amphw.cpu_runtime.numpy_plane.NumpyPlane`.
+
+    use_blas(rows, columns): whether a library multiplies by such a matrix. shared: address and bytes of the
+    memory of an external executor, which computes the frames.
+    """
+
+    def __init__(
+        self,
+        lowered: Lowered,
+        params: dict[str, NodeParameters],
+        *,
+        updates: str,
+        workers: int,
+        placement: Sequence[set[int]] | None,
+        settings: Mapping[str, Any],
+        log: list[Any] | None,
+        keys: int = 1,
+        use_blas: Callable[[int, int], bool] = lambda rows, columns: False,
+        shared: tuple[int, int] | None = None,
+    ):
+        self.lowered, self.params, self.log = lowered, params, log
+        self.trace = settings.get("trace")
+        self.names = Names(lowered.graph.schema)
+        self.schema = lowered.graph.schema
+        policy = POLICIES[settings.get("policy", "default")]
+        self.policy = policy.table(lowered, int(settings.get("min_rows", 1)))
+        sleep: Mapping[str, float] = settings.get("sleep", {})
+        self.tiled = [tile(u) if u.behaviour.program is not None else None for u in lowered.units]
+        rules = [describe_rule(params[u.name].rule) if u.name in params else None for u in lowered.units]
+        options: dict[str, Any] = {
+            "workers": workers,
+            "self_updating": updates == "self",
+            "log": log is not None,
+            "by_age": policy.by_age,
+            "frame_cap": int(settings.get("frame_cap", 64)),
+            "frame_rows": int(settings.get("frame_rows", 512)),
+            "report_batch": report_batch(keys),
+            "policy": _table(self.policy),
+            "served": _served(lowered, workers, placement),
+            "sleep": [float(sleep.get(u.name, sleep.get("*", 0.0))) for u in lowered.units],
+            "trace": self.trace is not None,
+            "plan_bytes": PLAN_BYTES,
+        }
+        if shared is not None:
+            options["shared"] = shared
+        self.engine = Engine(
+            describe_graph(lowered, self.tiled, self.names, use_blas),
+            describe_schema(self.schema, self.names),
+            rules,
+            options,
+        )
+        self.failure: BaseException | None = None
+        self._held: dict[int, tuple[Instance, list[np.ndarray]]] = {}
+        self._unpolled: list[Report] = []
+
+    def push(self) -> None:
+        """Take over what the host has written into `params`."""
+        raise NotImplementedError
+
+    # --- host side --------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Instances submitted whose reports have not been polled."""
+        return len(self._held)
+
+    def submit(self, index: int, generation: int, instance: Instance, mode: Mode) -> None:
+        self.check()
+        if index in self._held:
+            raise faults.occupied(index, self._held[index][0])
+        self.push()
+        names = self.names
+        try:
+            attrs = [instance.attrs[a] for a in names.attrs[:-1]]
+            tables = [instance.tables[t] for t in names.tables]
+            data = [np.ascontiguousarray(instance.data[d], np.float32) for d in names.data]
+            unknown = len(instance.attrs) > len(attrs) or len(instance.tables) > len(tables)
+            if unknown or len(instance.data) > len(data) or any(d.ndim != 2 for d in data):
+                raise KeyError
+        except (KeyError, ValueError, TypeError):
+            self.schema.check(instance)
+            raise
+        attrs.append(instance.number)
+        self._held[index] = (instance, data)
+        try:
+            result = self._pump(index, generation, instance, mode, attrs, tables, data)
+        except BaseException:
+            del self._held[index]
+            raise
+        if result == 1:
+            del self._held[index]
+            self._explain(instance)
+        elif result == 2:
+            self.check()
+        elif result == 3:
+            del self._held[index]
+            raise NoRoom
+
+    def _pump(
+        self,
+        index: int,
+        generation: int,
+        instance: Instance,
+        mode: Mode,
+        attrs: list[int],
+        tables: list[np.ndarray],
+        data: list[np.ndarray],
+    ) -> int:
+        for name, a in zip(self.names.data, data, strict=True):
+            if a.shape[1] != self.schema.data[name]:
+                return 1
+        number, kind = instance.number, _MODE_NUMBERS[mode]
+        try:
+            return int(self.engine.submit(index, generation, number, kind, attrs, tables, data))
+        except (ValueError, TypeError, BufferError):  # a table that is not as the engine reads it, or worse
+            try:
+                tables = _readable(tables)
+                return int(self.engine.submit(index, generation, number, kind, attrs, tables, data))
+            except (ValueError, TypeError, BufferError):
+                self.schema.check(instance)
+                raise
+
+    def _explain(self, instance: Instance) -> None:
+        """The engine refused an instance: the slow checks say why."""
+        self.schema.check(instance)
+        plan = build_plan(self.lowered, instance)
+        check_data(self.lowered, plan, instance)
+        for unit, table in zip(self.lowered.units, plan.units, strict=True):
+            integers(unit, table, instance)
+        raise ExecutionError(
+            f"the engine refuses instance {instance.number}, which the checks accept: a defect of amphw"
+        )
+
+    def planned_bytes(self, instance: Instance, mode: Mode) -> int:
+        """Memory that the instance reserves while it is in flight."""
+        self.schema.check(instance)
+        attrs = [instance.attrs[a] for a in self.names.attrs[:-1]]
+        tables = _readable([instance.tables[t] for t in self.names.tables])
+        train, infer = self.engine.planned_bytes([*attrs, instance.number], tables)
+        if train < 0:
+            self._explain(instance)
+        return int(train if mode is Mode.TRAIN else infer)
+
+    def poll(self, timeout: float) -> list[Report]:
+        """What has retired. Raises what went wrong, and ExecutionError once nothing can move."""
+        self.check()
+        retired, stuck = self.engine.poll(timeout)
+        try:
+            self.hand_over_trace()
+        except BaseException as error:
+            self.fail(error)
+        reports = [self._report(*r) for r in retired]
+        if self.log is not None:
+            self.collect_log()
+        if self._unpolled:
+            reports, self._unpolled = self._unpolled + reports, []
+        try:
+            self.check()
+            if stuck:
+                raise faults.stuck(self.engine.in_flight(), self._stuck())
+        except BaseException:
+            self._unpolled = reports
+            raise
+        return reports
+
+    def _report(
+        self, slot: int, generation: int, number: int, mode: int, sinks: list[tuple[Any, ...]]
+    ) -> Report:
+        out = Report(slot, generation, number, _MODES[mode])
+        for unit, rows, sums, values in sinks:
+            u = self.lowered.units[unit]
+            labels = u.behaviour.report
+            out.sums[u.name] = dict(zip(labels, sums, strict=True))
+            out.rows[u.name] = rows
+            if values:
+                assert u.behaviour.program is not None
+                types = u.behaviour.program.outputs_types
+                out.outputs[u.name] = {
+                    label: np.array(v, np.float32).reshape(-1, t.width)
+                    for label, v, t in zip(labels, values, types, strict=False)
+                }
+        del self._held[slot]
+        return out
+
+    def statistics(self) -> Statistics:
+        forward, backward, frames, updates, staleness, busy = self.engine.statistics()
+        by_name = {self.lowered.units[u].name: h for u, h in staleness.items()}
+        return Statistics(forward, backward, frames, updates, by_name, busy)
+
+    def observed(self, index: int) -> list[Observation]:
+        """What the firings of the slot's last instance computed; it must have retired."""
+        out: list[Observation] = []
+        for u, direction, firing, values in self.engine.inspect(index):
+            unit = self.lowered.units[u]
+            program = unit.behaviour.program
+            assert program is not None
+            widths = [o.width if o.needs_gradient else 0 for o in unit.operands]
+            if direction == Direction.FORWARD.value:
+                widths = [t.width if t.kind == "float" else 0 for t in program.outputs_types]
+            arrays = [
+                np.array(v, np.float32).reshape(-1, w) if w else None
+                for v, w in zip(values, widths, strict=False)
+            ]
+            out.append((u, Direction(direction), firing, arrays))
+        return out
+
+    def edit_policy(self, table: PolicyTable) -> None:
+        """Workers go by this table from now on."""
+        self.policy = table
+        self.engine.set_policy(_table(table))
+
+    # --- workers ----------------------------------------------------------------------------------
+
+    def hand_over_trace(self) -> None:
+        if self.trace is None:
+            return
+        for w, unit, kind, begin, duration, rows, flow, number in self.engine.trace():
+            name = self.lowered.units[unit].name
+            if kind == len(KINDS):
+                self.trace(w, name, "update", begin, duration, 0, None, None)
+            else:
+                self.trace(w, name, KINDS[kind], begin, duration, rows, flow if flow >= 0 else None, number)
+
+    def wake(self) -> None:
+        self.engine.stop_waiting()
+
+    def fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+        self.engine.stop_waiting()
+
+    # --- what went wrong --------------------------------------------------------------------------
+
+    @property
+    def failed(self) -> bool:
+        return self.failure is not None or self.engine.failure() is not None
+
+    def check(self) -> None:
+        if self.failure is None:
+            found = self.engine.failure()
+            if found is None:
+                return
+            self.failure = self._error(*found)
+        raise self.failure
+
+    def _error(
+        self, failure: int, unit: int, slot: int, firing: int, detail: int, extra: int, text: str
+    ) -> Exception:
+        if failure == _REPLAY:
+            return faults.replay_mismatch(text)
+        units = self.lowered.units
+        u = units[unit]
+        instance = self._held[slot][0] if slot in self._held else Instance()
+        number = instance.number
+        if failure == _FAULT:
+            reason = faults.trapped(u.traps[detail]) if detail >= 0 else faults.OUTSIDE_A_TABLE
+            return faults.undeliverable(u, instance, firing, reason)
+        if failure == _OUTSIDE:
+            return faults.outside_domain(u, units[detail], instance)
+        if failure == _TWICE:
+            return faults.twice(units[detail], extra, instance)
+        if failure == _INDEX:
+            return faults.unreadable(u, instance, firing, text)
+        if failure == _DECISION:
+            return faults.undecided(u, detail, extra, choices(u.behaviour.decides[detail][0]))
+        if failure == _LOSS:
+            return NonFiniteError(u.name, "forward", f"the loss of instance {number}")
+        if failure == _GRADIENT:
+            return NonFiniteError(u.name, "backward", f"the gradient of '{text}'")
+        return ExecutionError(f"node '{u.name}': the engine failed: {text}")
+
+    def _stuck(self) -> list[str]:
+        lines = []
+        for slot, _, unit, firing, left, operands in self.engine.pending():
+            instance = self._held[slot][0]
+            lines.append(faults.waiting(self.lowered.units[unit], left, operands, instance, firing))
+        return lines
+
+    # --- log --------------------------------------------------------------------------------------
+
+    def collect_log(self) -> None:
+        assert self.log is not None
+        name = [u.name for u in self.lowered.units]
+        for kind, a, b, c, keys in self.engine.events():
+            event = _EVENTS[kind]
+            if event == "start":
+                named = tuple((number, _MODES[mode].value, firing) for number, mode, firing in keys)
+                self.log.append((event, a, b, c, named))
+            elif event in ("submit", "retire"):
+                self.log.append((event, a, _MODES[b].value))
+            elif event == "end":
+                self.log.append((event, a))
+            else:
+                self.log.append((event, name[a], bool(b)) if event == "seal" else (event, name[a]))
+
+
+def _readable(tables: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Tables as the engine reads them: contiguous, in the machine's byte order."""
+    return [np.ascontiguousarray(t, t.dtype.newbyteorder("=")) for t in tables]
+
+
+def _table(policy: PolicyTable) -> dict[str, Any]:
+    """A policy's table by queue number."""
+    return {
+        "priority": [p for kinds in policy.priority for p in kinds],
+        "min_rows": [m for kinds in policy.min_rows for m in kinds],
+        "order": ORDERS.index(policy.order),
+    }
+
+
+def _served(lowered: Lowered, workers: int, placement: Sequence[set[int]] | None) -> list[list[int]]:
+    """The queues of each worker."""
+    units = range(len(lowered.units))
+    per_worker = placement if placement is not None else [set(units)] * workers
+    n = len(KINDS)
+    return [[u * n + k for u in sorted(mine) for k in range(n)] for mine in per_worker]

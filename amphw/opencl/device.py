@@ -1,0 +1,189 @@
+"""OpenCL devices behind the device protocol: `opencl:0`, `opencl:gpu`, `opencl:0,1`, ..."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from amphw.engine.lower import Lowered, lower
+from amphw.engine.policy import POLICIES
+from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
+from amphw.ir.errors import AmphwError, ExecutionError
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.passes import fuse
+from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+from amphw.opencl.plane import OpenCLPlane
+from amphw.opencl.platforms import OpenCLError, capabilities, check_process, check_usable, choose
+from amphw.opencl.replay import OpenCLReplay
+from amphw.opencl.tuning import tuned_form
+
+NAP = 0.05
+"""Seconds after which the driving thread looks whether the device is closing."""
+
+_opened: weakref.WeakSet[OpenCLDevice] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """A thread inside a driver when the interpreter goes away would take the process down."""
+    for device in list(_opened):
+        device.close()
+
+
+class OpenCLDevice:
+    """OpenCLDevice("0,1") runs a graph on two devices; replay=log repeats a logged run in the calling thread.
+
+    settings: placement ({node: number of the device among those chosen}; by default nodes with parameters in
+    turn), fuse, and those of `OpenCLPlane`. Parameters survive `close`, until the next `load`.
+    """
+
+    def __init__(self, argument: str = "", replay: Sequence[tuple[Any, ...]] | None = None) -> None:
+        self.found = choose(argument)
+        for device in self.found:
+            check_usable(device)
+        self._logged = replay
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._open = False
+        self.plane: OpenCLPlane | None = None
+
+    def capabilities(self) -> Capabilities:
+        return capabilities(self.found[0])
+
+    def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
+        self.close()
+        check_process()
+        settings = options.settings
+        for name in ("frame_cap", "frame_rows", "min_rows", "depth"):
+            if int(settings.get(name, 1)) < 1:
+                raise AmphwError(f"device.{name} = {settings[name]}, allowed is 1 or more")
+        policy = settings.get("policy", "default")
+        if policy not in POLICIES:
+            raise AmphwError(f"device.policy = '{policy}', allowed is {', '.join(POLICIES)}")
+        self.lowered = lower(fuse(graph) if settings.get("fuse", True) else graph)
+        owners = {n: graph.nodes[n].params for n in graph.parameterised}
+        self.params = initial_parameters(owners, dict(rules), options.seed)
+        self.log: list[Any] = []
+        self.plane = OpenCLPlane(
+            self.lowered,
+            self.params,
+            self.found,
+            [settings.get("form") or tuned_form(device) for device in self.found],
+            updates=options.updates,
+            placement=_placement(self.lowered, settings.get("placement"), len(self.found)),
+            settings=settings,
+            log=self.log if options.log else None,
+            keys=options.max_active_keys,
+        )
+        self.replay = OpenCLReplay(self.plane, self._logged) if self._logged is not None else None
+        self._open = True
+        _opened.add(self)
+        self._stop.clear()
+        if self.replay is None:
+            self._thread = threading.Thread(target=self._work, name="amphw-opencl", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        plane = self.plane
+        assert plane is not None
+        try:
+            while not self._stop.is_set() and not plane.failed:
+                if not plane.step():
+                    plane.rest(NAP)
+        except BaseException as error:  # the host must hear of it rather than wait forever
+            plane.fail(self._explained(error))
+
+    def _explained(self, error: BaseException) -> BaseException:
+        import pyopencl as cl
+
+        if not isinstance(error, cl.Error):
+            return error
+        names = ", ".join(str(device) for device in self.found)
+        lost = OpenCLError(
+            f"the OpenCL device failed and what was in flight on it is lost: {error} ({names}). The run can go "
+            "on from its last checkpoint, there or on another device: --resume RUN --device cpu."
+        )
+        lost.__cause__ = error
+        return lost
+
+    def _plane(self) -> OpenCLPlane:
+        if self.plane is None:
+            raise ExecutionError("the device is closed; load a graph first")
+        return self.plane
+
+    def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+        if not self._open:
+            raise ExecutionError("the device is closed; load a graph first")
+        (self.replay or self._plane()).submit(slot, generation, instance, mode)
+
+    def planned_bytes(self, instance: Instance, mode: Mode) -> int | None:
+        return self._plane().planned_bytes(instance, mode)
+
+    def poll(self, timeout: float = 0.0) -> list[Report]:
+        """See Device. Also raises ExecutionError, naming nodes and firings, once nothing can move."""
+        return self.replay.run() if self.replay is not None else self._plane().poll(timeout)
+
+    def drain(self) -> list[Report]:
+        plane, out = self._plane(), []
+        if self.replay is not None:
+            while found := self.replay.run():
+                out += found
+            return out
+        while plane.in_flight:
+            found = plane.poll(NAP if self._open else 0.0)
+            if not found and not self._open:  # nobody is left who could finish them
+                raise ExecutionError(f"closed with {plane.in_flight} instance(s) in flight; drain first")
+            out += found
+        plane.flush()
+        return out
+
+    def update(self, nodes: Sequence[str] | None = None) -> None:
+        if self.replay is None:  # a log holds the updates, at their place among the frames
+            self._plane().update(nodes if nodes is not None else list(self.params))
+
+    def parameters(self) -> dict[str, NodeParameters]:
+        if self._open:
+            self._plane().fetch()
+        return self.params
+
+    def statistics(self) -> Statistics:
+        return self._plane().statistics()
+
+    def close(self) -> None:
+        """Stop after the frames in the queues; may be called at any time, and again."""
+        if not self._open:
+            return
+        plane = self._plane()
+        self._stop.set()
+        plane.wake()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if not plane.failed:
+            plane.fetch()
+        self._open = False
+        plane.close()
+
+
+def _placement(lowered: Lowered, wanted: Any, devices: int) -> list[set[int]]:
+    """The units of each device. By default nodes with parameters take turns, and the others go to the first."""
+    out: list[set[int]] = [set() for _ in range(devices)]
+    if isinstance(wanted, Mapping):
+        for name, device in wanted.items():
+            if name not in lowered.graph.nodes:
+                raise AmphwError(f"placement: there is no node '{name}'")
+            if not 0 <= device < devices:
+                raise AmphwError(f"placement: node '{name}' on device {device}, there are 0..{devices - 1}")
+    turn = 0
+    for u in lowered.units:
+        if isinstance(wanted, Mapping):
+            at = wanted.get(u.name, 0)
+        else:
+            at = turn % devices if u.owns else 0
+            turn += u.owns
+        out[at].add(u.index)
+    return out

@@ -1,0 +1,176 @@
+"""One OpenCL device at work: its programs, and a queue in which frames run one behind the other.
+
+The queue keeps the order in which frames were given to it. So whatever reads a frame's results on the same
+device may be given to the queue before that frame has run: nobody waits, and the host is free to form the
+next frames. Only what the host itself reads (losses, decisions), and what goes to another device, waits for
+its event.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from amphw.engine.lower import Unit
+from amphw.engine.policy import BACKWARD, FORWARD, INFER
+from amphw.engine.tile_code import TiledUnit
+from amphw.opencl import abi, sums
+from amphw.opencl.build import Launch, built
+from amphw.opencl.forms import Form
+from amphw.opencl.generate import generate
+from amphw.opencl.memory import Arena, DeviceArena
+from amphw.opencl.parameters import UnitParameters
+from amphw.opencl.platforms import Found
+from amphw.opencl.prelude import prelude
+from amphw.ir.update import NodeParameters
+
+
+@dataclass
+class Running:
+    """Work that the queue holds. number: of a frame, or below 0 of a reduction. waits: it is committed only
+    once it is done."""
+
+    number: int
+    event: Any
+    began: float
+    unit: int
+    kind: int
+    rows: int
+    waits: bool = False
+    flow: int | None = None
+    keep: list[Any] = field(default_factory=list)
+
+
+class Executor:
+    """A device with the units that it runs. index: its number among those of a run."""
+
+    def __init__(
+        self,
+        index: int,
+        found: Found,
+        arena: Arena,
+        form: Form,
+        shared: bool,
+        units: Sequence[tuple[Unit, TiledUnit]],
+        params: dict[str, NodeParameters],
+    ):
+        import pyopencl as cl
+
+        self.cl, self.index, self.found, self.form = cl, index, found, form
+        self.context = cl.Context([found.handle])
+        self.queue = cl.CommandQueue(self.context)
+        self.memory = DeviceArena(cl, self.context, self.queue, arena, shared)
+        self.running: list[Running] = []
+        self.busy_until = 0.0
+        self.parameters: dict[int, UnitParameters] = {}
+        self._frames: dict[tuple[int, int], list[Launch]] = {}
+        self._faults: dict[int, tuple[Any, np.ndarray]] = {}
+        for unit, tiled in units:
+            self._add(unit, tiled, params.get(unit.name))
+        program = built(cl, self.context, found, "sums of gradients", prelude(form) + sums.sum_text(form))
+        self._sum = cl.Kernel(program, sums.NAME)
+        self._sum.set_arg(0, self.memory.buffer)
+
+    def _add(self, unit: Unit, tiled: TiledUnit, params: NodeParameters | None) -> None:
+        """Build a unit's kernels and make its buffers."""
+        cl = self.cl
+        program = unit.behaviour.program
+        assert program is not None
+        shapes = [p.shape for p in program.params]
+        source = generate(unit.name, tiled, shapes, self.form)
+        faults = np.zeros(abi.BAD_GRADIENT + len(shapes) + 1, np.int32)
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        buffer = cl.Buffer(self.context, flags, hostbuf=faults)
+        self._faults[unit.index] = buffer, faults
+        values = UnitParameters(self, unit, tiled, params, buffer)
+        if params is not None:
+            self.parameters[unit.index] = values
+        text = "\n".join([prelude(self.form), *(k.text for k in source.kernels), values.text])
+        built_program = built(cl, self.context, self.found, unit.name, text)
+        values.use(built_program)
+        known: dict[str, Launch] = {}
+        for kind, kernels in ((FORWARD, source.forward), (INFER, source.inference), (BACKWARD, source.backward)):
+            launches = []
+            for k in kernels:
+                if k.name not in known:
+                    known[k.name] = Launch(cl, built_program, k, self.memory.buffer, buffer, values.buffers)
+                launches.append(known[k.name])
+            self._frames[unit.index, kind] = launches
+
+    # --- frames -----------------------------------------------------------------------------------
+
+    def runs(self, unit: int) -> bool:
+        return (unit, FORWARD) in self._frames
+
+    def run(self, job: tuple[Any, ...], waits: bool) -> Running:
+        """Put a frame into the queue. job: as the engine's `take` gives it."""
+        number, unit, kind, place, words, rows, messages, to_sum = job
+        began = time.perf_counter()
+        self.memory.upload(place, words)
+        queue, enqueue = self.queue, self.cl.enqueue_nd_range_kernel
+        event = None
+        for at, n, _ in to_sum:
+            if n:
+                self._sum.set_arg(1, np.int32(at))
+                event = enqueue(queue, self._sum, (n * self.form.lanes,), (self.form.lanes,))
+        header = np.int32(place)
+        for launch in self._frames[unit, kind]:
+            size = launch.kernel.global_size(rows, messages)
+            if 0 not in size:
+                launch.handle.set_arg(1, header)
+                event = enqueue(queue, launch.handle, size, launch.kernel.local_size)
+        return self.note(Running(number, event, began, unit, kind, rows[0], waits))
+
+    def note(self, running: Running) -> Running:
+        """Keep an eye on work that is in the queue; without an event of its own it is done when all before is."""
+        if running.event is None:
+            running.event = self.cl.enqueue_marker(self.queue)
+        self.queue.flush()
+        self.running.append(running)
+        return running
+
+    def done(self) -> list[Running]:
+        """What has ended since the last call, in order."""
+        out = []
+        while self.running and self._ended(self.running[0].event):
+            out.append(self.running.pop(0))
+        return out
+
+    def _ended(self, event: Any) -> bool:
+        status = event.command_execution_status
+        if status < 0:
+            raise self.cl.RuntimeError(f"a command ended with the error {status}")
+        return bool(status == self.cl.command_execution_status.COMPLETE)
+
+    def wait(self) -> None:
+        """Until the oldest work has ended; other threads run meanwhile."""
+        if self.running:
+            self.running[0].event.wait()
+
+    def finish(self) -> None:
+        self.queue.finish()
+
+    # --- what went wrong --------------------------------------------------------------------------
+
+    def faults(self) -> list[tuple[int, np.ndarray]]:
+        """(unit, its words of `abi.FAULT` and on) where a kernel has reported something; waits."""
+        out = []
+        for unit, (buffer, host) in self._faults.items():
+            self.cl.enqueue_copy(self.queue, host, buffer)
+            if host.any():
+                out.append((unit, host.copy()))
+        return out
+
+    def close(self) -> None:
+        """Let go of all memory on the device."""
+        self.queue.finish()
+        self._frames.clear()
+        self.memory.buffer.release()
+        for values in self.parameters.values():
+            values.release()
+
+

@@ -1,0 +1,79 @@
+"""What a product does to its results before it stores them: the elementwise instructions right behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amphw.engine.tile_code import Code, Phase, PhaseKind, Place
+from amphw.opencl.elementwise import Access, Chain
+from amphw.opencl.forms import Form
+from amphw.opencl.liveness import Liveness, region
+from amphw.opencl.pointers import buffers, integers, lines_of, row_pointer
+
+
+@dataclass(frozen=True)
+class Finish:
+    """A product's fused instructions.
+
+    buffers: parameter buffers that they read. tables: bases whose rows they read or write; the statements find
+    them themselves, through the kernel's arguments `arena`, `frame` and `faults`. stores_result: whether the
+    product itself is to be stored as well. lines: of tile code, for comments.
+    """
+
+    code: Code
+    chain: Chain
+    form: Form
+    buffers: tuple[str, ...]
+    tables: tuple[int, ...]
+    stores_result: bool
+    lines: tuple[str, ...]
+
+    def statements(self, value: str, row: str, column: str, count: str) -> list[str]:
+        """Statements for one vector of results, a block of their own.
+
+        value: the variable that holds it, `form.vector` floats. row: its row in the frame, an expression. column:
+        of its first component in the product, a multiple of the vector. count: how many components there are,
+        a number or an expression.
+        """
+        code = self.code
+        # A parenthesis less would let an expression such as `r + 1` take part in what surrounds it.
+        row, column = f"({row})", f"({column})"
+        access = Access(lambda b: row_pointer(code, b, row), lambda s: f"{integers(code, s)}[{row}]", row)
+        body = self.chain.before(access)
+        body += self.chain.body(access, column, self.form.vector, value, count)
+        return ["{", *(f"    {line}" for line in body), "}"]
+
+
+def finish(code: Code, number: int, form: Form, liveness: Liveness) -> tuple[Finish | None, int]:
+    """What the product of phase `number` takes from the phase behind it -> (it, how many instructions).
+
+    Those are elementwise over the product's columns or what becomes of them; other operands were there before.
+    Nothing may be written that the product reads: other work-items may still be reading it.
+    """
+    phase = code.phases[number]
+    follower = code.phases[number + 1] if number + 1 < len(code.phases) else None
+    if follower is None or follower.kind != PhaseKind.Rows or follower.space != phase.space:
+        return None, 0
+    chain = Chain(code, phase.width, phase.d)
+    for instr in follower.code:
+        related = any(ref in chain.writes for ref, one in chain.operands(instr) if not one)
+        writes = region(instr.d, instr.written)
+        if not related or not chain.takes(instr) or any(r.overlaps(writes) for r in _left(phase)):
+            break
+        chain.add(instr)
+    taken = len(chain.instrs)
+    if taken == 0:
+        return None, 0
+    after = liveness.first[number + 1] + taken
+    chain.decide_stores(liveness, after)
+    result = region(phase.d, phase.width)
+    stores_result = chain.writes[phase.d] == -1 and liveness.needed(result, after)
+    bases = chain.bases()
+    tables = tuple(b for b in bases if code.bases[b].place not in (Place.Param, Place.ParamRow))
+    lines = tuple(lines_of(code, follower)[:taken])
+    return Finish(code, chain, form, buffers(code, bases), tables, stores_result, lines), taken
+
+
+def _left(phase: Phase) -> list:
+    """What a product reads besides its own columns."""
+    return [region(s.at, s.width) for s in phase.a]

@@ -1,0 +1,121 @@
+"""A unit's tile code as kernels: forward, inference and backward, each a list to run in order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from amphw.engine.tile_code import Code, Phase, PhaseKind, TiledUnit
+from amphw.opencl.abi import Kernel
+from amphw.opencl.finish import Finish, finish
+from amphw.opencl.forms import Form
+from amphw.opencl.liveness import Liveness
+from amphw.opencl.moves import move_kernel
+from amphw.opencl.plain_product import product_kernel
+from amphw.opencl.pointers import head, integers, with_table_rows
+from amphw.opencl.prelude import prelude
+from amphw.opencl.rows import Part, rows_kernel
+
+Product = Callable[[str, Code, Phase, Form, Finish | None, str], Kernel]
+
+
+@dataclass(frozen=True)
+class UnitSource:
+    """A unit's kernels by direction. Directions with the same code share theirs."""
+
+    name: str
+    forward: tuple[Kernel, ...]
+    inference: tuple[Kernel, ...]
+    backward: tuple[Kernel, ...]
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Each kernel once."""
+        return tuple({k.name: k for k in (*self.forward, *self.inference, *self.backward)}.values())
+
+
+def program_text(sources: Iterable[UnitSource], form: Form) -> str:
+    """The text of an OpenCL program of some units. Their names must differ in letters and digits."""
+    return "\n".join([prelude(form), *(k.text for source in sources for k in source.kernels)])
+
+
+def generate(
+    unit_name: str,
+    tiled: TiledUnit,
+    params: Sequence[tuple[int, ...]],
+    form: Form,
+    product: Product = product_kernel,
+) -> UnitSource:
+    """The kernels of a unit; params: shapes of its parameters, without the folded tables."""
+    shapes = [*params, *((params[f.table][0], params[f.weight][1]) for f in tiled.folds)]
+
+    def kernels(direction: str, code: Code, log_ints: Sequence[int] = ()) -> tuple[Kernel, ...]:
+        made = _Generator(unit_name, direction, code, form, product).kernels(log_ints)
+        return tuple(replace(k, text=with_table_rows(k.text, shapes)) for k in made)
+
+    forward = kernels("forward", tiled.forward)
+    same = tiled.inference == tiled.forward
+    return UnitSource(
+        unit_name,
+        forward,
+        forward if same else kernels("inference", tiled.inference),
+        () if tiled.backward is None else kernels("backward", tiled.backward, tiled.log_ints),
+    )
+
+
+class _Generator:
+    """Writes the kernels of one code."""
+
+    def __init__(self, unit: str, direction: str, code: Code, form: Form, product: Product):
+        self.unit, self.direction, self.code, self.form, self.product = unit, direction, code, form, product
+        self.liveness = Liveness(code)
+        self.out: list[Kernel] = []
+
+    def kernels(self, log_ints: Sequence[int]) -> list[Kernel]:
+        phases = self.code.phases
+        number = skip = 0  # the next phase, and how many of its instructions a product has taken
+        while number < len(phases):
+            phase = phases[number]
+            if phase.kind == PhaseKind.Gemm:
+                taken, skip = finish(self.code, number, self.form, self.liveness)
+                name, comment = self._next("a product")
+                self.out.append(self.product(name, self.code, phase, self.form, taken, comment))
+                number += 1
+            elif phase.kind == PhaseKind.Rows:
+                end = number
+                while (
+                    end < len(phases) and phases[end].kind == phase.kind and phases[end].space == phase.space
+                ):
+                    end += 1
+                parts = [Part(n, skip if n == number else 0) for n in range(number, end)]
+                self._rows([p for p in parts if p.skip < len(phases[p.phase].code)])
+                number, skip = end, 0
+            else:
+                name, comment = self._next("a move of rows")
+                self.out.append(move_kernel(name, self.code, phase, self.form, comment))
+                number += 1
+        self._log(log_ints)
+        return self.out
+
+    def _next(self, what: str) -> tuple[str, str]:
+        """Name and comment of the next kernel."""
+        unit = re.sub(r"\W", "_", self.unit)
+        return f"{unit}_{self.direction}_{len(self.out)}", f"Unit {self.unit}, {self.direction}: {what}."
+
+    def _rows(self, parts: list[Part]) -> None:
+        if parts:
+            name, comment = self._next("rows")
+            self.out.append(rows_kernel(name, self.code, parts, self.form, self.liveness, comment))
+
+    def _log(self, log_ints: Sequence[int]) -> None:
+        """Kernels that copy integers to the gradient log, one for each space that they are in."""
+        code = self.code
+        first = len(code.bases) + len(code.int_operands)
+        for space in sorted({code.int_spaces[s] for s in log_ints}):
+            name, comment = self._next("integers for the gradient log")
+            text = [*head(name, (), comment, (1,)), "    const int r = get_group_id(0);"]
+            for i, slot in enumerate(log_ints):
+                if code.int_spaces[slot] == space:
+                    text.append(f"    INTS({first + i})[r] = {integers(code, slot)}[r];  // i{slot}")
+            self.out.append(Kernel(name, "\n".join([*text, "}"]) + "\n", (), space, (), 1, (1,)))

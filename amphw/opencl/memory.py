@@ -1,0 +1,96 @@
+"""The arena: one region of memory that the engine plans in and the kernels work in.
+
+The engine lays out instances, frames and logs in the host's view of it and hands places to the kernels. Where
+host and device share memory the device's buffer is that very region. Elsewhere every device has a buffer as
+large, in which the same places stand for the same things, and what crosses over is copied: tables, data of
+instances, and the few rows that the host reads.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+WORD = 4
+LARGEST = (1 << 31) * WORD - mmap.PAGESIZE
+"""Bytes that places, which are 32-bit numbers of words, can reach."""
+
+RowTable = tuple[int, int, int]
+"""(place of a table of places, rows, width)."""
+
+
+class Arena:
+    """The host's view. The memory is only taken up as it is used."""
+
+    def __init__(self, size: int):
+        self.size = min(size, LARGEST) // mmap.PAGESIZE * mmap.PAGESIZE
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+        self._map = mmap.mmap(-1, self.size, flags=flags)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            self._map.madvise(mmap.MADV_HUGEPAGE)
+        self.bytes = np.frombuffer(self._map, np.uint8)
+        self.words = self.bytes.view(np.int32)
+        self.floats = self.bytes.view(np.float32)
+
+    @property
+    def address(self) -> int:
+        return int(self.bytes.ctypes.data)
+
+
+class DeviceArena:
+    """One device's buffer of the arena; shared: it is the host's memory itself."""
+
+    def __init__(self, cl: Any, context: Any, queue: Any, arena: Arena, shared: bool):
+        self.arena, self.shared = arena, shared
+        self._cl, self._queue = cl, queue
+        flags = cl.mem_flags.READ_WRITE
+        if shared:
+            self.buffer = cl.Buffer(context, flags | cl.mem_flags.USE_HOST_PTR, hostbuf=arena.bytes)
+        else:
+            self.buffer = cl.Buffer(context, flags, arena.size)
+
+    def upload(self, place: int, words: int) -> None:
+        """Give the device what the host has written; the host's memory stays as it is until that is done."""
+        if self.shared or not words:
+            return
+        source = self.arena.words[place : place + words]
+        self._cl.enqueue_copy(
+            self._queue, self.buffer, source, dst_offset=place * WORD, is_blocking=False
+        )
+
+    def download(self, place: int, words: int) -> None:
+        """Bring what the device has written to the host's view; waits."""
+        if self.shared or not words:
+            return
+        self._cl.enqueue_copy(
+            self._queue, self.arena.words[place : place + words], self.buffer, src_offset=place * WORD
+        )
+
+    def download_rows(self, tables: Sequence[RowTable]) -> None:
+        """Bring rows to the host's view, and nothing between them, which is the host's own; waits."""
+        if not self.shared:
+            for rows in self._places(tables):
+                first, last = int(rows.min()), int(rows.max())
+                span = np.empty(last - first + 1, np.float32)
+                self._cl.enqueue_copy(self._queue, span, self.buffer, src_offset=first * WORD)
+                self.arena.floats[rows] = span[rows - first]
+
+    def upload_rows(self, tables: Sequence[RowTable]) -> None:
+        """Give the device rows that another device has written; waits."""
+        if not self.shared:
+            for rows in self._places(tables):
+                for row in rows:
+                    self._cl.enqueue_copy(
+                        self._queue, self.buffer, self.arena.floats[row], dst_offset=int(row[0]) * WORD
+                    )
+
+    def _places(self, tables: Sequence[RowTable]) -> list[np.ndarray]:
+        """The places of all floats of each table's rows: [rows, width]."""
+        return [
+            self.arena.words[table : table + rows, None] + np.arange(width, dtype=np.int32)
+            for table, rows, width in tables
+            if rows and width
+        ]
