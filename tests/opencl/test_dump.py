@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType, SimpleNamespace
-
 import pytest
 
+from amphw.engine.lower import lower
+from amphw.host.config import resolve
 from amphw.ir.errors import AmphwError
+from amphw.ir.passes import fuse
 from amphw.models import get_model
+from amphw.opencl.build import built
 from amphw.opencl.dump import _free, dump
-from amphw.opencl.forms import CPU_FORM
+from amphw.opencl.forms import CPU_FORM, GPU_FORM, SINGLE_FORM
+from amphw.opencl.platforms import found
 
 
 @pytest.fixture
 def graph():
     model = get_model("list-reduction")
-    from amphw.host.config import resolve
-
     return model.graph(resolve(model.config, model.defaults, None, ["hidden=8"]).model)
 
 
-@pytest.fixture(autouse=True)
-def generator(monkeypatch) -> None:
-    """Writes the unit's name and its parameters, in place of kernels."""
-    module = ModuleType("amphw.opencl.generate")
+@pytest.mark.parametrize("form", [CPU_FORM, GPU_FORM, SINGLE_FORM], ids=["cpu", "gpu", "single"])
+def test_each_file_is_a_complete_program(graph, tmp_path, form) -> None:
+    import pyopencl as cl
 
-    def generate(name, tiled, params, form):
-        return SimpleNamespace(text=f"{name}: {', '.join(p.name for p in params)}\n")
-
-    module.generate = generate
-    monkeypatch.setitem(sys.modules, "amphw.opencl.generate", module)
-
-
-def test_a_file_per_unit_that_computes(graph, tmp_path) -> None:
-    written = dump(graph, tmp_path / "deep" / "out", CPU_FORM)
+    written = dump(graph, tmp_path / "deep" / "out", form)
     assert sorted((tmp_path / "deep" / "out").iterdir()) == sorted(written)
-    texts = [path.read_text() for path in written]
-    assert "E, W, b" in "".join(texts)
-    assert all(text.startswith(f"{path.stem}:") for path, text in zip(written, texts, strict=True))
+    computing = [u.name for u in lower(fuse(graph)).units if u.behaviour.program is not None]
+    assert [path.stem for path in written] == computing
+    device = next(each for each in found() if each.pocl)
+    context = cl.Context([device.handle])
+    for path in written:
+        program = built(cl, context, device, path.stem, path.read_text(encoding="utf-8"))
+        assert f"{path.stem}_forward_0" in program.kernel_names.split(";")
 
 
 def test_names_that_files_may_not_have_are_told_apart(tmp_path) -> None:
