@@ -11,15 +11,15 @@ from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.passes import fuse
 from amphw.opencl.forms import Form
+from amphw.opencl.generate import generate, program_text
 
 
 def dump(graph: Graph, out: Path, form: Form) -> list[Path]:
     """Write `out`/UNIT.cl for every unit that computes, as the device runs it: fused -> the files, in order.
 
+    Each is a complete program with the kernels of the unit's frames, in all directions.
     A character of the unit's name that a file's name may not have becomes `_`.
     """
-    from amphw.opencl.generate import generate  # type: ignore
-
     written: list[Path] = []
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,8 @@ def dump(graph: Graph, out: Path, form: Form) -> list[Path]:
             if program is None:
                 continue  # a source computes nothing
             path = _free(out / f"{re.sub(r'[^A-Za-z0-9_.+-]', '_', unit.name)}.cl", written)
-            path.write_text(generate(unit.name, tile(unit), program.params, form).text, encoding="utf-8")
+            source = generate(unit.name, tile(unit), [p.shape for p in program.params], form)
+            path.write_text(program_text([source], form), encoding="utf-8")
             written.append(path)
     except OSError as error:
         raise AmphwError(f"{out} cannot be written ({error.strerror}). Give another folder.") from error

@@ -78,7 +78,8 @@ def cache_problem() -> str:
 def cache_root() -> Path:
     """The folder that the processes' folders are in. It need not exist yet."""
     configured = os.environ.get("AMPHW_CACHE")
-    return (Path(configured).expanduser() if configured else Path.home() / ".cache" / "amphw") / "pocl"
+    root = Path(configured).expanduser() if configured else Path.home() / ".cache" / "amphw"
+    return root.absolute() / "pocl"
 
 
 def _free_folder(root: Path) -> Path:

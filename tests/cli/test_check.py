@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pkgutil
+import sys
 
 import pytest
 
@@ -22,7 +23,7 @@ def findings(amphw) -> dict[str, dict]:
 
 def test_everything_is_looked_at(amphw, no_data) -> None:
     found = findings(amphw)
-    assert {"python", "numpy", "cpu device", "make", "torch", "AMPHW_DATA"} <= set(found)
+    assert {"python", "numpy", "cpu device", "opencl", "make", "torch", "AMPHW_DATA"} <= set(found)
     assert found["python"]["ok"] and found["numpy"]["ok"]
     assert all(each["remedy"] for each in found.values() if not each["ok"])
 
@@ -99,6 +100,17 @@ def test_a_missing_program_has_a_remedy(monkeypatch) -> None:
     found = {each.name: each for each in check.survey()}
     assert not found["no-such-compiler"].ok
     assert "CXX" in found["no-such-compiler"].remedy
+
+
+def test_what_opencl_needs_is_told(amphw, no_data, monkeypatch) -> None:
+    found = findings(amphw)["opencl"]
+    assert found["ok"] and not found["required"]
+    assert found["found"].startswith("pyopencl ") and "compiled kernels in " in found["found"]
+    monkeypatch.setitem(sys.modules, "pyopencl", None)
+    found = findings(amphw)["opencl"]
+    assert not found["ok"] and found["found"] == "not usable"
+    assert 'pip install "amphw[opencl]"' in found["remedy"]
+    assert amphw("check").exit_code == 0
 
 
 def test_an_old_python_fails_the_check(amphw, monkeypatch) -> None:

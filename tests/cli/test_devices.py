@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 from amphw.host import devices
 
@@ -37,3 +38,40 @@ def test_a_broken_device_is_listed_with_its_reason(amphw, monkeypatch) -> None:
     assert "amphw.nowhere" in listed["broken"]["problem"]
     assert listed["reference"]["usable"]
     assert "does not exist: " in amphw("devices").stdout
+
+
+def opencl_rows(amphw) -> list[dict]:
+    listed = json.loads(amphw("devices", "--json").stdout)["devices"]
+    return [each for each in listed if each["name"].startswith("opencl")]
+
+
+def test_each_opencl_device_has_a_row(amphw) -> None:
+    rows = opencl_rows(amphw)
+    assert [each["name"] for each in rows] == [f"opencl:{k}" for k in range(len(rows))]
+    pocl = next(each for each in rows if "PoCL" in each["notes"])
+    assert pocl["usable"] and pocl["kind"] == "opencl" and pocl["memory"] > 0
+    assert "compute units" in pocl["notes"]
+    assert f"\n{pocl['name']} " in amphw("devices").stdout
+
+
+def test_an_opencl_device_that_cannot_be_used_says_why(amphw, monkeypatch) -> None:
+    monkeypatch.setattr("amphw.opencl.pocl.linker", lambda: None)
+    pocl = next(each for each in opencl_rows(amphw) if not each["usable"])
+    assert "needs the linker ld, which is not on the path. Install binutils" in pocl["problem"]
+
+
+def test_without_pyopencl_the_listing_says_how_to_get_it(amphw, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyopencl", None)
+    [row] = opencl_rows(amphw)
+    assert (row["name"], row["usable"]) == ("opencl", False)
+    assert row["problem"] == (
+        "OpenCL needs the package pyopencl, which is not installed: "
+        'pip install "amphw[opencl]" brings it, and PoCL, which runs OpenCL on CPUs.'
+    )
+    assert amphw("devices").exit_code == 0
+
+
+def test_without_a_platform_the_listing_says_how_to_get_one(amphw, monkeypatch) -> None:
+    monkeypatch.setattr("amphw.opencl.platforms._platforms", lambda cl: [])
+    [row] = opencl_rows(amphw)
+    assert not row["usable"] and "there is no OpenCL device here." in row["problem"]

@@ -121,3 +121,10 @@ def test_an_error_inside_a_device_is_not_taken_for_a_wrong_argument(package: Mod
     package.make = make  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="a bug of its own"):
         make_device("sleepy")
+
+
+def test_variants_are_named_as_they_are_asked_for(package: ModuleType) -> None:
+    able = NullDevice().capabilities()
+    package.several = lambda: {"0": able, "1": "is broken"}  # type: ignore[attr-defined]
+    entry = devices.DeviceEntry("sleepy", "sleepy_package:make", "", variants="sleepy_package:several")
+    assert devices.device_variants(entry) == {"sleepy:0": able, "sleepy:1": "is broken"}
