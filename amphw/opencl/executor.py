@@ -80,9 +80,8 @@ class Executor:
         cl = self.cl
         program = unit.behaviour.program
         assert program is not None
-        shapes = [p.shape for p in program.params]
-        source = generate(unit.name, tiled, shapes, self.form)
-        faults = np.zeros(abi.BAD_GRADIENT + len(shapes) + 1, np.int32)
+        source = generate(unit.name, tiled, program.params, self.form)
+        faults = np.zeros(abi.BAD_GRADIENT + len(program.params) + 1, np.int32)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         buffer = cl.Buffer(self.context, flags, hostbuf=faults)
         self._faults[unit.index] = buffer, faults
