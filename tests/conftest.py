@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from amphw.cpu_runtime import planes
+from tests.opencl.devices import POCL_DEVICES
 
 PLANES = ("native", "numpy")
+
+# Before anybody opens a platform: PoCL reads it once.
+os.environ["POCL_DEVICES"] = POCL_DEVICES
 
 
 @pytest.fixture(params=PLANES)

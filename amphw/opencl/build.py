@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from amphw.opencl.abi import Kernel
 from amphw.opencl.platforms import Found, OpenCLError
@@ -53,3 +55,15 @@ class Launch:
         self.handle.set_arg(0, arena)
         for position, buffer in enumerate(self._kept[1:], 2):
             self.handle.set_arg(position, buffer)
+        self._enqueue = cl.enqueue_nd_range_kernel
+
+    def __call__(self, queue: Any, place: Any, rows: Sequence[int], messages: int) -> Any:
+        """Put the kernel into the queue -> its event, or None where there is nothing to do.
+
+        place: of the frame's header, or of the job's; rows: by space.
+        """
+        size = self.kernel.global_size(rows, messages)
+        if 0 in size:
+            return None
+        self.handle.set_arg(1, np.int32(place))
+        return self._enqueue(queue, self.handle, size, self.kernel.local_size)

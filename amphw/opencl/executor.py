@@ -21,11 +21,12 @@ from amphw.engine.tile_code import TiledUnit
 from amphw.opencl import abi, sums
 from amphw.opencl.build import Launch, built
 from amphw.opencl.forms import Form
-from amphw.opencl.generate import generate
+from amphw.opencl.generate import generate, identifier
 from amphw.opencl.memory import Arena, DeviceArena
-from amphw.opencl.parameters import UnitParameters
+from amphw.opencl.parameters import ParameterKernels, UnitParameters
 from amphw.opencl.platforms import Found
 from amphw.opencl.prelude import prelude
+from amphw.opencl.product import product_kernel
 from amphw.ir.update import NodeParameters
 
 
@@ -80,23 +81,31 @@ class Executor:
         cl = self.cl
         program = unit.behaviour.program
         assert program is not None
-        source = generate(unit.name, tiled, program.params, self.form)
-        faults = np.zeros(abi.BAD_GRADIENT + len(program.params) + 1, np.int32)
+        source = generate(unit.name, tiled, program.params, self.form, product_kernel)
+        texts = [prelude(self.form), *(k.text for k in source.kernels)]
+        faults = np.zeros(abi.BAD_GRADIENT + len(program.params), np.int32)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         buffer = cl.Buffer(self.context, flags, hostbuf=faults)
         self._faults[unit.index] = buffer, faults
-        values = UnitParameters(self, unit, tiled, params, buffer)
+        buffers: dict[str, Any] = {}
+        values = None
         if params is not None:
+            kernels = ParameterKernels(identifier(unit.name), unit, tiled, params.rule, self.form)
+            values = UnitParameters(
+                cl, self.context, self.queue, self.memory, unit, tiled, params.rule, kernels
+            )
+            buffers = values.buffers
+            texts += [k.text for k in kernels.all]
             self.parameters[unit.index] = values
-        text = "\n".join([prelude(self.form), *(k.text for k in source.kernels), values.text])
-        built_program = built(cl, self.context, self.found, unit.name, text)
-        values.use(built_program)
+        built_program = built(cl, self.context, self.found, unit.name, "\n".join(texts))
+        if values is not None:
+            values.use(built_program, buffer)
         known: dict[str, Launch] = {}
         for kind, kernels in ((FORWARD, source.forward), (INFER, source.inference), (BACKWARD, source.backward)):
             launches = []
             for k in kernels:
                 if k.name not in known:
-                    known[k.name] = Launch(cl, built_program, k, self.memory.buffer, buffer, values.buffers)
+                    known[k.name] = Launch(cl, built_program, k, self.memory.buffer, buffer, buffers)
                 launches.append(known[k.name])
             self._frames[unit.index, kind] = launches
 
@@ -116,12 +125,8 @@ class Executor:
             if n:
                 self._sum.set_arg(1, np.int32(at))
                 event = enqueue(queue, self._sum, (n * self.form.lanes,), (self.form.lanes,))
-        header = np.int32(place)
         for launch in self._frames[unit, kind]:
-            size = launch.kernel.global_size(rows, messages)
-            if 0 not in size:
-                launch.handle.set_arg(1, header)
-                event = enqueue(queue, launch.handle, size, launch.kernel.local_size)
+            event = launch(queue, place, rows, messages) or event
         return self.note(Running(number, event, began, unit, kind, rows[0], waits))
 
     def note(self, running: Running) -> Running:

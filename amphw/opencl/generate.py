@@ -73,6 +73,11 @@ def generate(
     )
 
 
+def identifier(unit: str) -> str:
+    """The beginning of the names of a unit's kernels."""
+    return re.sub(r"\W", "_", unit)
+
+
 class _Generator:
     """Writes the kernels of one code."""
 
@@ -109,7 +114,7 @@ class _Generator:
 
     def _next(self, what: str) -> tuple[str, str]:
         """Name and comment of the next kernel."""
-        unit = re.sub(r"\W", "_", self.unit)
+        unit = identifier(self.unit)
         return f"{unit}_{self.direction}_{len(self.out)}", f"Unit {self.unit}, {self.direction}: {what}."
 
     def _rows(self, parts: list[Part]) -> None:

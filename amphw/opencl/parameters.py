@@ -1,4 +1,9 @@
-"""TEMP host-side parameters."""
+"""A node's parameters on the device that runs it: values, gradients, the optimiser's sums, and their kernels.
+
+They stay there. The host's copy is refreshed when it is asked for, and uploaded again after the host may have
+written into it. Everything runs in the device's queue behind the frames that came before, so a frame reads
+one version throughout, and an update overwrites parameters in place.
+"""
 
 from __future__ import annotations
 
@@ -8,98 +13,181 @@ from typing import Any
 import numpy as np
 
 from amphw.engine.lower import Unit
-from amphw.engine.tile_code import TiledUnit
-from amphw.ir.derive import accumulate
-from amphw.ir.update import NodeParameters
+from amphw.engine.tile_code import PhaseKind, TiledUnit
+from amphw.ir.errors import AmphwError
+from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.opencl import abi
+from amphw.opencl.abi import Kernel
+from amphw.opencl.build import Launch
+from amphw.opencl.folding import table_kernels, unfold_kernels
+from amphw.opencl.forms import Form
+from amphw.opencl.gradient import gradient_kernels
+from amphw.opencl.memory import DeviceArena
+from amphw.opencl.update import Tensor, parts, touched_only, update_kernels, update_scalars
+
+SLACK = 64
+"""Floats behind an array, so that a kernel may read its last columns as a whole vector."""
+
+
+def tensors_of(unit: Unit, tiled: TiledUnit, rule: UpdateRule) -> list[Tensor]:
+    """The unit's parameters as their updates see them."""
+    program = unit.behaviour.program
+    assert program is not None
+    codes = [c for c in (tiled.forward, tiled.inference, tiled.backward) if c is not None]
+    products = [p for c in codes for p in c.phases if p.kind == PhaseKind.Gemm]
+    multiplied = {p.param for p in products} | {f.table for f in tiled.folds}
+    taken = {t.param for t in tiled.terms if t.kind == "take"}
+    out = []
+    for k, spec in enumerate(program.params):
+        rows, columns = spec.shape if len(spec.shape) == 2 else (0, spec.shape[0])
+        part = (0, rows)
+        for fold in tiled.folds:
+            if fold.weight == k:  # nothing is sent back to the table's rows
+                part = (fold.rest, rows - fold.width)
+        sparse = k in taken and k not in multiplied and touched_only(rule)
+        is_transposed = any(p.param == k and p.transposed for p in products)
+        out.append(Tensor(k, rows, columns, sparse, part if is_transposed else None))
+    return out
+
+
+class ParameterKernels:
+    """The kernels of a node's updates. gradient: of a log job; the others run once each."""
+
+    def __init__(self, name: str, unit: Unit, tiled: TiledUnit, rule: UpdateRule, form: Form):
+        self.tensors = tensors_of(unit, tiled, rule)
+        rows = {t.number: t.rows for t in self.tensors}
+        for number, fold in enumerate(tiled.folds, len(self.tensors)):
+            rows[number] = self.tensors[fold.table].rows
+        touched = [t.number for t in self.tensors if t.touched_only]
+        self.gradient = gradient_kernels(f"{name}_gradient", tiled, form, rows, touched)
+        self.unfold = unfold_kernels(f"{name}_unfold", self.tensors, tiled.folds, form)
+        self.update = update_kernels(f"{name}_update", self.tensors, rule, form)
+        self.tables = table_kernels(f"{name}_fold", self.tensors, tiled.folds, form)
+
+    @property
+    def all(self) -> list[Kernel]:
+        return [*self.gradient, *self.unfold, *self.update, *self.tables]
 
 
 class UnitParameters:
-    def __init__(self, executor: Any, unit: Unit, tiled: TiledUnit, node: NodeParameters | None, faults: Any):
-        self.ex, self.unit, self.tiled, self.node = executor, unit, tiled, node
-        self.text = ""
-        cl = executor.cl
+    """One unit's, on one device. `use` comes before anything runs."""
+
+    def __init__(
+        self,
+        cl: Any,
+        context: Any,
+        queue: Any,
+        memory: DeviceArena,
+        unit: Unit,
+        tiled: TiledUnit,
+        rule: UpdateRule,
+        kernels: ParameterKernels,
+    ):
+        self._cl, self._queue, self._memory, self._rule, self._kernels = cl, queue, memory, rule, kernels
+        program = unit.behaviour.program
+        assert program is not None
+        self._node, self._specs = unit.name, program.params
+        tensors = kernels.tensors
+        folded = [
+            Tensor(n, tensors[f.table].rows, tensors[f.weight].columns)
+            for n, f in enumerate(tiled.folds, len(tensors))
+        ]
+        self._tensors = tensors
         self.buffers: dict[str, Any] = {}
-        self.specs = unit.behaviour.program.params
-        self.transposed = {}
-        for code in (tiled.forward, tiled.inference, tiled.backward):
-            for p in code.phases if code else ():
-                if p.transposed:
-                    self.transposed[p.param] = (p.first_row, p.width)
-        shapes = [p.shape if len(p.shape) == 2 else (1, *p.shape) for p in self.specs]
-        shapes += [(shapes[f.table][0], shapes[f.weight][1]) for f in tiled.folds]
-        self.shapes = shapes
-        for k, (r, c) in enumerate(shapes):
-            n = int(np.prod(abi.padded(r, c))) + 64
-            self.buffers[f"p{k}"] = cl.Buffer(executor.context, cl.mem_flags.READ_WRITE, n * 4)
-            if k in self.transposed:
-                n = int(np.prod(abi.padded(c, r))) + 64
-                self.buffers[f"p{k}t"] = cl.Buffer(executor.context, cl.mem_flags.READ_WRITE, n * 4)
+        for t in [*tensors, *folded]:
+            arrays = [f"p{t.number}", f"g{t.number}"]
+            arrays += [f"p{t.number}s{s}" for s in range(rule.slots()) if t.number < len(tensors)]
+            for name in arrays:
+                self._make(context, name, t.floats)
+            if t.transposed is not None:
+                rows, columns = abi.padded(t.columns, t.transposed[1])
+                self._make(context, f"p{t.number}t", rows * columns)
+            if t.touched_only:
+                self._make(context, f"touched{t.number}", t.rows)
+            if rule.clip > 0.0:
+                self._make(context, f"squares{t.number}", parts(t))
 
-    def use(self, program: Any) -> None: ...
+    def _make(self, context: Any, name: str, floats: int) -> None:
+        zeros = np.zeros(floats + SLACK, np.float32)
+        flags = self._cl.mem_flags.READ_WRITE | self._cl.mem_flags.COPY_HOST_PTR
+        self.buffers[name] = self._cl.Buffer(context, flags, hostbuf=zeros)
 
-    def _put(self, name: str, a: np.ndarray) -> None:
-        out = np.zeros(abi.padded(*a.shape), np.float32)
-        out[: a.shape[0], : a.shape[1]] = a
-        self.ex.cl.enqueue_copy(self.ex.queue, self.buffers[name], out)
+    def use(self, program: Any, faults: Any) -> None:
+        """Take the kernels from the program that they have been built in."""
+
+        def launches(kernels: Sequence[Kernel]) -> list[Launch]:
+            return [
+                Launch(self._cl, program, k, self._memory.buffer, faults, self.buffers) for k in kernels
+            ]
+
+        made = self._kernels
+        self._gradient, self._unfold = launches(made.gradient), launches(made.unfold)
+        self._update, self._tables = launches(made.update), launches(made.tables)
+        self._refresh = [x for x in self._update if x.kernel.name.rpartition("_")[2].startswith("transpose")]
+
+    # --- in the queue -----------------------------------------------------------------------------
+
+    def reduce(self, job: int, rows: Sequence[int]) -> None:
+        """Add a part of the log to the gradients. job: its place; rows: by space."""
+        for launch in self._gradient:
+            launch(self._queue, job, rows, 1)
+
+    def update(self, job: int, gradient_rows: int, version: int) -> None:
+        """Make the next version of a gradient summed over so many rows. job: place of 16 floats."""
+        scalars = update_scalars(self._rule, gradient_rows, version)
+        self._memory.arena.floats[job : job + len(scalars)] = scalars
+        self._memory.upload(job, len(scalars))
+        self._once(self._unfold, job)
+        self._once(self._update, job)
+        self._once(self._tables, job)
+
+    def _once(self, launches: Sequence[Launch], job: int = 0) -> None:
+        for launch in launches:
+            launch(self._queue, job, (), 1)
+
+    # --- exchange with the host; nothing is in flight ---------------------------------------------
 
     def push(self, node: NodeParameters) -> None:
-        self.node = node
-        v = [node.values[p.name].reshape(s) for p, s in zip(self.specs, self.shapes)]
-        for f in self.tiled.folds:
-            t = v[f.table] @ v[f.weight][f.first_row : f.first_row + f.width]
-            if f.bias >= 0:
-                t = t + v[f.bias]
-            v.append(t)
-        for k, a in enumerate(v):
-            self._put(f"p{k}", a)
-            if k in self.transposed:
-                first, width = self.transposed[k]
-                part = a[first : first + width] if first >= 0 else a
-                self._put(f"p{k}t", part.T)
+        """Take the host's values, gradients and optimiser's sums."""
+        for t, spec in zip(self._tensors, self._specs, strict=True):
+            gradient = node.gradients[spec.name]
+            for what, a in (("values", node.values[spec.name]), ("gradients", gradient)):
+                if a.shape != spec.shape:
+                    raise AmphwError(
+                        f"node '{self._node}': {what} of '{spec.name}' have shape {a.shape}, "
+                        f"expected {spec.shape}"
+                    )
+            self._write(f"p{t.number}", t, node.values[spec.name])
+            self._write(f"g{t.number}", t, gradient)
+            for s, a in enumerate(node.slots[spec.name]):
+                self._write(f"p{t.number}s{s}", t, a)
+            if t.touched_only:
+                touched = gradient.any(axis=1).astype(np.int32)
+                self._cl.enqueue_copy(self._queue, self.buffers[f"touched{t.number}"], touched)
+        self._once(self._refresh)
+        self._once(self._tables)
 
-    def fetch(self, node: NodeParameters) -> None: ...
+    def fetch(self, node: NodeParameters) -> None:
+        """Bring the host's copy up to date; values are new arrays."""
+        self._once(self._unfold)
+        values = {}
+        for t, spec in zip(self._tensors, self._specs, strict=True):
+            values[spec.name] = self._read(f"p{t.number}", t).reshape(spec.shape)
+            node.gradients[spec.name][...] = self._read(f"g{t.number}", t).reshape(spec.shape)
+            for s, a in enumerate(node.slots[spec.name]):
+                a[...] = self._read(f"p{t.number}s{s}", t).reshape(spec.shape)
+        node.values = values
 
-    def reduce(self, place: int, rows: Sequence[int]) -> None:
-        ex = self.ex
-        ex.queue.finish()
-        w, fl = ex.memory.arena.words, ex.memory.arena.floats
-        head = w[place : place + 64]
-        node = self.node
-        nb = len(self.tiled.log_buffers)
-        grads = [node.gradients[p.name].reshape(s) for p, s in zip(self.specs, self.shapes)]
-        tg = [np.zeros(s, np.float32) for s in self.shapes[len(self.specs) :]]
-        for t in self.tiled.terms:
-            def buf(b):
-                width, space = self.tiled.log_buffers[b]
-                n, at, st = rows[space], int(head[abi.LOG_BUFFERS + b]), abi.row_stride(width)
-                return fl[at : at + n * st].reshape(n, st)[:, :width]
-            d = buf(t.d)
-            g = (grads + tg)[t.param]
-            if t.kind == "matmul":
-                x = buf(t.x)
-                g[t.first_row : t.first_row + x.shape[1]] += x.T @ d
-            elif t.kind == "sum":
-                g[0] += d.sum(0)
-            else:
-                i = self.tiled.log_ints.index(t.ints)
-                at = int(head[abi.LOG_BUFFERS + nb + i])
-                idx = w[at : at + 2 * len(d)].view(np.int64)
-                np.add.at(g, idx, d)
-        v = [node.values[p.name].reshape(s) for p, s in zip(self.specs, self.shapes)]
-        for f, dt in zip(self.tiled.folds, tg):
-            sl = slice(f.first_row, f.first_row + f.width)
-            grads[f.weight][sl] += v[f.table].T @ dt
-            grads[f.table] += dt @ v[f.weight][sl].T
-            if f.bias >= 0:
-                grads[f.bias][0] += dt.sum(0)
+    def _write(self, name: str, t: Tensor, a: np.ndarray) -> None:
+        whole = np.zeros(abi.padded(t.rows, t.columns), np.float32)
+        whole[: max(t.rows, 1), : t.columns] = a
+        self._cl.enqueue_copy(self._queue, self.buffers[name], whole)
 
-    def update(self, gradient_rows: int, version: int) -> None:
-        self.node.rows = gradient_rows
-        values = self.node.prepare()
-        v = self.node.version
-        self.node.publish(values)
-        self.node.version = v
-        self.push(self.node)
+    def _read(self, name: str, t: Tensor) -> np.ndarray:
+        whole = np.empty(abi.padded(t.rows, t.columns), np.float32)
+        self._cl.enqueue_copy(self._queue, whole, self.buffers[name])
+        return np.ascontiguousarray(whole[: max(t.rows, 1), : t.columns])
 
-    def release(self) -> None: ...
+    def release(self) -> None:
+        for buffer in self.buffers.values():
+            buffer.release()

@@ -176,7 +176,7 @@ class OpenCLPlane(EnginePlane):
             executor.memory.upload(place, words)
             executor.parameters[unit].reduce(place, rows)
             if due and gradient_rows:
-                executor.parameters[unit].update(gradient_rows, version)
+                executor.parameters[unit].update(place + words, gradient_rows, version)
             self.engine.reduced(unit)
             kind = len(KINDS) if due else -1
             executor.note(Running(number, None, began, unit, kind, 0))

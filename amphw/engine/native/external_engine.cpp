@@ -5,6 +5,11 @@
 #include "engine.hpp"
 
 namespace amphw {
+namespace {
+
+constexpr int32_t UPDATE_WORDS = 16;  // behind a job's header, for the numbers of an update
+
+}  // namespace
 
 const ExternalFrame* Engine::take(int32_t worker) {
     Frame frame;
@@ -148,9 +153,9 @@ const ReductionJob* Engine::take_reduction(int32_t unit) {
     if (chunk == nullptr) return nullptr;
     p.accumulated += chunk->gradient_rows;
     const size_t buffers = chunk->buffers.size(), ints = chunk->ints.size();
-    const int32_t words = int32_t(MAX_SPACES + buffers + ints);
+    const int32_t words = int32_t(MAX_SPACES + buffers + ints + 15) / 16 * 16;
     Reduction& r = reductions_[unit];
-    r.header = Block(size_t(words) * 4, memory_.get());
+    r.header = Block(size_t(words + UPDATE_WORDS) * 4, memory_.get());
     auto* to = reinterpret_cast<int32_t*>(r.header.bytes());
     for (int s = 0; s < MAX_SPACES; s++) to[s] = int32_t(chunk->used[s]);
     for (size_t b = 0; b < buffers; b++) to[MAX_SPACES + b] = memory_->place(chunk->buffers[b].bytes());
