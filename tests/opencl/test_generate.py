@@ -117,7 +117,7 @@ def test_what_follows_a_product_is_done_while_it_is_in_registers() -> None:
     assert "STORE(ROW" not in source.forward[0].text  # the sum before the ReLU
 
 
-# --- instructions one by one ----------------------------------------------------------------------------------
+# --- instructions one by one --------------------------------------------------------------------------------
 
 ELEMENTWISE = [op for op in Op if op not in tile_code.SETS_INT | tile_code.WRITES_ONE and op < Op.Pick]
 SPECIAL = [0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, 88.0, -87.0, 104.0, -110.0]
