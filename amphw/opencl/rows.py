@@ -17,8 +17,6 @@ from amphw.opencl.forms import Form
 from amphw.opencl.liveness import Liveness, Region, effect_of
 from amphw.opencl.pointers import Pointers, head
 
-BARRIER = "barrier(CLK_GLOBAL_MEM_FENCE);"
-
 
 @dataclass(frozen=True)
 class Part:
@@ -70,22 +68,27 @@ def rows_kernel(
     body += _synchronised(steps, form)
     text += [f"    {line}" for line in _each_row(body, space, form)]
     text.append("}")
-    return Kernel(
-        name, "\n".join(text) + "\n", names, space, (), form.rows_per_item, (form.lanes,), by_message=False
-    )
+    return Kernel(name, "\n".join(text) + "\n", names, space, (), rows_per_group(form), (form.lanes,))
+
+
+def rows_per_group(form: Form) -> int:
+    """Rows that a work-group goes through.
+
+    Several lanes take one row: in a loop over rows, compilers (LLVM 14 in PoCL 3.0) move conditions such as
+    `lane == 0` out of the loop, and the barriers in it are then no longer the same ones for all lanes.
+    """
+    return form.rows_per_item if form.lanes == 1 else 1
 
 
 def _each_row(body: list[str], space: int, form: Form) -> list[str]:
     """The statements for each row of the group."""
-    n = form.rows_per_item
+    n = rows_per_group(form)
     if n == 1:
         return ["const int r = get_group_id(0);", *body]
-    # With barriers in the loop but none at its end, PoCL 3.0 lets lanes run ahead within a row.
-    end = [BARRIER] if BARRIER in body else []
     return [
         f"const int rows = ROWS_OF({space}), begin = (int)get_group_id(0) * {n};",
         f"for (int r = begin; r < LEAST(begin + {n}, rows); r++) {{",
-        *(f"    {line}" for line in body + end),
+        *(f"    {line}" for line in body),
         "}",
     ]
 
@@ -95,7 +98,7 @@ def _synchronised(steps: list[Step], form: Form) -> Iterator[str]:
     since: list[Step] = []
     for step in steps:
         if form.lanes > 1 and any(step.conflicts(earlier) for earlier in since):
-            yield BARRIER
+            yield "barrier(CLK_GLOBAL_MEM_FENCE);"
             since = []
         since.append(step)
         yield from step.text
