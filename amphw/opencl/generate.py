@@ -43,7 +43,7 @@ class UnitSource:
 
 
 def program_text(sources: Iterable[UnitSource], form: Form) -> str:
-    """The text of an OpenCL program of some units. Their names must differ in letters and digits."""
+    """The text of an OpenCL program of some units, whose names differ."""
     return "\n".join([prelude(form), *(k.text for source in sources for k in source.kernels)])
 
 
@@ -112,8 +112,8 @@ class _Generator:
 
     def _next(self, what: str) -> tuple[str, str]:
         """Name and comment of the next kernel."""
-        unit = re.sub(r"\W", "_", self.unit)
-        return f"{unit}_{self.direction}_{len(self.out)}", f"Unit {self.unit}, {self.direction}: {what}."
+        unit = re.sub(r"[^A-Za-z0-9_]", lambda m: f"_{ord(m[0]):x}_", self.unit)
+        return f"{self.direction}_{unit}_{len(self.out)}", f"Unit {self.unit}, {self.direction}: {what}."
 
     def _rows(self, parts: list[Part]) -> None:
         if parts:
