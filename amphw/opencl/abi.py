@@ -61,7 +61,7 @@ def stride(columns: int) -> int:
 
 
 def padded(rows: int, columns: int) -> tuple[int, int]:
-    """Shape in which a parameter, its gradient and its optimiser's sums lie in memory; a vector's rows are 1."""
+    """Shape in which a parameter, its gradient and its optimiser's sums lie; a vector has one row."""
     return rounded(max(rows, 1), 16), stride(columns)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from amphw.engine.tile_code import COLUMN_OPS, READS_ONE, Code, Instr, Op, Ref
 from amphw.opencl.liveness import Liveness, Region, region
+from amphw.opencl.pointers import plus
 from amphw.opencl.prelude import store
 
 _EXPRESSIONS = {
@@ -73,9 +74,8 @@ class Access:
     row: str
 
     def at(self, ref: Ref, column: str = "") -> str:
-        """A pointer to a column, behind the reference's own offset."""
-        parts = [self.pointer(ref.base), str(ref.offset) if ref.offset else "", column]
-        return " + ".join(p for p in parts if p and p != "0")
+        """A pointer to a column, counted from the reference's own."""
+        return plus(self.pointer(ref.base), ref.offset, column)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from amphw.engine.tile_code import Code, Phase, PhaseKind
 from amphw.opencl.elementwise import Access, Chain
 from amphw.opencl.forms import Form
 from amphw.opencl.liveness import Liveness, Region, region
-from amphw.opencl.pointers import buffers, integers, lines_of
+from amphw.opencl.pointers import Pointers
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Finish:
         frame. column: of its first component in the product, an expression; a multiple of the vector. count:
         how many components there are, a number or an expression.
         """
-        code = self.code
-        access = Access(lambda b: f"row_{b}", lambda s: f"{integers(code, s)}[{row}]", row)
+        pointers = Pointers(self.code)
+        access = Access(lambda b: f"row_{b}", lambda s: f"{pointers.integers(s)}[{row}]", row)
         body = self.chain.before(access)
         body += self.chain.body(access, column, self.form.vector, value, count)
         return ["{", *(f"    {line}" for line in body), "}"]
@@ -67,8 +67,9 @@ def finish(code: Code, number: int, form: Form, liveness: Liveness) -> tuple[Fin
     result = region(phase.d, phase.width)
     stores_result = chain.writes[phase.d] == -1 and liveness.needed(result, after)
     bases = chain.bases()
-    lines = tuple(lines_of(code, follower)[:taken])
-    return Finish(code, chain, form, buffers(code, bases), bases, stores_result, lines), taken
+    pointers = Pointers(code)
+    lines = tuple(pointers.lines(follower)[:taken])
+    return Finish(code, chain, form, pointers.buffers(bases), bases, stores_result, lines), taken
 
 
 def _left(phase: Phase) -> list[Region]:

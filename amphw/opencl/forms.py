@@ -25,7 +25,8 @@ class Form:
     """How a device likes its kernels.
 
     vector: floats of a vector type; 1: none. lanes: work-items that share a row where there is no product,
-    which is also the size of the work-group. rows_per_item: rows that such a work-group goes through.
+    which is also the size of the work-group. rows_per_item: rows that a work-group of one lane goes through;
+    several lanes take one row.
     """
 
     vector: int = 16

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from amphw.engine.tile_code import Code, Phase, PhaseKind, TiledUnit
 from amphw.ir.program import ParamSpec
@@ -14,11 +14,11 @@ from amphw.opencl.forms import Form
 from amphw.opencl.liveness import Liveness
 from amphw.opencl.moves import move_kernel
 from amphw.opencl.plain_product import product_kernel
-from amphw.opencl.pointers import head, integers, with_table_rows
+from amphw.opencl.pointers import Pointers, head
 from amphw.opencl.prelude import prelude
 from amphw.opencl.rows import Part, rows_kernel
 
-Product = Callable[[str, Code, Phase, Form, Finish | None, str], Kernel]
+Product = Callable[[str, Code, Phase, Form, Finish | None, str, Mapping[int, int]], Kernel]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class UnitSource:
 
 
 def program_text(sources: Iterable[UnitSource], form: Form) -> str:
-    """The text of an OpenCL program of some units. Their names must differ in letters and digits."""
+    """The text of an OpenCL program of some units, whose names differ."""
     return "\n".join([prelude(form), *(k.text for source in sources for k in source.kernels)])
 
 
@@ -55,12 +55,12 @@ def generate(
     product: Product = product_kernel,
 ) -> UnitSource:
     """The kernels of a unit; params: its parameters, without the folded tables."""
-    shapes = [p.shape for p in params]
-    shapes += [(shapes[f.table][0], shapes[f.weight][1]) for f in tiled.folds]
+    heights = [p.shape[0] for p in params]
+    table_rows = dict(enumerate(heights + [heights[f.table] for f in tiled.folds]))
 
     def kernels(direction: str, code: Code, log_ints: Sequence[int] = ()) -> tuple[Kernel, ...]:
-        made = _Generator(unit_name, direction, code, form, product).kernels(log_ints)
-        return tuple(replace(k, text=with_table_rows(k.text, shapes)) for k in made)
+        pointers = Pointers(code, table_rows)
+        return tuple(_Generator(unit_name, direction, pointers, form, product).kernels(log_ints))
 
     forward = kernels("forward", tiled.forward)
     same = tiled.inference == tiled.forward
@@ -73,17 +73,13 @@ def generate(
     )
 
 
-def identifier(unit: str) -> str:
-    """The beginning of the names of a unit's kernels."""
-    return re.sub(r"\W", "_", unit)
-
-
 class _Generator:
     """Writes the kernels of one code."""
 
-    def __init__(self, unit: str, direction: str, code: Code, form: Form, product: Product):
-        self.unit, self.direction, self.code, self.form, self.product = unit, direction, code, form, product
-        self.liveness = Liveness(code)
+    def __init__(self, unit: str, direction: str, pointers: Pointers, form: Form, product: Product):
+        self.unit, self.direction, self.form, self.product = unit, direction, form, product
+        self.pointers, self.code = pointers, pointers.code
+        self.liveness = Liveness(self.code)
         self.out: list[Kernel] = []
 
     def kernels(self, log_ints: Sequence[int]) -> list[Kernel]:
@@ -94,7 +90,9 @@ class _Generator:
             if phase.kind == PhaseKind.Gemm:
                 taken, skip = finish(self.code, number, self.form, self.liveness)
                 name, comment = self._next("a product")
-                self.out.append(self.product(name, self.code, phase, self.form, taken, comment))
+                self.out.append(
+                    self.product(name, self.code, phase, self.form, taken, comment, self.pointers.table_rows)
+                )
                 number += 1
             elif phase.kind == PhaseKind.Rows:
                 end = number
@@ -107,20 +105,20 @@ class _Generator:
                 number, skip = end, 0
             else:
                 name, comment = self._next("a move of rows")
-                self.out.append(move_kernel(name, self.code, phase, self.form, comment))
+                self.out.append(move_kernel(name, self.pointers, phase, self.form, comment))
                 number += 1
         self._log(log_ints)
         return self.out
 
     def _next(self, what: str) -> tuple[str, str]:
         """Name and comment of the next kernel."""
-        unit = identifier(self.unit)
-        return f"{unit}_{self.direction}_{len(self.out)}", f"Unit {self.unit}, {self.direction}: {what}."
+        unit = re.sub(r"[^A-Za-z0-9_]", lambda m: f"_{ord(m[0]):x}_", self.unit)
+        return f"{self.direction}_{unit}_{len(self.out)}", f"Unit {self.unit}, {self.direction}: {what}."
 
     def _rows(self, parts: list[Part]) -> None:
         if parts:
             name, comment = self._next("rows")
-            self.out.append(rows_kernel(name, self.code, parts, self.form, self.liveness, comment))
+            self.out.append(rows_kernel(name, self.pointers, parts, self.form, self.liveness, comment))
 
     def _log(self, log_ints: Sequence[int]) -> None:
         """Kernels that copy integers to the gradient log, one for each space that they are in."""
@@ -131,5 +129,5 @@ class _Generator:
             text = [*head(name, (), comment, (1,)), "    const int r = get_group_id(0);"]
             for i, slot in enumerate(log_ints):
                 if code.int_spaces[slot] == space:
-                    text.append(f"    INTS({first + i})[r] = {integers(code, slot)}[r];  // i{slot}")
+                    text.append(f"    INTS({first + i})[r] = {self.pointers.integers(slot)}[r];  // i{slot}")
             self.out.append(Kernel(name, "\n".join([*text, "}"]) + "\n", (), space, (), 1, (1,)))

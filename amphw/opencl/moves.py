@@ -8,27 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from amphw.engine.tile_code import Code, Phase, PhaseKind, Ref
+from amphw.engine.tile_code import Phase, PhaseKind
 from amphw.opencl.abi import Kernel, rounded
 from amphw.opencl.forms import Form
-from amphw.opencl.pointers import buffers, head, integers, lines_of, row_pointer
+from amphw.opencl.pointers import Pointers, head
 from amphw.opencl.prelude import store
 
 BLOCK = 64
 """Columns of a row that one work-group moves, or as many as its lanes hold at once."""
 
 
-def move_kernel(name: str, code: Code, phase: Phase, form: Form, comment: str) -> Kernel:
+def move_kernel(name: str, pointers: Pointers, phase: Phase, form: Form, comment: str) -> Kernel:
     if phase.kind == PhaseKind.Patches:
-        return _window_kernel(name, code, phase, form, comment, _patches)
+        return _window_kernel(name, pointers, phase, form, comment, _patches)
     if phase.kind == PhaseKind.Unpatch:
-        return _window_kernel(name, code, phase, form, comment, _unpatch)
+        return _window_kernel(name, pointers, phase, form, comment, _unpatch)
     size = form.vector if phase.width > 1 else 1
     block = rounded(BLOCK, form.lanes * size)
-    names = buffers(code, [phase.from_.base])
+    names = pointers.buffers([phase.from_.base])
     local = (form.lanes, 1)
     text = head(name, names, comment, local)
-    text += [f"    // {line}" for line in lines_of(code, phase)]
+    text += [f"    // {line}" for line in pointers.lines(phase)]
     text += [
         "    const int m = get_group_id(0);",
         f"    __global const int* const to_starts = STARTS_OF({phase.space}) + m;",
@@ -37,14 +37,14 @@ def move_kernel(name: str, code: Code, phase: Phase, form: Form, comment: str) -
         "    const int from = from_starts[0], from_count = from_starts[1] - from;",
     ]
     if phase.ints >= 0:
-        text.append(f"    __global long* const index = {integers(code, phase.ints)};")
-    text += [f"    {line}" for line in _columns(code, phase, size, block, form.lanes)]
+        text.append(f"    __global long* const index = {pointers.integers(phase.ints)};")
+    text += [f"    {line}" for line in _columns(pointers, phase, size, block, form.lanes)]
     text.append("}")
     blocks = -(-phase.width // block)
     return Kernel(name, "\n".join(text) + "\n", names, phase.space, (blocks,), 1, local, by_message=True)
 
 
-def _columns(code: Code, phase: Phase, size: int, block: int, lanes: int) -> list[str]:
+def _columns(pointers: Pointers, phase: Phase, size: int, block: int, lanes: int) -> list[str]:
     """A lane's columns of the group's block, vector by vector; the last one of a row may be cut off."""
     whole = phase.width // size * size
     lane = (
@@ -53,30 +53,25 @@ def _columns(code: Code, phase: Phase, size: int, block: int, lanes: int) -> lis
     out = [f"const int begin = (int)get_group_id(1) * {block};"]
     if whole:
         out.append(f"for (int c = begin{lane}; c < LEAST(begin + {block}, {whole}); c += {lanes * size}) {{")
-        out += [f"    {line}" for line in _move(code, phase, "c", size, size)]
+        out += [f"    {line}" for line in _move(pointers, phase, "c", size, size)]
         out.append("}")
     if whole < phase.width:
         last = "" if lanes == 1 else f" && get_local_id(0) == {whole % block // size % lanes}"
         out.append(f"if (begin == {whole // block * block}{last}) {{")
-        out += [f"    {line}" for line in _move(code, phase, str(whole), size, phase.width - whole)]
+        out += [f"    {line}" for line in _move(pointers, phase, str(whole), size, phase.width - whole)]
         out.append("}")
     return out
 
 
-def _at(code: Code, ref: Ref, row: str, column: str) -> str:
-    parts = [row_pointer(code, ref.base, row), str(ref.offset) if ref.offset else "", column]
-    return " + ".join(p for p in parts if p and p != "0")
-
-
-def _move(code: Code, phase: Phase, column: str, size: int, count: int) -> list[str]:
+def _move(pointers: Pointers, phase: Phase, column: str, size: int, count: int) -> list[str]:
     """Moves `count` columns of all rows of a message."""
     kind, load = ("float", "*({})") if size == 1 else ("V", "LOAD({})")
 
     def source(row: str) -> str:
-        return load.format(_at(code, phase.from_, row, column))
+        return load.format(pointers.at(phase.from_, row, column))
 
     def target(row: str) -> str:
-        return _at(code, phase.d, row, column)
+        return pointers.at(phase.d, row, column)
 
     def put(row: str, value: str, indent: str = "    ") -> list[str]:
         return [indent + line for line in store(target(row), value, count, size)]
@@ -143,30 +138,30 @@ class _Windows:
 
 def _window_kernel(
     name: str,
-    code: Code,
+    pointers: Pointers,
     phase: Phase,
     form: Form,
     comment: str,
-    statements: Callable[[Code, Phase, _Windows, int], list[str]],
+    statements: Callable[[Pointers, Phase, _Windows, int], list[str]],
 ) -> Kernel:
     """A work-group for each row of the result and line of its pixels."""
     windows = _Windows(phase)
-    names = buffers(code, [phase.from_.base])
+    names = pointers.buffers([phase.from_.base])
     local = (form.lanes, 1)
     text = head(name, names, comment, local)
-    text += [f"    // {line}" for line in lines_of(code, phase)]
+    text += [f"    // {line}" for line in pointers.lines(phase)]
     lane = "(int)get_local_id(0)" if form.lanes > 1 else "0"
     text.append(f"    const int r = get_group_id(0), line = get_group_id(1), lane = {lane};")
-    text += [f"    {line}" for line in statements(code, phase, windows, form.lanes)]
+    text += [f"    {line}" for line in statements(pointers, phase, windows, form.lanes)]
     text.append("}")
     lines = windows.tall if phase.kind == PhaseKind.Patches else windows.height
     return Kernel(name, "\n".join(text) + "\n", names, phase.space, (lines,), 1, local)
 
 
-def _patches(code: Code, phase: Phase, w: _Windows, lanes: int) -> list[str]:
+def _patches(pointers: Pointers, phase: Phase, w: _Windows, lanes: int) -> list[str]:
     """One line of one window: what it shares with the image, and zeros on both sides."""
     count = w.down * w.across
-    image = _at(code, phase.from_, f"(r / {count})", "")
+    image = pointers.at(phase.from_, f"(r / {count})", "")
     return [
         f"const int window = r % {count}, i = window / {w.across}, j = window % {w.across};",
         f"const int y = i * {w.stride} - {w.padding} + line, left = {w.left('j')};",
@@ -174,20 +169,20 @@ def _patches(code: Code, phase: Phase, w: _Windows, lanes: int) -> list[str]:
         f"const int first = inside ? MOST(0, -left) : {w.wide};",
         f"const int end = inside ? LEAST({w.wide}, {w.line} - left) : {w.wide};",
         f"__global const float* const image = {image} + y * {w.line} + left;",
-        f"__global float* const to = {_at(code, phase.d, 'r', '')} + line * {w.wide};",
+        f"__global float* const to = {pointers.at(phase.d, 'r', '')} + line * {w.wide};",
         f"for (int c = lane; c < first; c += {lanes}) to[c] = 0.0f;",
         f"for (int c = first + lane; c < end; c += {lanes}) to[c] = image[c];",
         f"for (int c = MOST(first, end) + lane; c < {w.wide}; c += {lanes}) to[c] = 0.0f;",
     ]
 
 
-def _unpatch(code: Code, phase: Phase, w: _Windows, lanes: int) -> list[str]:
+def _unpatch(pointers: Pointers, phase: Phase, w: _Windows, lanes: int) -> list[str]:
     """One line of one image: what the lines of windows that lie on it add up to, in the windows' order."""
-    window = _at(code, phase.from_, f"(r * {w.down * w.across} + i * {w.across} + j)", "")
+    window = pointers.at(phase.from_, f"(r * {w.down * w.across} + i * {w.across} + j)", "")
     # A lane has the same columns of the image for every window, so that lanes need not wait for each other.
     mine = "first" if lanes == 1 else f"first + (lane - first % {lanes} + {lanes}) % {lanes}"
     return [
-        f"__global float* const to = {_at(code, phase.d, 'r', '')} + line * {w.line};",
+        f"__global float* const to = {pointers.at(phase.d, 'r', '')} + line * {w.line};",
         f"for (int c = lane; c < {w.line}; c += {lanes}) to[c] = 0.0f;",
         f"for (int i = 0; i < {w.down}; i++) {{",
         f"    const int y = line - (i * {w.stride} - {w.padding});",

@@ -10,20 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from amphw.engine.tile_code import SETS_INT, Code, Instr, Op, Place
+from amphw.engine.tile_code import SETS_INT, Instr, Op, Place
 from amphw.opencl.abi import FAULTS, Kernel
 from amphw.opencl.elementwise import Access, Chain, literal
 from amphw.opencl.forms import Form
 from amphw.opencl.liveness import Liveness, Region, effect_of
-from amphw.opencl.pointers import (
-    buffers,
-    head,
-    identifier,
-    integers,
-    lines_of,
-    pointer_type,
-    row_pointer,
-)
+from amphw.opencl.pointers import Pointers, head
 
 
 @dataclass(frozen=True)
@@ -54,32 +46,51 @@ class Step:
 
 
 def rows_kernel(
-    name: str, code: Code, parts: Sequence[Part], form: Form, liveness: Liveness, comment: str
+    name: str, pointers: Pointers, parts: Sequence[Part], form: Form, liveness: Liveness, comment: str
 ) -> Kernel:
     """The kernel of Rows phases that follow each other in one space."""
-    writer = _Writer(code, form, liveness)
+    code = pointers.code
+    writer = _Writer(pointers, form, liveness)
     steps = [step for part in parts for step in writer.steps(part)]
     bases = sorted({b for s in steps for b in s.bases})
     slots = sorted({n for s in steps for n in s.slots})
     space = code.phases[parts[0].phase].space
-    names = buffers(code, bases)
+    names = pointers.buffers(bases)
     text = head(name, names, comment, (form.lanes,))
     if form.lanes > 1:
         text.append("    const int lane = get_local_id(0);")
-    text.append(
-        f"    const int rows = ROWS_OF({space}), begin = (int)get_group_id(0) * {form.rows_per_item};"
-    )
-    text += [f"    __global long* const i{s} = {integers(code, s)};" for s in slots]
-    text.append(f"    for (int r = begin; r < LEAST(begin + {form.rows_per_item}, rows); r++) {{")
-    for b in bases:
-        if code.bases[b].place not in (Place.Param, Place.ParamRow):
-            kind, row = pointer_type(code.bases[b]), row_pointer(code, b, "r")
-            text.append(f"        {kind} const {identifier(code, b)} = {row};")
-    text += [f"        {line}" for line in _synchronised(steps, form)]
-    text += ["    }", "}"]
-    return Kernel(
-        name, "\n".join(text) + "\n", names, space, (), form.rows_per_item, (form.lanes,), by_message=False
-    )
+    text += [f"    __global long* const i{s} = {pointers.integers(s)};" for s in slots]
+    body = [
+        f"{pointers.kind(b)} const {pointers.name(b)} = {pointers.row(b, 'r')};"
+        for b in bases
+        if code.bases[b].place not in (Place.Param, Place.ParamRow)
+    ]
+    body += _synchronised(steps, form)
+    text += [f"    {line}" for line in _each_row(body, space, form)]
+    text.append("}")
+    return Kernel(name, "\n".join(text) + "\n", names, space, (), rows_per_group(form), (form.lanes,))
+
+
+def rows_per_group(form: Form) -> int:
+    """Rows that a work-group goes through.
+
+    Several lanes take one row: in a loop over rows, compilers (LLVM 14 in PoCL 3.0) move conditions such as
+    `lane == 0` out of the loop, and the barriers in it are then no longer the same ones for all lanes.
+    """
+    return form.rows_per_item if form.lanes == 1 else 1
+
+
+def _each_row(body: list[str], space: int, form: Form) -> list[str]:
+    """The statements for each row of the group."""
+    n = rows_per_group(form)
+    if n == 1:
+        return ["const int r = get_group_id(0);", *body]
+    return [
+        f"const int rows = ROWS_OF({space}), begin = (int)get_group_id(0) * {n};",
+        f"for (int r = begin; r < LEAST(begin + {n}, rows); r++) {{",
+        *(f"    {line}" for line in body),
+        "}",
+    ]
 
 
 def _synchronised(steps: list[Step], form: Form) -> Iterator[str]:
@@ -96,13 +107,13 @@ def _synchronised(steps: list[Step], form: Form) -> Iterator[str]:
 class _Writer:
     """Writes the steps of Rows phases."""
 
-    def __init__(self, code: Code, form: Form, liveness: Liveness):
-        self.code, self.form, self.liveness = code, form, liveness
-        self.access = Access(lambda b: identifier(code, b), lambda s: f"i{s}[r]", "r")
+    def __init__(self, pointers: Pointers, form: Form, liveness: Liveness):
+        self.pointers, self.code, self.form, self.liveness = pointers, pointers.code, form, liveness
+        self.access = Access(pointers.name, lambda s: f"i{s}[r]", "r")
 
     def steps(self, part: Part) -> Iterator[Step]:
         phase = self.code.phases[part.phase]
-        instrs, lines = phase.code[part.skip :], lines_of(self.code, phase)[part.skip :]
+        instrs, lines = phase.code[part.skip :], self.pointers.lines(phase)[part.skip :]
         first = self.liveness.first[part.phase] + part.skip
         yield from self._lookups(instrs)
         k = 0
@@ -126,8 +137,8 @@ class _Writer:
         for b in sorted(found):
             base = self.code.bases[b]
             if base.place == Place.ParamRow:
-                row = row_pointer(self.code, b, "r")
-                text = f"__global const float* const {identifier(self.code, b)} = {row};"
+                row = self.pointers.row(b, "r")
+                text = f"__global const float* const {self.pointers.name(b)} = {row};"
                 yield Step([text], [self._integer(base.ints)], [], bases={b})
 
     def _integer(self, slot: int) -> Region:

@@ -152,20 +152,25 @@ class Frame:
         return np.concatenate([out.ravel(), np.full(SLACK, np.nan, np.float32)])
 
     def _read(self, arena: np.ndarray, faults: np.ndarray) -> Ran:
-        words = arena.view(np.int32)
+        words, before = arena.view(np.int32), np.concatenate(self.words).view(np.int32)
         rows: Rows = dict(self.rows)
+        untouched = np.ones(len(words), bool)
         for k, b in enumerate(self.code.bases):
-            if b.place in WRITTEN:
-                table = words[self.header + abi.TABLES + k]
-                where = words[table : table + self.counts[b.space]]
-                rows[b.place, b.index] = arena[where[:, None] + np.arange(b.width)]
+            if b.place in (*WRITTEN, Place.Scratch):
+                table = before[self.header + abi.TABLES + k]
+                where = before[table : table + self.counts[b.space]][:, None] + np.arange(b.width)
+                untouched[where] = False
+                if b.place != Place.Scratch:
+                    rows[b.place, b.index] = arena[where]
         spaces = self.code.int_spaces
 
         def integers(place: int, space: int) -> np.ndarray:
+            untouched[place : place + 2 * self.counts[space]] = False
             return arena[place : place + 2 * self.counts[space]].view(np.int64)
 
         slots = [integers(place, space) for place, space in zip(self.slots, spaces, strict=True)]
         logs = [integers(p, spaces[s]) for p, s in zip(self.logs, self.log_ints, strict=True)]
+        np.testing.assert_array_equal(words[untouched], before[untouched], "written beside its rows")
         return Ran(rows, slots, logs, (int(faults[abi.FAULT]), int(faults[abi.FAULT_ROW])))
 
 

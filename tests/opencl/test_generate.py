@@ -107,17 +107,23 @@ def test_units_of_models(model: str, form: str) -> None:
     check(units(MODELS[model]()), FORMS[form])
 
 
+def test_kernels_are_called_after_their_units() -> None:
+    cell = units(MODELS["list-reduction"]())[0]
+    names = [generate(name, cell.tiled, cell.specs, CPU_FORM).forward[0].name for name in ("2-é", "2_é")]
+    assert names == ["forward_2_2d__e9__0", "forward_2__e9__0"]
+
+
 def test_what_follows_a_product_is_done_while_it_is_in_registers() -> None:
     by_name = {c.name: c for c in units(MODELS["list-reduction"]())}
     cell = by_name["cell"]
     source = generate("cell", cell.tiled, cell.specs, CPU_FORM)
-    assert [k.name for k in source.forward] == ["cell_forward_0"]
+    assert [k.name for k in source.forward] == ["forward_cell_0"]
     assert source.inference is source.forward
     assert "y0 = Relu(y0)" in source.forward[0].text
     assert "STORE(ROW" not in source.forward[0].text  # the sum before the ReLU
 
 
-# --- instructions one by one ----------------------------------------------------------------------------------
+# --- instructions one by one --------------------------------------------------------------------------------
 
 ELEMENTWISE = [op for op in Op if op not in tile_code.SETS_INT | tile_code.WRITES_ONE and op < Op.Pick]
 SPECIAL = [0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, 88.0, -87.0, 104.0, -110.0]
