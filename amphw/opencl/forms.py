@@ -35,6 +35,8 @@ class Form:
 
 
 CPU_FORM = Form()
-GPU_FORM = Form(vector=1, lanes=32, rows_per_item=1, product=ProductForm(rows=4, vectors=4, local=True, group=16))
+GPU_FORM = Form(
+    vector=1, lanes=32, rows_per_item=1, product=ProductForm(rows=4, vectors=4, local=True, group=16)
+)
 SINGLE_FORM = Form(vector=4, lanes=1, product=ProductForm(rows=4, vectors=1))
 """For GPUs whose work-groups hold one work-item, or too little local memory for the tiles."""
