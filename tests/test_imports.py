@@ -27,7 +27,7 @@ ALLOWED = {
     "models": {"ir", "data", "frontend"},
     "host": {"ir"},
     "bench": {"ir", "engine", "data", "models", "host", "cpu_runtime"},  # whose schedule it simulates
-    "cli": {"ir", "data", "models", "host", "bench"},
+    "cli": {"ir", "data", "models", "host", "bench", "opencl"},  # whose platforms and sources it shows
 }
 """Per part, the other parts that it may import. A part that does not exist yet has no files to check."""
 

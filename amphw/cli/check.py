@@ -62,6 +62,7 @@ def survey() -> Iterable[Finding]:
     yield _python()
     yield _blas()
     yield _cpu_device()
+    yield _opencl()
     yield _compiler()
     yield _program("make", "the Makefile's targets", "apt install make, or your system's equivalent")
     yield _module("torch", "the benchmarks' peer", "pip install 'amphw[bench]'")
@@ -130,6 +131,13 @@ def _cpu_device() -> Finding:
     except AmphwError as error:
         return Finding("cpu device", needed_for, "not usable", False, str(error))
     return Finding("cpu device", needed_for, able.notes, not able.advice, able.advice)
+
+
+def _opencl() -> Finding:
+    from amphw.opencl.platforms import survey
+
+    found, remedy = survey()
+    return Finding("opencl", "training on OpenCL devices", found, not remedy, remedy)
 
 
 def _program(name: str, needed_for: str, remedy: str) -> Finding:

@@ -12,9 +12,10 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
+from typing import Any
 
 from amphw.host.config_fields import did_you_mean
-from amphw.ir.device import Device
+from amphw.ir.device import Capabilities, Device
 from amphw.ir.errors import AmphwError
 
 GROUP = "amphw.devices"
@@ -27,16 +28,26 @@ class DeviceError(AmphwError):
 
 @dataclass(frozen=True)
 class DeviceEntry:
-    """A device that can be asked for. target: `module:object`. origin: the package that brings it."""
+    """A device that can be asked for. target: `module:object`. origin: the package that brings it.
+
+    variants: `module:function` of a device of which a machine may have several; see `device_variants`.
+    """
 
     name: str
     target: str
     summary: str
     origin: str = "amphw"
+    variants: str = ""
 
 
 _BUILT_IN = (
     DeviceEntry("cpu", "amphw.cpu_runtime:CpuDevice", "this machine's cores"),
+    DeviceEntry(
+        "opencl",
+        "amphw.opencl:OpenCLDevice",
+        "OpenCL devices, such as opencl:0, opencl:gpu",
+        variants="amphw.opencl.platforms:listed",
+    ),
     DeviceEntry("reference", "amphw.ir.reference:ReferenceDevice", "one message at a time; slow and exact"),
     DeviceEntry("null", "amphw.host.null_device:NullDevice", "runs nothing; measures the host alone"),
 )
@@ -77,15 +88,25 @@ def make_device(spec: str) -> Device:
         raise DeviceError(f"there is no device {name!r}.{near} {_listed(entries)}")
     factory = _load(entries[name])
     try:
-        return factory(argument) if colon else factory()
+        made: Device = factory(argument) if colon else factory()
+        return made
     except TypeError as error:
         if colon:
             raise DeviceError(f"the device {name!r} takes no argument, but {spec!r} gives one.") from error
         raise
 
 
-def _load(entry: DeviceEntry) -> Callable[..., Device]:
-    module, _, attribute = entry.target.partition(":")
+def device_variants(entry: DeviceEntry) -> dict[str, Capabilities | str]:
+    """Each device of the entry that this machine has, as `name:argument`: what it can do, or what is wrong.
+
+    Raises an AmphwError where there is none, which says why.
+    """
+    found = _load(entry, entry.variants)()
+    return {f"{entry.name}:{argument}": about for argument, about in found.items()}
+
+
+def _load(entry: DeviceEntry, target: str = "") -> Callable[..., Any]:
+    module, _, attribute = (target or entry.target).partition(":")
     try:
         return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
     except (ImportError, AttributeError) as error:

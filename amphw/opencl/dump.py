@@ -1,0 +1,44 @@
+"""The generated source of every unit of a graph, as files to read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from amphw.engine.lower import lower
+from amphw.engine.tiling import tile
+from amphw.ir.errors import AmphwError
+from amphw.ir.graph import Graph
+from amphw.ir.passes import fuse
+from amphw.opencl.forms import Form
+
+
+def dump(graph: Graph, out: Path, form: Form) -> list[Path]:
+    """Write `out`/UNIT.cl for every unit that computes, as the device runs it: fused -> the files, in order.
+
+    A character of the unit's name that a file's name may not have becomes `_`.
+    """
+    from amphw.opencl.generate import generate  # type: ignore
+
+    written: list[Path] = []
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for unit in lower(fuse(graph)).units:
+            program = unit.behaviour.program
+            if program is None:
+                continue  # a source computes nothing
+            path = _free(out / f"{re.sub(r'[^A-Za-z0-9_.+-]', '_', unit.name)}.cl", written)
+            path.write_text(generate(unit.name, tile(unit), program.params, form).text, encoding="utf-8")
+            written.append(path)
+    except OSError as error:
+        raise AmphwError(f"{out} cannot be written ({error.strerror}). Give another folder.") from error
+    return written
+
+
+def _free(path: Path, taken: list[Path]) -> Path:
+    """`path`, or with a number behind its name where another unit has it."""
+    number, free = 1, path
+    while free in taken:
+        number += 1
+        free = path.with_stem(f"{path.stem}-{number}")
+    return free
