@@ -31,8 +31,8 @@ Then where each integer slot has its values, long [rows of its space]: those of 
 the others are the kernels' to write.
 """
 
-# A job of the gradient log has a header of its own: rows of each space, then the place of each log buffer, then of
-# each column of logged integers (long).
+# A job of the gradient log has a header of its own: rows of each space, then the place of each log buffer,
+# then of each column of logged integers (long).
 LOG_ROWS = 0
 LOG_BUFFERS = LOG_ROWS + MAX_SPACES
 
@@ -60,7 +60,7 @@ def stride(columns: int) -> int:
 
 
 def padded(rows: int, columns: int) -> tuple[int, int]:
-    """Shape in which a parameter, its gradient and its optimiser's sums lie in memory; a vector has one row."""
+    """Shape in which a parameter, its gradient and its optimiser's sums lie; a vector has one row."""
     return rounded(max(rows, 1), 16), stride(columns)
 
 

@@ -1,11 +1,11 @@
 """Gradients of parameters, from the rows of a log job: what each `Term` contributes is added to "g{param}".
 
-Kernels take (arena, int job, faults, buffers...); the job's header says how many rows there are and where the log
-buffers lie, row after row (`abi.LOG_ROWS`, `abi.LOG_BUFFERS`). Every number of a gradient is added up by one
-work-item, row after row, so the result is the same in every run.
+Kernels take (arena, int job, faults, buffers...); the job's header says how many rows there are and where the
+log buffers lie, row after row (`abi.LOG_ROWS`, `abi.LOG_BUFFERS`). Every number of a gradient is added up by
+one work-item, row after row, so the result is the same in every run.
 
-A matrix is computed in tiles that stay in registers, and a bias whose gradient is the sum of the same rows
-is done with it, while they are in the cache. A table's rows are added in the order of the log, in parallel over
+A matrix is computed in tiles that stay in registers, and a bias whose gradient is the sum of the same rows is
+done with it, while they are in the cache. A table's rows are added in the order of the log, in parallel over
 columns alone.
 """
 
@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from amphw.engine.tile_code import Term, TiledUnit
 from amphw.opencl import abi
 from amphw.opencl.forms import Form
-from amphw.opencl.product import Columns, by_columns, column_tiles, indent, load, signature, store
+from amphw.opencl.product import signature
+from amphw.opencl.tiles import Columns, by_columns, column_tiles, indent, load, store, vector_type
 
 ALL_ROWS = 1 << 30
 """Rows a group goes through: however many the job has, one group in dimension 0, and none if it has none."""
@@ -81,7 +82,7 @@ def _job_kernel(
     return abi.Kernel(name, "\n".join(text) + "\n", tuple(buffers), space, items, ALL_ROWS, local)
 
 
-# --- matrices ----------------------------------------------------------------------------------------------------
+# --- matrices -----------------------------------------------------------------------------------------------
 
 
 def _matmul(name: str, unit: TiledUnit, term: Term, bias: Term | None, form: Form) -> abi.Kernel:
@@ -99,7 +100,7 @@ def _matmul(name: str, unit: TiledUnit, term: Term, bias: Term | None, form: For
 def matmul_body(
     x: Rows, d: Rows, gradient: str, first_row: int, bias: str, form: Form
 ) -> tuple[list[str], tuple[int, ...]]:
-    """Statements for gradient[first_row:] += x' @ d over `rows` rows, and its work-items in dimensions 1 and 2.
+    """Statements for gradient[first_row:] += x' @ d over `rows` rows; work-items in dimensions 1 and 2.
 
     bias: where the sum of d's rows is added as well, "": nowhere.
     """
@@ -142,22 +143,25 @@ def within(width: int, tiles: int, form: Form) -> list[str]:
 def _tile(
     x: Rows, d: Rows, gradient: str, first_row: int, form: Form, columns: Columns, height: int
 ) -> list[str]:
-    vector, stride = form.vector, abi.stride(d.width)
+    vector, stride, kind = form.vector, abi.stride(d.width), vector_type(form)
     counts = [vector] * (columns.vectors - 1) + [columns.last]
     start = f"({first_row} + row)" if first_row else "row"
     out = [
         f"__global float* g = {gradient} + {start} * {stride} + column;",
         f"__global const float* left = {x.at} + row;",
         f"__global const float* right = {d.at} + column;",
-        f"V sum[{height}][{len(counts)}];",
+        f"{kind} sum[{height}][{len(counts)}];",
     ]
     over_rows = ["#pragma unroll", f"for (int i = 0; i < {height}; i++) {{"]
     out += [*over_rows]
-    out += [f"    sum[i][{v}] = LOAD(g + i * {stride} + {v * vector});" for v in range(len(counts))]
+    out += [
+        f"    sum[i][{v}] = {load(f'g + i * {stride} + {v * vector}', vector, vector)};"
+        for v in range(len(counts))
+    ]
     out += [
         "}",
         f"for (int k = 0; k < rows; k++, left += {x.stride}, right += {d.stride}) {{",
-        *(f"    const V d{v} = {_row_part(d, v, counts[v], vector)};" for v in range(len(counts))),
+        *(f"    const {kind} d{v} = {_row_part(d, v, counts[v], vector)};" for v in range(len(counts))),
         *indent(over_rows),
         *(f"        sum[i][{v}] = left[i] * d{v} + sum[i][{v}];" for v in range(len(counts))),
         "    }",
@@ -174,7 +178,7 @@ def _row_part(d: Rows, v: int, count: int, vector: int) -> str:
     return load(f"right + {v * vector}", count if d.stride < abi.rounded(d.width, vector) else vector, vector)
 
 
-# --- biases ------------------------------------------------------------------------------------------------------
+# --- biases -------------------------------------------------------------------------------------------------
 
 
 def _sum(name: str, unit: TiledUnit, term: Term, form: Form) -> abi.Kernel:
@@ -194,10 +198,13 @@ def sum_body(d: Rows, gradient: str, form: Form) -> tuple[list[str], tuple[int, 
 
 
 def _column_sums(d: Rows, gradient: str, form: Form, columns: Columns) -> list[str]:
-    vector = form.vector
+    vector, kind = form.vector, vector_type(form)
     counts = [vector] * (columns.vectors - 1) + [columns.last]
     out = [f"__global const float* right = {d.at} + column;"]
-    out += [f"V total{v} = LOAD({gradient} + column + {v * vector});" for v in range(len(counts))]
+    out += [
+        f"{kind} total{v} = {load(f'{gradient} + column + {v * vector}', vector, vector)};"
+        for v in range(len(counts))
+    ]
     out.append(f"for (int k = 0; k < rows; k++, right += {d.stride}) {{")
     out += [f"    total{v} += {_row_part(d, v, counts[v], vector)};" for v in range(len(counts))]
     out.append("}")
@@ -206,14 +213,15 @@ def _column_sums(d: Rows, gradient: str, form: Form, columns: Columns) -> list[s
     return out
 
 
-# --- tables ------------------------------------------------------------------------------------------------------
+# --- tables -------------------------------------------------------------------------------------------------
 
 
 def _take(name: str, unit: TiledUnit, term: Term, form: Form, table_rows: int, touched: bool) -> abi.Kernel:
     d = _log(unit, term.d, "d")
     tiles, wide = d_tiles(d.width, form)
     at = len(unit.log_buffers) + unit.log_ints.index(term.ints)
-    gradient, stride, vector = f"g{term.param}", abi.stride(d.width), form.vector
+    gradient, stride = f"g{term.param}", abi.stride(d.width)
+    vector, kind = form.vector, vector_type(form)
     marks = f"touched{term.param}"
 
     def tile(columns: Columns) -> list[str]:
@@ -222,13 +230,13 @@ def _take(name: str, unit: TiledUnit, term: Term, form: Form, table_rows: int, t
             "__global const float* right = d + column;",
             f"for (int k = 0; k < rows; k++, right += {d.stride}) {{",
             "    const long number = index[k];",
-            f"    if (number < 0 || number >= {table_rows}) continue;  // a fault of the frame that looked it up",
+            f"    if (number < 0 || number >= {table_rows}) continue;  // the frame's fault",
             f"    __global float* g = {gradient} + number * {stride} + column;",
         ]
         for v, count in enumerate(counts):
-            value = f"LOAD(g + {v * vector}) + {_row_part(d, v, count, vector)}"
+            value = f"{load(f'g + {v * vector}', vector, vector)} + {_row_part(d, v, count, vector)}"
             out += [
-                f"    const V sum{v} = {value};",
+                f"    const {kind} sum{v} = {value};",
                 *indent(store(f"g + {v * vector}", f"sum{v}", count, vector)),
             ]
         return [*out, *(["    if (tile == 0) " + f"{marks}[number] = 1;"] if touched else []), "}"]

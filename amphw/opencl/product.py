@@ -1,22 +1,23 @@
 """Products over the rows of a frame: d (+)= [a segments] @ W (+ bias, or + the rows of a base).
 
-Plain form, for CPUs: a work-item keeps a tile of the result in registers, `rows` rows of `vectors` vectors, and
-goes once through the columns of the left side: one row of W's columns, times one number of each of its rows.
-Its last columns are a tile of their own, as narrow as they are. Rows behind the last are computed as copies of
-the last, and not stored. Local form, for GPUs: see `product_local`.
+Plain form, for CPUs: a work-item keeps a tile of the result in registers, `rows` rows of `vectors` vectors,
+and goes once through the columns of the left side: a row of W, times one number of each of the tile's rows.
+Rows behind the last are computed as copies of the last, and not stored. Local form, for GPUs: see
+`product_local`.
 
-A result is whole when it leaves the registers, which is where elementwise work that follows it is done: `Finish`.
+A result is whole when it leaves the registers, which is where elementwise work on it can be done: `Finish`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from amphw.engine.tile_code import Code, Phase, Place, Ref
 from amphw.opencl import abi
 from amphw.opencl.forms import Form
+from amphw.opencl.tiles import Columns, by_columns, column_tiles, indent, load, store, vector_type
 
 
 class Finish(Protocol):
@@ -37,129 +38,46 @@ class Finish(Protocol):
     def statements(self, value: str, row: str, column: str, count: str) -> list[str]:
         """C for one vector of results.
 
-        value: a variable of type V; row: the frame's row; column: of d, where the vector begins; count: how many
-        columns of the vector there are, a number.
+        value: a variable of type V (float where vectors are single); row: of the frame; column: of d, where
+        the vector begins; count: how many columns of the vector there are, a number.
         """
 
 
-# --- vectors -----------------------------------------------------------------------------------------------------
+# --- prelude ------------------------------------------------------------------------------------------------
 
 
 def prelude(form: Form) -> str:
     """What the kernels' text refers to: places in headers, the vector type and ways to load and store it."""
-    v = form.vector
-    lines = [
-        "#pragma OPENCL FP_CONTRACT ON  // a * b + c is one operation, of one rounding",
-        f"#define ROWS {abi.ROWS}",
-        f"#define TABLES {abi.TABLES}",
-        f"#define LOG_ROWS {abi.LOG_ROWS}",
-        f"#define LOG_BUFFERS {abi.LOG_BUFFERS}",
-        f"#define BAD_GRADIENT {abi.BAD_GRADIENT}",
-        "// Rows may begin anywhere, so a vector in memory is aligned as a float is.",
-    ]
-    for n in (2, 4, 8, 16):
+    names = ("ROWS", "TABLES", "LOG_ROWS", "LOG_BUFFERS", "BAD_GRADIENT")
+    lines = ["#pragma OPENCL FP_CONTRACT ON  // a * b + c is one operation, of one rounding"]
+    lines += [f"#define {name} {getattr(abi, name)}" for name in names]
+    lines += [f"#define FAULT_{text.upper()} {number}" for number, text in abi.FAULTS.items()]
+    lines.append("// Rows may begin anywhere, so a vector in memory is aligned as a float is.")
+    lines += [f"typedef float{n} __attribute__((aligned(4))) FLOAT{n};" for n in (2, 4, 8)]
+    lines += [f"#define STORE{n}(p, v) (*(__global FLOAT{n}*)(p) = (v))" for n in (2, 4, 8)]
+    lines.append("#define STORE1(p, v) (*(p) = (v))")
+    if form.vector > 1:
         lines += [
-            f"typedef float{n} __attribute__((aligned(4))) F{n};",
-            f"#define LOAD_{n}(p) (*(__global const F{n}*)(p))",
-            f"#define STORE_{n}(p, v) (*(__global F{n}*)(p) = (v))",
+            f"typedef float{form.vector} V;",
+            f"typedef float{form.vector} __attribute__((aligned(4))) VU;",
+            "#define LOAD(p) (*(__global const VU*)(p))",
+            "#define STORE(p, v) (*(__global VU*)(p) = (v))",
         ]
-    lines += ["#define LOAD_1(p) (*(p))", "#define STORE_1(p, v) (*(p) = (v))"]
-    lines += [
-        f"typedef float{v if v > 1 else ''} V;",
-        f"#define LOAD(p) LOAD_{v}(p)",
-        f"#define STORE(p, v) STORE_{v}(p, v)",
-    ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + CHECKED
 
 
-def pieces(count: int) -> list[tuple[int, int]]:
-    """Part of a vector as vectors that there are -> (first, size) of each."""
-    out, first = [], 0
-    for size in (16, 8, 4, 2, 1):
-        if count - first >= size:
-            out.append((first, size))
-            first += size
-    return out
+CHECKED = """
+// The number of a table's row, or 0 and a fault where there is no such row.
+static int checked(long index, int end, __global int* faults, int fault, int row)
+{
+    if (index >= 0 && index < end) return (int)index;
+    if (atomic_cmpxchg((volatile __global int*)faults, 0, fault) == 0) faults[1] = row;
+    return 0;
+}
+"""
 
 
-def load(pointer: str, count: int, vector: int) -> str:
-    """The first `count` floats at a place as a vector, with zeros behind them."""
-    if count == vector:
-        return f"LOAD({pointer})"
-    parts = [f"LOAD_{size}({pointer} + {first})" for first, size in pieces(count)]
-    return f"(V)({', '.join(parts + ['0.0f'] * (vector - count))})"
-
-
-def store(pointer: str, value: str, count: int, vector: int) -> list[str]:
-    """Statements that store the first `count` floats of a vector, and touch nothing behind them."""
-    if count == vector:
-        return [f"STORE({pointer}, {value});"]
-    out = []
-    for first, size in pieces(count):
-        lanes = "".join(f"{lane:x}" for lane in range(first, first + size))
-        out.append(f"STORE_{size}({pointer} + {first}, {value}.s{lanes});")
-    return out
-
-
-def indent(lines: Sequence[str], by: int = 1) -> list[str]:
-    return [f"{'    ' * by}{line}" if line else line for line in lines]
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Tiles of one width next to each other: their numbers begin at `tile`, their columns at `column`.
-
-    vectors: of each; last: columns of the last vector.
-    """
-
-    tile: int
-    column: int
-    vectors: int
-    last: int
-
-
-def column_tiles(width: int, most: int, vector: int) -> tuple[int, list[Columns]]:
-    """Columns cut into tiles of `most` vectors, or nearly equal ones of fewer -> how many, and their groups.
-
-    Equal tiles waste least: where a tile is narrow, memory is not read in long stretches.
-    """
-    vectors = -(-width // vector)
-    tiles = -(-vectors // most)
-    wide, rest = vectors // tiles, width - (vectors - 1) * vector
-    groups = []
-    tile = column = 0
-    for count, size in ((vectors % tiles, wide + 1), (tiles - vectors % tiles, wide)):
-        whole = count - 1 if tile + count == tiles and rest < vector else count
-        for n, last in ((whole, vector), (count - whole, rest)):
-            if n > 0:
-                groups.append(Columns(tile, column, size, last))
-                tile, column = tile + n, column + n * size * vector
-    return tiles, groups
-
-
-def by_columns(
-    number: str,
-    groups: Sequence[Columns],
-    vector: int,
-    body: Callable[[Columns], list[str]],
-    name: str = "column",
-) -> list[str]:
-    """The statements of each group of tiles, behind their first column, `name`; number: the tile's."""
-    out: list[str] = []
-    for i, group in enumerate(groups):
-        size = group.vectors * vector
-        column = (
-            f"{group.column} + ({number} - {group.tile}) * {size}" if group.tile else f"{number} * {size}"
-        )
-        inside = [f"const int {name} = {column};", *body(group)]
-        if len(groups) == 1:
-            return inside
-        test = f"if ({number} < {groups[i + 1].tile}) " if i + 1 < len(groups) else ""
-        out += [f"{'} else ' if i else ''}{test}{{", *indent(inside)]
-    return [*out, "}"]
-
-
-# --- rows of a frame ---------------------------------------------------------------------------------------------
+# --- rows of a frame ----------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -178,12 +96,16 @@ class FrameRows:
     def need(self, base: int) -> None:
         """Say that rows of a base will be asked for."""
         found = self.code.bases[base]
-        if found.place in (Place.Param, Place.ParamRow):
+        if self.is_parameter(base):
             self.buffer(f"p{found.index}")
             if found.place == Place.ParamRow and found.ints not in self.slots:
                 self.slots.append(found.ints)
         elif base not in self.tables:
             self.tables.append(base)
+
+    def is_parameter(self, base: int) -> bool:
+        """Whether its rows lie in a parameter, which kernels of a frame only read."""
+        return self.code.bases[base].place in (Place.Param, Place.ParamRow)
 
     def buffer(self, name: str) -> str:
         if name not in self.buffers:
@@ -210,21 +132,9 @@ class FrameRows:
         if base.place == Place.ParamRow:
             number = f"ints_{base.ints}[{row}]"
             if (rows := self.table_rows.get(base.index, 0)) > 0:
-                number = f"checked({number}, {rows}, {row}, faults)"
+                number = f"checked({number}, {rows}, faults, FAULT_TAKE, {row})"
             return f"p{base.index} + {number} * {abi.stride(base.width)}{behind}"
         return f"arena + table_{ref.base}[{row}]{behind}"
-
-
-CHECKED = """
-// The number of a table's row, or 0 and a fault where there is no such row.
-long checked(long number, int rows, int row, volatile __global int* faults)
-{
-    if (number >= 0 && number < rows) return number;
-    if (atomic_cmpxchg(faults, 0, 1) == 0) faults[1] = row;
-    return 0;
-}
-"""
-"""Text that kernels with `table_rows` need ahead of them, once a program."""
 
 
 def signature(name: str, buffers: Sequence[str], written: Sequence[str], local: Sequence[int]) -> list[str]:
@@ -240,7 +150,7 @@ def signature(name: str, buffers: Sequence[str], written: Sequence[str], local: 
     ]
 
 
-# --- the product -------------------------------------------------------------------------------------------------
+# --- the product --------------------------------------------------------------------------------------------
 
 
 def product_kernel(
@@ -312,7 +222,7 @@ def beginning(rows: FrameRows, phase: Phase, row: str, column: str, count: int, 
     """What one vector of the result begins with, before anything is multiplied."""
     terms = []
     if phase.bias >= 0:
-        terms.append(f"LOAD(p{phase.bias} + {column})")
+        terms.append(load(f"p{phase.bias} + {column}", vector, vector))
     if phase.start >= 0:
         terms.append(load(f"{rows.pointer(Ref(phase.start), row)} + {column}", count, vector))
     if phase.accumulate:
@@ -327,9 +237,10 @@ def ending(
 
     vectors: (value, column, count) of each.
     """  # fmt: skip
-    out = []
+    out, kind = [], "V" if vector > 1 else "float"
     for base in dict.fromkeys(finish.tables if finish else ()):
-        out.append(f"__global float* row_{base} = {rows.pointer(Ref(base), 'r')};")
+        constant = "const " if rows.is_parameter(base) else ""
+        out.append(f"__global {constant}float* row_{base} = {rows.pointer(Ref(base), 'r')};")
     if finish is None or finish.stores_result:
         out.append(f"__global float* result = {rows.pointer(phase.d, 'r')};")
     for value, column, count in vectors:
@@ -338,7 +249,7 @@ def ending(
             done += store(f"result + {column}", "value", count, vector)
         if finish is not None:
             done += finish.statements("value", "r", column, str(count))
-        out += ["{", f"    V value = {value};", *indent(done), "}"]
+        out += ["{", f"    {kind} value = {value};", *indent(done), "}"]
     return out
 
 
@@ -360,7 +271,8 @@ def _tile(rows: FrameRows, phase: Phase, form: Form, finish: Finish | None, tile
     vector, height, vectors = form.vector, form.product.rows, tile.vectors
     columns = [(f"column + {v * vector}", vector) for v in range(vectors - 1)]
     columns.append((f"column + {(vectors - 1) * vector}", tile.last))
-    out = [f"V sum[{height}][{vectors}];"]
+    kind = vector_type(form)
+    out = [f"{kind} sum[{height}][{vectors}];"]
     over_rows = [
         "#pragma unroll",
         f"for (int i = 0; i < {height}; i++) {{",
@@ -380,7 +292,10 @@ def _tile(rows: FrameRows, phase: Phase, form: Form, finish: Finish | None, tile
             f"    __global const float* a[{height}];",
             *indent([*over_rows, *indent([*clamped, f"a[i] = {rows.pointer(segment.at, 'r')};"]), "}"]),
             f"    for (int k = 0; k < {segment.width}; k++, w += {abi.stride(phase.width)}) {{",
-            *(f"        const V w{v} = LOAD(w + {v * vector});" for v in range(vectors)),
+            *(
+                f"        const {kind} w{v} = {load(f'w + {v * vector}', vector, vector)};"
+                for v in range(vectors)
+            ),
             *indent([*over_rows, "    const float x = a[i][k];"], 2),
             *(f"            sum[i][{v}] = x * w{v} + sum[i][{v}];" for v in range(vectors)),
             "        }",

@@ -1,12 +1,12 @@
 """Products for GPUs: a work-group takes both factors through local memory.
 
-A group of `group` x `group` work-items computes a tile of `group * rows` by `group * vectors` results. It goes
-through the columns of the left side `depth` at a time: the work-items bring that many columns of the tile's
-rows, and the rows of W that belong to them, into local memory, wait for each other, and multiply from there.
-What is outside the rows, the columns or the segment counts as 0 there, and is not stored.
+A group of `group` x `group` work-items computes a tile of `group * rows` by `group * vectors` results. It
+goes through the columns of the left side `depth` at a time: the work-items bring that many columns of the
+tile's rows, and the rows of W that belong to them, into local memory, wait for each other, and multiply from
+there. What is outside the rows, the columns or the segment counts as 0 there, and is not stored.
 
-Work-items next to each other in dimension 0 have columns next to each other, so that they share what the memory
-hands out at once. (The numbers of the groups in dimension 0 are those of the rows, as everywhere.)
+Work-items next to each other in dimension 0 have columns next to each other, so that they share what the
+memory hands out at once. (The numbers of the groups in dimension 0 are those of the rows, as everywhere.)
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from __future__ import annotations
 from amphw.engine.tile_code import Phase
 from amphw.opencl import abi
 from amphw.opencl.forms import Form
-from amphw.opencl.product import Finish, FrameRows, beginning, ending, indent, weights
+from amphw.opencl.product import Finish, FrameRows, beginning, ending, weights
+from amphw.opencl.tiles import indent
 
 
 def local_floats(form: Form) -> int:
@@ -34,13 +35,13 @@ def local_body(rows: FrameRows, phase: Phase, form: Form, finish: Finish | None)
     out = [
         f"__local float left[{tall}][{depth}];",
         f"__local float right[{depth}][{wide}];",
-        f"__local __global const float* places[{tall}];",
+        f"__global const float* __local places[{tall}];",
         "const int x = get_local_id(0), y = get_local_id(1);",
         f"const int item = y * {group} + x;",
         f"const int first_row = get_group_id(0) * {tall};",
         f"const int first_column = get_group_id(1) * {wide};",
         f"const int first = first_row + y * {height}, column = first_column + x;",
-        f"V sum[{height}][{vectors}];",
+        f"float sum[{height}][{vectors}];",
         "#pragma unroll",
         f"for (int i = 0; i < {height}; i++) {{",
     ]
@@ -71,7 +72,7 @@ def local_body(rows: FrameRows, phase: Phase, form: Form, finish: Finish | None)
             "    }",
             "    barrier(CLK_LOCAL_MEM_FENCE);",
             f"    for (int k = 0; k < {depth}; k++) {{",
-            *(f"        const V w{v} = right[k][x + {v * group}];" for v in range(vectors)),
+            *(f"        const float w{v} = right[k][x + {v * group}];" for v in range(vectors)),
             "        #pragma unroll",
             f"        for (int i = 0; i < {height}; i++) {{",
             f"            const float a = left[y * {height} + i][k];",
