@@ -187,7 +187,7 @@ def product_kernel(
     else:
         local = (1, 1)
         across = column_tiles(phase.width, shape.vectors, form.vector)[0]
-        body = _plain_body(rows, phase, form, finish)
+        body = plain_body(rows, phase, form, finish)
     text = [
         *(f"// {line}" for line in comment.splitlines()),
         *signature(name, rows.buffers, (), local),
@@ -253,10 +253,17 @@ def ending(
     return out
 
 
-def _plain_body(rows: FrameRows, phase: Phase, form: Form, finish: Finish | None) -> list[str]:
+def plain_body(
+    rows: FrameRows,
+    phase: Phase,
+    form: Form,
+    finish: Finish | None,
+    at: tuple[str, str] = ("get_global_id(0)", "get_global_id(1)"),
+) -> list[str]:
+    """Statements for one tile in registers, of `rows` rows. at: its number down, and across."""
     return [
-        f"const int first = get_global_id(0) * {form.product.rows};",
-        "const int tile = get_global_id(1);",
+        f"const int first = {at[0]} * {form.product.rows};",
+        f"const int tile = {at[1]};",
         *by_columns(
             "tile",
             column_tiles(phase.width, form.product.vectors, form.vector)[1],
