@@ -1,13 +1,15 @@
 """Generated OpenCL kernels beside OpenBLAS: forward and backward of a layer, one thread each.
 
-Ours is what frames run: Y = X W + b, dX = dY W', and dW += X' dY with db += the sum of dY's rows, as generated
-for the device, over row tables, with their launches and a `finish`. Theirs is the fastest way we know to do the
-same with numpy's OpenBLAS or by calling OpenBLAS: results in place, transposes as views or as copies kept (W'),
-gradients added by the library itself or by numpy, whichever is faster for the shape and for each of the three.
+Ours is what frames run: Y = X W + b, dX = dY W', and dW += X' dY with db += the sum of dY's rows, as
+generated for the device, over row tables, with their launches and a `finish`. Theirs is the fastest way we
+know to do the same with numpy's OpenBLAS or by calling OpenBLAS: results in place, transposes as views or as
+copies kept (W'), gradients added by the library itself or by numpy, whichever is faster, for each shape and
+each of the three.
 
 PoCL's `basic` device computes in the calling thread. Which devices PoCL has is read from the environment when
 its platforms are first asked for, as is which processor OpenBLAS takes this one for, so a process of its own
-measures. Both take turns in it, round by round, in stretches of some milliseconds; a figure is a median.
+measures. Both take turns in it, in stretches of some milliseconds. Times are medians; a ratio is the median
+of those of two stretches next to each other, in which the machine was most likely the same.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ WIDTHS = (100, 128, 256, 784)
 STRETCH = 0.007
 """Seconds of one measurement."""
 
+PAIRS = 3
+"""Measurements of each side in a round."""
+
 Run = Callable[[], None]
 
 
@@ -49,19 +54,23 @@ class Row:
     """Which of its forms was the fastest, for each of the three."""
 
 
-def measure_opencl(rounds: int, say: Say, shapes: Sequence[tuple[int, int, int]] | None = None) -> dict[str, Any]:
+def measure_opencl(
+    rounds: int, say: Say, shapes: Sequence[tuple[int, int, int]] | None = None
+) -> dict[str, Any]:
     """Measure every shape (k, din, dout), in a process of its own -> the record."""
     shapes = shapes or [(k, *widths) for k in ROWS for widths in product(WIDTHS, WIDTHS)]
     context = get_context("spawn")
-    kept = {name: os.environ.get(name) for name in _environment()}
-    os.environ.update(_environment())
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_measure_all, args=(theirs, shapes, rounds))
+    kept = dict(os.environ)
+    os.environ.update(_settings())
+    for name in _unset():
+        os.environ.pop(name, None)
     try:
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_measure_all, args=(theirs, shapes, rounds))
         process.start()
     finally:
-        for name, value in kept.items():
-            os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
+        os.environ.clear()
+        os.environ.update(kept)
     theirs.close()
     rows: list[Row] = []
     try:
@@ -98,10 +107,10 @@ def _received(ours: Any) -> Any:
     return got
 
 
-def _environment() -> dict[str, str]:
-    """One thread for both sides; and OpenBLAS's best kernels where it does not know the processor.
+def _settings() -> dict[str, str]:
+    """The environment: one thread for both sides, and OpenBLAS's best kernels.
 
-    For a processor newer than itself it falls back to kernels of half the vector width, at half the speed.
+    For a processor that it does not know, OpenBLAS takes kernels of half the vector width, at half the speed.
     """
     wanted = {"POCL_DEVICES": "basic", "OPENBLAS_NUM_THREADS": "1"}
     try:
@@ -109,8 +118,13 @@ def _environment() -> dict[str, str]:
     except OSError:
         flags = []
     if {"avx512f", "avx512dq", "avx512bw", "avx512vl"} <= set(flags):
-        wanted["OPENBLAS_CORETYPE"] = os.environ.get("OPENBLAS_CORETYPE", "SkylakeX")
+        wanted["OPENBLAS_CORETYPE"] = "SKYLAKEX"
     return wanted
+
+
+def _unset() -> list[str]:
+    """What else may slow OpenBLAS down."""
+    return [name for name in os.environ if name.startswith("OPENBLAS_") and name not in _settings()]
 
 
 def _measure_all(connection: Any, shapes: Sequence[tuple[int, int, int]], rounds: int) -> None:
@@ -142,13 +156,14 @@ def _measure(machine: Any, shape: tuple[int, int, int], rounds: int) -> Row:
     both: list[Run] = [layer.ours, openblas]
     repeats = [max(1, round(STRETCH / _seconds(run, 3))) for run in both]
     found: list[list[float]] = [[], []]
-    for number in range(rounds):
+    for number in range(PAIRS * rounds):
         for side in (0, 1) if number % 2 == 0 else (1, 0):
             found[side].append(_seconds(both[side], repeats[side]))
     ours, other = (statistics.median(values) for values in found)
     k, din, dout = shape
     names = ", ".join(name for name, _ in chosen)
-    return Row(k, din, dout, ours * 1e6, other * 1e6, other / ours, layer.form, names)
+    ratio = statistics.median(b / a for a, b in zip(*found, strict=True))
+    return Row(k, din, dout, ours * 1e6, other * 1e6, ratio, layer.form, names)
 
 
 def _fastest(forms: dict[str, Run]) -> tuple[str, Run]:
