@@ -41,7 +41,7 @@ Run = Callable[[], None]
 
 @dataclass(frozen=True)
 class Row:
-    """One shape. Microseconds of forward and backward together; form: rows x vectors of each kernel's tile."""
+    """One shape. Microseconds, forward and backward together; form: rows x vectors of the three tiles."""
 
     k: int
     din: int
@@ -72,16 +72,11 @@ def measure_opencl(
         os.environ.clear()
         os.environ.update(kept)
     theirs.close()
-    rows: list[Row] = []
     try:
         environment: dict[str, Any] = _received(ours)
-        for _ in shapes:
-            row = _received(ours)
-            rows.append(row)
-            say(
-                f"{row.k} x {row.din} x {row.dout}: {row.ours_us:.1f} us, OpenBLAS {row.openblas_us:.1f}, "
-                f"{row.ratio:.2f} times as fast"
-            )
+        for number in range(rounds):
+            say(f"round {number + 1} of {rounds}: {_received(ours):.2f} times as fast (geometric mean)")
+        rows: list[Row] = _received(ours)
     finally:
         process.join(10)
         if process.is_alive():
@@ -89,7 +84,7 @@ def measure_opencl(
     ratios = [row.ratio for row in rows]
     return {
         "workload": "opencl",
-        "geomean_vs_openblas": math.exp(statistics.fmean(math.log(r) for r in ratios)),
+        "geomean_vs_openblas": _geometric_mean(ratios),
         "least_vs_openblas": min(ratios),
         **environment,
         "rounds": rounds,
@@ -128,15 +123,18 @@ def _unset() -> list[str]:
 
 
 def _measure_all(connection: Any, shapes: Sequence[tuple[int, int, int]], rounds: int) -> None:
-    """In the process of its own: sends the environment, then a `Row` a shape, or why it cannot."""
+    """In the process of its own: sends the environment, each round's mean, and a `Row` a shape; or why not."""
     from amphw.bench.opencl_sides import Machine
     from amphw.ir.errors import AmphwError
 
     try:
         machine = Machine()
+        pairs = [_Pair(machine, *shape) for shape in shapes]
         connection.send(machine.environment)
-        for shape in shapes:
-            connection.send(_measure(machine, shape, rounds))
+        # Over all shapes in every round: some seconds of a neighbour's work must not be all that one sees.
+        for number in range(rounds):
+            connection.send(_geometric_mean([pair.measure(number) for pair in pairs]))
+        connection.send([pair.row() for pair in pairs])
     except AmphwError as error:
         connection.send(str(error))
     except Exception as error:  # the parent has no other way to hear of it
@@ -144,26 +142,44 @@ def _measure_all(connection: Any, shapes: Sequence[tuple[int, int, int]], rounds
         raise
 
 
-def _measure(machine: Any, shape: tuple[int, int, int], rounds: int) -> Row:
-    layer = machine.layer(*shape)
-    chosen = [_fastest(forms) for forms in layer.openblas]
-    theirs = [run for _, run in chosen]
+def _geometric_mean(ratios: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(math.log(ratio) for ratio in ratios))
 
-    def openblas() -> None:
-        for run in theirs:
-            run()
 
-    both: list[Run] = [layer.ours, openblas]
-    repeats = [max(1, round(STRETCH / _seconds(run, 3))) for run in both]
-    found: list[list[float]] = [[], []]
-    for number in range(PAIRS * rounds):
-        for side in (0, 1) if number % 2 == 0 else (1, 0):
-            found[side].append(_seconds(both[side], repeats[side]))
-    ours, other = (statistics.median(values) for values in found)
-    k, din, dout = shape
-    names = ", ".join(name for name, _ in chosen)
-    ratio = statistics.median(b / a for a, b in zip(*found, strict=True))
-    return Row(k, din, dout, ours * 1e6, other * 1e6, ratio, layer.form, names)
+class _Pair:
+    """Both sides of one shape."""
+
+    def __init__(self, machine: Any, k: int, din: int, dout: int):
+        self.shape, self.layer = (k, din, dout), machine.layer(k, din, dout)
+        chosen = [_fastest(forms) for forms in self.layer.openblas]
+        self.openblas = ", ".join(name for name, _ in chosen)
+        theirs = [run for _, run in chosen]
+
+        def openblas() -> None:
+            for run in theirs:
+                run()
+
+        self.runs: list[Run] = [self.layer.ours, openblas]
+        least = [min(_seconds(run, 2) for _ in range(3)) for run in self.runs]
+        self.repeats = [max(1, round(STRETCH / seconds)) for seconds in least]
+        self.found: list[list[float]] = [[], []]
+
+    def measure(self, number: int) -> float:
+        """Both take turns -> the median ratio of this round."""
+        for side in (0, 1):
+            _seconds(self.runs[side], 2)  # into the caches
+        for turn in range(number, number + PAIRS):
+            for side in (0, 1) if turn % 2 == 0 else (1, 0):
+                self.found[side].append(_seconds(self.runs[side], self.repeats[side]))
+        return self._ratio(PAIRS)
+
+    def _ratio(self, last: int) -> float:
+        ours, other = (values[-last:] for values in self.found)
+        return statistics.median(b / a for a, b in zip(ours, other, strict=True))
+
+    def row(self) -> Row:
+        ours, other = (statistics.median(values) * 1e6 for values in self.found)
+        return Row(*self.shape, ours, other, self._ratio(0), self.layer.form, self.openblas)
 
 
 def _fastest(forms: dict[str, Run]) -> tuple[str, Run]:

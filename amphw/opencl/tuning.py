@@ -15,7 +15,7 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ GENERATOR = "1"
 HEIGHTS = (1, 8, 32, 100)
 """Rows at which the classes of heights are measured: 1, up to 8, up to 32, and more."""
 
-SECONDS = 0.8
+SECONDS = 0.7
 """After which no other candidate is begun, for each of the two sizes."""
 
 _SIZES = {"small": (128, 128), "large": (384, 512)}
@@ -63,36 +63,44 @@ def size_class(depth: int, width: int) -> str:
     return "small" if depth * width <= _SMALL else "large"
 
 
-def candidates(device: Found, base: Form) -> list[list[Form]]:
-    """By class of height, then for gradients, what may be the best; the likeliest first."""
+@dataclass(frozen=True)
+class Candidates:
+    """What may be the best for single rows, for more rows, and for gradients; the likeliest first."""
+
+    single: list[Form]
+    more: list[Form]
+    gradient: list[Form]
+
+    def of(self, height: int) -> list[Form]:
+        return self.more if height else self.single
+
+
+def candidates(device: Found, base: Form) -> Candidates:
+    """The forms that are tried on a device."""
 
     def tiles(*shapes: tuple[int, int]) -> list[Form]:
         return [replace(base, product=ProductForm(rows=r, vectors=v)) for r, v in shapes]
 
+    def local(*shapes: tuple[int, int, int, int]) -> list[Form]:
+        forms = [replace(base, vector=1, product=ProductForm(r, v, True, g, d)) for r, v, g, d in shapes]
+        return [form for form in forms if fits(device, form)]
+
     if device.kind == "cpu":
-        # By registers: 32 as wide as the vector; 16 of half the width, where 6 x 1 fits; and fewer.
-        return [
+        # 6 x 1 fits 16 registers of half a vector each, the others 32 of a whole one.
+        return Candidates(
             tiles((1, 16), (1, 25), (1, 8)),
-            tiles((8, 3), (8, 2), (4, 4), (6, 1)),
-            tiles((8, 3), (8, 2), (6, 1)),
-            tiles((10, 2), (6, 4), (8, 3), (6, 1)),
-            tiles((6, 4), (8, 2), (4, 4), (6, 1)),
-        ]
-    single = [replace(base, vector=4, lanes=1, product=ProductForm(rows=4, vectors=1))]
-    local = [
-        replace(base, vector=1, product=ProductForm(r, v, True, g, d))
-        for r, v, g, d in ((4, 4, 16, 16), (2, 4, 16, 16), (4, 4, 8, 16), (8, 4, 16, 8))
-    ]
-    low = [
-        replace(base, vector=1, product=ProductForm(r, v, True, g, d))
-        for r, v, g, d in ((1, 4, 8, 32), (1, 4, 16, 16))
-    ]
-    local, low = ([form for form in some if fits(device, form)] for some in (local, low))
+            tiles((8, 3), (6, 1), (10, 2), (8, 2)),
+            tiles((6, 4), (6, 1), (8, 2)),
+        )
+    alone = [replace(base, vector=4, lanes=1, product=ProductForm(rows=4, vectors=1))]
     lanes = min(base.lanes, max(1, device.largest_group))
-    gradient = [replace(base, vector=1, lanes=lanes, product=ProductForm(rows=r)) for r in (8, 4, 16)]
-    if lanes == 1:
-        gradient = single
-    return [low or single, low + local or single, local or single, local or single, gradient]
+    return Candidates(
+        local((1, 4, 8, 32), (1, 4, 16, 16)) or alone,
+        local((4, 4, 16, 16), (2, 4, 16, 16), (4, 4, 8, 16), (8, 4, 16, 8)) or alone,
+        [replace(base, vector=1, lanes=lanes, product=ProductForm(rows=r)) for r in (8, 4, 16)]
+        if lanes > 1
+        else alone,
+    )
 
 
 def fits(device: Found, form: Form) -> bool:
@@ -207,21 +215,28 @@ def _form(entry: Mapping[str, Any]) -> Form:
 
 
 def search(device: Found, base: Form, size: str, seconds: float = SECONDS) -> Forms:
-    """Measure until the time is up -> the fastest forms for matrices of a size."""
+    """Measure until the time is up -> the fastest forms for matrices of a size.
+
+    Compiling is what takes the time, so what has been compiled is measured at all heights that it is for.
+    """
     end = time.perf_counter() + seconds
-    depth, width = _SIZES[size]
-    trial = _Trial(device, depth, width)
-    chosen = []
-    for number, forms in enumerate(candidates(device, base)):
-        best, least = forms[0], float("inf")
-        for form in forms if len(forms) > 1 else ():
-            if time.perf_counter() > end:
-                break
-            took = trial.product(form, HEIGHTS[number]) if number < len(HEIGHTS) else trial.gradient(form)
-            if took < least:
-                best, least = form, took
-        chosen.append(best)
-    return Forms(tuple(chosen[:-1]), chosen[-1])
+    among = candidates(device, base)
+    classes = len(HEIGHTS)  # and behind them, gradients
+    best = [among.of(height)[0] for height in range(classes)] + [among.gradient[0]]
+    least = [float("inf")] * len(best)
+    trial = _Trial(device, *_SIZES[size])
+    for rank in range(max(len(among.single), len(among.more), len(among.gradient))):
+        for forms, heights in ((among.more, (1, 2, 3)), (among.single, (0,)), (among.gradient, (classes,))):
+            if rank >= len(forms) or len(forms) == 1 or time.perf_counter() > end:
+                continue
+            form, kernel = forms[rank], None
+            for place in heights:
+                gradient = place == classes
+                kernel = kernel or (trial.gradient(form) if gradient else trial.product(form))
+                took = kernel(_LOG_ROWS if gradient else HEIGHTS[place])
+                if took < least[place]:
+                    best[place], least[place] = form, took
+    return Forms(tuple(best[:-1]), best[-1])
 
 
 class _Trial:
@@ -256,30 +271,35 @@ class _Trial:
         flags = self.cl.mem_flags
         return self.cl.Buffer(self.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=array)
 
-    def product(self, form: Form, rows: int) -> float:
-        """Seconds of one product with so many rows."""
+    def product(self, form: Form) -> Callable[[int], float]:
+        """A product -> its seconds by number of rows."""
         bases = (Base(Place.Operand, 0, self.depth, 0), Base(Place.Output, 0, self.width, 0))
         segment = Segment(Ref(0), self.depth)
         phase = Phase(PhaseKind.Gemm, param=0, a=(segment,), d=Ref(1), width=self.width)
         kernel = product_kernel("trial", Code(bases, (), (), (phase,)), phase, form, None, "a trial")
-        self.words[self.frame + abi.ROWS] = rows
-        self.cl.enqueue_copy(self.queue, self.arena, self.words[: self.job])
-        return self._seconds(kernel, form, self.frame, rows)
+        return self._timed(kernel, form, self.frame)
 
-    def gradient(self, form: Form) -> float:
-        """Seconds of one gradient of a full log job."""
+    def gradient(self, form: Form) -> Callable[[int], float]:
+        """A gradient -> its seconds by number of rows in the log."""
         nothing = Code((), (), (), ())
         buffers = ((self.depth, 0), (self.width, 0))
         unit = TiledUnit(("rows",), (), nothing, nothing, None, buffers, (), (Term("matmul", 0, 0, 1),))
         (kernel,) = gradient_kernels("trial", unit, form, {}, ())
-        return self._seconds(kernel, form, self.job, _LOG_ROWS)
+        return self._timed(kernel, form, self.job)
 
-    def _seconds(self, kernel: abi.Kernel, form: Form, job: int, rows: int) -> float:
+    def _timed(self, kernel: abi.Kernel, form: Form, job: int) -> Callable[[int], float]:
         cl = self.cl
         try:
             program = cl.Program(self.context, prelude(form) + kernel.text).build(["-cl-mad-enable"])
             made = cl.Kernel(program, kernel.name)
             made.set_args(self.arena, np.int32(job), self.faults, self.weights)
+        except cl.Error:
+            return lambda rows: float("inf")  # a form that the device cannot run is none
+
+        def seconds(rows: int) -> float:
+            # Headers of frames and of log jobs have the rows of their spaces in different words.
+            self.words[self.frame + abi.ROWS] = self.words[self.job + abi.LOG_ROWS] = rows
+            cl.enqueue_copy(self.queue, self.arena, self.words)
             size = kernel.global_size([rows], 1)
 
             def run(repeats: int) -> float:
@@ -289,8 +309,11 @@ class _Trial:
                 self.queue.finish()
                 return (time.perf_counter() - began) / repeats
 
-            run(1)  # compiles
-            repeats = max(1, round(_STRETCH / max(run(1), 1e-7)))
-            return min(run(repeats) for _ in range(_REPEATS))
-        except cl.Error:
-            return float("inf")  # a form that the device cannot run is none
+            try:
+                run(1)  # compiles
+                repeats = max(1, round(_STRETCH / max(run(1), 1e-7)))
+                return min(run(repeats) for _ in range(_REPEATS))
+            except cl.Error:
+                return float("inf")
+
+        return seconds

@@ -46,22 +46,21 @@ def test_classes_of_height_and_size() -> None:
     assert size_class(128, 128) == "small" and size_class(784, 256) == "large"
 
 
-def test_a_search_finds_candidates_and_ends_in_time(device: Found) -> None:
-    found = search(device, CPU_FORM, "small", seconds=0.3)
-    for form, among in zip((*found.products, found.gradient), candidates(device, CPU_FORM), strict=True):
-        assert form in among
-
-
-def test_without_time_the_likeliest_candidates_stand(device: Found) -> None:
-    found = search(device, CPU_FORM, "large", seconds=0.0)
-    assert [*found.products, found.gradient] == [forms[0] for forms in candidates(device, CPU_FORM)]
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+def test_a_search_finds_candidates(device: Found, seconds: float) -> None:
+    """Without time, the likeliest ones."""
+    found, among = search(device, CPU_FORM, "small", seconds), candidates(device, CPU_FORM)
+    for height, form in enumerate(found.products):
+        assert form in (among.of(height) if seconds else among.of(height)[:1])
+    assert found.gradient in (among.gradient if seconds else among.gradient[:1])
 
 
 def test_local_memory_is_used_where_there_is_enough(device: Found) -> None:
     gpu = replace(device, kind="gpu", largest_group=1024, local_memory=48 << 10)
-    assert any(form.product.local for forms in candidates(gpu, GPU_FORM) for form in forms)
+    assert any(form.product.local for form in candidates(gpu, GPU_FORM).more)
     for small in (replace(gpu, largest_group=1), replace(gpu, local_memory=1 << 10)):
-        for forms in candidates(small, SINGLE_FORM):
+        among = candidates(small, SINGLE_FORM)
+        for forms in (among.single, among.more, among.gradient):
             assert forms and not any(form.product.local for form in forms)
     assert not fits(replace(gpu, largest_group=64), GPU_FORM)
 
