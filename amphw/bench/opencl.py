@@ -20,13 +20,17 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from amphw.bench.errors import BenchError
+from amphw.bench.load import UsageMeter
 from amphw.bench.plan import Say
+from amphw.bench.validity import load_reasons, round_reasons
+from amphw.host.run_folder import environment
 
 ROWS = (1, 8, 32, 100)
 WIDTHS = (100, 128, 256, 784)
@@ -73,22 +77,30 @@ def measure_opencl(
         os.environ.update(kept)
     theirs.close()
     try:
-        environment: dict[str, Any] = _received(ours)
+        sides: dict[str, Any] = _received(ours)
+        meter = UsageMeter([process.pid or 0])
         for number in range(rounds):
             say(f"round {number + 1} of {rounds}: {_received(ours):.2f} times as fast (geometric mean)")
+        usage = meter.read()
         rows: list[Row] = _received(ours)
     finally:
         process.join(10)
         if process.is_alive():
             process.kill()
     ratios = [row.ratio for row in rows]
+    reasons = load_reasons(usage) + round_reasons(rounds)
     return {
         "workload": "opencl",
         "geomean_vs_openblas": _geometric_mean(ratios),
         "least_vs_openblas": min(ratios),
-        **environment,
+        **sides,
         "rounds": rounds,
         "rows": [asdict(row) for row in rows],
+        "foreign_load": usage.foreign,
+        "valid": not reasons,
+        "invalid_because": reasons,
+        "date": date.today().isoformat(),
+        "environment": environment(),
     }
 
 
@@ -123,15 +135,15 @@ def _unset() -> list[str]:
 
 
 def _measure_all(connection: Any, shapes: Sequence[tuple[int, int, int]], rounds: int) -> None:
-    """In the process of its own: sends the environment, each round's mean, and a `Row` a shape; or why not."""
+    """In the process of its own: sends what the sides are, each round's mean, and a `Row` a shape; or why not."""
     from amphw.bench.opencl_sides import Machine
     from amphw.ir.errors import AmphwError
 
     try:
         machine = Machine()
         pairs = [_Pair(machine, *shape) for shape in shapes]
-        connection.send(machine.environment)
-        # Over all shapes in every round: some seconds of a neighbour's work must not be all that one sees.
+        connection.send(machine.sides)
+        # Over all shapes in every round: a neighbour's work must not be all that one of them sees.
         for number in range(rounds):
             connection.send(_geometric_mean([pair.measure(number) for pair in pairs]))
         connection.send([pair.row() for pair in pairs])

@@ -52,7 +52,7 @@ class Machine:
         self.tuner = Tuner(self.device, platforms.default_form(self.device))
         self.sgemm = _sgemm()
         blas = [info for info in threadpool_info() if info["user_api"] == "blas"]
-        self.environment = {
+        self.sides = {
             "device": self.device.name,
             "driver": self.device.platform_version,
             "numpy": np.__version__,

@@ -192,6 +192,8 @@ def opencl_report(record: Record) -> RenderableType:
         f"{record['least_vs_openblas']:.2f}; forward and backward of a layer, one thread each",
         f"{record['device']}, {record['driver']}; OpenBLAS {', '.join(record['openblas'])}",
     ]
+    if not record["valid"]:
+        lines.append(f"these figures are not valid: {'; '.join(record['invalid_because'])}")
     return Group(rows, "", *lines)
 
 

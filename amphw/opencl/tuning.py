@@ -87,10 +87,12 @@ def candidates(device: Found, base: Form) -> Candidates:
 
     if device.kind == "cpu":
         # 6 x 1 fits 16 registers of half a vector each, the others 32 of a whole one.
+        few, many = [(6, 1)], [(8, 3), (10, 2), (8, 2)]
+        wide = device.handle.native_vector_width_float >= base.vector
         return Candidates(
             tiles((1, 16), (1, 25), (1, 8)),
-            tiles((8, 3), (6, 1), (10, 2), (8, 2)),
-            tiles((6, 4), (6, 1), (8, 2)),
+            tiles(*(many + few if wide else few + many)),
+            tiles(*([(6, 4), (8, 2), (6, 1)] if wide else [(6, 1), (6, 4)])),
         )
     alone = [replace(base, vector=4, lanes=1, product=ProductForm(rows=4, vectors=1))]
     lanes = min(base.lanes, max(1, device.largest_group))
