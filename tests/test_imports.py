@@ -26,7 +26,8 @@ ALLOWED = {
     "data": {"ir"},
     "models": {"ir", "data", "frontend"},
     "host": {"ir"},
-    "bench": {"ir", "engine", "data", "models", "host", "cpu_runtime"},  # whose schedule it simulates
+    # It simulates the schedule of cpu_runtime, and measures the kernels of opencl.
+    "bench": {"ir", "engine", "data", "models", "host", "cpu_runtime", "opencl"},
     "cli": {"ir", "data", "models", "host", "bench", "opencl"},  # whose platforms and sources it shows
 }
 """Per part, the other parts that it may import. A part that does not exist yet has no files to check."""

@@ -180,6 +180,23 @@ def overhead_report(record: Record) -> RenderableType:
     return Group(rows, "", *lines)
 
 
+def opencl_report(record: Record) -> RenderableType:
+    """Generated kernels beside OpenBLAS: a line a shape."""
+    rows = _table("rows", "in", "out", "ours, us", "OpenBLAS, us", "ratio", "tiles", numbers=7)
+    for each in record["rows"]:
+        shape = (str(each[name]) for name in ("k", "din", "dout"))
+        times = (f"{each[name]:.1f}" for name in ("ours_us", "openblas_us"))
+        rows.add_row(*shape, *times, f"{each['ratio']:.2f}", each["form"])
+    lines = [
+        f"{record['geomean_vs_openblas']:.2f} times as fast as OpenBLAS (geometric mean), at least "
+        f"{record['least_vs_openblas']:.2f}; forward and backward of a layer, one thread each",
+        f"{record['device']}, {record['driver']}; OpenBLAS {', '.join(record['openblas'])}",
+    ]
+    if not record["valid"]:
+        lines.append(f"these figures are not valid: {'; '.join(record['invalid_because'])}")
+    return Group(rows, "", *lines)
+
+
 def _table(*columns: str, numbers: int) -> Table:
     """An unboxed table whose last columns hold numbers."""
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))

@@ -117,7 +117,7 @@ def runnable() -> list[str]:
     return [name for name, w in WORKLOADS.items() if w.model in MODELS]
 
 
-OTHERS = ("frame-overhead",)
+OTHERS = ("frame-overhead", "opencl")
 """What `amphw bench` runs beside the workloads."""
 
 

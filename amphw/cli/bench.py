@@ -22,7 +22,8 @@ def bench(
         str,
         typer.Argument(
             metavar="WORKLOAD",
-            help="mlp, list-reduction, tree-lstm, ggnn or bilstm; or frame-overhead, the cost of a message.",
+            help="mlp, list-reduction, tree-lstm, ggnn or bilstm; or frame-overhead, the cost of a message, "
+            "or opencl, its kernels beside OpenBLAS.",
         ),
     ],
     peers: Annotated[
@@ -101,12 +102,13 @@ def bench(
     pin_blas()
     from amphw.bench import report
     from amphw.bench.save import prepare, save
+    from amphw.bench.workloads import OTHERS
 
     if to_accuracy + scaling + check + (workers is not None) > 1:
         raise typer.BadParameter("only one of --to-accuracy, --scaling, --check and --workers can be chosen")
     asked = {"--to-accuracy": to_accuracy, "--scaling": scaling, "--check": check, "--workers": workers}
-    if workload == "frame-overhead" and (without := [o for o, v in asked.items() if v not in (False, None)]):
-        raise typer.BadParameter(f"frame-overhead is a measurement of its own, without {without[0]}")
+    if workload in OTHERS and (without := [o for o, v in asked.items() if v not in (False, None)]):
+        raise typer.BadParameter(f"{workload} is a measurement of its own, without {without[0]}")
     if out is not None:
         prepare(out)
     record: dict[str, Any]
@@ -115,6 +117,11 @@ def bench(
 
         record = measure_overhead(device, seconds, rounds, _say)
         shown = report.overhead_report(record)
+    elif workload == "opencl":
+        from amphw.bench.opencl import measure_opencl
+
+        record = measure_opencl(rounds, _say)
+        shown = report.opencl_report(record)
     else:
         plan = _plan(workload, locals())
         if to_accuracy:

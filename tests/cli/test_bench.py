@@ -143,6 +143,7 @@ def test_to_accuracy(amphw, small, peer) -> None:
         (["list-reduction", "--scaling", "--check"], 2, "only one of --to-accuracy, --scaling, --check"),
         (["frame-overhead", "--check"], 2, "frame-overhead is a measurement of its own, without --check"),
         (["frame-overhead", "--workers", "1"], 2, "a measurement of its own, without --workers"),
+        (["opencl", "--check"], 2, "opencl is a measurement of its own, without --check"),
         (["list-reduction", "--workers", "0"], 2, "expected numbers of 1 or more with commas, got '0'"),
     ],
 )

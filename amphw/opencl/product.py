@@ -1,0 +1,321 @@
+"""Products over the rows of a frame: d (+)= [a segments] @ W (+ bias, or + the rows of a base).
+
+Plain form, for CPUs: a work-item keeps a tile of the result in registers, `rows` rows of `vectors` vectors,
+and goes once through the columns of the left side: a row of W, times one number of each of the tile's rows.
+Rows behind the last are computed as copies of the last, and not stored. Local form, for GPUs: see
+`product_local`.
+
+A result is whole when it leaves the registers, which is where elementwise work on it can be done: `Finish`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from amphw.engine.tile_code import Code, Phase, Place, Ref
+from amphw.opencl import abi
+from amphw.opencl.forms import Form
+from amphw.opencl.tiles import Columns, by_columns, column_tiles, indent, load, store, vector_type
+
+
+class Finish(Protocol):
+    """Elementwise work on a product's results, done while they are in registers."""
+
+    @property
+    def tables(self) -> Sequence[int]:
+        """Bases whose rows it refers to as `row_{base}`."""
+
+    @property
+    def buffers(self) -> Sequence[str]:
+        """Buffers that it refers to by name."""
+
+    @property
+    def stores_result(self) -> bool:
+        """Whether the product itself is still wanted in its place."""
+
+    def statements(self, value: str, row: str, column: str, count: str) -> list[str]:
+        """C for one vector of results.
+
+        value: a variable of type V (float where vectors are single); row: of the frame; column: of d, where
+        the vector begins; count: how many columns of the vector there are, a number.
+        """
+
+
+# --- prelude ------------------------------------------------------------------------------------------------
+
+
+def prelude(form: Form) -> str:
+    """What the kernels' text refers to: places in headers, the vector type and ways to load and store it."""
+    names = ("ROWS", "TABLES", "LOG_ROWS", "LOG_BUFFERS", "BAD_GRADIENT")
+    lines = ["#pragma OPENCL FP_CONTRACT ON  // a * b + c is one operation, of one rounding"]
+    lines += [f"#define {name} {getattr(abi, name)}" for name in names]
+    lines += [f"#define FAULT_{text.upper()} {number}" for number, text in abi.FAULTS.items()]
+    lines.append("// Rows may begin anywhere, so a vector in memory is aligned as a float is.")
+    lines += [f"typedef float{n} __attribute__((aligned(4))) FLOAT{n};" for n in (2, 4, 8)]
+    lines += [f"#define STORE{n}(p, v) (*(__global FLOAT{n}*)(p) = (v))" for n in (2, 4, 8)]
+    lines.append("#define STORE1(p, v) (*(p) = (v))")
+    if form.vector > 1:
+        lines += [
+            f"typedef float{form.vector} V;",
+            f"typedef float{form.vector} __attribute__((aligned(4))) VU;",
+            "#define LOAD(p) (*(__global const VU*)(p))",
+            "#define STORE(p, v) (*(__global VU*)(p) = (v))",
+        ]
+    return "\n".join(lines) + CHECKED
+
+
+CHECKED = """
+// The number of a table's row, or 0 and a fault where there is no such row.
+static int checked(long index, int end, __global int* faults, int fault, int row)
+{
+    if (index >= 0 && index < end) return (int)index;
+    if (atomic_cmpxchg((volatile __global int*)faults, 0, fault) == 0) faults[1] = row;
+    return 0;
+}
+"""
+
+
+# --- rows of a frame ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class FrameRows:
+    """How a kernel of a frame finds rows: what it declares for that, and the buffers it needs.
+
+    table_rows: rows of the parameters that are looked up; a number outside them is a fault, and reads row 0.
+    """
+
+    code: Code
+    table_rows: Mapping[int, int] = field(default_factory=dict)
+    tables: list[int] = field(default_factory=list)
+    slots: list[int] = field(default_factory=list)
+    buffers: list[str] = field(default_factory=list)
+
+    def need(self, base: int) -> None:
+        """Say that rows of a base will be asked for."""
+        found = self.code.bases[base]
+        if self.is_parameter(base):
+            self.buffer(f"p{found.index}")
+            if found.place == Place.ParamRow and found.ints not in self.slots:
+                self.slots.append(found.ints)
+        elif base not in self.tables:
+            self.tables.append(base)
+
+    def is_parameter(self, base: int) -> bool:
+        """Whether its rows lie in a parameter, which kernels of a frame only read."""
+        return self.code.bases[base].place in (Place.Param, Place.ParamRow)
+
+    def buffer(self, name: str) -> str:
+        if name not in self.buffers:
+            self.buffers.append(name)
+        return name
+
+    def declarations(self) -> list[str]:
+        lines = [
+            f"__global const int* table_{b} = (__global const int*)arena + head[TABLES + {b}];"
+            for b in self.tables
+        ]
+        at = len(self.code.bases)
+        return lines + [
+            f"__global const long* ints_{s} = (__global const long*)(arena + head[TABLES + {at + s}]);"
+            for s in self.slots
+        ]
+
+    def pointer(self, ref: Ref, row: str) -> str:
+        """Where the row's columns from `ref.offset` on are."""
+        base = self.code.bases[ref.base]
+        behind = f" + {ref.offset}" if ref.offset else ""
+        if base.place == Place.Param:
+            return f"p{base.index}{behind}"
+        if base.place == Place.ParamRow:
+            number = f"ints_{base.ints}[{row}]"
+            if (rows := self.table_rows.get(base.index, 0)) > 0:
+                number = f"checked({number}, {rows}, faults, FAULT_TAKE, {row})"
+            return f"p{base.index} + {number} * {abi.stride(base.width)}{behind}"
+        return f"arena + table_{ref.base}[{row}]{behind}"
+
+
+def signature(name: str, buffers: Sequence[str], written: Sequence[str], local: Sequence[int]) -> list[str]:
+    """The head of a kernel of the usual arguments; `written`: which of the buffers it writes."""
+    arguments = ["__global float* arena", "int frame", "__global int* faults"]
+    for b in buffers:
+        kind = "int" if b.startswith("touched") else "float"
+        arguments.append(f"__global {kind}* {b}" if b in written else f"__global const {kind}* {b}")
+    size = ", ".join(str(n) for n in (*local, 1, 1, 1)[:3])
+    return [
+        f"__kernel __attribute__((reqd_work_group_size({size})))",
+        f"void {name}({', '.join(arguments)})",
+    ]
+
+
+# --- the product --------------------------------------------------------------------------------------------
+
+
+def product_kernel(
+    name: str,
+    code: Code,
+    phase: Phase,
+    form: Form,
+    finish: Finish | None,
+    comment: str,
+    table_rows: Mapping[int, int] | None = None,
+) -> abi.Kernel:
+    """The kernel of one Gemm phase. table_rows: as in `FrameRows`."""
+    from amphw.opencl.product_local import local_body  # which needs this file's parts
+
+    rows = FrameRows(code, table_rows or {})
+    for segment in phase.a:
+        rows.need(segment.at.base)
+    rows.need(phase.d.base)
+    if phase.start >= 0:
+        rows.need(phase.start)
+    rows.buffer(f"p{phase.param}t" if phase.transposed else f"p{phase.param}")
+    if phase.bias >= 0:
+        rows.buffer(f"p{phase.bias}")
+    for base in finish.tables if finish else ():
+        rows.need(base)
+    for buffer in finish.buffers if finish else ():
+        rows.buffer(buffer)
+
+    shape = form.product
+    if shape.local:
+        local = (shape.group, shape.group)
+        across = -(-phase.width // (shape.vectors * shape.group)) * shape.group
+        body = local_body(rows, phase, form, finish)
+    else:
+        local = (1, 1)
+        across = column_tiles(phase.width, shape.vectors, form.vector)[0]
+        body = plain_body(rows, phase, form, finish)
+    text = [
+        *(f"// {line}" for line in comment.splitlines()),
+        *signature(name, rows.buffers, (), local),
+        "{",
+        "    __global const int* head = (__global const int*)arena + frame;",
+        f"    const int rows = head[ROWS + {phase.space}];",
+        *indent(rows.declarations()),
+        *indent(body),
+        "}",
+    ]
+    return abi.Kernel(
+        name,
+        "\n".join(text) + "\n",
+        tuple(rows.buffers),
+        phase.space,
+        (across,),
+        shape.rows * (shape.group if shape.local else 1),
+        local,
+    )
+
+
+def weights(phase: Phase) -> str:
+    """Where W's part begins; the transposed copy has that part alone."""
+    if phase.transposed:
+        return f"p{phase.param}t"
+    return f"p{phase.param}" + (
+        f" + {phase.first_row * abi.stride(phase.width)}" if phase.first_row > 0 else ""
+    )
+
+
+def beginning(rows: FrameRows, phase: Phase, row: str, column: str, count: int, vector: int) -> str:
+    """What one vector of the result begins with, before anything is multiplied."""
+    terms = []
+    if phase.bias >= 0:
+        terms.append(load(f"p{phase.bias} + {column}", vector, vector))
+    if phase.start >= 0:
+        terms.append(load(f"{rows.pointer(Ref(phase.start), row)} + {column}", count, vector))
+    if phase.accumulate:
+        terms.append(load(f"{rows.pointer(phase.d, row)} + {column}", count, vector))
+    return " + ".join(terms) or "0.0f"
+
+
+def ending(
+    rows: FrameRows, phase: Phase, finish: Finish | None, vectors: Sequence[tuple[str, str, int]], vector: int
+) -> list[str]:
+    """What happens to the results of row `r`: they are stored, and finished.
+
+    vectors: (value, column, count) of each.
+    """  # fmt: skip
+    out, kind = [], "V" if vector > 1 else "float"
+    for base in dict.fromkeys(finish.tables if finish else ()):
+        constant = "const " if rows.is_parameter(base) else ""
+        out.append(f"__global {constant}float* row_{base} = {rows.pointer(Ref(base), 'r')};")
+    if finish is None or finish.stores_result:
+        out.append(f"__global float* result = {rows.pointer(phase.d, 'r')};")
+    for value, column, count in vectors:
+        done = []
+        if finish is None or finish.stores_result:
+            done += store(f"result + {column}", "value", count, vector)
+        if finish is not None:
+            done += finish.statements("value", "r", column, str(count))
+        out += ["{", f"    {kind} value = {value};", *indent(done), "}"]
+    return out
+
+
+def plain_body(
+    rows: FrameRows,
+    phase: Phase,
+    form: Form,
+    finish: Finish | None,
+    at: tuple[str, str] = ("get_global_id(0)", "get_global_id(1)"),
+) -> list[str]:
+    """Statements for one tile in registers, of `rows` rows. at: its number down, and across."""
+    return [
+        f"const int first = {at[0]} * {form.product.rows};",
+        f"const int tile = {at[1]};",
+        *by_columns(
+            "tile",
+            column_tiles(phase.width, form.product.vectors, form.vector)[1],
+            form.vector,
+            lambda columns: _tile(rows, phase, form, finish, columns),
+        ),
+    ]
+
+
+def _tile(rows: FrameRows, phase: Phase, form: Form, finish: Finish | None, tile: Columns) -> list[str]:
+    """One tile of the result, from its beginning to its end."""
+    vector, height, vectors = form.vector, form.product.rows, tile.vectors
+    columns = [(f"column + {v * vector}", vector) for v in range(vectors - 1)]
+    columns.append((f"column + {(vectors - 1) * vector}", tile.last))
+    kind = vector_type(form)
+    out = [f"{kind} sum[{height}][{vectors}];"]
+    over_rows = [
+        "#pragma unroll",
+        f"for (int i = 0; i < {height}; i++) {{",
+    ]
+    clamped = (
+        ["const int r = first + i < rows ? first + i : rows - 1;"] if height > 1 else ["const int r = first;"]
+    )
+    starts = [
+        f"sum[i][{v}] = {beginning(rows, phase, 'r', column, count, vector)};"
+        for v, (column, count) in enumerate(columns)
+    ]
+    out += [*over_rows, *indent([*clamped, *starts] if phase.start >= 0 or phase.accumulate else starts), "}"]
+    out.append(f"__global const float* w = {weights(phase)} + column;")
+    for segment in phase.a:
+        out += [
+            "{",
+            f"    __global const float* a[{height}];",
+            *indent([*over_rows, *indent([*clamped, f"a[i] = {rows.pointer(segment.at, 'r')};"]), "}"]),
+            f"    for (int k = 0; k < {segment.width}; k++, w += {abi.stride(phase.width)}) {{",
+            *(
+                f"        const {kind} w{v} = {load(f'w + {v * vector}', vector, vector)};"
+                for v in range(vectors)
+            ),
+            *indent([*over_rows, "    const float x = a[i][k];"], 2),
+            *(f"            sum[i][{v}] = x * w{v} + sum[i][{v}];" for v in range(vectors)),
+            "        }",
+            "    }",
+            "}",
+        ]
+    results = [(f"sum[i][{v}]", column, count) for v, (column, count) in enumerate(columns)]
+    out += [
+        *over_rows,
+        "    const int r = first + i;",
+        "    if (r < rows) {",
+        *indent(ending(rows, phase, finish, results, vector), 2),
+        "    }",
+        "}",
+    ]
+    return out
