@@ -15,7 +15,8 @@ from amphw.engine.tile_code import Base, Code, Phase, PhaseKind, Place, Ref, Seg
 from amphw.opencl import abi, platforms
 from amphw.opencl.forms import Form
 from amphw.opencl.gradient import gradient_kernels
-from amphw.opencl.product import prelude, product_kernel
+from amphw.opencl.prelude import prelude
+from amphw.opencl.product import product_kernel
 from amphw.opencl.tuning import Tuner, height_class
 
 Run = Callable[[], None]

@@ -16,10 +16,20 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+from amphw.opencl.forms import Form
 from amphw.opencl.plane import OpenCLPlane
-from amphw.opencl.platforms import OpenCLError, capabilities, check_process, check_usable, choose
+from amphw.opencl.platforms import (
+    Found,
+    OpenCLError,
+    capabilities,
+    check_process,
+    check_usable,
+    choose,
+    default_form,
+)
 from amphw.opencl.replay import OpenCLReplay
-from amphw.opencl.tuning import tuned_form
+from amphw.opencl.tuning import Tuner
+from amphw.opencl.variants import Tune, untuned
 
 NAP = 0.05
 """Seconds after which the driving thread looks whether the device is closing."""
@@ -72,7 +82,7 @@ class OpenCLDevice:
             self.lowered,
             self.params,
             self.found,
-            [settings.get("form") or tuned_form(device) for device in self.found],
+            [_form(device, settings.get("form")) for device in self.found],
             updates=options.updates,
             placement=_placement(self.lowered, settings.get("placement"), len(self.found)),
             settings=settings,
@@ -167,6 +177,14 @@ class OpenCLDevice:
             plane.fetch()
         self._open = False
         plane.close()
+
+
+def _form(device: Found, wanted: Form | None) -> tuple[Form, Tune]:
+    """A device's form, and how its products are tuned: not at all where the form is given."""
+    if wanted is not None:
+        return wanted, untuned(wanted)
+    base = default_form(device)
+    return base, Tuner(device, base).forms
 
 
 def _placement(lowered: Lowered, wanted: Any, devices: int) -> list[set[int]]:

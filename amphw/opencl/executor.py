@@ -18,16 +18,18 @@ import numpy as np
 from amphw.engine.lower import Unit
 from amphw.engine.policy import BACKWARD, FORWARD, INFER
 from amphw.engine.tile_code import TiledUnit
+from amphw.ir.update import NodeParameters
 from amphw.opencl import abi, sums
+from amphw.opencl.abi import Kernel
 from amphw.opencl.build import Launch, built
 from amphw.opencl.forms import Form
-from amphw.opencl.generate import generate, identifier
+from amphw.opencl.generate import identifier
 from amphw.opencl.memory import Arena, DeviceArena
 from amphw.opencl.parameters import ParameterKernels, UnitParameters
 from amphw.opencl.platforms import Found
 from amphw.opencl.prelude import prelude
-from amphw.opencl.product import product_kernel
-from amphw.ir.update import NodeParameters
+from amphw.opencl.tuning import height_class
+from amphw.opencl.variants import Tune, gradient_form, unit_sources
 
 
 @dataclass
@@ -55,6 +57,7 @@ class Executor:
         found: Found,
         arena: Arena,
         form: Form,
+        tune: Tune,
         shared: bool,
         units: Sequence[tuple[Unit, TiledUnit]],
         params: dict[str, NodeParameters],
@@ -68,21 +71,22 @@ class Executor:
         self.running: list[Running] = []
         self.busy_until = 0.0
         self.parameters: dict[int, UnitParameters] = {}
-        self._frames: dict[tuple[int, int], list[Launch]] = {}
+        # By unit and direction, in their order: each kernel for the classes of heights.
+        self._frames: dict[tuple[int, int], list[tuple[Launch, ...]]] = {}
         self._faults: dict[int, tuple[Any, np.ndarray]] = {}
         for unit, tiled in units:
-            self._add(unit, tiled, params.get(unit.name))
+            self._add(unit, tiled, params.get(unit.name), tune)
         program = built(cl, self.context, found, "sums of gradients", prelude(form) + sums.sum_text(form))
         self._sum = cl.Kernel(program, sums.NAME)
         self._sum.set_arg(0, self.memory.buffer)
 
-    def _add(self, unit: Unit, tiled: TiledUnit, params: NodeParameters | None) -> None:
+    def _add(self, unit: Unit, tiled: TiledUnit, params: NodeParameters | None, tune: Tune) -> None:
         """Build a unit's kernels and make its buffers."""
         cl = self.cl
         program = unit.behaviour.program
         assert program is not None
-        source = generate(unit.name, tiled, program.params, self.form, product_kernel)
-        texts = [prelude(self.form), *(k.text for k in source.kernels)]
+        sources = unit_sources(unit.name, tiled, program.params, self.form, tune)
+        texts = {k.name: k.text for source in sources for k in source.kernels}
         faults = np.zeros(abi.BAD_GRADIENT + len(program.params), np.int32)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         buffer = cl.Buffer(self.context, flags, hostbuf=faults)
@@ -90,24 +94,28 @@ class Executor:
         buffers: dict[str, Any] = {}
         values = None
         if params is not None:
-            kernels = ParameterKernels(identifier(unit.name), unit, tiled, params.rule, self.form)
+            form = gradient_form(program.params, self.form, tune)
+            kernels = ParameterKernels(identifier(unit.name), unit, tiled, params.rule, form)
             values = UnitParameters(
                 cl, self.context, self.queue, self.memory, unit, tiled, params.rule, kernels
             )
             buffers = values.buffers
-            texts += [k.text for k in kernels.all]
+            texts |= {k.name: k.text for k in kernels.all}
             self.parameters[unit.index] = values
-        built_program = built(cl, self.context, self.found, unit.name, "\n".join(texts))
+        text = "\n".join([prelude(self.form), *texts.values()])
+        built_program = built(cl, self.context, self.found, unit.name, text)
         if values is not None:
             values.use(built_program, buffer)
         known: dict[str, Launch] = {}
-        for kind, kernels in ((FORWARD, source.forward), (INFER, source.inference), (BACKWARD, source.backward)):
-            launches = []
-            for k in kernels:
-                if k.name not in known:
-                    known[k.name] = Launch(cl, built_program, k, self.memory.buffer, buffer, buffers)
-                launches.append(known[k.name])
-            self._frames[unit.index, kind] = launches
+
+        def launch(kernel: Kernel) -> Launch:
+            if kernel.name not in known:
+                known[kernel.name] = Launch(cl, built_program, kernel, self.memory.buffer, buffer, buffers)
+            return known[kernel.name]
+
+        for kind, direction in ((FORWARD, "forward"), (INFER, "inference"), (BACKWARD, "backward")):
+            by_height = [[launch(k) for k in getattr(source, direction)] for source in sources]
+            self._frames[unit.index, kind] = list(zip(*by_height, strict=True))
 
     # --- frames -----------------------------------------------------------------------------------
 
@@ -125,7 +133,8 @@ class Executor:
             if n:
                 self._sum.set_arg(1, np.int32(at))
                 event = enqueue(queue, self._sum, (n * self.form.lanes,), (self.form.lanes,))
-        for launch in self._frames[unit, kind]:
+        for variants in self._frames[unit, kind]:
+            launch = variants[height_class(rows[variants[0].kernel.space])]
             event = launch(queue, place, rows, messages) or event
         return self.note(Running(number, event, began, unit, kind, rows[0], waits))
 
@@ -176,5 +185,3 @@ class Executor:
         self.memory.buffer.release()
         for values in self.parameters.values():
             values.release()
-
-

@@ -13,9 +13,9 @@ from amphw.opencl.finish import Finish, finish
 from amphw.opencl.forms import Form
 from amphw.opencl.liveness import Liveness
 from amphw.opencl.moves import move_kernel
-from amphw.opencl.plain_product import product_kernel
 from amphw.opencl.pointers import Pointers, head
 from amphw.opencl.prelude import prelude
+from amphw.opencl.product import product_kernel
 from amphw.opencl.rows import Part, rows_kernel
 
 Product = Callable[[str, Code, Phase, Form, Finish | None, str, Mapping[int, int]], Kernel]
@@ -73,6 +73,11 @@ def generate(
     )
 
 
+def identifier(unit: str) -> str:
+    """A unit's name as a part of names in C."""
+    return re.sub(r"[^A-Za-z0-9_]", lambda m: f"_{ord(m[0]):x}_", unit)
+
+
 class _Generator:
     """Writes the kernels of one code."""
 
@@ -112,7 +117,7 @@ class _Generator:
 
     def _next(self, what: str) -> tuple[str, str]:
         """Name and comment of the next kernel."""
-        unit = re.sub(r"[^A-Za-z0-9_]", lambda m: f"_{ord(m[0]):x}_", self.unit)
+        unit = identifier(self.unit)
         return f"{self.direction}_{unit}_{len(self.out)}", f"Unit {self.unit}, {self.direction}: {what}."
 
     def _rows(self, parts: list[Part]) -> None:

@@ -57,9 +57,7 @@ class DeviceArena:
         if self.shared or not words:
             return
         source = self.arena.words[place : place + words]
-        self._cl.enqueue_copy(
-            self._queue, self.buffer, source, dst_offset=place * WORD, is_blocking=False
-        )
+        self._cl.enqueue_copy(self._queue, self.buffer, source, dst_offset=place * WORD, is_blocking=False)
 
     def download(self, place: int, words: int) -> None:
         """Bring what the device has written to the host's view; waits."""

@@ -116,9 +116,7 @@ class UnitParameters:
         """Take the kernels from the program that they have been built in."""
 
         def launches(kernels: Sequence[Kernel]) -> list[Launch]:
-            return [
-                Launch(self._cl, program, k, self._memory.buffer, faults, self.buffers) for k in kernels
-            ]
+            return [Launch(self._cl, program, k, self._memory.buffer, faults, self.buffers) for k in kernels]
 
         made = self._kernels
         self._gradient, self._unfold = launches(made.gradient), launches(made.unfold)

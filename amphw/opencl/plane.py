@@ -26,6 +26,7 @@ from amphw.opencl.executor import Executor, Running
 from amphw.opencl.forms import Form
 from amphw.opencl.memory import Arena
 from amphw.opencl.platforms import Found, OpenCLError
+from amphw.opencl.variants import Tune
 
 DEPTH = 3
 """Frames in a device's queue at a time: enough to keep it busy, few enough that the others can still grow."""
@@ -47,7 +48,7 @@ class OpenCLPlane(EnginePlane):
         lowered: Lowered,
         params: dict[str, NodeParameters],
         devices: Sequence[Found],
-        forms: Sequence[Form],
+        forms: Sequence[tuple[Form, Tune]],
         *,
         placement: Sequence[set[int]],
         settings: Mapping[str, Any],
@@ -66,14 +67,14 @@ class OpenCLPlane(EnginePlane):
         self.depth = int(settings.get("depth", DEPTH))
         self.lock = threading.RLock()
         self.executors = []
-        for index, (device, form) in enumerate(zip(devices, forms, strict=True)):
+        for index, (device, (form, tune)) in enumerate(zip(devices, forms, strict=True)):
             units = [
                 (u, t)
                 for u, t in zip(lowered.units, self.tiled, strict=True)
                 if t is not None and u.index in placement[index]
             ]
             share = bool(settings.get("zero_copy", device.unified and device.kind == "cpu"))
-            self.executors.append(Executor(index, device, self.arena, form, share, units, params))
+            self.executors.append(Executor(index, device, self.arena, form, tune, share, units, params))
             self.executors[-1].memory.upload(*self.engine.constants())
         self._at = {u: e for e in self.executors for u in e.parameters}
         self._reads = {u.index for u in lowered.units if u.behaviour.report or u.behaviour.decides}
@@ -313,5 +314,3 @@ def _memory(devices: Sequence[Found], settings: Mapping[str, Any]) -> int:
     if wanted > most:
         raise OpenCLError(f"device.memory = {wanted}, the device allocates at most {most} bytes in one piece")
     return wanted
-
-

@@ -43,40 +43,6 @@ class Finish(Protocol):
         """
 
 
-# --- prelude ------------------------------------------------------------------------------------------------
-
-
-def prelude(form: Form) -> str:
-    """What the kernels' text refers to: places in headers, the vector type and ways to load and store it."""
-    names = ("ROWS", "TABLES", "LOG_ROWS", "LOG_BUFFERS", "BAD_GRADIENT")
-    lines = ["#pragma OPENCL FP_CONTRACT ON  // a * b + c is one operation, of one rounding"]
-    lines += [f"#define {name} {getattr(abi, name)}" for name in names]
-    lines += [f"#define FAULT_{text.upper()} {number}" for number, text in abi.FAULTS.items()]
-    lines.append("// Rows may begin anywhere, so a vector in memory is aligned as a float is.")
-    lines += [f"typedef float{n} __attribute__((aligned(4))) FLOAT{n};" for n in (2, 4, 8)]
-    lines += [f"#define STORE{n}(p, v) (*(__global FLOAT{n}*)(p) = (v))" for n in (2, 4, 8)]
-    lines.append("#define STORE1(p, v) (*(p) = (v))")
-    if form.vector > 1:
-        lines += [
-            f"typedef float{form.vector} V;",
-            f"typedef float{form.vector} __attribute__((aligned(4))) VU;",
-            "#define LOAD(p) (*(__global const VU*)(p))",
-            "#define STORE(p, v) (*(__global VU*)(p) = (v))",
-        ]
-    return "\n".join(lines) + CHECKED
-
-
-CHECKED = """
-// The number of a table's row, or 0 and a fault where there is no such row.
-static int checked(long index, int end, __global int* faults, int fault, int row)
-{
-    if (index >= 0 && index < end) return (int)index;
-    if (atomic_cmpxchg((volatile __global int*)faults, 0, fault) == 0) faults[1] = row;
-    return 0;
-}
-"""
-
-
 # --- rows of a frame ----------------------------------------------------------------------------------------
 
 

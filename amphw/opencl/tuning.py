@@ -27,7 +27,8 @@ from amphw.opencl import abi
 from amphw.opencl.forms import Form, ProductForm
 from amphw.opencl.gradient import gradient_kernels
 from amphw.opencl.platforms import Found
-from amphw.opencl.product import prelude, product_kernel
+from amphw.opencl.prelude import prelude
+from amphw.opencl.product import product_kernel
 from amphw.opencl.product_local import local_floats
 
 GENERATOR = "1"

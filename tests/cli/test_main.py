@@ -13,7 +13,9 @@ from amphw.cli import errors
 from amphw.models import MODELS
 
 
-@pytest.mark.parametrize("command", ["", "train", "predict", "demo", "graph", "models", "devices", "check", "opencl"])
+@pytest.mark.parametrize(
+    "command", ["", "train", "predict", "demo", "graph", "models", "devices", "check", "opencl"]
+)
 def test_every_command_has_help(amphw, command: str) -> None:
     done = amphw(*command.split(), "--help")
     assert done.exit_code == 0

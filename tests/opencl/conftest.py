@@ -1,118 +1,97 @@
-"""A device to run generated kernels on, and an arena to lay their rows out in."""
+"""OpenCL in processes of its own, where the environment is read, and devices that are not there."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from amphw.opencl import abi
-from amphw.opencl.forms import Form, ProductForm
+from amphw.opencl import platforms
+from tests.opencl.kernels import Machine
 
-PLAIN = Form(product=ProductForm(rows=4, vectors=2))
-LOCAL = Form(vector=1, lanes=4, product=ProductForm(rows=2, vectors=3, local=True, group=4, depth=8))
-SINGLE = Form(vector=4, product=ProductForm(rows=3, vectors=1))
-SCALAR = Form(vector=1, product=ProductForm(rows=2, vectors=2))
-
-
-class Arena:
-    """Words of 4 bytes, handed out one piece after the other; NaN where nothing has been put."""
-
-    def __init__(self, words: int = 1 << 20):
-        self.words = np.full(words, np.nan, np.float32)
-        self.used = 64
-
-    def put(self, values: np.ndarray) -> int:
-        """Copy values -> the place of the first, on a cache line."""
-        flat = np.ascontiguousarray(values).view(np.float32).ravel()
-        at = self.used
-        self.words[at : at + flat.size] = flat
-        self.used = abi.rounded(at + flat.size, 16)
-        assert self.used < self.words.size
-        return at
-
-    def rows(self, values: np.ndarray, order: Sequence[int] | None = None) -> tuple[int, np.ndarray]:
-        """Rows that lie in another order than they are numbered -> (place of their table, place of each)."""
-        count, width = values.shape
-        stride = abi.row_stride(width)
-        laid = np.full((max(count, 1), stride), np.nan, np.float32)
-        order = np.arange(count) if order is None else np.asarray(order, int)
-        laid[order, :width] = values
-        places = (self.put(laid) + order * stride).astype(np.int32)
-        return self.put(places if count else np.zeros(1, np.int32)), places
-
-    def log(self, values: np.ndarray) -> int:
-        """Rows of a log, one after the other."""
-        laid = np.full((len(values), abi.row_stride(values.shape[1])), np.nan, np.float32)
-        laid[:, : values.shape[1]] = values
-        return self.put(laid)
-
-
-class Machine:
-    """One device with a queue. Buffers that were handed to a kernel are kept."""
-
-    def __init__(self) -> None:
-        import pyopencl as cl
-
-        from amphw.opencl import platforms
-
-        self.cl = cl
-        found = platforms.choose("cpu")[0]
-        platforms.check_usable(found)
-        self.context = cl.Context([found.handle])
-        self.queue = cl.CommandQueue(self.context)
-        self.device = found
-
-    def build(self, form: Form, kernels: Sequence[abi.Kernel]) -> dict[str, Any]:
-        """Compile kernels in one program -> by name."""
-        from amphw.opencl.product import prelude
-
-        text = prelude(form) + "\n".join(kernel.text for kernel in kernels)
-        program = self.cl.Program(self.context, text).build(["-cl-mad-enable"])
-        return {kernel.name: self.cl.Kernel(program, kernel.name) for kernel in kernels}
-
-    def buffer(self, array: np.ndarray) -> Any:
-        flags = self.cl.mem_flags
-        return self.cl.Buffer(self.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=array)
-
-    def run(
-        self,
-        program: dict[str, Any],
-        kernel: abi.Kernel,
-        arena: np.ndarray,
-        job: int,
-        arrays: dict[str, np.ndarray],
-        faults: np.ndarray,
-        rows: Sequence[int],
-    ) -> None:
-        """Run one kernel; everything that it may have changed is copied back in place."""
-        cl = self.cl
-        hosts = [arena, faults, *(arrays[name] for name in kernel.buffers)]
-        buffers = [self.buffer(host) for host in hosts]
-        made = program[kernel.name]
-        made.set_args(buffers[0], np.int32(job), *buffers[1:])
-        size = kernel.global_size(rows, 1)
-        if all(size):
-            cl.enqueue_nd_range_kernel(self.queue, made, size, kernel.local_size)
-        for host, buffer in zip(hosts, buffers, strict=True):
-            cl.enqueue_copy(self.queue, host, buffer)
-        self.queue.finish()
+ROOT = Path(__file__).resolve().parents[2]
+VARIABLES = ("POCL_CACHE_DIR", "POCL_DEVICES", "OCL_ICD_VENDORS")
 
 
 @pytest.fixture(scope="session")
 def machine() -> Machine:
+    """A device to run single kernels on."""
     pytest.importorskip("pyopencl")
-    os.environ.setdefault("POCL_CACHE_DIR", tempfile.mkdtemp(prefix="amphw-test-pocl-"))
     return Machine()
 
 
-def padded(values: np.ndarray) -> np.ndarray:
-    """A parameter as it lies in memory."""
-    rows, columns = values.shape if values.ndim == 2 else (0, len(values))
-    out = np.zeros(abi.padded(rows, columns), np.float32)
-    out[: max(rows, 1), :columns] = values
-    return out
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Of a process that finds this checkout, and whose cache folder is `tmp_path / "cache"`."""
+    kept = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return kept | {"PYTHONPATH": path, "AMPHW_CACHE": str(tmp_path / "cache")}
+
+
+@pytest.fixture
+def python(environment: dict[str, str]) -> Callable[..., str]:
+    """Run a program, with variables, as a process of its own -> what it prints."""
+
+    def run(program: str, **variables: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program],
+            env=environment | variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return run
+
+
+def a_device(name: str, kind: str, platform: str = "Some platform", **changed: Any) -> SimpleNamespace:
+    """What pyopencl shows of a device; a GPU has the limits of an ordinary one."""
+    import pyopencl as cl
+
+    known = {
+        "name": name,
+        "type": getattr(cl.device_type, kind.upper()),
+        "platform": SimpleNamespace(name=platform),
+        "version": "OpenCL 3.0 some driver",
+        "driver_version": "1.0",
+        "opencl_c_version": "OpenCL C 1.2",
+        "max_compute_units": 8,
+        "global_mem_size": 8 << 30,
+        "max_mem_alloc_size": 2 << 30,
+        "local_mem_size": 48 << 10,
+        "max_work_group_size": 1024,
+        "extensions": "cl_khr_fp64 cl_khr_fp16x",
+        "host_unified_memory": 0,
+        "available": 1,
+        "compiler_available": 1,
+        "int_ptr": 0,
+    }
+    return SimpleNamespace(**(known | changed))
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """pretend(device, ...): these are all the devices that there are, on the platforms that they name."""
+
+    def use(*devices: SimpleNamespace) -> None:
+        names = dict.fromkeys(each.platform.name for each in devices)
+        found = [
+            SimpleNamespace(
+                name=name,
+                version="OpenCL 3.0 1.2.3",
+                get_devices=lambda name=name: [each for each in devices if each.platform.name == name],
+            )
+            for name in names
+        ]
+        monkeypatch.setattr(platforms, "_platforms", lambda cl: found)
+
+    return use

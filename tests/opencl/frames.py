@@ -5,8 +5,6 @@ Rows of a base lie shuffled and apart from each other, and what nobody has writt
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,9 +15,10 @@ import pytest
 
 from amphw.engine.tile_code import Base, Code, Place
 from amphw.ir.primitives import RowContext
-from amphw.opencl import abi, pocl
+from amphw.opencl import abi, platforms
 from amphw.opencl.abi import Kernel
 from tests.engine.tile_interpreter import Rows
+from tests.opencl.devices import BASIC
 
 SLACK = 64
 """Words behind an arena or a parameter that may be read."""
@@ -30,18 +29,9 @@ WRITTEN = (Place.Output, Place.Saved, Place.InputGradient, Place.Log)
 @cache
 def device() -> tuple[Any, Any]:
     """pyopencl's module and a queue on PoCL; skips the test where there is none."""
-    if pocl.linker() is None:
-        pytest.skip("PoCL links its kernels with ld")
-    os.environ.setdefault("POCL_DEVICES", "basic")
-    # One cache a process: processes that race for a cold one have failed.
-    os.environ[pocl.CACHE] = tempfile.mkdtemp(prefix="pocl-")
     cl = pytest.importorskip("pyopencl")
-    for platform in cl.get_platforms():
-        found = platform.get_devices()[0]
-        if pocl.is_pocl(found):
-            pocl.put_right(found)
-            return cl, cl.CommandQueue(cl.Context([found]))
-    pytest.skip("no PoCL")
+    (found,) = platforms.choose(BASIC)
+    return cl, cl.CommandQueue(cl.Context([found.handle]))
 
 
 def build(text: str) -> Any:

@@ -9,7 +9,7 @@ from amphw.engine.tile_code import Code, Term, TiledUnit
 from amphw.opencl import abi
 from amphw.opencl.forms import Form, ProductForm
 from amphw.opencl.gradient import gradient_kernels
-from tests.opencl.conftest import SCALAR, SINGLE, Arena, Machine, padded
+from tests.opencl.kernels import SCALAR, SINGLE, Arena, Machine, padded
 
 NOTHING = Code((), (), (), ())
 FORMS = {

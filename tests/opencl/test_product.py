@@ -11,7 +11,7 @@ from amphw.engine.tile_code import Base, Code, Phase, PhaseKind, Place, Ref, Seg
 from amphw.opencl import abi
 from amphw.opencl.forms import Form
 from amphw.opencl.product import product_kernel
-from tests.opencl.conftest import LOCAL, PLAIN, SCALAR, SINGLE, Arena, Machine, padded
+from tests.opencl.kernels import LOCAL, PLAIN, SCALAR, SINGLE, Arena, Machine, padded
 
 ROWS = (0, 1, 5, 17, 33)
 FORMS = {"plain": PLAIN, "local": LOCAL, "single": SINGLE, "scalar": SCALAR}

@@ -15,7 +15,7 @@ from amphw.opencl import tuning
 from amphw.opencl.forms import CPU_FORM, GPU_FORM, SINGLE_FORM, ProductForm
 from amphw.opencl.platforms import Found
 from amphw.opencl.tuning import Forms, Tuner, candidates, fits, height_class, search, size_class
-from tests.opencl.conftest import Machine
+from tests.opencl.kernels import Machine
 
 FOUND = Forms(
     tuple(replace(CPU_FORM, product=ProductForm(rows=rows, vectors=2)) for rows in (1, 5, 6, 7)),

@@ -13,7 +13,7 @@ from amphw.opencl import abi
 from amphw.opencl.folding import table_kernels, unfold_kernels
 from amphw.opencl.forms import Form, ProductForm
 from amphw.opencl.update import Tensor, parts, touched_only, update_kernels, update_scalars
-from tests.opencl.conftest import LOCAL, PLAIN, SINGLE, Arena, Machine, padded
+from tests.opencl.kernels import LOCAL, PLAIN, SINGLE, Arena, Machine, padded
 
 FORMS = {"plain": PLAIN, "single": SINGLE, "lanes": replace(LOCAL, lanes=8)}
 RULES = {

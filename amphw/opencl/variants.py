@@ -1,0 +1,64 @@
+"""Kernels of several heights: a product of one row wants another form than one of a hundred.
+
+A unit's source is generated once for each class of frame heights, with the form of product that was measured
+to be the fastest there. Everything else is the same text, and is there once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from amphw.engine.tile_code import Code, Phase, TiledUnit
+from amphw.ir.program import ParamSpec
+from amphw.opencl.abi import Kernel
+from amphw.opencl.finish import Finish
+from amphw.opencl.forms import Form
+from amphw.opencl.generate import Product, UnitSource, generate
+from amphw.opencl.product import product_kernel
+from amphw.opencl.tuning import HEIGHTS, Forms
+
+Tune = Callable[[int, int], Forms]
+"""The forms of products with a matrix [depth, width]."""
+
+
+def untuned(form: Form) -> Tune:
+    """One form for everything."""
+    return lambda depth, width: Forms((form,) * len(HEIGHTS), form)
+
+
+def unit_sources(
+    name: str, tiled: TiledUnit, params: Sequence[ParamSpec], form: Form, tune: Tune
+) -> list[UnitSource]:
+    """A unit's source for each class of heights; kernels of the same name are the same."""
+    return [generate(name, tiled, params, form, _product(tune, height)) for height in range(len(HEIGHTS))]
+
+
+def gradient_form(params: Sequence[ParamSpec], form: Form, tune: Tune) -> Form:
+    """The form of a unit's gradients: what suits its largest matrix."""
+    largest = max((p.shape for p in params if len(p.shape) == 2), key=lambda s: s[0] * s[1], default=None)
+    if largest is None:
+        return form
+    found = tune(*largest).gradient
+    return found if (found.vector, found.lanes) == (form.vector, form.lanes) else form
+
+
+def _product(tune: Tune, height: int) -> Product:
+    def product(
+        name: str,
+        code: Code,
+        phase: Phase,
+        form: Form,
+        finish: Finish | None,
+        comment: str,
+        table_rows: Mapping[int, int],
+    ) -> Kernel:
+        shape = (sum(s.width for s in phase.a), phase.width)
+        found = tune(*shape).products[height]
+        # The program's vectors are those of its form.
+        shape_of = found.product if found.vector == form.vector else form.product
+        tag = f"{shape_of.rows}x{shape_of.vectors}" + ("_local" if shape_of.local else "")
+        chosen = replace(form, product=shape_of)
+        return product_kernel(f"{name}_{tag}", code, phase, chosen, finish, comment, table_rows)
+
+    return product
