@@ -135,7 +135,7 @@ def _unset() -> list[str]:
 
 
 def _measure_all(connection: Any, shapes: Sequence[tuple[int, int, int]], rounds: int) -> None:
-    """In the process of its own: sends what the sides are, each round's mean, and a `Row` a shape; or why not."""
+    """In the process of its own: sends what the sides are, each round's mean, and the rows; or why not."""
     from amphw.bench.opencl_sides import Machine
     from amphw.ir.errors import AmphwError
 
