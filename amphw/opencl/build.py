@@ -42,13 +42,27 @@ def _explained(log: str, device: Found, what: str, text: str) -> str:
     )
 
 
+Profile = list[tuple[str, Any]]
+"""(kernel, event) of every run."""
+
+
 class Launch:
-    """A kernel with its arguments in place, but for the frame's."""
+    """A kernel with its arguments in place, but for the frame's.
+
+    profile: where each run's event is added, by name; None where nobody asks.
+    """
 
     def __init__(
-        self, cl: Any, program: Any, kernel: Kernel, arena: Any, faults: Any, buffers: Mapping[str, Any]
+        self,
+        cl: Any,
+        program: Any,
+        kernel: Kernel,
+        arena: Any,
+        faults: Any,
+        buffers: Mapping[str, Any],
+        profile: Profile | None,
     ):
-        self.kernel = kernel
+        self.kernel, self._profile = kernel, profile
         self.handle = cl.Kernel(program, kernel.name)
         # A kernel does not keep what it is given.
         self._kept = [arena, faults, *(buffers[name] for name in kernel.buffers)]
@@ -66,4 +80,7 @@ class Launch:
         if 0 in size:
             return None
         self.handle.set_arg(1, np.int32(place))
-        return self._enqueue(queue, self.handle, size, self.kernel.local_size)
+        event = self._enqueue(queue, self.handle, size, self.kernel.local_size)
+        if self._profile is not None:
+            self._profile.append((self.kernel.name, event))
+        return event

@@ -28,7 +28,7 @@ def dump(graph: Graph, out: Path, form: Form) -> list[Path]:
             if program is None:
                 continue  # a source computes nothing
             path = _free(out / f"{re.sub(r'[^A-Za-z0-9_.+-]', '_', unit.name)}.cl", written)
-            source = generate(unit.name, tile(unit), [p.shape for p in program.params], form)
+            source = generate(unit.name, tile(unit), program.params, form)
             path.write_text(program_text([source], form), encoding="utf-8")
             written.append(path)
     except OSError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from amphw.engine.tile_code import TiledUnit
 from amphw.ir.update import NodeParameters
 from amphw.opencl import abi, sums
 from amphw.opencl.abi import Kernel
-from amphw.opencl.build import Launch, built
+from amphw.opencl.build import Launch, Profile, built
 from amphw.opencl.forms import Form
 from amphw.opencl.generate import identifier
 from amphw.opencl.memory import Arena, DeviceArena
@@ -45,11 +45,14 @@ class Running:
     rows: int
     waits: bool = False
     flow: int | None = None
-    keep: list[Any] = field(default_factory=list)
 
 
 class Executor:
-    """A device with the units that it runs. index: its number among those of a run."""
+    """A device with the units that it runs.
+
+    index: its number among those of a run. profile: whether to measure how long kernels
+    take.
+    """
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class Executor:
         form: Form,
         tune: Tune,
         shared: bool,
+        profile: bool,
         units: Sequence[tuple[Unit, TiledUnit]],
         params: dict[str, NodeParameters],
     ):
@@ -66,7 +70,9 @@ class Executor:
 
         self.cl, self.index, self.found, self.form = cl, index, found, form
         self.context = cl.Context([found.handle])
-        self.queue = cl.CommandQueue(self.context)
+        profiling = cl.command_queue_properties.PROFILING_ENABLE
+        self.queue = cl.CommandQueue(self.context, properties=profiling if profile else 0)
+        self.profile: Profile | None = [] if profile else None
         self.memory = DeviceArena(cl, self.context, self.queue, arena, shared)
         self.running: list[Running] = []
         self.busy_until = 0.0
@@ -105,12 +111,14 @@ class Executor:
         text = "\n".join([prelude(self.form), *texts.values()])
         built_program = built(cl, self.context, self.found, unit.name, text)
         if values is not None:
-            values.use(built_program, buffer)
+            values.use(built_program, buffer, self.profile)
         known: dict[str, Launch] = {}
 
         def launch(kernel: Kernel) -> Launch:
             if kernel.name not in known:
-                known[kernel.name] = Launch(cl, built_program, kernel, self.memory.buffer, buffer, buffers)
+                known[kernel.name] = Launch(
+                    cl, built_program, kernel, self.memory.buffer, buffer, buffers, self.profile
+                )
             return known[kernel.name]
 
         for kind, direction in ((FORWARD, "forward"), (INFER, "inference"), (BACKWARD, "backward")):
@@ -166,6 +174,17 @@ class Executor:
 
     def finish(self) -> None:
         self.queue.finish()
+
+    def kernel_times(self) -> dict[str, tuple[float, int]]:
+        """Seconds in all and runs, by kernel, since the last call; empty without `profile`."""
+        self.queue.finish()
+        found: dict[str, tuple[float, int]] = {}
+        for name, event in self.profile or ():
+            seconds, runs = found.get(name, (0.0, 0))
+            found[name] = seconds + (event.profile.end - event.profile.start) * 1e-9, runs + 1
+        if self.profile:
+            self.profile.clear()
+        return found
 
     # --- what went wrong --------------------------------------------------------------------------
 

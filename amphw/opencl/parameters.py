@@ -18,7 +18,7 @@ from amphw.ir.errors import AmphwError
 from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.opencl import abi
 from amphw.opencl.abi import Kernel
-from amphw.opencl.build import Launch
+from amphw.opencl.build import Launch, Profile
 from amphw.opencl.folding import table_kernels, unfold_kernels
 from amphw.opencl.forms import Form
 from amphw.opencl.gradient import gradient_kernels
@@ -112,11 +112,14 @@ class UnitParameters:
         flags = self._cl.mem_flags.READ_WRITE | self._cl.mem_flags.COPY_HOST_PTR
         self.buffers[name] = self._cl.Buffer(context, flags, hostbuf=zeros)
 
-    def use(self, program: Any, faults: Any) -> None:
+    def use(self, program: Any, faults: Any, profile: Profile | None) -> None:
         """Take the kernels from the program that they have been built in."""
 
         def launches(kernels: Sequence[Kernel]) -> list[Launch]:
-            return [Launch(self._cl, program, k, self._memory.buffer, faults, self.buffers) for k in kernels]
+            return [
+                Launch(self._cl, program, k, self._memory.buffer, faults, self.buffers, profile)
+                for k in kernels
+            ]
 
         made = self._kernels
         self._gradient, self._unfold = launches(made.gradient), launches(made.unfold)

@@ -74,7 +74,10 @@ class OpenCLPlane(EnginePlane):
                 if t is not None and u.index in placement[index]
             ]
             share = bool(settings.get("zero_copy", device.unified and device.kind == "cpu"))
-            self.executors.append(Executor(index, device, self.arena, form, tune, share, units, params))
+            profile = bool(settings.get("profile"))
+            self.executors.append(
+                Executor(index, device, self.arena, form, tune, share, profile, units, params)
+            )
             self.executors[-1].memory.upload(*self.engine.constants())
         self._at = {u: e for e in self.executors for u in e.parameters}
         self._reads = {u.index for u in lowered.units if u.behaviour.report or u.behaviour.decides}
