@@ -65,7 +65,8 @@ class OpenCLPlane(EnginePlane):
             **options,
         )
         self.depth = int(settings.get("depth", DEPTH))
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # of the queues
+        self.turn = threading.Lock()
         self.executors = []
         for index, (device, (form, tune)) in enumerate(zip(devices, forms, strict=True)):
             units = [
@@ -88,11 +89,17 @@ class OpenCLPlane(EnginePlane):
 
     def submit(self, index: int, generation: int, instance: Instance, mode: Mode) -> None:
         """As `EnginePlane.submit`; an instance for which there is no room waits for others to retire."""
-        with self.lock:
-            if self._waiting or not self._fits(index, generation, instance, mode):
-                self._waiting.append((index, generation, instance, mode))
+        if self._waiting or not self._fits(index, generation, instance, mode):
+            self._waiting.append((index, generation, instance, mode))
 
     def _fits(self, index: int, generation: int, instance: Instance, mode: Mode) -> bool:
+        if self._written or not all(e.memory.shared for e in self.executors):
+            # Parameters and data go first into the queue; `turn` keeps the other thread from coming in between.
+            with self.turn, self.lock:
+                return self._pumped(index, generation, instance, mode)
+        return self._pumped(index, generation, instance, mode)
+
+    def _pumped(self, index: int, generation: int, instance: Instance, mode: Mode) -> bool:
         try:
             super().submit(index, generation, instance, mode)
         except NoRoom:
@@ -107,19 +114,14 @@ class OpenCLPlane(EnginePlane):
             executor.memory.upload(*self.engine.data_of(index))
         return True
 
-    def _submit_waiting(self) -> None:
-        while self._waiting and self._fits(*self._waiting[0]):
-            self._waiting.pop(0)
-
     @property
     def in_flight(self) -> int:
         return super().in_flight + len(self._waiting)
 
     def poll(self, timeout: float) -> list[Report]:
         reports = super().poll(timeout)
-        if self._waiting:
-            with self.lock:
-                self._submit_waiting()
+        while self._waiting and self._fits(*self._waiting[0]):
+            self._waiting.pop(0)
         return reports
 
     # --- the driving thread -----------------------------------------------------------------------
@@ -127,6 +129,8 @@ class OpenCLPlane(EnginePlane):
     def step(self) -> bool:
         """Go on as far as possible without waiting -> whether there was anything to do."""
         worked = False
+        with self.turn:
+            pass  # whoever waits for the lock goes first
         with self.lock:
             for executor in self.executors:
                 worked |= self._collect(executor)

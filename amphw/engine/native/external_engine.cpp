@@ -13,7 +13,12 @@ constexpr int32_t UPDATE_WORDS = 16;  // behind a job's header, for the numbers 
 
 const ExternalFrame* Engine::take(int32_t worker) {
     Frame frame;
-    if (failed_.load() || !next(worker, frame)) return nullptr;
+    if (failed_.load()) return nullptr;
+    if (!next(worker, frame)) {
+        std::lock_guard lock(mutex_);
+        if (!done_.empty()) news_.notify_all();  // the host may have something to add
+        return nullptr;
+    }
     const ExternalFrame* described = describe(worker, frame);
     if (described == nullptr)  // no room: they wait until something has ended
         queues_[frame.unit * KINDS + frame.kind].push(frame.tasks.data(), frame.tasks.size(), options_.by_age);
