@@ -23,6 +23,7 @@ from amphw.opencl.folding import table_kernels, unfold_kernels
 from amphw.opencl.forms import Form
 from amphw.opencl.gradient import gradient_kernels
 from amphw.opencl.memory import DeviceArena
+from amphw.opencl.merge import merged
 from amphw.opencl.update import Tensor, parts, touched_only, update_kernels, update_scalars
 
 SLACK = 64
@@ -51,7 +52,11 @@ def tensors_of(unit: Unit, tiled: TiledUnit, rule: UpdateRule) -> list[Tensor]:
 
 
 class ParameterKernels:
-    """The kernels of a node's updates. gradient: of a log job; the others run once each."""
+    """The kernels of a node's updates.
+
+    gradient: of a log job. update: of an update, in their order. unfold, refresh: what the host asks for in
+    between: that the gradients of tables are part of the parameters', and copies and tables from new values.
+    """
 
     def __init__(self, name: str, unit: Unit, tiled: TiledUnit, rule: UpdateRule, form: Form):
         self.tensors = tensors_of(unit, tiled, rule)
@@ -59,14 +64,19 @@ class ParameterKernels:
         for number, fold in enumerate(tiled.folds, len(self.tensors)):
             rows[number] = self.tensors[fold.table].rows
         touched = [t.number for t in self.tensors if t.touched_only]
-        self.gradient = gradient_kernels(f"{name}_gradient", tiled, form, rows, touched)
-        self.unfold = unfold_kernels(f"{name}_unfold", self.tensors, tiled.folds, form)
-        self.update = update_kernels(f"{name}_update", self.tensors, rule, form)
-        self.tables = table_kernels(f"{name}_fold", self.tensors, tiled.folds, form)
+        self.gradient = merged(
+            f"{name}_gradient", gradient_kernels(f"{name}_term", tiled, form, rows, touched)
+        )
+        unfold = unfold_kernels(f"{name}_unfold", self.tensors, tiled.folds, form)
+        update = update_kernels(f"{name}_update", self.tensors, rule, form)
+        tables = table_kernels(f"{name}_fold", self.tensors, tiled.folds, form)
+        self.unfold = merged(f"{name}_unfold", unfold)
+        self.refresh = merged(f"{name}_refresh", [k for k in update if "transpose" in k.name] + tables)
+        self.update = merged(f"{name}_update", [*unfold, *update, *tables])
 
     @property
     def all(self) -> list[Kernel]:
-        return [*self.gradient, *self.unfold, *self.update, *self.tables]
+        return [*self.gradient, *self.unfold, *self.refresh, *self.update]
 
 
 class UnitParameters:
@@ -123,8 +133,7 @@ class UnitParameters:
 
         made = self._kernels
         self._gradient, self._unfold = launches(made.gradient), launches(made.unfold)
-        self._update, self._tables = launches(made.update), launches(made.tables)
-        self._refresh = [x for x in self._update if x.kernel.name.rpartition("_")[2].startswith("transpose")]
+        self._update, self._refresh = launches(made.update), launches(made.refresh)
 
     # --- in the queue -----------------------------------------------------------------------------
 
@@ -138,9 +147,7 @@ class UnitParameters:
         scalars = update_scalars(self._rule, gradient_rows, version)
         self._memory.arena.floats[job : job + len(scalars)] = scalars
         self._memory.upload(job, len(scalars))
-        self._once(self._unfold, job)
         self._once(self._update, job)
-        self._once(self._tables, job)
 
     def _once(self, launches: Sequence[Launch], job: int = 0) -> None:
         for launch in launches:
@@ -166,7 +173,6 @@ class UnitParameters:
                 touched = gradient.any(axis=1).astype(np.int32)
                 self._cl.enqueue_copy(self._queue, self.buffers[f"touched{t.number}"], touched)
         self._once(self._refresh)
-        self._once(self._tables)
 
     def fetch(self, node: NodeParameters) -> None:
         """Bring the host's copy up to date; values are new arrays."""
