@@ -137,21 +137,28 @@ class UnitParameters:
 
     # --- in the queue -----------------------------------------------------------------------------
 
-    def reduce(self, job: int, rows: Sequence[int]) -> None:
-        """Add a part of the log to the gradients. job: its place; rows: by space."""
+    def reduce(self, job: int, rows: Sequence[int]) -> Any:
+        """Add a part of the log to the gradients -> the last event. job: its place; rows: by space."""
+        event = None
         for launch in self._gradient:
-            launch(self._queue, job, rows, 1)
+            event = launch(self._queue, job, rows, 1) or event
+        return event
 
-    def update(self, job: int, gradient_rows: int, version: int) -> None:
-        """Make the next version of a gradient summed over so many rows. job: place of 16 floats."""
+    def update(self, job: int, gradient_rows: int, version: int) -> Any:
+        """Make the next version of a gradient summed over so many rows -> the last event.
+
+        job: place of 16 floats.
+        """
         scalars = update_scalars(self._rule, gradient_rows, version)
         self._memory.arena.floats[job : job + len(scalars)] = scalars
         self._memory.upload(job, len(scalars))
-        self._once(self._update, job)
+        return self._once(self._update, job)
 
-    def _once(self, launches: Sequence[Launch], job: int = 0) -> None:
+    def _once(self, launches: Sequence[Launch], job: int = 0) -> Any:
+        event = None
         for launch in launches:
-            launch(self._queue, job, (), 1)
+            event = launch(self._queue, job, (), 1)
+        return event
 
     # --- exchange with the host; nothing is in flight ---------------------------------------------
 

@@ -182,12 +182,12 @@ class OpenCLPlane(EnginePlane):
             number, place, words, rows, due, gradient_rows, version = job
             began = time.perf_counter()
             executor.memory.upload(place, words)
-            executor.parameters[unit].reduce(place, rows)
+            event = executor.parameters[unit].reduce(place, rows)
             if due and gradient_rows:
-                executor.parameters[unit].update(place + words, gradient_rows, version)
+                event = executor.parameters[unit].update(place + words, gradient_rows, version)
             self.engine.reduced(unit)
             kind = len(KINDS) if due else -1
-            executor.note(Running(number, None, began, unit, kind, 0))
+            executor.note(Running(number, event, began, unit, kind, 0))
             if due and until_due:
                 return
 
