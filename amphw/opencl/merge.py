@@ -31,19 +31,19 @@ def merged(name: str, kernels: Sequence[Kernel]) -> list[Kernel]:
 
 
 def _depends(later: Kernel, earlier: Kernel) -> bool:
-    """Whether one writes what the other reads or writes."""
+    """Whether one writes what the other reads or writes; faults that both note are no matter."""
     a, b = _written(later), _written(earlier)
-    return bool(a & _used(earlier)) or bool(b & _used(later))
-
-
-def _used(kernel: Kernel) -> set[str]:
-    used = set(kernel.buffers)
-    return used | {"faults"} if "faults[" in kernel.text else used
+    if a & set(earlier.buffers) or b & set(later.buffers):
+        return True
+    return _notes_faults(earlier) and "faults[" in later.text and not _notes_faults(later)
 
 
 def _written(kernel: Kernel) -> set[str]:
-    written = {b for b in kernel.buffers if re.search(rf"__global (float|int)\* {b}\b", kernel.text)}
-    return written | {"faults"} if re.search(r"faults\[[^\]]*\] = ", kernel.text) else written
+    return {b for b in kernel.buffers if re.search(rf"__global (float|int)\* {b}\b", kernel.text)}
+
+
+def _notes_faults(kernel: Kernel) -> bool:
+    return re.search(r"faults\[[^\]]*\] = ", kernel.text) is not None
 
 
 def _merged(name: str, kernels: Sequence[Kernel]) -> Kernel:
