@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from amphw.engine.tile_code import Code, Phase, TiledUnit
+from amphw.engine.tile_code import Code, Phase, PhaseKind, TiledUnit
 from amphw.ir.program import ParamSpec
 from amphw.opencl.abi import Kernel
 from amphw.opencl.finish import Finish
@@ -31,7 +31,21 @@ def unit_sources(
     name: str, tiled: TiledUnit, params: Sequence[ParamSpec], form: Form, tune: Tune
 ) -> list[UnitSource]:
     """A unit's source for each class of heights; kernels of the same name are the same."""
-    return [generate(name, tiled, params, form, _product(tune, height)) for height in range(len(HEIGHTS))]
+    codes = [c for c in (tiled.forward, tiled.inference, tiled.backward) if c is not None]
+    shapes = [_shape(p) for c in codes for p in c.phases if p.kind == PhaseKind.Gemm]
+    known: dict[tuple[Form, ...], UnitSource] = {}
+    sources = []
+    for height in range(len(HEIGHTS)):
+        forms = tuple(tune(*shape).products[height] for shape in shapes)
+        if forms not in known:
+            known[forms] = generate(name, tiled, params, form, _product(tune, height))
+        sources.append(known[forms])
+    return sources
+
+
+def _shape(product: Phase) -> tuple[int, int]:
+    """Rows and columns of the matrix that a phase multiplies with."""
+    return sum(s.width for s in product.a), product.width
 
 
 def gradient_form(params: Sequence[ParamSpec], form: Form, tune: Tune) -> Form:
@@ -53,8 +67,7 @@ def _product(tune: Tune, height: int) -> Product:
         comment: str,
         table_rows: Mapping[int, int],
     ) -> Kernel:
-        shape = (sum(s.width for s in phase.a), phase.width)
-        found = tune(*shape).products[height]
+        found = tune(*_shape(phase)).products[height]
         # The program's vectors are those of its form.
         shape_of = found.product if found.vector == form.vector else form.product
         tag = f"{shape_of.rows}x{shape_of.vectors}" + ("_local" if shape_of.local else "")
