@@ -24,7 +24,7 @@ INSTANCES = 24
 each = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 
 # Small tiles in one form for all frames: compiling is what takes the time here.
-FORM = Form(product=ProductForm(rows=2, vectors=1))
+FORM = Form(vector=4, product=ProductForm(rows=2, vectors=1))
 # As for a GPU: work-groups that share rows, and products through local memory.
 GROUPS = Form(vector=1, lanes=8, rows_per_item=1, product=ProductForm(rows=2, vectors=2, local=True, group=4))
 RULE = UpdateRule(interval=7, optimizer="adam", lr=0.01)
