@@ -92,8 +92,8 @@ def _header(unit: Unit, tiled: TiledUnit, rule: UpdateRule | None, form: Form, d
         "job      the place of a header of a part of the gradient log, or of the numbers of an update.",
         "faults   for an index outside its range, and a gradient that is not finite.",
         "",
-        "Comments name bases: x0, rows of operand 0; y0, of output 0; dx0, dy0, their gradients; s0, saved for",
-        "the backward direction; log0, of the gradient log; t0, of scratch; and i0, integers, one a row.",
+        "Comments name bases: x0, rows of operand 0; y0, of output 0; dx0, dy0, their gradients; s0, saved",
+        "for the backward direction; log0, the gradient log; t0, scratch; and i0, integers, one a row.",
     ]
     if program.params:
         lines += [

@@ -6,8 +6,8 @@ import pytest
 
 from amphw.host.session import Session
 from amphw.opencl import OpenCLDevice
-from amphw.opencl.platforms import OpenCLError
 from amphw.opencl.plane import DEPTH
+from amphw.opencl.platforms import OpenCLError
 from tests.host.training import MODEL, settings
 from tests.opencl.devices import PTHREAD
 
