@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amphw.cli.options import ConfigOption, ModelArgument, SetOption
 from amphw.cli.output import remarks
+
+if TYPE_CHECKING:
+    from amphw.opencl.forms import Form
+    from amphw.opencl.variants import Tune
 
 
 def opencl(
@@ -20,25 +24,50 @@ def opencl(
     config: ConfigOption = None,
     settings: SetOption = None,
     device: Annotated[
-        str, typer.Option("--device", metavar="DEVICE", help="Whose kernels: `amphw devices` lists them.")
-    ] = "opencl",
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="DEVICE",
+            help="Whose kernels: `amphw devices` lists them. By default those of opencl:0, or, where there "
+            "is no OpenCL device, as they would be on a CPU.",
+        ),
+    ] = None,
 ) -> None:
-    """Write the kernels that an OpenCL device runs for a model: one source file per unit of its graph."""
-    name, _, argument = device.partition(":")
+    """Write the programs that an OpenCL device runs for a model: one source file per unit of its graph."""
+    name, _, argument = (device or "opencl").partition(":")
     if name != "opencl":
         raise typer.BadParameter(
             f"{device}: expected an OpenCL device, such as opencl:0", param_hint="--device"
         )
     from amphw.host.config import resolve
+    from amphw.host.session import update_rules
     from amphw.models import get_model
-    from amphw.opencl import platforms
     from amphw.opencl.dump import dump
 
     found = get_model(model)
     cfg = resolve(found.config, found.defaults, config, settings or ())
-    chosen = platforms.choose(argument)
-    form = platforms.default_form(chosen[0])
-    written = dump(found.graph(cfg.model), out, form)
+    graph = found.graph(cfg.model)
+    form, tune, about = _forms(argument, must_exist=device is not None)
+    written = dump(graph, update_rules(cfg, graph), out, form, tune, about)
     for path in written:
         print(path)
-    remarks().print(f"wrote {len(written)} files for {chosen[0]}")
+    remarks().print(f"wrote {len(written)} files for {about}")
+
+
+def _forms(argument: str, must_exist: bool) -> tuple[Form, Tune, str]:
+    """The forms of kernels of a device, and its name; of any CPU, where there is none and none must be."""
+    from amphw.opencl import platforms
+    from amphw.opencl.forms import CPU_FORM
+    from amphw.opencl.tuning import Tuner
+    from amphw.opencl.variants import untuned
+
+    try:
+        (device, *_) = platforms.choose(argument)
+        platforms.check_usable(device)
+    except platforms.OpenCLError as error:
+        if must_exist:
+            raise
+        remarks().print(f"amphw: kernels for any CPU, in a form that nobody has measured: {error}")
+        return CPU_FORM, untuned(CPU_FORM), "any CPU"
+    base = platforms.default_form(device)
+    return base, Tuner(device, base).forms, device.name

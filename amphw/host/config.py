@@ -106,10 +106,10 @@ class UpdateConfig:
 
 @dataclass(frozen=True)
 class DeviceConfig:
-    """How the multi-core device schedules its nodes."""
+    """How a device schedules its nodes. A device ignores what is said to concern another kind."""
 
     workers: int = option(
-        help="threads that run nodes",
+        help="on cpu: threads that run nodes",
         default_factory=lambda: min(2, os.cpu_count() or 1),
         minimum=1,
         maximum=1024,
@@ -119,14 +119,25 @@ class DeviceConfig:
         512, "payload rows in a frame, about: a frame takes no further message once it has as many", minimum=1
     )
     placement: Literal["shared", "pinned"] = option(
-        "shared", "shared: any worker runs any node; pinned: each node has its worker"
+        "shared", "on cpu, shared: any worker runs any node; pinned: each node has its worker"
     )
     policy: Literal["default", "fifo", "backward-first", "largest-queue"] = option(
         "default", "which waiting node a worker takes next"
     )
     min_rows: int = option(1, "rows that a node waits for while other nodes have work", minimum=1)
     gemm: Literal["auto", "own", "blas"] = option(
-        "auto", "who multiplies: the own kernels, a BLAS library, or what was measured to be faster here"
+        "auto", "on cpu: who multiplies: own kernels, a BLAS library, or what was measured to be faster here"
+    )
+    depth: int = option(
+        3,
+        "on opencl: frames in the queue; more keep a device busy, fewer let frames grow",
+        minimum=1,
+        maximum=64,
+    )
+    memory: int = option(
+        0,
+        "on opencl: bytes of each device for instances in flight; 0: a quarter of its memory, at most 2 GiB",
+        minimum=0,
     )
 
     def __post_init__(self) -> None:

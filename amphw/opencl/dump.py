@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from amphw.engine.lower import lower
@@ -10,26 +11,29 @@ from amphw.engine.tiling import tile
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.passes import fuse
+from amphw.ir.update import UpdateRule
 from amphw.opencl.forms import Form
-from amphw.opencl.generate import generate, program_text
+from amphw.opencl.unit_program import unit_program
+from amphw.opencl.variants import Tune
 
 
-def dump(graph: Graph, out: Path, form: Form) -> list[Path]:
+def dump(
+    graph: Graph, rules: Mapping[str, UpdateRule], out: Path, form: Form, tune: Tune, device: str
+) -> list[Path]:
     """Write `out`/UNIT.cl for every unit that computes, as the device runs it: fused -> the files, in order.
 
-    Each is a complete program with the kernels of the unit's frames, in all directions.
+    Each is the unit's complete program, as `unit_program` makes it. rules: by node with parameters.
     A character of the unit's name that a file's name may not have becomes `_`.
     """
     written: list[Path] = []
     try:
         out.mkdir(parents=True, exist_ok=True)
         for unit in lower(fuse(graph)).units:
-            program = unit.behaviour.program
-            if program is None:
+            if unit.behaviour.program is None:
                 continue  # a source computes nothing
             path = _free(out / f"{re.sub(r'[^A-Za-z0-9_.+-]', '_', unit.name)}.cl", written)
-            source = generate(unit.name, tile(unit), program.params, form)
-            path.write_text(program_text([source], form), encoding="utf-8")
+            made = unit_program(unit, tile(unit), rules.get(unit.name), form, tune, device)
+            path.write_text(made.text, encoding="utf-8")
             written.append(path)
     except OSError as error:
         raise AmphwError(f"{out} cannot be written ({error.strerror}). Give another folder.") from error

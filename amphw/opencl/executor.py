@@ -23,13 +23,13 @@ from amphw.opencl import abi, sums
 from amphw.opencl.abi import Kernel
 from amphw.opencl.build import Launch, Profile, built
 from amphw.opencl.forms import Form
-from amphw.opencl.generate import identifier
 from amphw.opencl.memory import Arena, DeviceArena
-from amphw.opencl.parameters import ParameterKernels, UnitParameters
+from amphw.opencl.parameters import UnitParameters
 from amphw.opencl.platforms import Found
 from amphw.opencl.prelude import prelude
 from amphw.opencl.tuning import height_class
-from amphw.opencl.variants import Tune, gradient_form, unit_sources
+from amphw.opencl.unit_program import unit_program
+from amphw.opencl.variants import Tune
 
 
 @dataclass
@@ -89,29 +89,23 @@ class Executor:
     def _add(self, unit: Unit, tiled: TiledUnit, params: NodeParameters | None, tune: Tune) -> None:
         """Build a unit's kernels and make its buffers."""
         cl = self.cl
+        rule = params.rule if params is not None else None
+        made = unit_program(unit, tiled, rule, self.form, tune, self.found.name)
         program = unit.behaviour.program
         assert program is not None
-        sources = unit_sources(unit.name, tiled, program.params, self.form, tune)
-        texts = {k.name: k.text for source in sources for k in source.kernels}
         faults = np.zeros(abi.BAD_GRADIENT + len(program.params), np.int32)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         buffer = cl.Buffer(self.context, flags, hostbuf=faults)
         self._faults[unit.index] = buffer, faults
+        built_program = built(cl, self.context, self.found, unit.name, made.text)
         buffers: dict[str, Any] = {}
-        values = None
-        if params is not None:
-            form = gradient_form(program.params, self.form, tune)
-            kernels = ParameterKernels(identifier(unit.name), unit, tiled, params.rule, form)
+        if rule is not None and made.parameters is not None:
             values = UnitParameters(
-                cl, self.context, self.queue, self.memory, unit, tiled, params.rule, kernels
+                cl, self.context, self.queue, self.memory, unit, tiled, rule, made.parameters
             )
-            buffers = values.buffers
-            texts |= {k.name: k.text for k in kernels.all}
-            self.parameters[unit.index] = values
-        text = "\n".join([prelude(self.form), *texts.values()])
-        built_program = built(cl, self.context, self.found, unit.name, text)
-        if values is not None:
             values.use(built_program, buffer, self.profile)
+            buffers = values.buffers
+            self.parameters[unit.index] = values
         known: dict[str, Launch] = {}
 
         def launch(kernel: Kernel) -> Launch:
@@ -122,8 +116,9 @@ class Executor:
             return known[kernel.name]
 
         for kind, direction in ((FORWARD, "forward"), (INFER, "inference"), (BACKWARD, "backward")):
-            by_height = [[launch(k) for k in getattr(source, direction)] for source in sources]
-            self._frames[unit.index, kind] = list(zip(*by_height, strict=True))
+            self._frames[unit.index, kind] = [
+                tuple(launch(k) for k in variants) for variants in made.frames[direction]
+            ]
 
     # --- frames -----------------------------------------------------------------------------------
 
@@ -147,7 +142,7 @@ class Executor:
         return self.note(Running(number, event, began, unit, kind, rows[0], waits))
 
     def note(self, running: Running) -> Running:
-        """Keep an eye on work that is in the queue; without an event of its own it is done when all before is."""
+        """Keep an eye on work in the queue; without an event of its own it is done when all before it is."""
         if running.event is None:
             running.event = self.cl.enqueue_marker(self.queue)
         self.queue.flush()

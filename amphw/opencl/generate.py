@@ -94,7 +94,8 @@ class _Generator:
             phase = phases[number]
             if phase.kind == PhaseKind.Gemm:
                 taken, skip = finish(self.code, number, self.form, self.liveness)
-                name, comment = self._next("a product")
+                finished = self.pointers.lines(phases[number + 1])[:skip] if skip else []
+                name, comment = self._next("a product", [*self.pointers.lines(phase), *finished])
                 self.out.append(
                     self.product(name, self.code, phase, self.form, taken, comment, self.pointers.table_rows)
                 )
@@ -109,16 +110,17 @@ class _Generator:
                 self._rows([p for p in parts if p.skip < len(phases[p.phase].code)])
                 number, skip = end, 0
             else:
-                name, comment = self._next("a move of rows")
+                name, comment = self._next("a move of rows", self.pointers.lines(phase))
                 self.out.append(move_kernel(name, self.pointers, phase, self.form, comment))
                 number += 1
         self._log(log_ints)
         return self.out
 
-    def _next(self, what: str) -> tuple[str, str]:
-        """Name and comment of the next kernel."""
+    def _next(self, what: str, lines: Sequence[str] = ()) -> tuple[str, str]:
+        """Name and comment of the next kernel. lines: its tile code, where the text does not show it."""
         unit = identifier(self.unit)
-        return f"{self.direction}_{unit}_{len(self.out)}", f"Unit {self.unit}, {self.direction}: {what}."
+        comment = "\n".join([f"Unit {self.unit}, {self.direction}: {what}.", *(f"  {x}" for x in lines)])
+        return f"{self.direction}_{unit}_{len(self.out)}", comment
 
     def _rows(self, parts: list[Part]) -> None:
         if parts:

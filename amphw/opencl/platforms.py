@@ -156,8 +156,11 @@ def default_form(device: Found) -> Form:
 
 def capabilities(device: Found) -> Capabilities:
     """What `amphw devices` shows of one device."""
-    parts = [device.name, device.kind, f"{device.compute_units} compute units"]
-    parts.append(f"{device.memory / 2**30:.1f} GiB, {device.largest_allocation / 2**30:.1f} in one piece")
+    units = device.compute_units
+    parts = [device.name, device.kind, f"{units} compute unit{'s' * (units != 1)}"]
+    parts.append(
+        f"{device.memory / 2**30:.1f} GiB, at most {device.largest_allocation / 2**30:.1f} of it in one piece"
+    )
     if device.unified:
         parts.append("memory shared with the host")
     parts.append(device.platform_version)

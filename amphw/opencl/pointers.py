@@ -72,7 +72,7 @@ def head(name: str, buffers: Iterable[str], comment: str, local_size: tuple[int,
     arguments = ["__global float* arena", "int frame", "__global int* faults"]
     arguments += [f"__global const float* {b}" for b in buffers]
     return [
-        f"// {comment}",
+        *(f"// {line}" for line in comment.splitlines()),
         f"__kernel __attribute__((reqd_work_group_size({sizes})))",
         f"void {name}({', '.join(arguments)})",
         "{",

@@ -50,7 +50,7 @@ def test_each_opencl_device_has_a_row(amphw) -> None:
     assert [each["name"] for each in rows] == [f"opencl:{k}" for k in range(len(rows))]
     pocl = next(each for each in rows if "PoCL" in each["notes"])
     assert pocl["usable"] and pocl["kind"] == "opencl" and pocl["memory"] > 0
-    assert "compute units" in pocl["notes"]
+    assert "compute unit" in pocl["notes"]
     assert f"\n{pocl['name']} " in amphw("devices").stdout
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from amphw.opencl import dump
+from amphw.opencl import dump, platforms
 from amphw.opencl.forms import CPU_FORM
+
+NODES = ["cell", "head"]
 
 
 @pytest.fixture
@@ -15,8 +17,8 @@ def written(monkeypatch) -> list:
     """What was asked of the generator, which writes two files."""
     asked: list = []
 
-    def write(graph, out: Path, form) -> list[Path]:
-        asked.append((graph.name, out, form))
+    def write(graph, rules, out: Path, form, tune, device: str) -> list[Path]:
+        asked.append((graph.name, sorted(rules), out, form, device))
         return [out / "cell.cl", out / "head.cl"]
 
     monkeypatch.setattr(dump, "dump", write)
@@ -29,8 +31,28 @@ def test_the_files_are_named(amphw, written) -> None:
     )
     assert done.exit_code == 0, done.stderr
     assert done.stdout == "kernels/cell.cl\nkernels/head.cl\n"
-    assert "wrote 2 files for opencl:" in done.stderr
-    assert written == [("list-reduction", Path("kernels"), CPU_FORM)]
+    (device,) = platforms.choose("cpu")
+    assert f"wrote 2 files for {device.name}" in done.stderr
+    assert written == [("list-reduction", NODES, Path("kernels"), CPU_FORM, device.name)]
+
+
+def test_the_update_rules_are_those_of_the_configuration(amphw, tmp_path) -> None:
+    asked = ("opencl", "list-reduction", "--out", str(tmp_path), "--set", "hidden=8")
+    assert amphw(*asked, "--set", "update.nodes.head.optimizer=momentum").exit_code == 0
+    assert "one step of momentum" in (tmp_path / "head.cl").read_text()
+    assert "one step of adam" in (tmp_path / "cell.cl").read_text()
+
+
+def test_without_a_device_kernels_are_those_of_a_cpu(amphw, written, monkeypatch) -> None:
+    """To read them, nothing has to be installed. Where a device was asked for, it must be there."""
+    monkeypatch.setattr(platforms, "found", list)
+    done = amphw("opencl", "list-reduction", "--out", "kernels")
+    assert done.exit_code == 0, done.stderr
+    assert "kernels for any CPU, in a form that nobody has measured: there is no OpenCL" in done.stderr
+    assert written == [("list-reduction", NODES, Path("kernels"), CPU_FORM, "any CPU")]
+    done = amphw("opencl", "list-reduction", "--out", "kernels", "--device", "opencl")
+    assert done.exit_code == 1 and len(written) == 1
+    assert done.stderr.startswith("amphw: there is no OpenCL device here.")
 
 
 def test_a_device_that_does_not_exist(amphw, written) -> None:

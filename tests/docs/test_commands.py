@@ -27,7 +27,7 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _FILE = re.compile(r"^<!-- test: file (\S+) -->\n+```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_TRAINS = re.compile(r"amphw (train|demo)\b")
+_TRAINS = re.compile(r"(?:\w+=(?:\"[^\"]*\"|\S+) )*amphw (train|demo)\b")
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,7 @@ $ amphw train x --out a \\
     --seeds 2
 epoch 1
 $ echo "1 2" | amphw predict x -  # from stdin
+$ A=1 B="2 3" amphw train x
 ```
 ```python
 amphw train not-a-command
@@ -137,5 +138,6 @@ amphw models
     assert [each.run for each in commands(page)] == [
         "amphw train x --out a      --seeds 2 --set epochs=1",
         'echo "1 2" | amphw predict x -',
+        'A=1 B="2 3" amphw train x --set epochs=1',
         "amphw models",
     ]

@@ -82,6 +82,8 @@ def test_defaults() -> None:
         placement="shared",
         policy="default",
         min_rows=1,
+        depth=3,
+        memory=0,
     )
 
 
@@ -196,7 +198,7 @@ UPDATE_KEYS = (
     "schedule, schedule_steps, schedule_gamma, warmup"
 )
 
-DEVICE_KEYS = "workers, frame_cap, frame_rows, placement, policy, min_rows, gemm"
+DEVICE_KEYS = "workers, frame_cap, frame_rows, placement, policy, min_rows, gemm, depth, memory"
 
 
 @pytest.mark.parametrize(
@@ -281,6 +283,8 @@ def test_sections_check_themselves() -> None:
         message(dataclasses.replace, UpdateConfig(), lr=-1) == "update.lr is -1, expected a number above 0."
     )
     assert message(DeviceConfig, workers=0) == "device.workers is 0, expected an integer from 1 to 1024."
+    assert message(DeviceConfig, depth=0) == "device.depth is 0, expected an integer from 1 to 64."
+    assert message(DeviceConfig, memory=-1) == "device.memory is -1, expected an integer of 0 or more."
 
 
 def test_nodes_that_the_model_does_not_have() -> None:

@@ -73,4 +73,7 @@ def test_form() -> None:
         "\n[train]\n"
         "epochs = 20  # passes over the training set\n"
     )
-    assert '\n\n[update.nodes."a b"]\nlr = 1.0  # learning rate\n\n[device]\nworkers = 2  # threads' in text
+    assert (
+        '\n\n[update.nodes."a b"]\nlr = 1.0  # learning rate\n\n[device]\nworkers = 2  # on cpu: threads'
+        in text
+    )

@@ -140,7 +140,9 @@ def test_what_a_device_says_of_itself(pretend) -> None:
     assert str(device) == "opencl:0 Big (gpu, Some platform)"
     able = platforms.capabilities(device)
     assert (able.name, able.kind, able.memory) == ("opencl:0", "opencl", 8 << 30)
-    assert able.notes == "Big, gpu, 8 compute units, 8.0 GiB, 2.0 in one piece, OpenCL 3.0 1.2.3"
+    assert (
+        able.notes == "Big, gpu, 8 compute units, 8.0 GiB, at most 2.0 of it in one piece, OpenCL 3.0 1.2.3"
+    )
 
 
 def test_a_platform_without_its_hardware_hides_no_other(pretend, monkeypatch) -> None:

@@ -1,0 +1,33 @@
+"""Settings of a run that concern OpenCL devices reach them."""
+
+from __future__ import annotations
+
+import pytest
+
+from amphw.host.session import Session
+from amphw.opencl import OpenCLDevice
+from amphw.opencl.plane import DEPTH
+from amphw.opencl.platforms import OpenCLError
+from tests.host.training import MODEL, settings
+from tests.opencl.devices import PTHREAD
+
+
+def test_the_depth_of_the_queue_and_the_memory() -> None:
+    device = OpenCLDevice(PTHREAD)
+    try:
+        Session(MODEL, settings("depth=2", f"memory={64 << 20}"), device)
+        assert device.plane is not None
+        assert (device.plane.depth, device.plane.arena.size) == (2, 64 << 20)
+        Session(MODEL, settings(), device)  # the defaults are the device's own
+        assert device.plane.depth == DEPTH
+        assert device.plane.arena.size == min(device.found[0].largest_allocation, 2 << 30)
+    finally:
+        device.close()
+
+
+def test_more_memory_than_the_device_has() -> None:
+    device = OpenCLDevice(PTHREAD)
+    with pytest.raises(
+        OpenCLError, match="^device.memory = .*, the device allocates at most .* bytes in one piece"
+    ):
+        Session(MODEL, settings(f"memory={1 << 60}"), device)
