@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 INTERRUPT = "interrupt"
 """`RunSummary.stopped_by` of a run that Ctrl-C stopped."""
+
+
+NO_SPARE = "none"
+"""In the place of a spare device: a run whose device is lost saves its state and stops."""
 
 
 @dataclass
@@ -61,10 +66,29 @@ def opened(device: str) -> Device:
     return made
 
 
+def spare_device(name: str) -> Callable[[], Device] | None:
+    """What makes the device that a run goes on on if its own is lost; a mistyped name is told at once."""
+    from amphw.host.devices import make_device
+
+    if name == NO_SPARE:
+        return None
+    made = make_device(name)  # it takes hold of nothing before it is loaded
+    return lambda: made
+
+
 def run_once(
-    model: Any, cfg: RunConfig[Any], device: Device, folder: RunFolder, label: str, resume: Path | None = None
+    model: Any,
+    cfg: RunConfig[Any],
+    device: Device,
+    folder: RunFolder,
+    label: str,
+    resume: Path | None = None,
+    spare: Callable[[], Device] | None = None,
 ) -> Outcome:
-    """Train once on a fresh device, with progress on stderr and Ctrl-C in two steps; closes the device."""
+    """Train once on a fresh device, with progress on stderr and Ctrl-C in two steps; closes the device.
+
+    spare: as `Trainer` takes it.
+    """
     from amphw.host.controller import Trainer
     from amphw.host.progress import Progress
     from amphw.host.trace import Trace
@@ -72,7 +96,7 @@ def run_once(
     trace = Trace() if cfg.train.trace else None
     try:
         with Progress(None, cfg.train.epochs, label) as progress:
-            trainer = Trainer(model, cfg, device, folder, progress=progress, trace=trace)
+            trainer = Trainer(model, cfg, device, folder, progress, trace, spare)
             with stopping(trainer.stop, progress.note):
                 summary = trainer.run(resume=resume)
     finally:

@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 SUMMARY = "seeds.json"
 
 
-def train_seeds(model: Any, cfg: Any, device: str, seeds: int, out: Path | None, as_json: bool) -> None:
+def train_seeds(
+    model: Any, cfg: Any, device: str, seeds: int, out: Path | None, as_json: bool, spare: str
+) -> None:
     """Train with seeds `cfg.train.seed`, the next, and so on, each in its own folder below `out`."""
     from amphw.cli.artifacts import REPORT, draw_convergence
-    from amphw.cli.running import ready, run_once
+    from amphw.cli.running import ready, run_once, spare_device
     from amphw.cli.train import summary_json
     from amphw.host.report import ReportRun, write_report
     from amphw.host.run_folder import RunFolder
 
+    other = spare_device(spare)
     ready(model, cfg, device)  # before the folder is made
     folder = RunFolder.create(out, f"{model.name}-seeds")
     outcomes = {}
@@ -37,7 +40,7 @@ def train_seeds(model: Any, cfg: Any, device: str, seeds: int, out: Path | None,
         seeded = dataclasses.replace(cfg, train=dataclasses.replace(cfg.train, seed=seed))
         runner = ready(model, seeded, device)
         own = RunFolder.create(folder.path / f"seed-{seed}", model.name)
-        outcomes[label] = run_once(model, seeded, runner, own, f"{model.name}, {label}")
+        outcomes[label] = run_once(model, seeded, runner, own, f"{model.name}, {label}", spare=other)
         if outcomes[label].interrupted:
             interrupted = True
             break

@@ -32,6 +32,12 @@ def train(
         Path | None,
         typer.Option("--resume", metavar="DIR", help="Go on with the run in this folder, with its settings."),
     ] = None,
+    spare: Annotated[
+        str,
+        typer.Option(
+            "--spare", metavar="DEVICE", help="Where to go on if the device is lost; none: save and stop."
+        ),
+    ] = "cpu",
     as_json: JsonOption = False,
     help_config: Annotated[
         bool, typer.Option("--help-config", help="List every setting of the model and exit.")
@@ -54,9 +60,9 @@ def train(
     if seeds > 1:
         from amphw.cli.seeds import train_seeds
 
-        train_seeds(found, _resolve(found, config, settings), device, seeds, out, as_json)
+        train_seeds(found, _resolve(found, config, settings), device, seeds, out, as_json, spare)
         return
-    _train_one(found, config, settings, device, out, resume, as_json)
+    _train_one(found, config, settings, device, out, resume, as_json, spare)
 
 
 def _train_one(
@@ -67,10 +73,12 @@ def _train_one(
     out: Path | None,
     resume: Path | None,
     as_json: bool,
+    spare: str,
 ) -> None:
-    from amphw.cli.running import ready, run_once
+    from amphw.cli.running import ready, run_once, spare_device
     from amphw.host.run_folder import RunFolder
 
+    other = spare_device(spare)
     if resume is not None:
         folder = RunFolder.open(resume)
         had = _trained_epochs(folder, model.name)
@@ -81,7 +89,7 @@ def _train_one(
         cfg = _resolve(model, config, settings)
         runner = ready(model, cfg, device)
         folder = RunFolder.create(out, model.name)
-    outcome = run_once(model, cfg, runner, folder, model.name, resume)
+    outcome = run_once(model, cfg, runner, folder, model.name, resume, other)
     report_outcome(outcome, as_json)
     if outcome.summary.epochs == had and not outcome.interrupted:
         remarks().print(

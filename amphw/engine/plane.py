@@ -19,14 +19,14 @@ from amphw.engine.plan import build_plan, check_data, integers
 from amphw.engine.policy import KINDS, ORDERS, POLICIES, PolicyTable, report_batch
 from amphw.engine.tiling import tile
 from amphw.ir.device import Direction, Mode, Report, Statistics
-from amphw.ir.errors import ExecutionError, NonFiniteError
+from amphw.ir.errors import DeviceLostError, ExecutionError, NonFiniteError
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters
 
 _MODES = (Mode.TRAIN, Mode.INFER, Mode.PREDICT)
 _MODE_NUMBERS = {mode: i for i, mode in enumerate(_MODES)}
 _EVENTS = ("submit", "start", "end", "seal", "reduced", "retire")
-_FAULT, _OUTSIDE, _TWICE, _INDEX, _DECISION, _LOSS, _GRADIENT, _INTERNAL, _REPLAY = range(9)
+_FAULT, _OUTSIDE, _TWICE, _INDEX, _DECISION, _LOSS, _GRADIENT, _INTERNAL, _REPLAY, _MEMORY = range(10)
 PLAN_BYTES = 64 << 20
 """Plans of recent structures are kept up to this size."""
 
@@ -305,6 +305,11 @@ class EnginePlane:
             return NonFiniteError(u.name, "forward", f"the loss of instance {number}")
         if failure == _GRADIENT:
             return NonFiniteError(u.name, "backward", f"the gradient of '{text}'")
+        if failure == _MEMORY:
+            return DeviceLostError(
+                f"node '{u.name}': the device has {text}, and nothing ends that would make some. Raise "
+                "device.memory, or lower max_active_keys, device.frame_cap or device.frame_rows."
+            )
         return ExecutionError(f"node '{u.name}': the engine failed: {text}")
 
     def _stuck(self) -> list[str]:

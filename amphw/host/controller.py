@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import gc
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from amphw.host.config_toml import to_toml
 from amphw.host.divergence import DivergedError, diverged
 from amphw.host.epochs import PhaseFigures, Phases
 from amphw.host.live_validation import LiveValidation
+from amphw.host.lost_device import Kept, let_go, stopped, went_on
 from amphw.host.memory import planned_memory
 from amphw.host.meters import Tally, percentile
 from amphw.host.progress import Progress
@@ -40,7 +42,7 @@ from amphw.host.run_state import RunState
 from amphw.host.session import Session
 from amphw.host.trace import Trace
 from amphw.ir.device import Device
-from amphw.ir.errors import NonFiniteError
+from amphw.ir.errors import DeviceLostError, NonFiniteError
 
 CHECKPOINT = "checkpoint.safetensors"
 """The latest state of a run, in its folder."""
@@ -56,6 +58,8 @@ class Trainer:
 
     folder: where config.toml, metrics.json, summary.json and the checkpoints go; None writes nothing.
     progress, trace: kept up to date while training goes on; writing the trace is the caller's business.
+    spare: makes the device that the run goes on on if its own is lost; the trainer closes it. Without one the
+    run then ends with a checkpoint of its last consistent state.
     """
 
     def __init__(
@@ -66,9 +70,11 @@ class Trainer:
         folder: RunFolder | None,
         progress: Progress | None = None,
         trace: Trace | None = None,
+        spare: Callable[[], Device] | None = None,
     ) -> None:
         self.model, self.cfg, self.device, self.folder = model, cfg, device, folder
-        self.progress, self.trace = progress, trace
+        self.progress, self.trace, self.spare = progress, trace, spare
+        self._devices = [device]
         self.state = RunState(Tally(model.loss_node, tuple(model.metrics)))
         self._stop = False
         self._saved: Path | None = None  # the last good checkpoint
@@ -83,8 +89,9 @@ class Trainer:
 
         resume: a checkpoint, or the run folder that holds one; the run goes on from there, with this
         configuration. Raises ConfigError and GraphError before anything runs; CheckpointError for a
-        checkpoint that does not fit; DivergedError for a NaN or an infinity; ExecutionError for a device
-        that loses messages; WriteError for a disk that refuses.
+        checkpoint that does not fit; DivergedError for a NaN or an infinity; DeviceLostError for a device
+        that fails, without a spare; ExecutionError for one that loses messages; WriteError for a disk that
+        refuses.
         """
         # Overflow is found by checks that name the node; numpy's warnings would only say it less well.
         with np.errstate(all="ignore"):
@@ -92,14 +99,24 @@ class Trainer:
             # The data set is here to stay: the collector need not look through it again and again.
             gc.freeze()
             try:
-                while (reason := self._finished()) is None:
+                while True:
                     try:
-                        self._epoch()
+                        return self._rest()
                     except NonFiniteError as error:
                         raise diverged(error, self.state.epoch + 1, self._saved) from error
+                    except DeviceLostError as error:
+                        self._go_elsewhere(error)
             finally:
                 gc.unfreeze()
-            return self._end(reason)
+                for spare in self._devices[1:]:
+                    spare.close()
+
+    def _rest(self) -> RunSummary:
+        """What is left of the run."""
+        while (reason := self._finished()) is None:
+            self._epoch()
+            self._kept = Kept.of(self.state, self.device)
+        return self._end(reason)
 
     # --- begin and end ----------------------------------------------------------------------------
 
@@ -107,7 +124,8 @@ class Trainer:
         train = self.cfg.train
         # A checkpoint has its own values for all of them.
         start = self.model.initial(self.cfg.model) if resume is None else None
-        self.session = Session(self.model, self.cfg, self.device, self.trace, start)
+        self._start = start
+        self._open()
         self.toml = to_toml(self.cfg)
         if resume is not None:
             self._restore(resume / CHECKPOINT if resume.is_dir() else resume)
@@ -116,10 +134,18 @@ class Trainer:
         for what, held in (("train", self._training()), ("validate", self.validation)):
             if not len(held):
                 raise ConfigError(f"the model {self.model.name} has no instances to {what} on")
-        tally = self.state.tally
-        live = LiveValidation(
-            self.session.infer_pump, self.validation, train.live_valid, tally.node, tally.names
-        )
+        self._make_phases()
+        self._kept = Kept.of(self.state, self.device)
+        if self.folder is not None:
+            self.folder.write_text(CONFIG, self.toml)
+        self._tell(new=resume is None)
+
+    def _open(self) -> None:
+        self.session = Session(self.model, self.cfg, self.device, self.trace, self._start)
+
+    def _make_phases(self) -> None:
+        tally, keys = self.state.tally, self.cfg.train.live_valid
+        live = LiveValidation(self.session.infer_pump, self.validation, keys, tally.node, tally.names)
         self.phases = Phases(
             self.session,
             self.state,
@@ -129,9 +155,32 @@ class Trainer:
             progress=self.progress,
             trace=self.trace,
         )
-        if self.folder is not None:
-            self.folder.write_text(CONFIG, self.toml)
-        self._tell(new=resume is None)
+
+    def _go_elsewhere(self, error: DeviceLostError) -> None:
+        """Go back to the last consistent state, on the spare device; without one, save it and raise."""
+        lost, epoch = self.device, self._kept.epoch
+        let_go(lost)
+        if self.spare is None or len(self._devices) > 1:
+            raise stopped(error, epoch, self._save_kept()) from error
+        self.device = self.spare()
+        self._devices.append(self.device)
+        self._open()
+        self._kept.restore(self.state, self.device)
+        self._make_phases()
+        if self.progress is not None:
+            names = [device.capabilities().name for device in self._devices]
+            self.progress.note(went_on(error, names[0], names[1], epoch))
+
+    def _save_kept(self) -> Path | None:
+        """The checkpoint of the last consistent state, written unless it is there; None: none are kept."""
+        if self.folder is None or self.cfg.train.checkpoint_every == 0:
+            return None
+        path = self.folder.file(CHECKPOINT)
+        if self._kept.at != self._saved_at or not path.exists():
+            counters = {**self._kept.counters, "seed": self.cfg.train.seed}
+            graph = self.session.graph
+            snapshots.save(path, self._kept.parameters, graph, self.model.name, self.toml, counters)
+        return path
 
     def _training(self) -> InstanceSet:
         """The instances of the epoch that comes next."""
@@ -178,7 +227,7 @@ class Trainer:
         self._save(final=True)
         summary = RunSummary(
             model=self.model.name,
-            device=self.device.capabilities().name,
+            device=", then ".join(device.capabilities().name for device in self._devices),
             epochs=state.epoch,
             instances_per_s=_rate(state.size, state.seconds),
             target_reached=reason == TARGET,

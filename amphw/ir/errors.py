@@ -42,6 +42,14 @@ class ExecutionError(AmphwError):
     """A broken invariant while running: a doubled state, a lost or unexpected message."""
 
 
+class DeviceLostError(AmphwError):
+    """A device that cannot go on: it failed, is gone, or has run out of memory.
+
+    What was in flight on it is lost, and so are parameters that have not been fetched. The graph may
+    be loaded on another device, or again on the same object.
+    """
+
+
 class NonFiniteError(AmphwError):
     """A NaN or infinite value; names the first node that produced it."""
 

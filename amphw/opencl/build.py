@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from amphw.opencl.abi import Kernel
+from amphw.opencl.lost import is_kernel_error
 from amphw.opencl.platforms import Found, OpenCLError
 
 OPTIONS = ["-cl-mad-enable", "-cl-std=CL1.2"]
@@ -24,9 +27,40 @@ def built(cl: Any, context: Any, device: Found, what: str, text: str) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # compilers talk on success, too
-            return cl.Program(context, text).build(OPTIONS)
+            program = cl.Program(context, text).build(OPTIONS)
     except cl.Error as error:
         raise OpenCLError(_explained(str(error), device, what, text)) from error
+    _sources[program] = _Source(what, device, text)
+    return program
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Whose program it is, for errors that come after the build. Arguments of `built`."""
+
+    what: str
+    device: Found
+    text: str
+
+
+_sources: weakref.WeakKeyDictionary[Any, _Source] = weakref.WeakKeyDictionary()
+
+
+def refused(program: Any, kernel: str, error: BaseException) -> OpenCLError:
+    """What to raise where the device refuses a kernel of a program that it has built.
+
+    Drivers put off a part of their work until a kernel is made or launched for the first time.
+    """
+    source = _sources[program]
+    head = re.compile(rf"\bkernel\b.*\b{re.escape(kernel)}\s*\(")
+    lines = [(n, line) for n, line in enumerate(source.text.splitlines(), 1) if head.search(line)]
+    where = f" (line {lines[0][0]} of its source, {lines[0][1].strip()!r})" if lines else ""
+    found = OpenCLError(
+        f"the kernel '{kernel}' of node '{source.what}' cannot run on {source.device}{where}: {error}. "
+        "`amphw opencl MODEL --out DIR` writes the source."
+    )
+    found.__cause__ = error
+    return found
 
 
 def _explained(log: str, device: Found, what: str, text: str) -> str:
@@ -62,8 +96,11 @@ class Launch:
         buffers: Mapping[str, Any],
         profile: Profile | None,
     ):
-        self.kernel, self._profile = kernel, profile
-        self.handle = cl.Kernel(program, kernel.name)
+        self.kernel, self._profile, self._program = kernel, profile, program
+        try:
+            self.handle = cl.Kernel(program, kernel.name)
+        except cl.Error as error:
+            raise refused(program, kernel.name, error) from error
         # A kernel does not keep what it is given.
         self._kept = [arena, faults, *(buffers[name] for name in kernel.buffers)]
         self.handle.set_arg(0, arena)
@@ -80,7 +117,12 @@ class Launch:
         if 0 in size:
             return None
         self.handle.set_arg(1, np.int32(place))
-        event = self._enqueue(queue, self.handle, size, self.kernel.local_size)
+        try:
+            event = self._enqueue(queue, self.handle, size, self.kernel.local_size)
+        except Exception as error:
+            if is_kernel_error(error):
+                raise refused(self._program, self.kernel.name, error) from error
+            raise
         if self._profile is not None:
             self._profile.append((self.kernel.name, event))
         return event

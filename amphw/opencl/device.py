@@ -5,8 +5,9 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from amphw.engine.lower import Lowered, lower
 from amphw.engine.policy import POLICIES
@@ -17,10 +18,10 @@ from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 from amphw.opencl.forms import Form
-from amphw.opencl.plane import OpenCLPlane
+from amphw.opencl.lost import is_driver_error, lost, not_opened
+from amphw.opencl.plane import OpenCLPlane, arena_bytes
 from amphw.opencl.platforms import (
     Found,
-    OpenCLError,
     capabilities,
     check_process,
     check_usable,
@@ -44,6 +45,28 @@ def _close_all() -> None:
         device.close()
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _watched(
+    method: Callable[Concatenate[OpenCLDevice, _P], _R],
+) -> Callable[Concatenate[OpenCLDevice, _P], _R]:
+    """An error of the driver ends the run, whichever thread meets it, and is told as DeviceLostError."""
+
+    @wraps(method)
+    def watched(self: OpenCLDevice, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception as error:
+            told = self._explained(error)
+            if told is error:
+                raise
+            raise told from error
+
+    return watched
+
+
 class OpenCLDevice:
     """OpenCLDevice("0,1") runs a graph on two devices; replay=log repeats a logged run in the calling thread.
 
@@ -62,10 +85,21 @@ class OpenCLDevice:
         self.plane: OpenCLPlane | None = None
 
     def capabilities(self) -> Capabilities:
-        return capabilities(self.found[0])
+        each = [capabilities(device) for device in self.found]
+        if len(each) == 1:
+            return each[0]
+        return Capabilities(
+            f"opencl:{','.join(str(device.number) for device in self.found)}",
+            "opencl",
+            workers=len(each),
+            memory=sum(device.memory for device in self.found),
+            notes="; ".join(f"{one.name}: {one.notes}" for one in each),
+            advice=" ".join(dict.fromkeys(one.advice for one in each if one.advice)),
+        )
 
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
         self.close()
+        self.plane = None
         check_process()
         settings = options.settings
         for name in ("frame_cap", "frame_rows", "min_rows", "depth"):
@@ -78,17 +112,22 @@ class OpenCLDevice:
         owners = {n: graph.nodes[n].params for n in graph.parameterised}
         self.params = initial_parameters(owners, dict(rules), options.seed)
         self.log: list[Any] = []
-        self.plane = OpenCLPlane(
-            self.lowered,
-            self.params,
-            self.found,
-            [_form(device, settings.get("form")) for device in self.found],
-            updates=options.updates,
-            placement=_placement(self.lowered, settings.get("placement"), len(self.found)),
-            settings=settings,
-            log=self.log if options.log else None,
-            keys=options.max_active_keys,
-        )
+        try:
+            self.plane = OpenCLPlane(
+                self.lowered,
+                self.params,
+                self.found,
+                [_form(device, settings.get("form")) for device in self.found],
+                updates=options.updates,
+                placement=_placement(self.lowered, settings.get("placement"), len(self.found)),
+                settings=settings,
+                log=self.log if options.log else None,
+                keys=options.max_active_keys,
+            )
+        except Exception as error:
+            if not is_driver_error(error):
+                raise
+            raise not_opened(error, self.found, arena_bytes(self.found, settings)) from error
         self.replay = OpenCLReplay(self.plane, self._logged) if self._logged is not None else None
         self._open = True
         _opened.add(self)
@@ -108,23 +147,18 @@ class OpenCLDevice:
             plane.fail(self._explained(error))
 
     def _explained(self, error: BaseException) -> BaseException:
-        import pyopencl as cl
-
-        if not isinstance(error, cl.Error):
+        if self.plane is None or not is_driver_error(error):
             return error
-        names = ", ".join(str(device) for device in self.found)
-        lost = OpenCLError(
-            f"the OpenCL device failed and what was in flight on it is lost: {error} ({names}). The run can go "
-            "on from its last checkpoint, there or on another device: --resume RUN --device cpu."
-        )
-        lost.__cause__ = error
-        return lost
+        self.plane.fail(lost(error, self.found, self.plane.arena.size))
+        assert self.plane.failure is not None
+        return self.plane.failure  # the first that went wrong is the one to look into
 
     def _plane(self) -> OpenCLPlane:
         if self.plane is None:
             raise ExecutionError("the device is closed; load a graph first")
         return self.plane
 
+    @_watched
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
         if not self._open:
             raise ExecutionError("the device is closed; load a graph first")
@@ -133,12 +167,15 @@ class OpenCLDevice:
     def planned_bytes(self, instance: Instance, mode: Mode) -> int | None:
         return self._plane().planned_bytes(instance, mode)
 
+    @_watched
     def poll(self, timeout: float = 0.0) -> list[Report]:
         """See Device. Also raises ExecutionError, naming nodes and firings, once nothing can move."""
         return self.replay.run() if self.replay is not None else self._plane().poll(timeout)
 
+    @_watched
     def drain(self) -> list[Report]:
-        plane, out = self._plane(), []
+        plane: OpenCLPlane = self._plane()
+        out: list[Report] = []
         if self.replay is not None:
             while found := self.replay.run():
                 out += found
@@ -148,16 +185,21 @@ class OpenCLDevice:
             if not found and not self._open:  # nobody is left who could finish them
                 raise ExecutionError(f"closed with {plane.in_flight} instance(s) in flight; drain first")
             out += found
-        plane.flush()
+        if self._open:
+            plane.flush()
         return out
 
+    @_watched
     def update(self, nodes: Sequence[str] | None = None) -> None:
+        if not self._open:
+            raise ExecutionError("the device is closed; load a graph first")
         if self.replay is None:  # a log holds the updates, at their place among the frames
             self._plane().update(nodes if nodes is not None else list(self.params))
 
+    @_watched
     def parameters(self) -> dict[str, NodeParameters]:
-        if self._open:
-            self._plane().fetch()
+        """See Device. Raises DeviceLostError where the current values went with the device."""
+        self._plane().fetch()
         return self.params
 
     def statistics(self) -> Statistics:
@@ -173,10 +215,16 @@ class OpenCLDevice:
         if self._thread is not None:
             self._thread.join()
             self._thread = None
-        if not plane.failed:
-            plane.fetch()
         self._open = False
-        plane.close()
+        try:
+            if not plane.failed:
+                plane.fetch()
+        except Exception as error:
+            if not is_driver_error(error):
+                raise
+            self._explained(error)  # for whoever asks for the parameters
+        finally:
+            plane.close()
 
 
 def _form(device: Found, wanted: Form | None) -> tuple[Form, Tune]:
@@ -188,7 +236,7 @@ def _form(device: Found, wanted: Form | None) -> tuple[Form, Tune]:
 
 
 def _placement(lowered: Lowered, wanted: Any, devices: int) -> list[set[int]]:
-    """The units of each device. By default nodes with parameters take turns, and the others go to the first."""
+    """The units of each device. By default nodes with parameters take turns, the others go to the first."""
     out: list[set[int]] = [set() for _ in range(devices)]
     if isinstance(wanted, Mapping):
         for name, device in wanted.items():

@@ -8,9 +8,10 @@ its event.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,8 @@ class Running:
     rows: int
     waits: bool = False
     flow: int | None = None
+    sent: list[Any] = field(default_factory=list)
+    """Uploads before it."""
 
 
 class Executor:
@@ -142,9 +145,10 @@ class Executor:
         return self.note(Running(number, event, began, unit, kind, rows[0], waits))
 
     def note(self, running: Running) -> Running:
-        """Keep an eye on work in the queue; without an event of its own it is done when all before it is."""
+        """Keep an eye on work in the queue; without an event of its own it ends as what is before does."""
         if running.event is None:
             running.event = self.cl.enqueue_marker(self.queue)
+        running.sent = self.memory.sent()
         self.queue.flush()
         self.running.append(running)
         return running
@@ -159,13 +163,14 @@ class Executor:
     def _ended(self, event: Any) -> bool:
         status = event.command_execution_status
         if status < 0:
-            raise self.cl.RuntimeError(f"a command ended with the error {status}")
+            name = self.cl.status_code.to_string(status, "%d")
+            raise self.cl.RuntimeError(f"a command ended with the error {name}")
         return bool(status == self.cl.command_execution_status.COMPLETE)
 
     def wait(self) -> None:
         """Until the oldest work has ended; other threads run meanwhile."""
-        if self.running:
-            self.running[0].event.wait()
+        for oldest in self.running[:1]:  # another thread may take it from the list
+            oldest.event.wait()
 
     def finish(self) -> None:
         self.queue.finish()
@@ -193,9 +198,14 @@ class Executor:
         return out
 
     def close(self) -> None:
-        """Let go of all memory on the device."""
-        self.queue.finish()
+        """Let go of all memory on the device, also of one that does not answer."""
+        with contextlib.suppress(self.cl.Error):
+            self.queue.finish()
+        self.running.clear()
         self._frames.clear()
-        self.memory.buffer.release()
-        for values in self.parameters.values():
-            values.release()
+        held = [self.memory.close, *(buffer.release for buffer, _ in self._faults.values())]
+        held += [values.release for values in self.parameters.values()]
+        self._faults.clear()
+        for release in held:
+            with contextlib.suppress(self.cl.Error):
+                release()

@@ -8,15 +8,21 @@ instances, and the few rows that the host reads.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from amphw.opencl.platforms import OpenCLError
+
 WORD = 4
 LARGEST = (1 << 31) * WORD - mmap.PAGESIZE
 """Bytes that places, which are 32-bit numbers of words, can reach."""
+
+LEAST = 1 << 16
+"""Bytes below which nothing could be in flight."""
 
 RowTable = tuple[int, int, int]
 """(place of a table of places, rows, width)."""
@@ -28,9 +34,16 @@ class Arena:
     def __init__(self, size: int):
         self.size = min(size, LARGEST) // mmap.PAGESIZE * mmap.PAGESIZE
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-        self._map = mmap.mmap(-1, self.size, flags=flags)
+        try:
+            self._map = mmap.mmap(-1, self.size, flags=flags)
+        except OSError as error:
+            raise OpenCLError(
+                f"device.memory = {self.size}: the host does not give so many bytes of address space "
+                f"({error.strerror}); lower it"
+            ) from error
         if hasattr(mmap, "MADV_HUGEPAGE"):
-            self._map.madvise(mmap.MADV_HUGEPAGE)
+            with contextlib.suppress(OSError):  # a kernel without them
+                self._map.madvise(mmap.MADV_HUGEPAGE)
         self.bytes = np.frombuffer(self._map, np.uint8)
         self.words = self.bytes.view(np.int32)
         self.floats = self.bytes.view(np.float32)
@@ -39,6 +52,11 @@ class Arena:
     def address(self) -> int:
         return int(self.bytes.ctypes.data)
 
+    def forget(self) -> None:
+        """Give the memory back. Places stay valid: the engine may still be asked about them."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
+
 
 class DeviceArena:
     """One device's buffer of the arena; shared: it is the host's memory itself."""
@@ -46,6 +64,7 @@ class DeviceArena:
     def __init__(self, cl: Any, context: Any, queue: Any, arena: Arena, shared: bool):
         self.arena, self.shared = arena, shared
         self._cl, self._queue = cl, queue
+        self._sent: list[Any] = []
         flags = cl.mem_flags.READ_WRITE
         if shared:
             self.buffer = cl.Buffer(context, flags | cl.mem_flags.USE_HOST_PTR, hostbuf=arena.bytes)
@@ -57,7 +76,16 @@ class DeviceArena:
         if self.shared or not words:
             return
         source = self.arena.words[place : place + words]
-        self._cl.enqueue_copy(self._queue, self.buffer, source, dst_offset=place * WORD, is_blocking=False)
+        self._sent.append(
+            self._cl.enqueue_copy(
+                self._queue, self.buffer, source, dst_offset=place * WORD, is_blocking=False
+            )
+        )
+
+    def sent(self) -> list[Any]:
+        """Events of the uploads since the last call: whoever lets go of one before its end waits for it."""
+        sent, self._sent = self._sent, []
+        return sent
 
     def download(self, place: int, words: int) -> None:
         """Bring what the device has written to the host's view; waits."""
@@ -84,6 +112,10 @@ class DeviceArena:
                     self._cl.enqueue_copy(
                         self._queue, self.buffer, self.arena.floats[row], dst_offset=int(row[0]) * WORD
                     )
+
+    def close(self) -> None:
+        self._sent.clear()
+        self.buffer.release()
 
     def _places(self, tables: Sequence[RowTable]) -> list[np.ndarray]:
         """The places of all floats of each table's rows: [rows, width]."""

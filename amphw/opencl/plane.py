@@ -1,9 +1,9 @@
 """The engine with OpenCL devices for its workers: frames out, events in, messages on their way.
 
-One thread drives all devices (`step`): it takes frames from the engine, puts them into the devices' queues, and
-hands their messages on. With one device it does so at once, since the queue keeps the order; a frame that the
-host must read, and every frame where there are several devices, waits for its event first. The engine's
-parameters are only counted; their values are on the device that runs the node.
+One thread drives all devices (`step`): it takes frames from the engine, puts them into the devices' queues,
+and hands their messages on. With one device it does so at once, since the queue keeps the order; a frame
+that the host must read, and every frame where there are several devices, waits for its event first. The
+engine's parameters are only counted; their values are on the device that runs the node.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from amphw.engine.lower import Lowered
 from amphw.engine.plane import EnginePlane, NoRoom
 from amphw.engine.policy import BACKWARD, KINDS
 from amphw.ir.device import Mode, Report
-from amphw.ir.errors import AmphwError, ExecutionError, NonFiniteError
+from amphw.ir.errors import AmphwError, DeviceLostError, ExecutionError, NonFiniteError
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters
 from amphw.opencl import abi
 from amphw.opencl.executor import Executor, Running
 from amphw.opencl.forms import Form
-from amphw.opencl.memory import Arena
+from amphw.opencl.memory import LEAST, Arena
 from amphw.opencl.platforms import Found, OpenCLError
 from amphw.opencl.variants import Tune
 
@@ -54,16 +54,21 @@ class OpenCLPlane(EnginePlane):
         settings: Mapping[str, Any],
         **options: Any,
     ):
-        self.arena = Arena(_memory(devices, settings))
-        super().__init__(
-            lowered,
-            params,
-            settings=settings,
-            workers=len(devices),
-            placement=placement,
-            shared=(self.arena.address, self.arena.size),
-            **options,
-        )
+        self.arena = Arena(arena_bytes(devices, settings))
+        try:
+            super().__init__(
+                lowered,
+                params,
+                settings=settings,
+                workers=len(devices),
+                placement=placement,
+                shared=(self.arena.address, self.arena.size),
+                **options,
+            )
+        except MemoryError as error:
+            raise OpenCLError(
+                f"device.memory = {self.arena.size} bytes are too few for this graph's constants; raise it"
+            ) from error
         self.depth = int(settings.get("depth", DEPTH))
         self.lock = threading.RLock()  # of the queues
         self.turn = threading.Lock()
@@ -83,36 +88,56 @@ class OpenCLPlane(EnginePlane):
         self._at = {u: e for e in self.executors for u in e.parameters}
         self._reads = {u.index for u in lowered.units if u.behaviour.report or u.behaviour.decides}
         self._waiting: list[Submission] = []  # for room
+        self._closed = False
         self._written = True  # whether the host may have changed the parameters
 
     # --- instances --------------------------------------------------------------------------------
 
     def submit(self, index: int, generation: int, instance: Instance, mode: Mode) -> None:
         """As `EnginePlane.submit`; an instance for which there is no room waits for others to retire."""
+        self.check()
+        for waiting in self._waiting:
+            if waiting[0] == index:
+                raise faults.occupied(index, waiting[2])
         if self._waiting or not self._fits(index, generation, instance, mode):
             self._waiting.append((index, generation, instance, mode))
 
     def _fits(self, index: int, generation: int, instance: Instance, mode: Mode) -> bool:
         if self._written or not all(e.memory.shared for e in self.executors):
-            # Parameters and data go first into the queue; `turn` keeps the other thread from coming in between.
+            # Parameters and data go first into the queue; `turn` keeps the other thread out meanwhile.
             with self.turn, self.lock:
                 return self._pumped(index, generation, instance, mode)
         return self._pumped(index, generation, instance, mode)
 
     def _pumped(self, index: int, generation: int, instance: Instance, mode: Mode) -> bool:
+        if not self._room_for(index, generation, instance, mode):
+            return False
+        for executor in self.executors:
+            if not executor.memory.shared:  # else the instance may have retired by now, and its data with it
+                executor.memory.upload(*self.engine.data_of(index))
+        return True
+
+    def _room_for(self, index: int, generation: int, instance: Instance, mode: Mode) -> bool:
+        """Submit to the engine; False while what is in flight leaves no room."""
         try:
             super().submit(index, generation, instance, mode)
+            return True
         except NoRoom:
             if self.engine.in_flight():
                 return False
+        # The last ones have retired, but the queues may still be at work in their memory.
+        self.complete()
+        self.engine.trim()
+        try:
+            super().submit(index, generation, instance, mode)
+            return True
+        except NoRoom:
             needed = self.planned_bytes(instance, mode)
-            raise OpenCLError(
-                f"instance {instance.number} does not fit on the device: it takes {needed} bytes of the "
-                f"{self.arena.size} that are set aside. Raise device.memory, or make instances smaller."
+            raise DeviceLostError(
+                f"instance {instance.number} does not fit on the device even alone: it takes {needed} bytes, "
+                f"and its data, of the {self.arena.size} that are set aside. Raise device.memory, or make "
+                "instances smaller."
             ) from None
-        for executor in self.executors:
-            executor.memory.upload(*self.engine.data_of(index))
-        return True
 
     @property
     def in_flight(self) -> int:
@@ -120,8 +145,13 @@ class OpenCLPlane(EnginePlane):
 
     def poll(self, timeout: float) -> list[Report]:
         reports = super().poll(timeout)
-        while self._waiting and self._fits(*self._waiting[0]):
-            self._waiting.pop(0)
+        try:
+            while self._waiting and not self._closed and self._fits(*self._waiting[0]):
+                self._waiting.pop(0)
+        except BaseException:
+            del self._waiting[0]  # it is refused, not in flight
+            self._unpolled = reports
+            raise
         return reports
 
     # --- the driving thread -----------------------------------------------------------------------
@@ -280,7 +310,8 @@ class OpenCLPlane(EnginePlane):
                     what = abi.FAULTS.get(int(words[abi.FAULT]), "an index")
                     raise self._failed(
                         ExecutionError(
-                            f"node '{u.name}': {what}: an index that the network computed is outside its range"
+                            f"node '{u.name}': {what}: an index that the network computed is outside "
+                            "its range"
                         )
                     )
 
@@ -291,7 +322,9 @@ class OpenCLPlane(EnginePlane):
     def fetch(self) -> None:
         """Bring `params` up to date; while nothing is in flight, what is written there takes effect."""
         with self.lock:
-            if self._written:
+            if isinstance(self.failure, DeviceLostError):
+                raise self.failure  # the host's copy is of some time before
+            if self._written or self._closed:
                 return  # the host's copy is the newer one
             for unit, executor in self._at.items():
                 node = self.params[self.lowered.units[unit].name]
@@ -310,14 +343,19 @@ class OpenCLPlane(EnginePlane):
             self.engine.loaded(unit, node.version, node.rows)
 
     def close(self) -> None:
+        """Let go of all memory; reports and statistics can still be asked for."""
+        self._closed = True
         for executor in self.executors:
             executor.close()
+        self.arena.forget()
 
 
-def _memory(devices: Sequence[Found], settings: Mapping[str, Any]) -> int:
+def arena_bytes(devices: Sequence[Found], settings: Mapping[str, Any]) -> int:
     """Bytes of the arena: a share of the smallest device's memory, unless it is set."""
     most = min(d.largest_allocation for d in devices)
     wanted = int(settings.get("memory") or min(most, *(d.memory // 4 for d in devices), 2 << 30))
+    if wanted < LEAST:
+        raise OpenCLError(f"device.memory = {wanted}, allowed is {LEAST} bytes or more")
     if wanted > most:
         raise OpenCLError(f"device.memory = {wanted}, the device allocates at most {most} bytes in one piece")
     return wanted

@@ -44,7 +44,8 @@ nb::tuple results(PyEngine& e, int64_t number) {
 
 // (number, place, words, rows by space, due, gradient rows, version), or None.
 nb::object take_reduction(PyEngine& e, int32_t unit) {
-    const ReductionJob* j = e.engine().take_reduction(unit);
+    const ReductionJob* j = nullptr;
+    e.guarded([&] { j = e.engine().take_reduction(unit); });
     if (j == nullptr) return nb::none();
     nb::list rows;
     for (int64_t n : j->rows) rows.append(n);
@@ -62,6 +63,7 @@ void bind_external(nb::class_<PyEngine>& engine) {
         .def("take_reduction", take_reduction)
         .def("reduced", [](PyEngine& e, int32_t unit) { e.engine().reduced(unit); })
         .def("seal", [](PyEngine& e, int32_t unit, bool publish) { e.engine().seal(unit, publish); })
+        .def("trim", [](PyEngine& e) { e.engine().trim(); })
         .def("constants", [](PyEngine& e) { return e.engine().constants(); })
         .def("data_of", [](PyEngine& e, int32_t slot) { return e.engine().data_of(slot); })
         .def("origin", [](PyEngine& e, int64_t number) { return e.engine().origin_of(number); })

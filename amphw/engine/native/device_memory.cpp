@@ -83,6 +83,11 @@ bool DeviceMemory::has_room(size_t bytes) {
     return fitting(bytes) != free_.end();
 }
 
+bool DeviceMemory::busy() {
+    std::lock_guard lock(mutex_);
+    return !running_.empty();
+}
+
 size_t DeviceMemory::used() {
     std::lock_guard lock(mutex_);
     return used_;

@@ -28,6 +28,7 @@ public:
     // Words of 4 bytes from the start of the region; 0 for what lies elsewhere, which nobody may read.
     int32_t place(const void* at) const;
     bool has_room(size_t bytes);
+    bool busy();  // whether work has begun that has not ended, behind which blocks may become free
     size_t used();
     size_t size() const { return bytes_; }
 

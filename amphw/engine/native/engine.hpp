@@ -116,6 +116,7 @@ public:
     const ReductionJob* take_reduction(int32_t unit);
     void reduced(int32_t unit);
     void seal(int32_t unit, bool publish);
+    void trim();  // give back memory that is only kept for later
     const ExternalFrame* replay_take(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks);
     int64_t origin_of(int64_t number) const { return origin(external(number).frame); }
     std::pair<int32_t, int32_t> constants() const { return tables_->constants(); }
@@ -177,6 +178,7 @@ private:
         Block header;
         ReductionJob job;
     };
+    size_t room_for(const Frame& frame) const;
     const ExternalFrame* describe(int32_t worker, Frame& frame);
     void decide(ExternalFrame& e);
     bool keep_data(Slot& slot, std::vector<const float*>& data, const std::vector<int64_t>& widths,

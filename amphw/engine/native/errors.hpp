@@ -17,6 +17,7 @@ enum class Failure : int32_t {
     Gradient,      // a gradient is not finite; text: the parameter
     Internal,      // text says what
     Replay,        // the log asks for what the run at hand cannot do; unit: -1, text says what
+    Memory,        // no room in the memory of an external executor; text says for what
 };
 
 struct EngineError : std::exception {

@@ -9,6 +9,12 @@ namespace {
 
 constexpr int32_t UPDATE_WORDS = 16;  // behind a job's header, for the numbers of an update
 
+EngineError no_room(int32_t unit, const std::string& what, DeviceMemory& memory) {
+    return EngineError(Failure::Memory, unit, -1, -1, 0, 0,
+                       "no room for " + what + " (" + std::to_string(memory.used()) + " of " +
+                           std::to_string(memory.size()) + " bytes are taken)");
+}
+
 }  // namespace
 
 const ExternalFrame* Engine::take(int32_t worker) {
@@ -19,14 +25,24 @@ const ExternalFrame* Engine::take(int32_t worker) {
         if (!done_.empty()) news_.notify_all();  // the host may have something to add
         return nullptr;
     }
-    const ExternalFrame* described = describe(worker, frame);
-    if (described == nullptr)  // no room: they wait until something has ended
-        queues_[frame.unit * KINDS + frame.kind].push(frame.tasks.data(), frame.tasks.size(), options_.by_age);
-    return described;
+    if (!memory_->has_room(room_for(frame))) {
+        Queue& queue = queues_[frame.unit * KINDS + frame.kind];
+        const auto put_back = [&](size_t first) {
+            queue.push(frame.tasks.data() + first, frame.tasks.size() - first, options_.by_age);
+            frame.tasks.resize(first);
+        };
+        if (memory_->busy()) {  // there may be room once something has ended
+            put_back(0);
+            return nullptr;
+        }
+        trim();
+        while (frame.tasks.size() > 1 && !memory_->has_room(room_for(frame))) put_back(frame.tasks.size() / 2);
+    }
+    return describe(worker, frame);
 }
 
-const ExternalFrame* Engine::describe(int32_t worker, Frame& frame) {
-    // So much that the log's next chunk and the tables find room; an estimate, for nothing has changed so far.
+// So much that the log's next chunk and the tables find room; an estimate, for nothing has changed so far.
+size_t Engine::room_for(const Frame& frame) const {
     size_t rows = 0;
     for (const Task& t : frame.tasks) rows += size_t(t.rows);
     size_t floats = 0;
@@ -36,7 +52,20 @@ const ExternalFrame* Engine::describe(int32_t worker, Frame& frame) {
         for (const Base& b : code->bases) all += size_t(row_stride(b.width)) + 2;
         floats = std::max(floats, all);
     }
-    if (!memory_->has_room((rows + 2 * WORTH_REDUCING) * floats * 8) && !external_.empty()) return nullptr;
+    return (rows + 2 * WORTH_REDUCING) * floats * 8;
+}
+
+void Engine::trim() {
+    for (const auto& p : parameters_) {
+        if (p == nullptr) continue;
+        std::lock_guard lock(p->mutex);
+        p->trim();
+    }
+}
+
+const ExternalFrame* Engine::describe(int32_t worker, Frame& frame) {
+    size_t rows = 0;
+    for (const Task& t : frame.tasks) rows += size_t(t.rows);
     const int32_t u = frame.unit;
     try {
         begin(frame);
@@ -47,9 +76,7 @@ const ExternalFrame* Engine::describe(int32_t worker, Frame& frame) {
         e.work = memory_->begin_work();
         return &e.described;
     } catch (const std::bad_alloc&) {
-        throw EngineError(Failure::Internal, u, -1, -1, 0, 0,
-                          "the device's memory is too small for a frame of " + std::to_string(rows) +
-                              " rows; lower device.frame_cap, device.frame_rows or max_active_keys, or raise device.memory");
+        throw no_room(u, "a frame of " + std::to_string(rows) + " rows", *memory_);
     }
 }
 
@@ -159,8 +186,14 @@ const ReductionJob* Engine::take_reduction(int32_t unit) {
     p.accumulated += chunk->gradient_rows;
     const size_t buffers = chunk->buffers.size(), ints = chunk->ints.size();
     const int32_t words = int32_t(MAX_SPACES + buffers + ints + 15) / 16 * 16;
+    Block header;
+    try {
+        header = Block(size_t(words + UPDATE_WORDS) * 4, memory_.get());
+    } catch (const std::bad_alloc&) {
+        throw no_room(unit, "a sum of gradients", *memory_);
+    }
     Reduction& r = reductions_[unit];
-    r.header = Block(size_t(words + UPDATE_WORDS) * 4, memory_.get());
+    r.header = std::move(header);
     auto* to = reinterpret_cast<int32_t*>(r.header.bytes());
     for (int s = 0; s < MAX_SPACES; s++) to[s] = int32_t(chunk->used[s]);
     for (size_t b = 0; b < buffers; b++) to[MAX_SPACES + b] = memory_->place(chunk->buffers[b].bytes());

@@ -32,6 +32,12 @@ Engine::Submitted Engine::submit(int32_t index, int64_t generation, int64_t numb
     slot.mode = mode;
     slot.plan = std::move(plan);
     const int64_t bytes = slot.trains() ? slot.plan->train_bytes : slot.plan->infer_bytes;
+    // Frames and logs need room as well. Without instances in flight there are none, and one may take what it needs.
+    if (memory_ != nullptr && in_flight_.load() > 0 && !replaying_) {
+        size_t needed = size_t(bytes);
+        for (size_t d = 0; d < data.size(); d++) needed += size_t(data_widths[d] * data_rows[d]) * sizeof(float);
+        if (memory_->used() + needed > memory_->size() / 4 * 3) return Submitted::NoRoom;
+    }
     try {
         // An external executor may still be at work on the last instance, in a memory that was laid out otherwise.
         if (int64_t(slot.memory.size()) < bytes || memory_ != nullptr) {
@@ -153,6 +159,10 @@ void Engine::retire(Slot& slot) {
     }
     record({Event::Retire, slot.number, int64_t(slot.mode), 0, {}});
     slot.active = false;
+    if (memory_ != nullptr) {  // others may be waiting for the room
+        slot.memory = Block();
+        slot.data = Block();
+    }
     std::lock_guard lock(mutex_);
     done_.push_back(std::move(out));
     in_flight_.fetch_sub(1);

@@ -135,7 +135,13 @@ LogPlace Parameters::reserve(const SpaceRows& rows, bool self_updating) {
     }
     if (used + most > open_->capacity) {
         seal(false);
-        if (open_->capacity < most) open_ = fresh(std::max(2 * WORTH_REDUCING, most + WORTH_REDUCING));
+        if (open_->capacity < most) {
+            try {
+                open_ = fresh(std::max(2 * WORTH_REDUCING, most + WORTH_REDUCING));
+            } catch (const std::bad_alloc&) {
+                open_ = fresh(most);
+            }
+        }
     }
     LogPlace place{open_.get(), open_->used};
     for (int s = 0; s < MAX_SPACES; s++) open_->used[s] += rows[s];
@@ -152,10 +158,15 @@ LogPlace Parameters::reserve(const SpaceRows& rows, bool self_updating) {
 int64_t Parameters::seal(bool due) {
     if (due) interval_rows_ = 0;
     if (!due && open_->used == SpaceRows{} && open_->writers == 0) return sealed_chunks_;
+    std::unique_ptr<LogChunk> next;
+    try {
+        next = fresh(open_->capacity);
+    } catch (const std::bad_alloc&) {
+        next = fresh(0);  // `reserve` looks for room again, once there is something to log
+    }
     open_->due = due;
-    const int64_t capacity = open_->capacity;
     sealed_.push_back(std::move(open_));
-    open_ = fresh(capacity);
+    open_ = std::move(next);
     return ++sealed_chunks_;
 }
 

@@ -100,6 +100,7 @@ public:
     // The next chunk to reduce, for exactly one caller; null if there is none or somebody is at it.
     std::unique_ptr<LogChunk> claim();
     void release(std::unique_ptr<LogChunk> chunk);
+    void trim() { pool_.clear(); }  // memory that is kept for the next chunks
     bool idle() const { return !reducing_ && sealed_.empty() && open_->writers == 0; }
     bool empty() const { return idle() && open_->used == SpaceRows{}; }
 

@@ -228,6 +228,7 @@ public:
     nb::list inspect(int32_t index) {
         nb::list out;
         Slot& slot = *engine_.slot(index);
+        if (slot.memory.size() == 0) return out;  // given back when it retired
         for (size_t u = 0; u < engine_.graph().units.size(); u++) inspect_unit(slot, int32_t(u), out);
         return out;
     }

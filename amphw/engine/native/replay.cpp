@@ -29,9 +29,7 @@ const ExternalFrame* Engine::replay_take(int64_t number, int32_t unit, Kind kind
     frame.unit = unit;
     frame.kind = kind;
     frame.tasks = std::move(tasks);
-    const ExternalFrame* described = describe(options_.workers, frame);
-    if (described == nullptr) throw unlike("more memory than there is");
-    return described;
+    return describe(options_.workers, frame);
 }
 
 void Engine::replay_start(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks) {

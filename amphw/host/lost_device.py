@@ -1,0 +1,92 @@
+"""When the device is lost in mid-run: what the run goes back to, and what to say.
+
+A device that fails takes the instances in flight with it, and the parameters that it held. So the state in
+which an epoch began is kept on the host, with the parameters, and the epoch is trained again from there: on a
+spare device, or by whoever goes on from the checkpoint that the run leaves.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from amphw.host.run_state import RunState
+from amphw.ir.device import Device
+from amphw.ir.errors import AmphwError, DeviceLostError
+from amphw.ir.update import NodeParameters
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A consistent state of a run: counters as `RunState.to_json` gives them, and parameters of its own."""
+
+    counters: dict[str, Any]
+    parameters: Mapping[str, NodeParameters]
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch that it is in, from 1."""
+        return int(self.counters["epoch"]) + 1
+
+    @property
+    def at(self) -> tuple[int, int]:
+        return self.counters["epoch"], self.counters["position"]
+
+    @classmethod
+    def of(cls, state: RunState, device: Device) -> Kept:
+        """The state at this moment; the device is drained."""
+        # Lists within go on growing. A rule may hold what cannot be copied, and does not change.
+        counters = copy.deepcopy(state.to_json())
+        return cls(counters, {node: _copied(p) for node, p in device.parameters().items()})
+
+    def restore(self, state: RunState, device: Device) -> None:
+        """Back to it, on a device that has the same graph loaded and nothing in flight."""
+        state.restore(copy.deepcopy(self.counters))
+        for node, p in device.parameters().items():
+            kept = self.parameters[node]
+            p.values = {name: value.copy() for name, value in kept.values.items()}
+            p.version, p.rows = kept.version, kept.rows
+            for name, gradient in p.gradients.items():
+                gradient[...] = kept.gradients[name]
+            for name, slots in p.slots.items():
+                for own, other in zip(slots, kept.slots[name], strict=True):
+                    own[...] = other
+
+
+def _copied(p: NodeParameters) -> NodeParameters:
+    out = copy.copy(p)
+    out.values = {name: value.copy() for name, value in p.values.items()}
+    out.gradients = {name: gradient.copy() for name, gradient in p.gradients.items()}
+    out.slots = {name: [slot.copy() for slot in slots] for name, slots in p.slots.items()}
+    return out
+
+
+def went_on(error: DeviceLostError, lost: str, spare: str, epoch: int) -> str:
+    """The warning of a run that goes on elsewhere."""
+    return (
+        f"WARNING: the device {lost} was lost in epoch {epoch}: {error} The run goes on on the device "
+        f"{spare}, which trains epoch {epoch} again from where it began; no instance is left out."
+    )
+
+
+def stopped(error: DeviceLostError, epoch: int, checkpoint: Path | None) -> DeviceLostError:
+    """The error of a run that ends there. checkpoint: of the last consistent state."""
+    if checkpoint is None:
+        rest = "There is no checkpoint of this run to go on from (train.checkpoint_every is 0, or no folder)."
+    else:
+        rest = (
+            f"The last consistent state is in {checkpoint}; go on from it with --resume {checkpoint.parent}, "
+            "on this device or another one, such as --device cpu."
+        )
+    return DeviceLostError(f"the device was lost in epoch {epoch}: {error} {rest}")
+
+
+def let_go(device: Device) -> None:
+    """Close a device that has failed; what it says to that is no news."""
+    try:
+        device.close()
+    except AmphwError:
+        pass
