@@ -1,7 +1,7 @@
 """PoCL's devices as the tests find them: two of its thread pool, and one that runs within the caller.
 
-tests/conftest.py asks for them before anybody opens a platform. PoCL lists `basic` first, in whatever order they are
-asked for.
+tests/conftest.py asks for them before anybody opens a platform. PoCL lists `basic` first, in whatever order
+they are asked for.
 """
 
 POCL_DEVICES = "pthread pthread basic"
