@@ -151,9 +151,9 @@ def _heights(classes: Sequence[int]) -> str:
 def _parameter_texts(unit: str, made: ParameterKernels) -> Iterator[str]:
     for title, what, kernels in (
         ("gradients, from a part of the log", "gradient", made.gradient),
-        ("before an update: gradients of folded tables", "unfold", made.unfold),
         ("an update", "update", made.update),
-        ("after an update: folded tables", "fold", made.tables),
+        ("for the host: gradients of folded tables become part of the others", "unfold", made.unfold),
+        ("for the host: transposed copies and folded tables of new values", "refresh", made.refresh),
     ):
         if kernels:
             yield _section(title)
