@@ -76,7 +76,9 @@ class ParameterKernels:
 
     @property
     def all(self) -> list[Kernel]:
-        return [*self.gradient, *self.unfold, *self.refresh, *self.update]
+        """Each kernel once."""
+        every = (*self.gradient, *self.unfold, *self.refresh, *self.update)
+        return list({k.name: k for k in every}.values())
 
 
 class UnitParameters:

@@ -149,15 +149,18 @@ def _heights(classes: Sequence[int]) -> str:
 
 
 def _parameter_texts(unit: str, made: ParameterKernels) -> Iterator[str]:
+    seen: set[str] = set()  # those that an update runs are not there again for the host
     for title, what, kernels in (
         ("gradients, from a part of the log", "gradient", made.gradient),
         ("an update", "update", made.update),
         ("for the host: gradients of folded tables become part of the others", "unfold", made.unfold),
         ("for the host: transposed copies and folded tables of new values", "refresh", made.refresh),
     ):
-        if kernels:
+        fresh = [k for k in kernels if k.name not in seen]
+        seen.update(k.name for k in fresh)
+        if fresh:
             yield _section(title)
-            yield from (f"// Unit {unit}, {what}:\n{k.text}" for k in kernels)
+            yield from (f"// Unit {unit}, {what}:\n{k.text}" for k in fresh)
 
 
 def _section(title: str) -> str:
