@@ -52,7 +52,7 @@ def refused(program: Any, kernel: str, error: BaseException) -> OpenCLError:
     Drivers put off a part of their work until a kernel is made or launched for the first time.
     """
     source = _sources[program]
-    head = re.compile(rf"\bkernel\b.*\b{re.escape(kernel)}\s*\(")
+    head = re.compile(rf"kernel\b.*\b{re.escape(kernel)}\s*\(")
     lines = [(n, line) for n, line in enumerate(source.text.splitlines(), 1) if head.search(line)]
     where = f" (line {lines[0][0]} of its source, {lines[0][1].strip()!r})" if lines else ""
     found = OpenCLError(
@@ -63,12 +63,18 @@ def refused(program: Any, kernel: str, error: BaseException) -> OpenCLError:
     return found
 
 
+_COMPLAINT = re.compile(r"(?:^|:)(\d+):\d+: (?:fatal )?error: (.*)|^error: .*?:(\d+):\d+: (.*)", re.MULTILINE)
+"""Compilers write "<where>:<line>:<column>: error: <what>"; PoCL puts its "error:" in front."""
+
+
 def _explained(log: str, device: Found, what: str, text: str) -> str:
     lines = text.splitlines()
-    found = re.search(r":(\d+):\d+: error: (.*)", log)
+    found = _COMPLAINT.search(log)
     where = ""
-    if found is not None and int(found[1]) <= len(lines):
-        where = f" Line {found[1]} of its source, {lines[int(found[1]) - 1].strip()!r}: {found[2].strip()}."
+    if found is not None:
+        number, says = int(found[1] or found[3]), (found[2] or found[4]).strip()
+        if 0 < number <= len(lines):
+            where = f" Line {number} of its source, {lines[number - 1].strip()!r}: {says}."
     kept = [line for line in log.splitlines() if line.strip()][:12]
     return (
         f"the kernels of node '{what}' cannot be built for {device}.{where} `amphw opencl MODEL --out DIR` "

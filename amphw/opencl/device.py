@@ -83,6 +83,7 @@ class OpenCLDevice:
         self._stop = threading.Event()
         self._open = False
         self.plane: OpenCLPlane | None = None
+        self.replay: OpenCLReplay | None = None
 
     def capabilities(self) -> Capabilities:
         each = [capabilities(device) for device in self.found]
@@ -99,7 +100,7 @@ class OpenCLDevice:
 
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
         self.close()
-        self.plane = None
+        self.plane = self.replay = None
         check_process()
         settings = options.settings
         for name in ("frame_cap", "frame_rows", "min_rows", "depth"):
