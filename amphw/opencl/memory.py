@@ -24,6 +24,9 @@ LARGEST = (1 << 31) * WORD - mmap.PAGESIZE
 LEAST = 1 << 16
 """Bytes below which nothing could be in flight."""
 
+APART = 1024
+"""Words between two rows from which on they are fetched one by one: a transfer costs as much as so many."""
+
 RowTable = tuple[int, int, int]
 """(place of a table of places, rows, width)."""
 
@@ -97,12 +100,23 @@ class DeviceArena:
 
     def download_rows(self, tables: Sequence[RowTable]) -> None:
         """Bring rows to the host's view, and nothing between them, which is the host's own; waits."""
-        if not self.shared:
-            for rows in self._places(tables):
-                first, last = int(rows.min()), int(rows.max())
-                span = np.empty(last - first + 1, np.float32)
-                self._cl.enqueue_copy(self._queue, span, self.buffer, src_offset=first * WORD)
-                self.arena.floats[rows] = span[rows - first]
+        if self.shared:
+            return
+        copies = []
+        for rows in self._places(tables):
+            rows = rows[np.argsort(rows[:, 0])]
+            # A frame's rows are those of several instances, which may lie at opposite ends of the arena.
+            gaps = np.flatnonzero(np.diff(rows[:, 0]) > rows.shape[1] + APART) + 1
+            for near in np.split(rows, gaps):
+                first = int(near[0, 0])
+                span = np.empty(int(near[-1, -1]) - first + 1, np.float32)
+                event = self._cl.enqueue_copy(
+                    self._queue, span, self.buffer, src_offset=first * WORD, is_blocking=False
+                )
+                copies.append((event, near, span))
+        for event, near, span in copies:
+            event.wait()
+            self.arena.floats[near] = span[near - near[0, 0]]
 
     def upload_rows(self, tables: Sequence[RowTable]) -> None:
         """Give the device rows that another device has written; waits."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from amphw.engine.faults import replay_mismatch
 from amphw.engine.replay import EngineReplay
 from amphw.opencl.plane import OpenCLPlane
 
@@ -22,13 +23,17 @@ class OpenCLReplay(EngineReplay):
 
     def end(self, number: int) -> None:
         self.plane.engine.commit(number)
+        self.plane.check()
         self.plane.engine.ended(number, 0, 0.0)
 
     def seal(self, unit: int, due: bool) -> None:
         self.plane.engine.replay_seal(unit, due)
+        self.plane.check()
         if not due:
             self.reduced(unit)
 
     def reduced(self, unit: int) -> None:
+        if self.plane.lowered.units[unit].name not in self.plane.params:
+            raise replay_mismatch("an update of a node without parameters")
         self.plane.reduce(unit, until_due=True)
         self.plane.complete()

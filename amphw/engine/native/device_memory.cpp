@@ -5,7 +5,7 @@
 namespace amphw {
 
 DeviceMemory::DeviceMemory(char* base, size_t bytes) : base_(base), bytes_(bytes) {
-    if (bytes > FIRST) free_[FIRST] = bytes - FIRST;
+    if (bytes > FIRST + BEHIND) free_[FIRST] = bytes - FIRST - BEHIND;
 }
 
 std::map<size_t, size_t>::iterator DeviceMemory::fitting(size_t bytes) {

@@ -35,6 +35,7 @@ public:
 private:
     static constexpr size_t ALIGNMENT = 128;
     static constexpr size_t FIRST = 128;  // place 0 means nowhere
+    static constexpr size_t BEHIND = 128;  // of no block: kernels read the last columns of a row as a whole vector
 
     void give_back(size_t offset);
     std::map<size_t, size_t>::iterator fitting(size_t bytes);

@@ -79,7 +79,10 @@ void Engine::wait(int32_t worker, double seconds) {
     std::unique_lock lock(mutex_);
     idle_.fetch_add(1);
     bool any = failed_.load();
-    for (int32_t q : options_.served[worker]) any = any || queues_[q].size.load() > 0;
+    for (int32_t w = 0; w < options_.workers; w++) {
+        if (w != worker && memory_ == nullptr) continue;  // one thread drives all devices of an external executor
+        for (int32_t q : options_.served[w]) any = any || queues_[q].size.load() > 0;
+    }
     if (!any) {
         if (!done_.empty()) news_.notify_all();
         work_.wait_for(lock, std::chrono::duration<double>(seconds));

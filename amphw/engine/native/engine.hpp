@@ -171,7 +171,6 @@ private:
     struct External {
         ExternalFrame described;
         int64_t work;  // number of the memory's
-        bool committed = false;
     };
     struct Reduction {
         std::unique_ptr<LogChunk> chunk;
@@ -181,7 +180,7 @@ private:
     size_t room_for(const Frame& frame) const;
     const ExternalFrame* describe(int32_t worker, Frame& frame);
     void decide(ExternalFrame& e);
-    bool keep_data(Slot& slot, std::vector<const float*>& data, const std::vector<int64_t>& widths,
+    void keep_data(Slot& slot, std::vector<const float*>& data, const std::vector<int64_t>& widths,
                    const std::vector<int64_t>& rows);
     void count_staleness(Worker& w, const Frame& frame);
     // the rest

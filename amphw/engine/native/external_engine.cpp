@@ -1,4 +1,5 @@
 // The engine's side of an external executor: it is handed described frames and parts of logs, and says how far it is.
+#include <algorithm>
 #include <cstring>
 
 #include "clock.hpp"
@@ -43,10 +44,14 @@ const ExternalFrame* Engine::take(int32_t worker) {
 
 // So much that the log's next chunk and the tables find room; an estimate, for nothing has changed so far.
 size_t Engine::room_for(const Frame& frame) const {
-    size_t rows = 0;
-    for (const Task& t : frame.tasks) rows += size_t(t.rows);
-    size_t floats = 0;
     const UnitDesc& unit = graph_.units[frame.unit];
+    size_t rows = 0;  // of the space that has most
+    for (size_t s = 0; s < unit.spaces.size(); s++) {
+        size_t all = 0;
+        for (const Task& t : frame.tasks) all += size_t(t.slot->unit(frame.unit).spaces[int64_t(s)].of(t.firing));
+        rows = std::max(rows, all);
+    }
+    size_t floats = 0;
     for (const Code* code : {&unit.forward, &unit.inference, &unit.backward}) {
         size_t all = 0;
         for (const Base& b : code->bases) all += size_t(row_stride(b.width)) + 2;
@@ -81,7 +86,10 @@ const ExternalFrame* Engine::describe(int32_t worker, Frame& frame) {
 }
 
 void Engine::commit(int64_t number) {
-    External& e = external_.at(number);
+    const auto found = external_.find(number);
+    if (found == external_.end())  // the log of a replay may say anything
+        throw EngineError(Failure::Replay, -1, -1, -1, 0, 0, "the end of a frame that has not begun");
+    External& e = found->second;
     Frame& frame = e.described.frame;
     const int64_t tasks = int64_t(frame.tasks.size());
     Worker& w = *workers_[e.described.worker];
@@ -104,7 +112,6 @@ void Engine::commit(int64_t number) {
     w.again.clear();
     push_ready(w);
     if (!replaying_) pending_.fetch_sub(tasks);
-    e.committed = true;
 }
 
 void Engine::ended(int64_t number, int32_t worker, double seconds) {
@@ -151,12 +158,12 @@ void Engine::decide(ExternalFrame& e) {
 }
 
 // Copies an instance's data arrays into the shared memory, where `data` then points.
-bool Engine::keep_data(Slot& slot, std::vector<const float*>& data, const std::vector<int64_t>& widths,
+void Engine::keep_data(Slot& slot, std::vector<const float*>& data, const std::vector<int64_t>& widths,
                        const std::vector<int64_t>& rows) {
     int64_t floats = 0;
     for (size_t d = 0; d < data.size(); d++) floats += widths[d] * rows[d];
     slot.data = Block();  // work that has begun may still read the last instance's
-    if (floats == 0) return true;
+    if (floats == 0) return;
     slot.data = Block(size_t(floats + 64) * sizeof(float), memory_.get());
     float* to = slot.data.floats();
     for (size_t d = 0; d < data.size(); d++) {
@@ -165,7 +172,6 @@ bool Engine::keep_data(Slot& slot, std::vector<const float*>& data, const std::v
         data[d] = to;
         to += n;
     }
-    return true;
 }
 
 std::pair<int32_t, int32_t> Engine::data_of(int32_t slot) {

@@ -44,7 +44,7 @@ Engine::Submitted Engine::submit(int32_t index, int64_t generation, int64_t numb
             slot.memory = Block();
             slot.memory = Block(size_t(bytes), memory_.get());
         }
-        if (memory_ != nullptr && !keep_data(slot, data, data_widths, data_rows)) return Submitted::NoRoom;
+        if (memory_ != nullptr) keep_data(slot, data, data_widths, data_rows);
     } catch (const std::bad_alloc&) {
         if (memory_ == nullptr) throw;
         return Submitted::NoRoom;
