@@ -52,7 +52,7 @@ def refused(program: Any, kernel: str, error: BaseException) -> OpenCLError:
     Drivers put off a part of their work until a kernel is made or launched for the first time.
     """
     source = _sources[program]
-    head = re.compile(rf"kernel\b.*\b{re.escape(kernel)}\s*\(")
+    head = re.compile(rf"\bvoid\s+{re.escape(kernel)}\s*\(")
     lines = [(n, line) for n, line in enumerate(source.text.splitlines(), 1) if head.search(line)]
     where = f" (line {lines[0][0]} of its source, {lines[0][1].strip()!r})" if lines else ""
     found = OpenCLError(

@@ -373,13 +373,13 @@ def test_two_devices_at_once_in_one_process() -> None:
 def test_many_loads_do_not_grow() -> None:
     """What each load keeps of an arena that it has filled would add up."""
     device = OpenCLDevice(PTHREAD)
-    graph, instances, _ = problem(RNN)
+    graph, instance = batches(10)
     options = DeviceOptions(8, 0, "self", 3, settings={"memory": 64 << 20})
 
     def once() -> None:
         device.load(graph, {"*": UpdateRule()}, options)
         device.plane.arena.bytes[32 << 20 :: 4096] = 1  # type: ignore[union-attr]
-        device.submit(0, 0, instances[0], Mode.TRAIN)
+        device.submit(0, 0, instance, Mode.TRAIN)
         device.drain()
         device.close()
 
