@@ -13,8 +13,9 @@ import numpy as np
 
 from amphw.engine import faults
 from amphw.engine.gemm_choice import GemmChoice
-from amphw.engine.lower import Lowered
+from amphw.engine.lower import Lowered, Observation
 from amphw.engine.plane import EnginePlane
+from amphw.ir.device import Direction
 from amphw.ir.errors import AmphwError
 from amphw.ir.update import NodeParameters
 
@@ -55,6 +56,23 @@ class NativePlane(EnginePlane):
         self.check()
         if self.log is not None:
             self.collect_log()
+
+    def observed(self, index: int) -> list[Observation]:
+        """What the firings of the slot's last instance computed; it must have retired."""
+        out: list[Observation] = []
+        for u, direction, firing, values in self.engine.inspect(index):
+            unit = self.lowered.units[u]
+            program = unit.behaviour.program
+            assert program is not None
+            widths = [o.width if o.needs_gradient else 0 for o in unit.operands]
+            if direction == Direction.FORWARD.value:
+                widths = [t.width if t.kind == "float" else 0 for t in program.outputs_types]
+            arrays = [
+                np.array(v, np.float32).reshape(-1, w) if w else None
+                for v, w in zip(values, widths, strict=False)
+            ]
+            out.append((u, Direction(direction), firing, arrays))
+        return out
 
     # --- parameters -------------------------------------------------------------------------------
 

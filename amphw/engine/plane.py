@@ -14,11 +14,11 @@ import numpy as np
 from amphw.engine import faults
 from amphw.engine._native import Engine
 from amphw.engine.describe import Names, describe_graph, describe_rule, describe_schema
-from amphw.engine.lower import Lowered, Observation, choices
+from amphw.engine.lower import Lowered, choices
 from amphw.engine.plan import build_plan, check_data, integers
 from amphw.engine.policy import KINDS, ORDERS, POLICIES, PolicyTable, report_batch
 from amphw.engine.tiling import tile
-from amphw.ir.device import Direction, Mode, Report, Statistics
+from amphw.ir.device import Mode, Report, Statistics
 from amphw.ir.errors import DeviceLostError, ExecutionError, NonFiniteError
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters
@@ -224,23 +224,6 @@ class EnginePlane:
         forward, backward, frames, updates, staleness, busy = self.engine.statistics()
         by_name = {self.lowered.units[u].name: h for u, h in staleness.items()}
         return Statistics(forward, backward, frames, updates, by_name, busy)
-
-    def observed(self, index: int) -> list[Observation]:
-        """What the firings of the slot's last instance computed; it must have retired."""
-        out: list[Observation] = []
-        for u, direction, firing, values in self.engine.inspect(index):
-            unit = self.lowered.units[u]
-            program = unit.behaviour.program
-            assert program is not None
-            widths = [o.width if o.needs_gradient else 0 for o in unit.operands]
-            if direction == Direction.FORWARD.value:
-                widths = [t.width if t.kind == "float" else 0 for t in program.outputs_types]
-            arrays = [
-                np.array(v, np.float32).reshape(-1, w) if w else None
-                for v, w in zip(values, widths, strict=False)
-            ]
-            out.append((u, Direction(direction), firing, arrays))
-        return out
 
     def edit_policy(self, table: PolicyTable) -> None:
         """Workers go by this table from now on."""

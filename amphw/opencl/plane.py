@@ -146,6 +146,13 @@ class OpenCLPlane(EnginePlane):
     def poll(self, timeout: float) -> list[Report]:
         reports = super().poll(timeout)
         try:
+            if any(report.mode is Mode.PREDICT for report in reports):
+                with self.turn, self.lock:
+                    self.check_faults()  # what is predicted from a wrong index must not reach anybody
+        except BaseException:
+            self._unpolled = reports
+            raise
+        try:
             while self._waiting and not self._closed and self._fits(*self._waiting[0]):
                 self._waiting.pop(0)
         except BaseException:
