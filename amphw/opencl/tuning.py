@@ -37,7 +37,7 @@ GENERATOR = "1"
 HEIGHTS = (1, 8, 32, 100)
 """Rows at which the classes of heights are measured: 1, up to 8, up to 32, and more."""
 
-SECONDS = 0.7
+SECONDS = 0.4
 """After which no other candidate is begun, for each of the two sizes."""
 
 _SIZES = {"small": (128, 128), "large": (384, 512)}
