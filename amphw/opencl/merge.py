@@ -15,10 +15,10 @@ from amphw.opencl.abi import Kernel
 _HEAD = re.compile(r"__kernel __attribute__\(\(reqd_work_group_size\(1, 1, 1\)\)\)\nvoid (\w+)\(([^)]*)\)")
 
 
-def merged(name: str, kernels: Sequence[Kernel]) -> list[Kernel]:
+def merged(name: str, kernels: Sequence[Kernel], comment: str = "") -> list[Kernel]:
     """The kernels in as few as possible, to run in their order; they take (arena, job, faults, buffers...).
 
-    Those whose work-groups share rows stay by themselves.
+    Those whose work-groups share rows stay by themselves. comment: what stands before those put together.
     """
     if any(prod(k.local_size) > 1 for k in kernels):
         return list(kernels)
@@ -27,7 +27,7 @@ def merged(name: str, kernels: Sequence[Kernel]) -> list[Kernel]:
         if not stages or any(_depends(kernel, other) for other in stages[-1]):
             stages.append([])
         stages[-1].append(kernel)
-    return [_merged(f"{name}_{n}", stage) for n, stage in enumerate(stages)]
+    return [_merged(f"{name}_{n}", stage, comment) for n, stage in enumerate(stages)]
 
 
 def _depends(later: Kernel, earlier: Kernel) -> bool:
@@ -46,7 +46,7 @@ def _notes_faults(kernel: Kernel) -> bool:
     return re.search(r"faults\[[^\]]*\] = ", kernel.text) is not None
 
 
-def _merged(name: str, kernels: Sequence[Kernel]) -> Kernel:
+def _merged(name: str, kernels: Sequence[Kernel], comment: str) -> Kernel:
     functions, calls, groups = [], [], 0
     arguments: dict[str, str] = {}
     for kernel in kernels:
@@ -70,7 +70,8 @@ def _merged(name: str, kernels: Sequence[Kernel]) -> Kernel:
         groups += items
     lines = [
         *functions,
-        f"// {', '.join(k.name for k in kernels)}: each has some of the work-items.",
+        f"// {comment}{': ' if comment else ''}each has some of the work-items: "
+        f"{', '.join(k.name for k in kernels)}.",
         "__kernel __attribute__((reqd_work_group_size(1, 1, 1)))",
         f"void {name}({', '.join(arguments.values())})",
         "{",

@@ -64,15 +64,18 @@ class ParameterKernels:
         for number, fold in enumerate(tiled.folds, len(self.tensors)):
             rows[number] = self.tensors[fold.table].rows
         touched = [t.number for t in self.tensors if t.touched_only]
-        self.gradient = merged(
-            f"{name}_gradient", gradient_kernels(f"{name}_term", tiled, form, rows, touched)
-        )
+        terms = gradient_kernels(f"{name}_term", tiled, form, rows, touched)
         unfold = unfold_kernels(f"{name}_unfold", self.tensors, tiled.folds, form)
         update = update_kernels(f"{name}_update", self.tensors, rule, form)
         tables = table_kernels(f"{name}_fold", self.tensors, tiled.folds, form)
-        self.unfold = merged(f"{name}_unfold", unfold)
-        self.refresh = merged(f"{name}_refresh", [k for k in update if "transpose" in k.name] + tables)
-        self.update = merged(f"{name}_update", [*unfold, *update, *tables])
+        refresh = [k for k in update if "transpose" in k.name] + tables
+
+        def together(what: str, kernels: Sequence[Kernel]) -> list[Kernel]:
+            return merged(f"{name}_{what}", kernels, f"Unit {unit.name}, {what}")
+
+        self.gradient, self.unfold = together("gradient", terms), together("unfold", unfold)
+        self.refresh = together("refresh", refresh)
+        self.update = together("update", [*unfold, *update, *tables])
 
     @property
     def all(self) -> list[Kernel]:

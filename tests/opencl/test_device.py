@@ -83,7 +83,7 @@ def refused() -> str:
 def test_a_kernel_that_does_not_build_names_its_node_its_line_and_the_compilers_words(spoilt: Any) -> None:
     spoilt(lambda text: text + "\n__kernel void more(__global int *a) { a[0] = undeclared_name; }\n")
     text = refused()
-    assert "the kernels of node 'cell1' cannot be built for opencl:0" in text
+    assert "the kernels of node 'cell1' cannot be built for opencl:1" in text
     assert "of its source, '__kernel void more(__global int *a) { a[0] = undeclared_name; }'" in text
     assert "What the compiler says:\n" in text and text.count("undeclared_name") > 1
     assert "amphw opencl MODEL --out DIR" in text
@@ -92,7 +92,7 @@ def test_a_kernel_that_does_not_build_names_its_node_its_line_and_the_compilers_
 def test_a_kernel_that_is_missing_names_its_node(spoilt: Any) -> None:
     spoilt(lambda text: text.replace("cell1_", "other_"))
     text = refused()
-    assert "the kernel 'cell1_" in text and "of node 'cell1' cannot run on opencl:0" in text
+    assert "the kernel 'cell1_" in text and "of node 'cell1' cannot run on opencl:1" in text
 
 
 def launch_of(text: str, **changed: Any) -> Launch:
@@ -112,7 +112,7 @@ def test_a_kernel_that_is_refused_only_when_it_is_launched_names_its_node() -> N
     with pytest.raises(OpenCLError) as caught:
         launch_of(text, local_size=(1 << 20,))
     told = str(caught.value)
-    assert "the kernel 'twice' of node 'cell' cannot run on opencl:0" in told
+    assert "the kernel 'twice' of node 'cell' cannot run on opencl:1" in told
     assert f"(line 1 of its source, {text!r})" in told and "INVALID_WORK_GROUP_SIZE" in told
 
 
@@ -134,7 +134,7 @@ def test_a_kernel_that_is_refused_in_mid_run_ends_it_with_the_nodes_name(
     device = OpenCLDevice(PTHREAD)
     graph, instances, _ = problem(RNN)
     device.load(graph, {"*": UpdateRule()}, PLAIN)
-    with pytest.raises(OpenCLError, match="of node '.*' cannot run on opencl:0"):
+    with pytest.raises(OpenCLError, match="of node '.*' cannot run on opencl:1"):
         device.submit(0, 0, instances[0], Mode.TRAIN)
         while True:
             device.poll(0.05)
@@ -310,8 +310,8 @@ def test_a_gpu_that_lacks_something_is_given_kernels_without_it(
 
 def test_several_devices_describe_all_of_them() -> None:
     one, both = OpenCLDevice(PTHREAD).capabilities(), OpenCLDevice(PTHREADS).capabilities()
-    assert (one.name, both.name, both.workers) == ("opencl:0", "opencl:0,1", 2)
-    assert "opencl:0: " in both.notes and "; opencl:1: " in both.notes
+    assert (one.name, both.name, both.workers) == ("opencl:1", "opencl:1,2", 2)
+    assert "opencl:1: " in both.notes and "; opencl:2: " in both.notes
     assert both.memory is not None and one.memory is not None and both.memory > one.memory
 
 

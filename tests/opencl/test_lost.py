@@ -100,7 +100,7 @@ def test_the_run_goes_on_on_the_spare_device(
     assert [r.epoch for r in summary.history] == [1, 2, 3]
     assert [r.instances for r in summary.history] == [120, 240, 360]
     if fault.raised:
-        assert summary.device == "opencl:0, then cpu"
+        assert summary.device == "opencl:1, then cpu"
     expected, cpu = trained_on_the_cpu(*ONE_KEY, "hidden=5")
     np.testing.assert_allclose(
         [r.train_loss for r in summary.history], [r.train_loss for r in expected.history], rtol=1e-4
@@ -210,7 +210,7 @@ def test_the_warning_names_both_devices_and_the_epoch(
         Trainer(MODEL, settings(*ONE_KEY), device, None, progress, spare=CpuDevice).run()
     device.close()
     told = capsys.readouterr().err
-    assert "WARNING: the device opencl:0 was lost in epoch 1" in told
+    assert "WARNING: the device opencl:1 was lost in epoch 1" in told
     assert "goes on on the device cpu, which trains epoch 1 again" in told
 
 
@@ -238,7 +238,7 @@ def test_the_command_line_goes_on_elsewhere_or_stops(
     small = "hidden=4 batch=5 train_instances=40 valid_instances=20 epochs=2 target=none trace=false"
     options = [word for setting in small.split() for word in ("--set", setting)]
     fault = broken("a frame", 10)
-    train = ["train", "list-reduction", "--device", "opencl:0", *options]
+    train = ["train", "list-reduction", "--device", "opencl:1", *options]
     stopped = CliRunner().invoke(app, [*train, "--out", "a", "--spare", "none"])
     assert stopped.exit_code == 1 and "lost in epoch 1" in stopped.output
     assert "--resume a" in stopped.output and "Traceback" not in stopped.output
@@ -276,7 +276,7 @@ def test_a_lost_device_says_so_until_it_is_loaded_again(
     fault = broken(place, after)
     device = OpenCLDevice(argument)
     error = open_and_lose(device)
-    assert "opencl:0" in str(error) and isinstance(error.__cause__, cl.Error)
+    assert "opencl:1" in str(error) and isinstance(error.__cause__, cl.Error)
     graph, instances, _ = problem(CASE)
     for again in (
         lambda: device.submit(7, 1, instances[0], Mode.TRAIN),
@@ -333,7 +333,7 @@ def test_memory_that_runs_out_names_the_setting(monkeypatch: pytest.MonkeyPatch)
     assert f"device.memory = {arena} bytes" in str(error) and "lower it" in str(error)
     device.close()
     Broken(monkeypatch, DeviceArena, "__init__", 0, full)
-    with pytest.raises(OpenCLError, match="cannot be set up on opencl:0 .*device.memory = 2097152 bytes"):
+    with pytest.raises(OpenCLError, match="cannot be set up on opencl:1 .*device.memory = 2097152 bytes"):
         device.load(graph, {}, DeviceOptions(settings={"memory": 2 << 20}))
     device.close()
     with pytest.raises(ExecutionError, match="load a graph first"):
