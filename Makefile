@@ -40,11 +40,12 @@ lint: $(READY)
 	    echo "Some files are not formatted; run: $(BIN)/ruff format ."; exit 1; }
 	@echo "mypy amphw";          $(BIN)/mypy amphw
 
-# The tests of OpenCL, most of whose time goes into compiling kernels on one core, run beside the others.
+# The tests of OpenCL, most of whose time goes into compiling kernels on one core, run beside the others, and give way
+# to them: training learns less well where its workers are interrupted.
 OPENCL_TESTS := tests/opencl tests/conformance/test_opencl.py
 
 pytest: $(READY)
-	@mkdir -p build; $(BIN)/python -m pytest $(OPENCL_TESTS) >build/opencl-tests.log 2>&1 & opencl=$$!; \
+	@mkdir -p build; nice -n 19 $(BIN)/python -m pytest $(OPENCL_TESTS) >build/opencl-tests.log 2>&1 & opencl=$$!; \
 	$(BIN)/python -m pytest $(addprefix --ignore=,$(OPENCL_TESTS)); status=$$?; \
 	echo "the tests of OpenCL:"; wait $$opencl || { cat build/opencl-tests.log; exit 1; }; \
 	tail -n 1 build/opencl-tests.log; exit $$status
