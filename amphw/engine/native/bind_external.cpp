@@ -66,8 +66,7 @@ void bind_external(nb::class_<PyEngine>& engine) {
         .def("trim", [](PyEngine& e) { e.engine().trim(); })
         .def("constants", [](PyEngine& e) { return e.engine().constants(); })
         .def("data_of", [](PyEngine& e, int32_t slot) { return e.engine().data_of(slot); })
-        .def("origin", [](PyEngine& e, int64_t number) { return e.engine().origin_of(number); })
-        .def("shared_used", [](PyEngine& e) { return e.engine().shared_used(); });
+        .def("origin", [](PyEngine& e, int64_t number) { return e.engine().origin_of(number); });
 }
 
 }  // namespace amphw

@@ -121,7 +121,6 @@ public:
     int64_t origin_of(int64_t number) const { return origin(external(number).frame); }
     std::pair<int32_t, int32_t> constants() const { return tables_->constants(); }
     std::pair<int32_t, int32_t> data_of(int32_t slot);  // place and words of an instance's data arrays
-    size_t shared_used() { return memory_->used(); }
 
     // --- replay: the log says what runs next ---
     void replay() { replaying_ = true; }

@@ -146,12 +146,7 @@ void Engine::decide(ExternalFrame& e) {
         for (size_t i = 0; i < frame.tasks.size(); i++) {
             const Task& t = frame.tasks[i];
             const int32_t count = t.slot->unit(frame.unit).spaces[code.int_spaces[slot]].of(t.firing);
-            if (count > 0) {
-                const int64_t value = values[row];
-                if (value < 0 || value >= unit.choices[f])
-                    throw EngineError(Failure::Decision, frame.unit, t.slot->index, t.firing, int64_t(f), value);
-                frame.outcomes[i] = frame.outcomes[i] * unit.choices[f] + int32_t(value);
-            }
+            if (count > 0) amphw::decide(frame, unit, i, f, values[row]);
             row += count;
         }
     }

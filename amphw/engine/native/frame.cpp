@@ -387,11 +387,7 @@ void FrameRunner::decide() {
         const int32_t slot = code_->int_outputs[unit_->decided[f]];
         for (const Span& s : spans_[code_->int_spaces[slot]]) {
             if (s.first != 0 || s.count == 0) continue;
-            const int64_t value = integer_rows_[slot][s.at];
-            const Task& t = frame_->tasks[s.task];
-            if (value < 0 || value >= unit_->choices[f])
-                throw EngineError(Failure::Decision, frame_->unit, t.slot->index, t.firing, int64_t(f), value);
-            frame_->outcomes[s.task] = frame_->outcomes[s.task] * unit_->choices[f] + int32_t(value);
+            amphw::decide(*frame_, *unit_, size_t(s.task), f, integer_rows_[slot][s.at]);
         }
     }
 }

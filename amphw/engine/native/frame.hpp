@@ -30,6 +30,15 @@ struct Frame {
     int64_t rows = 0;
 };
 
+// A decided field's value becomes part of the task's outcome, as the plan numbers them. Throws EngineError outside its
+// extent.
+inline void decide(Frame& frame, const UnitDesc& unit, size_t task, size_t field, int64_t value) {
+    const Task& t = frame.tasks[task];
+    if (value < 0 || value >= unit.choices[field])
+        throw EngineError(Failure::Decision, frame.unit, t.slot->index, t.firing, int64_t(field), value);
+    frame.outcomes[task] = frame.outcomes[task] * unit.choices[field] + int32_t(value);
+}
+
 // Runs frames of any unit; each worker has one, with the scratch that tiles need.
 class FrameRunner {
 public:
