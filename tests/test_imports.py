@@ -21,7 +21,7 @@ ALLOWED = {
     "engine": {"ir"},
     "cpu_runtime": {"ir", "engine"},
     "opencl": {"ir", "engine"},
-    "rtl": {"ir"},
+    "rtl": {"ir", "engine"},
     "estimate": {"ir"},
     "data": {"ir"},
     "models": {"ir", "data", "frontend"},

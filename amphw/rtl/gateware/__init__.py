@@ -1,0 +1,1 @@
+"""Generators of the hardware, in Amaranth."""
