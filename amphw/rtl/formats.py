@@ -86,8 +86,8 @@ class Formats:
     """Everything about the arithmetic of a device.
 
     value, weight, gradient: of activations, visible weights, and gradients that travel. accumulator: bits in
-    which products are summed. sums: bits of a weight's gradient, summed over an interval; its point stands
-    where that of value times gradient does. master: bits of the weight that updates add to; the visible weight
+    which products are summed. sums: bits of a weight's gradient, summed over an interval; its point is that
+    of value times gradient. master: bits of the weight that updates add to; the visible weight
     is its high half. rounding: "nearest", or "stochastic", which keeps no more than the visible weight and
     rounds updates at random (LFSR).
     """
@@ -117,7 +117,7 @@ class Formats:
 
     @classmethod
     def parse(cls, text: str) -> Formats:
-        """`q4.12`, for all that moves forward, and behind commas what differs, such as `g=q2.14,master=24`."""
+        """`q4.12` for all that moves forward; behind commas what differs, such as `g=q2.14,master=24`."""
         first, *others = [part.strip() for part in text.split(",")] if text.strip() else [""]
         found = cls()
         if first and "=" not in first:
@@ -153,7 +153,7 @@ class Formats:
 
     @property
     def low_bits(self) -> int:
-        """Bits of the master below the visible weight. Stochastic rounding computes, but does not keep them."""
+        """Bits of the master below the visible weight; with stochastic rounding computed, but not kept."""
         return self.master - BITS
 
     def __str__(self) -> str:
