@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from amphw.cpu_runtime.kernel import Kernel
-from amphw.cpu_runtime.slots import DONE, Slot, UnitPlan
 from amphw.engine.lower import Unit
+from amphw.engine.numpy_plane.kernel import Kernel
+from amphw.engine.numpy_plane.slots import DONE, Slot, UnitPlan
 from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.ir.primitives import RowContext
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from amphw.cpu_runtime.frames import Frame, Task, UnitCode, forward_record, starts_of
-from amphw.cpu_runtime.gradients import GradientLog
-from amphw.cpu_runtime.slots import DONE, FAULT, Origin, Route, Slot
 from amphw.engine import faults
 from amphw.engine.lower import Lowered, Unit, choices
+from amphw.engine.numpy_plane.frames import Frame, Task, UnitCode, forward_record, starts_of
+from amphw.engine.numpy_plane.gradients import GradientLog
+from amphw.engine.numpy_plane.slots import DONE, FAULT, Origin, Route, Slot
 from amphw.engine.policy import BACKWARD, FORWARD, INFER, Queue
 from amphw.ir.device import Mode, Report, Statistics
 from amphw.ir.errors import NonFiniteError

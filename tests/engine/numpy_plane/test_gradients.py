@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from amphw.cpu_runtime.gradients import WORTH_REDUCING, GradientLog
 from amphw.cpu_runtime.planes import built
+from amphw.engine.numpy_plane.gradients import WORTH_REDUCING, GradientLog
 from amphw.ir.derive import GradientTerm
 from amphw.ir.errors import NonFiniteError
 from amphw.ir.program import ParamSpec
