@@ -7,16 +7,16 @@ neither locks nor routes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 
-from amphw.cpu_runtime.kernel import Kernel
-from amphw.cpu_runtime.slots import DONE, Slot, UnitPlan
 from amphw.engine.lower import Unit
+from amphw.engine.numpy_plane.arithmetic import Arithmetic
+from amphw.engine.numpy_plane.float32 import FLOAT32
+from amphw.engine.numpy_plane.slots import DONE, Origin, Slot
 from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.ir.primitives import RowContext
 
@@ -27,18 +27,25 @@ NO_ROWS = RowContext(0, {"rows": 0})
 
 
 class UnitCode:
-    """What running a unit's frames needs, worked out once."""
+    """What running a unit's frames needs, worked out once.
 
-    def __init__(self, unit: Unit):
+    arithmetic: its own; a sink's is float32. outside: of the messages that it receives and sends, where that
+    is another. sources: numbers of the units whose messages reach a sink as they are.
+    """
+
+    def __init__(self, unit: Unit, arithmetic: Arithmetic, sources: frozenset[int]):
         b, d = unit.behaviour, unit.derivative
-        assert b.program is not None and d is not None and unit.inference is not None
+        assert b.program is not None and d is not None
         self.unit = unit
         self.spaces = [space for space, _ in b.spaces]
         self.widths = [o.width for o in unit.operands]
         self.n_ints = len(b.program.ints)
         self.outputs = [(t.space, t.width) for t in b.program.outputs_types]
-        self.forward, self.inference = Kernel(d.forward), Kernel(unit.inference)
-        self.backward = Kernel(d.backward) if d.backward.outputs else None
+        self.is_sink = bool(b.report)
+        self.sources = sources
+        self.arithmetic = FLOAT32 if self.is_sink else arithmetic
+        self.outside = None if self.arithmetic is arithmetic else arithmetic
+        self.forward, self.inference, self.backward = self.arithmetic.kernels(unit)
         self.residuals = d.residuals
         self.residual_spaces = [t.space for _, t in d.backward.inputs[len(d.float_outputs) :]]
         numbers = {key: i for i, key in enumerate(b.program.ints)}
@@ -46,7 +53,6 @@ class UnitCode:
         self.float_outputs = d.float_outputs
         self.wrt = d.wrt
         self.terms = d.terms
-        self.is_sink = bool(b.report)
 
 
 @dataclass(slots=True)
@@ -77,7 +83,7 @@ class Frame:
     code: UnitCode
     kind: int
     tasks: list[Task]
-    values: dict[str, np.ndarray]
+    values: Mapping[str, np.ndarray]
     version: int
     flow_in: int | None = None
     context: RowContext = NO_ROWS
@@ -94,11 +100,11 @@ class Frame:
         return self.context.total("rows")
 
 
-def joined(parts: list[np.ndarray], width: int) -> np.ndarray:
+def joined(parts: list[np.ndarray], width: int, dtype: np.dtype) -> np.ndarray:
     """Rows of all parts; a lone part is passed on without a copy."""
     if len(parts) == 1:
         return parts[0]
-    return np.concatenate(parts) if parts else np.zeros((0, width), dtype=np.float32)
+    return np.concatenate(parts) if parts else np.zeros((0, width), dtype)
 
 
 def starts_of(counts: int | np.ndarray, n: int) -> list[int]:
@@ -128,16 +134,26 @@ def _gather_operands(code: UnitCode, tasks: Sequence[Task]) -> list[np.ndarray]:
     out = []
     u = code.unit.index
     for i, width in enumerate(code.widths):
-        parts: list[np.ndarray] = []
+        entries: list[tuple[np.ndarray, Origin]] = []
         for slot, at, _ in tasks:
             x = slot.units[u].x[i]
             starts = slot.plan.units[u].members[i]
             if starts is None:
-                parts.append(x[at][0])
+                entries.append(x[at])
             else:
-                parts.extend(entry[0] for entry in x[starts[at] : starts[at + 1]])
-        out.append(joined(parts, width))
+                entries.extend(x[starts[at] : starts[at + 1]])
+        parts = [entry[0] for entry in entries] if code.outside is None else _floats(code, entries)
+        out.append(joined(parts, width, code.arithmetic.dtype))
     return out
+
+
+def _floats(code: UnitCode, entries: Sequence[tuple[np.ndarray, Origin]]) -> list[np.ndarray]:
+    """A sink's operands, out of the arithmetic of those that send them."""
+    assert code.outside is not None
+    return [
+        payload if origin[0] in code.sources else code.outside.to_float(payload, "value")
+        for payload, origin in entries
+    ]
 
 
 def _gather_ints(code: UnitCode, tasks: Sequence[Task]) -> list[np.ndarray]:
@@ -166,6 +182,9 @@ def compute(frame: Frame) -> None:
                 inputs = _backward_inputs(frame)
                 ints = [ints[k] for k in code.backward_ints]
                 frame.outputs = code.backward.run(frame.context, inputs, ints, frame.values)
+                if code.outside is not None:
+                    for k in range(len(code.wrt)):
+                        frame.outputs[k] = code.outside.to_payload(frame.outputs[k], "gradient")
         else:
             frame.inputs = _gather_operands(code, tasks)
             kernel = code.forward if frame.kind == FORWARD else code.inference
@@ -215,30 +234,17 @@ def _output_gradient(frame: Frame, k: int) -> np.ndarray:
         make = np.ones if k == 0 else np.zeros
         return make((frame.context.total(space), width), dtype=np.float32)
     counts = frame.context.counts[space]
-    u = code.unit.index
+    u, total = code.unit.index, code.arithmetic.total
     parts: list[np.ndarray] = []
     for j, (slot, at, _) in enumerate(frame.tasks):
         record, i = frame.records[j]
         gradients, plan = slot.units[u].gradients[at], slot.plan.units[u]
         rows = counts if isinstance(counts, int) else int(counts[j])
         outcome = record.outcomes[i] if record.outcomes else at
-        parts.append(_summed(gradients, plan, outcome, k, rows, width))
-    return joined(parts, width)
-
-
-def _summed(gradients: list[Any], plan: UnitPlan, outcome: int, k: int, rows: int, width: int) -> np.ndarray:
-    found = [
-        (g, route[4])
-        for g, route in zip(gradients, plan.routes[outcome], strict=True)
-        if route[5] == k and g is not DONE
-    ]
-    if len(found) == 1 and found[0][1] < 0:
-        only: np.ndarray = found[0][0]
-        return only
-    total = np.zeros((rows, width), dtype=np.float32)
-    for g, row in found:
-        if row < 0:
-            total += g
-        else:
-            total[row : row + 1] += g
-    return total
+        found = [
+            (g, route[4])
+            for g, route in zip(gradients, plan.routes[outcome], strict=True)
+            if route[5] == k and g is not DONE
+        ]
+        parts.append(total(found, rows, width))
+    return joined(parts, width, code.arithmetic.dtype)

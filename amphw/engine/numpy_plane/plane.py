@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from amphw.cpu_runtime.delivery import Delivery
-from amphw.cpu_runtime.frames import Frame, compute, computed
-from amphw.cpu_runtime.gradients import GradientLog, Share
-from amphw.cpu_runtime.slots import Slot, SlotPlan, finish_plan
 from amphw.engine import faults
 from amphw.engine.lower import Lowered, Observation
+from amphw.engine.numpy_plane.arithmetic import Arithmetic
+from amphw.engine.numpy_plane.delivery import Delivery
+from amphw.engine.numpy_plane.float32 import FLOAT32
+from amphw.engine.numpy_plane.frames import Frame, compute, computed
+from amphw.engine.numpy_plane.gradients import GradientLog, Share
+from amphw.engine.numpy_plane.slots import Slot, SlotPlan, finish_plan
 from amphw.engine.plan import Planner, check_data
 from amphw.engine.policy import BACKWARD, KINDS, POLICIES, PolicyTable, Queue, choose
 from amphw.ir.device import Direction, Mode, Report, Statistics
@@ -34,7 +36,7 @@ lock."""
 class NumpyPlane(Delivery):
     """settings: policy, min_rows, frame_cap (messages), frame_rows (a frame with as many takes no further
     message), sleep {node or "*": seconds a message}, trace, observe (keep what firings compute, for
-    `observed`).
+    `observed`). arithmetic: what is computed with, and in what form parameters are held.
     """
 
     name = "numpy data plane"
@@ -50,10 +52,13 @@ class NumpyPlane(Delivery):
         settings: Mapping[str, Any],
         log: list[Any] | None,
         keys: int = 1,
+        arithmetic: Arithmetic = FLOAT32,
     ):
         policy = POLICIES[settings.get("policy", "default")]
         self.self_updating = updates == "self"
-        super().__init__(lowered, params, by_age=policy.by_age, waits=self.self_updating, log=log)
+        super().__init__(
+            lowered, params, by_age=policy.by_age, waits=self.self_updating, log=log, arithmetic=arithmetic
+        )
         self.policy = policy.table(lowered, int(settings.get("min_rows", 1)))
         self.frame_cap = int(settings.get("frame_cap", 64))
         self.frame_rows = int(settings.get("frame_rows", 512))
@@ -75,6 +80,7 @@ class NumpyPlane(Delivery):
         self.stats = Statistics(busy=[0.0] * workers)
         self._idle = 0
         self._running = 0
+        self._written = True  # whether the host may have changed the parameters
 
     # --- host side --------------------------------------------------------------------------------
 
@@ -87,6 +93,7 @@ class NumpyPlane(Delivery):
             self._check()
             if index in self.slots:
                 raise faults.occupied(index, self.slots[index].instance)
+            self.push()
             if self._observed is not None:
                 self._observed[index] = []
             try:
@@ -122,7 +129,21 @@ class NumpyPlane(Delivery):
         return self.failure is not None
 
     def fetch(self) -> None:
-        """`params` is always up to date: the parameters live there."""
+        """Bring `params` up to date; while nothing is in flight, what is written there takes effect."""
+        with self.lock:
+            if self._written:
+                return  # the host's copy is the newer one
+            for held in self.held.values():
+                held.fetch()
+            # Only then is everything there: what is still in a log would be lost if this were taken over.
+            self._written = not self.slots and not any(log.busy or log.entries for log in self.logs.values())
+
+    def push(self) -> None:
+        """Take over what the host has written into `params`; called under the lock."""
+        if self._written:
+            self._written = False
+            for held in self.held.values():
+                held.push()
 
     def wake(self) -> None:
         with self.lock:
@@ -145,6 +166,8 @@ class NumpyPlane(Delivery):
 
     def update(self, nodes: Iterable[str]) -> None:
         """Reduce and publish on behalf of the controller."""
+        with self.lock:
+            self.push()
         for name in nodes:
             at = self.lowered.by_name.get(name)
             if at is None or at not in self.logs:
@@ -168,7 +191,10 @@ class NumpyPlane(Delivery):
             return out
 
     def observed(self, index: int) -> list[Observation]:
-        """What the firings of the slot's last instance computed; needs the setting `observe`."""
+        """What the firings of the slot's last instance computed, as payloads; needs the setting `observe`.
+
+        A loss computes in float32, and sends payloads back.
+        """
         assert self._observed is not None
         with self.lock:
             return list(self._observed[index])

@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from amphw.cpu_runtime.frames import Frame, Task, compute
-from amphw.cpu_runtime.gradients import Share
-from amphw.cpu_runtime.numpy_plane import NumpyPlane
-from amphw.cpu_runtime.slots import Slot
+from amphw.engine.numpy_plane.frames import Frame, Task, compute
+from amphw.engine.numpy_plane.gradients import Share
+from amphw.engine.numpy_plane.plane import NumpyPlane
+from amphw.engine.numpy_plane.slots import Slot
 from amphw.ir.device import Mode, Report
 from amphw.ir.errors import ExecutionError
 from amphw.ir.instance import Instance

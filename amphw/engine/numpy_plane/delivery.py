@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from amphw.cpu_runtime.frames import Frame, Task, UnitCode, forward_record, starts_of
-from amphw.cpu_runtime.gradients import GradientLog
-from amphw.cpu_runtime.slots import DONE, FAULT, Origin, Route, Slot
 from amphw.engine import faults
 from amphw.engine.lower import Lowered, Unit, choices
+from amphw.engine.numpy_plane.arithmetic import Arithmetic
+from amphw.engine.numpy_plane.float32 import FLOAT32
+from amphw.engine.numpy_plane.frames import Frame, Task, UnitCode, forward_record, starts_of
+from amphw.engine.numpy_plane.gradients import GradientLog
+from amphw.engine.numpy_plane.slots import DONE, FAULT, Origin, Route, Slot
 from amphw.engine.policy import BACKWARD, FORWARD, INFER, Queue
 from amphw.ir.device import Mode, Report, Statistics
 from amphw.ir.errors import NonFiniteError
@@ -27,7 +29,8 @@ class Delivery:
     """The instances in flight and the queues of firings that are ready.
 
     waits: whether instances whose gradients complete an interval retire only once the update is published.
-    log: the service order, or None. replaying: nothing is queued, since the log says what runs next.
+    log: the service order, or None. replaying: nothing is queued, since the log says what runs next. held:
+    the parameters of each unit that has some.
     """
 
     def __init__(
@@ -38,18 +41,29 @@ class Delivery:
         by_age: bool,
         waits: bool,
         log: list[Any] | None,
+        arithmetic: Arithmetic = FLOAT32,
     ):
         self.lowered, self.params, self.waits, self.log = lowered, params, waits, log
         self.replaying = False
-        self.code = {u.index: UnitCode(u) for u in lowered.units if not u.behaviour.is_source}
+        self.arithmetic = arithmetic
+        self._sources = [u for u in lowered.units if u.behaviour.is_source]
+        self._source = [u.behaviour.is_source for u in lowered.units]
+        self._sink = [bool(u.behaviour.report) for u in lowered.units]
+        numbers = frozenset(u.index for u in self._sources)
+        self.code = {
+            u.index: UnitCode(u, arithmetic, numbers) for u in lowered.units if u.index not in numbers
+        }
+        self.held = {
+            u.index: self.code[u.index].arithmetic.parameters(u, params[u.name])
+            for u in lowered.units
+            if u.name in params
+        }
         self.logs = {
-            u.index: GradientLog(u.name, params[u.name], u.derivative.terms)
+            u.index: GradientLog(self.held[u.index])
             for u in lowered.units
             if u.owns and u.derivative is not None
         }
         self.queues = [[Queue(u.index, kind, u.depth, by_age) for kind in range(3)] for u in lowered.units]
-        self._sources = [u for u in lowered.units if u.behaviour.is_source]
-        self._source = [u.behaviour.is_source for u in lowered.units]
         self.slots: dict[int, Slot] = {}
         self.done: list[Report] = []
         self.stats = Statistics()
@@ -75,15 +89,20 @@ class Delivery:
         plan = slot.plan.units[unit.index]
         routes = plan.routes[0]
         if plan.faults:
-            self._deliver(slot, routes[0], np.zeros((0, 0), np.float32), (unit.index, 0, 0))
+            self._deliver(slot, routes[0], np.zeros((0, 0), self.arithmetic.dtype), (unit.index, 0, 0))
         slot.outstanding += len(routes)
         if slot.mode is Mode.TRAIN:
             self.stats.forward += len(routes)
         name = unit.behaviour.emits[0].data
-        data = np.asarray(slot.instance.data[name], dtype=np.float32) if name is not None else None
+        given = np.asarray(slot.instance.data[name], dtype=np.float32) if name is not None else None
+        converted = self.arithmetic.to_payload(given, "value") if given is not None else None
         for k, (route, (first, rows)) in enumerate(zip(routes, plan.first, strict=True)):
-            payload = np.zeros((rows, 0), dtype=np.float32) if data is None else data[first : first + rows]
-            row = route[4]
+            to_sink, row = self._sink[route[0]], route[4]
+            data = given if to_sink else converted
+            if data is not None:
+                payload = data[first : first + rows]
+            else:
+                payload = np.zeros((rows, 0), (FLOAT32 if to_sink else self.arithmetic).dtype)
             if row >= 0:
                 payload = payload[row : row + 1]
             self._deliver(slot, route, payload, (unit.index, 0, k))
@@ -115,11 +134,11 @@ class Delivery:
         for slot, at, _ in tasks:
             if at in slot.units[unit].faulty:
                 raise faults.unreadable(code.unit, slot.instance, at)
-        node = self.params.get(code.unit.name)
-        if node is None:
+        held = self.held.get(unit)
+        if held is None:
             frame = Frame(self._frames, code, kind, tasks, {}, 0)
         else:
-            frame = Frame(self._frames, code, kind, tasks, node.values, node.version)
+            frame = Frame(self._frames, code, kind, tasks, held.values, held.params.version)
         if self.log is not None:
             keys = tuple((slot.instance.number, slot.mode.value, at) for slot, at, _ in tasks)
             self.log.append(("start", frame.number, unit, kind, keys))

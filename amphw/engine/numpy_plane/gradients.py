@@ -1,4 +1,4 @@
-"""Gradients and updates of one node's parameters on the CPU.
+"""When gradients of one node's parameters are summed, and when they become an update.
 
 Backward frames log their rows `(a, dz)`; the product that makes a weight gradient of them waits until there
 are enough rows to be worth it, or until the interval is complete. Rows are counted once, when the frame is
@@ -13,15 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from amphw.ir.derive import GradientTerm, accumulate
-from amphw.ir.errors import NonFiniteError
+from amphw.engine.numpy_plane.arithmetic import Entry, UnitParameters
 from amphw.ir.update import NodeParameters
 
 WORTH_REDUCING = 256
 """Rows from which a weight-gradient product runs near its best speed; the same as the engine's."""
-
-Entry = tuple[int, list[tuple[np.ndarray | None, np.ndarray]]]
-"""(gradient rows, (a, dz) for each term) of one backward frame."""
 
 
 @dataclass
@@ -29,18 +25,24 @@ class GradientLog:
     """One node's log of what has not been reduced yet.
 
     taken: rows of a share that is being reduced and completes no interval. closing: a share that does is
-    being reduced, so that what `params` has accumulated belongs to the interval before this one.
+    being reduced, so that what has been accumulated belongs to the interval before this one.
     """
 
-    node: str
-    params: NodeParameters
-    terms: tuple[GradientTerm, ...]
+    held: UnitParameters
     entries: list[Entry] = field(default_factory=list)
     logged: int = 0
     taken: int = 0
     closing: bool = False
     busy: bool = False
     waiting: list[Any] = field(default_factory=list)  # slots that retire only once the update is published
+
+    @property
+    def node(self) -> str:
+        return self.held.node
+
+    @property
+    def params(self) -> NodeParameters:
+        return self.held.params
 
     def add(self, rows: int, terms: list[tuple[np.ndarray | None, np.ndarray]]) -> None:
         self.entries.append((rows, terms))
@@ -70,20 +72,16 @@ class GradientLog:
         return share
 
     def reduce(self, share: Share) -> None:
-        """Add the share's gradients, one product a term; if the interval is complete, prepare a version."""
+        """Add the share's gradients; if the interval is complete, prepare a version.
+
+        Raises NonFiniteError, and the old version stays, where a gradient is not finite.
+        """
         with np.errstate(all="ignore"):
-            for k, term in enumerate(self.terms if share.entries else ()):
-                parts = [terms[k] for _, terms in share.entries]
-                dz = parts[0][1] if len(parts) == 1 else np.concatenate([p[1] for p in parts])
-                a = None
-                if term.a is not None:
-                    arrays = [p[0] for p in parts if p[0] is not None]
-                    a = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-                accumulate(term.kind, self.params.gradients[term.param], a, dz)
+            self.held.accumulate(share.entries)
             if share.due:
                 self.params.rows += share.rows
                 if self.params.rows:
-                    share.values = self._prepare()
+                    share.values = self.held.prepare()
 
     def finish(self, share: Share) -> None:
         """The share is reduced; called under the lock, so that `rows` never counts it twice or not at all."""
@@ -91,15 +89,7 @@ class GradientLog:
             self.params.rows += share.rows
         self.busy, self.closing, self.taken = False, False, 0
         if share.values is not None:
-            self.params.publish(share.values)
-
-    def _prepare(self) -> dict[str, np.ndarray]:
-        """Raises NonFiniteError, and the old version stays, if a gradient is not finite."""
-        for name, g in self.params.gradients.items():
-            # A sum is much cheaper than a test of each element, and finite only if they all are.
-            if not np.isfinite(g.sum()) and not np.isfinite(g).all():
-                raise NonFiniteError(self.node, "backward", f"the gradient of '{name}'")
-        return self.params.prepare()
+            self.held.publish(share.values)
 
 
 @dataclass

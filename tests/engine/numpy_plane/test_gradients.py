@@ -7,8 +7,9 @@ import threading
 import numpy as np
 import pytest
 
-from amphw.cpu_runtime.gradients import WORTH_REDUCING, GradientLog
 from amphw.cpu_runtime.planes import built
+from amphw.engine.numpy_plane.float32 import FloatParameters
+from amphw.engine.numpy_plane.gradients import WORTH_REDUCING, GradientLog
 from amphw.ir.derive import GradientTerm
 from amphw.ir.errors import NonFiniteError
 from amphw.ir.program import ParamSpec
@@ -23,7 +24,8 @@ def log(interval: int = 10, **rule: object) -> GradientLog:
     """Of a node with a weight and a bias."""
     values = {"W": np.ones((3, 2), np.float32), "b": np.zeros(2, np.float32)}
     params = NodeParameters.of((W, B), UpdateRule(interval=interval, lr=1.0, **rule), values)  # type: ignore[arg-type]
-    return GradientLog("node", params, (GradientTerm("W", "matmul", 0, 1), GradientTerm("b", "sum", None, 1)))
+    terms = (GradientTerm("W", "matmul", 0, 1), GradientTerm("b", "sum", None, 1))
+    return GradientLog(FloatParameters("node", params, terms))
 
 
 def entry(rows: int, value: float = 1.0) -> Terms:
