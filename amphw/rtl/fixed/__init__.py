@@ -1,0 +1,1 @@
+"""The model of the hardware's arithmetic, on integers, without hardware tools."""
