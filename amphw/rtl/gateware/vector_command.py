@@ -97,9 +97,7 @@ class VectorShape:
         # Addresses are made by one 18 bit multiplier; a position in a row must fit a word, a sum the unit.
         for name, low, high in (("address_bits", 2, 18), ("count_bits", 1, 15), ("pointers", 1, 1 << 12)):
             if not low <= getattr(self, name) <= high:
-                raise ValueError(
-                    f"vector unit: {name} = {getattr(self, name)}, possible is {low} .. {high}"
-                )
+                raise ValueError(f"vector unit: {name} = {getattr(self, name)}, possible is {low} .. {high}")
         for curve in self.curves:
             if curve.frac != self.formats.value.frac:
                 raise ValueError(

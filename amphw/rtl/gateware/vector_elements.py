@@ -85,9 +85,7 @@ class VectorElements(wiring.Component):
             ]
         m.d.sync += [
             condition.eq(Cat(holds, do.if_sign & a[-1])),
-            factor.eq(
-                Mux(do.times_a, a, Mux(do.times_b, b, Mux(do.is_line, position, do.factor)))
-            ),
+            factor.eq(Mux(do.times_a, a, Mux(do.times_b, b, Mux(do.is_line, position, do.factor)))),
         ]
         line = self._table(m, segment, do.table)
         is_line, is_condition = Signal(), Signal()
@@ -135,7 +133,9 @@ class VectorElements(wiring.Component):
         m.submodules.lines = lines = memory.Memory(
             shape=LINE,
             depth=SEGMENTS * len(curves),
-            init=[{"start": t, "slope": s} for curve in curves for t, s in zip(curve.T, curve.S, strict=True)],
+            init=[
+                {"start": t, "slope": s} for curve in curves for t, s in zip(curve.T, curve.S, strict=True)
+            ],
         )
         port = lines.read_port()
         m.d.comb += port.addr.eq(Cat(segment, table))

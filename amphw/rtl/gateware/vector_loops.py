@@ -34,7 +34,9 @@ def item_layout(shape: VectorShape) -> data.StructLayout:
     """
     return data.StructLayout(
         {name: shape.address_bits for name in "abd"}
-        | _flags("reads_a", "reads_b", "element", "first", "write", "adds", "fetch", "fresh", "waits", "final")
+        | _flags(
+            "reads_a", "reads_b", "element", "first", "write", "adds", "fetch", "fresh", "waits", "final"
+        )
     )
 
 
@@ -197,9 +199,7 @@ class VectorLoops(wiring.Component):
                             m.d.sync += command[name].base.eq(step)
 
         # Next to an element travels what is added to its addresses.
-        m.submodules.pointers = pointers = memory.Memory(
-            shape=width, depth=shape.pointers, init=[]
-        )
+        m.submodules.pointers = pointers = memory.Memory(shape=width, depth=shape.pointers, init=[])
         write, read = pointers.write_port(), pointers.read_port()
         m.d.comb += [
             Cat(write.en, write.addr, write.data).eq(

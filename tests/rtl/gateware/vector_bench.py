@@ -62,7 +62,9 @@ def simulate(
 
     async def host(ctx) -> None:  # type: ignore[no-untyped-def]
         for index, address in enumerate(pointers):
-            ctx.set(unit.pointer, {"en": 1, "index": index, "data": address})
+            ctx.set(unit.pointer.en, 1)
+            ctx.set(unit.pointer.index, index)
+            ctx.set(unit.pointer.data, address)
             await ctx.tick()
         ctx.set(unit.pointer.en, 0)
         for stop in (*resets, None):
@@ -97,15 +99,31 @@ def simulate(
 
 
 def check(
-    shape: VectorShape, mem: Sequence[int], commands: Sequence[Command], pointers: Sequence[int] = ()
+    shape: VectorShape,
+    mem: Sequence[int],
+    commands: Sequence[Command],
+    pointers: Sequence[int] = (),
+    resets: Sequence[int] = (),
 ) -> Run:
-    """Simulate, and compare the memory with the reference."""
-    run = simulate(shape, mem, commands, pointers)
+    """Simulate, and compare every write, its time, and the memory with the reference."""
+    run = simulate(shape, mem, commands, pointers, resets)
     wanted = list(mem)
+    writes: list[tuple[int, int]] = []
+    when_done = []
     for command in commands:
-        execute(command, wanted, pointers, shape.curves)
-    wrong = [at for at in range(len(wanted)) if run.mem[at] != wanted[at]]
-    assert not wrong, "\n".join(
-        [f"mem[{at}] = {run.mem[at]}, not {wanted[at]}" for at in wrong[:8]] + [str(c) for c in commands[:4]]
-    )
+        ahead = list(wanted)
+        addresses = execute(command, wanted, pointers, shape.curves).writes
+        assert [at for at, _ in run.written[len(writes) :][: len(addresses)]] == addresses, command
+        for at, word in run.written[len(writes) :][: len(addresses)]:
+            ahead[at] = word
+        wrong = [at for at in range(len(wanted)) if ahead[at] != wanted[at]]
+        assert not wrong, f"{command} writes " + ", ".join(
+            f"mem[{at}] = {ahead[at]}, not {wanted[at]}" for at in wrong[:8]
+        )
+        writes += run.written[len(writes) :][: len(addresses)]
+        when_done.append(len(writes))
+    assert run.mem == wanted
+    assert len(run.written) == len(writes)
+    # Whatever a command wrote is there when it is done, and done comes no later than another could begin to write.
+    assert all(there >= due for there, due in zip(run.written_when_done, when_done, strict=True))
     return run

@@ -100,13 +100,34 @@ def reduce(op: Op, row: list[int]) -> int:
     return max(row) if op is Op.LARGEST else row.index(max(row))
 
 
-def execute(command: Command, mem: list[int], pointers: Sequence[int], curves: Sequence[Curve]) -> None:
-    """Do to the words of `mem`, whose number is a power of two, what the command says, one element after another."""
+@dataclass
+class Traffic:
+    """Addresses that a command read and wrote. circular: an element needs what another one of it wrote."""
+
+    reads: set[int] = field(default_factory=set)
+    writes: list[int] = field(default_factory=list)
+    circular: bool = False
+
+
+def execute(command: Command, mem: list[int], pointers: Sequence[int], curves: Sequence[Curve]) -> Traffic:
+    """Do what the command says, one element after another, to `mem`, whose length is a power of two."""
     size = len(mem)
+    traffic = Traffic()
+
+    def read(address: int) -> int:
+        traffic.circular |= address % size in traffic.writes
+        traffic.reads.add(address % size)
+        return mem[address % size]
+
+    def write(address: int, word: int) -> None:
+        traffic.writes.append(address % size)
+        mem[address % size] = word
+
     for o in range(command.outer):
         offset_a = offset_d = 0
-        if command.mode in (Mode.A, Mode.D, Mode.ADD_D):
-            offset = (mem[(command.index + o) % size] & 0xFFFF) * command.scale
+        reducing = command.op in REDUCTIONS
+        if command.mode in (Mode.A, Mode.D, Mode.ADD_D) and (command.inner or reducing):
+            offset = (read(command.index + o) & 0xFFFF) * command.scale
             offset_a, offset_d = (offset, 0) if command.mode is Mode.A else (0, offset)
         row = []
         for i in range(command.inner):
@@ -115,10 +136,14 @@ def execute(command: Command, mem: list[int], pointers: Sequence[int], curves: S
             )
             at_a += pointers[i] if command.mode is Mode.POINTERS else offset_a
             at_d += offset_d
-            a = mem[at_a % size]
-            b = mem[(at_d if command.mode is Mode.ADD_D else at_b) % size]
-            row.append(a)
-            if command.op not in REDUCTIONS:
-                mem[at_d % size] = element(command, a, b, curves)
-        if command.op in REDUCTIONS:
-            mem[(command.d.base + o * command.d.outer + offset_d) % size] = reduce(command.op, row)
+            row.append(read(at_a))
+            if command.mode is Mode.ADD_D:
+                traffic.reads.add(at_d % size)
+                b = mem[at_d % size]
+            else:
+                b = read(at_b)
+            if not reducing:
+                write(at_d, element(command, row[-1], b, curves))
+        if reducing:
+            write(command.d.base + o * command.d.outer + offset_d, reduce(command.op, row))
+    return traffic
