@@ -43,7 +43,6 @@ class VectorIssue(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        item, valid = self.items.payload, self.items.valid
         # Stage k is what reads or read k cycles ago.
         stages = range(LATENCY + 1)
         occupied = [Signal(name=f"occupied_{k}") for k in stages]
@@ -51,13 +50,30 @@ class VectorIssue(wiring.Component):
         final = [Signal(name=f"final_{k}") for k in stages]
         d = [Signal(self.shape.address_bits, name=f"d_{k}", reset_less=True) for k in stages]
 
-        # What is in the last stage is written before anything issued now can read.
-        conflict = Cat(writes[k] & (d[k] == item.d) for k in stages[:-1]).any()
-        accept = Signal()
+        # The item that may be next to read. What is in the last stage is written before it does.
+        item, valid, accept = Signal(item_layout(self.shape)), Signal(), Signal()
+        clash = Signal(LATENCY)
         m.d.comb += [
-            self.items.ready.eq(~(item.waits & Cat(occupied[:-1]).any() | item.adds & conflict)),
-            accept.eq(valid & self.items.ready),
+            accept.eq(valid & ~(item.waits & Cat(occupied[:-1]).any() | item.adds & clash.any())),
+            self.items.ready.eq(~valid | accept),
         ]
+        # Bit k of `clash`: stage k writes where the item adds. It is known a cycle ahead, from the stage before.
+        behind = self.items.payload
+        writing = Signal()
+        m.d.comb += writing.eq(accept & item.element & item.write)
+        with m.If(self.items.ready):
+            m.d.sync += [
+                item.eq(behind),
+                valid.eq(self.items.valid),
+                clash.eq(
+                    Cat(
+                        flag & (where == behind.d)
+                        for flag, where in zip([writing, *writes[:-2]], [item.d, *d[:-2]], strict=True)
+                    )
+                ),
+            ]
+        with m.Else():
+            m.d.sync += clash.eq(clash << 1)
 
         issued = Signal(4)
         m.d.sync += [
@@ -66,7 +82,7 @@ class VectorIssue(wiring.Component):
             self.address_a.eq(item.a),
             self.address_b.eq(item.b),
             occupied[0].eq(accept),
-            writes[0].eq(accept & item.element & item.write),
+            writes[0].eq(writing),
             final[0].eq(accept & item.final),
             d[0].eq(item.d),
             issued.eq(Cat(accept & item.element, item.first, accept & item.fresh, accept & item.fetch)),
@@ -78,6 +94,6 @@ class VectorIssue(wiring.Component):
         m.d.comb += [
             self.write.eq(writes[-1]),
             self.address_d.eq(d[-1]),
-            self.busy.eq(Cat(occupied).any()),
+            self.busy.eq(valid | Cat(occupied).any()),
         ]
         return m
