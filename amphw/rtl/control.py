@@ -205,7 +205,10 @@ def _fetch_backward(c: _UnitControl) -> None:
         t = program.outputs_types[k]
         words = c.words(t.space, t.width)
         pointer = 1 + len(c.unit.operands) + n
-        c.asm.emit(StepOp.GRADIENT, n=pointer, m=n, b=words, d=simplify(Field("$sums") + at))
+        alone = any(p.by_row is not None and p.value == k for p in c.unit.out)
+        into = simplify(Field("$sums") + at)
+        row = lift(t.width) if alone else words
+        c.asm.emit(StepOp.GRADIENT, n=pointer, m=n, b=words, d=into, e=row)
         at += gradient_room(c.partition, c.unit, k)
 
 
@@ -282,7 +285,7 @@ def _follow(c: _UnitControl, path: Path) -> None:
             first = asm.read(fid + asm.word("members", path.target, path.operand))
             oid = simplify(first + asm.value(path.member))
         state = packed(c.partition.layouts[path.target], values)
-        asm.emit(StepOp.DELIVER, a=fid, b=oid, c=state, d=payload, e=row, m=number)
+        asm.emit(StepOp.DELIVER, a=fid, b=oid, c=state, d=payload, e=row, m=number, n=int(row is not None))
     else:
         words = lift(t.width) if row is not None else c.words(t.space, t.width)
         n = c.partition.outbound.index(path)

@@ -39,10 +39,14 @@ class StepOp(IntEnum):
     PUT = 8  # payload[at] = a; at += 1
     AT = 9  # at = a
     COPY = 10  # b words of operand a to payload[at]; at += b
-    GRADIENT = 11  # ptr[n] = the gradient of output m, b words, summed into payload[d] where it came in parts
+    GRADIENT = (
+        11  # ptr[n] = the gradient of output m, b words, summed into payload[d] where it came in parts of e
+    )
     DECIDE = 12  # d[n] = payload[a]
     FIRST = 13  # the next message is the first on its path
-    DELIVER = 14  # output m, at payload[d], as operand b of firing a, whose state is c; e: its row's offset
+    DELIVER = (
+        14  # output m, at payload[d], as operand b of firing a with state c; n: a row alone, at offset e
+    )
     SEND = 15  # output m, b words at payload[a], on path n to the host, with decisions c; e: its row's offset
     RETURN = 16  # b words at payload[at], or none if n is 0, to where operand a came from; at += b
 
