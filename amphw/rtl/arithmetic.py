@@ -26,7 +26,8 @@ def round_shift(x: Any, shift: int) -> Any:
 def saturate(x: Any, bits: int, select: Select) -> Any:
     """x, or the nearest number that `bits` bits in two's complement hold."""
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-    return select(x < low, low, select(x > high, high, x))
+    beyond = x >> (bits - 1)  # 0 or -1 where x fits: gates for a few top bits, not for two comparisons
+    return select((beyond == 0) | (beyond == -1), x, select(beyond < 0, low, high))
 
 
 def narrow(x: Any, shift: int, bits: int, select: Select) -> Any:

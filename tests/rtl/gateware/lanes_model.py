@@ -1,0 +1,118 @@
+"""What every command of a lane engine does, in numpy: the definition that the tests compare the gates with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from amphw.rtl.arithmetic import narrow, round_shift, saturate
+from amphw.rtl.gateware.lanes_shape import Bank, LaneShape, Op
+
+Command = dict[str, Any]
+
+
+def select(condition: Any, a: Any, b: Any) -> Any:
+    return np.where(condition, a, b)
+
+
+class LaneModel:
+    """Parameters as [beats, lanes] of Python integers (an update's products exceed 64 bits), payload memory as a list."""
+
+    def __init__(self, shape: LaneShape) -> None:
+        self.shape = shape
+        self.banks = {bank: np.zeros((shape.beats, shape.lanes), object) for bank in Bank}
+        self.memory = np.zeros(1 << shape.address_bits, object)
+        self.responses: list[int] = []
+
+    def run(self, command: Command) -> None:
+        op = command["op"]
+        if op in (Op.FORWARD, Op.BACKWARD):
+            for r in range(command["count"]):
+                self._layer(command, r)
+        elif op in (Op.TAKE, Op.TAKE_GRADIENT):
+            for r in range(command["count"]):
+                self._take(command, r)
+        elif op == Op.UPDATE:
+            self._update(command)
+        elif op == Op.POKE:
+            self.banks[command["bank"]][command["base"], command["lane"]] = command["data"]
+        else:
+            self.responses.append(int(self.banks[command["bank"]][command["base"], command["lane"]]))
+
+    def row(self, bank: Bank, command: Command, row: int) -> np.ndarray:
+        """View of the columns of one row."""
+        at = command["base"] + row * command["blocks"]
+        return self.banks[bank].reshape(-1)[at * self.shape.lanes :][: command["columns"]]
+
+    def _layer(self, command: Command, r: int) -> None:
+        formats = self.shape.formats
+        rows, columns = command["rows"], command["columns"]
+        forward = command["op"] == Op.FORWARD
+        x = self.memory[command["x"] + r * rows :][:rows]
+        weights = [self.row(Bank.WEIGHT, command, k) for k in range(rows + 1)]
+        if forward:
+            total = np.zeros(columns, object)
+            for k in range(rows):
+                total += x[k] * weights[k]
+            if command["bias"]:
+                total += weights[rows] << formats.value.frac
+            self.memory[command["y"] + r * columns :][:columns] = narrow(total, formats.weight.frac, 16, select)
+            return
+        dz = self.memory[command["dz"] + r * columns :][:columns]
+        if command["want_dw"]:
+            for k in range(rows):
+                self._add(command, k, x[k] * dz)
+            if command["bias"]:
+                self._add(command, rows, dz << formats.value.frac)
+        if command["want_dx"]:
+            for k in range(rows):
+                total = (dz * weights[k]).sum()
+                self.memory[command["y"] + r * rows + k] = int(narrow(total, formats.weight.frac, 16, select))
+
+    def _add(self, command: Command, row: int, products: np.ndarray) -> None:
+        sums = self.row(Bank.GRADIENT, command, row)
+        sums[:] = saturate(sums + products, self.shape.formats.sums, select)
+
+    def _take(self, command: Command, r: int) -> None:
+        formats, columns = self.shape.formats, command["columns"]
+        row = int(self.memory[command["x"] + r]) & 0xFFFF
+        if command["op"] == Op.TAKE:
+            taken = narrow(
+                self.row(Bank.WEIGHT, command, row), formats.weight.frac - formats.value.frac, 16, select
+            )
+            self.memory[command["y"] + r * columns :][:columns] = taken
+        else:
+            dz = self.memory[command["dz"] + r * columns :][:columns]
+            self._add(command, row, dz << formats.value.frac)
+
+    def _update(self, command: Command) -> None:
+        shape, formats = self.shape, self.shape.formats
+        low_bits = formats.low_bits
+        noise = command["seed"]
+        for k in range(command["rows"]):
+            weight, low, sums, velocity = (self.row(bank, command, k) for bank in Bank)
+            for j in range(command["columns"]):
+                step = round_shift(int(sums[j]) * command["scale"], shape.s1)
+                if shape.momentum:
+                    velocity[j] = int(
+                        saturate(round_shift(int(velocity[j]) * shape.mu, 15) + step, 32, _python)
+                    )
+                    step = round_shift(velocity[j] * command["rate"], shape.s2)
+                master = (int(weight[j]) << low_bits) + (int(low[j]) if shape.keeps_low else 0) - step
+                if not shape.keeps_low:
+                    master += noise & ((1 << low_bits) - 1)
+                    noise = (noise >> 1) ^ (0xA3000000 if noise & 1 else 0)
+                master = _python_saturate(master, 16 + low_bits)
+                weight[j] = master >> low_bits
+                if shape.keeps_low:
+                    low[j] = master & ((1 << low_bits) - 1)
+                sums[j] = 0
+
+
+def _python(condition: bool, a: int, b: int) -> int:
+    return a if condition else b
+
+
+def _python_saturate(x: int, bits: int) -> int:
+    return saturate(x, bits, _python)
