@@ -14,8 +14,9 @@ from amphw.engine.lower import Guard, Lowered, Path, Unit, choices
 from amphw.ir.algebra import simplify
 from amphw.ir.expr import ROW, Const, Expr, Field, lift
 from amphw.ir.state import BitLayout
-from amphw.rtl.fixed.lowering import FixedDerivative
-from amphw.rtl.steps import FID, RECORD, Assembler, Directory, Step, StepOp, packed, unpacked
+from amphw.rtl.microcode.compile import UnitCode
+from amphw.rtl.records import ItemKind
+from amphw.rtl.steps import FID, RECORD, SCRATCH, SUMS, Assembler, Directory, Step, StepOp, packed, unpacked
 
 
 class Phase(Enum):
@@ -27,51 +28,23 @@ class Phase(Enum):
     RETURN = 3
 
 
-@dataclass(frozen=True)
-class Item:
-    """A piece of a firing's record: `number` of its kind, [rows of `space`, width].
-
-    kind: "int" (an integer operand), "output", "value" (kept for backward), "member" (a group operand's
-    messages), "gradient" (of an operand).
-    """
-
-    kind: str
-    number: int
-    space: str
-    width: int
-
-
-def items_of(unit: Unit, fixed: FixedDerivative) -> list[Item]:
-    """The record's items in their order."""
-    program = unit.behaviour.program
-    assert program is not None
-    out = [Item("int", k, space, 1) for k, (_, space) in enumerate(program.ints)]
-    own = len(program.outputs)
-    for k, v in enumerate(fixed.forward.outputs):
-        t = fixed.forward.types[v]
-        out.append(Item("output" if k < own else "value", k if k < own else k - own, t.space, t.width))
-    out += [Item("member", i, o.space, o.width) for i, o in enumerate(unit.operands) if o.count is not None]
-    return out + [Item("gradient", i, unit.operands[i].space, unit.operands[i].width) for i in fixed.wrt]
-
-
 @dataclass
 class Partition:
     """Which units the device has, and how paths cross its border.
 
-    units: on the device, in the order of their numbers there. outbound: paths to the host, in the order of
-    their numbers in messages. scratch: first word behind the scratch area, where gradients are summed.
+    units: on the device, in the order of their numbers there. codes: their microprograms and records, by the
+    lowered graph's number. outbound: paths to the host, in the order of their numbers in messages.
     """
 
     lowered: Lowered
     units: list[Unit]
-    fixed: dict[int, FixedDerivative]
+    codes: dict[int, UnitCode]
 
     def __post_init__(self) -> None:
         self.number = {u.index: k for k, u in enumerate(self.units)}
         inside = self.number
         self.outbound = [p for p in self.lowered.paths if p.source in inside and p.target not in inside]
         self.inbound = [p for p in self.lowered.paths if p.source not in inside and p.target in inside]
-        self.items = {u.index: items_of(u, self.fixed[u.index]) for u in self.units}
         self.layouts = {u.index: BitLayout.of(u.behaviour.state) for u in self.units}
         self.decisions = max((len(u.behaviour.decides) for u in self.units), default=0)
         self.by_rows = any(p.by_row is not None for p in self.lowered.paths if p.source in inside)
@@ -129,7 +102,7 @@ class _UnitControl:
         decided = {f.name: Field(f"$d{j}") for j, (f, _) in enumerate(unit.behaviour.decides)}
         fields = {**unpacked(partition.layouts[unit.index]), **decided}
         self.asm = Assembler(partition.lowered.graph.schema, directory, fields)
-        self.fixed = partition.fixed[unit.index]
+        self.code = partition.codes[unit.index]
         self.u = unit.index
 
     def rows(self, space: str) -> Expr:
@@ -138,14 +111,13 @@ class _UnitControl:
     def words(self, space: str, width: int) -> Expr:
         return simplify(self.rows(space) * width)
 
-    def item(self, kind: str, number: int) -> Expr:
+    def item(self, kind: ItemKind, number: int) -> Expr:
         """Where an item of the record lies."""
-        at: Expr = RECORD
-        for item in self.partition.items[self.u]:
-            if (item.kind, item.number) == (kind, number):
-                return simplify(at)
-            at = at + self.words(item.space, item.width)
-        raise KeyError((kind, number))
+        offset = self.code.record.offset(kind, number)
+        at = RECORD + offset.constant
+        for r, words in offset.each:
+            at = at + self.asm.value(self.code.rows[r]) * words
+        return simplify(at)
 
     def place(self, operand: int) -> Expr:
         """Number of the place of an operand that takes one message."""
@@ -157,22 +129,22 @@ class _UnitControl:
         assert count is not None
         return self.asm.read(FID + self.asm.word("members", self.u, operand)), self.asm.value(count)
 
-    def load_rows(self) -> None:
-        for r, (space, _) in enumerate(self.unit.behaviour.spaces):
-            self.asm.emit(StepOp.ROWS, a=self.rows(space), n=r)
-
-    def load_operands(self) -> None:
+    def load_registers(self, gradients: int = 0) -> None:
+        """Rows, and the pointers to the record, the operands and scratch; those to gradients lie before that."""
+        for r, rows in enumerate(self.code.rows):
+            self.asm.emit(StepOp.ROWS, a=self.asm.value(rows), n=r)
+        self.asm.emit(StepOp.ADDRESS, a=RECORD, n=0)
         for i, o in enumerate(self.unit.operands):
             if o.count is None:
                 self.asm.emit(StepOp.POINT, a=self.place(i), n=1 + i)
             else:
-                self.asm.emit(StepOp.ADDRESS, a=self.item("member", i), n=1 + i)
+                self.asm.emit(StepOp.ADDRESS, a=self.item("members", i), n=1 + i)
+        self.asm.emit(StepOp.ADDRESS, a=SCRATCH, n=1 + len(self.unit.operands) + gradients)
 
 
 def _fetch(c: _UnitControl) -> None:
     """Rows, integer operands and operands; a group's members are copied side by side."""
-    c.load_rows()
-    c.load_operands()
+    c.load_registers()
     program = c.unit.behaviour.program
     assert program is not None
     if program.ints:
@@ -188,7 +160,7 @@ def _fetch(c: _UnitControl) -> None:
             continue
         first, count = c.members(i)
         words = simplify(c.asm.value(o.rows) * o.width)
-        c.asm.emit(StepOp.AT, a=c.item("member", i))
+        c.asm.emit(StepOp.AT, a=c.item("members", i))
         step, counter = c.asm.loop(count)
         c.asm.emit(StepOp.COPY, a=simplify(first + counter), b=words)
         c.asm.close([step])
@@ -196,17 +168,16 @@ def _fetch(c: _UnitControl) -> None:
 
 def _fetch_backward(c: _UnitControl) -> None:
     """Rows, operands, and the gradients of the outputs."""
-    c.load_rows()
-    c.load_operands()
     program = c.unit.behaviour.program
     assert program is not None
+    c.load_registers(len(float_outputs(c.unit)))
     at = 0
     for n, k in enumerate(float_outputs(c.unit)):
         t = program.outputs_types[k]
         words = c.words(t.space, t.width)
         pointer = 1 + len(c.unit.operands) + n
         alone = any(p.by_row is not None and p.value == k for p in c.unit.out)
-        into = simplify(Field("$sums") + at)
+        into = simplify(SUMS + at)
         row = lift(t.width) if alone else words
         c.asm.emit(StepOp.GRADIENT, n=pointer, m=n, b=words, d=into, e=row)
         at += gradient_room(c.partition, c.unit, k)
@@ -214,14 +185,10 @@ def _fetch_backward(c: _UnitControl) -> None:
 
 def gradient_room(partition: Partition, unit: Unit, output: int) -> int:
     """Words in which the gradient of an output is summed, at most."""
-    from amphw.rtl.bounds import bound_of
-
-    program = unit.behaviour.program
+    program, code = unit.behaviour.program, partition.codes[unit.index]
     assert program is not None
     t = program.outputs_types[output]
-    fields = {f.name: f.bound for f in unit.behaviour.state.fields}
-    rows = dict(unit.behaviour.spaces)[t.space]
-    return t.width * bound_of(rows, partition.lowered.graph.schema, fields)
+    return code.spaces.words(t.space, t.width).of(code.most_rows)
 
 
 def float_outputs(unit: Unit) -> Sequence[int]:
@@ -232,7 +199,7 @@ def float_outputs(unit: Unit) -> Sequence[int]:
 
 def _return(c: _UnitControl) -> None:
     """Every operand's gradient goes back to where the operand came from."""
-    wanted = set(c.fixed.wrt)
+    wanted = {item.index for item in c.code.record.items if item.kind == "gradient"}
     for i, o in enumerate(c.unit.operands):
         words = simplify(c.asm.value(o.rows) * o.width)
         if i in wanted:

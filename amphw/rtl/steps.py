@@ -6,7 +6,7 @@ attributes and the places of an instance's firings are words of the table memory
 
 Registers, as names of fields: `$dir` (the slot's directory), `$fid` (number of the firing), `$record` (where
 its record lies), `$s<offset>.<bits>` (a field of its packed state), `$d<j>` (a decision), `$e<j>` (a loop's
-counter), `$r<j>` (a word that was read).
+counter), `$r<j>` (a word that was read). Constants: `$scratch`, `$sums` (areas of payload memory).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from amphw.ir.instance import Schema
 from amphw.ir.state import BitLayout, StateType
 from amphw.rtl.bounds import bound_of
 
-DIR, FID, RECORD = Field("$dir"), Field("$fid"), Field("$record")
+DIR, FID, RECORD, SCRATCH, SUMS = (Field(f"${n}") for n in ("dir", "fid", "record", "scratch", "sums"))
 
 
 class StepOp(IntEnum):

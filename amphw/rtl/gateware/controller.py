@@ -131,6 +131,7 @@ class Controller(ControllerSteps, wiring.Component):
             "$fid": self.fid,
             "$record": self.firing_record,
             "$state": self.firing_state,
+            "$scratch": Const(0, ADDRESS),
             "$sums": Const(self.sums, ADDRESS),
         }
         registers |= {f"$r{k}": self.reg[k] for k in range(s.reads)}

@@ -61,7 +61,9 @@ class Issuer(wiring.Component):
         go = Signal()
         take = Signal()
         m.d.comb += [
-            go.eq(active & ~self._stall(m, forward, weight_gradient, input_gradient, row_end, walk_end, address)),
+            go.eq(
+                active & ~self._stall(m, forward, weight_gradient, input_gradient, row_end, walk_end, address)
+            ),
             take.eq(~active | (go & walk_end)),
             self.walk.ready.eq(take),
         ]
@@ -116,7 +118,14 @@ class Issuer(wiring.Component):
         return m
 
     def _stall(
-        self, m: Module, forward: Any, weight_gradient: Any, input_gradient: Any, row_end: Any, walk_end: Any, address: Any
+        self,
+        m: Module,
+        forward: Any,
+        weight_gradient: Any,
+        input_gradient: Any,
+        row_end: Any,
+        walk_end: Any,
+        address: Any,
     ) -> Any:
         """The beat at `address` must wait."""
         shape, beat = self.shape, self.beat

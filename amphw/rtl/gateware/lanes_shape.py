@@ -75,7 +75,9 @@ class LaneShape:
         if self.address_bits < 2:
             raise LaneShapeError(f"a payload memory of {self.address_bits} address bits: choose 2 or more")
         if not 0 <= self.mu < 1 << MU_BITS:
-            raise LaneShapeError(f"mu = {self.mu}: momentum's factor times 2**{MU_BITS} lies in 0 .. {(1 << MU_BITS) - 1}")
+            raise LaneShapeError(
+                f"mu = {self.mu}: momentum's factor times 2**{MU_BITS} lies in 0 .. {(1 << MU_BITS) - 1}"
+            )
         for name in ("s1", "s2"):
             if not 0 <= getattr(self, name) <= 60:
                 raise LaneShapeError(f"{name} = {getattr(self, name)}: a shift of 0 .. 60 bits")
