@@ -30,9 +30,10 @@ class First(enum.Enum):
     B_POSITIVE = enum.auto()
     EQUAL = enum.auto()
     ABOVE = enum.auto()
+    ALWAYS = enum.auto()
 
 
-CONDITIONS = (First.SIGN, First.POSITIVE, First.B_POSITIVE, First.EQUAL, First.ABOVE)
+CONDITIONS = (First.SIGN, First.POSITIVE, First.B_POSITIVE, First.EQUAL, First.ABOVE, First.ALWAYS)
 
 
 class Factor(enum.Enum):
@@ -43,16 +44,13 @@ class Factor(enum.Enum):
     POWER = enum.auto()
     """2**shift, or 2**16 where that is less, which is enough for all but 0 to saturate."""
     A = enum.auto()
-    B = enum.auto()
     POSITION = enum.auto()
     """Of a on its line."""
 
 
 class Addend(enum.Enum):
     NONE = enum.auto()
-    CONSTANT = enum.auto()
     A = enum.auto()
-    B = enum.auto()
     COUNT = enum.auto()
     """Which element of the inner loop this is."""
     START = enum.auto()
@@ -72,31 +70,27 @@ class Recipe:
 
     @property
     def reads_a(self) -> bool:
-        constant = self.first is First.A and self.factor is Factor.ZERO
-        return self.first is not First.B_POSITIVE and not constant or self.factor is Factor.A
+        without = self.first in (First.B, First.B_POSITIVE, First.ALWAYS)
+        return not without or self.factor is Factor.A or self.addend is Addend.A
 
     @property
     def reads_b(self) -> bool:
-        return (
-            self.first in (First.B, First.LARGER, First.B_POSITIVE, First.EQUAL)
-            or self.factor is Factor.B
-            or self.addend is Addend.B
-        )
+        return self.first in (First.B, First.LARGER, First.B_POSITIVE, First.EQUAL)
 
 
-NOTHING = Recipe(First.A, Factor.ZERO)
+NOTHING = Recipe(First.ALWAYS, Factor.ZERO)
 """0: what a reduction of no elements is."""
 
 RECIPES = {
-    Op.FILL: Recipe(First.A, Factor.ZERO, Addend.CONSTANT),
+    Op.FILL: Recipe(First.ALWAYS, Factor.CONSTANT),
     Op.COPY: Recipe(First.A),
     Op.CONVERT: Recipe(First.A, shifts=True),
     Op.LIFT: Recipe(First.A, Factor.POWER),
-    Op.ADD: Recipe(First.A, Factor.ONE, Addend.B),
+    Op.ADD: Recipe(First.B, Factor.ONE, Addend.A),
     Op.SUB: Recipe(First.B, Factor.MINUS_ONE, Addend.A),
-    Op.MUL: Recipe(First.A, Factor.B, shifts=True),
+    Op.MUL: Recipe(First.B, Factor.A, shifts=True),
     Op.SCALE: Recipe(First.A, Factor.CONSTANT, shifts=True),
-    Op.SHIFT: Recipe(First.A, Factor.ONE, Addend.CONSTANT),
+    Op.SHIFT: Recipe(First.ALWAYS, Factor.CONSTANT, Addend.A),
     Op.RELU: Recipe(First.POSITIVE, Factor.A),
     Op.GATE: Recipe(First.B_POSITIVE, Factor.A),
     Op.MAX: Recipe(First.LARGER),
@@ -120,13 +114,11 @@ FLAGS: dict[str, tuple[enum.Enum, ...]] = {
     "if_b_positive": (First.B_POSITIVE,),
     "if_equal": (First.EQUAL,),
     "if_above": (First.ABOVE,),
+    "always": (First.ALWAYS,),
     "is_condition": CONDITIONS,
     "is_line": (First.SLOPE,),
     "times_a": (Factor.A,),
-    "times_b": (Factor.B,),
-    "plus_constant": (Addend.CONSTANT,),
     "plus_a": (Addend.A,),
-    "plus_b": (Addend.B,),
     "plus_count": (Addend.COUNT,),
     "plus_sum": (Addend.SUM,),
 }

@@ -55,7 +55,7 @@ class VectorElements(wiring.Component):
             m.d.sync += count.eq(Mux(self.first, 0, count + 1))
 
         # Stage 3: comparisons are decided; the largest so far stays where it is.
-        chosen, addend = Signal(signed(BITS)), Signal(signed(CONSTANT_BITS))
+        chosen, addend = Signal(signed(BITS)), Signal(signed(BITS))
         factor = Signal(signed(CONSTANT_BITS))
         condition = Signal(signed(2))
         other = Mux(do.first_largest, chosen, Mux(do.if_above, do.constant, b))
@@ -71,21 +71,17 @@ class VectorElements(wiring.Component):
             | do.if_b_positive & b_positive
             | do.if_equal & (a == b)
             | do.if_above & above
+            | do.always
         )
         segment, position = self._locate(a, do.table)
         with m.If(valid & ~(do.first_largest & ~first & ~above)):
             m.d.sync += [
                 chosen.eq(Mux(do.first_b | do.first_larger & ~above, b, a)),
-                addend.eq(
-                    Mux(do.plus_constant, do.constant, 0)
-                    | Mux(do.plus_a, a, 0)
-                    | Mux(do.plus_b, b, 0)
-                    | Mux(do.plus_count, count, 0)
-                ),
+                addend.eq(Mux(do.plus_a, a, Mux(do.plus_count, count, 0))),
             ]
         m.d.sync += [
             condition.eq(Cat(holds, do.if_sign & a[-1])),
-            factor.eq(Mux(do.times_a, a, Mux(do.times_b, b, Mux(do.is_line, position, do.factor)))),
+            factor.eq(Mux(do.times_a, a, Mux(do.is_line, position, do.factor))),
         ]
         line = self._table(m, segment, do.table)
         is_line, is_condition = Signal(), Signal()

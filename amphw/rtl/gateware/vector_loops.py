@@ -74,7 +74,7 @@ class VectorLoops(wiring.Component):
         now = {name: Signal(width, name=f"now_{name}") for name in "abd"}
         left = Signal(shape.count_bits)
         single = Signal()  # the inner loop has one element
-        first, last, last_row, fresh = Signal(), Signal(), Signal(), Signal()
+        start, first, last, last_row, fresh = Signal(), Signal(), Signal(), Signal(), Signal()
         count = Signal(shape.pointer_bits)
         # The word that was fetched, and the row that it stands for.
         index, arrived, primed = Signal(width), Signal(), Signal()
@@ -109,7 +109,7 @@ class VectorLoops(wiring.Component):
             with m.State("LOAD"):
                 m.d.comb += self.command.ready.eq(~held | self.taken)
                 with m.If(self.command.valid & self.command.ready):
-                    m.d.sync += [command.eq(self.command.payload), held.eq(1)]
+                    m.d.sync += [command.eq(self.command.payload), held.eq(1), start.eq(1), last.eq(1)]
                     m.next = "SETUP"
 
             with m.State("SETUP"):
@@ -119,13 +119,13 @@ class VectorLoops(wiring.Component):
                     reads_b.eq(takes_b),
                     reduces.eq(reduction),
                     indexed.eq(indexing),
-                    *(now[name].eq(command[name].base) for name in "abd"),
                     left.eq(command.inner),
                     single.eq(command.inner[1:] == 0),
                     last.eq(command.inner[1:] == 0),
                     last_row.eq(command.outer == 1),
                     first.eq(1),
                     fresh.eq(1),
+                    start.eq(0),
                     primed.eq(0),
                     count.eq(0),
                 ]
@@ -190,13 +190,17 @@ class VectorLoops(wiring.Component):
                             m.next = "LOAD"
                         with m.Elif(indexed):
                             m.next = "ROW"
-                    for name in "abd":
-                        step = Mux(last, command[name].base, now[name]) + Mux(
-                            last, command[name].outer, command[name].inner
-                        )
-                        m.d.sync += now[name].eq(step)
-                        with m.If(last):
-                            m.d.sync += command[name].base.eq(step)
+
+        # An adder for each operand. At the end of a row it moves the base; at the start it takes it as it is.
+        moves = states.ongoing("RUN") & advance
+        for name in "abd":
+            walk = command[name]
+            step = Mux(start, 0, Mux(last, walk.outer, walk.inner))
+            place = Mux(last, walk.base, now[name]) + step
+            with m.If(start | moves):
+                m.d.sync += now[name].eq(place)
+            with m.If(moves & last):
+                m.d.sync += walk.base.eq(place)
 
         # Next to an element travels what is added to its addresses.
         m.submodules.pointers = pointers = memory.Memory(shape=width, depth=shape.pointers, init=[])

@@ -33,20 +33,21 @@ class Narrow(wiring.Component):
                 with m.Case(step):
                     m.d.sync += [coarse.eq(x >> 8 * step), sticky.eq(x[: 8 * step].any())]
 
-        # By 0 to 7: of the bits from the result's sign on, it only matters whether they are equal.
+        # By 0 to 7. It only matters whether the bits from the result's sign on are all the same.
         sign = coarse[-1]
-        odd = Cat(bit ^ sign for bit in coarse)
         rounded = Signal(BITS + 1)
         lost, too_large, negative = Signal(), Signal(), Signal()
-        m.d.sync += negative.eq(sign)
-        with m.Switch(fine):
-            for shift in range(8):
-                with m.Case(shift):
-                    m.d.sync += [
-                        rounded.eq(coarse >> shift),
-                        lost.eq(sticky | coarse[:shift].any()),
-                        too_large.eq(odd[BITS + shift :].any()),
-                    ]
+        passed = [fine > bit for bit in range(7)]
+        beyond = [coarse[BITS + bit] ^ sign for bit in range(7)]
+        m.d.sync += [
+            rounded.eq(coarse >> fine),
+            lost.eq(sticky | Cat(coarse[bit] & passed[bit] for bit in range(7)).any()),
+            too_large.eq(
+                Cat(bit ^ sign for bit in coarse[BITS + 7 :]).any()
+                | Cat(beyond[bit] & ~passed[bit] for bit in range(7)).any()
+            ),
+            negative.eq(sign),
+        ]
 
         half, value = rounded[0], rounded[1:].as_signed()
         up = Signal(signed(BITS + 1))
