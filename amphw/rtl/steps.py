@@ -181,7 +181,7 @@ class Assembler:
             elif isinstance(f.extent, Const):
                 at = at * f.extent + values[f.name]
             else:
-                starts = self.word("starts", str(StateType(state.fields[: k + 1])))
+                starts = self.word("starts", StateType(state.fields[: k + 1]))
                 at = self.read(starts + at) + values[f.name]
         return simplify(at)
 

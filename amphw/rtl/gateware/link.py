@@ -31,7 +31,7 @@ class Generations(wiring.Component):
                 "slot": In(8),
                 "generation": In(8),
                 **{name: In(slot) for name in ("slot_in", "slot_out")},
-                "in": Out(8),
+                "held": Out(8),
                 "out": Out(8),
             }
         )
@@ -41,9 +41,9 @@ class Generations(wiring.Component):
         m.submodules.memory = memory = Memory(shape=unsigned(8), depth=self.slots, init=[])
         write = memory.write_port()
         m.d.comb += [write.en.eq(self.en), write.addr.eq(self.slot), write.data.eq(self.generation)]
-        for name in ("in", "out"):
+        for name, kept in (("in", self.held), ("out", self.out)):
             read = memory.read_port(domain="comb")
-            m.d.comb += [read.addr.eq(getattr(self, f"slot_{name}")), getattr(self, name).eq(read.data)]
+            m.d.comb += [read.addr.eq(getattr(self, f"slot_{name}")), kept.eq(read.data)]
         return m
 
 

@@ -128,7 +128,7 @@ FLAGS: dict[str, tuple[enum.Enum, ...]] = {
 def controls_layout(shape: VectorShape) -> data.StructLayout:
     """All that the datapath must know about a command; `factor` is the one that does not depend on the element."""
     return data.StructLayout(
-        {name: 1 for name in FLAGS}
+        dict.fromkeys(FLAGS, 1)
         | {
             "factor": signed(CONSTANT_BITS),
             "constant": signed(CONSTANT_BITS),

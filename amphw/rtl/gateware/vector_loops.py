@@ -23,7 +23,7 @@ class PointerPort(wiring.Signature):
 
 
 def _flags(*names: str) -> dict[str, int]:
-    return {name: 1 for name in names}
+    return dict.fromkeys(names, 1)
 
 
 def item_layout(shape: VectorShape) -> data.StructLayout:
@@ -33,7 +33,7 @@ def item_layout(shape: VectorShape) -> data.StructLayout:
     (`first`) or writes (`write`) a result. adds: it reads at d. fetch: reads an index at b. final: the last.
     """
     return data.StructLayout(
-        {name: shape.address_bits for name in "abd"}
+        dict.fromkeys("abd", shape.address_bits)
         | _flags(
             "reads_a", "reads_b", "element", "first", "write", "adds", "fetch", "fresh", "waits", "final"
         )
