@@ -35,7 +35,7 @@ class Controller(ControllerSteps, wiring.Component):
 
     run, ran: firings for the engines, and those that they have run. prelude, pointer: what the vector unit does
     for a firing before; quiet: the engines do nothing. registers: the sequencer's. table_*: writes into table
-    memory. put, look: payload memory when it is free. message: a message went to a unit, on path `message_path`.
+    memory. put, look: payload memory when it is free. resting: nothing to do.
     """
 
     def __init__(self, plan: ControlPlan, shape: ControlShape, sums: int):
@@ -57,7 +57,7 @@ class Controller(ControllerSteps, wiring.Component):
                 "registers": Out(Registers()),
                 "put": Out(Free(write=True)),
                 "look": Out(Free(write=False)),
-                "state_name": Out(8),
+                "resting": Out(1),
             }
         )
 
@@ -93,7 +93,9 @@ class Controller(ControllerSteps, wiring.Component):
             self._context(m)
             self._event(m)
             self._steps(m)
-        m.d.comb += self.state_name.eq(fsm.state)
+            waiting = self.ran.valid | self.event.valid | self.run.valid
+            queued = (self.forward.level != 0) | (self.backward.level != 0)
+            m.d.comb += self.resting.eq(fsm.ongoing("IDLE") & ~waiting & ~queued)
         return m
 
     def _memories(self, m: Module) -> None:

@@ -101,7 +101,6 @@ class Device(wiring.Component):
                 "words_out": Out(stream.Signature(unsigned(WORD))),
                 "watched": Out(stream.Signature(Watched(), always_ready=False)),
                 "idle": Out(1),
-                "controller_state": Out(8),
             }
         )
 
@@ -161,8 +160,14 @@ class Device(wiring.Component):
             vector.pointer.en.eq(controller.pointer_en),
             vector.pointer.index.eq(controller.pointer_index),
             vector.pointer.data.eq(controller.pointer_data),
-            self.idle.eq(~sequencer.busy & engines_idle & ~sequencer.run.valid),
-            self.controller_state.eq(controller.state_name),
+            self.idle.eq(
+                ~sequencer.busy
+                & engines_idle
+                & controller.resting
+                & receiver.resting
+                & sender.resting
+                & ~keeper.hold
+            ),
         ]
         self._lane_commands(m, lanes, sequencer, keeper)
         self._vector_commands(m, vector, sequencer, controller)

@@ -67,6 +67,7 @@ class Receiver(wiring.Component):
                 "generation": In(8),
                 "begins": Out(1),
                 "begins_generation": Out(8),
+                "resting": Out(1),
             }
         )
 
@@ -104,7 +105,8 @@ class Receiver(wiring.Component):
                 m.d.comb += outside.eq(header.slot >= s.slots)
             with m.Case(Kind.POKE, Kind.PEEK, Kind.UPDATE):
                 m.d.comb += outside.eq(header.unit >= s.units)
-        with m.FSM(name="receiver"):
+        with m.FSM(name="receiver") as fsm:
+            m.d.comb += self.resting.eq(fsm.ongoing("HEADER") & (at == 0))
             with m.State("HEADER"):
                 m.d.comb += self.words.ready.eq(1)
                 with m.If(self.words.valid):
@@ -179,6 +181,7 @@ class Sender(wiring.Component):
                 "words": Out(stream.Signature(unsigned(WORD))),
                 "slot": Out(8),
                 "generation": In(8),
+                "resting": Out(1),
             }
         )
 
@@ -189,7 +192,8 @@ class Sender(wiring.Component):
         left, address = Signal(ADDRESS), Signal(ADDRESS)
         bits = Signal(WORD * HEADER_WORDS)
         m.d.comb += [self.slot.eq(job.header.slot), self.send.addr.eq(address)]
-        with m.FSM(name="sender"):
+        with m.FSM(name="sender") as fsm:
+            m.d.comb += self.resting.eq(fsm.ongoing("IDLE") & ~self.jobs.valid)
             with m.State("IDLE"):
                 m.d.comb += self.jobs.ready.eq(1)
                 m.d.sync += [job.eq(self.jobs.payload), at.eq(0)]

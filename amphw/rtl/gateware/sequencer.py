@@ -99,7 +99,10 @@ class Sequencer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         begins = Signal()
-        m.d.comb += [self.run.ready.eq(~self.busy & ~self.hold & self.idle), begins.eq(self.run.valid & self.run.ready)]
+        m.d.comb += [
+            self.run.ready.eq(~self.busy & ~self.hold & self.idle),
+            begins.eq(self.run.valid & self.run.ready),
+        ]
         # Stage 1 holds an instruction from memory, stage 2 its operands, stage 3 the value and what to do.
         there = [Signal(name=f"stage{k}") for k in (1, 2, 3)]
         stalled, waits = Signal(), Signal()  # stage 3 must wait; stage 1 waits for a pointer
