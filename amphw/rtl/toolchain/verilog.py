@@ -73,9 +73,12 @@ def _ports(component: Any) -> Iterator[Port]:
         yield Port("_".join(map(str, path)), member.flow == wiring.In, Value.cast(value), member.shape)
 
 
-def _with_plain_ports(component: Any) -> Any:
-    """A component around another one, with its ports as members of one level."""
-    from amaranth.hdl import Module, Shape
+def with_plain_ports(component: Any, *, clocked: bool = False) -> Any:
+    """A component around another one, with its ports as members of one level.
+
+    clocked: it has a clock and a reset even if the component is combinational.
+    """
+    from amaranth.hdl import Module, Shape, Signal
     from amaranth.lib import wiring
 
     declared = ports(component)
@@ -94,20 +97,23 @@ def _with_plain_ports(component: Any) -> Any:
                     m.d.comb += port.value.eq(outer)
                 else:
                     m.d.comb += outer.eq(port.value)
+            if clocked:
+                m.d.sync += Signal(name="clocked").eq(1)
             return m
 
     return Top()
 
 
-def verilog(component: Any, name: str = "top") -> str:
+def verilog(component: Any, name: str = "top", *, clocked: bool = False) -> str:
     """The Verilog of a component (anything with a `signature`), whose top module is called `name`.
 
-    Clocks and resets of its domains become the inputs `clk` and `rst`. The same design gives the same text.
+    Clocks and resets of its domains become the inputs `clk` and `rst`; with `clocked` there are these
+    two in any case. The same design gives the same text.
     """
     require("Verilog")
     from amaranth.back import rtlil
 
-    text = rtlil.convert(_with_plain_ports(component), name=name, emit_src=False)
+    text = rtlil.convert(with_plain_ports(component, clocked=clocked), name=name, emit_src=False)
 
     def build(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="amphw-verilog-") as scratch:
