@@ -1,7 +1,7 @@
 """The datapath of a vector unit: operands in, one result a cycle out.
 
-Stages, counted from the read: 1 the memory answers, 2 operands, 3 chosen (the curves' table answers), 4 factors,
-5 product, 6 sum, then rounding: the result is at hand in stage 9.
+Stages, counted from the read: 1 the memory answers, 2 operands, 3 chosen (the curves' table answers), 4
+factors, 5 product, 6 sum, then rounding: the result is at hand in stage 9.
 """
 
 from __future__ import annotations

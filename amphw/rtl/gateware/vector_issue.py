@@ -16,8 +16,8 @@ LATENCY = 9
 class VectorIssue(wiring.Component):
     """Items in; addresses and enables of reads and, LATENCY cycles later, of writes.
 
-    The outputs `element`, `first`, `fresh` and `fetch` are those of the item whose operands the memory now gives.
-    `done` comes when what a command wrote can be read.
+    The outputs `element`, `first`, `fresh` and `fetch` are those of the item whose operands the memory now
+    gives. `done` comes when what a command wrote can be read.
     """
 
     def __init__(self, shape: VectorShape) -> None:
@@ -50,12 +50,13 @@ class VectorIssue(wiring.Component):
         final = [Signal(name=f"final_{k}") for k in stages]
         d = [Signal(self.shape.address_bits, name=f"d_{k}", reset_less=True) for k in stages]
 
-        # The item that is next to read, unless it is `stuck`. What is in the last stage is written before it reads.
+        # The item that is next to read, unless it is `stuck`. What is in the last stage is written before
+        # it reads.
         item, valid, stuck, accept = Signal(item_layout(self.shape)), Signal(), Signal(), Signal()
         clash = Signal(LATENCY)
         m.d.comb += [accept.eq(valid & ~stuck), self.items.ready.eq(~valid | ~stuck)]
-        # That is decided a cycle ahead, with the stages as they will be then. Bit k of `clash`: stage k writes
-        # where the item adds.
+        # That is decided a cycle ahead, with the stages as they will be then. Bit k of `clash`: stage k
+        # writes where the item adds.
         behind = self.items.payload
         leaves = valid & item.element & item.write
         ahead = [(leaves, item.d), *zip(writes[:-2], d[:-2], strict=True)]
