@@ -35,9 +35,9 @@ def simulate(
 ) -> Run:
     """Give the unit the commands without a pause until all are done, and the memory back.
 
-    resets: so many cycles after the first command's offer the unit is reset; the memory gets its first contents
-    again, the unit its commands. In cycles without a read, and when a word is read and written at once, the memory
-    gives noise.
+    resets: so many cycles after the first command's offer the unit is reset; the memory gets its first
+    contents again, the unit its commands. In cycles without a read, and when a word is read and written at
+    once, the memory gives noise.
     """
     reset = Signal()
     unit = VectorUnit(shape)
@@ -124,6 +124,6 @@ def check(
         when_done.append(len(writes))
     assert run.mem == wanted
     assert len(run.written) == len(writes)
-    # Whatever a command wrote is there when it is done, and done comes no later than another could begin to write.
+    # What a command wrote is there when it is done.
     assert all(there >= due for there, due in zip(run.written_when_done, when_done, strict=True))
     return run
