@@ -252,11 +252,14 @@ def _follow(c: _UnitControl, path: Path) -> None:
             first = asm.read(fid + asm.word("members", path.target, path.operand))
             oid = simplify(first + asm.value(path.member))
         state = packed(c.partition.layouts[path.target], values)
-        asm.emit(StepOp.DELIVER, a=fid, b=oid, c=state, d=payload, e=row, m=number, n=int(row is not None))
+        asm.emit(
+            StepOp.DELIVER, a=fid, b=oid, c=state, d=payload, e=row,
+            m=number, n=int(row is not None), path=path.index,
+        )  # fmt: skip
     else:
         words = lift(t.width) if row is not None else c.words(t.space, t.width)
         n = c.partition.outbound.index(path)
-        asm.emit(StepOp.SEND, a=payload, b=words, c=_outcome(c.unit), e=row, m=number, n=n)
+        asm.emit(StepOp.SEND, a=payload, b=words, c=_outcome(c.unit), e=row, m=number, n=n, path=path.index)
     asm.close(opened)
     for name in added:
         del asm.fields[name]

@@ -26,7 +26,7 @@ DIR, FID, RECORD, SCRATCH, SUMS = (Field(f"${n}") for n in ("dir", "fid", "recor
 
 
 class StepOp(IntEnum):
-    """What a step does; a .. e are its expressions, n and m its numbers, `target` another step."""
+    """What a step does; a .. e are its expressions, n and m its numbers, `target` another step; path: whose message."""
 
     END = 0
     READ = 1  # r[n] = table[a]
@@ -61,6 +61,7 @@ class Step:
     e: Expr | None = None
     n: int = 0
     m: int = 0
+    path: int = 0
     target: int = -1
 
     def __str__(self) -> str:

@@ -51,6 +51,7 @@ class Fault(IntEnum):
     UNKNOWN = 1  # no such kind
     LATE = 2  # its generation is not the slot's
     OUTSIDE = 3  # an address beyond the device's memory
+    STATE = 4  # operands of one firing disagree about its state
 
 
 FIELDS: Sequence[tuple[str, int]] = (

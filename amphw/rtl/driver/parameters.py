@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from amphw.rtl.driver.device import HardwareDevice
 
 WEIGHT, LOW, SUMS, VELOCITY = range(4)
-VERSION, ROWS = 8, 9
+VERSION, ROWS, COUNTER = 8, 9, 10
 """Memories of the lane engine, and registers of the keeper, for POKE and PEEK."""
 
 
@@ -110,6 +110,18 @@ class ParameterLink:
         self._answer(
             Kind.UPDATE, unit=self.device.plan.partition.number[self.device.plan.lowered.by_name[name]]
         )
+
+    def counters(self) -> dict[str, int]:
+        """What the device has done since it was reset: cycles by what they went into, messages by path."""
+        from amphw.rtl.gateware.activity import NAMES
+
+        d = self.device
+        names = list(NAMES)
+        for path in d.plan.lowered.paths:
+            ends = [d.plan.lowered.units[u].name for u in (path.source, path.target)]
+            names.append(f"{ends[0]} -> {ends[1]} #{path.index}")
+        asked = [{"kind": int(Kind.PEEK), "place": COUNTER, "payload": k} for k in range(len(names))]
+        return {n: h["state"] for n, h in zip(names, self._answers(asked), strict=True)}
 
     def _answer(self, kind: Kind, **fields: int) -> int:
         (header,) = self._answers([{"kind": int(kind), **fields}])

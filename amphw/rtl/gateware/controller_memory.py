@@ -67,6 +67,13 @@ class PlaceLayout(data.StructLayout):
         )
 
 
+class NeedLayout(data.StructLayout):
+    """How many messages a firing still waits for, and whether one has come, so that its state is known."""
+
+    def __init__(self) -> None:
+        super().__init__({"left": ADDRESS, "known": 1})
+
+
 class OwnerLayout(data.StructLayout):
     """Whose firing it is: unit, slot, and whether the instance is only inferred."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from amphw.rtl.fixed.curves import curve
+from amphw.rtl.gateware.activity import CYCLES, Activity
 from amphw.rtl.gateware.controller import Controller
 from amphw.rtl.gateware.controller_memory import ADDRESS, ControlShape
 from amphw.rtl.gateware.controller_ports import Job, MessageLayout, PreludeOp, RunKind
@@ -173,7 +174,41 @@ class Device(wiring.Component):
         self._vector_commands(m, vector, sequencer, controller)
         self._jobs(m, controller, keeper, receiver, sender)
         self._watch(m, sequencer, keeper, memory)
+        if plan.sizes.counters:
+            self._count(m, lanes, vector, controller, sequencer, keeper)
         return m
+
+    def _count(
+        self, m: Module, lanes: Any, vector: Any, controller: Any, sequencer: Any, keeper: Any
+    ) -> None:
+        """What the counters count, in the order of their names."""
+        paths = len(self.plan.lowered.paths)
+        m.submodules.activity = activity = Activity(paths, 16)
+        ready = (controller.ready != 0) | (controller.ready_backward != 0) | controller.run.valid
+        idle = ~sequencer.busy & ~keeper.hold
+        events = {
+            "cycles": Const(1),
+            "lanes_busy": ~lanes.idle,
+            "vector_busy": ~vector.idle,
+            "sequencer_busy": sequencer.busy,
+            "starved": idle & ~ready & controller.resting,
+            "fetching": idle & (ready | ~controller.resting),
+            "updating": keeper.takes,
+            "link_in_words": self.words_in.valid & self.words_in.ready,
+            "link_in_back_pressured": self.words_in.valid & ~self.words_in.ready,
+            "link_out_words": self.words_out.valid & self.words_out.ready,
+            "link_out_back_pressured": self.words_out.valid & ~self.words_out.ready,
+            "sending_back_pressured": controller.job.valid & ~controller.job.ready,
+        }
+        m.d.comb += [
+            activity.events.eq(Cat(*(events[name] for name in CYCLES))),
+            activity.forward_ready.eq(controller.ready),
+            activity.backward_ready.eq(controller.ready_backward),
+            activity.sent.eq(controller.sent_one),
+            activity.path.eq(controller.path),
+            activity.index.eq(keeper.counter),
+            keeper.counted.eq(activity.value),
+        ]
 
     def _lane_commands(self, m: Module, lanes: Any, sequencer: Any, keeper: Any) -> None:
         with m.If(keeper.takes):

@@ -1,0 +1,90 @@
+"""Counters of what a device did: cycles by what they were spent on, the fullest that queues were, messages by path.
+
+They are read with PEEK. `NAMES` says which number is what.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Signal, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+CYCLES = (
+    "cycles",
+    "lanes_busy",
+    "vector_busy",
+    "sequencer_busy",
+    "starved",  # the engines have nothing to run, and nothing is ready
+    "fetching",  # they have nothing to run, but the controller is about to tell them
+    "updating",  # no unit may run, since parameters change
+    "link_in_words",
+    "link_in_back_pressured",
+    "link_out_words",
+    "link_out_back_pressured",
+    "sending_back_pressured",  # the controller has a message to send, and the queue is full
+)
+"""Events that a counter counts the cycles of."""
+
+LEVELS = ("forward_ready", "backward_ready")
+"""Queues whose greatest length is kept."""
+
+NAMES = (*CYCLES, *(f"{name}_most" for name in LEVELS))
+"""Counters by number; those of paths follow."""
+
+BITS = 32
+
+
+class Activity(wiring.Component):
+    """events: of this cycle, in the order of CYCLES. levels: of queues. sent: a message on path `path`.
+
+    index: of a counter, whose value is there two cycles later.
+    """
+
+    def __init__(self, paths: int, level_bits: int):
+        self.paths = max(2, paths)
+        super().__init__(
+            {
+                "events": In(len(CYCLES)),
+                **{name: In(level_bits) for name in LEVELS},
+                "sent": In(1),
+                "path": In(ceil_log2(self.paths)),
+                "index": In(16),
+                "value": Out(BITS),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        counters: list[Any] = []
+        for k, name in enumerate(CYCLES):
+            counter = Signal(BITS, name=name)
+            m.d.sync += counter.eq(counter + self.events[k])
+            counters.append(counter)
+        for name in LEVELS:
+            most = Signal.like(getattr(self, name), name=f"{name}_most")
+            with m.If(getattr(self, name) > most):
+                m.d.sync += most.eq(getattr(self, name))
+            counters.append(most)
+        m.submodules.messages = messages = Memory(shape=unsigned(BITS), depth=self.paths, init=[])
+        read, write = messages.read_port(), messages.write_port()
+        adding, path = Signal(), Signal.like(self.path)
+        m.d.sync += [adding.eq(self.sent), path.eq(self.path)]
+        m.d.comb += [
+            read.en.eq(1),
+            read.addr.eq(self.index - len(counters)),
+            write.en.eq(adding),
+            write.addr.eq(path),
+            write.data.eq(read.data + 1),
+        ]
+        with m.If(self.sent):
+            m.d.comb += read.addr.eq(self.path)
+        m.d.sync += self.value.eq(read.data)
+        with m.Switch(self.index):
+            for k, counter in enumerate(counters):
+                with m.Case(k):
+                    m.d.sync += self.value.eq(counter)
+        return m
