@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from amphw.ir.update import NodeParameters
+from amphw.rtl.counters import NAMES
 from amphw.rtl.fixed.parameters import FixedParameters, in_floats
 from amphw.rtl.wire import Kind
 
@@ -113,8 +114,6 @@ class ParameterLink:
 
     def counters(self) -> dict[str, int]:
         """What the device has done since it was reset: cycles by what they went into, messages by path."""
-        from amphw.rtl.gateware.activity import NAMES
-
         d = self.device
         names = list(NAMES)
         for path in d.plan.lowered.paths:

@@ -1,6 +1,6 @@
 """Counters of what a device did: cycles by what they were spent on, the fullest that queues were, messages by path.
 
-They are read with PEEK. `NAMES` says which number is what.
+They are read with PEEK; `amphw.rtl.counters` says which number is what.
 """
 
 from __future__ import annotations
@@ -13,27 +13,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-CYCLES = (
-    "cycles",
-    "lanes_busy",
-    "vector_busy",
-    "sequencer_busy",
-    "starved",  # the engines have nothing to run, and nothing is ready
-    "fetching",  # they have nothing to run, but the controller is about to tell them
-    "updating",  # no unit may run, since parameters change
-    "link_in_words",
-    "link_in_back_pressured",
-    "link_out_words",
-    "link_out_back_pressured",
-    "sending_back_pressured",  # the controller has a message to send, and the queue is full
-)
-"""Events that a counter counts the cycles of."""
-
-LEVELS = ("forward_ready", "backward_ready")
-"""Queues whose greatest length is kept."""
-
-NAMES = (*CYCLES, *(f"{name}_most" for name in LEVELS))
-"""Counters by number; those of paths follow."""
+from amphw.rtl.counters import CYCLES, LEVELS
 
 BITS = 32
 

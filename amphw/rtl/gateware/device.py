@@ -10,8 +10,9 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from amphw.rtl.counters import CYCLES
 from amphw.rtl.fixed.curves import curve
-from amphw.rtl.gateware.activity import CYCLES, Activity
+from amphw.rtl.gateware.activity import Activity
 from amphw.rtl.gateware.controller import Controller
 from amphw.rtl.gateware.controller_memory import ADDRESS, ControlShape
 from amphw.rtl.gateware.controller_ports import Job, MessageLayout, PreludeOp, RunKind

@@ -51,10 +51,7 @@ class Pipeline:
 
     def multiply(self, drop: tuple[str, ...] = (), **products: tuple[Value, Value]) -> None:
         """As many cycles later as the longest of these products takes, products join; those of `drop` end here."""
-        found = {
-            name: wide_product(self.module, *pair, name=f"{name}_{self.depth}")
-            for name, pair in products.items()
-        }
+        found = {name: wide_product(self.module, *pair, name=f"{name}_{self.depth}") for name, pair in products.items()}
         longest = max(cycles for _, cycles in found.values())
         for cycle in range(1, longest + 1):
             self.step(drop)
@@ -108,7 +105,8 @@ class Updater(wiring.Component):
         pipe.step()
         pipe.step(weight=weight(), low=low(), gradient=gradient(), velocity=velocity())
         self._peek(m, pipe)
-
+        # A PEEK ends here; the steps below may already see the command behind it.
+        pipe.values["valid"] = pipe.valid & (command.op != Op.PEEK)
         master = Cat(pipe.low if shape.keeps_low else C(0, shape.formats.low_bits), pipe.weight).as_signed()
         pipe.step(drop=("weight", "low"), master=master)
         if shape.momentum:
@@ -194,9 +192,7 @@ class Updater(wiring.Component):
             drop=("product",), g=round_shift(pipe.product, shape.s1), kept=round_shift(pipe.kept, MU_BITS)
         )
         pipe.step(drop=("g", "kept"), sum=pipe.g + pipe.kept)
-        pipe.step(
-            drop=("sum",), new_velocity=saturate(pipe.sum, VELOCITY_BITS, Mux)[:VELOCITY_BITS].as_signed()
-        )
+        pipe.step(drop=("sum",), new_velocity=saturate(pipe.sum, VELOCITY_BITS, Mux)[:VELOCITY_BITS].as_signed())
         pipe.multiply(product=(pipe.new_velocity, self.command.rate))
         pipe.step(drop=("product",), delta=round_shift(pipe.product, shape.s2))
 
@@ -228,7 +224,7 @@ class Updater(wiring.Component):
             self.new_low.eq(Mux(poke, command.data, pipe.master[:low_bits])),
             # Outside POKE this is 0: an update clears the gradient that it used.
             self.new_gradient.eq(Mux(pipe.valid & poke & (command.bank == Bank.GRADIENT), command.data, 0)),
-            ends.eq(pipe.valid & pipe.last & (command.op != Op.PEEK)),
+            ends.eq(pipe.valid & pipe.last),
         ]
         if shape.momentum:
             m.d.sync += self.new_velocity.eq(Mux(poke, command.data, pipe.new_velocity))
