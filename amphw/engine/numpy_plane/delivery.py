@@ -96,9 +96,10 @@ class Delivery:
         name = unit.behaviour.emits[0].data
         given = np.asarray(slot.instance.data[name], dtype=np.float32) if name is not None else None
         converted = self.arithmetic.to_payload(given, "value") if given is not None else None
+        own, plain = self.arithmetic.dtype, self._plain
         for k, (route, (first, rows)) in enumerate(zip(routes, plan.first, strict=True)):
-            data, dtype = converted, self.arithmetic.dtype
-            if self._plain and route[:2] in self._plain:
+            data, dtype = converted, own
+            if plain and route[:2] in plain:
                 data, dtype = given, FLOAT32.dtype
             payload = np.zeros((rows, 0), dtype) if data is None else data[first : first + rows]
             row = route[4]
