@@ -115,13 +115,16 @@ class LaneEngine(wiring.Component):
             m.d.sync += x.eq(one)
 
         words = data.ArrayLayout(signed(BITS), shape.lanes)
-        m.submodules.dz = files = memory.Memory(shape=words, depth=2 << shape.block_bits, init=[])
-        write, read = files.write_port(granularity=1), files.read_port(domain="comb")
+        # The walk that reads a register for dz begins after its last write.
+        attributes = {"no_rw_check": 1, "ram_style": "block"}
+        files = memory.Memory(shape=words, depth=2 << shape.block_bits, init=[], attrs=attributes)
+        m.submodules.dz = files
+        write, read = files.write_port(granularity=1), files.read_port()
         dz = Signal(words)
         m.d.comb += [
             write.en.eq(loader.dz_lanes),
             write.addr.eq(loader.dz_block | (loader.dz_file << shape.block_bits)),
-            read.addr.eq(beats[1].block | (beats[1].dz << shape.block_bits)),
+            read.addr.eq(beats[0].block | (beats[0].dz << shape.block_bits)),
         ]
         m.d.comb += [write.data[lane].eq(loader.dz_data) for lane in range(shape.lanes)]
         m.d.sync += dz.eq(read.data)
