@@ -112,7 +112,7 @@ class Bench:
             self.cycles += 1
 
     async def until(self, condition: Callable[[], bool], limit: int, what: str) -> None:
-        """Step until the condition holds; an AssertionError that says `what` was waited for after the limit."""
+        """Step until the condition holds; after the limit an AssertionError says `what` was waited for."""
         for _ in range(limit):
             if condition():
                 return
@@ -139,9 +139,8 @@ class _States:
             value = int(signal.value)
             if value not in self.seen[path]:
                 self.seen[path].add(value)
-                Path(STATES).write_text(
-                    json.dumps({name: sorted(values) for name, values in self.seen.items()})
-                )
+                seen = {name: sorted(values) for name, values in self.seen.items()}
+                Path(STATES).write_text(json.dumps(seen))
 
 
 def log(message: str) -> None:

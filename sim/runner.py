@@ -91,9 +91,8 @@ def _build(source: str) -> Path:
     """The folder of the simulator of a Verilog text."""
 
     def build(folder: Path) -> None:
-        for part in _runtime().glob("*.o"):
-            shutil.copy2(part, folder)
-        _compile(source, folder)
+        objects = "\\ ".join(str(part) for part in sorted(_runtime().glob("*.o")))
+        _compile(source, folder, f"VM_GLOBAL_FAST= VM_GLOBAL_SLOW= LOADLIBES={objects}")
         for left in folder.iterdir():
             if left.name not in ("top", "top.v"):
                 left.unlink()
@@ -102,7 +101,7 @@ def _build(source: str) -> Path:
 
 
 def _runtime() -> Path:
-    """The folder of Verilator's own object files, which are the same in every bench and take longest to compile."""
+    """The folder of Verilator's own object files: the same for every design, and most of what is compiled."""
 
     def build(folder: Path) -> None:
         _compile("module top(input clk, output reg q = 0); always @(posedge clk) q <= !q; endmodule", folder)
@@ -113,13 +112,13 @@ def _runtime() -> Path:
     return cached("bench-runtime", key(_SMALL, versions("verilator", "cocotb")), build)
 
 
-def _compile(source: str, folder: Path) -> None:
+def _compile(source: str, folder: Path, make: str = "") -> None:
     from cocotb_tools.runner import get_runner
 
     (folder / "top.v").write_text(source)
     log = folder / "build.log"
     with _quiet_environment():
-        os.environ["MAKEFLAGS"] = _SMALL
+        os.environ["MAKEFLAGS"] = f"{_SMALL} {make}"
         try:
             get_runner("verilator").build(
                 sources=[folder / "top.v"],
@@ -131,7 +130,8 @@ def _compile(source: str, folder: Path) -> None:
                 log_file=log,
             )
         except (SystemExit, RuntimeError, OSError) as error:
-            raise ToolchainError(f"The bench's simulator cannot be built ({error}):\n{_tail(log)}") from error
+            message = f"The bench's simulator cannot be built ({error}):\n{_tail(log)}"
+            raise ToolchainError(message) from error
 
 
 def _run(
@@ -173,7 +173,7 @@ def _run(
 
 @contextmanager
 def _quiet_environment() -> Iterator[None]:
-    """The tools' environment, in which cocotb does not end this process where it believes that pytest runs it."""
+    """The tools' environment; without what tells cocotb that pytest runs it, which makes it end the process."""
     with environment():
         os.environ.pop("PYTEST_CURRENT_TEST", None)
         yield
