@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,6 +29,9 @@ from amphw.rtl.driver.watch import Watcher
 from amphw.rtl.formats import Formats
 from amphw.rtl.hardware_plan import HardwarePlan, Sizes, hardware_plan
 from amphw.rtl.wire import Fault, Kind, pack
+
+NEVER = 2**31 - 1
+"""An interval that nobody completes."""
 
 BURST = 20_000
 """Cycles after which the host looks at what has come."""
@@ -58,7 +61,6 @@ class Active:
     unreturned: int = 0  # forward messages to the device that have not come back
     sent: int = 0
     at_losses: int = 0  # messages that wait at a loss
-    messages: int = 0
 
 
 class HardwareDevice:
@@ -82,6 +84,9 @@ class HardwareDevice:
         self.close()
         self.options = options
         sizes = self.sizes(options)
+        if options.updates != "self":  # nodes wait for the controller, or only add up
+            waiting = {n: replace(rule, interval=NEVER) for n, rule in rules.items()}
+            rules = {"*": replace(UpdateRule(), interval=NEVER), **waiting}
         self.plan = plan = hardware_plan(graph, rules, self.formats, sizes)
         owners = {n: graph.nodes[n].params for n in graph.parameterised}
         self.given = initial_parameters(owners, dict(rules), options.seed)
@@ -247,7 +252,6 @@ class HardwareDevice:
                 payload = np.asarray(a.instance.data[name][first : first + rows], np.float32)
             if row >= 0:
                 payload = payload[row : row + 1]
-            self._count(a, 1)
             if path.target not in self.plan.partition.number:
                 self._arrive(a, path, firing, position, payload, None)
                 continue
@@ -264,11 +268,6 @@ class HardwareDevice:
                 payload=a.at.payload + a.layout.arrivals[path.index][k],
                 state=a.layout.states[u][firing],
             )
-
-    def _count(self, a: Active, n: int) -> None:
-        a.messages += n
-        if a.report.mode is Mode.TRAIN:
-            self.stats.forward += n
 
     # --- what comes back --------------------------------------------------------------------------
 
@@ -329,7 +328,6 @@ class HardwareDevice:
             "copy": header["payload"],
             "state": int(path.by_row is not None),
         }
-        self._count(a, 1)
         self._arrive(a, path, int(table.firing[k]), int(table.position[k]), values, answer)
 
     def _arrive(
@@ -344,6 +342,7 @@ class HardwareDevice:
         """A message reaches a loss; answer: where its gradient must go, None for a source's."""
         loss = self._losses[path.target]
         a.at_losses += 1
+        self.stats.forward += a.report.mode is Mode.TRAIN
         self._origins[a.slot, path.target, path.operand, position] = answer
         got = loss.arrive(a.slot, a.layout.plan, firing, path.operand, position, payload, a.report)
         if got is None:

@@ -53,9 +53,9 @@ class Watcher:
         d.log.append(("start", self._frames, u.index, KIND_OF_PLANE[kind], keys))
         if kind == BACKWARD and u.owns:
             self._backward[u.index] = self._backward.get(u.index, 0) + 1
-        if kind == FORWARD:
-            need = int(a.layout.plan.units[u.index].need[at])
-            d.stats.backward += need
+        need = int(a.layout.plan.units[u.index].need[at])
+        d.stats.forward += need * (kind == FORWARD)
+        d.stats.backward += need * (kind == BACKWARD)
         if self.writes is not None:
             self.writes.append(({"unit": u.index, "kind": kind, "firing": at, "active": a}, {}))
 
