@@ -104,9 +104,9 @@ class DeviceOptions:
 class Findings:
     """What a device has to say of a run beyond its statistics.
 
-    files: contents by name, for the run's folder. pictures: of these, the .png and .svg ones for a report, with
-    their captions. heading, columns, rows: a short table for people; rows have a text a column. remarks:
-    sentences below it.
+    files: contents by name, for the run's folder. pictures: of these, the .png and .svg ones for a report,
+    with their captions. heading, columns, rows: a short table for people; rows have a text a column.
+    remarks: sentences below it.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class ChecksAhead(Protocol):
 
 @runtime_checkable
 class Investigates(Protocol):
-    """A device that has looked at what it computed, and leaves more of a run than parameters and statistics."""
+    """A device that has looked at what it computed, and leaves more of a run than statistics."""
 
     def findings(self) -> Findings:
         """Of all since `load`; the device is drained, and may be closed."""

@@ -105,8 +105,8 @@ class HeldParameters:
     def accumulate(self, entries: Sequence[Entry]) -> None:
         for name, terms in self._terms.items() if entries else ():
             a = self.fixed.arrays[name]
-            # A frame's rows of one term come before those of the next; stacking several frames keeps the order
-            # only where there is one term.
+            # A frame's rows of one term come before those of the next, so several frames may be stacked only
+            # where there is one term.
             pieces: list[Term] = (
                 [(terms[0][1].kind, *stacked(entries, terms[0][0]))]
                 if len(terms) == 1

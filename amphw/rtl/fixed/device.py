@@ -1,7 +1,7 @@
 """The `fixed` device: trains whole models in the hardware's arithmetic, at the speed of numpy.
 
-`fixed:q4.12` and, in full, `fixed:q4.12,w=q3.13,g=q1.15,master=24,round=stochastic`; see `Formats.parse`. Losses
-run on the host, in floats. Needs no hardware tools.
+`fixed:q4.12` and, in full, `fixed:q4.12,w=q3.13,g=q1.15,master=24,round=stochastic`; see `Formats.parse`.
+Losses run on the host, in floats. Needs no hardware tools.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ class FixedDevice(PlaneDevice):
     ) -> tuple[Lowered, dict[int, FixedDerivative], DeviceRules]:
         # Not fused: each node is a unit of the hardware.
         lowered = lower(graph)
-        return lowered, fixed_units(lowered, self.formats), DeviceRules.of(graph.parameterised, rules, self.formats)
+        return (
+            lowered,
+            fixed_units(lowered, self.formats),
+            DeviceRules.of(graph.parameterised, rules, self.formats),
+        )
 
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
         self.close()

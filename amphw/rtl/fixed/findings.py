@@ -57,7 +57,9 @@ def share(count: int, part: float) -> str:
 
 def _remarks(formats: Formats, suggested: Formats, lossy: list[Meter]) -> tuple[str, ...]:
     more = f"; {len(lossy) - WORST} more lose something" if len(lossy) > WORST else ""
-    first = f"saturated: of all numbers; vanished: of those that are not 0, one call in {EVERY} looked at{more}"
+    first = (
+        f"saturated: of all numbers; vanished: of those that are not 0, one call in {EVERY} looked at{more}"
+    )
     if suggested == formats:
         return first, f"formats: {formats} is the finest that holds all that was seen"
     stuck = any(m.saturated for m in lossy if m.kind in ("value", "weight", "gradient"))

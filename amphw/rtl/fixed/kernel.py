@@ -25,7 +25,9 @@ class FixedKernel:
         ]
         self._outputs = program.outputs
 
-    def run(self, ctx: RowContext, inputs: Sequence[Array], ints: Sequence[Array], params: Params) -> list[Array]:
+    def run(
+        self, ctx: RowContext, inputs: Sequence[Array], ints: Sequence[Array], params: Params
+    ) -> list[Array]:
         """Evaluate over all rows of a frame -> the outputs, int64.
 
         inputs: [rows, width], or [rows] for an integer one; ints: [rows]; params: visible weights by name,

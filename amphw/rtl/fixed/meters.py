@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from amphw.rtl.fixed.operations import rounded
+from amphw.rtl.fixed.operations import limits, rounded
 from amphw.rtl.fixed.program import FixedProgram, Operation
 from amphw.rtl.formats import BITS, COARSEST, FINEST, Format, Formats
 
@@ -50,6 +50,9 @@ class Meter:
     magnitudes: dict[int, int] = field(default_factory=dict)
     calls: int = 0
 
+    def __post_init__(self) -> None:
+        self.least, self.most = self.format.low, self.format.high
+
     def __call__(self, exact: np.ndarray, shift: int = 0) -> np.ndarray:
         return self._fitted(exact, shift, rounded(exact, shift))
 
@@ -61,22 +64,21 @@ class Meter:
 
     def _fitted(self, exact: np.ndarray, shift: int, whole: np.ndarray) -> np.ndarray:
         if self.see(exact, shift, whole):
-            whole = np.clip(whole, self.format.low, self.format.high)
+            whole = np.clip(whole, self.least, self.most)
         return whole.astype(np.int64, copy=False)
 
     def see(self, exact: np.ndarray, shift: int, whole: np.ndarray) -> bool:
         """Count numbers exact / 2**shift that have become `whole`, not saturated yet -> whether any will."""
         if not whole.size:
             return False
-        low, high = int(whole.min()), int(whole.max())
-        f = self.format
-        beyond = low < f.low or high > f.high
+        low, high = limits(whole)
+        beyond = low < self.least or high > self.most
         if beyond:
-            self.saturated += int(np.count_nonzero((whole < f.low) | (whole > f.high)))
-        if not self.count:
-            self.low, self.high = low, high
-        else:
-            self.low, self.high = min(self.low, low), max(self.high, high)
+            self.saturated += int(np.count_nonzero((whole < self.least) | (whole > self.most)))
+        if not self.count or low < self.low:
+            self.low = low
+        if not self.count or high > self.high:
+            self.high = high
         self.count += whole.size
         if self.calls % EVERY == 0:
             self._sample(exact, shift, whole)

@@ -36,11 +36,18 @@ def rounded(exact: Array, shift: int) -> Array:
     return np.rint(exact * 2.0**-shift) if shift else exact
 
 
+def limits(whole: Array) -> tuple[int, int]:
+    """Least and greatest; there is at least one. Two passes cost less than to clip what need not be."""
+    return int(np.minimum.reduce(whole, axis=None)), int(np.maximum.reduce(whole, axis=None))
+
+
 def plain(exact: Array, shift: int = 0) -> Array:
     """Narrowing that counts nothing."""
     whole = rounded(exact, shift)
-    if whole.size and (whole.max() > HIGH or whole.min() < LOW):
-        whole = np.clip(whole, LOW, HIGH)
+    if whole.size:
+        low, high = limits(whole)
+        if high > HIGH or low < LOW:
+            whole = np.clip(whole, LOW, HIGH)
     return whole.astype(np.int64, copy=False)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from amphw.ir.errors import GraphError
 from amphw.ir.update import NodeParameters, UpdateRule
-from amphw.rtl.arithmetic import round_shift, saturate
+from amphw.rtl.arithmetic import round_shift
 from amphw.rtl.formats import BITS, Format, Formats
 
 RATES = 256
@@ -209,7 +209,7 @@ class FixedParameters:
         if a.velocity is not None:
             moving = round_shift(a.velocity * int(self.rule.mu or 0), MU_BITS) + step
             watch(name, "velocity", moving, 0, moving)
-            a.velocity = saturate(moving, VELOCITY.bits, np.where)
+            a.velocity = _saturated(moving, VELOCITY.bits)
             product, shift = a.velocity * rate, self.shifts.s2
             step = round_shift(product, shift)
         watch(name, "update", product, shift, step)
@@ -218,9 +218,13 @@ class FixedParameters:
             noise = lfsr(seed, a.master.size).reshape(a.master.shape) & ((1 << f.low_bits) - 1)
             moved = moved + noise
         watch(name, "weight", moved, f.low_bits, moved >> f.low_bits)
-        a.master = saturate(moved, f.master, np.where)
+        a.master = _saturated(moved, f.master)
         if f.rounding == "stochastic":
             a.master = (a.master >> f.low_bits) << f.low_bits
+
+
+def _saturated(x: np.ndarray, bits: int) -> np.ndarray:
+    return np.clip(x, -(1 << (bits - 1)), (1 << (bits - 1)) - 1)
 
 
 def _nobody(param: str, what: str, exact: np.ndarray, shift: int, whole: np.ndarray) -> None:

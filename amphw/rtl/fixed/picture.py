@@ -1,4 +1,4 @@
-"""A picture of magnitudes: one row a tensor, its distribution over powers of two above the range of its format."""
+"""A picture of magnitudes: one row a tensor, how they are distributed, and the range of its format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph's units in fixed point, and what they share: everything that can be refused before anything runs."""
+"""A graph's units in fixed point, and what they share: all that can be refused before anything runs."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def accumulators_hold(node: str, fixed: FixedDerivative, formats: Formats) -> No
             needed = 2 * BITS - 1 + (terms - 1).bit_length()
             if needed > formats.accumulator:
                 raise GraphError(
-                    f"sums of {terms} products take {needed} bits, the accumulator has {formats.accumulator}: "
-                    f"give it acc={needed} in the number formats, or a narrower layer",
+                    f"sums of {terms} products take {needed} bits, the accumulator has "
+                    f"{formats.accumulator}: give it acc={needed} in the number formats, or a narrower layer",
                     node=node,
                 )
 
