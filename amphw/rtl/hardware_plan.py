@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from amphw.engine.lower import Lowered, lower
-from amphw.ir.errors import GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
 from amphw.rtl.control import ControlPlan, Partition, control_plan, gradient_room
-from amphw.rtl.fixed.lowering import FixedDerivative, lower_unit
-from amphw.rtl.fixed.parameters import FixedRule, UpdateShifts, exponent_of, fixed_rule
-from amphw.rtl.formats import BITS, Formats
+from amphw.rtl.fixed.lowering import FixedDerivative
+from amphw.rtl.fixed.parameters import FixedRule, UpdateShifts
+from amphw.rtl.fixed.units import DeviceRules, fixed_units, mapped
+from amphw.rtl.formats import Formats
 from amphw.rtl.microcode.compile import UnitCode, compile_unit
 from amphw.rtl.stack import Stack
 from amphw.rtl.steps import Step
@@ -83,12 +83,8 @@ def hardware_plan(
     GraphError names a node that the hardware cannot run, and why, before anything is built.
     """
     lowered = lower(graph)
-    units = [u for u in lowered.units if u.behaviour.program is not None and not u.behaviour.report]
-    fixed: dict[int, FixedDerivative] = {}
-    for u in units:
-        assert u.derivative is not None and u.inference is not None
-        fixed[u.index] = lower_unit(u.name, u.derivative, u.inference, formats)
-        accumulators_hold(u.name, fixed[u.index], formats)
+    units = mapped(lowered)
+    fixed = fixed_units(lowered, formats)
     stack = Stack.of([(u.name, fixed[u.index].forward) for u in units if u.owns], sizes.lanes)
     codes = {
         u.index: compile_unit(
@@ -104,13 +100,8 @@ def hardware_plan(
     }
     partition = Partition(lowered, units, codes)
     control = control_plan(partition)
-    default = rules.get("*", UpdateRule())
-    owners = {u.index: rules.get(u.name, default) for u in units if u.owns}
-    exponent = exponent_of(owners.values())
-    found = {i: fixed_rule(lowered.units[i].name, rule, exponent) for i, rule in owners.items()}
-    momentum = {rule.mu for rule in found.values()}
-    if len(momentum) > 1:
-        raise GraphError("the nodes of one device share the momentum's coefficient; give all the same rule")
+    shared = DeviceRules.of([u.name for u in units if u.owns], rules, formats)
+    found = {u.index: shared.by_node[u.name] for u in units if u.owns}
     scratch = max((c.scratch.of(c.most_rows) for c in codes.values()), default=0)
     room = max(
         (
@@ -120,28 +111,10 @@ def hardware_plan(
         ),
         default=0,
     )
-    shifts = UpdateShifts.of(formats, exponent, momentum not in ({None}, set()))
     return HardwarePlan(
-        graph, lowered, formats, sizes, partition, control, stack, fixed, found, exponent, shifts,
+        graph, lowered, formats, sizes, partition, control, stack, fixed, found, shared.exponent, shared.shifts,
         scratch, scratch + room,
     )  # fmt: skip
-
-
-def accumulators_hold(node: str, fixed: FixedDerivative, formats: Formats) -> None:
-    """GraphError where a sum of products may leave the accumulator, saying how many bits it takes."""
-    for program in (fixed.forward, fixed.backward):
-        for _, o in program.numbered():
-            if o.op not in ("affine", "affine_t") or not o.args:
-                continue
-            rows, columns = program.param(o.attr()["param"]).shape
-            terms = rows + 1 if o.op == "affine" else columns
-            needed = 2 * BITS - 1 + (terms - 1).bit_length()
-            if needed > formats.accumulator:
-                raise GraphError(
-                    f"sums of {terms} products take {needed} bits, the accumulator has {formats.accumulator}: "
-                    f"give it acc={needed} in the number formats, or a narrower layer",
-                    node=node,
-                )
 
 
 def widest(steps: list[Step]) -> tuple[int, int]:

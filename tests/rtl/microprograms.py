@@ -24,8 +24,8 @@ from amphw.rtl.commands import Unit
 from amphw.rtl.emulator import Emulator
 from amphw.rtl.fixed.kernel import FixedKernel
 from amphw.rtl.fixed.lowering import FixedDerivative, lower_unit
-from amphw.rtl.fixed.parameters import accumulate
 from amphw.rtl.fixed.program import FixedProgram
+from amphw.rtl.fixed.sums import accumulate
 from amphw.rtl.formats import Formats
 from amphw.rtl.microcode import UnitCode, compile_unit
 from amphw.rtl.microcode.compile import Microprogram
@@ -239,7 +239,8 @@ class Bench:
         sums = {name: self._rows_of(self.sums, name).copy() for name in self.params}
         for term in d.terms:
             a = None if term.a is None else made[term.a]
-            sums[term.param] = accumulate(sums[term.param], term.kind, a, made[term.dz], FORMATS)
+            terms = [(term.kind, a, made[term.dz])]
+            sums[term.param], _ = accumulate(sums[term.param], terms, FORMATS)
         self._run(self.code.backward, [*self.pointers, *pointers])
         for k, i in enumerate(d.wrt):
             self._check("gradient", i, made[k])

@@ -25,14 +25,14 @@ def test_a_program_runs_in_integers():
 
 def test_what_narrows_can_be_replaced():
     program = trace(lambda p, x: x @ p.W, {"x": 1}, {"W": (1, 1)})
-    kernel = FixedKernel(lower_program("n", program, ["value"], FORMATS))
     seen = []
 
     def narrow(exact, shift=0):
         seen.append((exact.tolist(), shift))
         return plain(exact, shift)
 
-    (y,) = kernel.run(RowContext(1, {"rows": 1}), [np.array([[3]])], [], {"W": np.array([[4096]])}, narrow)
+    kernel = FixedKernel(lower_program("n", program, ["value"], FORMATS), [narrow])
+    (y,) = kernel.run(RowContext(1, {"rows": 1}), [np.array([[3]])], [], {"W": np.array([[4096]])})
 
     assert seen == [([[12288]], 12)]
     assert y.tolist() == [[3]]

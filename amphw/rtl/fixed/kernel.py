@@ -10,28 +10,30 @@ from amphw.rtl.fixed.program import FixedProgram
 
 
 class FixedKernel:
-    """A fixed-point program as a list of steps over value numbers."""
+    """A fixed-point program as a list of steps over value numbers.
+
+    narrows: for each of the program's operations what rounds and saturates there, and may count.
+    """
 
     __slots__ = ("_outputs", "_steps")
 
-    def __init__(self, program: FixedProgram):
-        self._steps = [(OPERATIONS[o.op], o.attr(), o.args) for o in program.operations]
+    def __init__(self, program: FixedProgram, narrows: Sequence[Narrow] | None = None):
+        chosen = narrows if narrows is not None else [plain] * len(program.operations)
+        self._steps = [
+            (OPERATIONS[o.op], o.attr(), o.args, narrow)
+            for o, narrow in zip(program.operations, chosen, strict=True)
+        ]
         self._outputs = program.outputs
 
     def run(
-        self,
-        ctx: RowContext,
-        inputs: Sequence[Array],
-        ints: Sequence[Array],
-        params: Params,
-        narrow: Narrow = plain,
+        self, ctx: RowContext, inputs: Sequence[Array], ints: Sequence[Array], params: Params
     ) -> list[Array]:
         """Evaluate over all rows of a frame -> the outputs, int64.
 
-        inputs: [rows, width], or [rows] for an integer one; ints: [rows]; params: visible weights by name;
-        all int64. narrow: what rounds and saturates, and may count.
+        inputs: [rows, width], or [rows] for an integer one; ints: [rows]; params: visible weights by name,
+        which may be float64; all else int64.
         """
         values: list[Array] = [*inputs, *ints]
-        for evaluate, attrs, args in self._steps:
+        for evaluate, attrs, args, narrow in self._steps:
             values.append(evaluate(ctx, attrs, params, [values[a] for a in args], narrow))
         return [values[o] for o in self._outputs]

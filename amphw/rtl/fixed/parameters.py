@@ -14,12 +14,13 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 
 from amphw.ir.errors import GraphError
 from amphw.ir.update import NodeParameters, UpdateRule
-from amphw.rtl.arithmetic import round_shift, saturate
+from amphw.rtl.arithmetic import round_shift
 from amphw.rtl.formats import BITS, Format, Formats
 
 RATES = 256
@@ -120,6 +121,15 @@ class UpdateShifts:
         return cls(formats.sums_frac + exponent + PER_ROW - formats.master_frac, 0)
 
 
+class Watch(Protocol):
+    def __call__(self, param: str, what: str, exact: np.ndarray, shift: int, whole: np.ndarray) -> None:
+        """Sees what an update computes: exact / 2**shift has become `whole`, which has not been saturated.
+
+        what: "sum" (the summed gradient), "velocity", "update" (what is subtracted), "weight".
+        """
+        ...
+
+
 @dataclass
 class FixedArray:
     """One parameter's integers: master (its high half is the visible weight), sums, velocity. All int64."""
@@ -134,7 +144,8 @@ class FixedArray:
 class FixedParameters:
     """The parameters of one node.
 
-    visible: weights by name, replaced, never changed in place: whoever holds a version keeps it.
+    visible: weights by name, replaced, never changed in place: whoever holds a version keeps it. watch: told
+    of what updates compute.
     """
 
     node: str
@@ -145,10 +156,11 @@ class FixedParameters:
     version: int = 0
     rows: int = 0
     visible: dict[str, np.ndarray] = field(default_factory=dict)
+    watch: Watch | None = None
 
     @classmethod
     def of(cls, node: str, formats: Formats, exponent: int, given: NodeParameters) -> FixedParameters:
-        """From values in floats, such as a checkpoint's."""
+        """From values in floats, such as a checkpoint's. What `in_floats` made comes back bit for bit."""
         rule = fixed_rule(node, given.rule, exponent)
         shifts = UpdateShifts.of(formats, exponent, rule.mu is not None)
         made = cls(node, formats, rule, shifts, {}, given.version, given.rows)
@@ -179,8 +191,8 @@ class FixedParameters:
         """Update the masters with what has been summed -> the next version's visible weights."""
         coefficient = self.rule.coefficient(self.version, max(self.rows, 1))
         rate = self.rule.rate(self.version)
-        for number, a in enumerate(self.arrays.values()):
-            self._update(a, coefficient, rate, lfsr_seed(self.version, number))
+        for number, (name, a) in enumerate(self.arrays.items()):
+            self._update(name, a, coefficient, rate, lfsr_seed(self.version, number))
             a.sums = np.zeros_like(a.sums)
         self.rows = 0
         return self.look()
@@ -189,51 +201,49 @@ class FixedParameters:
         self.visible = dict(visible)
         self.version += 1
 
-    def _update(self, a: FixedArray, coefficient: int, rate: int, seed: int) -> None:
-        f = self.formats
-        step = round_shift(a.sums * coefficient, self.shifts.s1)
+    def _update(self, name: str, a: FixedArray, coefficient: int, rate: int, seed: int) -> None:
+        f, watch = self.formats, self.watch or _nobody
+        watch(name, "sum", a.sums, 0, a.sums)
+        product, shift = a.sums * coefficient, self.shifts.s1
+        step = round_shift(product, shift)
         if a.velocity is not None:
-            carried = round_shift(a.velocity * int(self.rule.mu or 0), MU_BITS)
-            a.velocity = saturate(carried + step, VELOCITY.bits, np.where)
-            step = round_shift(a.velocity * rate, self.shifts.s2)
+            moving = round_shift(a.velocity * int(self.rule.mu or 0), MU_BITS) + step
+            watch(name, "velocity", moving, 0, moving)
+            a.velocity = _saturated(moving, VELOCITY.bits)
+            product, shift = a.velocity * rate, self.shifts.s2
+            step = round_shift(product, shift)
+        watch(name, "update", product, shift, step)
         moved = a.master - step
         if f.rounding == "stochastic":
             noise = lfsr(seed, a.master.size).reshape(a.master.shape) & ((1 << f.low_bits) - 1)
             moved = moved + noise
-        a.master = saturate(moved, f.master, np.where)
+        watch(name, "weight", moved, f.low_bits, moved >> f.low_bits)
+        a.master = _saturated(moved, f.master)
         if f.rounding == "stochastic":
             a.master = (a.master >> f.low_bits) << f.low_bits
 
 
-def accumulate(
-    sums: np.ndarray, kind: str, a: np.ndarray | None, dz: np.ndarray, formats: Formats
-) -> np.ndarray:
-    """The sums after the gradient rows of one term, added row by row and saturated after each.
-
-    a [rows, din] (matmul) or [rows] (take); dz [rows, dout]. Where nothing can saturate on the way, which is
-    seen from the magnitudes, all rows are added at once.
-    """
-    bits = formats.sums
-    dz = dz if kind == "matmul" else dz << formats.value.frac
-    most = _added(np.abs(sums), kind, None if a is None else np.abs(a), np.abs(dz))
-    if most.max(initial=0) < 1 << (bits - 1):
-        return _added(sums, kind, a, dz)
-    for r in range(len(dz)):
-        here = None if a is None else a[r : r + 1]
-        sums = saturate(_added(sums, kind, here, dz[r : r + 1]), bits, np.where)
-    return sums
+def _saturated(x: np.ndarray, bits: int) -> np.ndarray:
+    return np.clip(x, -(1 << (bits - 1)), (1 << (bits - 1)) - 1)
 
 
-def _added(sums: np.ndarray, kind: str, a: np.ndarray | None, dz: np.ndarray) -> np.ndarray:
-    if kind == "matmul":
-        assert a is not None
-        return sums + (a.T.astype(np.float64) @ dz.astype(np.float64)).astype(np.int64)
-    if kind == "take":
-        assert a is not None
-        out = sums.copy()
-        np.add.at(out, a, dz)
-        return out
-    return sums + dz.sum(axis=0)
+def _nobody(param: str, what: str, exact: np.ndarray, shift: int, whole: np.ndarray) -> None:
+    return None
+
+
+def in_floats(fixed: FixedParameters, given: NodeParameters) -> NodeParameters:
+    """The same parameters as the host reads them: masters, sums and velocities, float64, which holds them."""
+    f = fixed.formats
+    values, gradients, slots = {}, {}, {}
+    for name, a in fixed.arrays.items():
+        values[name] = np.ldexp(a.master.astype(np.float64), -f.master_frac)
+        gradients[name] = np.ldexp(a.sums.astype(np.float64), -f.sums_frac)
+        slots[name] = (
+            [np.ldexp(a.velocity.astype(np.float64), -VELOCITY.frac)] if a.velocity is not None else []
+        )
+    return replace(
+        given, values=values, gradients=gradients, slots=slots, version=fixed.version, rows=fixed.rows
+    )
 
 
 def lfsr_seed(version: int, number: int) -> int:
@@ -250,7 +260,7 @@ def lfsr(seed: int, n: int) -> np.ndarray:
     return out
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=64)
 def _basis(n: int) -> np.ndarray:
     """States of the LFSR from each single bit; it is linear, so these make every sequence. int64 [32, n]."""
     out = np.empty((32, n), np.int64)
@@ -259,19 +269,6 @@ def _basis(n: int) -> np.ndarray:
         out[:, k] = state
         state = (state >> 1) ^ np.where(state & 1, LFSR_TAPS, 0)
     return out
-
-
-def in_floats(fixed: FixedParameters, given: NodeParameters) -> NodeParameters:
-    """The same parameters as the host reads them: masters, sums and velocities as float32."""
-    f = fixed.formats
-    values, gradients, slots = {}, {}, {}
-    for name, a in fixed.arrays.items():
-        values[name] = Format(f.master_frac, f.master).real(a.master)
-        gradients[name] = Format(f.sums_frac, f.sums).real(a.sums)
-        slots[name] = [VELOCITY.real(a.velocity)] if a.velocity is not None else []
-    return replace(
-        given, values=values, gradients=gradients, slots=slots, version=fixed.version, rows=fixed.rows
-    )
 
 
 assert BITS == 16  # the visible weight is a whole word of the memory
