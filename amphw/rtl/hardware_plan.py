@@ -28,8 +28,8 @@ MOST_WORDS = 1 << 16
 class Sizes:
     """What may be chosen of a device.
 
-    lanes: multipliers of the lane engine. payload: words of payload memory. firings, places, table: words of the
-    controller's memories. slots: keys that train, and behind them keys that infer. fan_in: messages whose
+    lanes: multipliers of the lane engine. payload: words of payload memory. firings, places, table: words of
+    the controller's memories. slots: keys that train, and behind them keys that infer. fan_in: messages whose
     gradients are added up, at most. counters: 1 to count what it does.
     """
 

@@ -1,7 +1,7 @@
 """A generated device behind the device protocol, whatever carries its words: the host's half of it.
 
-Sources and losses run here. An instance is pumped once pieces of all of the device's memories are reserved for
-it; until then it waits in a queue. Nothing is sent to the device that has no place there.
+Sources and losses run here. An instance is pumped once pieces of all of the device's memories are reserved
+for it; until then it waits in a queue. Nothing is sent to the device that has no place there.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Link(Protocol):
     """What carries words to a device and back."""
 
     def exchange(self, words: np.ndarray, cycles: int) -> tuple[int, np.ndarray, list[int]]:
-        """-> words accepted, words that came (uint16), and what was watched. Returns early if nothing is left to do."""
+        """-> words accepted, words that came (uint16), and what was watched."""
         ...
 
     def close(self) -> None: ...

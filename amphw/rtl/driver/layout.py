@@ -35,8 +35,8 @@ class Firings:
 class Layout:
     """Relative places of an instance's pieces.
 
-    firings: by unit. operands: (unit, operand) -> first place. arrivals: by inbound path, where the payload of
-    each delivery lies. answers: by outbound path, first of the places for gradients, and where those lie.
+    firings: by unit. operands: (unit, operand) -> first place. arrivals: by inbound path, where the payload
+    of each delivery lies. answers: by outbound path, first of the places for gradients, and where those lie.
     """
 
     plan: Plan
@@ -59,7 +59,6 @@ def rows_of(rows: np.ndarray | int, at: int) -> int:
 
 def make_layout(hardware: HardwarePlan, plan: Plan, instance: Instance) -> Layout:
     """The layout of instances with this structure."""
-    lowered = hardware.lowered
     out = Layout(plan)
     for unit in hardware.partition.units:
         table = plan.units[unit.index]

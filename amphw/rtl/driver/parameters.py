@@ -1,4 +1,4 @@
-"""Parameters over the link: written at the start, read when asked for, and written again where the host changed them."""
+"""Parameters over the link: written at the start, read when asked for, written again where the host wrote."""
 
 from __future__ import annotations
 

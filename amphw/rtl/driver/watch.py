@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-
 from amphw.ir.device import Mode
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ class Watcher:
     def __init__(self, device: HardwareDevice):
         self.device = device
         self._frames = 0
+        self._running = 0  # the frame that the engines are at
         self._backward: dict[int, int] = {}  # frames of a node since its last update
         self.writes: list[tuple[dict[str, Any], dict[int, int]]] | None = None
 
@@ -40,7 +40,7 @@ class Watcher:
             elif what == 0:
                 self._begin(kind, unit, slot, firing)
             else:
-                self.device.log.append(("end", self._frames))
+                self.device.log.append(("end", self._running))
 
     def _begin(self, kind: int, unit: int, slot: int, fid: int) -> None:
         d = self.device
@@ -48,6 +48,7 @@ class Watcher:
         a = d._active[slot]
         at = fid - a.at.firings - a.layout.firings[u.index].first
         self._frames += 1
+        self._running = self._frames
         d.stats.frames += 1
         keys = [(a.instance.number, a.report.mode.value, at)]
         d.log.append(("start", self._frames, u.index, KIND_OF_PLANE[kind], keys))

@@ -1,4 +1,4 @@
-"""Counters of what a device did: cycles by what they were spent on, the fullest that queues were, messages by path.
+"""Counters of what a device did: cycles by what they went into, the fullest queues, messages by path.
 
 They are read with PEEK; `amphw.rtl.counters` says which number is what.
 """

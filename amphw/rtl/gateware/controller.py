@@ -34,10 +34,10 @@ from amphw.rtl.wire import Kind
 class Controller(ControllerSteps, wiring.Component):
     """event: headers of messages for the controller, their payload in place. job: messages to the host.
 
-    run, ran: firings for the engines, and those that they have run. prelude, pointer: what the vector unit does
-    for a firing before; quiet: the engines do nothing. registers: the sequencer's. table_*: writes into table
-    memory. put, look: payload memory when it is free. resting: nothing to do.
-    sent_one: a message is sent on `path`. ready, ready_backward: how many firings wait for the engines.
+    run, ran: firings for the engines, and those that they have run. prelude, pointer: what the vector unit
+    does for a firing before; quiet: the engines do nothing. registers: the sequencer's. table_*: writes into
+    table memory. put, look: payload memory when it is free. resting: nothing to do. sent_one: a message is
+    sent on `path`. ready, ready_backward: how many firings wait for the engines.
     """
 
     def __init__(self, plan: ControlPlan, shape: ControlShape, sums: int):

@@ -20,7 +20,7 @@ class RunKind(enum.Enum, shape=2):  # type: ignore[call-arg, misc]
 
 
 class PreludeOp(enum.Enum, shape=2):  # type: ignore[call-arg, misc]
-    """What the vector unit does for a firing before its program: copy a member of a group, add up gradients."""
+    """What the vector unit does for a firing ahead of its program: copy group members, add up gradients."""
 
     COPY = 0  # words from source to target
     SUM = 1  # `parts` rows, wherever the pointers say, added up into target

@@ -14,7 +14,7 @@ from amphw.rtl.wire import Fault, Kind
 
 
 class ControllerSteps:
-    """The states of steps. `self.v` holds the step's expressions, `self.n`, `self.m` and `self.target` its rest."""
+    """The states of steps. `self.v` holds the expressions, `self.n`, `self.m` and `self.target` the rest."""
 
     def _steps(self: Any, m: Module) -> None:
         self._next_step(m)
@@ -130,7 +130,7 @@ class ControllerSteps:
         ]
 
     def _gradient(self: Any, m: Module) -> None:
-        """One that came back whole is read where it lies; others are added up, row by row where rows went alone."""
+        """One that came back whole is read where it lies; others are added up, by row if rows went alone."""
         whole, target, row_words = self.v["b"], self.v["d"], self.v["e"]
         row, parts = Signal(ADDRESS), Signal(8)
         head = self.head.data
@@ -263,7 +263,7 @@ class ControllerSteps:
                 m.next = "STEP"
 
     def _give_back(self: Any, m: Module) -> None:
-        """A gradient joins the list of those of the output that was sent; the last one makes the firing ready."""
+        """A gradient joins the list of those of the output; the last one makes the firing ready."""
         place = self.place
         with m.State("RETURN"):
             m.d.comb += place.addr.eq(self.v["a"])

@@ -84,7 +84,7 @@ def lane_shape(plan: HardwarePlan) -> LaneShape:
 
 
 class Device(wiring.Component):
-    """words_in, words_out: the link. watched: what happens, for debugging; never waits. idle: nothing runs."""
+    """words_in, words_out: the link. watched: what happens; it never waits. idle: nothing is left to do."""
 
     def __init__(self, plan: HardwarePlan):
         self.plan = plan

@@ -35,12 +35,13 @@ from amphw.rtl.gateware.ports import ReadPort, WritePort
 class LaneEngine(wiring.Component):
     """Commands in, values in and out of the payload memory.
 
-    command: what its operands say must be in the payload memory when it is accepted, and stay there until its `done`.
-    read_a fetches x, read_b dz and indices. done: for a cycle, once for each command and in their order;
-    all its effects are in memory. idle: every accepted command is done. response: the answers to PEEK.
+    command: what its operands say must be in the payload memory when it is accepted, and stay there until its
+    `done`. read_a fetches x, read_b dz and indices. done: for a cycle, once for each command and in their
+    order; all its effects are in memory. idle: every accepted command is done. response: the answers to PEEK.
 
-    One beat a cycle: a row of a message takes (rows + bias) * blocks cycles forward, or `columns` or the lanes' number
-    where that is more; as many for each of the two gradients, if there are as many rows as lanes; 1 a weight to update.
+    One beat a cycle: a row of a message takes (rows + bias) * blocks cycles forward, or `columns` or the
+    lanes' number where that is more; as many for each of the two gradients, if there are as many rows as
+    lanes; 1 a weight to update.
     """
 
     def __init__(self, shape: LaneShape) -> None:

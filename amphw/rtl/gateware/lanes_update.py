@@ -51,7 +51,10 @@ class Pipeline:
 
     def multiply(self, drop: tuple[str, ...] = (), **products: tuple[Value, Value]) -> None:
         """As many cycles later as the longest of these products takes, products join; those of `drop` end here."""
-        found = {name: wide_product(self.module, *pair, name=f"{name}_{self.depth}") for name, pair in products.items()}
+        found = {
+            name: wide_product(self.module, *pair, name=f"{name}_{self.depth}")
+            for name, pair in products.items()
+        }
         longest = max(cycles for _, cycles in found.values())
         for cycle in range(1, longest + 1):
             self.step(drop)
@@ -192,7 +195,9 @@ class Updater(wiring.Component):
             drop=("product",), g=round_shift(pipe.product, shape.s1), kept=round_shift(pipe.kept, MU_BITS)
         )
         pipe.step(drop=("g", "kept"), sum=pipe.g + pipe.kept)
-        pipe.step(drop=("sum",), new_velocity=saturate(pipe.sum, VELOCITY_BITS, Mux)[:VELOCITY_BITS].as_signed())
+        pipe.step(
+            drop=("sum",), new_velocity=saturate(pipe.sum, VELOCITY_BITS, Mux)[:VELOCITY_BITS].as_signed()
+        )
         pipe.multiply(product=(pipe.new_velocity, self.command.rate))
         pipe.step(drop=("product",), delta=round_shift(pipe.product, shape.s2))
 

@@ -48,8 +48,10 @@ class Generations(wiring.Component):
 
 
 class Receiver(wiring.Component):
-    """words: from the host. event: for the controller, its payload in memory. request: for the keeper. fault: what was
-    dropped. receive: payload memory. table_*: table memory."""
+    """words: from the host. event: for the controller, its payload in memory. request: for the keeper.
+
+    fault: what was dropped. receive: payload memory. table_*: table memory. begins: an instance takes a slot.
+    """
 
     def __init__(self, shape: ControlShape, payload_depth: int):
         self.shape, self.payload_depth = shape, payload_depth
@@ -171,7 +173,7 @@ class Receiver(wiring.Component):
 
 
 class Sender(wiring.Component):
-    """jobs: messages whose payload lies in payload memory. words: to the host. slot, generation: look it up."""
+    """jobs: messages, their payload in payload memory. words: to the host. slot, generation: looked up."""
 
     def __init__(self) -> None:
         super().__init__(

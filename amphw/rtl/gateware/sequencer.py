@@ -68,8 +68,9 @@ LAYOUTS = {
 class Sequencer(wiring.Component):
     """run: firings; each is finished when `finished` is set for a cycle and everything it wrote is in memory.
 
-    microcode: all microprograms; entries: (unit's number, kind) -> where its program begins. registers: written
-    by the controller, for the firing that it offers next. busy: a microprogram runs. rows: those of `current`.
+    microcode: all microprograms; entries: (unit's number, kind) -> where its program begins. registers:
+    written by the controller, for the firing that it offers next. busy: a microprogram runs. rows: those of
+    `current`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The state machines of a component by name: what coverage is measured against, and how to call a stuck one."""
+"""The state machines of a component by name: what coverage is measured against, and names for stuck ones."""
 
 from __future__ import annotations
 
