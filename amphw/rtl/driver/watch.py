@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amphw.engine import policy
 from amphw.ir.device import Mode
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 FORWARD, INFER, BACKWARD = 0, 1, 2
 """Kinds of runs, as the hardware numbers them."""
 
-KIND_OF_PLANE = {FORWARD: 0, BACKWARD: 1, INFER: 2}
+KIND_OF_PLANE = {FORWARD: policy.FORWARD, BACKWARD: policy.BACKWARD, INFER: policy.INFER}
 
 
 class Watcher:
