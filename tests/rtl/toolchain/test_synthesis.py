@@ -127,4 +127,4 @@ def test_a_circuit_that_is_too_slow_is_a_result() -> None:
 def test_a_design_larger_than_the_chip_is_an_error() -> None:
     target = BOARDS["icebreaker"].target
     with pytest.raises(ToolchainError, match="up5k, place and route"):
-        synthesize(verilog(Queue(8, 32_768)), target, frequency_mhz=12)
+        synthesize(verilog(Queue(16, 8192)), target, frequency_mhz=12)
