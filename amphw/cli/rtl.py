@@ -69,49 +69,45 @@ def rtl(
     from amphw.rtl.fit import fits
     from amphw.rtl.formats import Formats
 
-    say = remarks()
+    def say(text: str) -> None:
+        remarks().print(text)
+
     on = find_board(board)
     number_formats = Formats.parse(formats)
     found = get_model(model)
     cfg = resolve(found.config, found.defaults, config, settings or ())
-    graph = found.graph(cfg.model)
+    graph, train = found.graph(cfg.model), cfg.train
     rules = update_rules(cfg, graph)
-    train = cfg.train
     candidates = fits(
         graph, rules, number_formats, on, train.max_active_keys, train.max_infer_keys, keys, lanes
     )
     check_tools(on, simulate)
-    target = frequency or on.frequency_mhz
-    made = None
-    for fit in candidates:
-        sizes = fit.plan.sizes
-        say.print(f"building {sizes.lanes} lanes and memory for {fit.keys} keys for {on.name} (minutes)")
-        made = build(fit.plan, on, out, target, bitstream)
-        break
-    assert made is not None
+    made = build(candidates, on, out, frequency or on.frequency_mhz, bitstream, say)
     cycles = None
     if simulate:
         from amphw.rtl.measure import cycles_per_message
 
-        say.print("simulating")
-        data = found.training(cfg.model, train.seed, 1, INSTANCES)
+        say("simulating a few instances")
+        data = found.training(cfg.model, train.seed, 1)
         instances = [data[i] for i in range(min(INSTANCES, len(data)))]
-        cycles = cycles_per_message(graph, rules, number_formats, sizes, fit.keys, instances)
-    facts = {"model": graph.name, "board": on.name, "keys": fit.keys, **_figures(made, cycles)}
+        sizes = made.fit.plan.sizes
+        cycles = cycles_per_message(graph, rules, number_formats, sizes, made.fit.keys, instances)
+    facts = {"model": graph.name, "board": on.name, **_figures(made, cycles)}
     if as_json:
         emit_json(facts)
-        return
-    _show(made, facts)
+    else:
+        _show(made, facts)
 
 
 def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
     from dataclasses import asdict
 
-    s = made.synthesis
+    s, plan = made.synthesis, made.fit.plan
     return {
-        "formats": str(made.plan.formats),
-        "lanes": made.plan.sizes.lanes,
-        "sizes": asdict(made.plan.sizes),
+        "formats": str(plan.formats),
+        "keys": made.fit.keys,
+        "lanes": plan.sizes.lanes,
+        "sizes": asdict(plan.sizes),
         "luts": s.luts,
         "ffs": s.ffs,
         "dsps": s.dsps,

@@ -82,6 +82,8 @@ def fits(
     keys, lanes: exactly so many. infer_keys: slots for keys that infer, at most as many as train.
     GraphError for what the hardware cannot run, FitError if nothing fits.
     """
+    if lanes is not None and (lanes < 2 or lanes & (lanes - 1)):
+        raise FitError(f"{lanes} lanes cannot be built: choose a power of two of 2 or more.")
     found: list[Fit] = []
     refused: tuple[HardwarePlan, int, Estimate] | None = None
     for choice in (lanes,) if lanes is not None else LANES:
@@ -112,12 +114,17 @@ _NAMES = {
 }
 
 
+def shortage(of: Estimate, board: Board) -> str:
+    """What the board has too little of, and by how much."""
+    return ", ".join(
+        f"{wanted:,} {_NAMES[name]} ({board.name} has {there:,}, {wanted - there:,} fewer)"
+        for name, (wanted, there) in of.excess(board).items()
+    )
+
+
 def _refusal(plan: HardwarePlan, keys: int, guess: Estimate, board: Board) -> str:
     """Why the least demanding plan does not fit."""
-    parts = [
-        f"{wanted:,} {_NAMES[name]} ({board.name} has {there:,}, {wanted - there:,} fewer)"
-        for name, (wanted, there) in guess.excess(board).items()
-    ]
+    parts = [shortage(guess, board)] if guess.excess(board) else []
     if plan.sizes.payload > MOST_WORDS:
         parts.append(
             f"{plan.sizes.payload:,} words of payload memory (addresses reach {MOST_WORDS:,}, "
@@ -129,6 +136,7 @@ def _refusal(plan: HardwarePlan, keys: int, guess: Estimate, board: Board) -> st
     shown = ", ".join(f"{each.name} ({each.blocks(board):,})" for each in largest)
     lines.append(f"The largest memories, in blocks: {shown}.")
     lines.append(
-        "Take fewer keys (--keys), narrower layers, a smaller batch, lower bounds in the schema, or another board."
+        "Take fewer keys (--keys), narrower layers, a smaller batch, lower bounds in the schema or another "
+        "board."
     )
     return " ".join(lines)

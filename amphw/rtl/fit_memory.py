@@ -18,8 +18,8 @@ _SHAPES = {
 }
 """Per family, the (bits, words) that a block memory can be."""
 
-_SMALL = 32
-"""Cells of 16 x 4 bits up to which Yosys prefers memory made of logic."""
+_LOGIC = 32
+"""Cells of 16 x 4 bits that Yosys holds for as dear as a block memory; fewer are cheaper."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,10 @@ class Block:
     def blocks(self, board: Board) -> int:
         """How many block memories it takes; 0 for what is made of logic."""
         family = board.target.family
-        if (
-            not self.always
-            and family != "ice40"
-            and -(-self.words // 16) * -(-self.bits * self.lanes // 4) <= _SMALL
-        ):
-            return 0
-        return min(self._of(bits, words) for bits, words in _SHAPES[family])
+        blocks = min(self._of(bits, words) for bits, words in _SHAPES[family])
+        cells = -(-self.words // 16) * -(-self.bits * self.lanes // 4)
+        in_logic = family != "ice40" and not self.always and cells < _LOGIC * blocks
+        return 0 if in_logic else blocks
 
     def _of(self, bits: int, words: int) -> int:
         """With block memories of this shape."""
