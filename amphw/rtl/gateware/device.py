@@ -14,8 +14,8 @@ from amphw.rtl.counters import CYCLES
 from amphw.rtl.fixed.curves import curve
 from amphw.rtl.gateware.activity import Activity
 from amphw.rtl.gateware.controller import Controller
-from amphw.rtl.gateware.controller_memory import ADDRESS, ControlShape
-from amphw.rtl.gateware.controller_ports import Job, MessageLayout, PreludeOp, RunKind
+from amphw.rtl.gateware.controller_memory import ControlShape
+from amphw.rtl.gateware.controller_ports import Job, PreludeOp, RunKind
 from amphw.rtl.gateware.keeper import Keeper, Owner, Segment
 from amphw.rtl.gateware.lanes import LaneEngine
 from amphw.rtl.gateware.lanes_shape import LaneShape, command_layout
@@ -301,10 +301,10 @@ def wiring_of(m: Module, source: Any, target: Any) -> None:
     ]
 
 
-def microprograms(plan: HardwarePlan) -> tuple[list[int], dict[tuple[int, RunKind], int]]:
+def microprograms(plan: HardwarePlan) -> tuple[list[int], dict[tuple[int, Any], int]]:
     """All microprograms in one memory, and where each begins."""
     words: list[int] = []
-    entries: dict[tuple[int, RunKind], int] = {}
+    entries: dict[tuple[int, Any], int] = {}
     for number, unit in enumerate(plan.partition.units):
         code = plan.codes[unit.index]
         for kind, program in (
@@ -334,6 +334,3 @@ def owners(plan: HardwarePlan) -> dict[int, Owner]:
         rows_space = plan.codes[unit.index].spaces.constant.get("rows")
         found[number] = Owner(plan.rules[unit.index], tuple(segments), rows_space)
     return found
-
-
-assert ADDRESS == WORD and MessageLayout

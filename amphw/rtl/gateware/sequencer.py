@@ -79,7 +79,7 @@ class Sequencer(wiring.Component):
         vector: VectorShape,
         lanes: data.StructLayout,
         microcode: list[int],
-        entries: dict[tuple[int, RunKind], int],
+        entries: dict[tuple[int, Any], int],
     ):
         self.shape, self.microcode, self.entries = shape, microcode, entries
         super().__init__(
