@@ -82,7 +82,8 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 _FUNCTIONS: dict[str, tuple[Callable[[Any], Any], int, float]] = {
-    "sigmoid": (_sigmoid, 16, 1 / (6 * np.sqrt(3))), "tanh": (np.tanh, 8, 4 / (3 * np.sqrt(3))),
+    "sigmoid": (_sigmoid, 16, 1 / (6 * np.sqrt(3))),
+    "tanh": (np.tanh, 8, 4 / (3 * np.sqrt(3))),
 }
 """Function, limit, and how large its second derivative becomes."""
 
