@@ -1,6 +1,7 @@
 # make demo    train a small model and show what happens      make test   lint, types and tests
 # make lint    style and types alone                          make slow   the long statistical tests
 # make torch   the tests of the import from PyTorch, which it installs
+# make hardware   circuits for every board, placed and routed
 # make clean   remove the environment and everything built    make sanitize   the C++ data plane's memory and threads
 # Needs python3 (>= 3.11) and g++ (or CXX), which builds the C++ data plane. Without a compiler,
 # AMPHW_NO_NATIVE=1 make ... installs the numpy data plane alone. Another interpreter: make PYTHON=python3.12 demo
@@ -11,7 +12,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint pytest torch slow sanitize clean
+.PHONY: help demo test lint pytest torch slow hardware sanitize clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -26,7 +27,7 @@ $(READY): pyproject.toml CMakeLists.txt $(wildcard amphw/engine/native/*)
 	@$(PYTHON) -m venv $(VENV) || { \
 	    echo "$(PYTHON) cannot create environments (on Debian: apt install python3-venv)."; exit 1; }
 	@echo "[2/2] building and installing amphw and its development tools (a minute or two)"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev,opencl]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev,opencl,rtl]'
 	@touch $@
 
 demo: $(READY)
@@ -59,6 +60,9 @@ torch: $(READY)
 
 slow: $(READY)
 	@$(BIN)/python -m pytest -m slow
+
+hardware: $(READY)
+	@$(BIN)/python -m pytest -m hardware tests/rtl
 
 sanitize: $(READY)
 	@.ci/sanitize $(BIN)/python address

@@ -4,7 +4,7 @@ The one definition of the encoding, for the compiler, the emulator and the gates
 32-bit words. Instructions set fields, which are registers that keep their value, and issue commands, which
 take the fields as they are then. When a program starts, fields have the values of `INITIAL`.
 
-Registers beside the fields: ROWS[r], the rows of the message in a row space; PTR[p], addresses in payload memory.
+Registers beside the fields: ROWS[r], the rows of the message in a row space; PTR[p], addresses.
 
     SETC field, imm         field = imm
     SETP field, p, imm      field = PTR[p] + imm
@@ -71,8 +71,8 @@ BINARY = frozenset({VectorOp.ADD, VectorOp.SUB, VectorOp.MUL, VectorOp.GATE, Vec
 class IndexMode(IntEnum):
     """What is added to the addresses of an outer step.
 
-    A: mem[index + o] * scale to a's; D: the same to d's; ADD_D: to d's, and b is what is found there; POINTERS: a
-    pointer of the pointer file to a's, for each inner step.
+    A: mem[index + o] * scale to a's; D: the same to d's; ADD_D: to d's, and b is what is found there;
+    POINTERS: a pointer of the pointer file to a's, for each inner step.
     """
 
     NONE = 0
@@ -127,7 +127,7 @@ class Field(IntEnum):
 
 
 INITIAL = {f: int(f in (Field.V_OUTER, Field.V_A_INNER, Field.V_B_INNER, Field.V_D_INNER)) for f in Field}
-"""The fields' values when a program starts: one outer step, elements that lie side by side, 0 for the rest."""
+"""Values when a program starts: one outer step, elements that lie side by side, 0 for the rest."""
 
 FieldKind = Literal["address", "count", "constant", "beat"]
 
@@ -143,8 +143,8 @@ KIND: dict[Field, FieldKind] = {
     )
     for f in Field
 }
-"""What a field holds, and so how wide it is: an address of payload memory (strides too, modulo its size), a count
-(COUNT_BITS), a signed constant (CONSTANT_BITS), or the number of a beat of parameters."""
+"""What a field holds, and so how wide it is: an address of payload memory (strides too, modulo its size), a
+count (COUNT_BITS), a signed constant (CONSTANT_BITS), or the number of a beat of parameters."""
 
 
 class Code(IntEnum):

@@ -130,7 +130,7 @@ class _UnitControl:
         return self.asm.read(FID + self.asm.word("members", self.u, operand)), self.asm.value(count)
 
     def load_registers(self, gradients: int = 0) -> None:
-        """Rows, and the pointers to the record, the operands and scratch; those to gradients lie before that."""
+        """Rows, and the pointers to record, operands and scratch; those to gradients lie before scratch."""
         for r, rows in enumerate(self.code.rows):
             self.asm.emit(StepOp.ROWS, a=self.asm.value(rows), n=r)
         self.asm.emit(StepOp.ADDRESS, a=RECORD, n=0)
@@ -252,11 +252,14 @@ def _follow(c: _UnitControl, path: Path) -> None:
             first = asm.read(fid + asm.word("members", path.target, path.operand))
             oid = simplify(first + asm.value(path.member))
         state = packed(c.partition.layouts[path.target], values)
-        asm.emit(StepOp.DELIVER, a=fid, b=oid, c=state, d=payload, e=row, m=number, n=int(row is not None))
+        asm.emit(
+            StepOp.DELIVER, a=fid, b=oid, c=state, d=payload, e=row,
+            m=number, n=int(row is not None), path=path.index,
+        )  # fmt: skip
     else:
         words = lift(t.width) if row is not None else c.words(t.space, t.width)
         n = c.partition.outbound.index(path)
-        asm.emit(StepOp.SEND, a=payload, b=words, c=_outcome(c.unit), e=row, m=number, n=n)
+        asm.emit(StepOp.SEND, a=payload, b=words, c=_outcome(c.unit), e=row, m=number, n=n, path=path.index)
     asm.close(opened)
     for name in added:
         del asm.fields[name]

@@ -1,13 +1,14 @@
 """A partition's sequencer and units in numpy, command by command: what microprograms mean, bit for bit.
 
 Units run on their own, so an order that a program leaves open must not matter. The emulator takes the order
-that is worst for a program that should have waited: one unit, `late`, does nothing before it must, and what
-vector commands write is not seen by commands that overlap them.
+that is worst for a program that should have waited: one unit, `late`, does nothing before it must; what
+vector commands write is not seen by commands that overlap them, and what the lane engine writes by none
+before a WAIT.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,8 +42,7 @@ def _narrow(x: Any, shift: int = 0) -> Any:
 class Emulator:
     """memory: int64 [words], values of int16. weights, sums: int64 [beats, lanes], visible and gradients.
 
-    curves: the vector unit's tables by name. late: the unit that lags behind. cycles: by unit, elements of the vector
-    unit and beats of the lane engine; by "sequencer", instructions.
+    curves: the vector unit's tables by name. late: the unit that lags behind.
     """
 
     def __init__(
@@ -57,16 +57,14 @@ class Emulator:
         self.formats, self.memory, self.weights, self.sums = formats, memory, weights, sums
         self.curves = [curve(name, formats.value.frac) for name in curves]
         self.late = late
-        self.cycles: Counter[str] = Counter()
         self._waiting: deque[tuple[Instruction, Fields]] = deque()
-        self._unwritten: list[tuple[np.ndarray, np.ndarray]] = []
+        self._unwritten: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {u: [] for u in Unit}
 
     def run(self, words: Sequence[int], rows: Sequence[int], pointers: Sequence[int]) -> None:
         """Run a microprogram with ROWS and the first PTR registers loaded."""
         fields: Fields = dict(INITIAL)
         ptr = [*pointers, *[0] * (POINTERS - len(pointers))]
         for i in decode(words):
-            self.cycles["sequencer"] += 1
             if i.code == Code.SETC:
                 fields[Field(i["field"])] = i["imm"]
             elif i.code == Code.SETP:
@@ -93,28 +91,30 @@ class Emulator:
         """Until both units are idle."""
         while self._waiting:
             self._execute(*self._waiting.popleft())
-        self._write_back()
+        for unit in Unit:
+            self._write_back(unit)
 
     def _execute(self, i: Instruction, fields: Fields) -> None:
         if i["unit"] == Unit.VECTOR:
             if not i["overlap"]:
-                self._write_back()
+                self._write_back(Unit.VECTOR)
             self._vector(i, fields)
         else:
             self._lanes(i, fields)
 
-    def _write_back(self) -> None:
-        for address, value in self._unwritten:
+    def _write(self, unit: Unit, address: np.ndarray, value: np.ndarray) -> None:
+        self._unwritten[unit].append((address, value))
+
+    def _write_back(self, unit: Unit) -> None:
+        for address, value in self._unwritten[unit]:
             self.memory[address] = value
-        self._unwritten = []
+        self._unwritten[unit] = []
 
     # --- the vector unit --------------------------------------------------------------------------
 
     def _vector(self, i: Instruction, f: Fields) -> None:
         op, mode = VectorOp(i["op"]), IndexMode(i["mode"])
         outer, inner = f[Field.V_OUTER], f[Field.V_INNER]
-        self.cycles["vector"] += outer * max(inner, int(op in REDUCTIONS))
-        self.cycles["vector commands"] += 1
         o, n = np.arange(outer)[:, None], np.arange(inner)[None, :]
 
         def addresses(base: Field) -> np.ndarray:
@@ -138,7 +138,7 @@ class Emulator:
             result = self.curves[i["table"]].evaluate(x)
         else:
             result = _element(op, x, y, f[Field.V_CONSTANT], i["shift"])
-        self._unwritten.append((d, result))
+        self._write(Unit.VECTOR, d, result)
 
     def _scatter(self, op: VectorOp, a: np.ndarray, d: np.ndarray) -> None:
         """In order, as an element may be added to more than once; what is found is what was written last."""
@@ -146,7 +146,7 @@ class Emulator:
         found = {int(to): int(self.memory[to]) for to in d.ravel()}
         for to, value in zip(d.ravel().tolist(), self.memory[a].ravel().tolist(), strict=True):
             found[to] = int(_narrow(found[to] + value))
-        self._unwritten.append((np.array([*found], np.int64), np.array([*found.values()], np.int64)))
+        self._write(Unit.VECTOR, np.array([*found], np.int64), np.array([*found.values()], np.int64))
 
     # --- the lane engine --------------------------------------------------------------------------
 
@@ -156,25 +156,21 @@ class Emulator:
         k = f[Field.L_K]
         op, bias = LaneOp(i["op"]), i["bias"]
         x, y, dz = f[Field.L_X], f[Field.L_Y], f[Field.L_DZ]
-        self.cycles["lane commands"] += 1
         if op in (LaneOp.TAKE, LaneOp.TAKE_GRADIENT):
-            self.cycles["lanes"] += rows * nb
             for r in range(rows):
                 beat = base + (int(self.memory[x + r]) & 0xFFFF) * nb
                 if op == LaneOp.TAKE:
                     row = self.weights[beat : beat + nb].ravel()[:n]
-                    self.memory[y + r * n : y + (r + 1) * n] = _narrow(row, fw - fv)
+                    self._put(y, r, _narrow(row, fw - fv))
                 else:
                     self._add(beat, nb, self._row(dz, r, n) << fv)
             return
         matrix = self.weights[base : base + (k + bias) * nb].reshape(k + bias, -1)[:, :n]
         if op == LaneOp.FORWARD:
-            self.cycles["lanes"] += rows * (k + bias) * nb
             for r in range(rows):
                 total = self._row(x, r, k) @ matrix[:k] + (matrix[k] << fv if bias else 0)
-                self.memory[y + r * n : y + (r + 1) * n] = _narrow(total, fw)
+                self._put(y, r, _narrow(total, fw))
         elif op == LaneOp.BACKWARD:
-            self.cycles["lanes"] += rows * nb * max((k + bias) * i["want_dw"], k * i["want_dx"])
             for r in range(rows):
                 given = self._row(dz, r, n)
                 if i["want_dw"]:
@@ -184,12 +180,15 @@ class Emulator:
                     if bias:
                         self._add(base + k * nb, nb, given << fv)
                 if i["want_dx"]:
-                    self.memory[y + r * k : y + (r + 1) * k] = _narrow(matrix[:k] @ given, fw)
+                    self._put(y, r, _narrow(matrix[:k] @ given, fw))
         else:
             raise ValueError(f"{op.name} is no command of a microprogram")
 
     def _row(self, base: int, r: int, width: int) -> np.ndarray:
         return self.memory[base + r * width : base + (r + 1) * width]
+
+    def _put(self, base: int, r: int, row: np.ndarray) -> None:
+        self._write(Unit.LANES, base + r * len(row) + np.arange(len(row)), row)
 
     def _add(self, base: int, blocks: int, row: np.ndarray) -> None:
         """Add to the sums of one row of a parameter."""

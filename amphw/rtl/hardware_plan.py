@@ -28,8 +28,9 @@ MOST_WORDS = 1 << 16
 class Sizes:
     """What may be chosen of a device.
 
-    lanes: multipliers of the lane engine. payload: words of payload memory. firings, places, table: words of the
-    controller's memories. slots: keys that train, and behind them keys that infer.
+    lanes: multipliers of the lane engine. payload: words of payload memory. firings, places, table: words of
+    the controller's memories. slots: keys that train, and behind them keys that infer. fan_in: messages whose
+    gradients are added up, at most. counters: 1 to count what it does.
     """
 
     lanes: int = 16
@@ -39,6 +40,7 @@ class Sizes:
     table: int = 1 << 10
     slots: int = 17
     fan_in: int = 64
+    counters: int = 1
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,8 @@ def hardware_plan(
         default=0,
     )
     return HardwarePlan(
-        graph, lowered, formats, sizes, partition, control, stack, fixed, found, shared.exponent, shared.shifts,
-        scratch, scratch + room,
+        graph, lowered, formats, sizes, partition, control, stack, fixed, found,
+        shared.exponent, shared.shifts, scratch, scratch + room,
     )  # fmt: skip
 
 

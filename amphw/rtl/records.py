@@ -20,7 +20,7 @@ from amphw.rtl.commands import ROW_REGISTERS
 
 @dataclass(frozen=True)
 class Words:
-    """`constant` words, and `each[i] = (r, n)`: n words for each row that ROWS[r] counts; by r, without n = 0."""
+    """`constant` words, and `each[i] = (r, n)`: n words for each row that ROWS[r] counts; by r, no n is 0."""
 
     constant: int = 0
     each: tuple[tuple[int, int], ...] = ()
@@ -100,9 +100,9 @@ ItemKind = Literal["int", "output", "kept", "members", "gradient"]
 class Item:
     """An array [rows of `space`, width] of a record.
 
-    int: state expression `index` of the forward program, written before it runs; output: of the program; kept:
-    what the backward program reads besides; members: those of group operand `index`, copied side by side;
-    gradient: of operand `index`.
+    int: state expression `index` of the forward program, modulo 2**16, written before it runs; output: of the
+    program; kept: what the backward program reads besides; members: those of group operand `index`, copied
+    side by side; gradient: of operand `index`.
     """
 
     kind: ItemKind

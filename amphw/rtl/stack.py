@@ -1,4 +1,4 @@
-"""Where parameters lie in the lane engine's memory: one behind the other, in beats of as many columns as lanes.
+"""Where parameters lie in the lane engine's memory: one behind the other, in beats of `lanes` columns.
 
 A parameter [K, N] takes ceil(N / lanes) beats a row. A bias is a further row of the matrix that it is added
 behind, so that a product with a bias is one pass; alone it is read and summed up as a matrix without rows.
@@ -55,7 +55,7 @@ class Stack:
 
 
 def place(node: str, program: FixedProgram, lanes: int, base: int = 0) -> dict[str, ParameterPlace]:
-    """Places of one node's parameters from beat `base` on, matrices in the order of the program's parameters."""
+    """Places of one node's parameters from beat `base` on, in the order of the program's parameters."""
     behind = _biases(node, program)
     places: dict[str, ParameterPlace] = {}
     for spec in program.params:
@@ -81,8 +81,8 @@ def _biases(node: str, program: FixedProgram) -> dict[str, str]:
         matrix, bias = at["param"], at["bias"]
         if of.get(matrix, bias) != bias:
             raise GraphError(
-                f"the matrix '{matrix}' is used with the biases '{of[matrix]}' and '{bias}'; the hardware keeps one "
-                "behind it: use two matrices, or one bias",
+                f"the matrix '{matrix}' is used with the biases '{of[matrix]}' and '{bias}'; the hardware "
+                "keeps one behind it: use two matrices, or one bias",
                 node=node,
             )
         of[matrix] = bias
@@ -90,8 +90,8 @@ def _biases(node: str, program: FixedProgram) -> dict[str, str]:
         matrices = [m for m, b in of.items() if b == bias]
         if len(matrices) > 1:
             raise GraphError(
-                f"the bias '{bias}' is added to products with {' and '.join(map(repr, matrices))}; the hardware "
-                "keeps a bias behind one matrix: give each its own",
+                f"the bias '{bias}' is added to products with {' and '.join(map(repr, matrices))}; the "
+                "hardware keeps a bias behind one matrix: give each its own",
                 node=node,
             )
     return of

@@ -26,7 +26,7 @@ DIR, FID, RECORD, SCRATCH, SUMS = (Field(f"${n}") for n in ("dir", "fid", "recor
 
 
 class StepOp(IntEnum):
-    """What a step does; a .. e are its expressions, n and m its numbers, `target` another step."""
+    """What a step does with its expressions a .. e and its numbers; target: a step; path: of a message."""
 
     END = 0
     READ = 1  # r[n] = table[a]
@@ -61,6 +61,7 @@ class Step:
     e: Expr | None = None
     n: int = 0
     m: int = 0
+    path: int = 0
     target: int = -1
 
     def __str__(self) -> str:
@@ -74,9 +75,9 @@ class Directory:
     """A slot's words: one for each attribute, table and piece of memory that steps ask for, by key.
 
     ("attr", name): its value. ("table", name): where it lies in table memory. ("firings", u): number of the
-    first firing of unit u. ("operand", u, i): number of the first place of its operand i, less that of its first
-    firing. ("members", u, i): where the table of the first places of a group's members lies, less the same.
-    ("starts", state): where the prefix sums of a state's last field lie.
+    first firing of unit u. ("operand", u, i): number of the first place of its operand i, less that of its
+    first firing. ("members", u, i): where the table of the first places of a group's members lies, less the
+    same. ("starts", state): where the prefix sums of a state's last field lie.
     """
 
     offsets: dict[tuple[object, ...], int] = field(default_factory=dict)

@@ -18,12 +18,12 @@ WORD = 16
 class Kind(IntEnum):
     """What a message says; the fields beside it that it uses, and its payload.
 
-    To the device. FORWARD: slot, generation, firing, place, payload (where to put the words), state. BACKWARD:
-    slot, generation, firing (who sent it), place (reserved for the answer), output, payload; no words: an empty
-    gradient. BEGIN: slot, generation, output = 1 for inference. TABLE: payload = address in table memory, words.
-    FIRINGS: firing = the first, copy = how many, payload = the first record; words: words of a record, messages
-    that complete a firing, unit. POKE: place = memory, payload = beat, copy = lane, words: low and high part.
-    PEEK likewise without words. UPDATE: unit.
+    To the device. FORWARD: slot, generation, firing, place, payload (where to put the words), state.
+    BACKWARD: slot, generation, firing (who sent it), place (reserved for the answer), output, payload; no
+    words: an empty gradient. BEGIN: slot, generation, output = 1 for inference. TABLE: payload = address in
+    table memory, words. FIRINGS: firing = the first, copy = how many, payload = the first record; words:
+    words of a record, messages that complete a firing, unit. POKE: place = memory, payload = beat, copy =
+    lane, words: low and high part. PEEK likewise without words. UPDATE: unit.
 
     From the device. FORWARD: slot, generation, unit, firing, copy (number among its messages on this path),
     output, place = path, state = decisions, words. BACKWARD: slot, generation, place, words. IDLE: slot,
@@ -51,6 +51,7 @@ class Fault(IntEnum):
     UNKNOWN = 1  # no such kind
     LATE = 2  # its generation is not the slot's
     OUTSIDE = 3  # an address beyond the device's memory
+    STATE = 4  # operands of one firing disagree about its state
 
 
 FIELDS: Sequence[tuple[str, int]] = (

@@ -78,7 +78,7 @@ class Subject:
         """A program alone. rows: of each space; None for as many as an attribute of that name says."""
         d = lower_unit("traced", differentiate(program), inference(program), FORMATS)
         spaces = [(s, Attr(s) if n is None else Const(n)) for s, n in rows.items()]
-        return cls("traced", d, spaces, Schema({s: 9 for s in rows}), (), groups)
+        return cls("traced", d, spaces, Schema(dict.fromkeys(rows, 9)), (), groups)
 
     def compile(self, lanes: int) -> tuple[UnitCode, Stack]:
         stack = Stack.of([(self.name, self.derivative.forward)], lanes)

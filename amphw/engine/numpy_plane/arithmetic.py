@@ -3,8 +3,8 @@
 The plane cuts, joins and delivers *payloads*, arrays [rows, width] of the arithmetic's dtype, counts gradient
 rows and versions, and keeps the order of things. What is computed with payloads, and how a node's parameters
 are kept, is the arithmetic's business. Units that report (losses) are the exception: whatever the arithmetic,
-they compute in float32, and what reaches or leaves them is converted. What a source sends to one goes there
-as it is, since a label need not be a number that a payload can hold.
+they compute in float32, and what reaches or leaves them is converted. An operand that sources alone feed
+arrives there as it is, since a label need not be a number that a payload can hold.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from amphw.engine import faults
 from amphw.engine.lower import Lowered, Unit, choices
 from amphw.engine.numpy_plane.arithmetic import Arithmetic
 from amphw.engine.numpy_plane.float32 import FLOAT32
-from amphw.engine.numpy_plane.frames import Frame, Task, UnitCode, forward_record, starts_of
+from amphw.engine.numpy_plane.frames import Frame, Task, UnitCode, forward_record, plain_operands, starts_of
 from amphw.engine.numpy_plane.gradients import GradientLog
 from amphw.engine.numpy_plane.slots import DONE, FAULT, Origin, Route, Slot
 from amphw.engine.policy import BACKWARD, FORWARD, INFER, Queue
@@ -48,10 +48,10 @@ class Delivery:
         self.arithmetic = arithmetic
         self._sources = [u for u in lowered.units if u.behaviour.is_source]
         self._source = [u.behaviour.is_source for u in lowered.units]
-        self._sink = [bool(u.behaviour.report) for u in lowered.units]
-        numbers = frozenset(u.index for u in self._sources)
+        # In float32 there is nothing to tell apart.
+        self._plain = plain_operands(lowered) if arithmetic is not FLOAT32 else frozenset()
         self.code = {
-            u.index: UnitCode(u, arithmetic, numbers) for u in lowered.units if u.index not in numbers
+            u.index: UnitCode(u, arithmetic, self._plain) for u in lowered.units if not u.behaviour.is_source
         }
         self.held = {
             u.index: self.code[u.index].arithmetic.parameters(u, params[u.name])
@@ -96,13 +96,13 @@ class Delivery:
         name = unit.behaviour.emits[0].data
         given = np.asarray(slot.instance.data[name], dtype=np.float32) if name is not None else None
         converted = self.arithmetic.to_payload(given, "value") if given is not None else None
+        own, plain = self.arithmetic.dtype, self._plain
         for k, (route, (first, rows)) in enumerate(zip(routes, plan.first, strict=True)):
-            to_sink, row = self._sink[route[0]], route[4]
-            data = given if to_sink else converted
-            if data is not None:
-                payload = data[first : first + rows]
-            else:
-                payload = np.zeros((rows, 0), (FLOAT32 if to_sink else self.arithmetic).dtype)
+            data, dtype = converted, own
+            if plain and route[:2] in plain:
+                data, dtype = given, FLOAT32.dtype
+            payload = np.zeros((rows, 0), dtype) if data is None else data[first : first + rows]
+            row = route[4]
             if row >= 0:
                 payload = payload[row : row + 1]
             self._deliver(slot, route, payload, (unit.index, 0, k))

@@ -13,10 +13,10 @@ from itertools import accumulate
 
 import numpy as np
 
-from amphw.engine.lower import Unit
+from amphw.engine.lower import Lowered, Unit
 from amphw.engine.numpy_plane.arithmetic import Arithmetic
 from amphw.engine.numpy_plane.float32 import FLOAT32
-from amphw.engine.numpy_plane.slots import DONE, Origin, Slot
+from amphw.engine.numpy_plane.slots import DONE, Slot
 from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.ir.primitives import RowContext
 
@@ -26,23 +26,33 @@ Task = tuple[Slot, int, int]
 NO_ROWS = RowContext(0, {"rows": 0})
 
 
+def plain_operands(lowered: Lowered) -> frozenset[tuple[int, int]]:
+    """(unit, operand) of sinks that sources alone feed: these messages arrive as the data has them."""
+    mixed = {(p.target, p.operand) for p in lowered.paths if not lowered.units[p.source].behaviour.is_source}
+    sinks = [u for u in lowered.units if u.behaviour.report]
+    return frozenset((u.index, k) for u in sinks for k in range(len(u.operands))) - mixed
+
+
 class UnitCode:
     """What running a unit's frames needs, worked out once.
 
     arithmetic: its own; a sink's is float32. outside: of the messages that it receives and sends, where that
-    is another. sources: numbers of the units whose messages reach a sink as they are.
+    is another. plain: see `plain_operands`. operands: width and dtype as they arrive.
     """
 
-    def __init__(self, unit: Unit, arithmetic: Arithmetic, sources: frozenset[int]):
+    def __init__(self, unit: Unit, arithmetic: Arithmetic, plain: frozenset[tuple[int, int]]):
         b, d = unit.behaviour, unit.derivative
         assert b.program is not None and d is not None
         self.unit = unit
         self.spaces = [space for space, _ in b.spaces]
-        self.widths = [o.width for o in unit.operands]
+        self.plain = [(unit.index, k) in plain for k in range(len(unit.operands))]
+        self.operands = [
+            (o.width, FLOAT32.dtype if as_sent else arithmetic.dtype)
+            for o, as_sent in zip(unit.operands, self.plain, strict=True)
+        ]
         self.n_ints = len(b.program.ints)
         self.outputs = [(t.space, t.width) for t in b.program.outputs_types]
         self.is_sink = bool(b.report)
-        self.sources = sources
         self.arithmetic = FLOAT32 if self.is_sink else arithmetic
         self.outside = None if self.arithmetic is arithmetic else arithmetic
         self.forward, self.inference, self.backward = self.arithmetic.kernels(unit)
@@ -133,27 +143,17 @@ def _gather_operands(code: UnitCode, tasks: Sequence[Task]) -> list[np.ndarray]:
     """Operands of all firings, one array an operand; group members in the order of their positions."""
     out = []
     u = code.unit.index
-    for i, width in enumerate(code.widths):
-        entries: list[tuple[np.ndarray, Origin]] = []
+    for i, (width, dtype) in enumerate(code.operands):
+        parts: list[np.ndarray] = []
         for slot, at, _ in tasks:
             x = slot.units[u].x[i]
             starts = slot.plan.units[u].members[i]
             if starts is None:
-                entries.append(x[at])
+                parts.append(x[at][0])
             else:
-                entries.extend(x[starts[at] : starts[at + 1]])
-        parts = [entry[0] for entry in entries] if code.outside is None else _floats(code, entries)
-        out.append(joined(parts, width, code.arithmetic.dtype))
+                parts.extend([entry[0] for entry in x[starts[at] : starts[at + 1]]])
+        out.append(joined(parts, width, dtype))
     return out
-
-
-def _floats(code: UnitCode, entries: Sequence[tuple[np.ndarray, Origin]]) -> list[np.ndarray]:
-    """A sink's operands, out of the arithmetic of those that send them."""
-    assert code.outside is not None
-    return [
-        payload if origin[0] in code.sources else code.outside.to_float(payload, "value")
-        for payload, origin in entries
-    ]
 
 
 def _gather_ints(code: UnitCode, tasks: Sequence[Task]) -> list[np.ndarray]:
@@ -187,6 +187,11 @@ def compute(frame: Frame) -> None:
                         frame.outputs[k] = code.outside.to_payload(frame.outputs[k], "gradient")
         else:
             frame.inputs = _gather_operands(code, tasks)
+            if code.outside is not None:
+                frame.inputs = [
+                    x if plain else code.outside.to_float(x, "value")
+                    for x, plain in zip(frame.inputs, code.plain, strict=True)
+                ]
             kernel = code.forward if frame.kind == FORWARD else code.inference
             frame.outputs = kernel.run(frame.context, frame.inputs, ints, frame.values)
 

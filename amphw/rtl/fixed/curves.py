@@ -1,7 +1,7 @@
 """Sigmoid and tanh by straight lines: 512 segments, their starts and slopes in a table.
 
-Outside of [-limit, limit) a curve is taken to be flat. The table has 16 bits behind the point; the format that
-goes in is the one that comes out. Where a line starts and how it is followed is written once, for numpy and for gates.
+Outside of [-limit, limit) a curve is taken to be flat. The table has 16 bits behind the point; the format
+of the inputs is that of the outputs. Which line an input is on is written once, for numpy and for gates.
 
 >>> curve("tanh", 12).evaluate(np.array([0, 4096, -32768]))
 array([    0,  3120, -4096])
@@ -36,8 +36,8 @@ FINEST = 15
 class Curve:
     """A curve for inputs and outputs with `frac` bits behind the point.
 
-    Inputs are clipped to [-limit_int, limit_int); a segment is 2**s inputs long. Segment i starts at the value
-    T[i] and rises by S[i], both with TABLE_FRAC bits behind the point and at most 18 bits long.
+    Inputs are clipped to [-limit_int, limit_int); a segment is 2**s inputs long. Segment i starts at
+    the value T[i] and rises by S[i], both with TABLE_FRAC bits behind the point and at most 18 bits long.
     error: how far at most an output is from the true value, in units of 1.0.
     """
 
@@ -90,7 +90,7 @@ _FUNCTIONS: dict[str, tuple[Callable[[Any], Any], int, float]] = {
 
 @lru_cache
 def curve(name: str, frac: int) -> Curve:
-    """The curve "sigmoid" or "tanh" for a format with `frac` bits behind the point; FormatError if too many."""
+    """The curve "sigmoid" or "tanh" with `frac` bits behind the point; FormatError where that is too many."""
     if name not in _FUNCTIONS:
         raise ValueError(f"there is no curve '{name}'; there are {', '.join(_FUNCTIONS)}")
     if not COARSEST <= frac <= FINEST:

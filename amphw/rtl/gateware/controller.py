@@ -19,6 +19,7 @@ from amphw.rtl.control import ControlPlan, Phase
 from amphw.rtl.gateware.controller_memory import (
     ADDRESS,
     ControlShape,
+    NeedLayout,
     OwnerLayout,
     PlaceLayout,
     ReadyQueue,
@@ -33,9 +34,10 @@ from amphw.rtl.wire import Kind
 class Controller(ControllerSteps, wiring.Component):
     """event: headers of messages for the controller, their payload in place. job: messages to the host.
 
-    run, ran: firings for the engines, and those that they have run. prelude, pointer: what the vector unit does
-    for a firing before; quiet: the engines do nothing. registers: the sequencer's. table_*: writes into table
-    memory. put, look: payload memory when it is free. message: a message went to a unit, on path `message_path`.
+    run, ran: firings for the engines, and those that they have run. prelude, pointer: what the vector unit
+    does for a firing before; quiet: the engines do nothing. registers: the sequencer's. table_*: writes into
+    table memory. put, look: payload memory when it is free. resting: nothing to do. sent_one: a message is
+    sent on `path`. ready, ready_backward: how many firings wait for the engines.
     """
 
     def __init__(self, plan: ControlPlan, shape: ControlShape, sums: int):
@@ -57,7 +59,11 @@ class Controller(ControllerSteps, wiring.Component):
                 "registers": Out(Registers()),
                 "put": Out(Free(write=True)),
                 "look": Out(Free(write=False)),
-                "state_name": Out(8),
+                "resting": Out(1),
+                "sent_one": Out(1),
+                "path": Out(16),
+                "ready": Out(16),
+                "ready_backward": Out(16),
             }
         )
 
@@ -93,7 +99,9 @@ class Controller(ControllerSteps, wiring.Component):
             self._context(m)
             self._event(m)
             self._steps(m)
-        m.d.comb += self.state_name.eq(fsm.state)
+            waiting = self.ran.valid | self.event.valid | self.run.valid
+            queued = (self.forward.level != 0) | (self.backward.level != 0)
+            m.d.comb += self.resting.eq(fsm.ongoing("IDLE") & ~waiting & ~queued)
         return m
 
     def _memories(self, m: Module) -> None:
@@ -106,7 +114,7 @@ class Controller(ControllerSteps, wiring.Component):
             write.data.eq(self.table_data),
             self.table.en.eq(1),
         ]
-        m.submodules.need = self.need = Store(unsigned(ADDRESS), s.firings)
+        m.submodules.need = self.need = Store(NeedLayout(), s.firings)
         m.submodules.record = self.record = Store(unsigned(ADDRESS), s.firings)
         m.submodules.owner = self.owner = Store(OwnerLayout(s), s.firings)
         m.submodules.state = self.state = Store(unsigned(s.state_bits), s.firings)
@@ -148,6 +156,7 @@ class Controller(ControllerSteps, wiring.Component):
         self.chosen = logic.chosen(m, self.step, bits)
         self.v = {k: Signal(signed(bits), name=f"v{k}") for k in SLOTS}
         self.n, self.m, self.target = Signal(6), Signal(4), Signal.like(self.pc)
+        m.d.comb += [self.ready.eq(self.forward.level), self.ready_backward.eq(self.backward.level)]
 
     # --- what is next -----------------------------------------------------------------------------
 
@@ -238,14 +247,15 @@ class Controller(ControllerSteps, wiring.Component):
                 self.place.value.host.eq(1),
             ]
             m.d.sync += [self.v["a"].eq(h.firing), self.v["c"].eq(h.state), self.from_link.eq(1)]
-            m.d.comb += self.need.addr.eq(h.firing)
+            m.d.comb += [store.addr.eq(h.firing) for store in (self.need, self.state)]
             m.next = "ARRIVE"
         with m.State("FIRINGS"):
             # place: words of a record, state: messages that complete a firing.
             done = h.copy == 0
             m.d.comb += self.infer_read.addr.eq(h.slot)
             for store, value in ((self.record, h.payload), (self.need, h.state[:ADDRESS])):
-                m.d.comb += [store.addr.eq(h.firing), store.value.eq(value), store.write.eq(~done)]
+                m.d.comb += [store.addr.eq(h.firing), store.write.eq(~done)]
+                m.d.comb += (store.value.left if store is self.need else store.value).eq(value)
             m.d.comb += [
                 self.owner.addr.eq(h.firing),
                 self.owner.write.eq(~done),

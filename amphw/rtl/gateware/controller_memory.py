@@ -1,4 +1,4 @@
-"""The controller's memories: of firings, of places (where operands and gradients wait), and of what is ready."""
+"""The controller's memories: firings, places (where operands and gradients wait), and what is ready."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class ControlShape:
 class PlaceLayout(data.StructLayout):
     """A place: first an operand, later the gradient that went back for it.
 
-    address: of the payload. link: the firing that sent the operand; then the next place in the list of gradients
-    of that firing's output. more: whether there is a next. host: the operand came from the host. output, row:
-    which output sent it, and where its row begins.
+    address: of the payload. link: the firing that sent the operand; then the next place in the list of
+    gradients of that firing's output. more: whether there is a next. host: the operand came from the host.
+    output, row: which output sent it, and where its row begins.
     """
 
     def __init__(self, shape: ControlShape) -> None:
@@ -65,6 +65,13 @@ class PlaceLayout(data.StructLayout):
                 "single": 1,
             }
         )
+
+
+class NeedLayout(data.StructLayout):
+    """How many messages a firing still waits for, and whether one has come, so that its state is known."""
+
+    def __init__(self) -> None:
+        super().__init__({"left": ADDRESS, "known": 1})
 
 
 class OwnerLayout(data.StructLayout):

@@ -20,12 +20,11 @@ class RunKind(enum.Enum, shape=2):  # type: ignore[call-arg, misc]
 
 
 class PreludeOp(enum.Enum, shape=2):  # type: ignore[call-arg, misc]
-    """What the vector unit does for a firing before its program: copy a member of a group, add up gradients."""
+    """What the vector unit does for a firing ahead of its program: copy group members, add up gradients."""
 
     COPY = 0  # words from source to target
     SUM = 1  # `parts` rows, wherever the pointers say, added up into target
     FILL = 2  # zeros to target
-    ADD = 3  # words from source are added to those at target
 
 
 class MessageLayout(data.StructLayout):

@@ -10,11 +10,11 @@ from amphw.rtl.control import Phase
 from amphw.rtl.gateware.controller_memory import ADDRESS
 from amphw.rtl.gateware.controller_ports import PreludeOp, RunKind
 from amphw.rtl.steps import StepOp
-from amphw.rtl.wire import Kind
+from amphw.rtl.wire import Fault, Kind
 
 
 class ControllerSteps:
-    """The states of steps. `self.v` holds the step's expressions, `self.n`, `self.m` and `self.target` its rest."""
+    """The states of steps. `self.v` holds the expressions, `self.n`, `self.m` and `self.target` the rest."""
 
     def _steps(self: Any, m: Module) -> None:
         self._next_step(m)
@@ -37,6 +37,7 @@ class ControllerSteps:
             with m.If(waited == self.step.wait):
                 m.d.sync += [waited.eq(0), self.pc.eq(self.pc + 1), self.from_link.eq(0)]
                 m.d.sync += [self.v[k].eq(self.chosen[k]) for k in self.v]
+                m.d.sync += self.path.eq(self.step.path)
                 m.d.sync += [self.n.eq(self.step.n), self.m.eq(self.step.m), self.target.eq(self.step.target)]
                 with m.Switch(self.step.op):
                     for op in StepOp:
@@ -129,7 +130,7 @@ class ControllerSteps:
         ]
 
     def _gradient(self: Any, m: Module) -> None:
-        """One that came back whole is read where it lies; others are added up, row by row where rows went alone."""
+        """One that came back whole is read where it lies; others are added up, by row if rows went alone."""
         whole, target, row_words = self.v["b"], self.v["d"], self.v["e"]
         row, parts = Signal(ADDRESS), Signal(8)
         head = self.head.data
@@ -183,20 +184,24 @@ class ControllerSteps:
                 place.value.link.eq(self.fid),
                 place.value.output.eq(self.m),
                 self.need.addr.eq(a),
+                self.state.addr.eq(a),
             ]
             if self.shape.by_rows:
                 m.d.comb += [place.value.row.eq(self.v["e"]), place.value.single.eq(self.n[0])]
             m.d.sync += self.sent.eq(self.sent + 1)
+            m.d.comb += self.sent_one.eq(1)
             m.next = "ARRIVE"
         with m.State("ARRIVE"):
-            left = self.need.data - 1
+            left = self.need.data.left - 1
+            state = self.v["c"][: self.shape.state_bits]
             m.d.comb += [
                 self.need.addr.eq(a),
                 self.need.write.eq(1),
-                self.need.value.eq(left),
+                self.need.value.left.eq(left),
+                self.need.value.known.eq(1),
                 self.state.addr.eq(a),
                 self.state.write.eq(1),
-                self.state.value.eq(self.v["c"]),
+                self.state.value.eq(state),
             ]
             with m.If(left == 0):
                 m.d.comb += [self.forward.push.eq(1), self.forward.value.eq(a)]
@@ -204,6 +209,23 @@ class ControllerSteps:
             m.next = "STEP"
             with m.If(self.from_link):
                 m.next = "IDLE"
+            # Operands that meet must agree about the firing's state.
+            with m.If(self.need.data.known & (self.state.data != state)):
+                m.next = "TELL STATE"
+        with m.State("TELL STATE"):
+            h = self.job.payload.header
+            m.d.comb += [
+                self.job.valid.eq(1),
+                h.kind.eq(Kind.FAULT),
+                h.output.eq(Fault.STATE),
+                h.slot.eq(self._slot()),
+                h.firing.eq(a),
+                h.state.eq(self.v["c"]),
+            ]
+            with m.If(self.job.ready):
+                m.next = "STEP"
+                with m.If(self.from_link):
+                    m.next = "IDLE"
 
     def _slot(self: Any) -> Any:
         return Mux(self.from_link, self.header.slot, self.current.slot)
@@ -236,11 +258,12 @@ class ControllerSteps:
                 h.payload.eq(self.v["e"]),
             ]
             with m.If(self.job.ready):
+                m.d.comb += self.sent_one.eq(1)
                 m.d.sync += [self.copy.eq(self.copy + 1), self.sent.eq(self.sent + 1)]
                 m.next = "STEP"
 
     def _give_back(self: Any, m: Module) -> None:
-        """A gradient joins the list of those of the output that was sent; the last one makes the firing ready."""
+        """A gradient joins the list of those of the output; the last one makes the firing ready."""
         place = self.place
         with m.State("RETURN"):
             m.d.comb += place.addr.eq(self.v["a"])

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from amphw.rtl.counters import CYCLES
 from amphw.rtl.fixed.curves import curve
+from amphw.rtl.gateware.activity import Activity
 from amphw.rtl.gateware.controller import Controller
-from amphw.rtl.gateware.controller_memory import ADDRESS, ControlShape
-from amphw.rtl.gateware.controller_ports import Job, MessageLayout, PreludeOp, RunKind
+from amphw.rtl.gateware.controller_memory import ControlShape
+from amphw.rtl.gateware.controller_ports import Job, PreludeOp, RunKind
 from amphw.rtl.gateware.keeper import Keeper, Owner, Segment
 from amphw.rtl.gateware.lanes import LaneEngine
 from amphw.rtl.gateware.lanes_shape import LaneShape, command_layout
@@ -82,7 +84,7 @@ def lane_shape(plan: HardwarePlan) -> LaneShape:
 
 
 class Device(wiring.Component):
-    """words_in, words_out: the link. watched: what happens, for debugging; never waits. idle: nothing runs."""
+    """words_in, words_out: the link. watched: what happens; it never waits. idle: nothing is left to do."""
 
     def __init__(self, plan: HardwarePlan):
         self.plan = plan
@@ -101,7 +103,6 @@ class Device(wiring.Component):
                 "words_out": Out(stream.Signature(unsigned(WORD))),
                 "watched": Out(stream.Signature(Watched(), always_ready=False)),
                 "idle": Out(1),
-                "controller_state": Out(8),
             }
         )
 
@@ -161,14 +162,54 @@ class Device(wiring.Component):
             vector.pointer.en.eq(controller.pointer_en),
             vector.pointer.index.eq(controller.pointer_index),
             vector.pointer.data.eq(controller.pointer_data),
-            self.idle.eq(~sequencer.busy & engines_idle & ~sequencer.run.valid),
-            self.controller_state.eq(controller.state_name),
+            self.idle.eq(
+                ~sequencer.busy
+                & engines_idle
+                & controller.resting
+                & receiver.resting
+                & sender.resting
+                & ~keeper.hold
+            ),
         ]
         self._lane_commands(m, lanes, sequencer, keeper)
         self._vector_commands(m, vector, sequencer, controller)
         self._jobs(m, controller, keeper, receiver, sender)
         self._watch(m, sequencer, keeper, memory)
+        if plan.sizes.counters:
+            self._count(m, lanes, vector, controller, sequencer, keeper)
         return m
+
+    def _count(
+        self, m: Module, lanes: Any, vector: Any, controller: Any, sequencer: Any, keeper: Any
+    ) -> None:
+        """What the counters count, in the order of their names."""
+        paths = len(self.plan.lowered.paths)
+        m.submodules.activity = activity = Activity(paths, 16)
+        ready = (controller.ready != 0) | (controller.ready_backward != 0) | controller.run.valid
+        idle = ~sequencer.busy & ~keeper.hold
+        events = {
+            "cycles": Const(1),
+            "lanes_busy": ~lanes.idle,
+            "vector_busy": ~vector.idle,
+            "sequencer_busy": sequencer.busy,
+            "starved": idle & ~ready & controller.resting,
+            "fetching": idle & (ready | ~controller.resting),
+            "updating": keeper.takes,
+            "link_in_words": self.words_in.valid & self.words_in.ready,
+            "link_in_back_pressured": self.words_in.valid & ~self.words_in.ready,
+            "link_out_words": self.words_out.valid & self.words_out.ready,
+            "link_out_back_pressured": self.words_out.valid & ~self.words_out.ready,
+            "sending_back_pressured": controller.job.valid & ~controller.job.ready,
+        }
+        m.d.comb += [
+            activity.events.eq(Cat(*(events[name] for name in CYCLES))),
+            activity.forward_ready.eq(controller.ready),
+            activity.backward_ready.eq(controller.ready_backward),
+            activity.sent.eq(controller.sent_one),
+            activity.path.eq(controller.path),
+            activity.index.eq(keeper.counter),
+            keeper.counted.eq(activity.value),
+        ]
 
     def _lane_commands(self, m: Module, lanes: Any, sequencer: Any, keeper: Any) -> None:
         with m.If(keeper.takes):
@@ -260,10 +301,10 @@ def wiring_of(m: Module, source: Any, target: Any) -> None:
     ]
 
 
-def microprograms(plan: HardwarePlan) -> tuple[list[int], dict[tuple[int, RunKind], int]]:
+def microprograms(plan: HardwarePlan) -> tuple[list[int], dict[tuple[int, Any], int]]:
     """All microprograms in one memory, and where each begins."""
     words: list[int] = []
-    entries: dict[tuple[int, RunKind], int] = {}
+    entries: dict[tuple[int, Any], int] = {}
     for number, unit in enumerate(plan.partition.units):
         code = plan.codes[unit.index]
         for kind, program in (
@@ -293,6 +334,3 @@ def owners(plan: HardwarePlan) -> dict[int, Owner]:
         rows_space = plan.codes[unit.index].spaces.constant.get("rows")
         found[number] = Owner(plan.rules[unit.index], tuple(segments), rows_space)
     return found
-
-
-assert ADDRESS == WORD and MessageLayout

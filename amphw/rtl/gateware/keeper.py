@@ -21,7 +21,7 @@ from amphw.rtl.gateware.controller_ports import MessageLayout, Run, RunKind
 from amphw.rtl.gateware.lanes_shape import RESPONSE_BITS, Op
 from amphw.rtl.wire import Kind
 
-VERSION, ROWS = 8, 9
+VERSION, ROWS, COUNTER = 8, 9, 10
 """Numbers of the keeper's own registers beside those of the lane engine's memories, for POKE and PEEK."""
 
 COEFFICIENT_BITS = 27
@@ -75,6 +75,8 @@ class Keeper(wiring.Component):
                 "response": In(stream.Signature(signed(RESPONSE_BITS))),
                 "updated": Out(1),
                 "unit": Out(8),
+                "counter": Out(16),
+                "counted": In(32),
             }
         )
 
@@ -186,12 +188,21 @@ class Keeper(wiring.Component):
                 m.next = "LANES"
             with m.Else():
                 m.d.sync += value.eq(Mux(is_version, version[0].data, count[0].data))
+                m.d.sync += self.counter.eq(request.payload)
                 with m.If(request.kind == Kind.POKE):
                     for port, chosen in ((version[1], is_version), (count[1], ~is_version)):
                         m.d.comb += [port.en.eq(chosen), port.data.eq(request.state)]
                 m.next = "ANSWER VALUE"
                 with m.If(request.kind == Kind.POKE):
                     m.next = "IDLE"
+                with m.Elif(request.place == COUNTER):
+                    m.next = "COUNTER"
+        with m.State("COUNTER"):  # its value settles
+            waited = Signal(2)
+            m.d.sync += waited.eq(waited + 1)
+            with m.If(waited == 3):
+                m.d.sync += value.eq(self.counted)
+                m.next = "ANSWER VALUE"
         with m.State("LANES"):
             with m.If(self.idle):
                 m.d.comb += [

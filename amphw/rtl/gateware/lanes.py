@@ -35,12 +35,13 @@ from amphw.rtl.gateware.ports import ReadPort, WritePort
 class LaneEngine(wiring.Component):
     """Commands in, values in and out of the payload memory.
 
-    command: what its operands say must be in the payload memory when it is accepted, and stay there until its `done`.
-    read_a fetches x, read_b dz and indices. done: for a cycle, once for each command and in their order;
-    all its effects are in memory. idle: every accepted command is done. response: the answers to PEEK.
+    command: what its operands say must be in the payload memory when it is accepted, and stay there until its
+    `done`. read_a fetches x, read_b dz and indices. done: for a cycle, once for each command and in their
+    order; all its effects are in memory. idle: every accepted command is done. response: the answers to PEEK.
 
-    One beat a cycle: a row of a message takes (rows + bias) * blocks cycles forward, or `columns` or the lanes' number
-    where that is more; as many for each of the two gradients, if there are as many rows as lanes; 1 a weight to update.
+    One beat a cycle: a row of a message takes (rows + bias) * blocks cycles forward, or `columns` or the
+    lanes' number where that is more; as many for each of the two gradients, if there are as many rows as
+    lanes; 1 a weight to update.
     """
 
     def __init__(self, shape: LaneShape) -> None:
@@ -115,13 +116,16 @@ class LaneEngine(wiring.Component):
             m.d.sync += x.eq(one)
 
         words = data.ArrayLayout(signed(BITS), shape.lanes)
-        m.submodules.dz = files = memory.Memory(shape=words, depth=2 << shape.block_bits, init=[])
-        write, read = files.write_port(granularity=1), files.read_port(domain="comb")
+        # The walk that reads a register for dz begins after its last write.
+        attributes = {"no_rw_check": 1, "ram_style": "block"}
+        files = memory.Memory(shape=words, depth=2 << shape.block_bits, init=[], attrs=attributes)
+        m.submodules.dz = files
+        write, read = files.write_port(granularity=1), files.read_port()
         dz = Signal(words)
         m.d.comb += [
             write.en.eq(loader.dz_lanes),
             write.addr.eq(loader.dz_block | (loader.dz_file << shape.block_bits)),
-            read.addr.eq(beats[1].block | (beats[1].dz << shape.block_bits)),
+            read.addr.eq(beats[0].block | (beats[0].dz << shape.block_bits)),
         ]
         m.d.comb += [write.data[lane].eq(loader.dz_data) for lane in range(shape.lanes)]
         m.d.sync += dz.eq(read.data)

@@ -18,8 +18,8 @@ CHUNK = 17
 class LaneProducts(wiring.Component):
     """One multiplier a lane: weight * x, dz * x (`weight_gradient`) or weight * dz (`input_gradient`).
 
-    Operands and selection are taken in the same cycle; `products` follow two cycles later. With `bias`, and only where
-    1.0 is too large for an operand, a product is shifted left by `shape.bias_shift`.
+    Operands and selection are taken in the same cycle; `products` follow two cycles later. With `bias`, and
+    only where 1.0 is too large for an operand, a product is shifted left by `shape.bias_shift`.
     """
 
     def __init__(self, shape: LaneShape) -> None:

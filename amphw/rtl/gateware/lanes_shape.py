@@ -51,8 +51,9 @@ class LaneShape:
     """Constants of a lane engine.
 
     lanes: multipliers, a power of two of 2 or more. beats: depth of the parameters' memories, shared by all
-    parameters. widest_blocks: beats a row of the widest parameter. address_bits: of the payload memory.
-    s1, s2: right shifts of an update, behind the products with `scale` and `rate`. mu: momentum's factor, times 2**15.
+    parameters. widest_blocks: beats a row of the widest parameter. address_bits: of the payload memory. s1,
+    s2: right shifts of an update, behind the products with `scale` and `rate`. mu: momentum's factor, times
+    2**15.
     """
 
     lanes: int
@@ -155,8 +156,8 @@ class Kind(enum.Enum, shape=2):
 def walk_layout(shape: LaneShape) -> data.StructLayout:
     """One walk over a parameter's beats, for one row of a message.
 
-    last_row, last_block: numbers of the last row (the bias included) and of the last block. tail: lanes of the
-    last block, less one. dz: which of the two registers for dz. release: the last walk that reads it.
+    last_row, last_block: numbers of the last row (the bias included) and of the last block. tail: lanes of
+    the last block, less one. dz: which of the two registers for dz. release: the last walk that reads it.
     final: the last walk of its command.
     """
     address = unsigned(shape.address_bits)

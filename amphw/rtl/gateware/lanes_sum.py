@@ -17,8 +17,8 @@ GROUP = 4
 class RowSums(wiring.Component):
     """FORWARD: one accumulator a lane. A finished beat of sums is captured and leaves one lane a cycle.
 
-    `beat` belongs to `products`. `sum`, for address `y`, is `valid` 3 cycles later for lane 0, and so on to lane `tail`. The
-    next beat of sums must not be finished before the last of these lanes has its turn.
+    `beat` belongs to `products`. `sum`, for address `y`, is `valid` 3 cycles later for lane 0, and so on to
+    lane `tail`. The next beat of sums must not be finished before the last of these lanes has its turn.
     """
 
     def __init__(self, shape: LaneShape, product_bits: int) -> None:
@@ -83,7 +83,8 @@ def choose_lane(m: Module, lanes: list[Any], lane: Value, name: str) -> tuple[li
 class LaneSum(wiring.Component):
     """Gradients of inputs: the lanes of a beat are added up in a tree, and the beats of a row behind it.
 
-    `beat` belongs to `products`. `sum`, for address `y`, is `valid` `tree_levels + 1` cycles after the last beat of a row.
+    `beat` belongs to `products`. `sum`, for address `y`, is `valid` `tree_levels + 1` cycles after the last
+    beat of a row.
     """
 
     def __init__(self, shape: LaneShape, product_bits: int) -> None:

@@ -108,7 +108,8 @@ class Updater(wiring.Component):
         pipe.step()
         pipe.step(weight=weight(), low=low(), gradient=gradient(), velocity=velocity())
         self._peek(m, pipe)
-
+        # A PEEK ends here; the steps below may already see the command behind it.
+        pipe.values["valid"] = pipe.valid & (command.op != Op.PEEK)
         master = Cat(pipe.low if shape.keeps_low else C(0, shape.formats.low_bits), pipe.weight).as_signed()
         pipe.step(drop=("weight", "low"), master=master)
         if shape.momentum:
@@ -228,7 +229,7 @@ class Updater(wiring.Component):
             self.new_low.eq(Mux(poke, command.data, pipe.master[:low_bits])),
             # Outside POKE this is 0: an update clears the gradient that it used.
             self.new_gradient.eq(Mux(pipe.valid & poke & (command.bank == Bank.GRADIENT), command.data, 0)),
-            ends.eq(pipe.valid & pipe.last & (command.op != Op.PEEK)),
+            ends.eq(pipe.valid & pipe.last),
         ]
         if shape.momentum:
             m.d.sync += self.new_velocity.eq(Mux(poke, command.data, pipe.new_velocity))

@@ -48,8 +48,10 @@ class Generations(wiring.Component):
 
 
 class Receiver(wiring.Component):
-    """words: from the host. event: for the controller, its payload in memory. request: for the keeper. fault: what was
-    dropped. receive: payload memory. table_*: table memory."""
+    """words: from the host. event: for the controller, its payload in memory. request: for the keeper.
+
+    fault: what was dropped. receive: payload memory. table_*: table memory. begins: an instance takes a slot.
+    """
 
     def __init__(self, shape: ControlShape, payload_depth: int):
         self.shape, self.payload_depth = shape, payload_depth
@@ -67,6 +69,7 @@ class Receiver(wiring.Component):
                 "generation": In(8),
                 "begins": Out(1),
                 "begins_generation": Out(8),
+                "resting": Out(1),
             }
         )
 
@@ -104,7 +107,8 @@ class Receiver(wiring.Component):
                 m.d.comb += outside.eq(header.slot >= s.slots)
             with m.Case(Kind.POKE, Kind.PEEK, Kind.UPDATE):
                 m.d.comb += outside.eq(header.unit >= s.units)
-        with m.FSM(name="receiver"):
+        with m.FSM(name="receiver") as fsm:
+            m.d.comb += self.resting.eq(fsm.ongoing("HEADER") & (at == 0))
             with m.State("HEADER"):
                 m.d.comb += self.words.ready.eq(1)
                 with m.If(self.words.valid):
@@ -169,7 +173,7 @@ class Receiver(wiring.Component):
 
 
 class Sender(wiring.Component):
-    """jobs: messages whose payload lies in payload memory. words: to the host. slot, generation: look it up."""
+    """jobs: messages, their payload in payload memory. words: to the host. slot, generation: looked up."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -179,6 +183,7 @@ class Sender(wiring.Component):
                 "words": Out(stream.Signature(unsigned(WORD))),
                 "slot": Out(8),
                 "generation": In(8),
+                "resting": Out(1),
             }
         )
 
@@ -189,7 +194,8 @@ class Sender(wiring.Component):
         left, address = Signal(ADDRESS), Signal(ADDRESS)
         bits = Signal(WORD * HEADER_WORDS)
         m.d.comb += [self.slot.eq(job.header.slot), self.send.addr.eq(address)]
-        with m.FSM(name="sender"):
+        with m.FSM(name="sender") as fsm:
+            m.d.comb += self.resting.eq(fsm.ongoing("IDLE") & ~self.jobs.valid)
             with m.State("IDLE"):
                 m.d.comb += self.jobs.ready.eq(1)
                 m.d.sync += [job.eq(self.jobs.payload), at.eq(0)]

@@ -1,7 +1,7 @@
 """State expressions as logic: adders, comparators and multiplexers over registers that hold still.
 
-Long chains are cut by registers, so a result is there some cycles (`stages`) after its inputs; whoever reads it
-waits that long.
+Long chains are cut by registers, so a result is there some cycles (`stages`) after its inputs; whoever reads
+it waits that long.
 """
 
 from __future__ import annotations
@@ -88,8 +88,7 @@ class ExpressionLogic:
         by = e.args[1]
         if not isinstance(by, Const) or by.value < 1 or by.value & (by.value - 1):
             raise GraphError(
-                f"the hardware divides by powers of two alone, not in '{e}': put the result into a table of the "
-                "instance"
+                f"the hardware divides by powers of two alone, not in '{e}': put the result into a table"
             )
         bits = by.value.bit_length() - 1
         if e.op == "//":

@@ -1,7 +1,7 @@
 """The payload memory: 16-bit words, twice, so that two are read and one is written in a cycle.
 
-The engines come first and never wait. What the link and the controller want is done in cycles that the engines
-leave free; the engines always come to an end, so nobody waits forever.
+The engines come first and never wait. What the link and the controller want is done in cycles that the
+engines leave free; the engines always come to an end, so nobody waits forever.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from amphw.rtl.gateware.ports import ReadPort, WritePort
 
 
 class PayloadMemory(wiring.Component):
-    """lanes_*, vector_*: the engines, of which one runs at a time. put: the controller's words; receive: those
-    that come over the link. look: words the controller wants to see; send: those that leave over the link."""
+    """lanes_*, vector_*: the engines, of which one runs at a time.
+
+    put: the controller's words; receive: those that come over the link. look: words that the controller wants
+    to see; send: those that leave over the link.
+    """
 
     def __init__(self, address_bits: int, depth: int):
         self.address_bits, self.depth = address_bits, depth

@@ -68,8 +68,9 @@ LAYOUTS = {
 class Sequencer(wiring.Component):
     """run: firings; each is finished when `finished` is set for a cycle and everything it wrote is in memory.
 
-    microcode: all microprograms; entries: (unit's number, kind) -> where its program begins. registers: written
-    by the controller, for the firing that it offers next. busy: a microprogram runs. rows: those of `current`.
+    microcode: all microprograms; entries: (unit's number, kind) -> where its program begins. registers:
+    written by the controller, for the firing that it offers next. busy: a microprogram runs. rows: those of
+    `current`.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Sequencer(wiring.Component):
         vector: VectorShape,
         lanes: data.StructLayout,
         microcode: list[int],
-        entries: dict[tuple[int, RunKind], int],
+        entries: dict[tuple[int, Any], int],
     ):
         self.shape, self.microcode, self.entries = shape, microcode, entries
         super().__init__(
@@ -99,7 +100,10 @@ class Sequencer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         begins = Signal()
-        m.d.comb += [self.run.ready.eq(~self.busy & ~self.hold & self.idle), begins.eq(self.run.valid & self.run.ready)]
+        m.d.comb += [
+            self.run.ready.eq(~self.busy & ~self.hold & self.idle),
+            begins.eq(self.run.valid & self.run.ready),
+        ]
         # Stage 1 holds an instruction from memory, stage 2 its operands, stage 3 the value and what to do.
         there = [Signal(name=f"stage{k}") for k in (1, 2, 3)]
         stalled, waits = Signal(), Signal()  # stage 3 must wait; stage 1 waits for a pointer

@@ -39,7 +39,10 @@ class StepLogic:
         """A step as a word: numbers of its expressions, and how long they take to settle."""
         ids = {k: max(1, ceil_log2(len(self.distinct[k]) + 1)) for k in SLOTS}
         pc = max(1, ceil_log2(len(self.plan.steps) + 1))
-        return data.StructLayout({"op": 5, "n": 6, "m": 4, "target": pc, "wait": ceil_log2(WAITS + 1), **ids})
+        path = max(1, ceil_log2(max(s.path for s in self.plan.steps) + 1))
+        return data.StructLayout(
+            {"op": 5, "n": 6, "m": 4, "target": pc, "path": path, "wait": ceil_log2(WAITS + 1), **ids}
+        )
 
     def words(self) -> list[dict[str, int]]:
         return [self._word(step) for step in self.plan.steps]
@@ -50,7 +53,8 @@ class StepLogic:
         wait = max((self._built[e][1] for e in found.values()), default=0)
         assert wait <= WAITS, step
         target = max(step.target, 0)
-        return {"op": int(step.op), "n": step.n, "m": step.m, "target": target, "wait": wait, **ids}
+        numbers = {"n": step.n, "m": step.m, "path": step.path}
+        return {"op": int(step.op), "target": target, "wait": wait, **numbers, **ids}
 
     def chosen(self, m: Module, step: Any, bits: int) -> dict[str, Any]:
         """The value of each of the current step's expressions, signed."""

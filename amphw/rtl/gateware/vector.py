@@ -1,9 +1,10 @@
 """The vector unit: everything that a partition computes but products with parameters, one element a cycle.
 
-It carries out commands (`vector_command`) on the payload memory, in order. A command's first read comes after the
-last write of the command before it, unless it says that it does not depend on it (`overlap`). From a command's
-acceptance to its first read there are 4 cycles, 6 more with an index, from a read to the write LATENCY; a command
-of n elements that waits for the one before it takes n + LATENCY cycles, one that overlaps n + 2.
+It carries out commands (`vector_command`) on the payload memory, in order. A command's first read comes
+after the last write of the command before it, unless it says that it does not depend on it (`overlap`).
+From a command's acceptance to its first read there are 4 cycles, 6 more with an index, from a read to the
+write LATENCY; a command of n elements that waits for the one before it takes n + LATENCY cycles, one that
+overlaps n + 2.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from amphw.rtl.gateware.vector_loops import PointerPort, VectorLoops
 class VectorUnit(wiring.Component):
     """Commands in, reads and writes out.
 
-    done: a command's writes are in the memory; once for each command, in order, also for one that does nothing.
-    idle: so are those of every command accepted. pointer: writes the pointer file; not while a command that uses
-    it is accepted but not done.
+    done: a command's writes are in the memory; once for each command, in order, also for one that does
+    nothing. idle: so are those of every command accepted. pointer: writes the pointer file; not while a
+    command that uses it is accepted but not done.
     """
 
     def __init__(self, shape: VectorShape) -> None:

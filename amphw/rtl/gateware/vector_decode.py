@@ -1,7 +1,7 @@
 """How the one datapath of a vector unit carries out every operation.
 
-A result is always narrow(first * factor + addend, shift). What the three are is an operation's recipe; the first
-may come of a comparison.
+A result is always narrow(first * factor + addend, shift). What the three are is an operation's recipe; the
+first may come of a comparison.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ FLAGS: dict[str, tuple[enum.Enum, ...]] = {
 
 
 def controls_layout(shape: VectorShape) -> data.StructLayout:
-    """All that the datapath must know about a command; `factor` is the one that does not depend on the element."""
+    """All that the datapath must know about a command; `factor` is the one that is no operand."""
     return data.StructLayout(
         dict.fromkeys(FLAGS, 1)
         | {

@@ -1,7 +1,7 @@
 """The datapath of a vector unit: operands in, one result a cycle out.
 
-Stages, counted from the read: 1 the memory answers, 2 operands, 3 chosen (the curves' table answers), 4 factors,
-5 product, 6 sum, then rounding: the result is at hand in stage 9.
+Stages, counted from the read: 1 the memory answers, 2 operands, 3 chosen (the curves' table answers), 4
+factors, 5 product, 6 sum, then rounding: the result is at hand in stage 9.
 """
 
 from __future__ import annotations
@@ -87,16 +87,25 @@ class VectorElements(wiring.Component):
         is_line, is_condition = Signal(), Signal()
         m.d.sync += [is_line.eq(do.is_line), is_condition.eq(do.is_condition)]
 
-        # Stages 4 to 6: what becomes the result, rounded.
-        left, right = Signal(signed(18), reset_less=True), Signal(signed(18), reset_less=True)
-        plus = Signal(signed(18 + STEP_BITS), reset_less=True)
+        # Stages 4 to 6: what becomes the result, rounded. The table's answer comes late and goes straight to
+        # registers; they and those of the other operations are 0 when it is not their turn.
+        left, right = Signal(signed(18)), Signal(signed(18), reset_less=True)
+        slope, start, plus = Signal(signed(18)), Signal(signed(18)), Signal(signed(BITS))
+        m.d.sync += right.eq(factor)
+        with m.If(is_line):
+            m.d.sync += [slope.eq(line.slope), start.eq(line.start), left.eq(0), plus.eq(0)]
+        with m.Else():
+            m.d.sync += [
+                slope.eq(0),
+                start.eq(0),
+                left.eq(Mux(is_condition, condition, chosen)),
+                plus.eq(addend),
+            ]
+        product, plus_5 = Signal(signed(36), reset_less=True), Signal(signed(18 + STEP_BITS), reset_less=True)
         m.d.sync += [
-            left.eq(Mux(is_line, line.slope, Mux(is_condition, condition, chosen))),
-            right.eq(factor),
-            plus.eq(Mux(is_line, line.start << STEP_BITS, addend)),
+            product.eq((left | slope).as_signed() * right),
+            plus_5.eq((start << STEP_BITS) | plus),
         ]
-        product, plus_5 = Signal(signed(36), reset_less=True), Signal.like(plus)
-        m.d.sync += [product.eq(left * right), plus_5.eq(plus)]
         # Wide enough for the product of a value and a constant, and for the longest sum.
         total = Signal(signed(max(BITS + CONSTANT_BITS, BITS + shape.count_bits)), reset_less=True)
         sums, goes_on = self._later(m, do.plus_sum, 3), self._later(m, ~first, 3)

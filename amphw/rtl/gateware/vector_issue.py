@@ -16,8 +16,8 @@ LATENCY = 9
 class VectorIssue(wiring.Component):
     """Items in; addresses and enables of reads and, LATENCY cycles later, of writes.
 
-    The outputs `element`, `first`, `fresh` and `fetch` are those of the item whose operands the memory now gives.
-    `done` comes when what a command wrote can be read.
+    The outputs `element`, `first`, `fresh` and `fetch` are those of the item whose operands the memory now
+    gives. `done` comes when what a command wrote can be read.
     """
 
     def __init__(self, shape: VectorShape) -> None:
@@ -50,30 +50,29 @@ class VectorIssue(wiring.Component):
         final = [Signal(name=f"final_{k}") for k in stages]
         d = [Signal(self.shape.address_bits, name=f"d_{k}", reset_less=True) for k in stages]
 
-        # The item that may be next to read. What is in the last stage is written before it does.
-        item, valid, accept = Signal(item_layout(self.shape)), Signal(), Signal()
+        # The item that is next to read, unless it is `stuck`. What is in the last stage is written before
+        # it reads.
+        item, valid, stuck, accept = Signal(item_layout(self.shape)), Signal(), Signal(), Signal()
         clash = Signal(LATENCY)
-        m.d.comb += [
-            accept.eq(valid & ~(item.waits & Cat(occupied[:-1]).any() | item.adds & clash.any())),
-            self.items.ready.eq(~valid | accept),
-        ]
-        # Bit k of `clash`: stage k writes where the item adds. It is known a cycle ahead, from the stage before.
+        m.d.comb += [accept.eq(valid & ~stuck), self.items.ready.eq(~valid | ~stuck)]
+        # That is decided a cycle ahead, with the stages as they will be then. Bit k of `clash`: stage k
+        # writes where the item adds.
         behind = self.items.payload
-        writing = Signal()
-        m.d.comb += writing.eq(accept & item.element & item.write)
+        leaves = valid & item.element & item.write
+        ahead = [(leaves, item.d), *zip(writes[:-2], d[:-2], strict=True)]
+        clashes = Cat(flag & (where == behind.d) for flag, where in ahead)
         with m.If(self.items.ready):
             m.d.sync += [
                 item.eq(behind),
                 valid.eq(self.items.valid),
-                clash.eq(
-                    Cat(
-                        flag & (where == behind.d)
-                        for flag, where in zip([writing, *writes[:-2]], [item.d, *d[:-2]], strict=True)
-                    )
-                ),
+                clash.eq(clashes),
+                stuck.eq(behind.waits & (valid | Cat(occupied[:-2]).any()) | behind.adds & clashes.any()),
             ]
         with m.Else():
-            m.d.sync += clash.eq(clash << 1)
+            m.d.sync += [
+                clash.eq(clash << 1),
+                stuck.eq(item.waits & Cat(occupied[:-2]).any() | item.adds & clash[:-1].any()),
+            ]
 
         issued = Signal(4)
         m.d.sync += [
@@ -82,7 +81,7 @@ class VectorIssue(wiring.Component):
             self.address_a.eq(item.a),
             self.address_b.eq(item.b),
             occupied[0].eq(accept),
-            writes[0].eq(writing),
+            writes[0].eq(accept & item.element & item.write),
             final[0].eq(accept & item.final),
             d[0].eq(item.d),
             issued.eq(Cat(accept & item.element, item.first, accept & item.fresh, accept & item.fetch)),

@@ -1,7 +1,7 @@
 """The loops of a vector unit's commands: which elements, at which addresses, one a cycle.
 
-Between two outer steps with an index there are two cycles without an element, and two between commands: while a
-row runs, the next one's index is already fetched.
+Between two outer steps with an index there are two cycles without an element, and two between commands:
+while a row runs, the next one's index is already fetched.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ def _flags(*names: str) -> dict[str, int]:
 def item_layout(shape: VectorShape) -> data.StructLayout:
     """What the loops send on: an element of a command, or an index to be read, or just a command's end.
 
-    fresh: the first of its command. waits: and all before it must be written first. element: is one; it begins
-    (`first`) or writes (`write`) a result. adds: it reads at d. fetch: reads an index at b. final: the last.
+    fresh: the first of its command. waits: and all before it must be written first. element: is one; it
+    begins (`first`) or writes (`write`) a result. adds: it reads at d. fetch: reads an index at b. final:
+    the last.
     """
     return data.StructLayout(
         dict.fromkeys("abd", shape.address_bits)
@@ -43,8 +44,8 @@ def item_layout(shape: VectorShape) -> data.StructLayout:
 class VectorLoops(wiring.Component):
     """Commands in, items out.
 
-    `controls` are those of the last command accepted; another one is accepted after `taken`, which says that the
-    datapath has copied them. `index_valid` comes with the answer to a fetch.
+    `controls` are those of the last command accepted; another one is accepted after `taken`, which says
+    that the datapath has copied them. `index_valid` comes with the answer to a fetch.
     """
 
     def __init__(self, shape: VectorShape) -> None:

@@ -21,7 +21,8 @@ class Narrow(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        # Bit 0 is half of the last place: what decides about rounding, with whether anything was lost behind it.
+        # Bit 0 is half of the last place: what decides about rounding, with whether anything was lost
+        # behind it.
         x = Cat(Const(0, 1), self.x).as_signed()
 
         # By 0, 8, 16 or 24.

@@ -13,9 +13,9 @@ from amphw.rtl.stack import ParameterPlace
 class VectorCommand:
     """One command of the vector unit over [rows of `space`, columns of d].
 
-    across: the inner loop is over a's rows ("rows") or a's columns ("columns"), which a reduction makes one; None:
-    no reduction, an element of d for each of a. index: numbers of rows or columns, one for each row of `space`;
-    scale: what they count; reach: all that an operand can be which an index of columns moves.
+    across: the inner loop is over a's rows ("rows") or a's columns ("columns"), which a reduction makes one;
+    None: no reduction, an element of d for each of a. index: numbers of rows or columns, one for each row of
+    `space`; scale: what they count; reach: all that an operand can be which an index of columns moves.
     """
 
     op: VectorOp

@@ -53,8 +53,8 @@ CONSTANT = frozenset(
 class Assembler:
     """instructions: of the commands given so far.
 
-    fixed: how many pointers the controller loads. slots: scratch slots of arrays; others lie apart. most_rows: what
-    each ROWS register can count at most.
+    fixed: how many pointers the controller loads. slots: scratch slots of arrays; others lie apart.
+    most_rows: what each ROWS register can count at most.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class Assembler:
     ):
         if fixed + SPARE > POINTERS:
             raise GraphError(
-                f"its operands and gradients take {fixed} pointers and addresses {SPARE} more; the hardware has "
-                f"{POINTERS}: join operands before this node",
+                f"its operands and gradients take {fixed} pointers and addresses {SPARE} more; the "
+                f"hardware has {POINTERS}: join operands before this node",
                 node=node,
             )
         self.node, self.spaces, self.slots, self.most_rows = node, spaces, slots, most_rows
@@ -95,9 +95,17 @@ class Assembler:
         self._doing = {VectorCommand: ([], []), LaneCommand: ([], [])}
 
     def _order(self, command: Command) -> None:
-        """Wait for the other unit where the command touches what that may still read or write."""
-        other = LaneCommand if isinstance(command, VectorCommand) else VectorCommand
-        read, written = self._doing[other]
+        """Wait where the command touches what the other unit may still read or write.
+
+        The vector unit keeps its own commands in order; the lane engine only where they do not depend on one
+        another.
+        """
+        vector = isinstance(command, VectorCommand)
+        read, written = self._doing[LaneCommand if vector else VectorCommand]
+        if not vector:
+            read, written = (
+                [*some, *more] for some, more in zip((read, written), self._doing[LaneCommand], strict=True)
+            )
         if self._touch(command.reads, written) or self._touch(command.writes, [*read, *written]):
             self.instructions.append(WAIT)
             self._idle()

@@ -17,7 +17,7 @@ from amphw.rtl.microcode.arrays import Array
 
 @dataclass(frozen=True)
 class Piece:
-    """Columns start .. start + width of `source`: an array, the number of a value that is made, or None: zeros.
+    """Columns start .. start + width of `source`: an array, the number of a value that is made, None: zeros.
 
     spread: all columns are column `start`. one_row: all rows are row 0.
     """

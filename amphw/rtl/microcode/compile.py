@@ -1,7 +1,8 @@
 """One unit's microprograms: forward, inference and backward, and the record that its firings keep.
 
-Pointers that the controller loads before a program: 0 the record; 1 .. the operands in order (a group operand: the
-item with its members); in the backward program then the gradients of the float outputs in order; last scratch.
+Pointers that the controller loads before a program: 0 the record; 1 .. the operands in order (a group
+operand: the item with its members); in the backward program then the gradients of the float outputs in order;
+last scratch.
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ def compile_unit(
 ) -> UnitCode:
     """Compile one unit; GraphError, naming the node, for what does not fit the sequencer.
 
-    places: of its parameters in the lane engine's stack. spaces: rows of a message in each row space, over the
-    firing state, whose fields are `fields` (`Behaviour.spaces`, `Behaviour.state.fields`). groups: which operands
-    are groups. curves: the vector unit's tables in order.
+    places: of its parameters in the lane engine's stack. spaces: rows of a message in each row space, over
+    the firing state, whose fields are `fields` (`Behaviour.spaces`, `Behaviour.state.fields`). groups: which
+    operands are groups. curves: the vector unit's tables in order.
     """
     found = RowSpaces.of(node, spaces)
     most = row_bounds(found, schema, fields)
@@ -179,7 +180,7 @@ class _Unit:
         return self._program(plan, targets, 1 + self.n_operands + n, groups)
 
     def _residual(self, forward: Plan, kind: str, index: int) -> Columns:
-        """A forward value as the backward program finds it: columns of arrays that have outlived the other."""
+        """A forward value as the backward program finds it: columns of arrays that are still there."""
         if kind == "input":
             return whole(self.operands[index], self.operands[index].width)
         if kind == "output":

@@ -22,7 +22,7 @@ TOGETHER = frozenset({"affine", "affine_t", "max_cols", "sum_cols", "argmax", "p
 
 
 class Plan:
-    """columns: pieces of every value. kept: arrays that must outlive the program; their homes are set later."""
+    """columns: pieces of every value. kept: arrays that must outlive the program, without a home as yet."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ ACROSS_ROWS = {"sum_rows": VectorOp.SUM, "max_rows": VectorOp.LARGEST}
 
 
 class Selection:
-    """commands: of what has been selected so far. curves: names of the vector unit's tables, in their order."""
+    """commands: of what has been selected so far. curves: names of the vector unit's tables in order."""
 
     def __init__(self, plan: Plan, places: Places, curves: Sequence[str]):
         self.plan, self.places, self.curves = plan, places, list(curves)

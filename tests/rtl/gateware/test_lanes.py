@@ -1,0 +1,245 @@
+"""The lane engine, gates beside the model: every command, sizes of all kinds, commands that follow closely."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from amphw.rtl.formats import Formats
+from amphw.rtl.gateware.lanes_shape import Bank, LaneShape, LaneShapeError, Op
+from tests.rtl.gateware.lanes_bench import Bench, command, compare
+from tests.rtl.gateware.lanes_model import Command
+
+SHAPE = LaneShape(lanes=4, beats=32, widest_blocks=4, address_bits=8)
+LAYER = {"rows": 5, "blocks": 2, "columns": 7, "bias": 1}
+GRADIENTS = {"want_dx": 1, "want_dw": 1}
+# Shrinking would run the simulator for many minutes; a failure is short enough as it is.
+NO_SHRINKING = [Phase.explicit, Phase.reuse, Phase.generate]
+
+
+def bench(shape: LaneShape = SHAPE, seed: int = 0, weights: int = 13, sums: int = 30) -> Bench:
+    """With random contents: weights and summed gradients of so many bits. Indices lie at the end of the memory."""
+    rng = np.random.default_rng(seed)
+    found = Bench(shape)
+    model, size = found.model, (shape.beats, shape.lanes)
+
+    def draw(bits: int, shape: Any) -> np.ndarray:
+        return rng.integers(-(1 << (bits - 1)), 1 << (bits - 1), shape).astype(object)
+
+    model.banks[Bank.WEIGHT][:] = draw(weights, size)
+    model.banks[Bank.GRADIENT][:] = draw(sums, size)
+    if shape.keeps_low:
+        model.banks[Bank.LOW][:] = rng.integers(0, 1 << shape.formats.low_bits, size).astype(object)
+    if shape.momentum:
+        model.banks[Bank.VELOCITY][:] = draw(32, size)
+    model.memory[:] = draw(14, len(model.memory))
+    model.memory[-16:] = [0, 1, 2, 2, 2, 1, 1, 0, 3, 3, 0, 0, 0, 1, 2, 3]
+    return found
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8])
+@pytest.mark.parametrize(
+    "rows, columns, bias",
+    [(5, 7, 1), (5, 7, 0), (1, 1, 0), (0, 5, 1), (2, 3, 1), (4, 8, 0), (3, 8, 1), (1, 8, 1), (9, 2, 0)],
+)
+@pytest.mark.parametrize("op", [Op.FORWARD, Op.BACKWARD])
+def test_layer(op: Op, lanes: int, rows: int, columns: int, bias: int) -> None:
+    shape = LaneShape(lanes=lanes, beats=64, widest_blocks=4, address_bits=8)
+    blocks = -(-columns // lanes)
+    layer = command(
+        op,
+        count=3,
+        rows=rows,
+        columns=columns,
+        blocks=blocks,
+        bias=bias,
+        base=3,
+        x=0,
+        dz=40,
+        y=100,
+        **GRADIENTS,
+    )
+    compare(bench(shape), [layer, {**layer, "y": 140}])
+
+
+@pytest.mark.parametrize("want_dx, want_dw", [(0, 0), (0, 1), (1, 0)])
+def test_parts_of_backward(want_dx: int, want_dw: int) -> None:
+    backward = command(Op.BACKWARD, count=2, dz=50, y=100, want_dx=want_dx, want_dw=want_dw, **LAYER)
+    compare(bench(), [backward, backward])
+
+
+@pytest.mark.parametrize("columns", [3, 4, 7])
+def test_take(columns: int) -> None:
+    where = {"count": 10, "x": 240, "columns": columns, "blocks": -(-columns // 4), "base": 2}
+    compare(bench(), [command(Op.TAKE, y=0, **where), command(Op.TAKE_GRADIENT, dz=80, **where)])
+
+
+def test_standalone_vector() -> None:
+    vector = {"rows": 0, "bias": 1, "columns": 6, "blocks": 2, "base": 4}
+    forward = command(Op.FORWARD, y=100, **vector)
+    backward = command(Op.BACKWARD, dz=20, want_dw=1, **vector)
+    compare(bench(), [forward, backward, backward, backward, forward])
+
+
+def test_nothing_to_do_is_done() -> None:
+    nothing = [
+        command(Op.FORWARD, count=0, **LAYER),
+        command(Op.BACKWARD, count=0, **LAYER, **GRADIENTS),
+        command(Op.BACKWARD, **LAYER),
+        command(Op.BACKWARD, rows=0, **GRADIENTS),
+        command(Op.UPDATE, rows=0),
+    ]
+    compare(bench(), [*nothing, command(Op.FORWARD, y=100, **LAYER), *nothing])
+
+
+def test_done_means_in_memory() -> None:
+    """Whoever waits for `done` may hand the outputs to the next command, even of a narrow layer."""
+    engine = bench()
+    chain = [
+        command(Op.FORWARD, x=0, y=100, **LAYER),
+        command(Op.BACKWARD, x=0, dz=100, y=110, **LAYER, **GRADIENTS),
+        command(Op.FORWARD, x=110, y=120, **LAYER),
+        command(Op.BACKWARD, dz=120, y=130, want_dx=1, **LAYER),
+        command(Op.FORWARD, x=130, y=140, rows=1, columns=3, bias=0),
+        command(Op.FORWARD, x=140, y=150, rows=1, columns=3, bias=0),
+        command(Op.TAKE, x=240, y=160, columns=5, blocks=2),
+        command(Op.BACKWARD, dz=160, y=170, rows=1, columns=3, want_dx=1),
+        command(Op.BACKWARD, dz=170, y=180, rows=1, columns=1, want_dx=1),
+    ]
+
+    async def testbench(ctx: Any) -> None:
+        engine.load(ctx)
+        for fields in chain:
+            engine.model.run(fields)
+            await engine.give(ctx, [fields])
+            await ctx.tick().until(engine.engine.done)
+            engine.check(ctx)
+
+    engine.simulate(testbench)
+
+
+def test_outputs_and_sums_saturate() -> None:
+    engine = bench(weights=16)
+    engine.model.memory[:200] = [32767 if i % 3 else -32768 for i in range(200)]
+    limit = 1 << (SHAPE.formats.sums - 1)
+    engine.model.banks[Bank.GRADIENT][:, ::2] = limit - 1000
+    engine.model.banks[Bank.GRADIENT][:, 1::2] = 1000 - limit
+    layer = {"x": 0, "y": 200, "dz": 50, **LAYER}
+    compare(engine, [command(Op.FORWARD, **layer), command(Op.BACKWARD, **layer, **GRADIENTS)])
+    sums = set(engine.model.banks[Bank.GRADIENT].flat)
+    assert limit - 1 in sums and -limit in sums
+    assert {32767, -32768} & set(engine.model.memory[200:207])
+
+
+@pytest.mark.parametrize(
+    "formats",
+    [
+        "q4.12",
+        "q6.10,w=q3.13",
+        "q2.14,w=q8.8,sum=32",
+        "q0.16,w=q2.14",
+        "q-4.20,w=q0.16,acc=48",
+        "q4.12,w=q-2.18",
+    ],
+)
+def test_binary_points(formats: str) -> None:
+    shape = LaneShape(4, 32, 4, 8, Formats.parse(formats))
+    layer = {"x": 0, "y": 100, "dz": 50, **LAYER}
+    compare(
+        bench(shape, sums=29),
+        [
+            command(Op.FORWARD, **layer),
+            command(Op.BACKWARD, **layer, **GRADIENTS),
+            command(Op.TAKE, x=240, y=120, columns=7, blocks=2),
+        ],
+    )
+
+
+@st.composite
+def commands(draw: Any) -> Command:
+    op = draw(
+        st.sampled_from(
+            [Op.FORWARD, Op.FORWARD, Op.BACKWARD, Op.BACKWARD, Op.TAKE, Op.TAKE_GRADIENT, Op.UPDATE, Op.PEEK]
+        )
+    )
+    columns = draw(st.integers(1, 9))
+    rows = draw(st.integers(0 if op == Op.BACKWARD else 1, 4))
+    return command(
+        op,
+        count=draw(st.integers(0, 3)),
+        rows=rows,
+        columns=columns,
+        blocks=-(-columns // 4),
+        bias=draw(st.integers(0, 1)),
+        base=draw(st.integers(0, 3)),
+        # Nobody waits here, so what is read is never written: x and dz below 96, results above.
+        x=240 if op in (Op.TAKE, Op.TAKE_GRADIENT) else draw(st.integers(0, 40)),
+        dz=draw(st.integers(0, 40)),
+        y=draw(st.integers(96, 200)),
+        want_dx=draw(st.integers(0, 1)),
+        want_dw=draw(st.integers(0, 1)),
+        scale=draw(st.integers(0, (1 << 27) - 1)),
+        bank=draw(st.sampled_from([Bank.WEIGHT, Bank.LOW, Bank.GRADIENT])),
+        lane=draw(st.integers(0, 3)),
+    )
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), phases=NO_SHRINKING)
+@given(st.lists(commands(), min_size=2, max_size=12), st.integers(0, 3), st.integers(0, 3))
+def test_any_commands_one_behind_the_other(listed: list[Command], seed: int, gap: int) -> None:
+    compare(bench(seed=seed, sums=36), listed, gap)
+
+
+@pytest.mark.parametrize("cycles", [3, 9, 14, 21, 33, 60])
+def test_reset_amid_commands(cycles: int) -> None:
+    engine = bench()
+    layer = {"count": 2, "x": 0, "y": 100, "dz": 50, **LAYER}
+    work = [
+        command(Op.BACKWARD, **layer, **GRADIENTS),
+        command(Op.FORWARD, **layer),
+        command(Op.UPDATE, **LAYER, scale=99999),
+    ]
+
+    async def testbench(ctx: Any) -> None:
+        ctx.set(engine.engine.command.payload, work[0])
+        ctx.set(engine.engine.command.valid, 1)
+        await ctx.tick().repeat(cycles)
+        ctx.set(engine.engine.command.valid, 0)
+        ctx.set(engine.reset, 1)
+        await ctx.tick()
+        ctx.set(engine.reset, 0)
+        assert ctx.get(engine.engine.idle)
+        await ctx.tick().repeat(20)
+        engine.load(ctx)
+        engine.done_at.clear()
+        for fields in work:
+            engine.model.run(fields)
+        await engine.give(ctx, work)
+        await engine.settle(ctx)
+        engine.check(ctx)
+        assert len(engine.done_at) == len(work)
+
+    engine.simulate(testbench)
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"lanes": 3}, "a lane engine of 3 lanes: choose a power of two, 2 or more"),
+        (
+            {"widest_blocks": 33},
+            "rows of up to 33 beats in a memory of 32: choose 1 <= widest_blocks <= beats",
+        ),
+        ({"address_bits": 1}, "a payload memory of 1 address bits: choose 2 or more"),
+        ({"mu": 1 << 15}, "mu = 32768: momentum's factor times 2**15 lies in 0 .. 32767"),
+        ({"s1": 61}, "s1 = 61: a shift of 0 .. 60 bits"),
+    ],
+)
+def test_shapes_that_cannot_be(fields: dict[str, int], message: str) -> None:
+    with pytest.raises(LaneShapeError) as error:
+        LaneShape(**{"lanes": 4, "beats": 32, "widest_blocks": 4, "address_bits": 8, **fields})
+    assert str(error.value) == message
