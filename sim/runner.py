@@ -173,7 +173,7 @@ def _run(
 
 @contextmanager
 def _quiet_environment() -> Iterator[None]:
-    """The tools' environment; without what tells cocotb that pytest runs it, which makes it end the process."""
+    """The tools' environment, without what tells cocotb that pytest runs it: it would end the process."""
     with environment():
         os.environ.pop("PYTEST_CURRENT_TEST", None)
         yield

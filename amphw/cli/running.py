@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +87,17 @@ def spare_device(name: str) -> Callable[[], Device] | None:
     return lambda: made
 
 
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """What a device warns of is said like everything else: where in the code it was found helps nobody."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"amphw: WARNING: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
+
+
 def run_once(
     model: Any,
     cfg: RunConfig[Any],
@@ -105,7 +118,7 @@ def run_once(
 
     trace = Trace() if cfg.train.trace else None
     try:
-        with Progress(None, cfg.train.epochs, label) as progress:
+        with Progress(None, cfg.train.epochs, label) as progress, plain_warnings():
             trainer = Trainer(model, cfg, device, folder, progress, trace, spare)
             with stopping(trainer.stop, progress.note):
                 summary = trainer.run(resume=resume)

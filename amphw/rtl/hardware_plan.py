@@ -112,8 +112,8 @@ def hardware_plan(
         default=0,
     )
     return HardwarePlan(
-        graph, lowered, formats, sizes, partition, control, stack, fixed, found, shared.exponent, shared.shifts,
-        scratch, scratch + room,
+        graph, lowered, formats, sizes, partition, control, stack, fixed, found,
+        shared.exponent, shared.shifts, scratch, scratch + room,
     )  # fmt: skip
 
 

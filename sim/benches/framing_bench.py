@@ -1,4 +1,4 @@
-"""The decoder of words, on lines that lose, invent and damage bytes; the host's decoder says what is right."""
+"""The decoder of words, on lines that lose, invent and damage bytes; the host's decoder says what is due."""
 
 from __future__ import annotations
 

@@ -107,8 +107,9 @@ def assert_bit_identical(
     for number, instance in enumerate(instances):
         instance.number = number
     hardware = VerilatorDevice(formats)
-    hardware.load(graph, {"*": rule}, DeviceOptions(keys, 0, "self", 3, True, sizes))
-    hardware._watcher.writes = []
+    hardware.load(
+        graph, {"*": rule}, DeviceOptions(keys, 0, "self", 3, True, {"watch_writes": True, **sizes})
+    )
     reports, _ = drive(hardware, instances, keys, mode)
     model = FixedDevice(formats, replay=list(hardware.log))
     model.load(graph, {"*": rule}, DeviceOptions(keys, 0, "self", 3, False, {"observe": True}))
@@ -130,7 +131,7 @@ def assert_bit_identical(
     for name, node in theirs.items():
         assert ours[name].version == node.version, name
         for parameter, value in node.values.items():
-            same = np.array_equal(ours[name].values[parameter], value.astype(np.float32))
+            same = np.array_equal(ours[name].values[parameter], value)
             assert same, f"{name}.{parameter} differs after {node.version} updates"
     hardware.close()
     return compared

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from amphw.ir.device import Findings
-from amphw.rtl.fixed.meters import EVERY, Meter, Meters
+from amphw.rtl.fixed.meters import EVERY, Meter, Meters, share
 from amphw.rtl.formats import Formats
 
 JSON, PICTURE = "formats.json", "formats.png"
@@ -46,13 +46,6 @@ def _row(m: Meter) -> tuple[str, ...]:
         share(m.saturated, m.saturated_share),
         share(m.vanished, m.vanished_share),
     )
-
-
-def share(count: int, part: float) -> str:
-    """A share of 0 .. 1 in percent; a trace is not nothing."""
-    if not count:
-        return "0"
-    return "< 0.01 %" if part < 1e-4 else f"{100 * part:.2f} %"
 
 
 def _remarks(formats: Formats, suggested: Formats, lossy: list[Meter]) -> tuple[str, ...]:

@@ -7,12 +7,12 @@ taken from one call in `EVERY`: they cost as much as the arithmetic itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
+from amphw.rtl.fixed import curves
 from amphw.rtl.fixed.operations import limits, rounded
 from amphw.rtl.fixed.program import FixedProgram, Operation
 from amphw.rtl.formats import BITS, COARSEST, FINEST, Format, Formats
@@ -174,7 +174,11 @@ class Meters:
         for kind in ("value", "weight", "gradient"):
             ranges = [m.range for m in self.used if m.kind == kind]
             found[kind] = (
-                holding(min(r[0] for r in ranges), max(r[1] for r in ranges))
+                holding(
+                    min(r[0] for r in ranges),
+                    max(r[1] for r in ranges),
+                    curves.FINEST if kind == "value" else FINEST,
+                )
                 if ranges
                 else getattr(self.formats, kind)
             )
@@ -182,9 +186,9 @@ class Meters:
         return Formats(**found, accumulator=f.accumulator, sums=f.sums, master=f.master, rounding=f.rounding)
 
 
-def holding(low: float, high: float) -> Format:
+def holding(low: float, high: float, finest: int = FINEST) -> Format:
     """The finest 16-bit format whose range contains both numbers; the coarsest there is where none does."""
-    for frac in range(FINEST, COARSEST, -1):
+    for frac in range(finest, COARSEST, -1):
         f = Format(frac)
         if f.low * f.step <= low and high <= f.high * f.step:
             return f
@@ -198,9 +202,11 @@ def label(operation: Operation) -> str:
     return f"{operation.op} {param}" if param else operation.op
 
 
-def total_lost(meters: Sequence[Meter]) -> int:
-    """Numbers that saturated, everywhere."""
-    return sum(m.saturated for m in meters)
+def share(count: int, part: float) -> str:
+    """A share of 0 .. 1 in percent; a trace is not nothing."""
+    if not count:
+        return "0"
+    return "< 0.01 %" if part < 1e-4 else f"{100 * part:.2f} %"
 
 
 assert BITS == 16  # of the three kinds; what is wider brings its format

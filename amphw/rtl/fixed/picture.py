@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from amphw.rtl.fixed.meters import Meter
+from amphw.rtl.fixed.meters import Meter, share
 
 # Okabe and Ito's palette: told apart with any colour vision.
 _INSIDE, _ABOVE, _BELOW = "#0072B2", "#D55E00", "#E69F00"
@@ -80,6 +80,7 @@ def _shares(axes: Axes, meters: Sequence[Meter]) -> None:
         for (x, _), count, part in zip(
             columns, (m.saturated, m.vanished), (m.saturated_share, m.vanished_share), strict=True
         ):
-            text = "0" if not count else "< 0.01 %" if part < 1e-4 else f"{100 * part:.2f} %"
             ink = "black" if count else _GREY
-            axes.text(x, row, text, transform=beside, ha="right", va="center", fontsize=8, color=ink)
+            axes.text(
+                x, row, share(count, part), transform=beside, ha="right", va="center", fontsize=8, color=ink
+            )

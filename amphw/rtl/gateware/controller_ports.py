@@ -25,7 +25,6 @@ class PreludeOp(enum.Enum, shape=2):  # type: ignore[call-arg, misc]
     COPY = 0  # words from source to target
     SUM = 1  # `parts` rows, wherever the pointers say, added up into target
     FILL = 2  # zeros to target
-    ADD = 3  # words from source are added to those at target
 
 
 class MessageLayout(data.StructLayout):

@@ -14,8 +14,8 @@ from amphw.rtl.counters import CYCLES
 from amphw.rtl.fixed.curves import curve
 from amphw.rtl.gateware.activity import Activity
 from amphw.rtl.gateware.controller import Controller
-from amphw.rtl.gateware.controller_memory import ADDRESS, ControlShape
-from amphw.rtl.gateware.controller_ports import Job, MessageLayout, PreludeOp, RunKind
+from amphw.rtl.gateware.controller_memory import ControlShape
+from amphw.rtl.gateware.controller_ports import Job, PreludeOp, RunKind
 from amphw.rtl.gateware.keeper import Keeper, Owner, Segment
 from amphw.rtl.gateware.lanes import LaneEngine
 from amphw.rtl.gateware.lanes_shape import LaneShape, command_layout
@@ -84,10 +84,13 @@ def lane_shape(plan: HardwarePlan) -> LaneShape:
 
 
 class Device(wiring.Component):
-    """words_in, words_out: the link. watched: what happens; it never waits. idle: nothing is left to do."""
+    """words_in, words_out: the link. watched: what happens; it never waits. idle: nothing is left to do.
 
-    def __init__(self, plan: HardwarePlan):
-        self.plan = plan
+    writes: whether the engines' writes are watched, too.
+    """
+
+    def __init__(self, plan: HardwarePlan, writes: bool = False):
+        self.plan, self.writes = plan, writes
         self.shape = control_shape(plan)
         self.lanes_shape = lane_shape(plan)
         used = {
@@ -282,7 +285,7 @@ class Device(wiring.Component):
             m.d.comb += [self.watched.valid.eq(1), told.what.eq(Mux(begins, What.BEGIN, What.END))]
         with m.Elif(keeper.updated):
             m.d.comb += [self.watched.valid.eq(1), told.what.eq(What.UPDATE), told.unit.eq(keeper.unit)]
-        with m.Elif(memory.lanes_write.en | memory.vector_write.en):
+        with m.Elif(int(self.writes) & (memory.lanes_write.en | memory.vector_write.en)):
             write = Mux(memory.lanes_write.en, Cat(memory.lanes_write.addr), Cat(memory.vector_write.addr))
             m.d.comb += [
                 self.watched.valid.eq(1),
@@ -301,10 +304,10 @@ def wiring_of(m: Module, source: Any, target: Any) -> None:
     ]
 
 
-def microprograms(plan: HardwarePlan) -> tuple[list[int], dict[tuple[int, RunKind], int]]:
+def microprograms(plan: HardwarePlan) -> tuple[list[int], dict[tuple[int, Any], int]]:
     """All microprograms in one memory, and where each begins."""
     words: list[int] = []
-    entries: dict[tuple[int, RunKind], int] = {}
+    entries: dict[tuple[int, Any], int] = {}
     for number, unit in enumerate(plan.partition.units):
         code = plan.codes[unit.index]
         for kind, program in (
@@ -334,6 +337,3 @@ def owners(plan: HardwarePlan) -> dict[int, Owner]:
         rows_space = plan.codes[unit.index].spaces.constant.get("rows")
         found[number] = Owner(plan.rules[unit.index], tuple(segments), rows_space)
     return found
-
-
-assert ADDRESS == WORD and MessageLayout

@@ -26,7 +26,7 @@ from amphw.rtl.commands import (
     Unit,
 )
 from amphw.rtl.gateware.controller_memory import ADDRESS, ControlShape
-from amphw.rtl.gateware.controller_ports import Registers, Run, RunKind
+from amphw.rtl.gateware.controller_ports import Registers, Run
 from amphw.rtl.gateware.vector_command import VectorShape
 
 VECTOR_FIELDS = {
@@ -79,7 +79,7 @@ class Sequencer(wiring.Component):
         vector: VectorShape,
         lanes: data.StructLayout,
         microcode: list[int],
-        entries: dict[tuple[int, RunKind], int],
+        entries: dict[tuple[int, Any], int],
     ):
         self.shape, self.microcode, self.entries = shape, microcode, entries
         super().__init__(

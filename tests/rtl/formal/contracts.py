@@ -69,7 +69,7 @@ def transfer(port: Any) -> Any:
 
 
 def follow(m: Module, k: Any, push: Any, given: Any, pop: Any, taken: Any) -> tuple[Signal, Any]:
-    """Assert that the k-th payload given is the k-th one taken; return how many are in flight, and the spare."""
+    """Assert that the k-th payload given is the k-th taken -> how many are in flight, and the spare."""
     accepted, delivered = Signal(COUNT), Signal(COUNT)
     kept = Signal(len(given))
     with m.If(push):
@@ -124,7 +124,7 @@ class PassesOn(Contract):
 
 
 class TakesTurns(Contract):
-    """Several inputs, one output: a payload comes from one input, which waits for one turn of each other one."""
+    """Several inputs, one output: a payload comes from one input, which waits for a turn of each other."""
 
     def __init__(self, design: Any) -> None:
         self.count = len(design.i)
@@ -196,7 +196,7 @@ class Sorts(Contract):
 
 
 class Pairs(Contract):
-    """Two inputs whose payloads come in the same order: they are joined one by one, and headers never differ."""
+    """Two inputs whose payloads come in the same order are joined one by one, and headers never differ."""
 
     def __init__(self, design: Any) -> None:
         free = {

@@ -13,7 +13,7 @@ from amphw.rtl.toolchain.formal import prove, reach
 
 
 class Count(wiring.Component):
-    """Counts the cycles in which `step` is set; claims never to be at `never`, assumes never to be at `limit`."""
+    """Counts the cycles with `step`; claims never to be at `never`, assumes never to be at `limit`."""
 
     def __init__(self, never: int, limit: int = 15) -> None:
         self.never, self.limit = never, limit
