@@ -1,7 +1,7 @@
 """What a plan takes of a chip before anything is built, and the largest plan that the chip has room for.
 
 Block memories are counted memory by memory, multipliers by lanes; look-up tables and flip-flops follow a line
-that was laid through real builds. No estimate replaces the build, whose figures are the ones reported.
+taken from real builds. No estimate replaces the build, whose figures are the ones reported.
 """
 
 from __future__ import annotations
@@ -41,14 +41,16 @@ class Estimate:
         return {k: (n, there[k]) for k, n in asdict(self).items() if n > there[k]}
 
 
-# Laid through the mapped sizes (Yosys 0.70, synth_ecp5) of list-reduction with momentum on 2026-11-22.
-_LUTS, _LUTS_A_LANE = 9_000, 520
-_FFS, _FFS_A_LANE = 4_000, 180
+# From list-reduction with momentum, mapped by Yosys 0.70 (synth_ecp5) on 2026-11-22: what the cells of each part
+# are, those of the lane engine's that come once a lane apart from the others.
+_LUTS, _LUTS_A_LANE = 10_400, 270
+_FFS, _FFS_A_LANE = 7_600, 350
 _DSPS = 16
 
 
 def estimate(plan: HardwarePlan, board: Board) -> Estimate:
-    """What the plan takes of the board's chip, about; `brams` is exact for ECP5."""
+    """What the plan takes of the board's chip, about; `brams` is exact for ECP5, but
+    for bits that turn out to be constant."""
     lanes = plan.sizes.lanes
     return Estimate(
         luts=_LUTS + _LUTS_A_LANE * lanes,

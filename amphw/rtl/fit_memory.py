@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from amphw.rtl.boards import Board
 from amphw.rtl.fixed.curves import SEGMENTS
 from amphw.rtl.formats import BITS
-from amphw.rtl.hardware_plan import HardwarePlan
+from amphw.rtl.hardware_plan import JOBS, HardwarePlan
 from amphw.rtl.microcode.compile import CURVES
-from amphw.rtl.wire import WORD
+from amphw.rtl.wire import HEADER_WORDS, WORD
 
 _SHAPES = {
     "ecp5": ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384)),
@@ -87,6 +87,7 @@ def memories(plan: HardwarePlan) -> list[Block]:
         Block("weights", BITS, beats, lanes),
         Block("summed gradients", formats.sums, beats, lanes),
         Block("gradients of a row", BITS, 2 << _bits(blocks), lanes, always=True),
+        Block("messages to send", (HEADER_WORDS + 1) * WORD, JOBS),
         Block("link", WORD, 512, always=True),
     ]
     if formats.rounding == "nearest":

@@ -23,6 +23,9 @@ from amphw.rtl.steps import Step
 MOST_WORDS = 1 << 16
 """Of payload memory: addresses have 16 bits."""
 
+JOBS = 64
+"""Messages that wait to be sent."""
+
 
 @dataclass(frozen=True)
 class Sizes:

@@ -24,12 +24,9 @@ from amphw.rtl.gateware.payload_memory import PayloadMemory
 from amphw.rtl.gateware.sequencer import Sequencer
 from amphw.rtl.gateware.vector import VectorUnit
 from amphw.rtl.gateware.vector_command import Mode, Op, VectorShape
-from amphw.rtl.hardware_plan import HardwarePlan, widest
+from amphw.rtl.hardware_plan import JOBS, HardwarePlan, widest
 from amphw.rtl.microcode.compile import CURVES
 from amphw.rtl.wire import WORD
-
-JOBS = 64
-"""Messages that wait to be sent."""
 
 
 class What(enum.Enum, shape=2):  # type: ignore[call-arg, misc]
