@@ -107,8 +107,9 @@ def assert_bit_identical(
     for number, instance in enumerate(instances):
         instance.number = number
     hardware = VerilatorDevice(formats)
-    hardware.load(graph, {"*": rule}, DeviceOptions(keys, 0, "self", 3, True, sizes))
-    hardware._watcher.writes = []
+    hardware.load(
+        graph, {"*": rule}, DeviceOptions(keys, 0, "self", 3, True, {"watch_writes": True, **sizes})
+    )
     reports, _ = drive(hardware, instances, keys, mode)
     model = FixedDevice(formats, replay=list(hardware.log))
     model.load(graph, {"*": rule}, DeviceOptions(keys, 0, "self", 3, False, {"observe": True}))

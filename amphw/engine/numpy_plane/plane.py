@@ -199,11 +199,13 @@ class NumpyPlane(Delivery):
         with self.lock:
             return list(self._observed[index])
 
-    @staticmethod
-    def _observe(frame: Frame, observed: dict[int, list[Observation]]) -> None:
+    def observe(self, frame: Frame) -> None:
+        """Keep what a computed frame made, if that is wanted; under the lock."""
+        if self._observed is None:
+            return
         direction = Direction.BACKWARD if frame.kind == BACKWARD else Direction.FORWARD
         for (slot, at, _), values in zip(frame.tasks, computed(frame), strict=True):
-            observed[slot.index].append((frame.unit.index, direction, at, values))
+            self._observed[slot.index].append((frame.unit.index, direction, at, values))
 
     def edit_policy(self, table: PolicyTable) -> None:
         """Workers go by this table from now on."""
@@ -271,8 +273,7 @@ class NumpyPlane(Delivery):
         if self.sleep:
             self._pause(frame.unit.name, len(frame.tasks))
         with self.lock:
-            if self._observed is not None:
-                self._observe(frame, self._observed)
+            self.observe(frame)
             back, log = self.commit(frame)
             self._wake()
             follow = self.begin(frame.unit.index, BACKWARD, back) if back else None

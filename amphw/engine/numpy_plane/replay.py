@@ -64,8 +64,10 @@ class Replay:
         self.frames[number] = frame
 
     def _end(self, number: int) -> None:
+        frame = self.frames.pop(number)
         with self.plane.lock:
-            self.plane.commit(self.frames.pop(number))
+            self.plane.observe(frame)
+            self.plane.commit(frame)
 
     def _flush(self, node: str, n: int, due: bool) -> None:
         log = self.plane.logs[self.plane.lowered.by_name[node]]

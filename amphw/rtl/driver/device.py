@@ -72,7 +72,8 @@ class HardwareDevice:
         self.formats = Formats.parse(argument)
         self.link: Link | None = None
 
-    def make_link(self, plan: HardwarePlan, watch: bool) -> Link:
+    def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
+        """writes: whether what the engines write is watched."""
         raise NotImplementedError
 
     def capabilities(self) -> Capabilities:
@@ -90,7 +91,8 @@ class HardwareDevice:
         self.plan = plan = hardware_plan(graph, rules, self.formats, sizes)
         owners = {n: graph.nodes[n].params for n in graph.parameterised}
         self.given = initial_parameters(owners, dict(rules), options.seed)
-        self.link = self.make_link(plan, options.log or bool(options.settings.get("watch")))
+        writes = bool(options.settings.get("watch_writes", False))
+        self.link = self.make_link(plan, writes)
         self._messages = Messages()
         self._out: deque[int] = deque()
         self._waiting: deque[tuple[int, int, Instance, Mode]] = deque()
@@ -110,7 +112,7 @@ class HardwareDevice:
         self._sources = [u for u in plan.lowered.units if u.behaviour.is_source]
         self._losses = {u.index: LossUnit(u) for u in plan.lowered.units if u.behaviour.report}
         self._origins: dict[tuple[int, int, int, int], dict[str, int] | None] = {}
-        self._watcher = Watcher(self)
+        self._watcher = Watcher(self, writes)
         self._link = ParameterLink(self)
         self._link.write()
 
@@ -145,16 +147,18 @@ class HardwareDevice:
             self._link.update(name)
 
     def parameters(self) -> dict[str, NodeParameters]:
-        return self._link.read()
+        return self._link.read() if self.link is not None else self._kept
 
     def statistics(self) -> Statistics:
         out, self.stats = self.stats, Statistics(busy=[0.0])
         return out
 
     def close(self) -> None:
-        if self.link is not None:
-            self.link.close()
-            self.link = None
+        if self.link is None:
+            return
+        self._kept = self._link.read() if not self._active else self.given
+        self.link.close()
+        self.link = None
 
     # --- pumping ----------------------------------------------------------------------------------
 

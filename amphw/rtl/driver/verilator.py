@@ -6,17 +6,17 @@ import numpy as np
 
 from amphw.rtl.driver.device import HardwareDevice, Link
 from amphw.rtl.hardware_plan import HardwarePlan
+from amphw.rtl.toolchain.environment import require
 
 
 class SimulatedLink:
     """Words into a compiled model of the hardware, and out of it."""
 
-    def __init__(self, plan: HardwarePlan, watch: bool):
+    def __init__(self, plan: HardwarePlan, writes: bool):
         from amphw.rtl.gateware.device import Device
         from amphw.rtl.verilated.simulation import Simulation
 
-        self.simulation = Simulation(Device(plan), trace="watched", idle="idle")
-        self.watch = watch
+        self.simulation = Simulation(Device(plan, writes), trace="watched", idle="idle")
 
     def exchange(self, words: np.ndarray, cycles: int) -> tuple[int, np.ndarray, list[int]]:
         got = self.simulation.exchange(words, cycles, until_idle=True)
@@ -33,5 +33,9 @@ class VerilatorDevice(HardwareDevice):
 
     name = "verilator"
 
-    def make_link(self, plan: HardwarePlan, watch: bool) -> Link:
-        return SimulatedLink(plan, watch)
+    def __init__(self, argument: str = "q4.12"):
+        require("simulation")
+        super().__init__(argument)
+
+    def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
+        return SimulatedLink(plan, writes)

@@ -22,12 +22,12 @@ class Watcher:
     writes: of each run, what it was and the words that it wrote, by address; None: not kept.
     """
 
-    def __init__(self, device: HardwareDevice):
+    def __init__(self, device: HardwareDevice, writes: bool):
         self.device = device
         self._frames = 0
         self._running = 0  # the frame that the engines are at
         self._backward: dict[int, int] = {}  # frames of a node since its last update
-        self.writes: list[tuple[dict[str, Any], dict[int, int]]] | None = None
+        self.writes: list[tuple[dict[str, Any], dict[int, int]]] | None = [] if writes else None
 
     def note(self, events: list[int]) -> None:
         for event in events:

@@ -84,10 +84,13 @@ def lane_shape(plan: HardwarePlan) -> LaneShape:
 
 
 class Device(wiring.Component):
-    """words_in, words_out: the link. watched: what happens; it never waits. idle: nothing is left to do."""
+    """words_in, words_out: the link. watched: what happens; it never waits. idle: nothing is left to do.
 
-    def __init__(self, plan: HardwarePlan):
-        self.plan = plan
+    writes: whether the engines' writes are watched, too.
+    """
+
+    def __init__(self, plan: HardwarePlan, writes: bool = False):
+        self.plan, self.writes = plan, writes
         self.shape = control_shape(plan)
         self.lanes_shape = lane_shape(plan)
         used = {
@@ -282,7 +285,7 @@ class Device(wiring.Component):
             m.d.comb += [self.watched.valid.eq(1), told.what.eq(Mux(begins, What.BEGIN, What.END))]
         with m.Elif(keeper.updated):
             m.d.comb += [self.watched.valid.eq(1), told.what.eq(What.UPDATE), told.unit.eq(keeper.unit)]
-        with m.Elif(memory.lanes_write.en | memory.vector_write.en):
+        with m.Elif(int(self.writes) & (memory.lanes_write.en | memory.vector_write.en)):
             write = Mux(memory.lanes_write.en, Cat(memory.lanes_write.addr), Cat(memory.vector_write.addr))
             m.d.comb += [
                 self.watched.valid.eq(1),

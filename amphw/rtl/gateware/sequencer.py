@@ -26,7 +26,7 @@ from amphw.rtl.commands import (
     Unit,
 )
 from amphw.rtl.gateware.controller_memory import ADDRESS, ControlShape
-from amphw.rtl.gateware.controller_ports import Registers, Run, RunKind
+from amphw.rtl.gateware.controller_ports import Registers, Run
 from amphw.rtl.gateware.vector_command import VectorShape
 
 VECTOR_FIELDS = {

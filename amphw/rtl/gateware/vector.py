@@ -2,9 +2,12 @@
 
 It carries out commands (`vector_command`) on the payload memory, in order. A command's first read comes
 after the last write of the command before it, unless it says that it does not depend on it (`overlap`).
-From a command's acceptance to its first read there are 4 cycles, 6 more with an index, from a read to the
-write LATENCY; a command of n elements that waits for the one before it takes n + LATENCY cycles, one that
-overlaps n + 2.
+
+In cycles: a command accepted in cycle 0 reads its first element in cycle 6, in cycle 14 where there is an
+index; a result is written LATENCY (9) cycles after its element is read, and `done` follows the last write
+by 1. After a command of n elements the next one reads n + 2 cycles later, but at least 7, if it overlaps;
+else n + LATENCY. A row with an index takes inner + 2 cycles, but at least 7. A scatter-add waits for a word
+that is still on its way.
 """
 
 from __future__ import annotations

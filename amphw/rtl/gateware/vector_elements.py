@@ -61,7 +61,7 @@ class VectorElements(wiring.Component):
         other = Mux(do.first_largest, chosen, Mux(do.if_above, do.constant, b))
         above, positive, b_positive = Signal(), Signal(), Signal()
         m.d.comb += [
-            above.eq(a > other),
+            above.eq((other - a)[-1]),  # a > other, in one carry chain
             positive.eq(~a[-1] & a.any()),
             b_positive.eq(~b[-1] & b.any()),
         ]
