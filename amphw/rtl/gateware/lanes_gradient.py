@@ -16,8 +16,8 @@ from amphw.rtl.gateware.lanes_shape import LaneShape
 class GradientSums(wiring.Component):
     """The memory of summed gradients with an adder a lane.
 
-    `addr` is read, and stands in `data` two cycles later; in that cycle come its `products`, and a cycle later,
-    with `write`, the sum goes to `write_addr`. With `serial` sums are 0 from the next cycle on; then
+    `addr` is read, and stands in `data` two cycles later; in that cycle come its `products`, and a cycle
+    later, with `write`, the sum goes to `write_addr`. With `serial` sums are 0 from the next cycle on; then
     lanes in `serial_lanes` are written with `poke`, which must be 0 at any other time.
     """
 
@@ -49,7 +49,8 @@ class GradientSums(wiring.Component):
             store.write_lanes.eq(Mux(self.write, -1, self.serial_lanes)),
         ]
         for lane in range(self.shape.lanes):
-            total = Signal(signed(max(bits, len(self.products[lane])) + 1), name=f"total{lane}")
+            width = max(bits, len(self.products[lane])) + 1
+            total = Signal(signed(width), name=f"total{lane}", reset_less=True)
             m.d.sync += total.eq(store.data[lane] + self.products[lane])
             with m.If(self.serial):
                 m.d.sync += total.eq(0)

@@ -20,11 +20,13 @@ from amphw.rtl.gateware.ports import ReadPort
 
 
 class Issuer(wiring.Component):
-    """Issues beats in `beat`, with the address of their x in `read`, and says when a command's effects are in memory.
+    """Issues beats in `beat`, with the address of their x in `read`, and says when a command's effects are
+    in memory.
 
-    FORWARD takes the rows of one block after the other, and the blocks of a finished sum leave one lane a cycle;
-    the gradients take the blocks of one row after the other. `released`: a register for dz, one hot, will not be
-    read after the beat now issued. `done`: a command's effects are in memory, in order of the commands.
+    FORWARD takes the rows of one block after the other, and the blocks of a finished sum leave one lane a
+    cycle; the gradients take the blocks of one row after the other. `released`: a register for dz, one hot,
+    will not be read after the beat now issued. `done`: a command's effects are in memory, in order of the
+    commands.
     """
 
     def __init__(self, shape: LaneShape) -> None:
@@ -61,7 +63,9 @@ class Issuer(wiring.Component):
         go = Signal()
         take = Signal()
         m.d.comb += [
-            go.eq(active & ~self._stall(m, forward, weight_gradient, input_gradient, row_end, walk_end, address)),
+            go.eq(
+                active & ~self._stall(m, forward, weight_gradient, input_gradient, row_end, walk_end, address)
+            ),
             take.eq(~active | (go & walk_end)),
             self.walk.ready.eq(take),
         ]
@@ -116,7 +120,14 @@ class Issuer(wiring.Component):
         return m
 
     def _stall(
-        self, m: Module, forward: Any, weight_gradient: Any, input_gradient: Any, row_end: Any, walk_end: Any, address: Any
+        self,
+        m: Module,
+        forward: Any,
+        weight_gradient: Any,
+        input_gradient: Any,
+        row_end: Any,
+        walk_end: Any,
+        address: Any,
     ) -> Any:
         """The beat at `address` must wait."""
         shape, beat = self.shape, self.beat

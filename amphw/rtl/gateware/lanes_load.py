@@ -1,6 +1,6 @@
-"""First half of the lane engine's sequencer: commands become walks over beats, one row of a message at a time.
+"""First half of the lane engine's sequencer: commands become walks over beats, row by row.
 
-It reads indices and dz ahead of the walks that need them. dz lies in one of two registers files, so that the
+It reads indices and dz ahead of the walks that need them. dz lies in one of two register files, so that the
 next row's is loaded while the present one is worked with.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -22,7 +22,8 @@ class Loader(wiring.Component):
 
     `alone` says that no other command is under way: then an update, POKE or PEEK begins with `serial_start`;
     it reads `held`, the present command, and ends with `serial_done`. dz is written a word at a time: lane
-    `dz_lanes` (one hot) of block `dz_block` of register `dz_file` becomes `dz_data`; lanes behind the last column become 0.
+    `dz_lanes` (one hot) of block `dz_block` of register `dz_file` becomes `dz_data`; lanes behind the last
+    column become 0.
     """
 
     def __init__(self, shape: LaneShape) -> None:
@@ -75,7 +76,7 @@ class Loader(wiring.Component):
         with m.If(self.walk.ready):
             m.d.sync += self.walk.valid.eq(0)
 
-        def send(kind: Kind, row_ends: Any, final: Any) -> None:
+        def send(kind: Any, row_ends: Any, final: Any) -> None:
             m.d.sync += [
                 self.walk.valid.eq(1),
                 walk.kind.eq(kind),

@@ -27,7 +27,7 @@ class LaneShapeError(AmphwError):
     """A lane engine that cannot be built as asked."""
 
 
-class Op(enum.Enum, shape=3):
+class Op(enum.Enum, shape=3):  # type: ignore[call-arg]
     FORWARD = 0
     BACKWARD = 1
     TAKE = 2
@@ -37,7 +37,7 @@ class Op(enum.Enum, shape=3):
     PEEK = 6
 
 
-class Bank(enum.Enum, shape=2):
+class Bank(enum.Enum, shape=2):  # type: ignore[call-arg]
     """A memory of parameters, for PEEK and POKE."""
 
     WEIGHT = 0
@@ -52,7 +52,8 @@ class LaneShape:
 
     lanes: multipliers, a power of two of 2 or more. beats: depth of the parameters' memories, shared by all
     parameters. widest_blocks: beats a row of the widest parameter. address_bits: of the payload memory.
-    s1, s2: right shifts of an update, behind the products with `scale` and `rate`. mu: momentum's factor, times 2**15.
+    s1, s2: right shifts of an update, behind the products with `scale` and `rate`. mu: momentum's factor,
+    times 2**15.
     """
 
     lanes: int
@@ -70,12 +71,15 @@ class LaneShape:
             raise LaneShapeError(f"a lane engine of {self.lanes} lanes: choose a power of two, 2 or more")
         if not 1 <= self.widest_blocks <= self.beats:
             raise LaneShapeError(
-                f"rows of up to {self.widest_blocks} beats in a memory of {self.beats}: choose 1 <= widest_blocks <= beats"
+                f"rows of up to {self.widest_blocks} beats in a memory of {self.beats}: "
+                "choose 1 <= widest_blocks <= beats"
             )
         if self.address_bits < 2:
             raise LaneShapeError(f"a payload memory of {self.address_bits} address bits: choose 2 or more")
         if not 0 <= self.mu < 1 << MU_BITS:
-            raise LaneShapeError(f"mu = {self.mu}: momentum's factor times 2**{MU_BITS} lies in 0 .. {(1 << MU_BITS) - 1}")
+            raise LaneShapeError(
+                f"mu = {self.mu}: momentum's factor times 2**{MU_BITS} lies in 0 .. {(1 << MU_BITS) - 1}"
+            )
         for name in ("s1", "s2"):
             if not 0 <= getattr(self, name) <= 60:
                 raise LaneShapeError(f"{name} = {getattr(self, name)}: a shift of 0 .. 60 bits")
@@ -105,7 +109,7 @@ class LaneShape:
 
     @property
     def bias_shift(self) -> int:
-        """1.0 is 1 << value.frac; what of it exceeds the broadcast operand is shifted in behind the multiplier."""
+        """1.0 is 1 << value.frac; what exceeds the operand is shifted in behind the multiplier."""
         return max(0, self.formats.value.frac - (BROADCAST_BITS - 2))
 
 
@@ -141,7 +145,7 @@ def command_layout(shape: LaneShape) -> data.StructLayout:
     )
 
 
-class Kind(enum.Enum, shape=2):
+class Kind(enum.Enum, shape=2):  # type: ignore[call-arg]
     """What one walk over a parameter's beats does. EMPTY touches nothing; it carries the end of a command."""
 
     FORWARD = 0
@@ -153,8 +157,8 @@ class Kind(enum.Enum, shape=2):
 def walk_layout(shape: LaneShape) -> data.StructLayout:
     """One walk over a parameter's beats, for one row of a message.
 
-    last_row, last_block: numbers of the last row (the bias included) and of the last block. tail: lanes of the
-    last block, less one. dz: which of the two registers for dz. release: the last walk that reads it.
+    last_row, last_block: numbers of the last row (the bias included) and of the last block. tail: lanes of
+    the last block, less one. dz: which of the two registers for dz. release: the last walk that reads it.
     final: the last walk of its command.
     """
     address = unsigned(shape.address_bits)

@@ -17,8 +17,8 @@ GROUP = 4
 class RowSums(wiring.Component):
     """FORWARD: one accumulator a lane. A finished beat of sums is captured and leaves one lane a cycle.
 
-    `beat` belongs to `products`. `sum`, for address `y`, is `valid` 3 cycles later for lane 0, and so on to lane `tail`. The
-    next beat of sums must not be finished before the last of these lanes has its turn.
+    `beat` belongs to `products`. `sum`, for address `y`, is `valid` 3 cycles later for lane 0, and so on to
+    lane `tail`. The next beat of sums must not be finished before the last of these lanes has its turn.
     """
 
     def __init__(self, shape: LaneShape, product_bits: int) -> None:
@@ -37,7 +37,9 @@ class RowSums(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         shape, beat = self.shape, self.beat
-        captured = [Signal(signed(self.bits), name=f"captured{lane}") for lane in range(shape.lanes)]
+        captured = [
+            Signal(signed(self.bits), name=f"captured{lane}", reset_less=True) for lane in range(shape.lanes)
+        ]
         for lane in range(shape.lanes):
             accumulator = Signal(signed(self.bits), name=f"accumulator{lane}")
             total = (accumulator + self.products[lane])[: self.bits]
@@ -72,7 +74,7 @@ def choose_lane(m: Module, lanes: list[Any], lane: Value, name: str) -> tuple[li
     chosen = []
     for start in range(0, len(lanes), GROUP):
         group = lanes[start : start + GROUP]
-        register = Signal(Value.cast(group[0]).shape(), name=f"{name}{start}")
+        register = Signal(Value.cast(group[0]).shape(), name=f"{name}{start}", reset_less=True)
         m.d.sync += register.eq(Array(group)[lane[:low_bits]])
         chosen.append(register)
     high = Signal(max(1, len(lane) - low_bits), name=f"{name}_high")
@@ -83,7 +85,8 @@ def choose_lane(m: Module, lanes: list[Any], lane: Value, name: str) -> tuple[li
 class LaneSum(wiring.Component):
     """Gradients of inputs: the lanes of a beat are added up in a tree, and the beats of a row behind it.
 
-    `beat` belongs to `products`. `sum`, for address `y`, is `valid` `tree_levels + 1` cycles after the last beat of a row.
+    `beat` belongs to `products`. `sum`, for address `y`, is `valid` `tree_levels + 1` cycles after the last
+    beat of a row.
     """
 
     def __init__(self, shape: LaneShape, product_bits: int) -> None:
@@ -106,7 +109,7 @@ class LaneSum(wiring.Component):
         for level in range(tree_levels(self.shape)):
             sums: list[Value] = []
             for i in range(0, len(terms), 2):
-                total = Signal(signed(len(terms[i]) + 1), name=f"tree{level}_{i // 2}")
+                total = Signal(signed(len(terms[i]) + 1), name=f"tree{level}_{i // 2}", reset_less=True)
                 m.d.sync += total.eq(terms[i] + terms[i + 1])
                 sums.append(total)
             terms = sums

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from amaranth.hdl import Module, ResetInserter, Signal
-from amaranth.lib import memory, wiring
+from amaranth.lib import memory
 from amaranth.sim import Simulator
 
 from amphw.rtl.gateware.lanes import LaneEngine

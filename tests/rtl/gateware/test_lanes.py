@@ -1,4 +1,4 @@
-"""The lane engine, gates beside the model: every command, sizes of all kinds, commands that follow closely."""
+"""The lane engine, gates beside the model: every command, sizes of all kinds, commands in a row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_SHRINKING = [Phase.explicit, Phase.reuse, Phase.generate]
 
 
 def bench(shape: LaneShape = SHAPE, seed: int = 0, weights: int = 13, sums: int = 30) -> Bench:
-    """With random contents: weights and summed gradients of so many bits. Indices lie at the end of the memory."""
+    """Random contents: weights and summed gradients of so many bits. The memory ends with indices."""
     rng = np.random.default_rng(seed)
     found = Bench(shape)
     model, size = found.model, (shape.beats, shape.lanes)
@@ -43,14 +43,25 @@ def bench(shape: LaneShape = SHAPE, seed: int = 0, weights: int = 13, sums: int 
 
 @pytest.mark.parametrize("lanes", [2, 4, 8])
 @pytest.mark.parametrize(
-    "rows, columns, bias", [(5, 7, 1), (5, 7, 0), (1, 1, 0), (0, 5, 1), (2, 3, 1), (4, 8, 0), (3, 8, 1), (1, 8, 1), (9, 2, 0)]
+    "rows, columns, bias",
+    [(5, 7, 1), (5, 7, 0), (1, 1, 0), (0, 5, 1), (2, 3, 1), (4, 8, 0), (3, 8, 1), (1, 8, 1), (9, 2, 0)],
 )
 @pytest.mark.parametrize("op", [Op.FORWARD, Op.BACKWARD])
 def test_layer(op: Op, lanes: int, rows: int, columns: int, bias: int) -> None:
     shape = LaneShape(lanes=lanes, beats=64, widest_blocks=4, address_bits=8)
     blocks = -(-columns // lanes)
     layer = command(
-        op, count=3, rows=rows, columns=columns, blocks=blocks, bias=bias, base=3, x=0, dz=40, y=100, **GRADIENTS
+        op,
+        count=3,
+        rows=rows,
+        columns=columns,
+        blocks=blocks,
+        bias=bias,
+        base=3,
+        x=0,
+        dz=40,
+        y=100,
+        **GRADIENTS,
     )
     compare(bench(shape), [layer, {**layer, "y": 140}])
 
@@ -125,7 +136,15 @@ def test_outputs_and_sums_saturate() -> None:
 
 
 @pytest.mark.parametrize(
-    "formats", ["q4.12", "q6.10,w=q3.13", "q2.14,w=q8.8,sum=32", "q0.16,w=q2.14", "q-4.20,w=q0.16,acc=48", "q4.12,w=q-2.18"]
+    "formats",
+    [
+        "q4.12",
+        "q6.10,w=q3.13",
+        "q2.14,w=q8.8,sum=32",
+        "q0.16,w=q2.14",
+        "q-4.20,w=q0.16,acc=48",
+        "q4.12,w=q-2.18",
+    ],
 )
 def test_binary_points(formats: str) -> None:
     shape = LaneShape(4, 32, 4, 8, Formats.parse(formats))
@@ -142,7 +161,11 @@ def test_binary_points(formats: str) -> None:
 
 @st.composite
 def commands(draw: Any) -> Command:
-    op = draw(st.sampled_from([Op.FORWARD, Op.FORWARD, Op.BACKWARD, Op.BACKWARD, Op.TAKE, Op.TAKE_GRADIENT, Op.UPDATE, Op.PEEK]))
+    op = draw(
+        st.sampled_from(
+            [Op.FORWARD, Op.FORWARD, Op.BACKWARD, Op.BACKWARD, Op.TAKE, Op.TAKE_GRADIENT, Op.UPDATE, Op.PEEK]
+        )
+    )
     columns = draw(st.integers(1, 9))
     rows = draw(st.integers(0 if op == Op.BACKWARD else 1, 4))
     return command(
@@ -175,7 +198,11 @@ def test_any_commands_one_behind_the_other(listed: list[Command], seed: int, gap
 def test_reset_amid_commands(cycles: int) -> None:
     engine = bench()
     layer = {"count": 2, "x": 0, "y": 100, "dz": 50, **LAYER}
-    work = [command(Op.BACKWARD, **layer, **GRADIENTS), command(Op.FORWARD, **layer), command(Op.UPDATE, **LAYER, scale=99999)]
+    work = [
+        command(Op.BACKWARD, **layer, **GRADIENTS),
+        command(Op.FORWARD, **layer),
+        command(Op.UPDATE, **LAYER, scale=99999),
+    ]
 
     async def testbench(ctx: Any) -> None:
         ctx.set(engine.engine.command.payload, work[0])
@@ -203,7 +230,10 @@ def test_reset_amid_commands(cycles: int) -> None:
     "fields, message",
     [
         ({"lanes": 3}, "a lane engine of 3 lanes: choose a power of two, 2 or more"),
-        ({"widest_blocks": 33}, "rows of up to 33 beats in a memory of 32: choose 1 <= widest_blocks <= beats"),
+        (
+            {"widest_blocks": 33},
+            "rows of up to 33 beats in a memory of 32: choose 1 <= widest_blocks <= beats",
+        ),
         ({"address_bits": 1}, "a payload memory of 1 address bits: choose 2 or more"),
         ({"mu": 1 << 15}, "mu = 32768: momentum's factor times 2**15 lies in 0 .. 32767"),
         ({"s1": 61}, "s1 = 61: a shift of 0 .. 60 bits"),

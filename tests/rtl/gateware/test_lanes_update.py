@@ -55,7 +55,11 @@ def test_used_gradients_are_cleared_and_others_are_not() -> None:
 @pytest.mark.parametrize("momentum", [False, True])
 def test_poke_and_peek(momentum: bool) -> None:
     built = shape(momentum=momentum)
-    words = {Bank.WEIGHT: [-32768, 32767], Bank.LOW: [0, 65535], Bank.GRADIENT: [-(1 << 35), (1 << 35) - 1, -5]}
+    words = {
+        Bank.WEIGHT: [-32768, 32767],
+        Bank.LOW: [0, 65535],
+        Bank.GRADIENT: [-(1 << 35), (1 << 35) - 1, -5],
+    }
     if momentum:
         words[Bank.VELOCITY] = [-(1 << 31), (1 << 31) - 1]
     listed = []
