@@ -13,7 +13,6 @@ from math import prod
 from amphw.engine.lower import Expand, Operand, Path, Unit
 from amphw.ir.expr import Expr
 from amphw.ir.state import StateType
-from amphw.rtl.bounds import bound_of
 from amphw.rtl.hardware_plan import HardwarePlan, Sizes
 from amphw.rtl.records import interval, state_bounds
 
@@ -109,7 +108,7 @@ def _table(plan: HardwarePlan) -> int:
     words, schema = 0, plan.graph.schema
     for kind, *about in plan.control.directory.offsets:
         if kind == "table":
-            words += prod(bound_of(e, schema) for e in schema.tables[str(about[0])].shape)
+            words += prod(interval(e, schema, {})[1] for e in schema.tables[str(about[0])].shape)
         elif kind == "members":
             words += plan.lowered.units[about[0]].behaviour.state.bound + 1  # type: ignore[call-overload]
         elif kind == "starts":
