@@ -41,15 +41,16 @@ lint: $(READY)
 	    echo "Some files are not formatted; run: $(BIN)/ruff format ."; exit 1; }
 	@echo "mypy amphw";          $(BIN)/mypy amphw
 
-# The tests of OpenCL, most of whose time goes into compiling kernels on one core, run beside the others, and give way
-# to them: training learns less well where its workers are interrupted.
-OPENCL_TESTS := tests/opencl tests/conformance/test_opencl.py
+# The tests of OpenCL and of the hardware, most of whose time goes into compiling on one core, run beside the others,
+# and give way to them: training learns less well where its workers are interrupted.
+BESIDE := tests/opencl tests/conformance/test_opencl.py tests/rtl tests/conformance/test_rtl.py
 
 pytest: $(READY)
-	@mkdir -p build; nice -n 19 $(BIN)/python -m pytest $(OPENCL_TESTS) >build/opencl-tests.log 2>&1 & opencl=$$!; \
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(OPENCL_TESTS)); status=$$?; \
-	echo "the tests of OpenCL:"; wait $$opencl || { cat build/opencl-tests.log; exit 1; }; \
-	tail -n 1 build/opencl-tests.log; exit $$status
+	@mkdir -p build; nice -n 19 $(BIN)/python -m pytest $(BESIDE) >build/beside-tests.log 2>&1 & beside=$$!; \
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(BESIDE)); status=$$?; \
+	echo "the tests of OpenCL and of the hardware:"; \
+	wait $$beside || { cat build/beside-tests.log; exit 1; }; \
+	tail -n 1 build/beside-tests.log; exit $$status
 
 torch: $(READY)
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "installing PyTorch"; \

@@ -27,7 +27,8 @@ ALLOWED = {
     "models": {"ir", "data", "frontend"},
     "host": {"ir"},
     "bench": {"ir", "engine", "data", "models", "host", "opencl"},  # whose kernels it measures
-    "cli": {"ir", "data", "models", "host", "bench", "opencl"},  # whose platforms and sources it shows
+    # whose platforms and sources it shows, and whose hardware it builds
+    "cli": {"ir", "data", "models", "host", "bench", "opencl", "rtl"},
 }
 """Per part, the other parts that it may import. A part that does not exist yet has no files to check."""
 

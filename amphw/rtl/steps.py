@@ -20,7 +20,7 @@ from amphw.ir.errors import GraphError
 from amphw.ir.expr import Attr, Const, Expr, Field, Op, Table, lift
 from amphw.ir.instance import Schema
 from amphw.ir.state import BitLayout, StateType
-from amphw.rtl.bounds import bound_of
+from amphw.rtl.records import interval
 
 DIR, FID, RECORD, SCRATCH, SUMS = (Field(f"${n}") for n in ("dir", "fid", "record", "scratch", "sums"))
 
@@ -95,7 +95,7 @@ def inner_extents(schema: Schema, name: str) -> list[int]:
     """Static extents of a table's dimensions but the first: how it is laid out in table memory."""
     if name not in schema.tables:
         raise GraphError(f"the table '{name}' is not declared in the schema, so its size is not known")
-    return [bound_of(e, schema) for e in schema.tables[name].shape[1:]]
+    return [interval(e, schema, {})[1] for e in schema.tables[name].shape[1:]]
 
 
 class Assembler:

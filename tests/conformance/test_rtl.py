@@ -131,7 +131,7 @@ def assert_bit_identical(
     for name, node in theirs.items():
         assert ours[name].version == node.version, name
         for parameter, value in node.values.items():
-            same = np.array_equal(ours[name].values[parameter], value.astype(np.float32))
+            same = np.array_equal(ours[name].values[parameter], value)
             assert same, f"{name}.{parameter} differs after {node.version} updates"
     hardware.close()
     return compared

@@ -4,7 +4,7 @@ from amphw.rtl.boards.board import Board, Resources
 from amphw.rtl.toolchain.families import Target
 
 TANG_NANO_9K = Board(
-    name="tang_nano_9k",
+    name="tang-nano-9k",
     target=Target("gowin", device="GW1NR-LV9QN88PC6/I5", series="GW1N-9C"),
     resources=Resources(luts=8_640, ffs=6_480, dsps=20, brams=26, bram_bits=18_432),
     clock_hz=27e6,

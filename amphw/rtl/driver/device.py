@@ -153,6 +153,10 @@ class HardwareDevice:
         out, self.stats = self.stats, Statistics(busy=[0.0])
         return out
 
+    def counters(self) -> dict[str, int]:
+        """What the device has counted since its reset, by the names in `amphw.rtl.counters` and by path."""
+        return self._link.counters()
+
     def close(self) -> None:
         if self.link is None:
             return

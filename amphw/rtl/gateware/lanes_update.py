@@ -45,12 +45,13 @@ class Pipeline:
         for name, value in {**self.values, **new}.items():
             if name not in drop:
                 value = Value.cast(value)
-                following[name] = register = Signal(value.shape(), name=f"{name}_{self.depth}")
+                label, data = f"{name}_{self.depth}", name != "valid"
+                following[name] = register = Signal(value.shape(), name=label, reset_less=data)
                 self.module.d.sync += register.eq(value)
         self.values = following
 
     def multiply(self, drop: tuple[str, ...] = (), **products: tuple[Value, Value]) -> None:
-        """As many cycles later as the longest of these products takes, products join; those of `drop` end here."""
+        """As many cycles later as the longest product takes, all join; those of `drop` end here."""
         found = {
             name: wide_product(self.module, *pair, name=f"{name}_{self.depth}")
             for name, pair in products.items()
@@ -217,8 +218,9 @@ class Updater(wiring.Component):
     def _write(self, m: Module, pipe: Pipeline, update: Value) -> None:
         shape, command = self.shape, self.command
         low_bits = shape.formats.low_bits
-        banks = (1 << Bank.WEIGHT.value) | (1 << Bank.GRADIENT.value)
-        banks |= (1 << Bank.LOW.value) * shape.keeps_low | (1 << Bank.VELOCITY.value) * shape.momentum
+        updated: list[Any] = [Bank.WEIGHT, Bank.GRADIENT]
+        updated += [Bank.LOW] * shape.keeps_low + [Bank.VELOCITY] * shape.momentum
+        banks = sum(1 << bank.value for bank in updated)
         poke = command.op == Op.POKE
         ends = Signal()
         m.d.sync += [

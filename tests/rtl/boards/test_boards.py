@@ -26,7 +26,7 @@ def test_an_unknown_board_is_an_error_with_near_names() -> None:
     with pytest.raises(BoardError) as error:
         board("ulx3s")
     assert str(error.value) == (
-        "There is no board 'ulx3s'. Did you mean ulx3s_85f? Boards: ulx3s_85f, icebreaker, tang_nano_9k. "
+        "There is no board 'ulx3s'. Did you mean ulx3s-85f? Boards: ulx3s-85f, icebreaker, tang-nano-9k. "
         "docs/rtl-boards.md says how to add one."
     )
 
@@ -34,6 +34,6 @@ def test_an_unknown_board_is_an_error_with_near_names() -> None:
 def test_a_board_without_a_serial_line_says_so() -> None:
     from dataclasses import replace
 
-    bare = replace(BOARDS["ulx3s_85f"], platform=("tests.rtl.boards.bare", "Bare"))
+    bare = replace(BOARDS["ulx3s-85f"], platform=("tests.rtl.boards.bare", "Bare"))
     with pytest.raises(BoardError, match="tests.rtl.boards.bare.Bare has no pins for rx, tx"):
         bare.pins()

@@ -1,4 +1,4 @@
-"""The lane engine, gates beside the model: every command, sizes of all kinds, commands that follow closely."""
+"""The lane engine, gates beside the model: every command, sizes of all kinds, commands in a row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_SHRINKING = [Phase.explicit, Phase.reuse, Phase.generate]
 
 
 def bench(shape: LaneShape = SHAPE, seed: int = 0, weights: int = 13, sums: int = 30) -> Bench:
-    """With random contents: weights and summed gradients of so many bits. Indices lie at the end of the memory."""
+    """Random contents: weights and summed gradients of so many bits. The memory ends with indices."""
     rng = np.random.default_rng(seed)
     found = Bench(shape)
     model, size = found.model, (shape.beats, shape.lanes)

@@ -76,13 +76,13 @@ def test_block_memories_are_counted(board: str) -> None:
 
 
 def test_a_result_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = mapped(SkidBuffer(8), "ulx3s_85f")
+    first = mapped(SkidBuffer(8), "ulx3s-85f")
 
     def refuse(*arguments: Any, **options: Any) -> None:
         raise AssertionError(f"started {arguments}")
 
     monkeypatch.setattr(synthesis, "run", refuse)
-    assert mapped(SkidBuffer(8), "ulx3s_85f") == first
+    assert mapped(SkidBuffer(8), "ulx3s-85f") == first
 
 
 def test_an_unknown_family_and_missing_pins_are_errors() -> None:
@@ -91,7 +91,7 @@ def test_an_unknown_family_and_missing_pins_are_errors() -> None:
     ):
         synthesize("", Target("virtex", "7"), frequency_mhz=1)
     with pytest.raises(ToolchainError, match="each port needs a pin"):
-        synthesize("", BOARDS["tang_nano_9k"].target, frequency_mhz=1)
+        synthesize("", BOARDS["tang-nano-9k"].target, frequency_mhz=1)
 
 
 @pytest.mark.hardware
@@ -115,7 +115,7 @@ def test_a_bitstream_for_each_board(board: str) -> None:
 
 @pytest.mark.hardware
 def test_a_circuit_that_is_too_slow_is_a_result() -> None:
-    target = BOARDS["ulx3s_85f"].target
+    target = BOARDS["ulx3s-85f"].target
     result = synthesize(verilog(Multiplier()), target, frequency_mhz=900)
     assert result.fmax_mhz is None or not result.meets_frequency
     slow = synthesize(verilog(Queue(8, 512)), target, frequency_mhz=900)
