@@ -146,10 +146,7 @@ class Updater(wiring.Component):
                 m.d.sync += [lane.eq(0), self.addr.eq(self.addr + 1), block.eq(block + 1)]
                 with m.If(block_end):
                     m.d.sync += [block.eq(0), rows.eq(rows - 1)]
-        nothing = Signal()
-        m.d.sync += nothing.eq(self.start & update & (command.rows == 0))
-        with m.If(nothing):
-            m.d.comb += self.done.eq(1)
+        m.d.sync += self.done.eq(self.start & update & (command.rows == 0))
         with m.If(self.done):
             m.d.sync += self.busy.eq(0)
         return walking, last, lane
@@ -178,8 +175,7 @@ class Updater(wiring.Component):
         with m.If(pipe.valid & (command.op == Op.PEEK)):
             m.d.sync += response.valid.eq(1)
         with m.If(response.valid & response.ready):
-            m.d.sync += response.valid.eq(0)
-            m.d.comb += self.done.eq(1)
+            m.d.sync += [response.valid.eq(0), self.done.eq(1)]
 
     def _descend(self, pipe: Pipeline) -> None:
         pipe.multiply(drop=("gradient", "velocity"), product=(pipe.gradient, self.command.scale))
@@ -235,8 +231,5 @@ class Updater(wiring.Component):
         ]
         if shape.momentum:
             m.d.sync += self.new_velocity.eq(Mux(poke, command.data, pipe.new_velocity))
-        # Written in the cycle before `done` is seen.
-        written = Signal()
-        m.d.sync += written.eq(ends)
-        with m.If(written):
-            m.d.comb += self.done.eq(1)
+        with m.If(ends):
+            m.d.sync += self.done.eq(1)
