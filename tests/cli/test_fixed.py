@@ -46,6 +46,20 @@ def test_a_run_goes_on_on_another_device_and_comes_back(amphw, small, tmp_path) 
     assert len(json.loads((tmp_path / "run" / "metrics.json").read_text())) == 3
 
 
+def test_a_model_trained_elsewhere_predicts_in_integers(amphw, tiny) -> None:
+    """Its optimiser, which the hardware does not have, is not needed."""
+    assert amphw("train", "list-reduction", *tiny, "--out", "run").exit_code == 0
+    answers = []
+    for device in ("cpu", "fixed:q4.12"):
+        done = amphw(
+            "predict", "list-reduction", "--checkpoint", "run", "--device", device, "--json", "mean 3 4 4"
+        )
+        assert done.exit_code == 0, done.stderr
+        answers.append(json.loads(done.stdout)["predictions"][0])
+    floats, integers = (a["probability_of_label"] for a in answers)
+    assert integers == pytest.approx(floats, rel=0.01) and integers != floats
+
+
 def test_what_the_hardware_cannot_do_leaves_no_run_behind(amphw, tiny, tmp_path) -> None:
     done = amphw("train", "list-reduction", "--device", "fixed:q4.12", *tiny, "--out", "run")
     assert done.exit_code == 1

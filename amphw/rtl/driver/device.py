@@ -27,8 +27,12 @@ from amphw.rtl.driver.messages import Messages
 from amphw.rtl.driver.parameters import ParameterLink
 from amphw.rtl.driver.watch import Watcher
 from amphw.rtl.formats import Formats
-from amphw.rtl.hardware_plan import HardwarePlan, Sizes, hardware_plan
+from amphw.rtl.hardware_plan import MOST_WORDS, HardwarePlan, Sizes, hardware_plan
+from amphw.rtl.sizing import memory_sizes
 from amphw.rtl.wire import Fault, Kind, pack
+
+MEMORIES = {"payload", "firings", "places", "table"}
+"""Settings that say how large memories are; without any they have room for all keys."""
 
 NEVER = 2**31 - 1
 """An interval that nobody completes."""
@@ -88,7 +92,13 @@ class HardwareDevice:
         if options.updates != "self":  # nodes wait for the controller, or only add up
             waiting = {n: replace(rule, interval=NEVER) for n, rule in rules.items()}
             rules = {"*": replace(UpdateRule(), interval=NEVER), **waiting}
-        self.plan = plan = hardware_plan(graph, rules, self.formats, sizes)
+        plan = hardware_plan(graph, rules, self.formats, sizes)
+        if not MEMORIES & set(options.settings):
+            wanted = memory_sizes(plan, options.max_active_keys, options.max_infer_keys)
+            most = {name: min(getattr(wanted, name), MOST_WORDS) for name in MEMORIES}
+            sizes = replace(wanted, **most)  # keys that do not fit wait
+            plan = replace(plan, sizes=sizes)
+        self.plan = plan
         owners = {n: graph.nodes[n].params for n in graph.parameterised}
         self.given = initial_parameters(owners, dict(rules), options.seed)
         writes = bool(options.settings.get("watch_writes", False))

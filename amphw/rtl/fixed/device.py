@@ -35,6 +35,7 @@ class FixedDevice(PlaneDevice):
     def __init__(self, formats: str = "", replay: Sequence[tuple[Any, ...]] | None = None) -> None:
         super().__init__(replay)
         self.formats = Formats.parse(formats)
+        self.arithmetic = FixedArithmetic(self.formats, {}, 0)  # of nothing yet
 
     def capabilities(self) -> Capabilities:
         notes = "losses run in floats; formats are chosen as in fixed:q4.12,g=q2.14"

@@ -33,7 +33,10 @@ def rounded(exact: Array, shift: int) -> Array:
 
     Scaling by a power of two is exact. Integers beyond 2**53, which float64 does not hold, saturate anyway.
     """
-    return np.rint(exact * 2.0**-shift) if shift else exact
+    if not shift:
+        return exact
+    scaled: Array = exact * 2.0**-shift
+    return np.rint(scaled, out=scaled)
 
 
 def limits(whole: Array) -> tuple[int, int]:

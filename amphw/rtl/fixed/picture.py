@@ -65,7 +65,8 @@ def _row(axes: Axes, row: int, m: Meter) -> None:
     axes.barh(row, end - step, left=step, height=0.86, color=_RANGE)
     most = max(m.magnitudes.values(), default=1)
     for e, n in m.magnitudes.items():
-        colour = _ABOVE if e >= end else _BELOW if e < step else _INSIDE
+        # The least number of a format lies on its end: it saturates nothing.
+        colour = _ABOVE if e >= end and m.saturated else _BELOW if e < step else _INSIDE
         height = 0.8 * max(n / most, 0.04)
         axes.bar(e + 0.5, -height, width=0.92, bottom=row + 0.4, color=colour)
 

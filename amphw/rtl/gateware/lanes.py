@@ -35,9 +35,10 @@ from amphw.rtl.gateware.ports import ReadPort, WritePort
 class LaneEngine(wiring.Component):
     """Commands in, values in and out of the payload memory.
 
-    command: what its operands say must be in the payload memory when it is accepted, and stay there until its
-    `done`. read_a fetches x, read_b dz and indices. done: for a cycle, once for each command and in their
-    order; all its effects are in memory. idle: every accepted command is done. response: the answers to PEEK.
+    command: what its operands say must be in the payload memory when it is accepted, and stay there until
+    its `done`. read_a fetches x, read_b dz and indices. done: for a cycle, once for each command and in
+    their order; all its effects are in memory. idle: every accepted command is done. response: the answers
+    to PEEK.
 
     One beat a cycle: a row of a message takes (rows + bias) * blocks cycles forward, or `columns` or the
     lanes' number where that is more; as many for each of the two gradients, if there are as many rows as
@@ -110,7 +111,7 @@ class LaneEngine(wiring.Component):
         m.d.comb += self.weights.addr.eq(Mux(updater.busy, updater.addr, beats[0].beat))
 
         one = 1 << (shape.formats.value.frac - shape.bias_shift)
-        x = Signal(signed(BROADCAST_BITS))
+        x = Signal(signed(BROADCAST_BITS), reset_less=True)
         m.d.sync += x.eq(self.read_a.data)
         with m.If(beats[1].bias):
             m.d.sync += x.eq(one)
@@ -121,7 +122,7 @@ class LaneEngine(wiring.Component):
         files = memory.Memory(shape=words, depth=2 << shape.block_bits, init=[], attrs=attributes)
         m.submodules.dz = files
         write, read = files.write_port(granularity=1), files.read_port()
-        dz = Signal(words)
+        dz = Signal(words, reset_less=True)
         m.d.comb += [
             write.en.eq(loader.dz_lanes),
             write.addr.eq(loader.dz_block | (loader.dz_file << shape.block_bits)),
@@ -159,7 +160,7 @@ class LaneEngine(wiring.Component):
         shape = self.shape
         m.submodules.gradients = gradients = self.gradients
 
-        def lanes_of(bank: Bank) -> Any:
+        def lanes_of(bank: Any) -> Any:
             return Mux(updater.write[bank.value], updater.write_lanes, 0)
 
         m.d.comb += [

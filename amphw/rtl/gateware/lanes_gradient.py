@@ -49,7 +49,8 @@ class GradientSums(wiring.Component):
             store.write_lanes.eq(Mux(self.write, -1, self.serial_lanes)),
         ]
         for lane in range(self.shape.lanes):
-            total = Signal(signed(max(bits, len(self.products[lane])) + 1), name=f"total{lane}")
+            width = max(bits, len(self.products[lane])) + 1
+            total = Signal(signed(width), name=f"total{lane}", reset_less=True)
             m.d.sync += total.eq(store.data[lane] + self.products[lane])
             with m.If(self.serial):
                 m.d.sync += total.eq(0)

@@ -20,7 +20,8 @@ from amphw.rtl.gateware.ports import ReadPort
 
 
 class Issuer(wiring.Component):
-    """Issues beats in `beat`, with the address of their x in `read`, and says when a command's effects are in memory.
+    """Issues beats in `beat`, with the address of their x in `read`, and says when a command's effects are
+    in memory.
 
     FORWARD takes the rows of one block after the other, and the blocks of a finished sum leave one lane a
     cycle; the gradients take the blocks of one row after the other. `released`: a register for dz, one hot,

@@ -1,6 +1,6 @@
-"""First half of the lane engine's sequencer: commands become walks over beats, one row of a message at a time.
+"""First half of the lane engine's sequencer: commands become walks over beats, row by row.
 
-It reads indices and dz ahead of the walks that need them. dz lies in one of two registers files, so that the
+It reads indices and dz ahead of the walks that need them. dz lies in one of two register files, so that the
 next row's is loaded while the present one is worked with.
 """
 
@@ -76,7 +76,7 @@ class Loader(wiring.Component):
         with m.If(self.walk.ready):
             m.d.sync += self.walk.valid.eq(0)
 
-        def send(kind: Kind, row_ends: Any, final: Any) -> None:
+        def send(kind: Any, row_ends: Any, final: Any) -> None:
             m.d.sync += [
                 self.walk.valid.eq(1),
                 walk.kind.eq(kind),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module, signed, unsigned
+from amaranth.hdl import Module, Signal, signed, unsigned
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -41,5 +41,8 @@ class BeatMemory(wiring.Component):
             write.en.eq(self.write_lanes),
             write.data.eq(self.write_data),
         ]
-        m.d.sync += self.data.eq(read.data)
+        # Data needs no reset, here as in all of the datapath; it would cost thousands of routes.
+        register = Signal(self.memory.shape, reset_less=True)
+        m.d.sync += register.eq(read.data)
+        m.d.comb += self.data.eq(register)
         return m

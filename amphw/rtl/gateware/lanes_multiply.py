@@ -43,15 +43,16 @@ class LaneProducts(wiring.Component):
         bias = Signal()
         m.d.sync += bias.eq(self.bias)
         for lane in range(self.shape.lanes):
-            a, b = Signal(signed(BITS), name=f"a{lane}"), Signal(signed(BROADCAST_BITS), name=f"b{lane}")
-            product = a * b
-            if self.shape.bias_shift:
-                product = Mux(bias, product << self.shape.bias_shift, product)
+            a = Signal(signed(BITS), name=f"a{lane}", reset_less=True)
+            b = Signal(signed(BROADCAST_BITS), name=f"b{lane}", reset_less=True)
+            product = Signal(signed(self.bits), name=f"product{lane}", reset_less=True)
+            shifted = (a * b) << self.shape.bias_shift
             m.d.sync += [
                 a.eq(Mux(self.weight_gradient, self.dz[lane], self.weights[lane])),
                 b.eq(Mux(self.input_gradient, self.dz[lane], self.x)),
-                self.products[lane].eq(product),
+                product.eq(Mux(bias, shifted, a * b) if self.shape.bias_shift else a * b),
             ]
+            m.d.comb += self.products[lane].eq(product)
         return m
 
 
@@ -60,7 +61,7 @@ def wide_product(m: Module, a: Value, b: Value, name: str) -> tuple[Signal, int]
     terms: list[tuple[Value, int]] = []
     for a_part, a_at in _parts(a, top_signed=True):
         for b_part, b_at in _parts(b, top_signed=False):
-            term = Signal(signed(len(a_part) + len(b_part)), name=f"{name}_{a_at}_{b_at}")
+            term = Signal(signed(len(a_part) + len(b_part)), name=f"{name}_{a_at}_{b_at}", reset_less=True)
             m.d.sync += term.eq(a_part * b_part)
             terms.append((term, a_at + b_at))
     cycles = 1
@@ -69,7 +70,8 @@ def wide_product(m: Module, a: Value, b: Value, name: str) -> tuple[Signal, int]
         sums: list[tuple[Value, int]] = []
         for (low, low_at), *high in (terms[i : i + 2] for i in range(0, len(terms), 2)):
             total = low + (high[0][0] << (high[0][1] - low_at)) if high else low
-            register = Signal(signed(len(total)), name=f"{name}_sum{cycles}_{low_at}_{len(sums)}")
+            label = f"{name}_sum{cycles}_{low_at}_{len(sums)}"
+            register = Signal(signed(len(total)), name=label, reset_less=True)
             m.d.sync += register.eq(total)
             sums.append((register, low_at))
         terms, cycles = sums, cycles + 1
@@ -77,7 +79,7 @@ def wide_product(m: Module, a: Value, b: Value, name: str) -> tuple[Signal, int]
 
 
 def _parts(value: Value, top_signed: bool) -> list[tuple[Value, int]]:
-    """[(signed part, its lowest bit)]; all but the top one of a signed value have a sign of 0 put in front."""
+    """[(signed part, its lowest bit)]; all but a signed value's top one get a 0 as their sign."""
     limit = CHUNK + 1 if top_signed and len(value) <= CHUNK + 1 else CHUNK
     count = -(-len(value) // limit)
     size = -(-len(value) // count)

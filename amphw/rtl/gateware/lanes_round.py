@@ -31,7 +31,7 @@ class Rounder(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         rounded_value = round_shift(self.sum, self.shape.formats.weight.frac)
-        rounded = Signal(rounded_value.shape())
+        rounded = Signal(rounded_value.shape(), reset_less=True)
         valid, y = Signal(), Signal(self.shape.address_bits)
         m.d.sync += [
             rounded.eq(rounded_value),

@@ -27,7 +27,7 @@ class LaneShapeError(AmphwError):
     """A lane engine that cannot be built as asked."""
 
 
-class Op(enum.Enum, shape=3):
+class Op(enum.Enum, shape=3):  # type: ignore[call-arg]
     FORWARD = 0
     BACKWARD = 1
     TAKE = 2
@@ -37,7 +37,7 @@ class Op(enum.Enum, shape=3):
     PEEK = 6
 
 
-class Bank(enum.Enum, shape=2):
+class Bank(enum.Enum, shape=2):  # type: ignore[call-arg]
     """A memory of parameters, for PEEK and POKE."""
 
     WEIGHT = 0
@@ -51,9 +51,9 @@ class LaneShape:
     """Constants of a lane engine.
 
     lanes: multipliers, a power of two of 2 or more. beats: depth of the parameters' memories, shared by all
-    parameters. widest_blocks: beats a row of the widest parameter. address_bits: of the payload memory. s1,
-    s2: right shifts of an update, behind the products with `scale` and `rate`. mu: momentum's factor, times
-    2**15.
+    parameters. widest_blocks: beats a row of the widest parameter. address_bits: of the payload memory.
+    s1, s2: right shifts of an update, behind the products with `scale` and `rate`. mu: momentum's factor,
+    times 2**15.
     """
 
     lanes: int
@@ -71,7 +71,8 @@ class LaneShape:
             raise LaneShapeError(f"a lane engine of {self.lanes} lanes: choose a power of two, 2 or more")
         if not 1 <= self.widest_blocks <= self.beats:
             raise LaneShapeError(
-                f"rows of up to {self.widest_blocks} beats in a memory of {self.beats}: choose 1 <= widest_blocks <= beats"
+                f"rows of up to {self.widest_blocks} beats in a memory of {self.beats}: "
+                "choose 1 <= widest_blocks <= beats"
             )
         if self.address_bits < 2:
             raise LaneShapeError(f"a payload memory of {self.address_bits} address bits: choose 2 or more")
@@ -108,7 +109,7 @@ class LaneShape:
 
     @property
     def bias_shift(self) -> int:
-        """1.0 is 1 << value.frac; what of it exceeds the broadcast operand is shifted in behind the multiplier."""
+        """1.0 is 1 << value.frac; what exceeds the operand is shifted in behind the multiplier."""
         return max(0, self.formats.value.frac - (BROADCAST_BITS - 2))
 
 
@@ -144,7 +145,7 @@ def command_layout(shape: LaneShape) -> data.StructLayout:
     )
 
 
-class Kind(enum.Enum, shape=2):
+class Kind(enum.Enum, shape=2):  # type: ignore[call-arg]
     """What one walk over a parameter's beats does. EMPTY touches nothing; it carries the end of a command."""
 
     FORWARD = 0

@@ -37,7 +37,9 @@ class RowSums(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         shape, beat = self.shape, self.beat
-        captured = [Signal(signed(self.bits), name=f"captured{lane}") for lane in range(shape.lanes)]
+        captured = [
+            Signal(signed(self.bits), name=f"captured{lane}", reset_less=True) for lane in range(shape.lanes)
+        ]
         for lane in range(shape.lanes):
             accumulator = Signal(signed(self.bits), name=f"accumulator{lane}")
             total = (accumulator + self.products[lane])[: self.bits]
@@ -72,7 +74,7 @@ def choose_lane(m: Module, lanes: list[Any], lane: Value, name: str) -> tuple[li
     chosen = []
     for start in range(0, len(lanes), GROUP):
         group = lanes[start : start + GROUP]
-        register = Signal(Value.cast(group[0]).shape(), name=f"{name}{start}")
+        register = Signal(Value.cast(group[0]).shape(), name=f"{name}{start}", reset_less=True)
         m.d.sync += register.eq(Array(group)[lane[:low_bits]])
         chosen.append(register)
     high = Signal(max(1, len(lane) - low_bits), name=f"{name}_high")
@@ -107,7 +109,7 @@ class LaneSum(wiring.Component):
         for level in range(tree_levels(self.shape)):
             sums: list[Value] = []
             for i in range(0, len(terms), 2):
-                total = Signal(signed(len(terms[i]) + 1), name=f"tree{level}_{i // 2}")
+                total = Signal(signed(len(terms[i]) + 1), name=f"tree{level}_{i // 2}", reset_less=True)
                 m.d.sync += total.eq(terms[i] + terms[i + 1])
                 sums.append(total)
             terms = sums

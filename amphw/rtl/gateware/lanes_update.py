@@ -45,12 +45,13 @@ class Pipeline:
         for name, value in {**self.values, **new}.items():
             if name not in drop:
                 value = Value.cast(value)
-                following[name] = register = Signal(value.shape(), name=f"{name}_{self.depth}")
+                label, data = f"{name}_{self.depth}", name != "valid"
+                following[name] = register = Signal(value.shape(), name=label, reset_less=data)
                 self.module.d.sync += register.eq(value)
         self.values = following
 
     def multiply(self, drop: tuple[str, ...] = (), **products: tuple[Value, Value]) -> None:
-        """As many cycles later as the longest of these products takes, products join; those of `drop` end here."""
+        """As many cycles later as the longest product takes, all join; those of `drop` end here."""
         found = {
             name: wide_product(self.module, *pair, name=f"{name}_{self.depth}")
             for name, pair in products.items()
@@ -145,10 +146,7 @@ class Updater(wiring.Component):
                 m.d.sync += [lane.eq(0), self.addr.eq(self.addr + 1), block.eq(block + 1)]
                 with m.If(block_end):
                     m.d.sync += [block.eq(0), rows.eq(rows - 1)]
-        nothing = Signal()
-        m.d.sync += nothing.eq(self.start & update & (command.rows == 0))
-        with m.If(nothing):
-            m.d.comb += self.done.eq(1)
+        m.d.sync += self.done.eq(self.start & update & (command.rows == 0))
         with m.If(self.done):
             m.d.sync += self.busy.eq(0)
         return walking, last, lane
@@ -177,8 +175,7 @@ class Updater(wiring.Component):
         with m.If(pipe.valid & (command.op == Op.PEEK)):
             m.d.sync += response.valid.eq(1)
         with m.If(response.valid & response.ready):
-            m.d.sync += response.valid.eq(0)
-            m.d.comb += self.done.eq(1)
+            m.d.sync += [response.valid.eq(0), self.done.eq(1)]
 
     def _descend(self, pipe: Pipeline) -> None:
         pipe.multiply(drop=("gradient", "velocity"), product=(pipe.gradient, self.command.scale))
@@ -217,8 +214,9 @@ class Updater(wiring.Component):
     def _write(self, m: Module, pipe: Pipeline, update: Value) -> None:
         shape, command = self.shape, self.command
         low_bits = shape.formats.low_bits
-        banks = (1 << Bank.WEIGHT.value) | (1 << Bank.GRADIENT.value)
-        banks |= (1 << Bank.LOW.value) * shape.keeps_low | (1 << Bank.VELOCITY.value) * shape.momentum
+        updated: list[Any] = [Bank.WEIGHT, Bank.GRADIENT]
+        updated += [Bank.LOW] * shape.keeps_low + [Bank.VELOCITY] * shape.momentum
+        banks = sum(1 << bank.value for bank in updated)
         poke = command.op == Op.POKE
         ends = Signal()
         m.d.sync += [
@@ -233,8 +231,5 @@ class Updater(wiring.Component):
         ]
         if shape.momentum:
             m.d.sync += self.new_velocity.eq(Mux(poke, command.data, pipe.new_velocity))
-        # Written in the cycle before `done` is seen.
-        written = Signal()
-        m.d.sync += written.eq(ends)
-        with m.If(written):
-            m.d.comb += self.done.eq(1)
+        with m.If(ends):
+            m.d.sync += self.done.eq(1)

@@ -248,3 +248,8 @@ def test_training_learns(device: FixedDevice) -> None:
             device.submit(0, 0, instance, Mode.TRAIN)
             losses[-1] += sum(r.sums["loss"]["loss"] for r in device.drain())
     assert losses[-1] < 0.7 * losses[0]
+
+
+def test_nothing_is_found_before_anything_ran(device: FixedDevice) -> None:
+    assert device.findings().files == {}
+    assert loaded(device).findings().files == {}

@@ -1,4 +1,4 @@
-"""What every command of a lane engine does, in numpy: the definition that the tests compare the gates with."""
+"""What every command of a lane engine does, in numpy: the tests compare the gates with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def select(condition: Any, a: Any, b: Any) -> Any:
 
 
 class LaneModel:
-    """Parameters as [beats, lanes] of Python integers (an update's products exceed 64 bits), payload memory as a list."""
+    """Memories as arrays of Python integers: products exceed 64 bits. Banks are [beats, lanes]."""
 
     def __init__(self, shape: LaneShape) -> None:
         self.shape = shape

@@ -1,4 +1,4 @@
-"""The lane engine, gates beside the model: every command, sizes of all kinds, commands that follow closely."""
+"""The lane engine, gates beside the model: every command, sizes of all kinds, commands in a row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_SHRINKING = [Phase.explicit, Phase.reuse, Phase.generate]
 
 
 def bench(shape: LaneShape = SHAPE, seed: int = 0, weights: int = 13, sums: int = 30) -> Bench:
-    """With random contents: weights and summed gradients of so many bits. Indices lie at the end of the memory."""
+    """Random contents: weights and summed gradients of so many bits. The memory ends with indices."""
     rng = np.random.default_rng(seed)
     found = Bench(shape)
     model, size = found.model, (shape.beats, shape.lanes)
@@ -76,6 +76,47 @@ def test_parts_of_backward(want_dx: int, want_dw: int) -> None:
 def test_take(columns: int) -> None:
     where = {"count": 10, "x": 240, "columns": columns, "blocks": -(-columns // 4), "base": 2}
     compare(bench(), [command(Op.TAKE, y=0, **where), command(Op.TAKE_GRADIENT, dz=80, **where)])
+
+
+@pytest.mark.parametrize("columns", [3, 8])
+def test_sums_are_read_only_after_they_are_written(columns: int) -> None:
+    """Behind a long command, gradients of the same few beats are ready one right behind the other."""
+    long = command(Op.FORWARD, x=0, y=100, rows=9, columns=8, blocks=2, bias=1)
+    few = command(
+        Op.BACKWARD, count=2, x=0, dz=50, rows=1, columns=columns, blocks=-(-columns // 4), base=1, want_dw=1
+    )
+    compare(bench(), [long, long, few, few])
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+def test_results_of_both_kinds_leave_through_one_rounder(lanes: int) -> None:
+    """The tree of the gradients is deeper than the way of FORWARD, which comes right behind it."""
+    shape = LaneShape(lanes, 64, 4, 8)
+    short = {"rows": 1, "columns": lanes, "blocks": 1}
+    forward = command(Op.FORWARD, x=0, y=100, **short)
+    backward = command(Op.BACKWARD, dz=20, y=180, want_dx=1, **short)
+    long = command(Op.BACKWARD, rows=60, columns=lanes, want_dw=1, dz=20)
+    compare(bench(shape), [long, backward, forward])
+    compare(bench(shape), [long, forward, backward, forward])
+
+
+def test_done_comes_in_order() -> None:
+    """A command without effects, right behind one whose results are still leaving, is done after it."""
+    engine = bench(LaneShape(8, 32, 4, 8))
+    forward = command(Op.FORWARD, x=0, y=100, rows=9, columns=8)
+    engine.model.run(forward)
+
+    async def testbench(ctx: Any) -> None:
+        engine.load(ctx)
+        ctx.set(engine.payload.data[107], 0x5555)
+        await engine.give(ctx, [forward, command(Op.BACKWARD), command(Op.BACKWARD)])
+        for _ in range(3):
+            await ctx.tick().until(engine.engine.done)
+            assert ctx.get(engine.payload.data[107]) == engine.model.memory[107] & 0xFFFF
+        await ctx.tick().repeat(2)
+        assert ctx.get(engine.engine.idle)
+
+    engine.simulate(testbench)
 
 
 def test_standalone_vector() -> None:
