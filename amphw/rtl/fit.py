@@ -41,8 +41,8 @@ class Estimate:
         return {k: (n, there[k]) for k, n in asdict(self).items() if n > there[k]}
 
 
-# Counted in list-reduction with momentum at 16 lanes, mapped by Yosys 0.70 (synth_ecp5) on 2026-11-22; the parts
-# of the lane engine that come once a lane apart from the others.
+# Counted in list-reduction with momentum at 16 lanes, mapped by Yosys 0.70 (synth_ecp5), 2026-11-22; parts of
+# the lane engine that come once a lane apart from the others.
 _LUTS, _LUTS_A_LANE = 10_400, 270
 _FFS, _FFS_A_LANE = 7_600, 350
 _DSPS = 16
