@@ -117,6 +117,7 @@ def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
         "frequency_mhz": s.frequency_mhz,
         "meets_frequency": s.meets_frequency,
         "cycles_per_message": cycles,
+        "critical_signals": s.critical_signals,
         "critical_path": [asdict(step) for step in s.critical_path],
         "seconds": s.seconds,
         "files": {kind: str(path) for kind, path in made.files.items()},
@@ -126,7 +127,7 @@ def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
 def _show(made: BoardBuild, facts: dict[str, Any]) -> None:
     from dataclasses import asdict
 
-    there = asdict(made.board.resources)
+    there, s = asdict(made.board.resources), made.synthesis
     rows = table("resource", "used", "of", "share", right=("used", "of", "share"))
     for name in ("luts", "ffs", "dsps", "brams"):
         rows.add_row(name, f"{facts[name]:,}", f"{there[name]:,}", percent(facts["device_share"][name]))
@@ -138,6 +139,7 @@ def _show(made: BoardBuild, facts: dict[str, Any]) -> None:
     )
     if facts["cycles_per_message"] is not None:
         say.print(f"cycles per message: {number(facts['cycles_per_message'])}")
-    say.print("critical path: " + " -> ".join(made.synthesis.critical_modules))
+    shown = [name.removeprefix("design.").removeprefix("device.") for name in s.critical_signals]
+    say.print("critical path: " + " -> ".join(shown))
     for kind, path in facts["files"].items():
         say.print(f"{kind}: {path}")

@@ -69,7 +69,7 @@ def test_the_table_and_the_files(amphw, asked, tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, done.stderr
     assert "61.25 MHz (70 MHz asked for: MISSED)" in done.stdout
-    assert "cycles per message: 321.5" in done.stdout and "device.vector" in done.stdout
+    assert "cycles per message: 321.5" in done.stdout and "critical path: vector.x\n" in done.stdout
     names = {path.name for path in (tmp_path / "hw").iterdir()}
     assert names == {"top.v", "top.lpf", "amphw_wire.h", "made.bit"}
     assert 'LOCATE COMP "clk"' in (tmp_path / "hw" / "top.lpf").read_text()

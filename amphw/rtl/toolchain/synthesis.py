@@ -25,6 +25,8 @@ from amphw.rtl.toolchain.families import Target, family
 
 _TOP = "top"
 _NETLIST = "netlist.json.gz"
+_CELL = re.compile(r"_[A-Z][A-Z0-9]{2,}_.*")
+"""What Yosys and nextpnr put behind a signal's name to name a cell that makes it."""
 _ZEROS = re.compile(r"^  initial begin\n(?:    \S+\[\d+\] = \d+'[hd]0+;\n)+  end\n", re.MULTILINE)
 """Memories set to zeros word by word, as those of a chip are anyway: Yosys takes minutes to read them."""
 
@@ -83,6 +85,11 @@ class Synthesis:
     def critical_modules(self) -> list[str]:
         """The instances that the critical path leads through, in order."""
         return list(dict.fromkeys(step.module for step in self.critical_path))
+
+    @property
+    def critical_signals(self) -> list[str]:
+        """The signals that the critical path leads through, in order, with the instances that they lie in."""
+        return list(dict.fromkeys(_CELL.sub("", step.cell) for step in self.critical_path))
 
 
 def synthesize(
