@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from amphw.ir.update import UpdateRule
+from amphw.models import get_model
+from amphw.models.list_reduction import ListReductionConfig
 from amphw.rtl import board_build, measure
+from amphw.rtl.boards import board
+from amphw.rtl.fit import fits
+from amphw.rtl.formats import Formats
 from amphw.rtl.toolchain.synthesis import Share, Step, Synthesis
 
 pytest.importorskip("amaranth")
@@ -117,3 +123,24 @@ def test_missing_programs(amphw, asked, monkeypatch) -> None:
     done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw")
     assert done.exit_code == 1 and asked == []
     assert "apt install g++ make perl" in done.stderr
+
+
+@pytest.mark.hardware
+def test_a_real_build(amphw, tmp_path: Path) -> None:
+    """The smallest device, with a bitstream; the estimates are near what is built."""
+    tiny = ("--lanes", 2, "--keys", 1, "--set", "hidden=4", "--set", "batch=1", "--set", "optimizer=sgd")
+    done = amphw("rtl", "list-reduction", *tiny, "--out", "hw", "--bitstream", "--json", "--frequency", 25)
+    assert done.exit_code == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert all(isinstance(facts[key], int | float) for key in CONTRACT)
+    assert facts["meets_frequency"] and facts["fmax_mhz"] > 25
+    assert 10 < facts["cycles_per_message"] < 2000
+    assert all(0 < share < 0.5 for share in facts["device_share"].values())
+    assert all(name.startswith("design.") for name in facts["critical_signals"])
+    assert Path(facts["files"]["bitstream"]).stat().st_size > 500_000
+    graph = get_model("list-reduction").graph(ListReductionConfig(hidden=4, batch=1))
+    (fit,) = fits(graph, {"*": UpdateRule()}, Formats.parse("q4.12"), board("ulx3s-85f"), 1, 1, 1, 2)
+    assert abs(fit.estimate.brams - facts["brams"]) <= 2
+    assert facts["luts"] == pytest.approx(fit.estimate.luts, rel=0.3)
+    assert facts["ffs"] == pytest.approx(fit.estimate.ffs, rel=0.3)
+    assert facts["dsps"] == pytest.approx(fit.estimate.dsps, abs=4)
