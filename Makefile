@@ -1,6 +1,7 @@
 # make demo    train a small model and show what happens      make test   lint, types and tests
 # make lint    style and types alone                          make slow   the long statistical tests
 # make torch   the tests of the import from PyTorch, which it installs
+# make hardware   circuits for every board, placed and routed
 # make clean   remove the environment and everything built    make sanitize   the C++ data plane's memory and threads
 # Needs python3 (>= 3.11) and g++ (or CXX), which builds the C++ data plane. Without a compiler,
 # AMPHW_NO_NATIVE=1 make ... installs the numpy data plane alone. Another interpreter: make PYTHON=python3.12 demo
@@ -11,7 +12,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint pytest torch slow sanitize clean
+.PHONY: help demo test lint pytest torch slow hardware sanitize clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -26,7 +27,7 @@ $(READY): pyproject.toml CMakeLists.txt $(wildcard amphw/engine/native/*)
 	@$(PYTHON) -m venv $(VENV) || { \
 	    echo "$(PYTHON) cannot create environments (on Debian: apt install python3-venv)."; exit 1; }
 	@echo "[2/2] building and installing amphw and its development tools (a minute or two)"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev,opencl]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev,opencl,rtl]'
 	@touch $@
 
 demo: $(READY)
@@ -40,15 +41,16 @@ lint: $(READY)
 	    echo "Some files are not formatted; run: $(BIN)/ruff format ."; exit 1; }
 	@echo "mypy amphw";          $(BIN)/mypy amphw
 
-# The tests of OpenCL, most of whose time goes into compiling kernels on one core, run beside the others, and give way
-# to them: training learns less well where its workers are interrupted.
-OPENCL_TESTS := tests/opencl tests/conformance/test_opencl.py
+# The tests of OpenCL and of the hardware, most of whose time goes into compiling on one core, run beside the others,
+# and give way to them: training learns less well where its workers are interrupted.
+BESIDE := tests/opencl tests/conformance/test_opencl.py tests/rtl tests/conformance/test_rtl.py
 
 pytest: $(READY)
-	@mkdir -p build; nice -n 19 $(BIN)/python -m pytest $(OPENCL_TESTS) >build/opencl-tests.log 2>&1 & opencl=$$!; \
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(OPENCL_TESTS)); status=$$?; \
-	echo "the tests of OpenCL:"; wait $$opencl || { cat build/opencl-tests.log; exit 1; }; \
-	tail -n 1 build/opencl-tests.log; exit $$status
+	@mkdir -p build; nice -n 19 $(BIN)/python -m pytest $(BESIDE) >build/beside-tests.log 2>&1 & beside=$$!; \
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(BESIDE)); status=$$?; \
+	echo "the tests of OpenCL and of the hardware:"; \
+	wait $$beside || { cat build/beside-tests.log; exit 1; }; \
+	tail -n 1 build/beside-tests.log; exit $$status
 
 torch: $(READY)
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "installing PyTorch"; \
@@ -59,6 +61,9 @@ torch: $(READY)
 
 slow: $(READY)
 	@$(BIN)/python -m pytest -m slow
+
+hardware: $(READY)
+	@$(BIN)/python -m pytest -m hardware tests/rtl tests/conformance/test_rtl.py tests/cli
 
 sanitize: $(READY)
 	@.ci/sanitize $(BIN)/python address

@@ -26,9 +26,9 @@ ALLOWED = {
     "data": {"ir"},
     "models": {"ir", "data", "frontend"},
     "host": {"ir"},
-    # It simulates the schedule of cpu_runtime, and measures the kernels of opencl.
-    "bench": {"ir", "engine", "data", "models", "host", "cpu_runtime", "opencl"},
-    "cli": {"ir", "data", "models", "host", "bench", "opencl"},  # whose platforms and sources it shows
+    "bench": {"ir", "engine", "data", "models", "host", "opencl"},  # whose kernels it measures
+    # whose platforms and sources it shows, and whose hardware it builds
+    "cli": {"ir", "data", "models", "host", "bench", "opencl", "rtl"},
 }
 """Per part, the other parts that it may import. A part that does not exist yet has no files to check."""
 

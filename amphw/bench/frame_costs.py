@@ -19,8 +19,8 @@ import numpy as np
 from amphw.bench.errors import BenchError
 from amphw.bench.ours import PumpLoop
 from amphw.bench.schedule import Costs, Line, Log, Rules
-from amphw.cpu_runtime.numpy_plane import NumpyPlane
 from amphw.engine.lower import Lowered
+from amphw.engine.numpy_plane import NumpyPlane
 from amphw.engine.policy import BACKWARD, KINDS, POLICIES
 from amphw.host.devices import make_device
 from amphw.ir.device import DeviceOptions, Mode

@@ -23,8 +23,8 @@ from amphw.bench.schedule import Costs, Shape, Simulation, Tally, shape_of
 from amphw.bench.sides import our_side, processors
 from amphw.bench.subject import GRACE_S
 from amphw.bench.validity import load_reasons, round_reasons
-from amphw.cpu_runtime.slots import finish_plan
 from amphw.engine.lower import Lowered
+from amphw.engine.numpy_plane.slots import finish_plan
 from amphw.engine.plan import Planner
 from amphw.host.run_folder import environment
 from amphw.host.session import update_rules

@@ -14,9 +14,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amphw.bench.errors import BenchError
-from amphw.cpu_runtime.gradients import WORTH_REDUCING
-from amphw.cpu_runtime.slots import FAULT, SlotPlan
 from amphw.engine.lower import Lowered
+from amphw.engine.numpy_plane.gradients import WORTH_REDUCING
+from amphw.engine.numpy_plane.slots import FAULT, SlotPlan
 from amphw.engine.policy import BACKWARD, FORWARD, KINDS, PolicyTable, Queue, choose, report_batch
 
 HOST = -1

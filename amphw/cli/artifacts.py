@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from amphw.host.records import RunSummary, Slice
     from amphw.host.run_folder import RunFolder
     from amphw.host.trace import Trace
+    from amphw.ir.device import Findings
 
 TRACE = "trace.json.gz"
 REPORT = "report.html"
@@ -21,9 +22,13 @@ _GANTT = "What the workers did: a window of the trace"
 _CONVERGENCE = "Validation against instances and against training time"
 
 
-def write_artifacts(folder: RunFolder, summary: RunSummary, trace: Trace | None) -> dict[str, Path]:
-    """Write what the run allows: no Gantt chart without a trace, no curve without an epoch. Paths by kind."""
+def write_artifacts(
+    folder: RunFolder, summary: RunSummary, trace: Trace | None, findings: Findings
+) -> dict[str, Path]:
+    """Write what the run allows: no Gantt chart without a trace, no curve without an epoch. Paths by kind;
+    of a file of the device's findings the kind is its name."""
     from amphw.host.report import ReportRun, write_report
+    from amphw.host.run_folder import write_atomic
 
     title = f"{summary.model} on {summary.device}"
     written: dict[str, Path] = {}
@@ -43,8 +48,13 @@ def write_artifacts(folder: RunFolder, summary: RunSummary, trace: Trace | None)
         # Resumed with nothing left to train: what the run has shown before stays in its report.
         written["trace"] = folder.file(TRACE)
         written["gantt"] = plots[_GANTT] = folder.file(GANTT)
+    for name, contents in findings.files.items():
+        written[name] = folder.file(name)
+        write_atomic(written[name], contents)
+    plots |= {caption: written[name] for name, caption in findings.pictures.items()}
     written["report"] = folder.file(REPORT)
-    write_report(written["report"], title, [ReportRun.from_folder(folder.path)], plots)
+    notes = findings.remarks
+    write_report(written["report"], title, [ReportRun.from_folder(folder.path)], plots, notes)
     return written
 
 

@@ -20,6 +20,7 @@ from amphw.cli.graph import graph
 from amphw.cli.models import models
 from amphw.cli.opencl import opencl
 from amphw.cli.predict import predict
+from amphw.cli.rtl import rtl
 from amphw.cli.train import train
 
 app = typer.Typer(
@@ -32,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, predict, demo, graph, opencl, models, devices, check, bench):
+for command in (train, predict, demo, graph, opencl, rtl, models, devices, check, bench):
     app.command()(command)
 
 

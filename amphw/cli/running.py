@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from amphw.host.records import RunSummary
     from amphw.host.run_folder import RunFolder
     from amphw.host.trace import Trace
-    from amphw.ir.device import Device
+    from amphw.ir.device import Device, Findings
 
 INTERRUPT = "interrupt"
 """`RunSummary.stopped_by` of a run that Ctrl-C stopped."""
@@ -28,13 +30,17 @@ NO_SPARE = "none"
 
 @dataclass
 class Outcome:
-    """A finished run. counted: what its throughput counts. written: paths by kind (report, gantt, ...)."""
+    """A finished run. counted: what its throughput counts. written: paths by kind (report, gantt, ...).
+
+    findings: what the device has to say beyond its statistics.
+    """
 
     counted: str
     folder: RunFolder
     summary: RunSummary
     trace: Trace | None
     written: dict[str, Path]
+    findings: Findings
 
     @property
     def interrupted(self) -> bool:
@@ -44,12 +50,17 @@ class Outcome:
 def ready(model: Any, cfg: RunConfig[Any], device: str, resumed: bool = False) -> Device:
     """Find out what stands in the way of a run before its folder exists, and make its device.
 
-    A mistyped node, a data set that cannot be had or an unknown device leaves no empty run behind.
+    A mistyped node, a data set that cannot be had, an unknown device or one that cannot run the model leaves
+    no empty run behind.
     """
     from amphw.host.session import update_rules
+    from amphw.ir.device import ChecksAhead
 
     made = opened(device)
-    update_rules(cfg, model.graph(cfg.model))
+    graph = model.graph(cfg.model)
+    rules = update_rules(cfg, graph)
+    if isinstance(made, ChecksAhead):
+        made.check(graph, rules)
     model.prepare(cfg.model, cfg.train.seed)
     if not resumed:
         model.initial(cfg.model)  # which may read a file
@@ -76,6 +87,17 @@ def spare_device(name: str) -> Callable[[], Device] | None:
     return lambda: made
 
 
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """What a device warns of is said like everything else: where in the code it was found helps nobody."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"amphw: WARNING: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
+
+
 def run_once(
     model: Any,
     cfg: RunConfig[Any],
@@ -92,13 +114,17 @@ def run_once(
     from amphw.host.controller import Trainer
     from amphw.host.progress import Progress
     from amphw.host.trace import Trace
+    from amphw.ir.device import Findings, Investigates
 
     trace = Trace() if cfg.train.trace else None
     try:
-        with Progress(None, cfg.train.epochs, label) as progress:
+        with Progress(None, cfg.train.epochs, label) as progress, plain_warnings():
             trainer = Trainer(model, cfg, device, folder, progress, trace, spare)
             with stopping(trainer.stop, progress.note):
                 summary = trainer.run(resume=resume)
     finally:
         device.close()
-    return Outcome(model.counted, folder, summary, trace, write_artifacts(folder, summary, trace))
+    found = device.findings() if isinstance(device, Investigates) else Findings()
+    return Outcome(
+        model.counted, folder, summary, trace, write_artifacts(folder, summary, trace, found), found
+    )

@@ -38,6 +38,12 @@ def train(
             "--spare", metavar="DEVICE", help="Where to go on if the device is lost; none: save and stop."
         ),
     ] = "cpu",
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="On fixed: refuse weights outside of their format; short for --set strict=true."
+        ),
+    ] = False,
     as_json: JsonOption = False,
     help_config: Annotated[
         bool, typer.Option("--help-config", help="List every setting of the model and exit.")
@@ -56,6 +62,8 @@ def train(
             "--config or --seeds (--set is allowed, for example --set epochs=40)",
             param_hint="--resume",
         )
+    if strict:
+        settings = [*(settings or ()), "device.strict=true"]
     pin_blas()
     if seeds > 1:
         from amphw.cli.seeds import train_seeds
@@ -177,6 +185,20 @@ def report_outcome(outcome: Any, as_json: bool) -> None:
     rows.add_row("run folder", str(outcome.folder.path))
     for kind, path in outcome.written.items():
         rows.add_row(kind, str(path))
-    (remarks() if as_json else results()).print(rows)
+    to = remarks() if as_json else results()
+    to.print(rows)
+    _show_findings(outcome.findings, to)
     if as_json:
         emit_json(summary_json(outcome))
+
+
+def _show_findings(findings: Any, to: Any) -> None:
+    """The device's table, in which all columns but the first two hold numbers, and its remarks."""
+    if findings.rows:
+        shown = table(*findings.columns, right=findings.columns[2:])
+        for row in findings.rows:
+            shown.add_row(*row)
+        to.print(f"\n{findings.heading}:")
+        to.print(shown)
+    for remark in findings.remarks:
+        to.print(remark)

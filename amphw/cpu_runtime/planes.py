@@ -6,8 +6,7 @@ import os
 import shutil
 from typing import Any
 
-from amphw.cpu_runtime.numpy_plane import NumpyPlane
-from amphw.cpu_runtime.replay import Replay
+from amphw.engine.numpy_plane import NumpyPlane, Replay
 from amphw.ir.errors import AmphwError
 
 ENGINE = "AMPHW_ENGINE"

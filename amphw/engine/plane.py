@@ -36,7 +36,7 @@ class NoRoom(Exception):
 
 
 class EnginePlane:
-    """The engine on a lowered graph. settings: as of `amphw.cpu_runtime.numpy_plane.NumpyPlane`.
+    """The engine on a lowered graph. settings: as of `amphw.engine.numpy_plane.NumpyPlane`.
 
     use_blas(rows, columns): whether a library multiplies by such a matrix. shared: address and bytes of the
     memory of an external executor, which computes the frames.

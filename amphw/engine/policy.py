@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -76,6 +76,16 @@ POLICIES: dict[str, Policy] = {
     "backward-first": Ranked((0, 1, 2), "arrival"),
     "largest-queue": Ranked((0, 0, 0), "rows"),
 }
+
+
+def check_settings(settings: Mapping[str, Any], *counts: str) -> None:
+    """Raise AmphwError for a policy that there is none of, and for one of these settings below 1."""
+    for name in counts:
+        if int(settings.get(name, 1)) < 1:
+            raise AmphwError(f"device.{name} = {settings[name]}, allowed is 1 or more")
+    policy = settings.get("policy", "default")
+    if policy not in POLICIES:
+        raise AmphwError(f"device.policy = '{policy}', allowed is {', '.join(POLICIES)}")
 
 
 @dataclass

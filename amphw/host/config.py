@@ -139,6 +139,7 @@ class DeviceConfig:
         "on opencl: bytes of each device for instances in flight; 0: a quarter of its memory, at most 2 GiB",
         minimum=0,
     )
+    strict: bool = option(False, "on fixed: refuse weights outside of their format rather than clip them")
 
     def __post_init__(self) -> None:
         check_section(self, "device")

@@ -48,6 +48,16 @@ _BUILT_IN = (
         "OpenCL devices, such as opencl:0, opencl:gpu",
         variants="amphw.opencl.platforms:listed",
     ),
+    DeviceEntry(
+        "fixed",
+        "amphw.rtl.fixed.device:FixedDevice",
+        "the hardware's int16 arithmetic in numpy, such as fixed:q4.12",
+    ),
+    DeviceEntry(
+        "verilator",
+        "amphw.rtl.driver.verilator:VerilatorDevice",
+        "the generated hardware, simulated in this process, such as verilator:q4.12",
+    ),
     DeviceEntry("reference", "amphw.ir.reference:ReferenceDevice", "one message at a time; slow and exact"),
     DeviceEntry("null", "amphw.host.null_device:NullDevice", "runs nothing; measures the host alone"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from amphw.host import snapshots
 from amphw.host.checkpoint import CheckpointError
-from amphw.host.config import RunConfig
+from amphw.host.config import RunConfig, UpdateConfig
 from amphw.host.controller import BEST, CHECKPOINT
 from amphw.host.pumping import PumpHooks
 from amphw.host.run_model import RunModel
@@ -29,7 +30,8 @@ def predict(
     also for a checkpoint of another model, and InstanceError for an instance that breaks the schema.
     """
     path = find_checkpoint(checkpoint)
-    session = Session(model, cfg, device)
+    # Nothing is updated: the device need neither have the optimiser nor keep its state.
+    session = Session(model, replace(cfg, update=UpdateConfig(), node_updates={}), device)
     snapshots.load(path, device, session.graph, values_only=True)
     reports: dict[int, Report] = {}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -100,6 +100,23 @@ class DeviceOptions:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Findings:
+    """What a device has to say of a run beyond its statistics.
+
+    files: contents by name, for the run's folder. pictures: of these, the .png and .svg ones for a report,
+    with their captions. heading, columns, rows: a short table for people; rows have a text a column.
+    remarks: sentences below it.
+    """
+
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    pictures: Mapping[str, str] = field(default_factory=dict)
+    heading: str = ""
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
 class Device(Protocol):
     """One device.
 
@@ -150,3 +167,21 @@ class Device(Protocol):
     def statistics(self) -> Statistics: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class ChecksAhead(Protocol):
+    """A device that can say before `load`, and without taking hold of anything, whether a graph suits it."""
+
+    def check(self, graph: Graph, rules: Mapping[str, UpdateRule]) -> None:
+        """GraphError names what the device cannot run."""
+        ...
+
+
+@runtime_checkable
+class Investigates(Protocol):
+    """A device that has looked at what it computed, and leaves more of a run than statistics."""
+
+    def findings(self) -> Findings:
+        """Of all since `load`; the device is drained, and may be closed."""
+        ...

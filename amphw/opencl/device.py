@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from amphw.engine.lower import Lowered, lower
-from amphw.engine.policy import POLICIES
+from amphw.engine.policy import check_settings
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError, ExecutionError
 from amphw.ir.graph import Graph
@@ -103,12 +103,7 @@ class OpenCLDevice:
         self.plane = self.replay = None
         check_process()
         settings = options.settings
-        for name in ("frame_cap", "frame_rows", "min_rows", "depth"):
-            if int(settings.get(name, 1)) < 1:
-                raise AmphwError(f"device.{name} = {settings[name]}, allowed is 1 or more")
-        policy = settings.get("policy", "default")
-        if policy not in POLICIES:
-            raise AmphwError(f"device.policy = '{policy}', allowed is {', '.join(POLICIES)}")
+        check_settings(settings, "frame_cap", "frame_rows", "min_rows", "depth")
         self.lowered = lower(fuse(graph) if settings.get("fuse", True) else graph)
         owners = {n: graph.nodes[n].params for n in graph.parameterised}
         self.params = initial_parameters(owners, dict(rules), options.seed)

@@ -19,9 +19,9 @@ def sum_text(form: Form) -> str:
         STORE(sum + c, total);
     }}"""
     return f"""
-// Each row of the sums is the sum of its entries, in their order; without one it is zero. Words of a job: rows; floats
-// in one; from one to the next; places of each row's first entry and the end, of the entries, which are places of
-// rows, and of the sums.
+// Each row of the sums is the sum of its entries, in their order; without one it is zero.
+// Words of a job: rows; floats in one; from one to the next; places of each row's first entry and the end,
+// of the entries, which are places of rows, and of the sums.
 __kernel __attribute__((reqd_work_group_size({form.lanes}, 1, 1)))
 void {NAME}(__global float* arena, const int place)
 {{

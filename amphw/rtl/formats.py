@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -132,14 +133,17 @@ class Formats:
                     f"'{part}' in the number formats '{text}': write w=qM.N (weights), g=qM.N (gradients), "
                     "acc=BITS, sum=BITS, master=BITS or round=nearest|stochastic"
                 )
+            argument = argument.strip()
+            given: Any = argument
             if name in ("value", "weight", "gradient"):
-                found = replace(found, **{name: Format.parse(argument)})
-            elif name == "rounding":
-                found = replace(found, rounding=argument.strip())
-            elif argument.strip().isdigit():
-                found = replace(found, **{name: int(argument)})
-            else:
-                raise FormatError(f"'{part}' in the number formats '{text}': {key} takes a number of bits")
+                given = Format.parse(argument)
+            elif name != "rounding":
+                if not argument.isdigit():
+                    raise FormatError(
+                        f"'{part}' in the number formats '{text}': {key} takes a number of bits"
+                    )
+                given = int(argument)
+            found = replace(found, **{name: given})
         return found
 
     @property

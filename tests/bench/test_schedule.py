@@ -11,8 +11,8 @@ import pytest
 from amphw.bench.errors import BenchError
 from amphw.bench.schedule import Costs, Line, Log, Rules, Shape, Simulation, Tally, shape_of
 from amphw.cpu_runtime import CpuDevice
-from amphw.cpu_runtime.slots import finish_plan
 from amphw.engine.lower import lower
+from amphw.engine.numpy_plane.slots import finish_plan
 from amphw.engine.plan import build_plan
 from amphw.engine.policy import BACKWARD, FORWARD, PolicyTable
 from amphw.ir.device import DeviceOptions

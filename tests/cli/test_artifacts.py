@@ -12,6 +12,7 @@ from amphw.cli.artifacts import HOST, write_artifacts
 from amphw.host.records import RunSummary, Slice
 from amphw.host.run_folder import RunFolder
 from amphw.host.trace import Trace
+from amphw.ir.device import Findings
 
 
 @pytest.fixture
@@ -36,8 +37,8 @@ def summary() -> RunSummary:
 
 
 def test_without_epochs_and_without_a_trace_there_is_still_a_report(folder) -> None:
-    assert set(write_artifacts(folder, summary(), None)) == {"report"}
-    assert set(write_artifacts(folder, summary(), Trace())) == {"report"}
+    assert set(write_artifacts(folder, summary(), None, Findings())) == {"report"}
+    assert set(write_artifacts(folder, summary(), Trace(), Findings())) == {"report"}
 
 
 def test_the_chart_begins_at_the_first_slice_and_shows_workers_only(folder) -> None:
@@ -50,7 +51,7 @@ def test_the_chart_begins_at_the_first_slice_and_shows_workers_only(folder) -> N
             Slice(HOST, "cell", "update", day + 20, 5.0, 4),
         ]
     )
-    written = write_artifacts(folder, summary(), trace)
+    written = write_artifacts(folder, summary(), trace, Findings())
     chart = written["gantt"].read_text()
     assert "worker 0" in chart and "worker 1" in chart and "worker -1" not in chart
     assert "time from 0 ms into the trace" in chart
@@ -62,4 +63,14 @@ def test_the_chart_begins_at_the_first_slice_and_shows_workers_only(folder) -> N
 def test_a_trace_of_the_host_alone_has_no_chart(folder) -> None:
     trace = Trace()
     trace.add(Slice(HOST, "cell", "update", 0.0, 5.0, 4))
-    assert "gantt" not in write_artifacts(folder, summary(), trace)
+    assert "gantt" not in write_artifacts(folder, summary(), trace, Findings())
+
+
+def test_what_a_device_finds_lies_in_the_folder_and_in_the_report(folder) -> None:
+    found = Findings(
+        {"x.json": b"{}", "x.svg": b"<svg/>"}, {"x.svg": "What it looks like"}, remarks=("Odd.",)
+    )
+    written = write_artifacts(folder, summary(), None, found)
+    assert written["x.json"].read_bytes() == b"{}" and written["x.svg"] == folder.file("x.svg")
+    page = written["report"].read_text()
+    assert "What it looks like" in page and "Odd." in page

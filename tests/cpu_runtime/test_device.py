@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import CpuDevice
-from amphw.cpu_runtime.frames import ForwardRecord, Frame
-from amphw.cpu_runtime.slots import Slot
+from amphw.engine.numpy_plane.frames import ForwardRecord, Frame
+from amphw.engine.numpy_plane.slots import Slot
 from amphw.engine.policy import POLICIES
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import ExecutionError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from amphw.cpu_runtime import CpuDevice, planes
-from amphw.cpu_runtime.numpy_plane import NumpyPlane
+from amphw.engine.numpy_plane import NumpyPlane
 from amphw.ir.errors import AmphwError
 
 

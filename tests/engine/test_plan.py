@@ -7,8 +7,8 @@ from collections import deque
 import numpy as np
 import pytest
 
-from amphw.cpu_runtime.slots import SlotPlan, finish_plan
 from amphw.engine.lower import Lowered, Unit, lower
+from amphw.engine.numpy_plane.slots import SlotPlan, finish_plan
 from amphw.engine.plan import Plan, Planner, build_plan, integers, row_starts
 from amphw.ir.behaviour import MEMBER, StateMap
 from amphw.ir.device import DeviceOptions, Mode

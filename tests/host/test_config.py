@@ -198,7 +198,7 @@ UPDATE_KEYS = (
     "schedule, schedule_steps, schedule_gamma, warmup"
 )
 
-DEVICE_KEYS = "workers, frame_cap, frame_rows, placement, policy, min_rows, gemm, depth, memory"
+DEVICE_KEYS = "workers, frame_cap, frame_rows, placement, policy, min_rows, gemm, depth, memory, strict"
 
 
 @pytest.mark.parametrize(

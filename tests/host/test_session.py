@@ -64,7 +64,7 @@ def test_the_mode_decides_slots_and_updates(overrides: tuple[str, ...], keys: in
 def test_device_settings_and_the_trace_are_handed_on() -> None:
     device, trace = LoadedNull(), Trace()
     overrides = ("workers=3", "placement=pinned", "policy=fifo", "min_rows=4", "frame_cap=8", "frame_rows=32")
-    overrides += ("depth=2", "memory=1048576")
+    overrides += ("depth=2", "memory=1048576", "strict=true")
     Session(MODEL, settings(*overrides), device, trace)
     given = dict(device.options.settings)
     note = given.pop("trace")
@@ -78,6 +78,7 @@ def test_device_settings_and_the_trace_are_handed_on() -> None:
         "frame_rows": 32,
         "depth": 2,
         "memory": 1048576,
+        "strict": True,
     }
     note(1, "cell", "forward", 10.0, 2.5, 6, None, 3)
     note(0, "cell", "update", 13.0, 1.0, 0)

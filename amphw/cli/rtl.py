@@ -1,0 +1,145 @@
+"""`amphw rtl`: a model as hardware for an FPGA board."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from amphw.cli.options import ConfigOption, JsonOption, ModelArgument, SetOption
+from amphw.cli.output import emit_json, number, percent, remarks, results, table
+
+if TYPE_CHECKING:
+    from amphw.rtl.board_build import BoardBuild
+
+INSTANCES = 8
+"""That the simulation trains on, to count cycles."""
+
+
+def rtl(
+    model: ModelArgument,
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="DIR", help="Folder for Verilog, constraints, header and bitstream."),
+    ],
+    board: Annotated[
+        str, typer.Option("--board", metavar="BOARD", help="What it is built for; docs/rtl-boards.md.")
+    ] = "ulx3s-85f",
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    bitstream: Annotated[
+        bool, typer.Option("--bitstream", help="Also make the file that configures the chip.")
+    ] = False,
+    lanes: Annotated[
+        int | None,
+        typer.Option("--lanes", metavar="N", help="Multipliers; without it, as many as fit.", min=2, max=64),
+    ] = None,
+    keys: Annotated[
+        int | None,
+        typer.Option(
+            "--keys",
+            metavar="N",
+            help="Instances in flight to have memory for; without it, as many as fit, up to max_active_keys.",
+            min=1,
+            max=4096,
+        ),
+    ] = None,
+    formats: Annotated[
+        str, typer.Option("--formats", metavar="FORMATS", help="Number formats, such as q4.12,g=q2.14.")
+    ] = "q4.12",
+    frequency: Annotated[
+        float | None,
+        typer.Option(
+            "--frequency", metavar="MHZ", help="That placement aims at; without it, the board's.", min=1
+        ),
+    ] = None,
+    simulate: Annotated[
+        bool,
+        typer.Option("--simulate/--no-simulate", help="Whether to count the cycles a message takes."),
+    ] = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Generate a model's hardware, build it for a board, and report size, clock rate and cycles a message."""
+    from amphw.host.config import resolve
+    from amphw.host.session import update_rules
+    from amphw.models import get_model
+    from amphw.rtl.board_build import build, check_tools
+    from amphw.rtl.boards import board as find_board
+    from amphw.rtl.fit import fits
+    from amphw.rtl.formats import Formats
+
+    def say(text: str) -> None:
+        remarks().print(text)
+
+    on = find_board(board)
+    number_formats = Formats.parse(formats)
+    found = get_model(model)
+    cfg = resolve(found.config, found.defaults, config, settings or ())
+    graph, train = found.graph(cfg.model), cfg.train
+    rules = update_rules(cfg, graph)
+    candidates = fits(
+        graph, rules, number_formats, on, train.max_active_keys, train.max_infer_keys, keys, lanes
+    )
+    check_tools(on, simulate)
+    made = build(candidates, on, out, frequency or on.frequency_mhz, bitstream, say)
+    cycles = None
+    if simulate:
+        from amphw.rtl.measure import cycles_per_message
+
+        say("simulating a few instances")
+        data = found.training(cfg.model, train.seed, 1)
+        instances = [data[i] for i in range(min(INSTANCES, len(data)))]
+        sizes = made.fit.plan.sizes
+        cycles = cycles_per_message(graph, rules, number_formats, sizes, made.fit.keys, instances)
+    facts = {"model": graph.name, "board": on.name, **_figures(made, cycles)}
+    if as_json:
+        emit_json(facts)
+    else:
+        _show(made, facts)
+
+
+def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    s, plan = made.synthesis, made.fit.plan
+    return {
+        "formats": str(plan.formats),
+        "keys": made.fit.keys,
+        "lanes": plan.sizes.lanes,
+        "sizes": asdict(plan.sizes),
+        "luts": s.luts,
+        "ffs": s.ffs,
+        "dsps": s.dsps,
+        "brams": s.brams,
+        "device_share": made.share,
+        "fmax_mhz": s.fmax_mhz,
+        "frequency_mhz": s.frequency_mhz,
+        "meets_frequency": s.meets_frequency,
+        "cycles_per_message": cycles,
+        "critical_signals": s.critical_signals,
+        "critical_path": [asdict(step) for step in s.critical_path],
+        "seconds": s.seconds,
+        "files": {kind: str(path) for kind, path in made.files.items()},
+    }
+
+
+def _show(made: BoardBuild, facts: dict[str, Any]) -> None:
+    from dataclasses import asdict
+
+    there, s = asdict(made.board.resources), made.synthesis
+    rows = table("resource", "used", "of", "share", right=("used", "of", "share"))
+    for name in ("luts", "ffs", "dsps", "brams"):
+        rows.add_row(name, f"{facts[name]:,}", f"{there[name]:,}", percent(facts["device_share"][name]))
+    say = results()
+    say.print(rows)
+    met = "met" if facts["meets_frequency"] else "MISSED"
+    say.print(
+        f"clock: {number(facts['fmax_mhz'])} MHz ({number(facts['frequency_mhz'])} MHz asked for: {met})"
+    )
+    if facts["cycles_per_message"] is not None:
+        say.print(f"cycles per message: {number(facts['cycles_per_message'])}")
+    shown = [name.removeprefix("design.").removeprefix("device.") for name in s.critical_signals]
+    say.print("critical path: " + " -> ".join(shown))
+    for kind, path in facts["files"].items():
+        say.print(f"{kind}: {path}")

@@ -1,0 +1,84 @@
+"""The arithmetic of the CPU device: float32, and parameters that live where the host sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from amphw.engine.lower import Unit
+from amphw.engine.numpy_plane.arithmetic import Entry, Kernels, Kind, Part, stacked
+from amphw.engine.numpy_plane.kernel import Kernel
+from amphw.ir.derive import GradientTerm, accumulate
+from amphw.ir.errors import NonFiniteError
+from amphw.ir.update import NodeParameters
+
+
+class FloatParameters:
+    """`NodeParameters` as they are."""
+
+    def __init__(self, node: str, params: NodeParameters, terms: tuple[GradientTerm, ...]):
+        self.node, self.params, self._terms = node, params, terms
+
+    @property
+    def values(self) -> Mapping[str, np.ndarray]:
+        return self.params.values
+
+    def accumulate(self, entries: Sequence[Entry]) -> None:
+        """One product a term."""
+        for k, term in enumerate(self._terms if entries else ()):
+            a, dz = stacked(entries, k)
+            accumulate(term.kind, self.params.gradients[term.param], a, dz)
+
+    def prepare(self) -> dict[str, np.ndarray]:
+        """Raises NonFiniteError, and the old version stays, if a gradient is not finite."""
+        for name, g in self.params.gradients.items():
+            # A sum is much cheaper than a test of each element, and finite only if they all are.
+            if not np.isfinite(g.sum()) and not np.isfinite(g).all():
+                raise NonFiniteError(self.node, "backward", f"the gradient of '{name}'")
+        return self.params.prepare()
+
+    def publish(self, values: dict[str, np.ndarray]) -> None:
+        self.params.publish(values)
+
+    def fetch(self) -> None:
+        """Nothing to do: there is no other copy."""
+
+    def push(self) -> None:
+        """Nothing to do: there is no other copy."""
+
+
+class Float32:
+    """As `amphw.ir` defines programs and updates."""
+
+    dtype = np.dtype(np.float32)
+
+    def kernels(self, unit: Unit) -> Kernels:
+        d = unit.derivative
+        assert d is not None and unit.inference is not None
+        backward = Kernel(d.backward) if d.backward.outputs else None
+        return Kernels(Kernel(d.forward), Kernel(unit.inference), backward)
+
+    def parameters(self, unit: Unit, params: NodeParameters) -> FloatParameters:
+        assert unit.derivative is not None
+        return FloatParameters(unit.name, params, unit.derivative.terms)
+
+    def to_payload(self, values: np.ndarray, kind: Kind) -> np.ndarray:
+        return np.asarray(values, dtype=np.float32)
+
+    def to_float(self, payload: np.ndarray, kind: Kind) -> np.ndarray:
+        return payload
+
+    def total(self, parts: Sequence[Part], rows: int, width: int) -> np.ndarray:
+        if len(parts) == 1 and parts[0][1] < 0:
+            return parts[0][0]
+        total = np.zeros((rows, width), dtype=np.float32)
+        for g, row in parts:
+            if row < 0:
+                total += g
+            else:
+                total[row : row + 1] += g
+        return total
+
+
+FLOAT32 = Float32()

@@ -1,0 +1,101 @@
+"""A plan as files for a board: Verilog, constraints, the driver's header, and the chip's configuration."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from amphw.ir.errors import AmphwError
+from amphw.rtl.boards import Board
+from amphw.rtl.fit import Estimate, Fit, FitError, shortage
+from amphw.rtl.hardware_plan import HardwarePlan
+from amphw.rtl.toolchain.environment import require
+from amphw.rtl.toolchain.families import family
+from amphw.rtl.toolchain.synthesis import Synthesis, synthesize
+from amphw.rtl.toolchain.verilog import verilog
+from amphw.rtl.wire import c_header
+
+RESOURCES = ("luts", "ffs", "dsps", "brams")
+
+
+@dataclass(frozen=True)
+class BoardBuild:
+    """files: what was written, by kind: verilog, constraints, header, and bitstream if asked for."""
+
+    fit: Fit
+    board: Board
+    synthesis: Synthesis
+    files: dict[str, Path]
+
+    @property
+    def share(self) -> dict[str, float]:
+        """What is used of the board's chip, by resource, in 0..1."""
+        return {r: getattr(self.synthesis, r) / getattr(self.board.resources, r) for r in RESOURCES}
+
+
+def check_tools(board: Board, simulate: bool) -> None:
+    """Raise ToolchainError unless everything that a build needs is installed."""
+    require("Verilog", "synthesis", family(board.target).purpose, "board builds")
+    if simulate:
+        require("simulation")
+
+
+def build(
+    candidates: Sequence[Fit],
+    board: Board,
+    out: Path,
+    frequency_mhz: float,
+    bitstream: bool,
+    say: Callable[[str], None],
+) -> BoardBuild:
+    """Build the first of the candidates that really fits: map, place and route, make the bitstream.
+
+    Takes minutes, and nothing where the same was built before. say: told of each step that takes long. Writes
+    into the folder `out`. Raises FitError if none fits, ToolchainError where a tool fails.
+    """
+    complaint = ""
+    for fit in candidates:
+        lanes = fit.plan.sizes.lanes
+        say(f"generating and mapping {lanes} lanes, with memory for {fit.keys} keys")
+        text = device_verilog(fit.plan, board)
+        mapped = synthesize(text, board.target, frequency_mhz=frequency_mhz, place=False)
+        real = Estimate(**{r: getattr(mapped, r) for r in RESOURCES})
+        if real.excess(board):
+            complaint = f"{lanes} lanes do not fit after all: mapped they take {shortage(real, board)}."
+            say(complaint)
+            continue
+        say("placing and routing")
+        made = synthesize(
+            text, board.target, frequency_mhz=frequency_mhz, pins=board.pins(), bitstream=bitstream
+        )
+        return BoardBuild(fit, board, made, _files(text, board, made, out))
+    raise FitError(f"{complaint} Take fewer keys (--keys), narrower layers, or another board.")
+
+
+def device_verilog(plan: HardwarePlan, board: Board) -> str:
+    """The Verilog of what the board's chip is configured with."""
+    from amphw.rtl.gateware.board_top import BoardTop
+
+    return verilog(BoardTop(plan, board.clock_hz), reset=False)
+
+
+def _files(text: str, board: Board, made: Synthesis, out: Path) -> dict[str, Path]:
+    kind = family(board.target)
+    constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in board.pins().items())
+    files = {
+        "verilog": out / "top.v",
+        "constraints": out / f"top.{kind.constraints_suffix}",
+        "header": out / "amphw_wire.h",
+    }
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for path, content in zip(files.values(), (text, constraints, c_header()), strict=True):
+            path.write_text(content, encoding="utf-8")
+        if made.bitstream is not None:
+            files["bitstream"] = out / made.bitstream.name
+            shutil.copyfile(made.bitstream, files["bitstream"])
+    except OSError as error:
+        raise AmphwError(f"{out} cannot be written ({error.strerror}). Give another folder.") from error
+    return files

@@ -1,0 +1,394 @@
+"""A generated device behind the device protocol, whatever carries its words: the host's half of it.
+
+Sources and losses run here. An instance is pumped once pieces of all of the device's memories are reserved
+for it; until then it waits in a queue. Nothing is sent to the device that has no place there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from amphw.engine.lower import Path
+from amphw.engine.plan import Plan, Planner, check_data
+from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
+from amphw.ir.errors import AmphwError, ExecutionError
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+from amphw.rtl.driver.arena import Arena
+from amphw.rtl.driver.layout import Layout, Placed, make_layout, path_table, table_room, table_words
+from amphw.rtl.driver.losses import LossUnit
+from amphw.rtl.driver.messages import Messages
+from amphw.rtl.driver.parameters import ParameterLink
+from amphw.rtl.driver.watch import Watcher
+from amphw.rtl.formats import Formats
+from amphw.rtl.hardware_plan import MOST_WORDS, HardwarePlan, Sizes, hardware_plan
+from amphw.rtl.sizing import memory_sizes
+from amphw.rtl.wire import Fault, Kind, pack
+
+MEMORIES = {"payload", "firings", "places", "table"}
+"""Settings that say how large memories are; without any they have room for all keys."""
+
+NEVER = 2**31 - 1
+"""An interval that nobody completes."""
+
+BURST = 20_000
+"""Cycles after which the host looks at what has come."""
+
+
+class Link(Protocol):
+    """What carries words to a device and back."""
+
+    def exchange(self, words: np.ndarray, cycles: int) -> tuple[int, np.ndarray, list[int]]:
+        """-> words accepted, words that came (uint16), and what was watched."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Active:
+    """An instance on the device."""
+
+    slot: int
+    generation: int
+    instance: Instance
+    report: Report
+    layout: Layout
+    at: Placed
+    sizes: tuple[int, int, int, int]
+    unreturned: int = 0  # forward messages to the device that have not come back
+    sent: int = 0
+    at_losses: int = 0  # messages that wait at a loss
+
+
+class HardwareDevice:
+    """Drives the device of a plan over a link. `argument`: number formats, as in `q4.12`."""
+
+    name = "rtl"
+
+    def __init__(self, argument: str = "q4.12"):
+        self.formats = Formats.parse(argument)
+        self.link: Link | None = None
+
+    def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
+        """writes: whether what the engines write is watched."""
+        raise NotImplementedError
+
+    def capabilities(self) -> Capabilities:
+        return Capabilities(self.name, "fpga", formats=(str(self.formats),))
+
+    # --- the protocol -----------------------------------------------------------------------------
+
+    def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
+        self.close()
+        self.options = options
+        sizes = self.sizes(options)
+        if options.updates != "self":  # nodes wait for the controller, or only add up
+            waiting = {n: replace(rule, interval=NEVER) for n, rule in rules.items()}
+            rules = {"*": replace(UpdateRule(), interval=NEVER), **waiting}
+        plan = hardware_plan(graph, rules, self.formats, sizes)
+        if not MEMORIES & set(options.settings):
+            wanted = memory_sizes(plan, options.max_active_keys, options.max_infer_keys)
+            most = {name: min(getattr(wanted, name), MOST_WORDS) for name in MEMORIES}
+            sizes = replace(wanted, **most)  # keys that do not fit wait
+            plan = replace(plan, sizes=sizes)
+        self.plan = plan
+        owners = {n: graph.nodes[n].params for n in graph.parameterised}
+        self.given = initial_parameters(owners, dict(rules), options.seed)
+        writes = bool(options.settings.get("watch_writes", False))
+        self.link = self.make_link(plan, writes)
+        self._messages = Messages()
+        self._out: deque[int] = deque()
+        self._waiting: deque[tuple[int, int, Instance, Mode]] = deque()
+        self._active: dict[int, Active] = {}
+        self._done: list[Report] = []
+        self._answers: list[dict[str, int]] = []
+        self.log: list[Any] = []
+        self.stats = Statistics(busy=[0.0])
+        self._arenas = (
+            Arena(0, sizes.firings),
+            Arena(0, sizes.places),
+            Arena(plan.reserved, sizes.payload),
+            Arena(plan.table_reserved, sizes.table),
+        )
+        self._planner: Planner[Plan] = Planner(plan.lowered, lambda p: p)
+        self._layouts: dict[int, Layout] = {}
+        self._sources = [u for u in plan.lowered.units if u.behaviour.is_source]
+        self._losses = {u.index: LossUnit(u) for u in plan.lowered.units if u.behaviour.report}
+        self._origins: dict[tuple[int, int, int, int], dict[str, int] | None] = {}
+        self._watcher = Watcher(self, writes)
+        self._link = ParameterLink(self)
+        self._link.write()
+
+    def sizes(self, options: DeviceOptions) -> Sizes:
+        chosen = {k: int(options.settings[k]) for k in Sizes.__dataclass_fields__ if k in options.settings}
+        return Sizes(**{"slots": options.max_active_keys + options.max_infer_keys, **chosen})
+
+    def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+        if self.link is None:
+            raise ExecutionError("the device is closed; load a graph first")
+        self.plan.graph.schema.check(instance)
+        self._waiting.append((slot, generation, instance, mode))
+        self._pump()
+
+    def planned_bytes(self, instance: Instance, mode: Mode) -> int | None:
+        return None
+
+    def poll(self, timeout: float = 0.0) -> list[Report]:
+        if (self._active or self._waiting) and not self._done:
+            self._run()
+        done, self._done = self._done, []
+        return done
+
+    def drain(self) -> list[Report]:
+        out: list[Report] = []
+        while self._active or self._waiting or self._done:
+            out += self.poll()
+        return out
+
+    def update(self, nodes: Sequence[str] | None = None) -> None:
+        for name in nodes if nodes is not None else self.given:
+            self._link.update(name)
+
+    def parameters(self) -> dict[str, NodeParameters]:
+        return self._link.read() if self.link is not None else self._kept
+
+    def statistics(self) -> Statistics:
+        out, self.stats = self.stats, Statistics(busy=[0.0])
+        return out
+
+    def counters(self) -> dict[str, int]:
+        """What the device has counted since its reset, by the names in `amphw.rtl.counters` and by path."""
+        return self._link.counters()
+
+    def close(self) -> None:
+        if self.link is None:
+            return
+        self._kept = self._link.read() if not self._active else self.given
+        self.link.close()
+        self.link = None
+
+    # --- pumping ----------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Instances that fit go to the device, in their order."""
+        self._link.push()
+        while self._waiting and self._begin(*self._waiting[0]):
+            self._waiting.popleft()
+
+    def _layout(self, instance: Instance) -> Layout:
+        plan = self._planner.plan(instance)
+        if id(plan) not in self._layouts:
+            if len(self._layouts) > self._planner.keep:
+                self._layouts.clear()
+            self._layouts[id(plan)] = make_layout(self.plan, plan, instance)
+        return self._layouts[id(plan)]
+
+    def _begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
+        layout = self._layout(instance)
+        check_data(self.plan.lowered, layout.plan, instance)
+        sizes = (
+            layout.n_firings,
+            layout.n_places,
+            layout.n_payload,
+            table_room(self.plan, layout, instance),
+        )
+        for what, arena, size in zip(
+            ("firings", "places", "payload", "table"), self._arenas, sizes, strict=True
+        ):
+            if size > arena.room:
+                raise AmphwError(
+                    f"instance {instance.number} needs {size} words of the device's {what} memory, which has "
+                    f"{arena.room}: build it larger (device.{what})"
+                )
+        taken: list[int] = []
+        for arena, size in zip(self._arenas, sizes, strict=True):
+            at = arena.take(size)
+            if at is None:
+                for a, first, n in zip(self._arenas, taken, sizes, strict=False):
+                    a.give(first, n)
+                return False
+            taken.append(at)
+        placed = Placed(*taken)
+        report = Report(slot, generation, instance.number, mode)
+        active = self._active[slot] = Active(slot, generation, instance, report, layout, placed, sizes)
+        self.log.append(("submit", instance.number, mode.value))
+        for loss in self._losses.values():
+            loss.begin(slot, layout.plan, instance)
+        self._tables(active)
+        for unit in self._sources:
+            for path in unit.out:
+                self._source(active, path)
+        return True
+
+    def send(self, kind: Kind, content: Sequence[int] | np.ndarray = (), /, **fields: int) -> None:
+        """A message for the device, with its payload's words."""
+        self._out.extend(pack(kind, words=len(content), **fields))
+        self._out.extend(int(w) & 0xFFFF for w in content)
+
+    def _tables(self, a: Active) -> None:
+        """Structure tables first, then what is known of the firings."""
+        infer = int(a.report.mode is not Mode.TRAIN)
+        key = {"slot": a.slot, "generation": a.generation & 0xFF}
+        self.send(Kind.BEGIN, output=infer, **key)
+        directory, words = table_words(self.plan, a.layout, a.instance, a.at)
+        self.send(Kind.TABLE, directory, payload=a.slot * len(directory), **key)
+        if words:
+            self.send(Kind.TABLE, words, payload=a.at.table, **key)
+        for u, firings in a.layout.firings.items():
+            for first, count, record, stride, need in firings.runs:
+                self.send(
+                    Kind.FIRINGS,
+                    firing=a.at.firings + first,
+                    copy=count,
+                    payload=a.at.payload + record,
+                    place=stride,
+                    state=need,
+                    unit=self.plan.partition.number[u],
+                    **key,
+                )
+
+    def _source(self, a: Active, path: Path) -> None:
+        """A source's messages along one path."""
+        table = path_table(self.plan, a.layout.plan, path)
+        unit = self.plan.lowered.units[path.source]
+        name = unit.behaviour.emits[0].data
+        assert table.data is not None
+        for k, (firing, position, row) in enumerate(
+            zip(table.firing.tolist(), table.position.tolist(), table.row.tolist(), strict=True)
+        ):
+            first, rows = int(table.data[0][k]), int(table.data[1][k])
+            if name is None:
+                payload = np.zeros((rows, 0), np.float32)
+            else:
+                payload = np.asarray(a.instance.data[name][first : first + rows], np.float32)
+            if row >= 0:
+                payload = payload[row : row + 1]
+            if path.target not in self.plan.partition.number:
+                self._arrive(a, path, firing, position, payload, None)
+                continue
+            u = path.target
+            a.unreturned += 1
+            a.sent += 1
+            self.send(
+                Kind.FORWARD,
+                self.formats.value.quantise(payload).reshape(-1),
+                slot=a.slot,
+                generation=a.generation & 0xFF,
+                firing=a.at.firings + a.layout.firings[u].first + firing,
+                place=a.at.places + a.layout.operands[u, path.operand] + position,
+                payload=a.at.payload + a.layout.arrivals[path.index][k],
+                state=a.layout.states[u][firing],
+            )
+
+    # --- what comes back --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Exchange words with the device for a while."""
+        assert self.link is not None
+        words = np.fromiter(self._out, np.uint16, len(self._out))
+        accepted, came, watched = self.link.exchange(words, BURST)
+        for _ in range(accepted):
+            self._out.popleft()
+        self._watcher.note(watched)
+        before = len(self._out)
+        heard = False
+        for header, payload in self._messages.add(came):
+            heard = True
+            self._hear(header, payload)
+        if not heard and not accepted and not len(came) and before == 0 and not watched and not self._done:
+            raise ExecutionError(
+                f"the device is silent with {len(self._active)} instance(s) in flight: "
+                + "; ".join(
+                    f"instance {a.instance.number}: {a.unreturned} unreturned" for a in self._active.values()
+                )
+            )
+
+    def _hear(self, header: dict[str, int], payload: np.ndarray) -> None:
+        kind = header["kind"]
+        if kind == Kind.FORWARD:
+            self._forward(self._active[header["slot"]], header, payload)
+        elif kind == Kind.BACKWARD:
+            a = self._active[header["slot"]]
+            a.unreturned -= 1
+            self._settle(a)
+        elif kind == Kind.IDLE:
+            a = self._active[header["slot"]]
+            if header["copy"] == a.sent and not a.at_losses:
+                self._retire(a)
+        elif kind in (Kind.VALUE, Kind.UPDATED):
+            self._answers.append(header)
+        else:
+            fault = Fault(header["output"]).name if header["output"] in list(Fault) else "?"
+            raise ExecutionError(f"the device dropped a message ({fault}): {header}")
+
+    def _forward(self, a: Active, header: dict[str, int], payload: np.ndarray) -> None:
+        """A unit of the device sends to a loss."""
+        path = self.plan.partition.outbound[header["place"]]
+        source = self.plan.lowered.units[path.source]
+        at = header["firing"] - a.at.firings - a.layout.firings[path.source].first
+        table = path_table(self.plan, a.layout.plan, path)
+        k = int(table.start[at * source.decisions + header["state"]]) + header["copy"]
+        width = self.plan.lowered.units[path.target].operands[path.operand].width
+        values = self.formats.value.real(payload).reshape(-1, width)
+        first, places = a.layout.answers[path.index]
+        answer = {
+            "firing": header["firing"],
+            "output": header["output"],
+            "place": a.at.places + first + k,
+            "payload": a.at.payload + places[k],
+            "copy": header["payload"],
+            "state": int(path.by_row is not None),
+        }
+        self._arrive(a, path, int(table.firing[k]), int(table.position[k]), values, answer)
+
+    def _arrive(
+        self,
+        a: Active,
+        path: Path,
+        firing: int,
+        position: int,
+        payload: np.ndarray,
+        answer: dict[str, int] | None,
+    ) -> None:
+        """A message reaches a loss; answer: where its gradient must go, None for a source's."""
+        loss = self._losses[path.target]
+        a.at_losses += 1
+        self.stats.forward += a.report.mode is Mode.TRAIN
+        self._origins[a.slot, path.target, path.operand, position] = answer
+        got = loss.arrive(a.slot, a.layout.plan, firing, path.operand, position, payload, a.report)
+        if got is None:
+            return
+        a.at_losses -= len(got)
+        self._watcher.loss(a, path.target, firing)
+        for operand, at, gradient in got:
+            back = self._origins.pop((a.slot, path.target, operand, at))
+            if a.report.mode is not Mode.TRAIN:
+                continue
+            self.stats.backward += 1
+            if back is None:
+                continue
+            words = () if gradient is None else self.formats.gradient.quantise(gradient).reshape(-1)
+            self.send(Kind.BACKWARD, words, slot=a.slot, generation=a.generation & 0xFF, **back)
+        self._settle(a)
+
+    def _settle(self, a: Active) -> None:
+        if a.report.mode is Mode.TRAIN and a.unreturned == 0 and not a.at_losses:
+            self._retire(a)
+
+    def _retire(self, a: Active) -> None:
+        for loss in self._losses.values():
+            loss.end(a.slot, a.report)
+        pieces = (a.at.firings, a.at.places, a.at.payload, a.at.table)
+        for arena, at, size in zip(self._arenas, pieces, a.sizes, strict=True):
+            arena.give(at, size)
+        del self._active[a.slot]
+        self.log.append(("retire", a.instance.number, a.report.mode.value))
+        self._done.append(a.report)
+        self._pump()

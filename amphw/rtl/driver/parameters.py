@@ -1,0 +1,147 @@
+"""Parameters over the link: written at the start, read when asked for, written again where the host wrote."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from amphw.ir.update import NodeParameters
+from amphw.rtl.counters import NAMES
+from amphw.rtl.fixed.parameters import FixedParameters, in_floats
+from amphw.rtl.wire import Kind
+
+if TYPE_CHECKING:
+    from amphw.rtl.driver.device import HardwareDevice
+
+WEIGHT, LOW, SUMS, VELOCITY = range(4)
+VERSION, ROWS, COUNTER = 8, 9, 10
+"""Memories of the lane engine, and registers of the keeper, for POKE and PEEK."""
+
+
+class ParameterLink:
+    """The parameters of a device. `fixed`: what was last written or read, as integers."""
+
+    def __init__(self, device: HardwareDevice):
+        self.device = device
+        self.fixed = {n: self._fixed(p) for n, p in device.given.items()}
+        self._shown: dict[str, NodeParameters] = {}
+
+    def _fixed(self, given: NodeParameters) -> FixedParameters:
+        name = next(n for n, p in self.device.given.items() if p is given)
+        return FixedParameters.of(name, self.device.formats, self.device.plan.exponent, given)
+
+    def write(self) -> None:
+        """Everything, to the device."""
+        d = self.device
+        low_bits = d.formats.low_bits
+        for name, fixed in self.fixed.items():
+            unit = d.plan.partition.number[d.plan.lowered.by_name[name]]
+            for parameter, a in fixed.arrays.items():
+                self._memory(name, parameter, WEIGHT, a.master >> low_bits)
+                if d.formats.rounding == "nearest":
+                    self._memory(name, parameter, LOW, a.master & ((1 << low_bits) - 1))
+                self._memory(name, parameter, SUMS, a.sums)
+                if a.velocity is not None:
+                    self._memory(name, parameter, VELOCITY, a.velocity)
+            d.send(Kind.POKE, place=VERSION, unit=unit, state=fixed.version)
+            d.send(Kind.POKE, place=ROWS, unit=unit, state=fixed.rows)
+
+    def _cells(self, name: str, parameter: str, shape: tuple[int, ...]) -> list[tuple[int, int]]:
+        """(beat, lane) of each number of a parameter, row by row."""
+        place = self.device.plan.stack.places[name][parameter]
+        lanes = self.device.plan.sizes.lanes
+        rows, columns = shape if len(shape) == 2 else (1, shape[0])
+        return [
+            (place.base + k * place.blocks + j // lanes, j % lanes)
+            for k in range(rows)
+            for j in range(columns)
+        ]
+
+    def _memory(self, name: str, parameter: str, memory: int, values: np.ndarray) -> None:
+        for (beat, lane), value in zip(
+            self._cells(name, parameter, values.shape), values.reshape(-1).tolist(), strict=True
+        ):
+            word = value & 0xFFFFFFFFF
+            self.device.send(
+                Kind.POKE, place=memory, payload=beat, firing=lane, state=word & 0xFFFFFFFF, copy=word >> 32
+            )
+
+    def read(self) -> dict[str, NodeParameters]:
+        """Everything, from the device, in floats."""
+        d = self.device
+        low_bits, nearest = d.formats.low_bits, d.formats.rounding == "nearest"
+        for name, fixed in self.fixed.items():
+            for parameter, a in fixed.arrays.items():
+                weight = self._ask(name, parameter, WEIGHT, a.master.shape)
+                low = self._ask(name, parameter, LOW, a.master.shape) if nearest else 0
+                a.master = (weight << low_bits) + (low & ((1 << low_bits) - 1) if nearest else 0)
+                a.sums = self._ask(name, parameter, SUMS, a.master.shape)
+                if a.velocity is not None:
+                    a.velocity = self._ask(name, parameter, VELOCITY, a.master.shape)
+            unit = d.plan.partition.number[d.plan.lowered.by_name[name]]
+            fixed.version = self._answer(Kind.PEEK, place=VERSION, unit=unit)
+            fixed.rows = self._answer(Kind.PEEK, place=ROWS, unit=unit)
+            fixed.visible = fixed.look()
+            self._shown[name] = in_floats(fixed, d.given[name])
+        return self._shown
+
+    def push(self) -> None:
+        """Write what the host has changed since it was shown the parameters."""
+        changed = False
+        for name, shown in self._shown.items():
+            now = in_floats(self.fixed[name], self.device.given[name])
+            same = shown.version == now.version and shown.rows == now.rows
+            for parameter, values in now.values.items():
+                same &= np.array_equal(values, shown.values[parameter])
+                same &= np.array_equal(now.gradients[parameter], shown.gradients[parameter])
+                pairs = zip(now.slots[parameter], shown.slots[parameter], strict=True)
+                same &= all(np.array_equal(x, y) for x, y in pairs)
+            if not same:
+                changed = True
+                self.fixed[name] = FixedParameters.of(
+                    name, self.device.formats, self.device.plan.exponent, shown
+                )
+        self._shown = {}
+        if changed:
+            self.write()
+
+    def update(self, name: str) -> None:
+        """Have a node apply what it has summed up."""
+        self._answer(
+            Kind.UPDATE, unit=self.device.plan.partition.number[self.device.plan.lowered.by_name[name]]
+        )
+
+    def counters(self) -> dict[str, int]:
+        """What the device has done since it was reset: cycles by what they went into, messages by path."""
+        d = self.device
+        names = list(NAMES)
+        for path in d.plan.lowered.paths:
+            ends = [d.plan.lowered.units[u].name for u in (path.source, path.target)]
+            names.append(f"{ends[0]} -> {ends[1]} #{path.index}")
+        asked = [{"kind": int(Kind.PEEK), "place": COUNTER, "payload": k} for k in range(len(names))]
+        return {n: h["state"] for n, h in zip(names, self._answers(asked), strict=True)}
+
+    def _answer(self, kind: Kind, **fields: int) -> int:
+        (header,) = self._answers([{"kind": int(kind), **fields}])
+        return header["state"]
+
+    def _ask(self, name: str, parameter: str, memory: int, shape: tuple[int, ...]) -> np.ndarray:
+        cells = self._cells(name, parameter, shape)
+        asked = [
+            {"kind": int(Kind.PEEK), "place": memory, "payload": beat, "firing": lane} for beat, lane in cells
+        ]
+        words = [h["state"] | h["copy"] << 32 for h in self._answers(asked)]
+        values = np.array(words, np.int64)
+        return np.where(values >> 47 & 1, values - (1 << 48), values).reshape(shape)
+
+    def _answers(self, asked: list[dict[str, int]]) -> list[dict[str, int]]:
+        d = self.device
+        for fields in asked:
+            d.send(Kind(fields.pop("kind")), **fields)
+        found: list[dict[str, int]] = []
+        while len(found) < len(asked):
+            d._run()
+            found += d._answers
+            d._answers = []
+        return found

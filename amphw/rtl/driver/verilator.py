@@ -1,0 +1,41 @@
+"""The generated hardware, compiled and run in this process."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from amphw.rtl.driver.device import HardwareDevice, Link
+from amphw.rtl.hardware_plan import HardwarePlan
+from amphw.rtl.toolchain.environment import require
+
+
+class SimulatedLink:
+    """Words into a compiled model of the hardware, and out of it."""
+
+    def __init__(self, plan: HardwarePlan, writes: bool):
+        from amphw.rtl.gateware.device import Device
+        from amphw.rtl.verilated.simulation import Simulation
+
+        self.simulation = Simulation(Device(plan, writes), trace="watched", idle="idle")
+
+    def exchange(self, words: np.ndarray, cycles: int) -> tuple[int, np.ndarray, list[int]]:
+        got = self.simulation.exchange(words, cycles, until_idle=True)
+        watched = list(self.simulation.traced)
+        self.simulation.traced.clear()
+        return got.accepted, got.words, watched
+
+    def close(self) -> None:
+        self.simulation.close()
+
+
+class VerilatorDevice(HardwareDevice):
+    """`verilator:q4.12`: a device of the simulated hardware."""
+
+    name = "verilator"
+
+    def __init__(self, argument: str = "q4.12"):
+        require("simulation")
+        super().__init__(argument)
+
+    def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
+        return SimulatedLink(plan, writes)

@@ -1,0 +1,144 @@
+"""What a plan takes of a chip before anything is built, and the largest plan that the chip has room for.
+
+Block memories are counted memory by memory, multipliers by lanes; look-up tables and flip-flops follow a line
+taken from real builds. No estimate replaces the build, whose figures are the ones reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+
+from amphw.ir.errors import AmphwError
+from amphw.ir.graph import Graph
+from amphw.ir.update import UpdateRule
+from amphw.rtl.boards import Board
+from amphw.rtl.fit_memory import memories
+from amphw.rtl.formats import Formats
+from amphw.rtl.hardware_plan import MOST_WORDS, HardwarePlan, Sizes, hardware_plan
+from amphw.rtl.sizing import memory_sizes
+
+LANES = (32, 16, 8, 4, 2)
+"""That are tried, the most first."""
+
+
+class FitError(AmphwError):
+    """A design that is larger than the chip. The message says what of it, by how much, and what to do."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of a chip's resources, in its own units."""
+
+    luts: int
+    ffs: int
+    dsps: int
+    brams: int
+
+    def excess(self, board: Board) -> dict[str, tuple[int, int]]:
+        """(wanted, there) of each resource that the chip has too little of."""
+        there = asdict(board.resources)
+        return {k: (n, there[k]) for k, n in asdict(self).items() if n > there[k]}
+
+
+# Counted in list-reduction with momentum at 16 lanes, mapped by Yosys 0.70 (synth_ecp5), 2026-11-22; parts of
+# the lane engine that come once a lane apart from the others.
+_LUTS, _LUTS_A_LANE = 10_400, 270
+_FFS, _FFS_A_LANE = 7_600, 350
+_DSPS = 16
+
+
+def estimate(plan: HardwarePlan, board: Board) -> Estimate:
+    """What the plan takes of the board's chip, about; `brams` is exact for ECP5, but
+    for bits that turn out to be constant."""
+    lanes = plan.sizes.lanes
+    return Estimate(
+        luts=_LUTS + _LUTS_A_LANE * lanes,
+        ffs=_FFS + _FFS_A_LANE * lanes,
+        dsps=_DSPS + lanes,
+        brams=sum(each.blocks(board) for each in memories(plan)),
+    )
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A plan that a board should have room for. keys: that train at once."""
+
+    plan: HardwarePlan
+    keys: int
+    estimate: Estimate
+
+
+def fits(
+    graph: Graph,
+    rules: Mapping[str, UpdateRule],
+    formats: Formats,
+    board: Board,
+    most_keys: int,
+    infer_keys: int,
+    keys: int | None = None,
+    lanes: int | None = None,
+) -> list[Fit]:
+    """Plans that fit, those with more lanes first; each with as many keys as fit, up to `most_keys`.
+
+    keys, lanes: exactly so many. infer_keys: slots for keys that infer, at most as many as train.
+    GraphError for what the hardware cannot run, FitError if nothing fits.
+    """
+    if lanes is not None and (lanes < 2 or lanes & (lanes - 1)):
+        raise FitError(f"{lanes} lanes cannot be built: choose a power of two of 2 or more.")
+    found: list[Fit] = []
+    refused: tuple[HardwarePlan, int, Estimate] | None = None
+    for choice in (lanes,) if lanes is not None else LANES:
+        base = hardware_plan(graph, rules, formats, Sizes(lanes=choice, counters=_counters(board)))
+        for many in (keys,) if keys is not None else range(most_keys, 0, -1):
+            plan = replace(base, sizes=memory_sizes(base, many, min(many, infer_keys)))
+            guess = estimate(plan, board)
+            if not guess.excess(board) and plan.sizes.payload <= MOST_WORDS:
+                found.append(Fit(plan, many, guess))
+                break
+            refused = plan, many, guess
+    if not found:
+        assert refused is not None
+        raise FitError(_refusal(*refused, board))
+    return found
+
+
+def _counters(board: Board) -> int:
+    """Counters are for chips with room to spare."""
+    return int(board.target.family == "ecp5")
+
+
+_NAMES = {
+    "luts": "look-up tables",
+    "ffs": "flip-flops",
+    "dsps": "multipliers",
+    "brams": "block memories",
+}
+
+
+def shortage(of: Estimate, board: Board) -> str:
+    """What the board has too little of, and by how much."""
+    return ", ".join(
+        f"{wanted:,} {_NAMES[name]} ({board.name} has {there:,}, {wanted - there:,} fewer)"
+        for name, (wanted, there) in of.excess(board).items()
+    )
+
+
+def _refusal(plan: HardwarePlan, keys: int, guess: Estimate, board: Board) -> str:
+    """Why the least demanding plan does not fit."""
+    parts = [shortage(guess, board)] if guess.excess(board) else []
+    if plan.sizes.payload > MOST_WORDS:
+        parts.append(
+            f"{plan.sizes.payload:,} words of payload memory (addresses reach {MOST_WORDS:,}, "
+            f"{plan.sizes.payload - MOST_WORDS:,} fewer)"
+        )
+    amount = f"{keys} key{'s' * (keys > 1)}"
+    lines = [f"It does not fit: with {plan.sizes.lanes} lanes and {amount} it needs {'; '.join(parts)}."]
+    largest = sorted(memories(plan), key=lambda each: -each.blocks(board))[:3]
+    shown = ", ".join(f"{each.name} ({each.blocks(board):,})" for each in largest)
+    lines.append(f"The largest memories, in blocks: {shown}.")
+    lines.append(
+        "Take fewer keys (--keys), narrower layers, a smaller batch, lower bounds in the schema or another "
+        "board."
+    )
+    return " ".join(lines)

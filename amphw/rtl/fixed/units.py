@@ -1,0 +1,79 @@
+"""A graph's units in fixed point, and what they share: all that can be refused before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from amphw.engine.lower import Lowered, Unit
+from amphw.ir.errors import GraphError
+from amphw.ir.update import UpdateRule
+from amphw.rtl.fixed.curves import curve
+from amphw.rtl.fixed.lowering import FixedDerivative, lower_unit
+from amphw.rtl.fixed.parameters import FixedRule, UpdateShifts, exponent_of, fixed_rule
+from amphw.rtl.formats import BITS, FormatError, Formats
+
+
+@dataclass(frozen=True)
+class DeviceRules:
+    """Update rules as integers, by node. exponent: of learning rates. shifts: of the update unit."""
+
+    by_node: dict[str, FixedRule]
+    exponent: int
+    shifts: UpdateShifts
+
+    @classmethod
+    def of(cls, owners: Sequence[str], rules: Mapping[str, UpdateRule], formats: Formats) -> DeviceRules:
+        """rules: by node, "*" for the others. GraphError for what the update unit cannot do."""
+        given = {n: rules.get(n, rules.get("*", UpdateRule())) for n in owners}
+        exponent = exponent_of(given.values())
+        found = {n: fixed_rule(n, rule, exponent) for n, rule in given.items()}
+        momentum = {rule.mu for rule in found.values()}
+        if len(momentum) > 1:
+            raise GraphError(
+                "the nodes of one device share the momentum's coefficient; give all the same rule"
+            )
+        return cls(found, exponent, UpdateShifts.of(formats, exponent, momentum not in ({None}, set())))
+
+
+def mapped(lowered: Lowered) -> list[Unit]:
+    """The units that are computed in fixed point: all but sources and what reports to the host."""
+    return [u for u in lowered.units if u.behaviour.program is not None and not u.behaviour.report]
+
+
+def fixed_units(lowered: Lowered, formats: Formats) -> dict[int, FixedDerivative]:
+    """Each mapped unit by number. GraphError names a node that the hardware cannot run, and what to do."""
+    found = {}
+    for u in mapped(lowered):
+        assert u.derivative is not None and u.inference is not None
+        found[u.index] = lower_unit(u.name, u.derivative, u.inference, formats)
+        accumulators_hold(u.name, found[u.index], formats)
+        _curves_exist(u.name, found[u.index])
+    return found
+
+
+def accumulators_hold(node: str, fixed: FixedDerivative, formats: Formats) -> None:
+    """GraphError where a sum of products may leave the accumulator, saying how many bits it takes."""
+    for program in (fixed.forward, fixed.backward):
+        for _, o in program.numbered():
+            if o.op not in ("affine", "affine_t") or not o.args:
+                continue
+            rows, columns = program.param(o.attr()["param"]).shape
+            terms = rows + 1 if o.op == "affine" else columns
+            needed = 2 * BITS - 1 + (terms - 1).bit_length()
+            if needed > formats.accumulator:
+                raise GraphError(
+                    f"sums of {terms} products take {needed} bits, the accumulator has "
+                    f"{formats.accumulator}: give it acc={needed} in the number formats, or a narrower layer",
+                    node=node,
+                )
+
+
+def _curves_exist(node: str, fixed: FixedDerivative) -> None:
+    for program in (fixed.forward, fixed.inference):
+        for _, o in program.numbered():
+            if o.op == "curve":
+                try:
+                    curve(o.attr()["curve"], o.attr()["frac"])
+                except FormatError as error:
+                    raise GraphError(str(error), node=node) from None

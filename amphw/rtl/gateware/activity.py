@@ -1,0 +1,70 @@
+"""Counters of what a device did: cycles by what they went into, the fullest queues, messages by path.
+
+They are read with PEEK; `amphw.rtl.counters` says which number is what.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Signal, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from amphw.rtl.counters import CYCLES, LEVELS
+
+BITS = 32
+
+
+class Activity(wiring.Component):
+    """events: of this cycle, in the order of CYCLES. levels: of queues. sent: a message on path `path`.
+
+    index: of a counter, whose value is there two cycles later.
+    """
+
+    def __init__(self, paths: int, level_bits: int):
+        self.paths = max(2, paths)
+        super().__init__(
+            {
+                "events": In(len(CYCLES)),
+                **{name: In(level_bits) for name in LEVELS},
+                "sent": In(1),
+                "path": In(ceil_log2(self.paths)),
+                "index": In(16),
+                "value": Out(BITS),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        counters: list[Any] = []
+        for k, name in enumerate(CYCLES):
+            counter = Signal(BITS, name=name)
+            m.d.sync += counter.eq(counter + self.events[k])
+            counters.append(counter)
+        for name in LEVELS:
+            most = Signal.like(getattr(self, name), name=f"{name}_most")
+            with m.If(getattr(self, name) > most):
+                m.d.sync += most.eq(getattr(self, name))
+            counters.append(most)
+        m.submodules.messages = messages = Memory(shape=unsigned(BITS), depth=self.paths, init=[])
+        read, write = messages.read_port(), messages.write_port()
+        adding, path = Signal(), Signal.like(self.path)
+        m.d.sync += [adding.eq(self.sent), path.eq(self.path)]
+        m.d.comb += [
+            read.en.eq(1),
+            read.addr.eq(self.index - len(counters)),
+            write.en.eq(adding),
+            write.addr.eq(path),
+            write.data.eq(read.data + 1),
+        ]
+        with m.If(self.sent):
+            m.d.comb += read.addr.eq(self.path)
+        m.d.sync += self.value.eq(read.data)
+        with m.Switch(self.index):
+            for k, counter in enumerate(counters):
+                with m.Case(k):
+                    m.d.sync += self.value.eq(counter)
+        return m

@@ -1,0 +1,37 @@
+"""What a chip is configured with: a device behind the board's serial line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from amphw.rtl.gateware.device import Device
+from amphw.rtl.gateware.uart import UartLink, divisor
+from amphw.rtl.hardware_plan import HardwarePlan
+
+BAUD = 1_000_000
+"""Of the serial line: what USB bridges keep up with, and a whole fraction of every board's clock."""
+
+
+class BoardTop(wiring.Component):
+    """The device of a plan; rx, tx: the serial line. Everything runs at the oscillator's `clock_hz`.
+
+    Nobody watches the device here, so that the logic which tells what happens in it is left out.
+    """
+
+    def __init__(self, plan: HardwarePlan, clock_hz: float, baud: float = BAUD) -> None:
+        self.plan = plan
+        self.divisor = divisor(clock_hz, baud)
+        super().__init__({"rx": In(1, init=1), "tx": Out(1, init=1)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.device = device = Device(self.plan)
+        m.submodules.link = link = UartLink(self.divisor)
+        wiring.connect(m, link.o, device.words_in)
+        wiring.connect(m, device.words_out, link.i)
+        m.d.comb += [link.rx.eq(self.rx), self.tx.eq(link.tx), device.watched.ready.eq(1)]
+        return m

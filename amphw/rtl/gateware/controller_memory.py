@@ -1,0 +1,156 @@
+"""The controller's memories: firings, places (where operands and gradients wait), and what is ready."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from amaranth.hdl import Module, Signal, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+ADDRESS = 16
+"""Bits of every address: of firings, places, payload and table memory."""
+
+
+@dataclass(frozen=True)
+class ControlShape:
+    """Sizes. firings, places, table: words of those memories, powers of two. slots: keys in flight. units: on
+    the device. outputs: float outputs of a unit, at most. state_bits: of a packed state."""
+
+    firings: int
+    places: int
+    table: int
+    slots: int
+    units: int
+    outputs: int
+    state_bits: int
+    decisions: int
+    loops: int
+    reads: int
+    by_rows: bool
+    paths: int
+
+    @property
+    def firing_bits(self) -> int:
+        return ceil_log2(self.firings)
+
+    @property
+    def place_bits(self) -> int:
+        return ceil_log2(self.places)
+
+    @property
+    def output_bits(self) -> int:
+        return max(1, ceil_log2(self.outputs))
+
+
+class PlaceLayout(data.StructLayout):
+    """A place: first an operand, later the gradient that went back for it.
+
+    address: of the payload. link: the firing that sent the operand; then the next place in the list of
+    gradients of that firing's output. more: whether there is a next. host: the operand came from the host.
+    output, row: which output sent it, and where its row begins.
+    """
+
+    def __init__(self, shape: ControlShape) -> None:
+        super().__init__(
+            {
+                "address": ADDRESS,
+                "link": max(shape.firing_bits, shape.place_bits),
+                "more": 1,
+                "host": 1,
+                "output": shape.output_bits,
+                "row": ADDRESS if shape.by_rows else 1,
+                "single": 1,
+            }
+        )
+
+
+class NeedLayout(data.StructLayout):
+    """How many messages a firing still waits for, and whether one has come, so that its state is known."""
+
+    def __init__(self) -> None:
+        super().__init__({"left": ADDRESS, "known": 1})
+
+
+class OwnerLayout(data.StructLayout):
+    """Whose firing it is: unit, slot, and whether the instance is only inferred."""
+
+    def __init__(self, shape: ControlShape) -> None:
+        super().__init__(
+            {"unit": max(1, ceil_log2(shape.units)), "slot": max(1, ceil_log2(shape.slots)), "infer": 1}
+        )
+
+
+class Store(wiring.Component):
+    """A memory with one user: `addr` serves both directions; `data` follows one cycle after it."""
+
+    def __init__(self, shape: object, depth: int):
+        self.word, self.depth = shape, depth
+        super().__init__(
+            {
+                "addr": In(range(depth)),
+                "data": Out(shape),  # type: ignore[arg-type]
+                "write": In(1),
+                "value": In(shape),  # type: ignore[arg-type]
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=self.word, depth=self.depth, init=[])  # type: ignore[arg-type]
+        read, write = memory.read_port(), memory.write_port()
+        m.d.comb += [
+            read.en.eq(1),
+            read.addr.eq(self.addr),
+            self.data.eq(read.data),
+            write.en.eq(self.write),
+            write.addr.eq(self.addr),
+            write.data.eq(self.value),
+        ]
+        return m
+
+
+class ReadyQueue(wiring.Component):
+    """Firings that are ready, first in first out; it has room for all there are, so `push` never waits."""
+
+    def __init__(self, depth: int):
+        self.depth = depth
+        super().__init__(
+            {
+                "push": In(1),
+                "value": In(range(depth)),
+                "head": Out(range(depth)),
+                "there": Out(1),
+                "pop": In(1),
+                "level": Out(range(depth + 1)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.memory = memory = Memory(
+            shape=unsigned(ceil_log2(self.depth)), depth=self.depth, init=[]
+        )
+        read, write = memory.read_port(), memory.write_port()
+        first, last = Signal(range(self.depth)), Signal(range(self.depth))
+        loaded = Signal()  # the memory's output is the head
+        step = Signal(range(self.depth))
+        m.d.comb += [
+            step.eq(first + 1),
+            write.en.eq(self.push),
+            write.addr.eq(last),
+            write.data.eq(self.value),
+            read.en.eq(1),
+            read.addr.eq(first),
+            self.head.eq(read.data),
+            self.there.eq(loaded & (self.level != 0)),
+        ]
+        m.d.sync += loaded.eq((self.level != 0) & ~self.pop)
+        with m.If(self.push):
+            m.d.sync += last.eq(last + 1)
+        with m.If(self.pop):
+            m.d.sync += first.eq(step)
+        m.d.sync += self.level.eq(self.level + self.push - self.pop)
+        return m

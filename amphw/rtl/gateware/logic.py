@@ -1,0 +1,109 @@
+"""State expressions as logic: adders, comparators and multiplexers over registers that hold still.
+
+Long chains are cut by registers, so a result is there some cycles (`stages`) after its inputs; whoever reads
+it waits that long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Signal, Value
+
+from amphw.ir.errors import GraphError
+from amphw.ir.expr import Const, Expr, Field, Op
+
+DEEP = 2
+"""Adders in a row without a register between them."""
+
+
+class ExpressionLogic:
+    """Builds expressions into a module; equal ones share their logic. registers: what fields stand for."""
+
+    def __init__(self, m: Module, registers: Mapping[str, Any]):
+        self.m, self.registers = m, registers
+        self._built: dict[Expr, tuple[Any, int, int]] = {}
+
+    def build(self, e: Expr) -> tuple[Any, int]:
+        """-> (signed value, stages)."""
+        value, stages, _ = self._node(e)
+        return value, stages
+
+    def _node(self, e: Expr) -> tuple[Any, int, int]:
+        if e not in self._built:
+            self._built[e] = self._make(e)
+        return self._built[e]
+
+    def _make(self, e: Expr) -> tuple[Any, int, int]:
+        """(value, stages, adders since the last register)."""
+        if isinstance(e, Const):
+            return Value.cast(e.value), 0, 0
+        if isinstance(e, Field):
+            return self._field(e), 0, 0
+        assert isinstance(e, Op), e
+        parts = [self._node(a) for a in e.args]
+        values = [p[0] for p in parts]
+        stages, depth = max(p[1] for p in parts), max(p[2] for p in parts)
+        if e.op == "hash":
+            return self._hash(e, values[0]), stages + 3, 1
+        value, slow = self._operation(e, values)
+        if slow or depth + 1 >= DEEP:
+            return self._registered(value), stages + 1, 0
+        return value, stages, depth + 1
+
+    def _registered(self, value: Any) -> Any:
+        kept = Signal.like(value, name="partial")
+        self.m.d.sync += kept.eq(value)
+        return kept
+
+    def _field(self, e: Field) -> Any:
+        name = e.name
+        if name in self.registers:
+            return self.registers[name]
+        if name.startswith("$s"):
+            offset, _, bits = name[2:].partition(".")
+            return self.registers["$state"][int(offset) : int(offset) + int(bits)]
+        raise GraphError("no register of the controller holds this", field=name)
+
+    def _operation(self, e: Op, v: list[Any]) -> tuple[Any, bool]:
+        """(value, whether a register must follow)."""
+        if e.op == "+":
+            return v[0] + v[1], False
+        if e.op == "-":
+            return v[0] - v[1], False
+        if e.op == "*":
+            return v[0] * v[1], not any(isinstance(a, Const) and a.value in (0, 1, 2, 4, 8) for a in e.args)
+        if e.op == "where":
+            return Mux(v[0] != 0, v[1], v[2]), False
+        if e.op in {"min", "max"}:
+            smaller = v[0] < v[1]
+            return (Mux(smaller, v[0], v[1]) if e.op == "min" else Mux(smaller, v[1], v[0])), False
+        if e.op in {"//", "%"}:
+            return self._divided(e, v[0]), False
+        compare = {"<": v[0] < v[1], "<=": v[0] <= v[1], "==": v[0] == v[1], "!=": v[0] != v[1]}
+        return compare[e.op], False
+
+    def _divided(self, e: Op, value: Any) -> Any:
+        by = e.args[1]
+        if not isinstance(by, Const) or by.value < 1 or by.value & (by.value - 1):
+            raise GraphError(
+                f"the hardware divides by powers of two alone, not in '{e}': put the result into a table"
+            )
+        bits = by.value.bit_length() - 1
+        if e.op == "//":
+            return value >> bits
+        return (value & (by.value - 1)) if bits else Value.cast(0)
+
+    def _hash(self, e: Op, value: Any) -> Any:
+        """murmur3's finaliser, as `amphw.ir.expr` defines it; three registers deep."""
+        seed = e.args[1]
+        if not isinstance(seed, Const):
+            raise GraphError(f"the seed of '{e}' must be a constant")
+        h = Signal(32, name="salted")
+        self.m.d.sync += h.eq(value + ((seed.value & 0xFFFFFFFF) * 0x9E3779B9 & 0xFFFFFFFF))
+        for shift, multiplier in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+            mixed = Signal(32, name="mixed")
+            self.m.d.sync += mixed.eq((h ^ (h >> shift)) * multiplier)
+            h = mixed
+        return h ^ (h >> 16)

@@ -1,0 +1,87 @@
+"""The payload memory: 16-bit words, twice, so that two are read and one is written in a cycle.
+
+The engines come first and never wait. What the link and the controller want is done in cycles that the
+engines leave free; the engines always come to an end, so nobody waits forever.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amaranth.hdl import Module, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In
+
+from amphw.rtl.formats import BITS
+from amphw.rtl.gateware.controller_ports import Free
+from amphw.rtl.gateware.ports import ReadPort, WritePort
+
+
+class PayloadMemory(wiring.Component):
+    """lanes_*, vector_*: the engines, of which one runs at a time.
+
+    put: the controller's words; receive: those that come over the link. look: words that the controller wants
+    to see; send: those that leave over the link.
+    """
+
+    def __init__(self, address_bits: int, depth: int):
+        self.address_bits, self.depth = address_bits, depth
+        engine = {
+            f"{name}_{port}": In(signature)
+            for name in ("lanes", "vector")
+            for port, signature in (
+                ("read_a", ReadPort(address_bits)),
+                ("read_b", ReadPort(address_bits)),
+                ("write", WritePort(address_bits)),
+            )
+        }
+        super().__init__(
+            {
+                **engine,
+                "put": In(Free(write=True)),
+                "receive": In(Free(write=True)),
+                "look": In(Free(write=False)),
+                "send": In(Free(write=False)),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        copies = [Memory(shape=signed(BITS), depth=self.depth, init=[]) for _ in "ab"]
+        m.submodules.copy_a, m.submodules.copy_b = copies
+        reads = [memory.read_port() for memory in copies]
+        writes = [memory.write_port() for memory in copies]
+        self._write(m, writes)
+        m.d.comb += [reads[0].en.eq(1), reads[1].en.eq(1)]
+        m.d.comb += reads[0].addr.eq(self.lanes_read_a.addr)
+        with m.If(self.vector_read_a.en):
+            m.d.comb += reads[0].addr.eq(self.vector_read_a.addr)
+        m.d.comb += [self.lanes_read_a.data.eq(reads[0].data), self.vector_read_a.data.eq(reads[0].data)]
+        everyone = (self.lanes_read_b, self.vector_read_b, self.look, self.send)
+        m.d.comb += [port.data.eq(reads[1].data) for port in everyone]
+        with m.If(self.lanes_read_b.en):
+            m.d.comb += reads[1].addr.eq(self.lanes_read_b.addr)
+        with m.Elif(self.vector_read_b.en):
+            m.d.comb += reads[1].addr.eq(self.vector_read_b.addr)
+        with m.Elif(self.look.en):
+            m.d.comb += [reads[1].addr.eq(self.look.addr), self.look.done.eq(1)]
+        with m.Elif(self.send.en):
+            m.d.comb += [reads[1].addr.eq(self.send.addr), self.send.done.eq(1)]
+        return m
+
+    def _write(self, m: Module, ports: list[Any]) -> None:
+        en, addr, word = Signal(), Signal(self.address_bits), Signal(signed(BITS))
+        for port in ports:
+            m.d.comb += [port.en.eq(en), port.addr.eq(addr), port.data.eq(word)]
+        m.d.comb += en.eq(1)
+        with m.If(self.lanes_write.en):
+            m.d.comb += [addr.eq(self.lanes_write.addr), word.eq(self.lanes_write.data)]
+        with m.Elif(self.vector_write.en):
+            m.d.comb += [addr.eq(self.vector_write.addr), word.eq(self.vector_write.data)]
+        with m.Elif(self.put.en):
+            m.d.comb += [addr.eq(self.put.addr), word.eq(self.put.data), self.put.done.eq(1)]
+        with m.Elif(self.receive.en):
+            m.d.comb += [addr.eq(self.receive.addr), word.eq(self.receive.data), self.receive.done.eq(1)]
+        with m.Else():
+            m.d.comb += en.eq(0)

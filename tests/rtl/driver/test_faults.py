@@ -1,0 +1,80 @@
+"""What a device makes of messages that it must not take, and of graphs that disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from amphw.ir.device import DeviceOptions, Mode
+from amphw.ir.errors import AmphwError, GraphError
+from amphw.ir.update import UpdateRule
+from amphw.rtl.driver.messages import Messages
+from amphw.rtl.driver.verilator import VerilatorDevice
+from amphw.rtl.formats import Formats
+from amphw.rtl.hardware_plan import Sizes, hardware_plan
+from amphw.rtl.wire import Fault, Kind, pack
+from tests.conformance.test_rtl import SMALL, _case, _rule, problem
+
+RULES = {"*": _rule("tree-leaves")}
+OPTIONS = DeviceOptions(4, 0, "self", 3, True, {"watch_writes": True, **SMALL})
+
+
+@pytest.fixture
+def device() -> Iterator[VerilatorDevice]:
+    made = VerilatorDevice("q6.10,g=q4.12")
+    made.load(_case("tree-leaves").build(), RULES, OPTIONS)
+    made.parameters()  # everything has been written
+    yield made
+    made.close()
+
+
+def answers(device: VerilatorDevice, words: list[int]) -> list[dict[str, int]]:
+    """What comes back for raw words."""
+    assert device.link is not None
+    messages, found = Messages(), []
+    sent = np.array(words, np.uint16)
+    for _ in range(20):
+        accepted, came, _ = device.link.exchange(sent, 1000)
+        sent = sent[accepted:]
+        found += [header for header, _ in messages.add(came)]
+    assert not len(sent)
+    return found
+
+
+def test_bad_messages_are_dropped_and_reported(device: VerilatorDevice) -> None:
+    unknown = [*pack(Kind(15), slot=1, words=3), 7, 7, 7]
+    late = [*pack(Kind.FORWARD, slot=2, generation=9, firing=1, words=2), 1, 2]
+    outside = [*pack(Kind.TABLE, payload=(1 << 12) - 1, words=2), 1, 2]
+    beyond = pack(Kind.BEGIN, slot=200)
+    got = answers(device, [*unknown, *late, *outside, *beyond])
+    assert [h["kind"] for h in got] == [Kind.FAULT] * 4
+    assert [h["output"] for h in got] == [Fault.UNKNOWN, Fault.LATE, Fault.OUTSIDE, Fault.OUTSIDE]
+    assert [h["slot"] for h in got] == [1, 2, 0, 200]
+    # It goes on as if nothing had been.
+    _, instances = problem(_case("tree-leaves"))
+    device.submit(0, 1, instances[0], Mode.TRAIN)
+    assert [r.number for r in device.drain()] == [instances[0].number]
+
+
+def test_an_instance_that_never_fits_is_refused() -> None:
+    device = VerilatorDevice("q6.10,g=q4.12")
+    device.load(_case("tree-leaves").build(), RULES, OPTIONS)
+    device._arenas[2].end = device._arenas[2].first + 10
+    _, instances = problem(_case("tree-leaves"))
+    with pytest.raises(
+        AmphwError, match=r"instance \d+ needs \d+ words of the device's payload memory, which has 10"
+    ):
+        device.submit(0, 1, instances[0], Mode.TRAIN)
+
+
+def test_too_narrow_an_accumulator() -> None:
+    from amphw.host.config import resolve
+    from amphw.models import get_model
+
+    model = get_model("list-reduction")
+    cfg = resolve(model.config, model.defaults, None, ["model.hidden=512", "model.batch=1"])
+    rules = {"*": UpdateRule(optimizer="sgd")}
+    with pytest.raises(GraphError, match=r"node 'cell': .* bits, the accumulator has 39: give it acc=42"):
+        hardware_plan(model.graph(cfg.model), rules, Formats(accumulator=39), Sizes())

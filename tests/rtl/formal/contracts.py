@@ -1,0 +1,269 @@
+"""What is proved about components at streams: each contract is a component around the design, of free inputs.
+
+The payloads are followed by number: for a number k that the prover chooses once, the k-th payload accepted is
+the k-th one delivered. So none is lost, doubled, changed or overtaken, up to the depth of the proof. All
+registers of
+a contract are reset with the design: the prover may reset both at any time.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any
+
+from amaranth.hdl import Array, Assert, Assume, Cover, Module, Mux, Shape, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+
+COUNT = 5  # bits of a payload's number; a proof is never so deep that it wraps
+
+
+def mutant(component: type, old: str, new: str) -> Any:
+    """The class with one place of its source changed: a fault that a proof has to find."""
+    source = inspect.getsource(component)
+    assert source.count(old) == 1, f"{old!r} occurs {source.count(old)} times in {component.__name__}"
+    scope = dict(vars(sys.modules[component.__module__]))
+    exec(compile(source.replace(old, new), f"<{component.__name__} with {new}>", "exec"), scope)
+    return scope[component.__name__]
+
+
+class Contract(wiring.Component):
+    """Free inputs for the design's inputs, and the numbers that the prover chooses once."""
+
+    def __init__(self, design: Any, free: dict[str, Any], chosen: dict[str, Any]) -> None:
+        self.design, self._chosen = design, chosen
+        super().__init__({name: In(Shape.cast(shape)) for name, shape in {**free, **chosen}.items()})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.design = self.design
+        first = Signal(init=1)
+        m.d.sync += first.eq(0)
+        for name in self._chosen:
+            before = Signal.like(getattr(self, name))
+            m.d.sync += before.eq(getattr(self, name))
+            m.d.comb += Assume(first | (getattr(self, name) == before))
+        self.check(m, self.design)
+        return m
+
+    def check(self, m: Module, design: Any) -> None:
+        raise NotImplementedError
+
+
+def keeps_offers(m: Module, port: Any, must: Any) -> None:
+    """What is offered and not taken stays, unchanged; `must` is Assert for outputs and Assume for inputs."""
+    waited = Signal()
+    before = Signal(Shape.cast(port.payload.shape()))
+    m.d.sync += [waited.eq(port.valid & ~port.ready), before.eq(port.payload)]
+    same = as_bits(port.payload) == before
+    m.d.comb += must(~waited | (port.valid & same))
+
+
+def as_bits(payload: Any) -> Any:
+    return payload.as_value() if hasattr(payload, "as_value") else payload
+
+
+def transfer(port: Any) -> Any:
+    return port.valid & port.ready
+
+
+def follow(m: Module, k: Any, push: Any, given: Any, pop: Any, taken: Any) -> tuple[Signal, Any]:
+    """Assert that the k-th payload given is the k-th taken -> how many are in flight, and the spare."""
+    accepted, delivered = Signal(COUNT), Signal(COUNT)
+    kept = Signal(len(given))
+    with m.If(push):
+        m.d.sync += accepted.eq(accepted + 1)
+        with m.If(accepted == k):
+            m.d.sync += kept.eq(given)
+    with m.If(pop):
+        m.d.sync += delivered.eq(delivered + 1)
+        m.d.comb += Assert((accepted + push)[:COUNT] > delivered)  # nothing comes out that did not go in
+        with m.If(delivered == k):
+            m.d.comb += Assert(taken == Mux(accepted == k, given, kept))
+    flying = Signal(COUNT)
+    m.d.comb += flying.eq(accepted - delivered)
+    m.d.comb += Cover(delivered == 3)
+    return flying, accepted
+
+
+def within(m: Module, cycles: int, pending: Any, done: Any) -> None:
+    """Assert that what is pending is done after at most so many cycles in a row of waiting."""
+    waiting = Signal(COUNT)
+    m.d.sync += waiting.eq(Mux(pending & ~done, waiting + 1, 0))
+    m.d.comb += Assert(waiting <= cycles)
+
+
+class PassesOn(Contract):
+    """One input, one output: everything passes, in order; at most `capacity` are inside, and they move on.
+
+    delay: cycles in which a willing receiver may be left waiting while something is inside.
+    """
+
+    def __init__(self, design: Any, capacity: int, delay: int) -> None:
+        self.capacity, self.delay = capacity, delay
+        payload = design.i.payload.shape()
+        super().__init__(design, {"valid": 1, "payload": payload, "ready": 1}, {"k": COUNT})
+
+    def check(self, m: Module, design: Any) -> None:
+        m.d.comb += [
+            design.i.valid.eq(self.valid),
+            as_bits(design.i.payload).eq(self.payload),
+            design.o.ready.eq(self.ready),
+        ]
+        keeps_offers(m, design.i, Assume)
+        keeps_offers(m, design.o, Assert)
+        push, pop = transfer(design.i), transfer(design.o)
+        inside, _ = follow(m, self.k, push, self.payload, pop, as_bits(design.o.payload))
+        m.d.comb += Assert(inside <= self.capacity)
+        m.d.comb += Cover(inside == self.capacity)
+        if hasattr(design, "level"):
+            m.d.comb += Assert(design.level == inside)
+        within(m, self.delay, (inside != 0) & self.ready, pop)
+        within(m, self.delay, self.valid & self.ready, push)
+
+
+class TakesTurns(Contract):
+    """Several inputs, one output: a payload comes from one input, which waits for a turn of each other."""
+
+    def __init__(self, design: Any) -> None:
+        self.count = len(design.i)
+        payload = design.o.payload.shape()
+        free = {"valid": self.count, "ready": 1, **{f"payload_{k}": payload for k in range(self.count)}}
+        super().__init__(design, free, {"k": COUNT, "j": range(self.count)})
+
+    def check(self, m: Module, design: Any) -> None:
+        m.d.comb += design.o.ready.eq(self.ready)
+        given = Array(getattr(self, f"payload_{k}") for k in range(self.count))[self.j]
+        moved = Array(transfer(port) for port in design.i)[self.j]
+        offered = Array(port.valid for port in design.i)[self.j]
+        for number, port in enumerate(design.i):
+            m.d.comb += [
+                port.valid.eq(self.valid[number]),
+                as_bits(port.payload).eq(getattr(self, f"payload_{number}")),
+            ]
+            keeps_offers(m, port, Assume)
+        keeps_offers(m, design.o, Assert)
+        m.d.comb += Assume(self.j < self.count)
+        pop = transfer(design.o) & (design.source == self.j)
+        follow(m, self.k, moved, given, pop, as_bits(design.o.payload))
+        m.d.comb += Assert(moved == pop)
+        over = design.o.payload.last if design.packets else 1
+        # A turn that is under way when the input begins to wait, and one of every other input.
+        turns = Signal(COUNT)
+        with m.If(~offered | moved):
+            m.d.sync += turns.eq(0)
+        with m.Elif(transfer(design.o) & over):
+            m.d.sync += turns.eq(turns + 1)
+        m.d.comb += Assert(turns <= self.count - 1)
+        if not design.packets:
+            m.d.comb += Assert(~self.valid.any() | design.o.valid)
+            return
+        midway, owner = Signal(), Signal.like(design.source)
+        with m.If(transfer(design.o)):
+            m.d.sync += [midway.eq(~over), owner.eq(design.source)]
+            m.d.comb += Assert(~midway | (owner == design.source))
+        m.d.comb += Assert(midway | ~self.valid.any() | design.o.valid)
+
+
+class Sorts(Contract):
+    """One input, several outputs: a payload goes where its field says, or is dropped and reported."""
+
+    def __init__(self, design: Any) -> None:
+        self.count = len(design.o)
+        payload = design.i.payload.shape()
+        free = {"valid": 1, "payload": payload, "ready": self.count}
+        super().__init__(design, free, {"k": COUNT, "j": range(self.count)})
+
+    def check(self, m: Module, design: Any) -> None:
+        m.d.comb += [design.i.valid.eq(self.valid), as_bits(design.i.payload).eq(self.payload)]
+        keeps_offers(m, design.i, Assume)
+        for number, port in enumerate(design.o):
+            m.d.comb += port.ready.eq(self.ready[number])
+            keeps_offers(m, port, Assert)
+        m.d.comb += Assume(self.j < self.count)
+        destination = design.i.payload.destination
+        push = transfer(design.i) & (destination == self.j)
+        pop = Array(transfer(port) for port in design.o)[self.j]
+        taken = Array(as_bits(port.payload) for port in design.o)[self.j]
+        follow(m, self.k, push, self.payload, pop, taken)
+        stray = destination >= self.count
+        m.d.comb += [
+            Assert(push == pop),
+            Assert(design.stray == (transfer(design.i) & stray)),
+            Assert(~(self.valid & (stray | self.ready.all())) | design.i.ready),
+        ]
+
+
+class Pairs(Contract):
+    """Two inputs whose payloads come in the same order are joined one by one, and headers never differ."""
+
+    def __init__(self, design: Any) -> None:
+        free = {
+            **{f"{side}_valid": 1 for side in "ab"},
+            **{f"{side}_payload": getattr(design, side).payload.shape() for side in "ab"},
+            "ready": 1,
+        }
+        super().__init__(design, free, {"k": COUNT})
+
+    def check(self, m: Module, design: Any) -> None:
+        m.d.comb += design.o.ready.eq(self.ready)
+        pop, joined = transfer(design.o), design.o.payload
+        for side in "ab":
+            port = getattr(design, side)
+            payload, body = getattr(self, f"{side}_payload"), getattr(joined, side)
+            m.d.comb += [port.valid.eq(getattr(self, f"{side}_valid")), as_bits(port.payload).eq(payload)]
+            keeps_offers(m, port, Assume)
+            push = transfer(port)
+            _, number = follow(m, self.k, push, as_bits(port.payload.body), pop, as_bits(body))
+            header = as_bits(port.payload.header)
+            m.d.comb += [Assume(~port.valid | (header == number[: len(header)])), Assert(push == pop)]
+        keeps_offers(m, design.o, Assert)
+        m.d.comb += Assert(~design.mismatch)
+        m.d.comb += Assert(~pop | (as_bits(joined.header) == as_bits(design.b.payload.header)))
+        m.d.comb += Assert(~(design.a.valid & design.b.valid) | design.o.valid)
+
+
+class Refuses(Contract):
+    """Two inputs of any headers: what comes out has the header of both, and a difference is reported."""
+
+    def __init__(self, design: Any) -> None:
+        free = {f"{side}_payload": getattr(design, side).payload.shape() for side in "ab"}
+        super().__init__(design, {**free, "valid": 2, "ready": 1}, {})
+
+    def check(self, m: Module, design: Any) -> None:
+        m.d.comb += design.o.ready.eq(self.ready)
+        for number, side in enumerate("ab"):
+            port = getattr(design, side)
+            payload = getattr(self, f"{side}_payload")
+            m.d.comb += [port.valid.eq(self.valid[number]), as_bits(port.payload).eq(payload)]
+        differ = as_bits(design.a.payload.header) != as_bits(design.b.payload.header)
+        m.d.comb += Assert(design.mismatch == (self.valid.all() & differ))
+        m.d.comb += Assert(~differ | ~(design.o.valid | design.a.ready | design.b.ready))
+
+
+class Counts(Contract):
+    """The counters are what counting without end gives, cut off at their ends."""
+
+    def __init__(self, design: Any) -> None:
+        occupancy = len(design.occupancy)
+        super().__init__(design, {"valid": 1, "ready": 1, "occupancy": occupancy, "clear": 1}, {})
+
+    def check(self, m: Module, design: Any) -> None:
+        for name in ("valid", "ready", "occupancy", "clear"):
+            m.d.comb += getattr(design, name).eq(getattr(self, name))
+        events = {
+            "transfers": self.valid & self.ready,
+            "starved": self.ready & ~self.valid,
+            "blocked": self.valid & ~self.ready,
+        }
+        for name, event in events.items():
+            true = Signal(COUNT)
+            counter = getattr(design.counts, name)
+            full = (1 << len(counter)) - 1
+            m.d.sync += true.eq(Mux(self.clear, 0, true + event))
+            m.d.comb += Assert(counter == Mux(true > full, full, true))
+            m.d.comb += Cover(true == full + 2)
+        most = Signal.like(self.occupancy)
+        m.d.sync += most.eq(Mux(self.clear, 0, Mux(self.occupancy > most, self.occupancy, most)))
+        m.d.comb += Assert(design.counts.most == most)

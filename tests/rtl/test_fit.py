@@ -1,0 +1,98 @@
+"""Estimates before a build: every instance has room, blocks are counted as the tools do, the limits hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from amphw.engine.plan import Planner
+from amphw.host.config import resolve
+from amphw.ir.graph import Graph
+from amphw.ir.update import UpdateRule
+from amphw.models import get_model
+from amphw.rtl.boards import board
+from amphw.rtl.driver.layout import make_layout, table_room
+from amphw.rtl.fit import FitError, fits
+from amphw.rtl.fit_memory import Block
+from amphw.rtl.formats import Formats
+from amphw.rtl.hardware_plan import Sizes, hardware_plan
+from amphw.rtl.sizing import memory_sizes, needs
+from tests.graphs.cases import CASES
+
+ULX3S = board("ulx3s-85f")
+RULE = {"*": UpdateRule(optimizer="momentum")}
+
+
+def list_reduction(hidden: int) -> Graph:
+    model = get_model("list-reduction")
+    return model.graph(resolve(model.config, model.defaults, None, [f"hidden={hidden}", "batch=1"]).model)
+
+
+@pytest.mark.parametrize("name", ["tree-all", "message-passing-dense", "fe-gru", "look-up", "fe-tagger"])
+def test_every_instance_has_room(name: str) -> None:
+    case = next(c for c in CASES if c.name == name)
+    plan = hardware_plan(case.build(), RULE, Formats.parse("q6.10,g=q4.12"), Sizes(lanes=4))
+    most = needs(plan)
+    for seed in range(4):
+        for instance in case.instances(seed):
+            layout = make_layout(plan, Planner(plan.lowered, lambda p: p).plan(instance), instance)
+            assert layout.n_firings <= most.firings
+            assert layout.n_places <= most.places
+            assert layout.n_payload <= most.payload
+            assert table_room(plan, layout, instance) <= most.table
+
+
+def test_memories_are_sized_by_keys() -> None:
+    plan = hardware_plan(list_reduction(32), RULE, Formats.parse("q4.12"), Sizes())
+    one, four = memory_sizes(plan, 1), memory_sizes(plan, 4, infer_keys=4)
+    most = needs(plan)
+    # Ten steps of a cell with 32 values that go on, and what is kept of each.
+    assert most.firings == 22
+    assert one.payload >= plan.reserved + most.payload and four.payload >= plan.reserved + 4 * most.payload
+    assert (one.slots, four.slots) == (1, 8)
+    assert four.firings & (four.firings - 1) == 0 and four.firings >= 88
+
+
+# What Yosys 0.70 (synth_ecp5) makes of such memories, built one by one on 2026-11-22.
+@pytest.mark.parametrize(
+    ("bits", "words", "lanes", "blocks"),
+    [
+        (16, 256, 16, 8),
+        (16, 512, 16, 8),
+        (16, 513, 16, 16),
+        (16, 1024, 16, 16),
+        (16, 1500, 16, 24),
+        (36, 256, 16, 16),
+        (36, 1024, 16, 32),
+        (32, 256, 16, 16),
+        (16, 1024, 1, 1),
+        (38, 2048, 1, 5),
+        (16, 8192, 1, 8),
+        (5, 4096, 1, 2),
+        (36, 32, 16, 0),
+        (16, 64, 16, 8),
+        (17, 64, 1, 0),
+        (16, 128, 1, 1),
+    ],
+)
+def test_blocks_are_those_of_the_tools(bits: int, words: int, lanes: int, blocks: int) -> None:
+    assert Block("", bits, words, lanes).blocks(ULX3S) == blocks
+
+
+def test_the_most_lanes_that_fit_come_first() -> None:
+    found = fits(list_reduction(32), RULE, Formats.parse("q4.12"), ULX3S, most_keys=16, infer_keys=16)
+    lanes = [fit.plan.sizes.lanes for fit in found]
+    assert lanes == sorted(lanes, reverse=True) and lanes[-1] == 2
+    assert all(not fit.estimate.excess(ULX3S) for fit in found)
+
+
+def test_a_given_number_of_lanes_and_keys_is_kept() -> None:
+    (fit,) = fits(list_reduction(32), RULE, Formats.parse("q4.12"), ULX3S, 16, 16, keys=3, lanes=8)
+    assert (fit.keys, fit.plan.sizes.lanes, fit.plan.sizes.slots) == (3, 8, 6)
+
+
+def test_a_refusal_says_what_is_missing_and_how_much() -> None:
+    with pytest.raises(FitError) as error:
+        fits(list_reduction(32), RULE, Formats.parse("q4.12"), ULX3S, 16, 16, keys=500)
+    text = str(error.value)
+    assert "with 2 lanes and 500 keys it needs" in text and "block memories (ulx3s-85f has 208," in text
+    assert "words of payload memory (addresses reach 65,536" in text and "--keys" in text

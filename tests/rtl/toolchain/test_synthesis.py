@@ -1,0 +1,130 @@
+"""Figures of real circuits: what is known to be used is counted, and where the time goes is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from amaranth.hdl import Module, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from amphw.rtl.boards import BOARDS
+from amphw.rtl.gateware.streams import Queue, SkidBuffer
+from amphw.rtl.gateware.uart import UartLink
+from amphw.rtl.toolchain import synthesis
+from amphw.rtl.toolchain.environment import ToolchainError
+from amphw.rtl.toolchain.families import Target
+from amphw.rtl.toolchain.synthesis import Synthesis, synthesize
+from amphw.rtl.toolchain.verilog import verilog
+
+
+class Multiplier(wiring.Component):
+    """A registered product of 16-bit numbers."""
+
+    def __init__(self) -> None:
+        super().__init__({"a": In(signed(16)), "b": In(signed(16)), "product": Out(signed(32))})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.d.sync += self.product.eq(self.a * self.b)
+        return m
+
+
+class Echo(wiring.Component):
+    """Sends the words back that it receives over a serial line."""
+
+    def __init__(self) -> None:
+        super().__init__({"rx": In(1), "tx": Out(1)})
+
+    def elaborate(self, platform: Any) -> Module:
+        m = Module()
+        m.submodules.link = link = UartLink(27, depth=256)
+        m.d.comb += [
+            link.rx.eq(self.rx),
+            self.tx.eq(link.tx),
+            link.i.payload.eq(link.o.payload),
+            link.i.valid.eq(link.o.valid),
+            link.o.ready.eq(link.i.ready),
+        ]
+        return m
+
+
+def mapped(component: Any, board: str) -> Synthesis:
+    target = BOARDS[board].target
+    return synthesize(verilog(component), target, frequency_mhz=25, place=False)
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_registers_are_counted(board: str) -> None:
+    result = mapped(SkidBuffer(8), board)
+    assert (result.ffs, result.dsps, result.brams) == (18, 0, 0)
+    assert result.luts > 8
+    assert result.fmax_mhz is None and result.meets_frequency and result.device_share == {}
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_multipliers_are_counted(board: str) -> None:
+    assert mapped(Multiplier(), board).dsps == 1
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_block_memories_are_counted(board: str) -> None:
+    block = BOARDS[board].resources.bram_bits
+    assert mapped(Queue(16, 512), board).brams == -(-512 * 16 // block)
+    assert mapped(Queue(8, 8, "lut"), board).brams == 0
+
+
+def test_a_result_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = mapped(SkidBuffer(8), "ulx3s-85f")
+
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise AssertionError(f"started {arguments}")
+
+    monkeypatch.setattr(synthesis, "run", refuse)
+    assert mapped(SkidBuffer(8), "ulx3s-85f") == first
+
+
+def test_an_unknown_family_and_missing_pins_are_errors() -> None:
+    with pytest.raises(
+        ToolchainError, match="no tools for the family 'virtex'. Families: ecp5, ice40, gowin"
+    ):
+        synthesize("", Target("virtex", "7"), frequency_mhz=1)
+    with pytest.raises(ToolchainError, match="each port needs a pin"):
+        synthesize("", BOARDS["tang-nano-9k"].target, frequency_mhz=1)
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize("board", BOARDS)
+def test_a_bitstream_for_each_board(board: str) -> None:
+    made = BOARDS[board]
+    text = verilog(Echo(), reset=False)
+    result = synthesize(text, made.target, frequency_mhz=made.frequency_mhz, pins=made.pins(), bitstream=True)
+    assert result.meets_frequency and result.fmax_mhz is not None
+    assert result.bitstream is not None and result.bitstream.stat().st_size > 50_000
+    assert result.brams == 1 and result.ffs > 100
+    assert all(share.used <= share.available for share in result.device_share.values())
+    # The whole chip is known: the board's table is that of the tools.
+    available = {share.available for share in result.device_share.values()}
+    assert {made.resources.luts, made.resources.brams} <= available
+    assert set(result.critical_modules) <= {"design", "design.link"} | {
+        f"design.link.{part}" for part in ("receiver", "decoder", "queue", "encoder", "transmitter")
+    } | {"design.link.queue.memory", "design.link.receiver.synchronizer", ""}
+    assert set(result.seconds) == {"map", "place and route", "pack"}
+
+
+@pytest.mark.hardware
+def test_a_circuit_that_is_too_slow_is_a_result() -> None:
+    target = BOARDS["ulx3s-85f"].target
+    result = synthesize(verilog(Multiplier()), target, frequency_mhz=900)
+    assert result.fmax_mhz is None or not result.meets_frequency
+    slow = synthesize(verilog(Queue(8, 512)), target, frequency_mhz=900)
+    assert slow.fmax_mhz is not None and 20 < slow.fmax_mhz < 900 and not slow.meets_frequency
+    assert slow.critical_path and all(step.nanoseconds >= 0 for step in slow.critical_path)
+
+
+@pytest.mark.hardware
+def test_a_design_larger_than_the_chip_is_an_error() -> None:
+    target = BOARDS["icebreaker"].target
+    with pytest.raises(ToolchainError, match="up5k, place and route"):
+        synthesize(verilog(Queue(16, 8192)), target, frequency_mhz=12)
