@@ -9,6 +9,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.gateware.lanes_shape import (
+    PRODUCTS,
     READ_AGAIN,
     Kind,
     LaneShape,
@@ -153,7 +154,7 @@ class Issuer(wiring.Component):
 
     def _finish(self, m: Module, ends: Any, captures: Any, forward: Any, tail: Any) -> None:
         shape = self.shape
-        line = Signal(10 + tree_levels(shape))
+        line = Signal(PRODUCTS + 6 + tree_levels(shape))
         owed = Signal()
         settled = self.leaving == 0
         with m.If(captures):

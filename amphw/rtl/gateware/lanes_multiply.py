@@ -18,7 +18,7 @@ CHUNK = 17
 class LaneProducts(wiring.Component):
     """One multiplier a lane: weight * x, dz * x (`weight_gradient`) or weight * dz (`input_gradient`).
 
-    Operands and selection are taken in the same cycle; `products` follow two cycles later. With `bias`, and
+    Operands and selection are taken in the same cycle; `products` follow three cycles later. With `bias`, and
     only where 1.0 is too large for an operand, a product is shifted left by `shape.bias_shift`.
     """
 
@@ -46,13 +46,16 @@ class LaneProducts(wiring.Component):
             a = Signal(signed(BITS), name=f"a{lane}", reset_less=True)
             b = Signal(signed(BROADCAST_BITS), name=f"b{lane}", reset_less=True)
             product = Signal(signed(self.bits), name=f"product{lane}", reset_less=True)
+            # Multipliers lie in a few rows of a chip: one cycle for the way from there.
+            delivered = Signal(signed(self.bits), name=f"delivered{lane}", reset_less=True)
             shifted = (a * b) << self.shape.bias_shift
             m.d.sync += [
                 a.eq(Mux(self.weight_gradient, self.dz[lane], self.weights[lane])),
                 b.eq(Mux(self.input_gradient, self.dz[lane], self.x)),
                 product.eq(Mux(bias, shifted, a * b) if self.shape.bias_shift else a * b),
+                delivered.eq(product),
             ]
-            m.d.comb += self.products[lane].eq(product)
+            m.d.comb += self.products[lane].eq(delivered)
         return m
 
 

@@ -201,12 +201,12 @@ def beat_layout(shape: LaneShape) -> data.StructLayout:
     )
 
 
-# Cycles behind a beat's issue. Memories are addressed at 0, or 2 for gradients, and everything is registered.
+# Cycles behind a beat's issue. Memories are addressed at 0, or 3 for gradients, and everything is registered.
 OPERANDS = 2
 """Weights, x and dz are in registers."""
-PRODUCTS = 4
+PRODUCTS = 5
 """So are the products, and the summed gradients that they are added to."""
-REWRITTEN = 5
+REWRITTEN = 6
 """Summed gradients are written back, and sums of FORWARD stand captured."""
 READ_AGAIN = 4
 """A beat of summed gradients may be issued this long after it was issued before."""
