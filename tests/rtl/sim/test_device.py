@@ -1,0 +1,70 @@
+"""A whole device under Verilator, word by word, as a run in this process recorded it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from amphw.ir.device import DeviceOptions, Mode
+from amphw.rtl.driver.verilator import VerilatorDevice
+from amphw.rtl.gateware.device import Device
+from amphw.rtl.wire import FIELDS, HEADER_WORDS
+from sim.runner import run_bench
+from tests.conformance.test_rtl import SMALL, _case, _rule, drive, problem
+
+FORMATS = "q6.10,g=q4.12"
+
+
+class Recorder:
+    """A link that writes down what goes over another one."""
+
+    def __init__(self, link: Any):
+        self.link, self.turns, self.came = link, [], []  # type: ignore[var-annotated]
+
+    def exchange(self, words: np.ndarray, cycles: int) -> tuple[int, np.ndarray, list[int]]:
+        before = len(self.came)
+        accepted, came, watched = self.link.exchange(words, cycles)
+        if accepted:
+            self.turns.append([before, words[:accepted].tolist()])
+        self.came += came.tolist()
+        return accepted, came, watched
+
+    def close(self) -> None:
+        self.link.close()
+
+
+@pytest.mark.hardware
+def test_a_device_at_any_pace(tmp_path: Path) -> None:
+    graph, instances = problem(_case("tree-leaves"))
+    device = VerilatorDevice(FORMATS)
+    rules = {"*": _rule("tree-leaves")}
+    device.load(graph, rules, DeviceOptions(1, 0, "self", 3, True, {"watch_writes": True, **SMALL}))
+    device.link = recorder = Recorder(device.link)
+    # One instance at a time: then nothing depends on how fast words come.
+    drive(device, instances[:3], 1, Mode.TRAIN)
+    plan = device.plan
+    device.parameters()
+    device.link = None
+    recorder.close()
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"turns": recorder.turns, "came": recorder.came}))
+    result = run_bench(Device(plan, True), "device_bench", name="device", settings={"script": str(script)})
+    assert result.tests == 16
+    never = {f"{path}: {state}" for path, states in result.unseen.items() for state in states}
+    # What this graph and these messages cannot reach: inference, decisions, groups, host's updates.
+    print("states that were not met:", sorted(never))
+    assert not {s for s in never if "receiver" in s or "sender" in s}
+
+
+def test_words_of_a_header() -> None:
+    """The bench reads headers itself: it must not drift from the definition."""
+    offset = 0
+    for name, bits in FIELDS:
+        if name == "words":
+            assert offset == 5 * 16
+        offset += bits
+    assert HEADER_WORDS == 9
