@@ -125,7 +125,7 @@ def test_missing_programs(amphw, asked, monkeypatch) -> None:
     assert "apt install g++ make perl" in done.stderr
 
 
-@pytest.mark.hardware
+@pytest.mark.slow
 def test_a_real_build(amphw, tmp_path: Path) -> None:
     """The smallest device, with a bitstream; the estimates are near what is built."""
     tiny = ("--lanes", 2, "--keys", 1, "--set", "hidden=4", "--set", "batch=1", "--set", "optimizer=sgd")
