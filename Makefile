@@ -63,7 +63,7 @@ slow: $(READY)
 	@$(BIN)/python -m pytest -m slow
 
 hardware: $(READY)
-	@$(BIN)/python -m pytest -m hardware -o timeout=1500 tests/rtl tests/conformance/test_rtl.py tests/cli
+	@$(BIN)/python -m pytest -m hardware -o timeout=1500 tests/rtl
 
 sanitize: $(READY)
 	@.ci/sanitize $(BIN)/python address

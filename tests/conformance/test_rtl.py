@@ -165,7 +165,7 @@ def test_every_message_is_that_of_the_model(name: str) -> None:
     assert compared > 100
 
 
-@pytest.mark.hardware
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [n for n in MAPPED if n not in QUICK])
 def test_every_message_of_the_other_graphs(name: str) -> None:
     graph, instances = problem(_case(name))
