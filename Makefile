@@ -1,7 +1,7 @@
 # make demo    train a small model and show what happens      make test   lint, types and tests
 # make lint    style and types alone                          make slow   the long statistical tests
 # make torch   the tests of the import from PyTorch, which it installs
-# make hardware   circuits for every board, placed and routed
+# make hardware   circuits for every board, placed and routed; their size and speed against those committed
 # make clean   remove the environment and everything built    make sanitize   the C++ data plane's memory and threads
 # Needs python3 (>= 3.11) and g++ (or CXX), which builds the C++ data plane. Without a compiler,
 # AMPHW_NO_NATIVE=1 make ... installs the numpy data plane alone. Another interpreter: make PYTHON=python3.12 demo
@@ -63,7 +63,7 @@ slow: $(READY)
 	@$(BIN)/python -m pytest -m slow
 
 hardware: $(READY)
-	@$(BIN)/python -m pytest -m hardware -o timeout=1500 tests/rtl
+	@$(BIN)/python -m pytest -m hardware -o timeout=3600
 
 sanitize: $(READY)
 	@.ci/sanitize $(BIN)/python address

@@ -1,4 +1,4 @@
-"""What runs inside the simulator: a clock, agents at the component's streams, and the states that were seen.
+"""What runs inside the simulator: a clock, agents at the component's ports, and a report of what was seen.
 
 Time is one loop. After each rising edge every agent sets its signals for the cycle; in the middle of the
 cycle, when all has settled, every agent looks at what the next edge will do. So nothing depends on the order
@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import cocotb
+import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from sim.runner import SETTINGS, STATES
+from sim.runner import REPORT, SETTINGS
 
 Pace = Callable[[], bool]
 """Asked once a cycle: does the agent offer, or take, in this one?"""
@@ -28,6 +29,17 @@ def settings() -> dict[str, Any]:
     """The component's parameters, from `run_bench`."""
     result: dict[str, Any] = json.loads(os.environ[SETTINGS])
     return result
+
+
+def counted(what: str, number: int) -> None:
+    """Add to what the bench reports to have tried."""
+    _report["counts"][what] = _report["counts"].get(what, 0) + number
+    _write_report()
+
+
+def generator() -> np.random.Generator:
+    """Random numbers that follow from the bench's seed."""
+    return np.random.default_rng(random.getrandbits(32))
 
 
 def always() -> bool:
@@ -120,27 +132,31 @@ class Bench:
         raise AssertionError(f"after {limit} cycles still waiting: {what}")
 
 
+_report: dict[str, dict[str, Any]] = {"counts": {}, "states": {}}
+"""Of all tests of this bench."""
+
+
+def _write_report() -> None:
+    Path(REPORT).write_text(json.dumps(_report))
+
+
 class _States:
     """Collects the values of the state machines' signals over all tests of a bench."""
 
-    seen: dict[str, set[int]] = {}
-
     def __init__(self, dut: Any) -> None:
-        self.signals = {}
+        self.signals = []
         for path in settings()["state_machines"]:
             handle = dut.design
             for name in path.split("."):
                 handle = handle[name]
-            self.signals[path] = handle
-            self.seen.setdefault(path, set())
+            self.signals.append((handle, _report["states"].setdefault(path, [])))
 
     def sample(self) -> None:
-        for path, signal in self.signals.items():
+        for signal, seen in self.signals:
             value = int(signal.value)
-            if value not in self.seen[path]:
-                self.seen[path].add(value)
-                seen = {name: sorted(values) for name, values in self.seen.items()}
-                Path(STATES).write_text(json.dumps(seen))
+            if value not in seen:
+                seen.append(value)
+                _write_report()
 
 
 def log(message: str) -> None:

@@ -1,17 +1,19 @@
 """Starts a bench: builds the simulator of a component unless the cache has it, runs the bench, reads its
 results.
 
-A bench that fails is run again with the same seed and with waveforms, which are kept with its log in
-`build/sim/NAME`: everything random in a bench comes from the seed, so that it fails the same way.
+The first test that fails is run again with the same seed and with waveforms, which are kept with its log in
+`build/sim/NAME`: everything random in a bench comes from the seed, so that it fails the same way. (All tests
+are, if it does not fail alone.)
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +28,8 @@ from amphw.rtl.toolchain.verilog import verilog
 FAILURES = Path(__file__).parent.parent / "build" / "sim"
 SETTINGS = "AMPHW_BENCH_SETTINGS"
 """The environment variable through which a bench is told its component's parameters."""
-STATES = "states.json"
-"""The file in which a bench leaves the states that it has seen, per state machine."""
+REPORT = "report.json"
+"""The file in which a bench leaves what it has tried, and the states that it has seen, per state machine."""
 
 _LOG_LINES = 40
 _SMALL = "CFG_CXXFLAGS_PCH_I=-include OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O0"
@@ -41,29 +43,32 @@ class BenchFailure(AssertionError):
 class BenchResult:
     """What a bench that passed has done.
 
-    tests: how many tests ran. seen, unseen: per state machine, the states that were met, and the others.
+    tests: how many tests ran. counts: how many of what they tried. seen, unseen: per state machine, the
+    states that were met, and the others.
     """
 
     tests: int
+    counts: dict[str, int]
     seen: dict[str, set[str]]
     unseen: dict[str, set[str]]
 
 
 def run_bench(
-    component: Any,
+    make: Callable[[], Any],
     bench: str,
     *,
     name: str,
     seed: int = 1,
     settings: Mapping[str, Any] | None = None,
 ) -> BenchResult:
-    """Run all tests of `sim.benches.{bench}` on a component.
+    """Run all tests of `sim.benches.{bench}` on a component, which `make` makes.
 
     name: of the folder that a failure leaves behind. settings: what the bench has to know, as JSON.
     Raises BenchFailure if a test fails, ToolchainError if nothing can be built or run.
     """
     require("test benches")
-    machines = state_machines(component)
+    component = make()  # which may be elaborated once
+    machines = state_machines(make())
     binary = _build(verilog(component, clocked=True))
     options = {
         **(settings or {}),
@@ -76,15 +81,19 @@ def run_bench(
             again = FAILURES / name
             shutil.rmtree(again, ignore_errors=True)
             again.mkdir(parents=True)
-            _run(binary, bench, again, seed, options, waves=True)
+            # One test alone: waveforms of all of them would fill the disk. It has a seed of its own.
+            repeated, _ = _run(binary, bench, again, seed, options, waves=True, only=failed[0])
+            if not repeated:
+                _run(binary, bench, again, seed, options, waves=True)
             raise BenchFailure(
                 f"{bench} on {type(component).__name__}, seed {seed}: {', '.join(failed)} failed. "
                 f"Log and waveforms: {again}\n{_tail(work / 'log')}"
             )
-        values = json.loads((work / STATES).read_text()) if machines else {}
-    seen = {path: {states[value] for value in values[path]} for path, states in machines.items()}
+        report = work / REPORT
+        found = json.loads(report.read_text()) if report.is_file() else {"counts": {}, "states": {}}
+    seen = {path: {states[value] for value in found["states"][path]} for path, states in machines.items()}
     unseen = {path: set(states.values()) - seen[path] for path, states in machines.items()}
-    return BenchResult(tests, seen, unseen)
+    return BenchResult(tests, found["counts"], seen, unseen)
 
 
 def _build(source: str) -> Path:
@@ -135,9 +144,16 @@ def _compile(source: str, folder: Path, make: str = "") -> None:
 
 
 def _run(
-    binary: Path, bench: str, work: Path, seed: int, settings: Mapping[str, Any], *, waves: bool
+    binary: Path,
+    bench: str,
+    work: Path,
+    seed: int,
+    settings: Mapping[str, Any],
+    *,
+    waves: bool,
+    only: str | None = None,
 ) -> tuple[list[str], int]:
-    """Names of the tests that failed, and the number of tests."""
+    """Names of the tests that failed, and the number of tests. only: the name of the one to run."""
     from cocotb_tools.runner import get_runner
 
     results, log = work / "results.xml", work / "log"
@@ -152,6 +168,7 @@ def _run(
                 results_xml=str(results),
                 seed=seed,
                 waves=waves,
+                test_filter=None if only is None else re.escape(only) + "$",
                 log_file=log,
                 extra_env={SETTINGS: json.dumps(settings)},
             )

@@ -22,20 +22,23 @@ class Sender:
         )
         self.waiting: deque[int] = deque()
         self.accepted: list[int] = []
-        self._offering = False
+        self._offering = self._valid = False
 
     def send(self, payloads: Iterable[int]) -> None:
         """Put payloads, as the integers of their bits, behind those that still wait."""
         self.waiting.extend(payloads)
 
     def drive(self) -> None:
-        self._offering = bool(self.waiting) and (self._offering or self.pace())
-        self.valid.value = self._offering
-        if self._offering:
+        # A new offer alone is told to the simulator: each value that is written costs time.
+        before, self._offering = self._offering, bool(self.waiting) and (self._offering or self.pace())
+        if self._offering and not before:
             self.payload.value = self.waiting[0]
+        if self._offering != self._valid:
+            self._valid = self._offering
+            self.valid.value = self._valid
 
     def sample(self) -> None:
-        if self._offering and self.ready.value == 1:
+        if self._offering and int(self.ready.value):
             self.accepted.append(self.waiting.popleft())
             self._offering = False
 
@@ -43,7 +46,7 @@ class Sender:
         self.valid.value = 0
         self.waiting.clear()
         self.accepted.clear()
-        self._offering = False
+        self._offering = self._valid = False
 
 
 class Receiver:
@@ -64,11 +67,12 @@ class Receiver:
         self._offered: int | None = None
 
     def drive(self) -> None:
-        self._willing = self.pace()
-        self.ready.value = self._willing
+        before, self._willing = self._willing, self.pace()
+        if self._willing != before:
+            self.ready.value = self._willing
 
     def sample(self) -> None:
-        offered = int(self.payload.value) if self.valid.value == 1 else None
+        offered = int(self.payload.value) if int(self.valid.value) else None
         if self._offered is not None and offered != self._offered:
             what = "took it back" if offered is None else f"changed it to {offered:#x}"
             raise AssertionError(
@@ -81,5 +85,6 @@ class Receiver:
 
     def restart(self) -> None:
         self.ready.value = 0
+        self._willing = False
         self.received.clear()
         self._offered = None

@@ -42,11 +42,13 @@ def demo(
     pin_blas()
     from amphw.cli.running import ready, run_once
     from amphw.host.config import resolve
+    from amphw.host.devices import make_device
     from amphw.host.run_folder import RunFolder
     from amphw.models import get_model
 
     model = get_model(MODEL)
-    cfg = resolve(model.config, model.defaults, None, [*SETTINGS, *(QUICK if quick else ())])
+    recommended = model.recommended(make_device(device).capabilities().optimizers)
+    cfg = resolve(model.config, recommended, None, [*SETTINGS, *(QUICK if quick else ())])
     ready(model, cfg, device)  # before the folder is made
     folder = RunFolder.create(out, "demo")
     remarks().print(

@@ -56,8 +56,16 @@ def rtl(
     ] = None,
     simulate: Annotated[
         bool,
-        typer.Option("--simulate/--no-simulate", help="Whether to count the cycles a message takes."),
+        typer.Option(
+            "--simulate/--no-simulate", help="Whether to count the cycles a message takes; of a whole model."
+        ),
     ] = True,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            "--nodes", metavar="NAME,...", help="The nodes that are placed on it; all if not given."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Generate a model's hardware, build it for a board, and report size, clock rate and cycles a message."""
@@ -67,6 +75,7 @@ def rtl(
     from amphw.rtl.board_build import build, check_tools
     from amphw.rtl.boards import board as find_board
     from amphw.rtl.fit import fits
+    from amphw.rtl.fixed.parameters import UPDATES
     from amphw.rtl.formats import Formats
 
     def say(text: str) -> None:
@@ -75,12 +84,14 @@ def rtl(
     on = find_board(board)
     number_formats = Formats.parse(formats)
     found = get_model(model)
-    cfg = resolve(found.config, found.defaults, config, settings or ())
+    cfg = resolve(found.config, found.recommended(UPDATES), config, settings or ())
     graph, train = found.graph(cfg.model), cfg.train
     rules = update_rules(cfg, graph)
     candidates = fits(
-        graph, rules, number_formats, on, train.max_active_keys, train.max_infer_keys, keys, lanes
-    )
+        graph, rules, number_formats, on, train.max_active_keys, train.max_infer_keys, keys, lanes,
+        [name.strip() for name in nodes.split(",")] if nodes is not None else None,
+    )  # fmt: skip
+    simulate = simulate and not candidates[0].plan.elsewhere
     check_tools(on, simulate)
     made = build(candidates, on, out, frequency or on.frequency_mhz, bitstream, say)
     cycles = None
@@ -92,7 +103,12 @@ def rtl(
         instances = [data[i] for i in range(min(INSTANCES, len(data)))]
         sizes = made.fit.plan.sizes
         cycles = cycles_per_message(graph, rules, number_formats, sizes, made.fit.keys, instances)
-    facts = {"model": graph.name, "board": on.name, **_figures(made, cycles)}
+    facts = {
+        "model": graph.name,
+        "nodes": [u.name for u in made.fit.plan.partition.units],
+        "board": on.name,
+        **_figures(made, cycles),
+    }
     if as_json:
         emit_json(facts)
     else:
@@ -101,6 +117,9 @@ def rtl(
 
 def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
     from dataclasses import asdict
+
+    from amphw.rtl.attribution import shares
+    from amphw.rtl.fit_logic import errors
 
     s, plan = made.synthesis, made.fit.plan
     return {
@@ -113,12 +132,16 @@ def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
         "dsps": s.dsps,
         "brams": s.brams,
         "device_share": made.share,
+        "estimate": asdict(made.fit.estimate),
+        "estimate_error": errors(),
         "fmax_mhz": s.fmax_mhz,
         "frequency_mhz": s.frequency_mhz,
         "meets_frequency": s.meets_frequency,
         "cycles_per_message": cycles,
         "critical_signals": s.critical_signals,
+        "critical_nodes": [asdict(share) for share in shares(s.critical_signals, plan)],
         "critical_path": [asdict(step) for step in s.critical_path],
+        "tools": made.tools,
         "seconds": s.seconds,
         "files": {kind: str(path) for kind, path in made.files.items()},
     }
@@ -141,5 +164,8 @@ def _show(made: BoardBuild, facts: dict[str, Any]) -> None:
         say.print(f"cycles per message: {number(facts['cycles_per_message'])}")
     shown = [name.removeprefix("design.").removeprefix("device.") for name in s.critical_signals]
     say.print("critical path: " + " -> ".join(shown))
+    for share in facts["critical_nodes"]:
+        nodes = ", ".join(share["nodes"])
+        say.print(f"  {share['part']}: {'logic of' if share['own'] else 'shared by'} {nodes}")
     for kind, path in facts["files"].items():
         say.print(f"{kind}: {path}")

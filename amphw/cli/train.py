@@ -41,7 +41,8 @@ def train(
     strict: Annotated[
         bool,
         typer.Option(
-            "--strict", help="On fixed: refuse weights outside of their format; short for --set strict=true."
+            "--strict",
+            help="On fixed, verilator: refuse weights outside of their format; short for --set strict=true.",
         ),
     ] = False,
     as_json: JsonOption = False,
@@ -68,7 +69,7 @@ def train(
     if seeds > 1:
         from amphw.cli.seeds import train_seeds
 
-        train_seeds(found, _resolve(found, config, settings), device, seeds, out, as_json, spare)
+        train_seeds(found, _resolve(found, config, settings, device), device, seeds, out, as_json, spare)
         return
     _train_one(found, config, settings, device, out, resume, as_json, spare)
 
@@ -90,11 +91,11 @@ def _train_one(
     if resume is not None:
         folder = RunFolder.open(resume)
         had = _trained_epochs(folder, model.name)
-        cfg = _resolve(model, None, settings, saved=folder)
+        cfg = _resolve(model, None, settings, device, saved=folder)
         runner = ready(model, cfg, device, resumed=True)
     else:
         had = None
-        cfg = _resolve(model, config, settings)
+        cfg = _resolve(model, config, settings, device)
         runner = ready(model, cfg, device)
         folder = RunFolder.create(out, model.name)
     outcome = run_once(model, cfg, runner, folder, model.name, resume, other)
@@ -132,10 +133,16 @@ def _trained_epochs(folder: Any, model: str) -> int:
     return int(header["counters"].get("epoch", 0))
 
 
-def _resolve(model: Any, config: Path | None, settings: list[str] | None, saved: Any = None) -> Any:
+def _resolve(
+    model: Any, config: Path | None, settings: list[str] | None, device: str, saved: Any = None
+) -> Any:
     from amphw.host.config import resolve
+    from amphw.host.devices import make_device
 
-    defaults = model.defaults if saved is None else saved_settings(saved)
+    if saved is None:
+        defaults = model.recommended(make_device(device).capabilities().optimizers)
+    else:
+        defaults = saved_settings(saved)
     return resolve(model.config, defaults, config, settings or ())
 
 

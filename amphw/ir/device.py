@@ -15,7 +15,7 @@ import numpy as np
 
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.update import NodeParameters, UpdateRule
+from amphw.ir.update import OPTIMIZERS, NodeParameters, UpdateRule
 
 
 class Mode(Enum):
@@ -36,7 +36,8 @@ class Direction(Enum):
 class Capabilities:
     """What a device can run.
 
-    families: node families it accepts (None: all). memory: bytes (None: the host's). notes: what it is here.
+    families: node families it accepts (None: all). optimizers: its rules of update. memory: bytes (None: the
+    host's). notes: what it is here.
     advice: what would make it better here, and how to get that; empty: nothing.
     """
 
@@ -45,6 +46,7 @@ class Capabilities:
     workers: int = 1
     formats: tuple[str, ...] = ("float32",)
     families: frozenset[str] | None = None
+    optimizers: tuple[str, ...] = OPTIMIZERS
     memory: int | None = None
     flops: float | None = None
     notes: str = ""

@@ -103,7 +103,8 @@ class Model(ABC, Generic[C]):
     """One model with its data set.
 
     name: how the command line calls it. summary: one sentence. config: the dataclass of `[model]`.
-    defaults: recommended settings, nested like the sections of a configuration file.
+    defaults: recommended settings, nested like the sections of a configuration file. momentum: those beside
+    them for a device that has no optimiser of theirs, with momentum, where that has been tried.
     metric: the validation metric that `train.target` is about. loss_node: the Loss that reports it.
     metrics: names that the Loss reports and whose mean over rows is a figure; its other names are values for
     `explain`. counted: what throughput counts, in the plural ("sequences").
@@ -113,10 +114,18 @@ class Model(ABC, Generic[C]):
     summary: ClassVar[str]
     config: type[C]
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    momentum: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     metric: ClassVar[str] = "accuracy"
     loss_node: ClassVar[str] = "loss"
     metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     counted: ClassVar[str] = "instances"
+
+    def recommended(self, optimizers: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """Its settings for a device with these optimisers."""
+        if self.defaults.get("update", {}).get("optimizer") in (None, *optimizers):
+            return self.defaults
+        sections = {**self.defaults, **self.momentum}
+        return {name: {**self.defaults.get(name, {}), **given} for name, given in sections.items()}
 
     @abstractmethod
     def graph(self, cfg: C) -> Graph:

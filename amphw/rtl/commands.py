@@ -29,57 +29,79 @@ ROW_REGISTERS = 8
 POINTERS = 32
 
 CONSTANT_BITS = 18
-"""Of an immediate, signed, but for that of PTR, which has 16."""
+"""Of an immediate (but that of PTR has 16) and of a command's constant, signed: as wide as a multiplier."""
 
 COUNT_BITS = 15
 """Of the counts of a command: rows, columns, elements of a loop."""
 
 
 class VectorOp(IntEnum):
-    """What an element of d becomes (numbers as in the vector unit); results saturate to 16 bits."""
+    """What an element of d becomes; a and b are those of the operands. Results saturate to 16 bits."""
 
     FILL = 0
+    """The constant."""
     COPY = 1
+    """a"""
     CONVERT = 2
+    """narrow(a, shift)"""
     LIFT = 3
+    """a << shift"""
     ADD = 4
+    """a + b"""
     SUB = 5
+    """a - b"""
     MUL = 6
+    """narrow(a * b, shift)"""
     SCALE = 7
+    """narrow(a * constant, shift)"""
     SHIFT = 8
+    """a + constant"""
     RELU = 9
+    """max(a, 0)"""
     GATE = 10
+    """a where b > 0, or else 0"""
     MAX = 11
+    """max(a, b)"""
     ABS = 12
+    """|a|"""
     SIGN = 13
+    """The constant where a > 0, minus the constant where a < 0, or else 0."""
     STEP = 14
+    """The constant where a > 0, or else 0."""
     EQUAL = 15
+    """The constant where a == b, or else 0."""
     ABOVE = 16
+    """1 where a > constant, or else 0."""
     LINES = 17
+    """The curve number `table` of a."""
     SUM = 18
+    """The sum of a over the inner loop; 0 where that is empty."""
     LARGEST = 19
+    """The largest a of the inner loop; 0 where that is empty."""
     ARGMAX = 20
+    """The position in the inner loop of the first of the largest a; 0 where that is empty."""
 
 
 REDUCTIONS = frozenset({VectorOp.SUM, VectorOp.LARGEST, VectorOp.ARGMAX})
-"""Written once for each outer step; 0 where the inner loop is empty."""
+"""Written once for each outer step, at d.base + o * d.outer; 0 where the inner loop is empty."""
 
 BINARY = frozenset({VectorOp.ADD, VectorOp.SUB, VectorOp.MUL, VectorOp.GATE, VectorOp.MAX, VectorOp.EQUAL})
 """Operations that read b."""
 
 
 class IndexMode(IntEnum):
-    """What is added to the addresses of an outer step.
-
-    A: mem[index + o] * scale to a's; D: the same to d's; ADD_D: to d's, and b is what is found there;
-    POINTERS: a pointer of the pointer file to a's, for each inner step.
-    """
+    """What is added to the addresses of an outer step."""
 
     NONE = 0
     A = 1
+    """To a's: mem[index.base + o] * index.scale, the word taken as unsigned."""
     D = 2
+    """To d's: the same."""
     ADD_D = 3
+    """To d's: the same; and b is what d's address holds, results of earlier elements included: with
+    VectorOp.ADD a scatter-add. b's own addresses are not used."""
     POINTERS = 4
+    """To a's: pointer[i], where i counts the inner loop."""
 
 
 class LaneOp(IntEnum):
@@ -92,6 +114,18 @@ class LaneOp(IntEnum):
     UPDATE = 4
     POKE = 5
     PEEK = 6
+
+
+class Bank(IntEnum):
+    """A memory of the lane engine, for POKE and PEEK: each holds one number of every parameter."""
+
+    WEIGHT = 0
+    LOW = 1
+    """The low bits of the master, of which WEIGHT is the top."""
+    GRADIENT = 2
+    """Summed since the last update."""
+    VELOCITY = 3
+    """Momentum's."""
 
 
 class Unit(IntEnum):

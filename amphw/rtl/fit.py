@@ -1,25 +1,26 @@
 """What a plan takes of a chip before anything is built, and the largest plan that the chip has room for.
 
-Block memories are counted memory by memory, multipliers by lanes; look-up tables and flip-flops follow a line
-taken from real builds. No estimate replaces the build, whose figures are the ones reported.
+Block memories are counted memory by memory; look-up tables, flip-flops and multipliers follow a line through
+real builds. No estimate replaces the build, whose figures are the ones reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
 from amphw.rtl.boards import Board
+from amphw.rtl.fit_logic import logic
 from amphw.rtl.fit_memory import memories
 from amphw.rtl.formats import Formats
 from amphw.rtl.hardware_plan import MOST_WORDS, HardwarePlan, Sizes, hardware_plan
 from amphw.rtl.sizing import memory_sizes
 
 LANES = (32, 16, 8, 4, 2)
-"""That are tried, the most first."""
+"""That are tried, the most first, but for those that are more than the columns of any layer."""
 
 
 class FitError(AmphwError):
@@ -41,23 +42,10 @@ class Estimate:
         return {k: (n, there[k]) for k, n in asdict(self).items() if n > there[k]}
 
 
-# Counted in list-reduction with momentum at 16 lanes, mapped by Yosys 0.70 (synth_ecp5), 2026-11-22; parts of
-# the lane engine that come once a lane apart from the others.
-_LUTS, _LUTS_A_LANE = 10_400, 270
-_FFS, _FFS_A_LANE = 7_600, 350
-_DSPS = 16
-
-
 def estimate(plan: HardwarePlan, board: Board) -> Estimate:
-    """What the plan takes of the board's chip, about; `brams` is exact for ECP5, but
-    for bits that turn out to be constant."""
-    lanes = plan.sizes.lanes
-    return Estimate(
-        luts=_LUTS + _LUTS_A_LANE * lanes,
-        ffs=_FFS + _FFS_A_LANE * lanes,
-        dsps=_DSPS + lanes,
-        brams=sum(each.blocks(board) for each in memories(plan)),
-    )
+    """What the plan takes of the board's chip, about: `fit_logic.errors`; `brams` is exact for ECP5, but for
+    bits that turn out to be constant."""
+    return Estimate(**logic(plan, board), brams=sum(each.blocks(board) for each in memories(plan)))
 
 
 @dataclass(frozen=True)
@@ -78,10 +66,12 @@ def fits(
     infer_keys: int,
     keys: int | None = None,
     lanes: int | None = None,
+    nodes: Collection[str] | None = None,
 ) -> list[Fit]:
     """Plans that fit, those with more lanes first; each with as many keys as fit, up to `most_keys`.
 
     keys, lanes: exactly so many. infer_keys: slots for keys that infer, at most as many as train.
+    nodes: those of the graph that the device has, all if not said.
     GraphError for what the hardware cannot run, FitError if nothing fits.
     """
     if lanes is not None and (lanes < 2 or lanes & (lanes - 1)):
@@ -89,7 +79,9 @@ def fits(
     found: list[Fit] = []
     refused: tuple[HardwarePlan, int, Estimate] | None = None
     for choice in (lanes,) if lanes is not None else LANES:
-        base = hardware_plan(graph, rules, formats, Sizes(lanes=choice, counters=_counters(board)))
+        base = hardware_plan(graph, rules, formats, Sizes(lanes=choice, counters=_counters(board)), nodes)
+        if lanes is None and choice > LANES[-1] and choice // 2 >= _widest(base):
+            continue  # lanes without a column to work on
         for many in (keys,) if keys is not None else range(most_keys, 0, -1):
             plan = replace(base, sizes=memory_sizes(base, many, min(many, infer_keys)))
             guess = estimate(plan, board)
@@ -101,6 +93,11 @@ def fits(
         assert refused is not None
         raise FitError(_refusal(*refused, board))
     return found
+
+
+def _widest(plan: HardwarePlan) -> int:
+    """Columns of the widest parameter."""
+    return max((p.columns for of in plan.stack.places.values() for p in of.values()), default=1)
 
 
 def _counters(board: Board) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from amphw.rtl.boards import Board
 from amphw.rtl.fixed.curves import SEGMENTS
 from amphw.rtl.formats import BITS
-from amphw.rtl.hardware_plan import JOBS, HardwarePlan
+from amphw.rtl.hardware_plan import JOBS, HardwarePlan, payload_part
 from amphw.rtl.microcode.compile import CURVES
 from amphw.rtl.wire import HEADER_WORDS, WORD
 
@@ -18,8 +18,12 @@ _SHAPES = {
 }
 """Per family, the (bits, words) that a block memory can be."""
 
-_LOGIC = 32
-"""Cells of 16 x 4 bits that Yosys holds for as dear as a block memory; fewer are cheaper."""
+_BLOCK, _CELL, _CHOICE = 128, 4, 0.5
+"""What Yosys takes as the cost of a block memory, of 16 x 4 bits of logic, and of a choice between two bits;
+it makes of a memory what costs least."""
+
+_WAIT = 3
+"""Bits of how long a step's expressions take to settle, as a rule."""
 
 
 @dataclass(frozen=True)
@@ -35,27 +39,33 @@ class Block:
     def blocks(self, board: Board) -> int:
         """How many block memories it takes; 0 for what is made of logic."""
         family = board.target.family
-        blocks = min(self._of(bits, words) for bits, words in _SHAPES[family])
-        cells = -(-self.words // 16) * -(-self.bits * self.lanes // 4)
-        in_logic = family != "ice40" and not self.always and cells < _LOGIC * blocks
-        return 0 if in_logic else blocks
+        width = self.bits * self.lanes
+        blocks, dear = min(
+            ((n, _BLOCK * n + _CHOICE * (deep - 1) * width) for n, deep in map(self._of, _SHAPES[family])),
+            key=lambda each: each[1],
+        )
+        deep = -(-self.words // 16)
+        logic = _CELL * deep * -(-width // 4) + _CHOICE * (deep - 1) * width
+        return 0 if family != "ice40" and not self.always and logic < dear else blocks
 
-    def _of(self, bits: int, words: int) -> int:
-        """With block memories of this shape."""
+    def _of(self, shape: tuple[int, int]) -> tuple[int, int]:
+        """(block memories of this shape, how many lie one behind the other)."""
+        bits, words = shape
         deep = -(-self.words // words)
         if self.lanes == 1:
-            return deep * -(-self.bits // bits)
+            return deep * -(-self.bits // bits), deep
         # Bytes of 9 bits (8 of 8) are written alone; a lane takes whole ones.
         if bits < self.bits:
-            return deep * -(-self.bits // bits) * self.lanes
+            return deep * -(-self.bits // bits) * self.lanes, deep
         byte = 9 if bits % 9 == 0 else 8
         each = -(-self.bits // byte) * byte
-        return deep * -(-self.lanes // max(1, bits // each))
+        return deep * -(-self.lanes // max(1, bits // each)), deep
 
 
 def memories(plan: HardwarePlan) -> list[Block]:
     """Those that may become block memories."""
     sizes, partition, formats = plan.sizes, plan.partition, plan.formats
+    part = payload_part(sizes.payload)
     beats, lanes = max(2, plan.stack.beats), sizes.lanes
     blocks = max((p.blocks for of in plan.stack.places.values() for p in of.values()), default=1)
     curves = {
@@ -69,8 +79,7 @@ def memories(plan: HardwarePlan) -> list[Block]:
         len(c.forward.words) + len(c.inference.words) + len(c.backward.words) for c in plan.codes.values()
     )
     found = [
-        Block("payload", WORD, sizes.payload),
-        Block("payload's copy", WORD, sizes.payload),
+        *(Block(f"payload {k}", part, sizes.payload) for k in range(2 * WORD // part)),
         Block("table", WORD, sizes.table),
         Block("messages missing", WORD + 1, sizes.firings),
         Block("records", WORD, sizes.firings),
@@ -79,6 +88,7 @@ def memories(plan: HardwarePlan) -> list[Block]:
         Block("gradients missing", WORD, sizes.firings),
         Block("gradients to add", place + 1, sizes.firings << output),
         Block("places", WORD + max(firing, place) + 3 + output + row, sizes.places),
+        Block("learning rates", 16, sum(len(r.rates) for r in dict.fromkeys(plan.rules.values()))),
         Block("ready forward", firing, sizes.firings),
         Block("ready backward", firing, sizes.firings),
         Block("control programs", _step_bits(plan), len(plan.control.steps)),
@@ -100,14 +110,15 @@ def memories(plan: HardwarePlan) -> list[Block]:
 
 
 def _step_bits(plan: HardwarePlan) -> int:
-    """Of a word of the control programs."""
+    """Of a word of the control programs, without those that are 0 in all of them."""
     steps = plan.control.steps
     numbers = 0
     for slot in "abcde":
         distinct = {e for s in steps if (e := getattr(s, slot)) is not None}
         numbers += max(1, _bits(len(distinct) + 1))
     path = max(1, _bits(max(s.path for s in steps) + 1))
-    return 5 + 6 + 4 + max(1, _bits(len(steps) + 1)) + path + 4 + numbers
+    n, m = _bits(max(s.n for s in steps) + 1), _bits(max(s.m for s in steps) + 1)
+    return 5 + n + m + max(1, _bits(len(steps) + 1)) + path + _WAIT + numbers
 
 
 def _bits(n: int) -> int:

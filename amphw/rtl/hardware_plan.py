@@ -5,7 +5,7 @@ The generator of the hardware and the driver on the host read the same plan; it 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from amphw.engine.lower import Lowered, lower
@@ -19,12 +19,25 @@ from amphw.rtl.formats import Formats
 from amphw.rtl.microcode.compile import UnitCode, compile_unit
 from amphw.rtl.stack import Stack
 from amphw.rtl.steps import Step
+from amphw.rtl.wire import WORD
 
 MOST_WORDS = 1 << 16
 """Of payload memory: addresses have 16 bits."""
 
 JOBS = 64
 """Messages that wait to be sent."""
+
+BLOCK_BITS = 1 << 14
+"""Of a block memory of ECP5, without parity."""
+
+
+def payload_part(words: int) -> int:
+    """Bits of the parts that a word of payload memory is split into, so that each bit comes from one of no
+    more than eight block memories: the choice from many would take longer than the memories themselves."""
+    part = WORD
+    while part > 1 and words * part > 8 * BLOCK_BITS:
+        part //= 2
+    return part
 
 
 @dataclass(frozen=True)
@@ -73,21 +86,31 @@ class HardwarePlan:
         return self.partition.codes
 
     @property
+    def elsewhere(self) -> list[str]:
+        """Nodes that compute on other devices."""
+        return [u.name for u in mapped(self.lowered) if u.index not in self.partition.number]
+
+    @property
     def table_reserved(self) -> int:
         """Words of table memory that the slots' directories take."""
         return self.control.directory.size * self.sizes.slots
 
 
 def hardware_plan(
-    graph: Graph, rules: Mapping[str, UpdateRule], formats: Formats, sizes: Sizes
+    graph: Graph,
+    rules: Mapping[str, UpdateRule],
+    formats: Formats,
+    sizes: Sizes,
+    nodes: Collection[str] | None = None,
 ) -> HardwarePlan:
-    """Plan a device for all of a graph but its sources and losses.
+    """Plan a device for the nodes of a graph that are placed on it: all but sources and losses, if not said.
 
-    GraphError names a node that the hardware cannot run, and why, before anything is built.
+    A node that only routes goes with whoever sends to it. GraphError names a node that the hardware cannot
+    run, and why, before anything is built.
     """
     lowered = lower(graph)
-    units = mapped(lowered)
-    fixed = fixed_units(lowered, formats)
+    units = mapped(lowered, nodes)
+    fixed = fixed_units(units, formats)
     stack = Stack.of([(u.name, fixed[u.index].forward) for u in units if u.owns], sizes.lanes)
     codes = {
         u.index: compile_unit(

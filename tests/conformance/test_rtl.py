@@ -8,28 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
-import numpy as np
 import pytest
 
 from amphw.host.config import resolve
-from amphw.ir.device import DeviceOptions, Direction, Mode, Report
+from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
 from amphw.models import get_model
 from amphw.rtl.driver.verilator import VerilatorDevice
-from amphw.rtl.fixed.device import FixedDevice
+from sim.replay import SEED, assert_as_model, drive
 from tests.graphs.cases import CASES, Case
 
 pytest.importorskip("amaranth")
 
 SMALL = {"lanes": 4, "payload": 1 << 14, "firings": 1 << 10, "places": 1 << 11, "table": 1 << 12}
 INSTANCES = 12
-
-Firings = dict[tuple[int, int, Direction, int], list[np.ndarray | None]]
-"""By instance, unit, direction and firing: its outputs, or its operands' gradients (None: none wanted)."""
 
 QUICK = ("tree-leaves", "message-passing", "fe-ponder")
 MAPPED = (
@@ -38,59 +33,6 @@ MAPPED = (
     "fe-letters", "fe-batch", "fe-any-tree", "fe-network", "fe-network-rows", "fe-by-number",
 )  # fmt: skip
 """Graphs whose nodes the hardware has; the others are refused, see test_refused."""
-
-
-def drive(device: Any, instances: Sequence[Instance], keys: int, mode: Mode) -> tuple[list[Report], Firings]:
-    """Keep `keys` instances in flight -> their reports, and what the model says of every firing."""
-    free, waiting = list(range(keys)), list(instances)
-    reports: list[Report] = []
-    seen: Firings = {}
-    while len(reports) < len(instances):
-        while waiting and free:
-            device.submit(free.pop(), len(reports) % 256, waiting.pop(0), mode)
-        for r in device.poll(0.05):
-            if isinstance(device, FixedDevice):
-                for unit, direction, firing, values in device.plane.observed(r.slot):
-                    seen[r.number, unit, direction, firing] = values
-            free.append(r.slot)
-            reports.append(r)
-    device.drain()
-    return reports, seen
-
-
-def written(device: VerilatorDevice) -> Firings:
-    """What every firing of the hardware wrote into its record."""
-    found: Firings = {}
-    assert device._watcher.writes is not None
-    for about, words in device._watcher.writes:
-        active, unit, at = about["active"], about["unit"], about["firing"]
-        backward = about["kind"] == 2
-        code, table = device.plan.codes[unit], active.layout.plan.units[unit]
-        firings = active.layout.firings[unit]
-        (record,) = [
-            first_record + (firings.first + at - first) * stride
-            for first, n, first_record, stride, _ in firings.runs
-            if first <= firings.first + at < first + n
-        ]
-        rows = [0] * len(code.rows)
-        for space, r in code.spaces.register.items():
-            counts = table.spaces[space]
-            rows[r] = counts if isinstance(counts, int) else int(counts[at])
-        operands = device.plan.lowered.units[unit].operands
-        values: list[np.ndarray | None] = [None] * len(operands) if backward else []
-        for item, offset in zip(code.record.items, code.record.offsets, strict=True):
-            if item.kind != ("gradient" if backward else "output"):
-                continue
-            first = active.at.payload + record + offset.of(rows)
-            n = code.spaces.words(item.space, item.width).of(rows)
-            array = np.array([words.get(first + k, 0) for k in range(n)], np.int64).reshape(-1, item.width)
-            if backward:
-                values[item.index] = array
-            else:
-                values.append(array)
-        direction = Direction.BACKWARD if backward else Direction.FORWARD
-        found[active.instance.number, unit, direction, at] = values
-    return found
 
 
 def assert_bit_identical(
@@ -108,31 +50,10 @@ def assert_bit_identical(
         instance.number = number
     hardware = VerilatorDevice(formats)
     hardware.load(
-        graph, {"*": rule}, DeviceOptions(keys, 0, "self", 3, True, {"watch_writes": True, **sizes})
+        graph, {"*": rule}, DeviceOptions(keys, 0, "self", SEED, True, {"watch_writes": True, **sizes})
     )
     reports, _ = drive(hardware, instances, keys, mode)
-    model = FixedDevice(formats, replay=list(hardware.log))
-    model.load(graph, {"*": rule}, DeviceOptions(keys, 0, "self", 3, False, {"observe": True}))
-    replayed, wanted = drive(model, instances, keys, mode)
-    losses = {r.number: r.sums for r in replayed}
-    assert {r.number: r.sums for r in reports} == losses
-    compared = 0
-    lowered = hardware.plan.lowered
-    for key, values in written(hardware).items():
-        unit = lowered.units[key[1]]
-        for k, (got, want) in enumerate(zip(values, wanted[key], strict=True)):
-            if want is None:
-                continue
-            flat = np.asarray(want).reshape(got.shape if got is not None else -1)
-            where = f"instance {key[0]}, node '{unit.name}', firing {key[3]}, {key[2].value} {k}"
-            assert got is not None and np.array_equal(got, flat), f"{where}: {got} instead of {flat}"
-            compared += 1
-    ours, theirs = hardware.parameters(), model.parameters()
-    for name, node in theirs.items():
-        assert ours[name].version == node.version, name
-        for parameter, value in node.values.items():
-            same = np.array_equal(ours[name].values[parameter], value)
-            assert same, f"{name}.{parameter} differs after {node.version} updates"
+    compared = assert_as_model(hardware, graph, {"*": rule}, instances, reports, keys, mode)
     hardware.close()
     return compared
 
@@ -165,7 +86,7 @@ def test_every_message_is_that_of_the_model(name: str) -> None:
     assert compared > 100
 
 
-@pytest.mark.slow
+@pytest.mark.hardware
 @pytest.mark.parametrize("name", [n for n in MAPPED if n not in QUICK])
 def test_every_message_of_the_other_graphs(name: str) -> None:
     graph, instances = problem(_case(name))

@@ -6,6 +6,7 @@ before a block changes how it is tested, not how it reads:
 
     <!-- test: --set train_instances=400 -->   appended to every `amphw train` and `amphw demo` of the block
     <!-- test: skip: needs a board -->         the block is not run, for the reason given
+    <!-- test: hardware -->                    the block builds a circuit: it is run by `make hardware` alone
     <!-- test: file mine.py -->                the block is written into that file, before commands are run
 """
 
@@ -38,13 +39,14 @@ class Command:
     run: str
 
 
-def commands(text: str) -> list[Command]:
-    """The `amphw` commands of a page in order."""
+def commands(text: str, hardware: bool = False) -> list[Command]:
+    """The `amphw` commands of a page in order: those that build circuits, or all others."""
     found = []
     for block in _BLOCK.finditer(text):
         extra = block["test"] or ""
-        if extra.startswith("skip:"):
+        if extra.startswith("skip:") or (extra == "hardware") != hardware:
             continue
+        extra = "" if hardware else extra
         for line in block["body"].replace("\\\n", " ").splitlines():
             if block["kind"] == "console":
                 if not line.startswith("$ "):
@@ -70,21 +72,35 @@ def folder(tmp_path: Path) -> Path:
     return work
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_commands_of_a_page_work(page: Path, folder: Path) -> None:
+def run(page: Path, folder: Path, hardware: bool, timeout: int) -> None:
     environment = os.environ | {"PATH": f"{folder.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     for name, body in _FILE.findall(page.read_text(encoding="utf-8")):
         (folder / name).write_text(body)
-    for command in commands(page.read_text(encoding="utf-8")):
+    for command in commands(page.read_text(encoding="utf-8"), hardware):
         done = subprocess.run(
             ["sh", "-c", command.run],
             cwd=folder,
             env=environment,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=timeout,
         )
         assert done.returncode == 0, f"{page.name}: {command.written}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_of_a_page_work(page: Path, folder: Path) -> None:
+    run(page, folder, hardware=False, timeout=240)
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if "<!-- test: hardware -->" in page.read_text()],
+    ids=lambda page: page.name,
+)
+def test_the_circuits_of_a_page_can_be_built(page: Path, folder: Path) -> None:
+    run(page, folder, hardware=True, timeout=3600)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -126,9 +142,13 @@ $ A=1 B="2 3" amphw train x
 ```python
 amphw train not-a-command
 ```
-<!-- test: skip: needs hardware -->
+<!-- test: skip: needs a board -->
 ```sh
 amphw train y
+```
+<!-- test: hardware -->
+```sh
+amphw rtl z
 ```
 ```sh
 # amphw in a comment
@@ -141,3 +161,4 @@ amphw models
         'A=1 B="2 3" amphw train x --set epochs=1',
         "amphw models",
     ]
+    assert [each.run for each in commands(page, hardware=True)] == ["amphw rtl z"]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from amphw.engine.plan import Planner
@@ -9,13 +14,15 @@ from amphw.host.config import resolve
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
 from amphw.models import get_model
+from amphw.rtl import fit_logic
 from amphw.rtl.boards import board
 from amphw.rtl.driver.layout import make_layout, table_room
-from amphw.rtl.fit import FitError, fits
+from amphw.rtl.fit import FitError, estimate, fits
 from amphw.rtl.fit_memory import Block
 from amphw.rtl.formats import Formats
 from amphw.rtl.hardware_plan import Sizes, hardware_plan
 from amphw.rtl.sizing import memory_sizes, needs
+from benchmarks.rtl_plans import plan_of
 from tests.graphs.cases import CASES
 
 ULX3S = board("ulx3s-85f")
@@ -96,3 +103,64 @@ def test_a_refusal_says_what_is_missing_and_how_much() -> None:
     text = str(error.value)
     assert "with 2 lanes and 500 keys it needs" in text and "block memories (ulx3s-85f has 208," in text
     assert "words of payload memory (addresses reach 65,536" in text and "--keys" in text
+
+
+def test_no_more_lanes_than_columns_are_tried() -> None:
+    """Eight columns are a beat of eight lanes; the ten of the head need sixteen."""
+    found = fits(list_reduction(8), RULE, Formats.parse("q4.12"), ULX3S, 2, 2)
+    widest = max(p.columns for of in found[0].plan.stack.places.values() for p in of.values())
+    assert widest == 10 and [fit.plan.sizes.lanes for fit in found] == [16, 8, 4, 2]
+    assert [
+        fit.plan.sizes.lanes for fit in fits(list_reduction(8), RULE, Formats(), ULX3S, 2, 2, lanes=32)
+    ] == [32]
+
+
+BUILDS = json.loads((Path(fit_logic.__file__).parent / "fit_builds.json").read_text())["builds"]
+
+
+@pytest.mark.parametrize("build", BUILDS, ids=lambda b: f"{b['model']}-{b['lanes']}-{b['board']}")
+def test_estimates_are_near_what_was_built(build: dict[str, Any]) -> None:
+    plan = plan_of(*(build[k] for k in ("model", "settings", "formats", "lanes", "keys", "board")))
+    assert fit_logic.features(plan) == build["features"], "run benchmarks/rtl_estimates.py --update"
+    guess = estimate(plan, board(build["board"]))
+    assert guess.dsps == pytest.approx(build["dsps"], abs=2)
+    assert guess.brams == pytest.approx(build["brams"], rel=0.02, abs=1)
+
+
+def test_the_error_of_estimates_is_that_of_builds_left_out() -> None:
+    """Not the smaller one of builds that the line goes through."""
+    for name, through in fit_logic.errors(left_out=False).items():
+        assert through < fit_logic.errors()[name] <= 0.15
+
+
+SGD = {"*": UpdateRule()}
+
+
+@pytest.mark.parametrize(
+    ("on", "hidden", "keys", "lanes"),
+    [
+        ("ulx3s-85f", 8, 16, 16),
+        ("ulx3s-85f", 32, 16, 32),
+        ("ulx3s-85f", 128, 1, None),
+    ],
+)
+def test_what_fits_on_a_board_as_its_page_says(on: str, hidden: int, keys: int, lanes: int | None) -> None:
+    found = fits(list_reduction(hidden), SGD, Formats.parse("q4.12"), board(on), keys, keys, keys)
+    assert lanes is None or found[0].plan.sizes.lanes == lanes
+
+
+@pytest.mark.parametrize("on", ["tang-nano-9k", "icebreaker"])
+def test_nothing_fits_on_the_small_boards_and_everything_that_lacks_is_named(on: str) -> None:
+    with pytest.raises(FitError) as error:
+        fits(list_reduction(8), SGD, Formats.parse("q4.12"), board(on), 1, 1)
+    (build,) = [build for build in BUILDS if build["board"] == on]
+    there = asdict(board(on).resources)
+    names = {"luts": "look-up tables", "ffs": "flip-flops", "dsps": "multipliers", "brams": "block memories"}
+    for name, called in names.items():
+        lacks = build[name] > there[name]
+        assert (f"{build[name]:,} {called} ({on} has {there[name]:,}" in str(error.value)) == lacks
+
+
+def test_the_page_states_the_error_of_estimates() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "rtl-boards.md").read_text()
+    assert f"the error was at most {max(fit_logic.errors().values()):.0%}".replace("%", " %") in page

@@ -6,26 +6,30 @@ for it; until then it waits in a queue. Nothing is sent to the device that has n
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from amphw.engine.lower import Path
-from amphw.engine.plan import Plan, Planner, check_data
+from amphw.engine.plan import PathTable, Plan, Planner, check_data
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+from amphw.rtl.driver.active import Active, Link
 from amphw.rtl.driver.arena import Arena
 from amphw.rtl.driver.layout import Layout, Placed, make_layout, path_table, table_room, table_words
 from amphw.rtl.driver.losses import LossUnit
 from amphw.rtl.driver.messages import Messages
 from amphw.rtl.driver.parameters import ParameterLink
-from amphw.rtl.driver.watch import Watcher
+from amphw.rtl.driver.sources import SourceUnit
+from amphw.rtl.driver.watch import Watcher, who_waits
+from amphw.rtl.fixed.parameters import UPDATES
 from amphw.rtl.formats import Formats
 from amphw.rtl.hardware_plan import MOST_WORDS, HardwarePlan, Sizes, hardware_plan
 from amphw.rtl.sizing import memory_sizes
@@ -40,50 +44,35 @@ NEVER = 2**31 - 1
 BURST = 20_000
 """Cycles after which the host looks at what has come."""
 
-
-class Link(Protocol):
-    """What carries words to a device and back."""
-
-    def exchange(self, words: np.ndarray, cycles: int) -> tuple[int, np.ndarray, list[int]]:
-        """-> words accepted, words that came (uint16), and what was watched."""
-        ...
-
-    def close(self) -> None: ...
+SILENCE = 100
+"""Bursts without a sign of life until a device counts as stuck; an update takes a cycle for every weight."""
 
 
-@dataclass
-class Active:
-    """An instance on the device."""
+class HardwareDevice(ABC):
+    """Drives the device of a plan over a link.
 
-    slot: int
-    generation: int
-    instance: Instance
-    report: Report
-    layout: Layout
-    at: Placed
-    sizes: tuple[int, int, int, int]
-    unreturned: int = 0  # forward messages to the device that have not come back
-    sent: int = 0
-    at_losses: int = 0  # messages that wait at a loss
-
-
-class HardwareDevice:
-    """Drives the device of a plan over a link. `argument`: number formats, as in `q4.12`."""
+    argument: number formats, as in `q4.12`. nodes: those of the graph that are placed on it, all if not said;
+    whoever has the others adds them to `losses` after `load`, and sends with `deliver`.
+    """
 
     name = "rtl"
 
-    def __init__(self, argument: str = "q4.12"):
-        self.formats = Formats.parse(argument)
+    def __init__(self, argument: str = "q4.12", nodes: Collection[str] | None = None):
+        self.formats, self.nodes = Formats.parse(argument), nodes
         self.link: Link | None = None
 
+    @abstractmethod
     def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
         """writes: whether what the engines write is watched."""
-        raise NotImplementedError
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(self.name, "fpga", formats=(str(self.formats),))
+        return Capabilities(self.name, "fpga", formats=(str(self.formats),), optimizers=UPDATES)
 
     # --- the protocol -----------------------------------------------------------------------------
+
+    def check(self, graph: Graph, rules: Mapping[str, UpdateRule]) -> None:
+        """See `ChecksAhead`."""
+        hardware_plan(graph, rules, self.formats, Sizes(), self.nodes)
 
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
         self.close()
@@ -92,15 +81,16 @@ class HardwareDevice:
         if options.updates != "self":  # nodes wait for the controller, or only add up
             waiting = {n: replace(rule, interval=NEVER) for n, rule in rules.items()}
             rules = {"*": replace(UpdateRule(), interval=NEVER), **waiting}
-        plan = hardware_plan(graph, rules, self.formats, sizes)
+        plan = hardware_plan(graph, rules, self.formats, sizes, self.nodes)
         if not MEMORIES & set(options.settings):
             wanted = memory_sizes(plan, options.max_active_keys, options.max_infer_keys)
             most = {name: min(getattr(wanted, name), MOST_WORDS) for name in MEMORIES}
             sizes = replace(wanted, **most)  # keys that do not fit wait
             plan = replace(plan, sizes=sizes)
         self.plan = plan
-        owners = {n: graph.nodes[n].params for n in graph.parameterised}
+        owners = {u.name: graph.nodes[u.name].params for u in plan.partition.units if u.owns}
         self.given = initial_parameters(owners, dict(rules), options.seed)
+        self._link = ParameterLink(self)  # what does not fit is told before anything is built
         writes = bool(options.settings.get("watch_writes", False))
         self.link = self.make_link(plan, writes)
         self._messages = Messages()
@@ -119,11 +109,11 @@ class HardwareDevice:
         )
         self._planner: Planner[Plan] = Planner(plan.lowered, lambda p: p)
         self._layouts: dict[int, Layout] = {}
-        self._sources = [u for u in plan.lowered.units if u.behaviour.is_source]
-        self._losses = {u.index: LossUnit(u) for u in plan.lowered.units if u.behaviour.report}
+        self._sources = [SourceUnit(u) for u in plan.lowered.units if u.behaviour.is_source]
+        self.losses = {u.index: LossUnit(u) for u in plan.lowered.units if u.behaviour.report}
         self._origins: dict[tuple[int, int, int, int], dict[str, int] | None] = {}
         self._watcher = Watcher(self, writes)
-        self._link = ParameterLink(self)
+        self._silent = 0  # bursts
         self._link.write()
 
     def sizes(self, options: DeviceOptions) -> Sizes:
@@ -219,12 +209,14 @@ class HardwareDevice:
         report = Report(slot, generation, instance.number, mode)
         active = self._active[slot] = Active(slot, generation, instance, report, layout, placed, sizes)
         self.log.append(("submit", instance.number, mode.value))
-        for loss in self._losses.values():
+        for loss in self.losses.values():
             loss.begin(slot, layout.plan, instance)
         self._tables(active)
-        for unit in self._sources:
-            for path in unit.out:
-                self._source(active, path)
+        for source in self._sources:
+            for path in source.unit.out:
+                table = path_table(self.plan, layout.plan, path)
+                for k in range(len(table.firing)):
+                    self.deliver(active, path, table, k, source.payload(instance, path, table, k))
         return True
 
     def send(self, kind: Kind, content: Sequence[int] | np.ndarray = (), /, **fields: int) -> None:
@@ -254,38 +246,25 @@ class HardwareDevice:
                     **key,
                 )
 
-    def _source(self, a: Active, path: Path) -> None:
-        """A source's messages along one path."""
-        table = path_table(self.plan, a.layout.plan, path)
-        unit = self.plan.lowered.units[path.source]
-        name = unit.behaviour.emits[0].data
-        assert table.data is not None
-        for k, (firing, position, row) in enumerate(
-            zip(table.firing.tolist(), table.position.tolist(), table.row.tolist(), strict=True)
-        ):
-            first, rows = int(table.data[0][k]), int(table.data[1][k])
-            if name is None:
-                payload = np.zeros((rows, 0), np.float32)
-            else:
-                payload = np.asarray(a.instance.data[name][first : first + rows], np.float32)
-            if row >= 0:
-                payload = payload[row : row + 1]
-            if path.target not in self.plan.partition.number:
-                self._arrive(a, path, firing, position, payload, None)
-                continue
-            u = path.target
-            a.unreturned += 1
-            a.sent += 1
-            self.send(
-                Kind.FORWARD,
-                self.formats.value.quantise(payload).reshape(-1),
-                slot=a.slot,
-                generation=a.generation & 0xFF,
-                firing=a.at.firings + a.layout.firings[u].first + firing,
-                place=a.at.places + a.layout.operands[u, path.operand] + position,
-                payload=a.at.payload + a.layout.arrivals[path.index][k],
-                state=a.layout.states[u][firing],
-            )
+    def deliver(self, a: Active, path: Path, table: PathTable, delivery: int, payload: np.ndarray) -> None:
+        """A message of a unit that is not on the device, along a path: float32 [rows, width]."""
+        firing, position = int(table.firing[delivery]), int(table.position[delivery])
+        if path.target not in self.plan.partition.number:
+            self._arrive(a, path, firing, position, payload, None)
+            return
+        u = path.target
+        a.unreturned += 1
+        a.sent += 1
+        self.send(
+            Kind.FORWARD,
+            self.formats.value.quantise(payload).reshape(-1),
+            slot=a.slot,
+            generation=a.generation & 0xFF,
+            firing=a.at.firings + a.layout.firings[u].first + firing,
+            place=a.at.places + a.layout.operands[u, path.operand] + position,
+            payload=a.at.payload + a.layout.arrivals[path.index][delivery],
+            state=a.layout.states[u][firing],
+        )
 
     # --- what comes back --------------------------------------------------------------------------
 
@@ -297,16 +276,18 @@ class HardwareDevice:
         for _ in range(accepted):
             self._out.popleft()
         self._watcher.note(watched)
-        before = len(self._out)
         heard = False
         for header, payload in self._messages.add(came):
             heard = True
             self._hear(header, payload)
-        if not heard and not accepted and not len(came) and before == 0 and not watched and not self._done:
+        alive = heard or accepted or len(came) or watched or self._done
+        self._silent = 0 if alive else self._silent + 1
+        if self._silent > SILENCE:
             raise ExecutionError(
-                f"the device is silent with {len(self._active)} instance(s) in flight: "
-                + "; ".join(
-                    f"instance {a.instance.number}: {a.unreturned} unreturned" for a in self._active.values()
+                f"the device is silent with {len(self._active)} instance(s) in flight and {len(self._out)} "
+                "word(s) that it does not take; load the graph again, which resets it:"
+                + "".join(
+                    f"\n  {line}" for a in self._active.values() for line in who_waits(a, self.plan.lowered)
                 )
             )
 
@@ -326,7 +307,10 @@ class HardwareDevice:
             self._answers.append(header)
         else:
             fault = Fault(header["output"]).name if header["output"] in list(Fault) else "?"
-            raise ExecutionError(f"the device dropped a message ({fault}): {header}")
+            raise ExecutionError(
+                f"the device dropped a message ({fault}): {header}; it was built for another plan or another "
+                "version: build it anew"
+            )
 
     def _forward(self, a: Active, header: dict[str, int], payload: np.ndarray) -> None:
         """A unit of the device sends to a loss."""
@@ -358,7 +342,7 @@ class HardwareDevice:
         answer: dict[str, int] | None,
     ) -> None:
         """A message reaches a loss; answer: where its gradient must go, None for a source's."""
-        loss = self._losses[path.target]
+        loss = self.losses[path.target]
         a.at_losses += 1
         self.stats.forward += a.report.mode is Mode.TRAIN
         self._origins[a.slot, path.target, path.operand, position] = answer
@@ -383,7 +367,7 @@ class HardwareDevice:
             self._retire(a)
 
     def _retire(self, a: Active) -> None:
-        for loss in self._losses.values():
+        for loss in self.losses.values():
             loss.end(a.slot, a.report)
         pieces = (a.at.firings, a.at.places, a.at.payload, a.at.table)
         for arena, at, size in zip(self._arenas, pieces, a.sizes, strict=True):

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from amphw.ir.update import NodeParameters
+from amphw.rtl.commands import Bank
 from amphw.rtl.counters import NAMES
+from amphw.rtl.fixed.clipping import tell_clipped
 from amphw.rtl.fixed.parameters import FixedParameters, in_floats
-from amphw.rtl.wire import Kind
+from amphw.rtl.wire import Kind, Register
 
 if TYPE_CHECKING:
     from amphw.rtl.driver.device import HardwareDevice
-
-WEIGHT, LOW, SUMS, VELOCITY = range(4)
-VERSION, ROWS, COUNTER = 8, 9, 10
-"""Memories of the lane engine, and registers of the keeper, for POKE and PEEK."""
 
 
 class ParameterLink:
@@ -24,12 +22,14 @@ class ParameterLink:
 
     def __init__(self, device: HardwareDevice):
         self.device = device
-        self.fixed = {n: self._fixed(p) for n, p in device.given.items()}
+        self.fixed = {n: self._fixed(n, p) for n, p in device.given.items()}
         self._shown: dict[str, NodeParameters] = {}
 
-    def _fixed(self, given: NodeParameters) -> FixedParameters:
-        name = next(n for n, p in self.device.given.items() if p is given)
-        return FixedParameters.of(name, self.device.formats, self.device.plan.exponent, given)
+    def _fixed(self, name: str, given: NodeParameters) -> FixedParameters:
+        """As integers; warns of weights that are clipped, GraphError with the setting `strict`."""
+        fixed = FixedParameters.of(name, self.device.formats, self.device.plan.exponent, given)
+        tell_clipped(fixed, given, bool(self.device.options.settings.get("strict", False)))
+        return fixed
 
     def write(self) -> None:
         """Everything, to the device."""
@@ -38,14 +38,14 @@ class ParameterLink:
         for name, fixed in self.fixed.items():
             unit = d.plan.partition.number[d.plan.lowered.by_name[name]]
             for parameter, a in fixed.arrays.items():
-                self._memory(name, parameter, WEIGHT, a.master >> low_bits)
+                self._memory(name, parameter, Bank.WEIGHT, a.master >> low_bits)
                 if d.formats.rounding == "nearest":
-                    self._memory(name, parameter, LOW, a.master & ((1 << low_bits) - 1))
-                self._memory(name, parameter, SUMS, a.sums)
+                    self._memory(name, parameter, Bank.LOW, a.master & ((1 << low_bits) - 1))
+                self._memory(name, parameter, Bank.GRADIENT, a.sums)
                 if a.velocity is not None:
-                    self._memory(name, parameter, VELOCITY, a.velocity)
-            d.send(Kind.POKE, place=VERSION, unit=unit, state=fixed.version)
-            d.send(Kind.POKE, place=ROWS, unit=unit, state=fixed.rows)
+                    self._memory(name, parameter, Bank.VELOCITY, a.velocity)
+            d.send(Kind.POKE, place=Register.VERSION, unit=unit, state=fixed.version)
+            d.send(Kind.POKE, place=Register.ROWS, unit=unit, state=fixed.rows)
 
     def _cells(self, name: str, parameter: str, shape: tuple[int, ...]) -> list[tuple[int, int]]:
         """(beat, lane) of each number of a parameter, row by row."""
@@ -73,15 +73,15 @@ class ParameterLink:
         low_bits, nearest = d.formats.low_bits, d.formats.rounding == "nearest"
         for name, fixed in self.fixed.items():
             for parameter, a in fixed.arrays.items():
-                weight = self._ask(name, parameter, WEIGHT, a.master.shape)
-                low = self._ask(name, parameter, LOW, a.master.shape) if nearest else 0
+                weight = self._ask(name, parameter, Bank.WEIGHT, a.master.shape)
+                low = self._ask(name, parameter, Bank.LOW, a.master.shape) if nearest else 0
                 a.master = (weight << low_bits) + (low & ((1 << low_bits) - 1) if nearest else 0)
-                a.sums = self._ask(name, parameter, SUMS, a.master.shape)
+                a.sums = self._ask(name, parameter, Bank.GRADIENT, a.master.shape)
                 if a.velocity is not None:
-                    a.velocity = self._ask(name, parameter, VELOCITY, a.master.shape)
+                    a.velocity = self._ask(name, parameter, Bank.VELOCITY, a.master.shape)
             unit = d.plan.partition.number[d.plan.lowered.by_name[name]]
-            fixed.version = self._answer(Kind.PEEK, place=VERSION, unit=unit)
-            fixed.rows = self._answer(Kind.PEEK, place=ROWS, unit=unit)
+            fixed.version = self._answer(Kind.PEEK, place=Register.VERSION, unit=unit)
+            fixed.rows = self._answer(Kind.PEEK, place=Register.ROWS, unit=unit)
             fixed.visible = fixed.look()
             self._shown[name] = in_floats(fixed, d.given[name])
         return self._shown
@@ -99,9 +99,7 @@ class ParameterLink:
                 same &= all(np.array_equal(x, y) for x, y in pairs)
             if not same:
                 changed = True
-                self.fixed[name] = FixedParameters.of(
-                    name, self.device.formats, self.device.plan.exponent, shown
-                )
+                self.fixed[name] = self._fixed(name, shown)
         self._shown = {}
         if changed:
             self.write()
@@ -119,7 +117,7 @@ class ParameterLink:
         for path in d.plan.lowered.paths:
             ends = [d.plan.lowered.units[u].name for u in (path.source, path.target)]
             names.append(f"{ends[0]} -> {ends[1]} #{path.index}")
-        asked = [{"kind": int(Kind.PEEK), "place": COUNTER, "payload": k} for k in range(len(names))]
+        asked = [{"kind": int(Kind.PEEK), "place": Register.COUNTER, "payload": k} for k in range(len(names))]
         return {n: h["state"] for n, h in zip(names, self._answers(asked), strict=True)}
 
     def _answer(self, kind: Kind, **fields: int) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
-from amphw.rtl.driver.device import HardwareDevice, Link
+from amphw.rtl.driver.active import Link
+from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.hardware_plan import HardwarePlan
 from amphw.rtl.toolchain.environment import require
 
@@ -33,9 +36,9 @@ class VerilatorDevice(HardwareDevice):
 
     name = "verilator"
 
-    def __init__(self, argument: str = "q4.12"):
+    def __init__(self, argument: str = "q4.12", nodes: Collection[str] | None = None):
         require("simulation")
-        super().__init__(argument)
+        super().__init__(argument, nodes)
 
     def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
         return SimulatedLink(plan, writes)

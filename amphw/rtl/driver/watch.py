@@ -1,14 +1,18 @@
-"""What a device did, in its order: the log that replays on the model, and statistics."""
+"""What a device did, in its order: the log that replays on the model, statistics, and who waits for whom."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from amphw.engine import policy
+from amphw.engine.lower import Lowered
+from amphw.engine.plan import Plan
 from amphw.ir.device import Mode
 
 if TYPE_CHECKING:
-    from amphw.rtl.driver.device import Active, HardwareDevice
+    from amphw.rtl.driver.active import Active
+    from amphw.rtl.driver.device import HardwareDevice
 
 FORWARD, INFER, BACKWARD = 0, 1, 2
 """Kinds of runs, as the hardware numbers them."""
@@ -48,6 +52,7 @@ class Watcher:
         u = d.plan.partition.units[unit]
         a = d._active[slot]
         at = fid - a.at.firings - a.layout.firings[u.index].first
+        a.ran.add((FORWARD if kind == INFER else kind, u.index, at))
         self._frames += 1
         self._running = self._frames
         d.stats.frames += 1
@@ -73,6 +78,68 @@ class Watcher:
         keys = [(a.instance.number, mode.value, firing)]
         for kind in (FORWARD, BACKWARD) if mode is Mode.TRAIN else (INFER,):
             self._frames += 1
+            a.ran.add((FORWARD if kind == INFER else kind, unit, firing))
             self.device.stats.frames += 1
             self.device.log.append(("start", self._frames, unit, KIND_OF_PLANE[kind], keys))
             self.device.log.append(("end", self._frames))
+
+
+SHOWN = 4
+"""Firings of an instance that are named, at most."""
+
+
+def who_waits(a: Active, lowered: Lowered) -> list[str]:
+    """Who waits for whom in an instance that goes on no more: a line each, the instance's first.
+
+    What depends on values is not known here: a message that another decision would have sent counts, too.
+    """
+    training = a.report.mode is Mode.TRAIN
+    first = f"instance {a.instance.number} (slot {a.slot}, {a.report.mode.value}): "
+    first += f"{a.unreturned} message(s) to the device have not come back" if training else "is not idle"
+    ran = {kind: {key[1:] for key in a.ran if key[0] == kind} for kind in (FORWARD, BACKWARD)}
+    begun: dict[tuple[int, int], None] = {}  # firings that some message was sent to
+    late: dict[tuple[int, int], list[str]] = {}  # by receiver: who has not sent
+    owed: list[tuple[tuple[int, int], tuple[int, int]]] = []  # (who waits for a gradient, whose)
+    plan = a.layout.plan
+    for sender, receiver in _deliveries(lowered, plan):
+        sent = lowered.units[sender[0]].behaviour.is_source or sender in ran[FORWARD]
+        if not sent:
+            late.setdefault(receiver, []).append(_named(lowered, plan, sender))
+        elif receiver not in ran[FORWARD]:
+            begun[receiver] = None
+        elif training and sender in ran[FORWARD] - ran[BACKWARD] and receiver not in ran[BACKWARD]:
+            owed.append((sender, receiver))
+    lines = []
+    for receiver in list(begun)[:SHOWN]:
+        whom = ", ".join(dict.fromkeys(late.get(receiver, []))) or "its turn: its messages were sent"
+        lines.append(f"{_named(lowered, plan, receiver)} waits for {whom}")
+    waits = {sender for sender, _ in owed}
+    stuck = sorted(ran[FORWARD] - ran[BACKWARD] - waits) if training else []
+    lines += [
+        f"{_named(lowered, plan, s)} was sent all gradients and has not run backward" for s in stuck[:SHOWN]
+    ]
+    ends = [(s, r) for s, r in owed if r not in waits and r not in stuck]  # the others wait for these
+    for sender, receiver in ends[:SHOWN]:
+        whom = _named(lowered, plan, receiver)
+        lines.append(f"{_named(lowered, plan, sender)} waits for the gradient of {whom}")
+    return [first, *(f"  {line}" for line in lines)]
+
+
+def _deliveries(lowered: Lowered, plan: Plan) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Every message that may be sent: (unit, firing) of sender and receiver."""
+    for unit in lowered.units:
+        for path, table in zip(unit.out, plan.units[unit.index].paths, strict=True):
+            if path.target < 0:
+                continue
+            for outcome in range(len(table.start) - 1):
+                for k in range(int(table.start[outcome]), int(table.start[outcome + 1])):
+                    sender = (unit.index, outcome // unit.decisions)
+                    yield sender, (path.target, int(table.firing[k]))
+
+
+def _named(lowered: Lowered, plan: Plan, key: tuple[int, int]) -> str:
+    """A firing by its node and state."""
+    unit, firing = key
+    columns = plan.units[unit].space.columns
+    state = ", ".join(f"{name} = {int(column[firing])}" for name, column in columns.items())
+    return f"node '{lowered.units[unit].name}'" + (f" [{state}]" if state else "")

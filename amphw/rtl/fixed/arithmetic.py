@@ -7,7 +7,6 @@ row, and what comes back for an output is added up before it is saturated.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,18 +14,14 @@ import numpy as np
 from amphw.engine.lower import Unit
 from amphw.engine.numpy_plane.arithmetic import Entry, Kernels, Kind, Part, stacked
 from amphw.ir.derive import GradientTerm
-from amphw.ir.errors import GraphError
 from amphw.ir.update import NodeParameters
+from amphw.rtl.fixed.clipping import tell_clipped
 from amphw.rtl.fixed.kernel import FixedKernel
 from amphw.rtl.fixed.lowering import FixedDerivative
-from amphw.rtl.fixed.meters import Meter, Meters, holding
+from amphw.rtl.fixed.meters import Meter, Meters
 from amphw.rtl.fixed.parameters import VELOCITY, FixedParameters, in_floats
 from amphw.rtl.fixed.sums import Term, accumulate, total
 from amphw.rtl.formats import Format, Formats
-
-
-class FormatWarning(UserWarning):
-    """Numbers that a format cannot hold have been clipped."""
 
 
 class FixedArithmetic:
@@ -138,24 +133,10 @@ class HeldParameters:
     def push(self) -> None:
         """Warns of weights that are clipped; GraphError with `strict`."""
         fixed = FixedParameters.of(self.node, self._formats, self._arithmetic.exponent, self.params)
-        for name, a in fixed.arrays.items():
-            if a.clipped:
-                self._clipped(name, a.clipped)
+        tell_clipped(fixed, self.params, self._arithmetic.strict)
         fixed.watch = self._watch
         self.fixed = fixed
         self._see(fixed.visible)
-
-    def _clipped(self, name: str, count: int) -> None:
-        w, f = self.params.values[name], self._formats.weight
-        low, high = float(np.nanmin(w)), float(np.nanmax(w))
-        text = (
-            f"{count} of {w.size} weights of '{name}' lie outside {f}, which holds {f.low * f.step:g} .. "
-            f"{f.high * f.step:g}: they go from {low:g} to {high:g}"
-        )
-        remedy = f"w={holding(low, high)} in the number formats holds them"
-        if self._arithmetic.strict:
-            raise GraphError(f"{text}; {remedy}", node=self.node)
-        warnings.warn(f"node '{self.node}': {text} and were clipped; {remedy}", FormatWarning, stacklevel=2)
 
     def _watch(self, param: str, what: str, exact: np.ndarray, shift: int, whole: np.ndarray) -> None:
         self._meters[param][what].see(exact, shift, whole)

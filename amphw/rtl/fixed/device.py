@@ -21,7 +21,8 @@ from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 from amphw.rtl.fixed.arithmetic import FixedArithmetic
 from amphw.rtl.fixed.findings import findings
 from amphw.rtl.fixed.lowering import FixedDerivative
-from amphw.rtl.fixed.units import DeviceRules, fixed_units
+from amphw.rtl.fixed.parameters import UPDATES
+from amphw.rtl.fixed.units import DeviceRules, fixed_units, mapped
 from amphw.rtl.formats import Formats
 
 
@@ -39,7 +40,9 @@ class FixedDevice(PlaneDevice):
 
     def capabilities(self) -> Capabilities:
         notes = "losses run in floats; formats are chosen as in fixed:q4.12,g=q2.14"
-        return Capabilities(f"fixed:{self.formats}", "fixed", formats=(str(self.formats),), notes=notes)
+        return Capabilities(
+            f"fixed:{self.formats}", "fixed", formats=(str(self.formats),), optimizers=UPDATES, notes=notes
+        )
 
     def check(self, graph: Graph, rules: Mapping[str, UpdateRule]) -> None:
         """See `ChecksAhead`."""
@@ -52,7 +55,7 @@ class FixedDevice(PlaneDevice):
         lowered = lower(graph)
         return (
             lowered,
-            fixed_units(lowered, self.formats),
+            fixed_units(mapped(lowered), self.formats),
             DeviceRules.of(graph.parameterised, rules, self.formats),
         )
 

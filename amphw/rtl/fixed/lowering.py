@@ -13,7 +13,7 @@ from typing import Any
 from amphw.ir.derive import Derivative, GradientTerm
 from amphw.ir.errors import GraphError
 from amphw.ir.program import Instr, Program
-from amphw.rtl.fixed.program import FixedProgram, FixedType, Kind, Operation
+from amphw.rtl.fixed.program import FixedProgram, FixedType, Kind
 from amphw.rtl.formats import Formats
 
 REFUSED = {
@@ -84,7 +84,7 @@ class _Lowering:
         self.uses = Counter(a for instr in program.instrs for a in instr.args)
         self.uses.update(program.outputs)
         self.new: dict[int, int] = {i: i for i in range(first)}  # value of the program -> of the result
-        self.operations: list[Operation] = []
+        self.operations: list[Instr] = []
         self.skipped = self._swallowed()
         for v, instr in self.made.items():
             if v not in self.skipped:
@@ -166,7 +166,7 @@ class _Lowering:
 
     def _emit(self, v: int, op: str, args: Sequence[int], kind: Kind, **attrs: Any) -> None:
         t = self.program.types[v]
-        self.operations.append(Operation(op, tuple(self.new[a] for a in args), tuple(sorted(attrs.items()))))
+        self.operations.append(Instr(op, tuple(self.new[a] for a in args), tuple(sorted(attrs.items()))))
         self.types.append(FixedType(kind, t.space, t.width))
         self.new[v] = len(self.types) - 1
 

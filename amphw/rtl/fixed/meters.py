@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from amphw.ir.program import Instr
 from amphw.rtl.fixed import curves
 from amphw.rtl.fixed.operations import limits, rounded
-from amphw.rtl.fixed.program import FixedProgram, Operation
+from amphw.rtl.fixed.program import FixedProgram
 from amphw.rtl.formats import BITS, COARSEST, FINEST, Format, Formats
 
 EVERY = 31
@@ -195,7 +196,7 @@ def holding(low: float, high: float, finest: int = FINEST) -> Format:
     return Format(COARSEST)
 
 
-def label(operation: Operation) -> str:
+def label(operation: Instr) -> str:
     """What an operation is called: its parameter tells several of a kind apart."""
     at = operation.attr()
     param = at.get("param") or at.get("bias") or at.get("curve")

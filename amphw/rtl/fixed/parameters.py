@@ -23,11 +23,17 @@ from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.rtl.arithmetic import round_shift
 from amphw.rtl.formats import BITS, Format, Formats
 
+UPDATES = ("sgd", "momentum")
+"""Optimisers that the hardware has."""
+
 RATES = 256
 """Entries of the table of learning rates."""
 
 RATE_BITS = 16
 """Of a learning rate's mantissa."""
+
+COEFFICIENT_BITS = 27
+"""Of what a summed gradient is multiplied with, unsigned."""
 
 PER_ROW = 11
 """Bits that a mantissa is shifted by before rows divide it: an interval of 2**11 keeps it whole."""
@@ -43,6 +49,10 @@ MU_BITS = 15
 
 LFSR_TAPS = 0xA3000000
 """Feedback of the 32-bit Galois LFSR that stochastic rounding draws from."""
+
+
+SEED_OF_UPDATE, SEED_OF_PARAMETER = 0x9E3779B1, 0x85EBCA6B
+"""Factors that set the random sequences of updates apart (golden ratio; murmur3)."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +73,14 @@ class FixedRule:
         return self.rates[min(updates >> self.rate_step, RATES - 1)]
 
     def coefficient(self, updates: int, rows: int) -> int:
-        """What the summed gradient is multiplied with, unsigned 27 bits.
+        """What the summed gradient is multiplied with, unsigned, COEFFICIENT_BITS.
 
         The rate over the rows, or, with momentum, their reciprocal alone.
         """
         rows = rows if self.mean else 1
         if self.mu is not None:
-            return min((1 << RECIPROCAL) // rows, (1 << 27) - 1)
-        return min((self.rate(updates) << PER_ROW) // rows, (1 << 27) - 1)
+            return min((1 << RECIPROCAL) // rows, (1 << COEFFICIENT_BITS) - 1)
+        return min((self.rate(updates) << PER_ROW) // rows, (1 << COEFFICIENT_BITS) - 1)
 
 
 def exponent_of(rules: Iterable[UpdateRule]) -> int:
@@ -81,7 +91,7 @@ def exponent_of(rules: Iterable[UpdateRule]) -> int:
 
 def fixed_rule(node: str, rule: UpdateRule, exponent: int) -> FixedRule:
     """GraphError for what the update unit cannot do, naming the node."""
-    if rule.optimizer not in ("sgd", "momentum"):
+    if rule.optimizer not in UPDATES:
         raise GraphError(
             f"the hardware updates with sgd or momentum, not with {rule.optimizer}: "
             "set update.optimizer=momentum (and a rate that suits it)",
@@ -248,7 +258,7 @@ def in_floats(fixed: FixedParameters, given: NodeParameters) -> NodeParameters:
 
 def lfsr_seed(version: int, number: int) -> int:
     """Where an update of parameter `number` of a node starts its random sequence; never 0."""
-    return ((version + 1) * 0x9E3779B1 + number * 0x85EBCA6B & 0xFFFFFFFF) | 1
+    return ((version + 1) * SEED_OF_UPDATE + number * SEED_OF_PARAMETER & 0xFFFFFFFF) | 1
 
 
 def lfsr(seed: int, n: int) -> np.ndarray:

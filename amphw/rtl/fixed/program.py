@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from amphw.ir.expr import Expr
-from amphw.ir.program import ParamSpec
+from amphw.ir.program import Instr, ParamSpec
 from amphw.rtl.formats import Format, Formats
 
 Kind = Literal["value", "gradient", "int"]
@@ -34,20 +34,10 @@ class FixedType:
 
 
 @dataclass(frozen=True)
-class Operation:
-    """One operation on earlier values; `attrs` hold shifts, constants, parameters, widths and spaces."""
-
-    op: str
-    args: tuple[int, ...]
-    attrs: tuple[tuple[str, Any], ...] = ()
-
-    def attr(self) -> dict[str, Any]:
-        return dict(self.attrs)
-
-
-@dataclass(frozen=True)
 class FixedProgram:
     """inputs, then state expressions (`ints`), then operations number the values, as in `Program`.
+
+    An operation's attributes hold shifts, constants, parameters, widths and spaces.
 
     spaces: those that the program itself opens, with their row count a message.
     """
@@ -56,7 +46,7 @@ class FixedProgram:
     ints: tuple[tuple[Expr, str], ...]
     params: tuple[ParamSpec, ...]
     spaces: tuple[tuple[str, Expr], ...]
-    operations: tuple[Operation, ...]
+    operations: tuple[Instr, ...]
     outputs: tuple[int, ...]
     types: tuple[FixedType, ...]
 
@@ -68,7 +58,7 @@ class FixedProgram:
     def param(self, name: str) -> ParamSpec:
         return next(p for p in self.params if p.name == name)
 
-    def numbered(self) -> Iterable[tuple[int, Operation]]:
+    def numbered(self) -> Iterable[tuple[int, Instr]]:
         return enumerate(self.operations, self.first)
 
     def __str__(self) -> str:

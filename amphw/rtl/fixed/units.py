@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from amphw.engine.lower import Lowered, Unit
@@ -36,15 +36,28 @@ class DeviceRules:
         return cls(found, exponent, UpdateShifts.of(formats, exponent, momentum not in ({None}, set())))
 
 
-def mapped(lowered: Lowered) -> list[Unit]:
-    """The units that are computed in fixed point: all but sources and what reports to the host."""
-    return [u for u in lowered.units if u.behaviour.program is not None and not u.behaviour.report]
+def mapped(lowered: Lowered, nodes: Collection[str] | None = None) -> list[Unit]:
+    """The units that are computed in fixed point: all but sources and what reports to the host.
+
+    nodes: only those of these names. GraphError for a name that is none of theirs.
+    """
+    units = [u for u in lowered.units if u.behaviour.program is not None and not u.behaviour.report]
+    if nodes is None:
+        return units
+    able = [u.name for u in units]
+    for name in nodes:
+        if name not in able:
+            reason = "stays on the host" if name in lowered.graph.nodes else "is not in the graph"
+            raise GraphError(f"it {reason}; the hardware can have: {', '.join(able)}", node=name)
+    if not nodes:
+        raise GraphError(f"no node is placed on the hardware; it can have: {', '.join(able)}")
+    return [u for u in units if u.name in nodes]
 
 
-def fixed_units(lowered: Lowered, formats: Formats) -> dict[int, FixedDerivative]:
-    """Each mapped unit by number. GraphError names a node that the hardware cannot run, and what to do."""
+def fixed_units(units: Iterable[Unit], formats: Formats) -> dict[int, FixedDerivative]:
+    """Each unit by number. GraphError names a node that the hardware cannot run, and what to do."""
     found = {}
-    for u in mapped(lowered):
+    for u in units:
         assert u.derivative is not None and u.inference is not None
         found[u.index] = lower_unit(u.name, u.derivative, u.inference, formats)
         accumulators_hold(u.name, found[u.index], formats)

@@ -21,7 +21,8 @@ BITS = 32
 class Activity(wiring.Component):
     """events: of this cycle, in the order of CYCLES. levels: of queues. sent: a message on path `path`.
 
-    index: of a counter, whose value is there two cycles later.
+    index: of a counter, whose value is there two cycles later, or three if a message is sent meanwhile; from
+    one message to the next there is a cycle without. Everything is counted a cycle late.
     """
 
     def __init__(self, paths: int, level_bits: int):
@@ -40,19 +41,22 @@ class Activity(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         counters: list[Any] = []
+        events = Signal.like(self.events)
+        m.d.sync += events.eq(self.events)
         for k, name in enumerate(CYCLES):
             counter = Signal(BITS, name=name)
-            m.d.sync += counter.eq(counter + self.events[k])
+            m.d.sync += counter.eq(counter + events[k])
             counters.append(counter)
         for name in LEVELS:
-            most = Signal.like(getattr(self, name), name=f"{name}_most")
-            with m.If(getattr(self, name) > most):
-                m.d.sync += most.eq(getattr(self, name))
+            now, most = (Signal.like(getattr(self, name), name=f"{name}_{when}") for when in ("now", "most"))
+            m.d.sync += now.eq(getattr(self, name))
+            with m.If(now > most):
+                m.d.sync += most.eq(now)
             counters.append(most)
         m.submodules.messages = messages = Memory(shape=unsigned(BITS), depth=self.paths, init=[])
         read, write = messages.read_port(), messages.write_port()
-        adding, path = Signal(), Signal.like(self.path)
-        m.d.sync += [adding.eq(self.sent), path.eq(self.path)]
+        adding, looked, path = Signal(), Signal(), Signal.like(self.path)
+        m.d.sync += [adding.eq(self.sent), looked.eq(~self.sent), path.eq(self.path)]
         m.d.comb += [
             read.en.eq(1),
             read.addr.eq(self.index - len(counters)),
@@ -62,7 +66,8 @@ class Activity(wiring.Component):
         ]
         with m.If(self.sent):
             m.d.comb += read.addr.eq(self.path)
-        m.d.sync += self.value.eq(read.data)
+        with m.If(looked):  # else it is another's, which is counted on
+            m.d.sync += self.value.eq(read.data)
         with m.Switch(self.index):
             for k, counter in enumerate(counters):
                 with m.Case(k):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.gateware.device import Device
+from amphw.rtl.gateware.streams import SkidBuffer
 from amphw.rtl.gateware.uart import UartLink, divisor
 from amphw.rtl.hardware_plan import HardwarePlan
+from amphw.rtl.wire import WORD
 
 BAUD = 1_000_000
 """Of the serial line: what USB bridges keep up with, and a whole fraction of every board's clock."""
@@ -31,7 +33,10 @@ class BoardTop(wiring.Component):
         m = Module()
         m.submodules.device = device = Device(self.plan)
         m.submodules.link = link = UartLink(self.divisor)
-        wiring.connect(m, link.o, device.words_in)
+        # The memory of the link lies far from that of the device.
+        m.submodules.buffer = buffer = SkidBuffer(unsigned(WORD))
+        wiring.connect(m, link.o, buffer.i)
+        wiring.connect(m, buffer.o, device.words_in)
         wiring.connect(m, device.words_out, link.i)
         m.d.comb += [link.rx.eq(self.rx), self.tx.eq(link.tx), device.watched.ready.eq(1)]
         return m

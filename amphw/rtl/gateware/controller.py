@@ -19,7 +19,6 @@ from amphw.rtl.control import ControlPlan, Phase
 from amphw.rtl.gateware.controller_memory import (
     ADDRESS,
     ControlShape,
-    NeedLayout,
     OwnerLayout,
     PlaceLayout,
     ReadyQueue,
@@ -27,6 +26,8 @@ from amphw.rtl.gateware.controller_memory import (
 )
 from amphw.rtl.gateware.controller_ports import Free, Job, MessageLayout, Prelude, Registers, Run, RunKind
 from amphw.rtl.gateware.controller_steps import ControllerSteps
+from amphw.rtl.gateware.join_count import JoinCount
+from amphw.rtl.gateware.ports import NO_COLLISION
 from amphw.rtl.gateware.step_memory import SLOTS, StepLogic
 from amphw.rtl.wire import Kind
 
@@ -70,7 +71,6 @@ class Controller(ControllerSteps, wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         s = self.shape
-        self._memories(m)
         self.fid = Signal(s.firing_bits)
         self.current = Signal(OwnerLayout(s))
         self.firing_record, self.firing_state = Signal(ADDRESS), Signal(s.state_bits)
@@ -87,13 +87,23 @@ class Controller(ControllerSteps, wiring.Component):
         self.back_row, self.back_single = Signal(ADDRESS), Signal()
         self.reg = Array([Signal(signed(16), name=f"r{k}") for k in range(max(1, s.reads))])
         self.counter = Array([Signal(ADDRESS, name=f"e{k}") for k in range(max(1, s.loops))])
-        self.extent = Array([Signal(ADDRESS, name=f"extent{k}") for k in range(max(1, s.loops))])
+        self.last = Array([Signal(ADDRESS, name=f"last{k}") for k in range(max(1, s.loops))])
         self.decided = Array([Signal(ADDRESS, name=f"d{k}") for k in range(max(1, s.decisions))])
+        self.points = Signal()  # a pointer of the firing that is being fetched is read
+        # Between a memory's answer and a count there is a register.
+        self.activates, self.activated_by = Signal(), Signal(signed(2))
+        self.activated = Signal.like(self.current.slot)
+        self._memories(m)
         self._step_logic(m)
+        self._count_active(m)
         m.d.comb += self.table.addr.eq(self.v["a"])  # what a READ wants
+        m.d.sync += [self.registers.en.eq(0), self.points.eq(0)]
+        with m.If(self.points):
+            self._register(m, 0, self.place.early.address)
         # What is offered to the engines stays until they take it.
-        with m.If(self.run.valid & self.run.ready):
-            m.d.sync += self.run.valid.eq(0)
+        for offered in (self.run, self.prelude):
+            with m.If(offered.valid & offered.ready):
+                m.d.sync += offered.valid.eq(0)
         with m.FSM(name="controller") as fsm:
             self._idle(m)
             self._context(m)
@@ -106,7 +116,8 @@ class Controller(ControllerSteps, wiring.Component):
 
     def _memories(self, m: Module) -> None:
         s = self.shape
-        m.submodules.tables = tables = Memory(shape=signed(16), depth=s.table, init=[])
+        # The host writes the tables of an instance before it begins, and no others read there.
+        m.submodules.tables = tables = Memory(shape=signed(16), depth=s.table, init=[], attrs=NO_COLLISION)
         self.table, write = tables.read_port(), tables.write_port()
         m.d.comb += [
             write.en.eq(self.table_en),
@@ -114,11 +125,11 @@ class Controller(ControllerSteps, wiring.Component):
             write.data.eq(self.table_data),
             self.table.en.eq(1),
         ]
-        m.submodules.need = self.need = Store(NeedLayout(), s.firings)
+        m.submodules.need = self.need = JoinCount(s.firings, marks=True)
         m.submodules.record = self.record = Store(unsigned(ADDRESS), s.firings)
         m.submodules.owner = self.owner = Store(OwnerLayout(s), s.firings)
         m.submodules.state = self.state = Store(unsigned(s.state_bits), s.firings)
-        m.submodules.pending = self.pending = Store(unsigned(ADDRESS), s.firings)
+        m.submodules.pending = self.pending = JoinCount(s.firings)
         m.submodules.head = self.head = Store(unsigned(s.place_bits + 1), s.firings << s.output_bits)
         m.submodules.place = self.place = Store(PlaceLayout(s), s.places)
         m.submodules.forward = self.forward = ReadyQueue(s.firings)
@@ -126,8 +137,16 @@ class Controller(ControllerSteps, wiring.Component):
         # By slot: firings that are ready or run (of an inferred instance), and messages taken since it began.
         m.submodules.active = active = Memory(shape=unsigned(ADDRESS), depth=max(2, s.slots), init=[])
         self.active_read, self.active_write = active.read_port(domain="comb"), active.write_port()
+        self.active_now = active.read_port(domain="comb")
         m.submodules.taken = taken = Memory(shape=unsigned(ADDRESS), depth=max(2, s.slots), init=[])
         self.taken_read, self.taken_write = taken.read_port(domain="comb"), taken.write_port()
+        self.taken_now = taken.read_port(domain="comb")
+        m.d.comb += [
+            self.active_read.addr.eq(self.activated),
+            self.taken_read.addr.eq(self.header.slot),
+            self.active_now.addr.eq(self.current.slot),
+            self.taken_now.addr.eq(self.current.slot),
+        ]
         m.submodules.infer = infer = Memory(shape=unsigned(1), depth=max(2, s.slots), init=[])
         self.infer_read, self.infer_write = infer.read_port(domain="comb"), infer.write_port()
 
@@ -150,7 +169,9 @@ class Controller(ControllerSteps, wiring.Component):
         m.submodules.steps = steps = Memory(shape=layout, depth=len(self.plan.steps), init=logic.words())
         read = steps.read_port()
         self.pc = Signal(range(max(2, len(self.plan.steps))))
-        self.step: Any = read.data
+        # The step that is done next; meanwhile the memory reads the one behind it, at `pc`.
+        self.step: Any = Signal(layout)
+        self.following: Any = read.data
         m.d.comb += [read.en.eq(1), read.addr.eq(self.pc)]
         bits = max(s.state_bits, ADDRESS) + 2
         self.chosen = logic.chosen(m, self.step, bits)
@@ -188,6 +209,8 @@ class Controller(ControllerSteps, wiring.Component):
         """Read whose firing it is, and where its record lies; then its control program begins."""
         with m.State("CONTEXT"):
             m.d.comb += [store.addr.eq(self.fid) for store in (self.owner, self.record, self.state)]
+            m.next = "CONTEXT COMES"
+        with m.State("CONTEXT COMES"):
             m.next = "CONTEXT READ"
         with m.State("CONTEXT READ"):
             m.d.sync += [
@@ -201,7 +224,7 @@ class Controller(ControllerSteps, wiring.Component):
                     for phase in Phase:
                         with m.Case(phase.value | number << 2):
                             m.d.sync += self.pc.eq(entries[unit.index, phase])
-            m.next = "NEXT STEP"
+            m.next = "FETCH STEP"
 
     # --- messages ---------------------------------------------------------------------------------
 
@@ -210,9 +233,8 @@ class Controller(ControllerSteps, wiring.Component):
         with m.State("EVENT"):
             m.d.comb += [self.active_write.addr.eq(h.slot), self.taken_write.addr.eq(h.slot)]
             m.d.comb += [self.infer_write.addr.eq(h.slot), self.infer_write.data.eq(h.output[0])]
-            m.d.comb += [self.taken_read.addr.eq(h.slot), self.need.addr.eq(h.firing)]
-            m.d.comb += [self.owner.addr.eq(h.firing), self.head.addr.eq(self._head_addr(h.firing, h.output))]
-            m.d.comb += [self.pending.addr.eq(h.firing), self.place.addr.eq(h.place)]
+            m.d.comb += [store.addr.eq(h.firing) for store in (self.need, self.state, self.pending)]
+            m.d.comb += self.head.addr.eq(self._head_addr(h.firing, h.output))
             with m.Switch(h.kind):
                 with m.Case(Kind.BEGIN):
                     m.d.comb += [
@@ -247,15 +269,20 @@ class Controller(ControllerSteps, wiring.Component):
                 self.place.value.host.eq(1),
             ]
             m.d.sync += [self.v["a"].eq(h.firing), self.v["c"].eq(h.state), self.from_link.eq(1)]
-            m.d.comb += [store.addr.eq(h.firing) for store in (self.need, self.state)]
+            m.d.comb += self.need.addr.eq(h.firing)
             m.next = "ARRIVE"
         with m.State("FIRINGS"):
             # place: words of a record, state: messages that complete a firing.
             done = h.copy == 0
             m.d.comb += self.infer_read.addr.eq(h.slot)
-            for store, value in ((self.record, h.payload), (self.need, h.state[:ADDRESS])):
-                m.d.comb += [store.addr.eq(h.firing), store.write.eq(~done)]
-                m.d.comb += (store.value.left if store is self.need else store.value).eq(value)
+            m.d.comb += [
+                self.record.addr.eq(h.firing),
+                self.record.write.eq(~done),
+                self.record.value.eq(h.payload),
+                self.need.addr.eq(h.firing),
+                self.need.set.eq(~done),
+                self.need.value.eq(h.state),
+            ]
             m.d.comb += [
                 self.owner.addr.eq(h.firing),
                 self.owner.write.eq(~done),

@@ -10,6 +10,8 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from amphw.rtl.gateware.ports import NO_COLLISION
+
 ADDRESS = 16
 """Bits of every address: of firings, places, payload and table memory."""
 
@@ -67,13 +69,6 @@ class PlaceLayout(data.StructLayout):
         )
 
 
-class NeedLayout(data.StructLayout):
-    """How many messages a firing still waits for, and whether one has come, so that its state is known."""
-
-    def __init__(self) -> None:
-        super().__init__({"left": ADDRESS, "known": 1})
-
-
 class OwnerLayout(data.StructLayout):
     """Whose firing it is: unit, slot, and whether the instance is only inferred."""
 
@@ -84,13 +79,18 @@ class OwnerLayout(data.StructLayout):
 
 
 class Store(wiring.Component):
-    """A memory with one user: `addr` serves both directions; `data` follows one cycle after it."""
+    """A memory with one user: `addr` serves both directions; `data` follows two cycles after it.
+
+    early: the same, one cycle after it, but half of that cycle is over by then. What is read in
+    the cycle of a write is undefined.
+    """
 
     def __init__(self, shape: object, depth: int):
         self.word, self.depth = shape, depth
         super().__init__(
             {
                 "addr": In(range(depth)),
+                "early": Out(shape),  # type: ignore[arg-type]
                 "data": Out(shape),  # type: ignore[arg-type]
                 "write": In(1),
                 "value": In(shape),  # type: ignore[arg-type]
@@ -99,21 +99,31 @@ class Store(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.memory = memory = Memory(shape=self.word, depth=self.depth, init=[])  # type: ignore[arg-type]
+        m.submodules.memory = memory = Memory(
+            shape=self.word,  # type: ignore[arg-type]
+            depth=self.depth,
+            init=[],
+            attrs=NO_COLLISION,
+        )
         read, write = memory.read_port(), memory.write_port()
         m.d.comb += [
             read.en.eq(1),
             read.addr.eq(self.addr),
-            self.data.eq(read.data),
+            self.early.eq(read.data),
             write.en.eq(self.write),
             write.addr.eq(self.addr),
             write.data.eq(self.value),
         ]
+        m.d.sync += self.data.eq(read.data)
         return m
 
 
 class ReadyQueue(wiring.Component):
-    """Firings that are ready, first in first out; it has room for all there are, so `push` never waits."""
+    """Firings that are ready, first in first out; it has room for all there are, so `push` never waits.
+
+    there: `head` is the first of them, some cycles after it was pushed, or after the `pop` of another one.
+    level: how many there are. Registers stand at both ends, since memory is far from whoever pushes and pops.
+    """
 
     def __init__(self, depth: int):
         self.depth = depth
@@ -131,26 +141,32 @@ class ReadyQueue(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.memory = memory = Memory(
-            shape=unsigned(ceil_log2(self.depth)), depth=self.depth, init=[]
+            shape=unsigned(ceil_log2(self.depth)), depth=self.depth, init=[], attrs=NO_COLLISION
         )
         read, write = memory.read_port(), memory.write_port()
         first, last = Signal(range(self.depth)), Signal(range(self.depth))
-        loaded = Signal()  # the memory's output is the head
-        step = Signal(range(self.depth))
+        pushed, value = Signal(), Signal.like(self.value)
+        stored = Signal.like(self.level)  # in memory, and not on its way to the head
+        fetch, coming = Signal(), Signal()
         m.d.comb += [
-            step.eq(first + 1),
-            write.en.eq(self.push),
+            fetch.eq(~self.there & ~coming & (stored != 0)),
+            write.en.eq(pushed),
             write.addr.eq(last),
-            write.data.eq(self.value),
+            write.data.eq(value),
             read.en.eq(1),
             read.addr.eq(first),
-            self.head.eq(read.data),
-            self.there.eq(loaded & (self.level != 0)),
         ]
-        m.d.sync += loaded.eq((self.level != 0) & ~self.pop)
-        with m.If(self.push):
-            m.d.sync += last.eq(last + 1)
+        m.d.sync += [
+            pushed.eq(self.push),
+            value.eq(self.value),
+            coming.eq(fetch),
+            stored.eq(stored + pushed - fetch),
+            first.eq(first + fetch),
+            last.eq(last + pushed),
+            self.level.eq(self.level + self.push - self.pop),
+        ]
+        with m.If(coming):
+            m.d.sync += [self.head.eq(read.data), self.there.eq(1)]
         with m.If(self.pop):
-            m.d.sync += first.eq(step)
-        m.d.sync += self.level.eq(self.level + self.push - self.pop)
+            m.d.sync += self.there.eq(0)
         return m

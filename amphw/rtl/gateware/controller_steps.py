@@ -7,13 +7,13 @@ from typing import Any
 from amaranth.hdl import Module, Mux, Signal
 
 from amphw.rtl.control import Phase
-from amphw.rtl.gateware.controller_memory import ADDRESS
+from amphw.rtl.gateware.controller_gradients import GradientSteps
 from amphw.rtl.gateware.controller_ports import PreludeOp, RunKind
 from amphw.rtl.steps import StepOp
 from amphw.rtl.wire import Fault, Kind
 
 
-class ControllerSteps:
+class ControllerSteps(GradientSteps):
     """The states of steps. `self.v` holds the expressions, `self.n`, `self.m` and `self.target` the rest."""
 
     def _steps(self: Any, m: Module) -> None:
@@ -28,14 +28,18 @@ class ControllerSteps:
 
     def _next_step(self: Any, m: Module) -> None:
         """The step's word is read while the one before is done; its expressions settle, then it is done."""
-        waited = Signal(4)
+        waited = Signal.like(self.step.wait)
+        with m.State("FETCH STEP"):
+            m.d.sync += self.pc.eq(self.pc + 1)
+            m.next = "NEXT STEP"
         with m.State("NEXT STEP"):
-            m.d.sync += waited.eq(0)
+            m.d.sync += [self.step.eq(self.following), waited.eq(0)]
             m.next = "STEP"
         with m.State("STEP"):
             m.d.sync += waited.eq(waited + 1)
             with m.If(waited == self.step.wait):
-                m.d.sync += [waited.eq(0), self.pc.eq(self.pc + 1), self.from_link.eq(0)]
+                m.d.sync += [waited.eq(0), self.pc.eq(self.pc + 1), self.step.eq(self.following)]
+                m.d.sync += self.from_link.eq(0)
                 m.d.sync += [self.v[k].eq(self.chosen[k]) for k in self.v]
                 m.d.sync += self.path.eq(self.step.path)
                 m.d.sync += [self.n.eq(self.step.n), self.m.eq(self.step.m), self.target.eq(self.step.target)]
@@ -46,7 +50,7 @@ class ControllerSteps:
 
     def _jump(self: Any, m: Module) -> None:
         m.d.sync += self.pc.eq(self.target)
-        m.next = "NEXT STEP"
+        m.next = "FETCH STEP"
 
     def _simple_steps(self: Any, m: Module) -> None:
         n, a = self.n, self.v["a"]
@@ -61,14 +65,14 @@ class ControllerSteps:
             with m.Else():
                 m.next = "STEP"
         with m.State("LOOP"):
-            m.d.sync += [self.counter[n].eq(0), self.extent[n].eq(a)]
+            m.d.sync += [self.counter[n].eq(0), self.last[n].eq(a - 1)]
             with m.If(a <= 0):
                 self._jump(m)
             with m.Else():
                 m.next = "STEP"
         with m.State("NEXT"):
             m.d.sync += self.counter[n].eq(self.counter[n] + 1)
-            with m.If(self.counter[n] + 1 < self.extent[n]):
+            with m.If(self.counter[n] != self.last[n]):
                 self._jump(m)
             with m.Else():
                 m.next = "STEP"
@@ -86,15 +90,13 @@ class ControllerSteps:
     def _register(self: Any, m: Module, rows: int, value: Any) -> None:
         """Write a register of the sequencer, for the firing that is being fetched."""
         r = self.registers
-        m.d.comb += [r.en.eq(1), r.rows.eq(rows), r.bank.eq(self.bank), r.index.eq(self.n), r.data.eq(value)]
+        m.d.sync += [r.en.eq(1), r.rows.eq(rows), r.bank.eq(self.bank), r.index.eq(self.n), r.data.eq(value)]
 
     def _memory_steps(self: Any, m: Module) -> None:
         a, b = self.v["a"], self.v["b"]
         with m.State("POINT"):
             m.d.comb += self.place.addr.eq(a)
-            m.next = "POINT THERE"
-        with m.State("POINT THERE"):
-            self._register(m, 0, self.place.data.address)
+            m.d.sync += self.points.eq(1)
             m.next = "STEP"
         with m.State("PUT"):
             m.d.comb += [self.put.en.eq(1), self.put.addr.eq(self.at), self.put.data.eq(a)]
@@ -110,69 +112,27 @@ class ControllerSteps:
             m.next = "STEP"
         with m.State("COPY"):
             m.d.comb += self.place.addr.eq(a)
+            m.next = "COPY COMES"
+        with m.State("COPY COMES"):
+            m.d.comb += self.place.addr.eq(a)
             m.next = "COPY WORDS"
         with m.State("COPY WORDS"):
             m.d.comb += self.place.addr.eq(a)
             with m.If(self.quiet):
                 self._prelude(m, PreludeOp.COPY, self.place.data.address, self.at, b)
-                with m.If(self.prelude.ready):
-                    m.d.sync += self.at.eq(self.at + b)
-                    m.next = "STEP"
+                m.d.sync += self.at.eq(self.at + b)
+                m.next = "STEP"
 
     def _prelude(self: Any, m: Module, op: Any, source: Any, target: Any, words: Any) -> None:
+        """Offered from the next cycle on, to an engine that does nothing."""
         p = self.prelude
-        m.d.comb += [
+        m.d.sync += [
             p.valid.eq(1),
             p.payload.op.eq(op),
             p.payload.source.eq(source),
             p.payload.target.eq(target),
             p.payload.words.eq(words),
         ]
-
-    def _gradient(self: Any, m: Module) -> None:
-        """One that came back whole is read where it lies; others are added up, by row if rows went alone."""
-        whole, target, row_words = self.v["b"], self.v["d"], self.v["e"]
-        row, parts = Signal(ADDRESS), Signal(8)
-        head = self.head.data
-        place = self.place.data
-        with m.State("GRADIENT"):
-            m.d.sync += row.eq(0)
-            m.next = "SUM ROW"
-        with m.State("SUM ROW"):
-            m.d.comb += self.head.addr.eq(self._head_addr(self.fid, self.m))
-            m.d.sync += parts.eq(0)
-            with m.If(self.quiet):
-                m.next = "SUM FIRST"
-        with m.State("SUM FIRST"):
-            m.d.comb += self.place.addr.eq(head >> 1)
-            m.next = "SUM ISSUE"
-            with m.If(head[0]):
-                m.next = "SUM NEXT"
-        with m.State("SUM NEXT"):
-            m.d.comb += self.place.addr.eq(place.link)
-            m.d.comb += [self.pointer_index.eq(parts), self.pointer_data.eq(place.address)]
-            with m.If(~place.single):
-                m.d.comb += self.pointer_data.eq(place.address + row)
-            with m.If(~place.single | (place.row == row)):
-                m.d.comb += self.pointer_en.eq(1)
-                m.d.sync += parts.eq(parts + 1)
-            with m.If((parts == 0) & ~place.more & ~place.single & (row_words == whole)):
-                self._register(m, 0, place.address)
-                m.next = "STEP"
-            with m.Elif(~place.more):
-                m.next = "SUM ISSUE"
-        with m.State("SUM ISSUE"):
-            p = self.prelude.payload
-            self._prelude(m, Mux(parts == 0, PreludeOp.FILL, PreludeOp.SUM), 0, target + row, row_words)
-            m.d.comb += p.parts.eq(parts)
-            with m.If(self.prelude.ready):
-                m.d.sync += row.eq(row + row_words)
-                m.next = "SUM ROW"
-                with m.If(row + row_words >= whole):
-                    m.next = "SUM DONE"
-        with m.State("SUM DONE"):
-            self._register(m, 0, target)
-            m.next = "STEP"
 
     def _deliver(self: Any, m: Module) -> None:
         a, place = self.v["a"], self.place
@@ -190,27 +150,27 @@ class ControllerSteps:
                 m.d.comb += [place.value.row.eq(self.v["e"]), place.value.single.eq(self.n[0])]
             m.d.sync += self.sent.eq(self.sent + 1)
             m.d.comb += self.sent_one.eq(1)
+            m.next = "ARRIVES"
+        with m.State("ARRIVES"):
+            m.d.comb += self.need.addr.eq(a)
             m.next = "ARRIVE"
         with m.State("ARRIVE"):
-            left = self.need.data.left - 1
             state = self.v["c"][: self.shape.state_bits]
             m.d.comb += [
                 self.need.addr.eq(a),
-                self.need.write.eq(1),
-                self.need.value.left.eq(left),
-                self.need.value.known.eq(1),
+                self.need.arrive.eq(1),
                 self.state.addr.eq(a),
                 self.state.write.eq(1),
                 self.state.value.eq(state),
             ]
-            with m.If(left == 0):
+            with m.If(self.need.last):
                 m.d.comb += [self.forward.push.eq(1), self.forward.value.eq(a)]
                 self._activate(m)
             m.next = "STEP"
             with m.If(self.from_link):
                 m.next = "IDLE"
             # Operands that meet must agree about the firing's state.
-            with m.If(self.need.data.known & (self.state.data != state)):
+            with m.If(self.need.known & (self.state.data != state)):
                 m.next = "TELL STATE"
         with m.State("TELL STATE"):
             h = self.job.payload.header
@@ -231,14 +191,21 @@ class ControllerSteps:
         return Mux(self.from_link, self.header.slot, self.current.slot)
 
     def _activate(self: Any, m: Module, by: int = 1) -> None:
-        """One firing of the slot more is ready (or, with -1, is done)."""
-        slot = self._slot()
-        m.d.comb += [
-            self.active_read.addr.eq(slot),
-            self.active_write.addr.eq(slot),
-            self.active_write.en.eq(1),
-            self.active_write.data.eq(self.active_read.data + by),
+        """One firing of the slot more is ready (or, with -1, is done); it is counted in the next cycle."""
+        m.d.sync += [
+            self.activates.eq(1),
+            self.activated.eq(self._slot()),
+            self.activated_by.eq(by),
         ]
+
+    def _count_active(self: Any, m: Module) -> None:
+        m.d.sync += self.activates.eq(0)
+        with m.If(self.activates):
+            m.d.comb += [
+                self.active_write.addr.eq(self.activated),
+                self.active_write.en.eq(1),
+                self.active_write.data.eq(self.active_read.data + self.activated_by),
+            ]
 
     def _send(self: Any, m: Module) -> None:
         h = self.job.payload.header
@@ -262,71 +229,6 @@ class ControllerSteps:
                 m.d.sync += [self.copy.eq(self.copy + 1), self.sent.eq(self.sent + 1)]
                 m.next = "STEP"
 
-    def _give_back(self: Any, m: Module) -> None:
-        """A gradient joins the list of those of the output; the last one makes the firing ready."""
-        place = self.place
-        with m.State("RETURN"):
-            m.d.comb += place.addr.eq(self.v["a"])
-            m.next = "RETURN READ"
-        with m.State("RETURN READ"):
-            m.d.comb += place.addr.eq(self.v["a"])
-            m.d.sync += [
-                self.back_place.eq(self.v["a"]),
-                self.back_at.eq(self.at),
-                self.back_full.eq(self.n[0]),
-                self.back_row.eq(place.data.row),
-                self.back_single.eq(place.data.single),
-                self.origin_fid.eq(place.data.link),
-                self.origin_k.eq(place.data.output),
-            ]
-            m.next = "RETURN LINK"
-            with m.If(place.data.host):
-                m.next = "RETURN HOST"
-        with m.State("RETURN HOST"):
-            h = self.job.payload.header
-            m.d.comb += [
-                self.job.valid.eq(1),
-                self.job.payload.source.eq(self.at),
-                h.kind.eq(Kind.BACKWARD),
-                h.slot.eq(self.current.slot),
-                h.place.eq(self.back_place),
-                h.words.eq(Mux(self.back_full, self.v["b"], 0)),
-            ]
-            with m.If(self.job.ready):
-                m.next = "RETURNED"
-        with m.State("RETURN LINK"):
-            m.d.comb += self.head.addr.eq(self._head_addr(self.origin_fid, self.origin_k))
-            m.d.comb += self.pending.addr.eq(self.origin_fid)
-            m.next = "RETURN STORE"
-        with m.State("RETURN STORE"):
-            left = self.pending.data - 1
-            head = self.head
-            m.d.comb += [
-                head.addr.eq(self._head_addr(self.origin_fid, self.origin_k)),
-                head.write.eq(self.back_full),
-                head.value.eq(self.back_place << 1 | 1),
-                place.addr.eq(self.back_place),
-                place.write.eq(self.back_full),
-                place.value.address.eq(self.back_at),
-                place.value.link.eq(head.data >> 1),
-                place.value.more.eq(head.data[0]),
-                place.value.row.eq(self.back_row),
-                place.value.single.eq(self.back_single),
-                self.pending.addr.eq(self.origin_fid),
-                self.pending.write.eq(1),
-                self.pending.value.eq(left),
-            ]
-            with m.If(left == 0):
-                m.d.comb += [self.backward.push.eq(1), self.backward.value.eq(self.origin_fid)]
-                self._activate(m)
-            m.next = "RETURNED"
-            with m.If(self.from_link):
-                m.next = "IDLE"
-        with m.State("RETURNED"):
-            with m.If(self.back_full):
-                m.d.sync += self.at.eq(self.at + self.v["b"])
-            m.next = "STEP"
-
     def _end(self: Any, m: Module) -> None:
         output = Signal(4)
         with m.State("END"):
@@ -345,7 +247,7 @@ class ControllerSteps:
             m.d.comb += [
                 self.pending.addr.eq(self.fid),
                 self.pending.value.eq(self.sent),
-                self.pending.write.eq(1),
+                self.pending.set.eq(1),
                 self.head.addr.eq(self._head_addr(self.fid, output)),
                 self.head.write.eq(1),
             ]
@@ -358,16 +260,15 @@ class ControllerSteps:
         with m.State("DONE"):
             self._activate(m, -1)
             m.next = "IDLE"
-            with m.If(self.current.infer & (self.active_read.data == 1)):
+            with m.If(self.current.infer & (self.active_now.data == 1)):
                 m.next = "TELL IDLE"
         with m.State("TELL IDLE"):
             h = self.job.payload.header
             m.d.comb += [
-                self.taken_read.addr.eq(self.current.slot),
                 self.job.valid.eq(1),
                 h.kind.eq(Kind.IDLE),
                 h.slot.eq(self.current.slot),
-                h.copy.eq(self.taken_read.data),
+                h.copy.eq(self.taken_now.data),
             ]
             with m.If(self.job.ready):
                 m.next = "IDLE"

@@ -10,6 +10,7 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from amphw.rtl.commands import IndexMode, VectorOp
 from amphw.rtl.counters import CYCLES
 from amphw.rtl.fixed.curves import curve
 from amphw.rtl.gateware.activity import Activity
@@ -23,7 +24,7 @@ from amphw.rtl.gateware.link import Generations, Receiver, Sender
 from amphw.rtl.gateware.payload_memory import PayloadMemory
 from amphw.rtl.gateware.sequencer import Sequencer
 from amphw.rtl.gateware.vector import VectorUnit
-from amphw.rtl.gateware.vector_command import Mode, Op, VectorShape
+from amphw.rtl.gateware.vector_command import VectorShape
 from amphw.rtl.hardware_plan import JOBS, HardwarePlan, widest
 from amphw.rtl.microcode.compile import CURVES
 from amphw.rtl.wire import WORD
@@ -106,12 +107,23 @@ class Device(wiring.Component):
             }
         )
 
+    # Others may stand here, so that a bench can play them.
+
+    def lane_engine(self) -> Any:
+        return LaneEngine(self.lanes_shape)
+
+    def vector_unit(self) -> Any:
+        return VectorUnit(self.vector_shape)
+
+    def payload_memory(self) -> Any:
+        return PayloadMemory(self.vector_shape.address_bits, self.plan.sizes.payload)
+
     def elaborate(self, platform: object) -> Module:
         m = Module()
         plan, shape = self.plan, self.shape
-        m.submodules.lanes = lanes = LaneEngine(self.lanes_shape)
-        m.submodules.vector = vector = VectorUnit(self.vector_shape)
-        m.submodules.memory = memory = PayloadMemory(self.vector_shape.address_bits, plan.sizes.payload)
+        m.submodules.lanes = lanes = self.lane_engine()
+        m.submodules.vector = vector = self.vector_unit()
+        m.submodules.memory = memory = self.payload_memory()
         m.submodules.controller = controller = Controller(plan.control, shape, plan.sums)
         microcode, entries = microprograms(plan)
         layout = command_layout(self.lanes_shape)
@@ -148,7 +160,9 @@ class Device(wiring.Component):
             keeper.rows.eq(sequencer.rows),
             keeper.busy.eq(sequencer.busy),
             keeper.idle.eq(engines_idle),
-            controller.quiet.eq(~sequencer.busy & ~controller.run.valid & engines_idle),
+            controller.quiet.eq(
+                ~sequencer.busy & ~controller.run.valid & ~controller.prelude.valid & engines_idle
+            ),
             controller.table_en.eq(receiver.table_en),
             controller.table_addr.eq(receiver.table_addr),
             controller.table_data.eq(receiver.table_data),
@@ -235,13 +249,13 @@ class Device(wiring.Component):
                 command.d.base.eq(p.target),
                 command.d.inner.eq(1),
                 command.d.outer.eq(1),
-                command.op.eq(Op.COPY),
+                command.op.eq(VectorOp.COPY),
             ]
             with m.Switch(p.op):
                 with m.Case(PreludeOp.SUM):
-                    m.d.comb += [command.op.eq(Op.SUM), command.mode.eq(Mode.POINTERS)]
+                    m.d.comb += [command.op.eq(VectorOp.SUM), command.mode.eq(IndexMode.POINTERS)]
                 with m.Case(PreludeOp.FILL):
-                    m.d.comb += command.op.eq(Op.FILL)
+                    m.d.comb += command.op.eq(VectorOp.FILL)
 
     def _jobs(self, m: Module, controller: Any, keeper: Any, receiver: Any, sender: Any) -> None:
         """Messages wait in a queue; answers and faults come first."""

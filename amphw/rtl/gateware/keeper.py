@@ -15,16 +15,20 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from amphw.rtl.fixed.parameters import PER_ROW, RATES, RECIPROCAL, FixedRule
+from amphw.rtl.commands import LaneOp
+from amphw.rtl.fixed.parameters import (
+    COEFFICIENT_BITS,
+    PER_ROW,
+    RATES,
+    RECIPROCAL,
+    SEED_OF_PARAMETER,
+    SEED_OF_UPDATE,
+    FixedRule,
+)
 from amphw.rtl.gateware.controller_memory import ADDRESS, ControlShape
 from amphw.rtl.gateware.controller_ports import MessageLayout, Run, RunKind
-from amphw.rtl.gateware.lanes_shape import RESPONSE_BITS, Op
-from amphw.rtl.wire import Kind
-
-VERSION, ROWS, COUNTER = 8, 9, 10
-"""Numbers of the keeper's own registers beside those of the lane engine's memories, for POKE and PEEK."""
-
-COEFFICIENT_BITS = 27
+from amphw.rtl.gateware.lanes_shape import RESPONSE_BITS
+from amphw.rtl.wire import Kind, Register
 
 SETTLE = 4
 """Cycles from the number of a segment to its seed."""
@@ -106,7 +110,7 @@ class Keeper(wiring.Component):
             lane.scale.eq(quotient),
             lane.rate.eq(rate),
             lane.seed.eq(seed),
-            lane.op.eq(Op.UPDATE),
+            lane.op.eq(LaneOp.UPDATE),
         ]
         with m.If(self.ran.valid & self.ran.ready):
             m.d.sync += self.ran.valid.eq(0)
@@ -175,7 +179,7 @@ class Keeper(wiring.Component):
     def _requests(self, m: Module, request: Any, count: Any, version: Any, total: Any, asked: Any) -> None:
         lane, answer = self.lanes.payload, self.answer.payload
         own = request.place[3]  # a register of the keeper, not a memory of the lane engine
-        is_version = request.place == VERSION
+        is_version = request.place == Register.VERSION
         value = Signal(64)
         with m.State("REQUEST"):
             m.d.sync += [asked.eq(1), total.eq(count[0].data)]
@@ -195,7 +199,7 @@ class Keeper(wiring.Component):
                 m.next = "ANSWER VALUE"
                 with m.If(request.kind == Kind.POKE):
                     m.next = "IDLE"
-                with m.Elif(request.place == COUNTER):
+                with m.Elif(request.place == Register.COUNTER):
                     m.next = "COUNTER"
         with m.State("COUNTER"):  # its value settles
             waited = Signal(2)
@@ -207,8 +211,8 @@ class Keeper(wiring.Component):
             with m.If(self.idle):
                 m.d.comb += [
                     self.lanes.valid.eq(1),
-                    lane.op.eq(Mux(request.kind == Kind.POKE, Op.POKE, Op.PEEK)),
-                    lane.bank.as_value().eq(request.place[:2]),
+                    lane.op.eq(Mux(request.kind == Kind.POKE, LaneOp.POKE, LaneOp.PEEK)),
+                    lane.bank.eq(request.place[:2]),
                     lane.base.eq(request.payload),
                     lane.lane.eq(request.firing),
                     lane.data.eq(Cat(request.state, request.copy[:4])),
@@ -323,7 +327,7 @@ class Keeper(wiring.Component):
                             segment.rows.eq(s.rows),
                             segment.blocks.eq(s.blocks),
                             segment.columns.eq(s.columns),
-                            segment.salt.eq(s.number * 0x85EBCA6B & 0xFFFFFFFF),
+                            segment.salt.eq(s.number * SEED_OF_PARAMETER & 0xFFFFFFFF),
                             segment.last.eq(0),
                         ]
             with m.Default():
@@ -333,5 +337,5 @@ class Keeper(wiring.Component):
     def _seed(self, m: Module, version: Any, segment: Any) -> Any:
         """Where the random sequence of an update begins, as `amphw.rtl.fixed.parameters.lfsr_seed` has it."""
         product, seed = Signal(32), Signal(32)
-        m.d.sync += [product.eq((version + 1) * 0x9E3779B1), seed.eq((product + segment.salt) | 1)]
+        m.d.sync += [product.eq((version + 1) * SEED_OF_UPDATE), seed.eq((product + segment.salt) | 1)]
         return seed

@@ -8,6 +8,8 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from amphw.rtl.commands import Bank
+from amphw.rtl.fixed.parameters import VELOCITY
 from amphw.rtl.formats import BITS
 from amphw.rtl.gateware.lanes_gradient import GradientSums
 from amphw.rtl.gateware.lanes_issue import Issuer
@@ -21,15 +23,13 @@ from amphw.rtl.gateware.lanes_shape import (
     PRODUCTS,
     RESPONSE_BITS,
     REWRITTEN,
-    VELOCITY_BITS,
-    Bank,
     LaneShape,
     beat_layout,
     command_layout,
 )
 from amphw.rtl.gateware.lanes_sum import LaneSum, RowSums
 from amphw.rtl.gateware.lanes_update import Updater
-from amphw.rtl.gateware.ports import ReadPort, WritePort
+from amphw.rtl.gateware.ports import NO_COLLISION, ReadPort, WritePort
 
 
 class LaneEngine(wiring.Component):
@@ -52,7 +52,7 @@ class LaneEngine(wiring.Component):
         self.products = LaneProducts(shape)
         self.gradients = GradientSums(shape, self.products.bits)
         self.low = BeatMemory(shape.beats, lanes, formats.low_bits, False) if shape.keeps_low else None
-        self.velocities = BeatMemory(shape.beats, lanes, VELOCITY_BITS) if shape.momentum else None
+        self.velocities = BeatMemory(shape.beats, lanes, VELOCITY.bits) if shape.momentum else None
         super().__init__(
             {
                 "command": In(stream.Signature(command_layout(shape))),
@@ -61,7 +61,7 @@ class LaneEngine(wiring.Component):
                 "write": Out(WritePort(shape.address_bits)),
                 "response": Out(stream.Signature(signed(RESPONSE_BITS))),
                 "done": Out(1),
-                "idle": Out(1),
+                "idle": Out(1, init=1),
             }
         )
 
@@ -97,12 +97,11 @@ class LaneEngine(wiring.Component):
         """Commands accepted and not done; there is no room for more than 32 between the two ends."""
         under_way = Signal(6)
         accepted = self.command.valid & self.command.ready
-        m.d.comb += [
-            self.done.eq(issuer.done | updater.done),
-            self.idle.eq(under_way == 0),
-            loader.alone.eq(under_way == 1),
+        m.d.comb += [self.done.eq(issuer.done | updater.done), loader.alone.eq(under_way == 1)]
+        m.d.sync += [
+            under_way.eq(under_way + accepted - self.done),
+            self.idle.eq(~accepted & ((under_way == 0) | ((under_way == 1) & self.done))),
         ]
-        m.d.sync += under_way.eq(under_way + accepted - self.done)
 
     def _operands(self, m: Module, loader: Loader, updater: Updater, beats: list[Any]) -> None:
         shape = self.shape
@@ -118,7 +117,7 @@ class LaneEngine(wiring.Component):
 
         words = data.ArrayLayout(signed(BITS), shape.lanes)
         # The walk that reads a register for dz begins after its last write.
-        attributes = {"no_rw_check": 1, "ram_style": "block"}
+        attributes = {"ram_style": "block", **NO_COLLISION}
         files = memory.Memory(shape=words, depth=2 << shape.block_bits, init=[], attrs=attributes)
         m.submodules.dz = files
         write, read = files.write_port(granularity=1), files.read_port()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.gateware.lanes_shape import (
@@ -45,120 +45,126 @@ class Issuer(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         shape = self.shape
+        # The beat that is next to be issued, unless it is `stuck`; the walk is a beat ahead of it.
+        item, held, stuck = Signal(item_layout(shape)), Signal(), Signal()
+        go, moves = Signal(), Signal()
+        m.d.comb += [go.eq(held & ~stuck), moves.eq(~held | ~stuck)]
+
         active = Signal()
         walk = Signal(walk_layout(shape))
         rows_left = Signal(shape.count_bits)
+        row_end, one_row = Signal(), Signal()
         block = Signal(shape.block_bits)
         address = Signal(shape.beat_bits)
         column = Signal(shape.beat_bits)  # FORWARD: where the present block begins
         x, y = Signal(shape.address_bits), Signal(shape.address_bits)
 
         forward = walk.kind == Kind.FORWARD
-        weight_gradient = walk.kind == Kind.WEIGHT_GRADIENT
-        input_gradient = walk.kind == Kind.INPUT_GRADIENT
-        row_end = rows_left == 0
         block_end = block == walk.last_block
-        inner_end = Mux(forward, row_end, block_end)
         walk_end = row_end & block_end
-
-        go = Signal()
         take = Signal()
-        m.d.comb += [
-            go.eq(
-                active & ~self._stall(m, forward, weight_gradient, input_gradient, row_end, walk_end, address)
-            ),
-            take.eq(~active | (go & walk_end)),
-            self.walk.ready.eq(take),
-        ]
+        m.d.comb += [take.eq(~active | (moves & walk_end)), self.walk.ready.eq(take)]
         with m.If(take):
             new = self.walk.payload
             m.d.sync += [
                 active.eq(self.walk.valid),
                 walk.eq(new),
                 rows_left.eq(new.last_row),
+                row_end.eq(new.last_row == 0),
+                one_row.eq(new.last_row == 0),
                 block.eq(0),
                 address.eq(new.base),
                 column.eq(new.base + 1),
                 x.eq(new.x),
                 y.eq(new.y),
             ]
-        with m.Elif(go & forward):
-            m.d.sync += [rows_left.eq(rows_left - 1), x.eq(x + 1), address.eq(address + walk.blocks)]
+        with m.Elif(moves & forward):
+            m.d.sync += [rows_left.eq(rows_left - 1), row_end.eq(rows_left == 1)]
+            m.d.sync += [x.eq(x + 1), address.eq(address + walk.blocks)]
             with m.If(row_end):
                 m.d.sync += [
                     rows_left.eq(walk.last_row),
+                    row_end.eq(one_row),
                     x.eq(walk.x),
                     address.eq(column),
                     column.eq(column + 1),
                     block.eq(block + 1),
                     y.eq(y + shape.lanes),
                 ]
-        with m.Elif(go):
+        with m.Elif(moves):
             m.d.sync += [block.eq(block + 1), address.eq(address + 1)]
             with m.If(block_end):
-                m.d.sync += [block.eq(0), rows_left.eq(rows_left - 1), x.eq(x + 1), y.eq(y + 1)]
+                m.d.sync += [block.eq(0), rows_left.eq(rows_left - 1), row_end.eq(rows_left == 1)]
+                m.d.sync += [x.eq(x + 1), y.eq(y + 1)]
 
-        beat = self.beat
-        last_is_bias = walk.bias & row_end
-        tail = Mux(block_end, walk.tail, shape.lanes - 1)
-        m.d.sync += [
-            beat.forward.eq(go & forward),
-            beat.weight_gradient.eq(go & weight_gradient),
-            beat.input_gradient.eq(go & input_gradient),
-            beat.beat.eq(address),
-            beat.dz.eq(walk.dz),
-            beat.block.eq(block),
-            beat.bias.eq(last_is_bias),
-            beat.last.eq(inner_end),
-            beat.tail.eq(tail),
-            beat.y.eq(y),
-            self.read.en.eq(go & (forward | weight_gradient) & ~last_is_bias),
-            self.read.addr.eq(x),
+        behind = Signal(item_layout(shape))
+        m.d.comb += [
+            behind.beat.forward.eq(forward),
+            behind.beat.weight_gradient.eq(walk.kind == Kind.WEIGHT_GRADIENT),
+            behind.beat.input_gradient.eq(walk.kind == Kind.INPUT_GRADIENT),
+            behind.beat.beat.eq(address),
+            behind.beat.dz.eq(walk.dz),
+            behind.beat.block.eq(block),
+            behind.beat.bias.eq(walk.bias & row_end),
+            behind.beat.last.eq(Mux(forward, row_end, block_end)),
+            behind.beat.tail.eq(Mux(block_end, walk.tail, shape.lanes - 1)),
+            behind.beat.y.eq(y),
+            behind.x.eq(x),
+            behind.reads.eq((forward | behind.beat.weight_gradient) & ~behind.beat.bias),
+            behind.captures.eq(forward & row_end),
+            behind.settles.eq((forward & row_end) | behind.beat.input_gradient | walk_end),
+            behind.ends.eq(walk_end & walk.final),
+            behind.releases.eq(Mux(walk_end & walk.release, Cat(~walk.dz, walk.dz), 0)),
         ]
-        m.d.comb += self.released.eq(Mux(go & walk_end & walk.release, Cat(~walk.dz, walk.dz), 0))
-
-        self._finish(m, go & walk_end & walk.final, go & forward & row_end, forward, tail)
+        with m.If(moves):
+            m.d.sync += [held.eq(active), item.eq(behind)]
+        beat = self.beat
+        m.d.sync += [beat.eq(item.beat), self.read.en.eq(go & item.reads), self.read.addr.eq(item.x)]
+        m.d.sync += [part.eq(go & kind) for part, kind in zip(_kinds(beat), _kinds(item.beat), strict=True)]
+        m.d.comb += self.released.eq(Mux(go, item.releases, 0))
+        self._stall(m, item, behind, go, moves, stuck)
+        self._finish(m, item, go)
         return m
 
-    def _stall(
-        self,
-        m: Module,
-        forward: Any,
-        weight_gradient: Any,
-        input_gradient: Any,
-        row_end: Any,
-        walk_end: Any,
-        address: Any,
-    ) -> Any:
-        """The beat at `address` must wait."""
+    def _stall(self, m: Module, item: Any, behind: Any, go: Any, moves: Any, stuck: Any) -> None:
+        """Whether the next item must wait is decided a cycle ahead, with all as it will be then."""
         shape, beat = self.shape, self.beat
         # Captured sums of FORWARD leave one a cycle. Only then may the next be captured, may sums of
         # INPUT_GRADIENT leave, and may a later command be done.
         self.leaving = leaving = Signal(shape.lane_bits)
-        settled = leaving == 0
+        unsettled = Mux(go & item.captures, item.beat.tail != 0, leaving[1:] != 0)
         # Sums of INPUT_GRADIENT reach the rounder behind the tree: FORWARD must not overtake them.
-        in_tree = Signal(tree_levels(shape) - 1) if tree_levels(shape) > 1 else Signal()
+        in_tree = Signal(max(1, tree_levels(shape) - 1))
         m.d.sync += in_tree.eq(Cat(beat.input_gradient, in_tree))
+        occupied = (go & item.beat.input_gradient) | Cat(beat.input_gradient, in_tree[:-1]).any()
 
         # A summed gradient is read again only after it has been written.
-        issued = [(beat.weight_gradient, beat.beat)]
-        for _ in range(READ_AGAIN - 2):
+        issued = [(go & item.beat.weight_gradient, item.beat.beat), (beat.weight_gradient, beat.beat)]
+        for _ in range(READ_AGAIN - 3):
             valid, at = Signal(), Signal(shape.beat_bits)
             m.d.sync += [valid.eq(issued[-1][0]), at.eq(issued[-1][1])]
             issued.append((valid, at))
-        stale = Cat(valid & (at == address) for valid, at in issued).any()
+        stale = Signal(len(issued))
+        clashes = Mux(moves, Cat(valid & (at == behind.beat.beat) for valid, at in issued), stale << 1)
+        m.d.sync += stale.eq(clashes)
 
-        must_settle = (forward & row_end) | input_gradient | walk_end
-        overtakes = forward & row_end & (in_tree.any() | beat.input_gradient)
-        return (must_settle & ~settled) | overtakes | (weight_gradient & stale)
+        def waits(which: Any, clashes: Any) -> Any:
+            gradient = which.beat.weight_gradient & clashes.any()
+            return (which.settles & unsettled) | (which.captures & occupied) | gradient
 
-    def _finish(self, m: Module, ends: Any, captures: Any, forward: Any, tail: Any) -> None:
+        with m.If(moves):
+            m.d.sync += stuck.eq(waits(behind, clashes))
+        with m.Else():
+            m.d.sync += stuck.eq(waits(item, stale[:-1]))
+
+    def _finish(self, m: Module, item: Any, go: Any) -> None:
         shape = self.shape
         line = Signal(PRODUCTS + 6 + tree_levels(shape))
         owed = Signal()
         settled = self.leaving == 0
-        with m.If(captures):
-            m.d.sync += self.leaving.eq(tail)
+        ends, forward = go & item.ends, item.beat.forward
+        with m.If(go & item.captures):
+            m.d.sync += self.leaving.eq(item.beat.tail)
         with m.Elif(~settled):
             m.d.sync += self.leaving.eq(self.leaving - 1)
         with m.If(ends & forward):
@@ -169,3 +175,17 @@ class Issuer(wiring.Component):
         # second place of the line. Nothing else that ends comes to lie there.
         m.d.sync += line.eq(Cat(ends & ~forward, line[0] | (owed & settled), line[1:-1]))
         m.d.comb += self.done.eq(line[-1])
+
+
+def item_layout(shape: LaneShape) -> data.StructLayout:
+    """A beat, and what is known of it before it is issued.
+
+    x: where its x lies, if it `reads` one. captures: it completes sums of FORWARD. settles: sums that were
+    captured before must have left. ends: the last of a command. releases: registers for dz, one hot.
+    """
+    flags = dict.fromkeys(("reads", "captures", "settles", "ends"), 1)
+    return data.StructLayout({"beat": beat_layout(shape), "x": shape.address_bits, **flags, "releases": 2})
+
+
+def _kinds(beat: Any) -> tuple[Any, Any, Any]:
+    return beat.forward, beat.weight_gradient, beat.input_gradient

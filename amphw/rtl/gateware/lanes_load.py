@@ -12,8 +12,9 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from amphw.rtl.commands import LaneOp
 from amphw.rtl.formats import BITS
-from amphw.rtl.gateware.lanes_shape import Kind, LaneShape, Op, command_layout, walk_layout
+from amphw.rtl.gateware.lanes_shape import Kind, LaneShape, command_layout, walk_layout
 from amphw.rtl.gateware.ports import ReadPort
 
 
@@ -60,8 +61,8 @@ class Loader(wiring.Component):
         want_dw = Signal()
         want_dx = Signal()
         m.d.comb += [
-            indexed.eq((held.op == Op.TAKE) | (held.op == Op.TAKE_GRADIENT)),
-            backward.eq((held.op == Op.BACKWARD) | (held.op == Op.TAKE_GRADIENT)),
+            indexed.eq((held.op == LaneOp.TAKE) | (held.op == LaneOp.TAKE_GRADIENT)),
+            backward.eq((held.op == LaneOp.BACKWARD) | (held.op == LaneOp.TAKE_GRADIENT)),
         ]
         # One row of an embedding is a layer without a matrix, of which that row is the bias.
         m.d.sync += [
@@ -72,7 +73,9 @@ class Loader(wiring.Component):
         ]
 
         walk = self.walk.payload
-        may_send = ~self.walk.valid | self.walk.ready
+        # A walk of three beats or more is long enough for the next one to be there in time; behind a shorter
+        # one is a gap.
+        may_send = ~self.walk.valid
         with m.If(self.walk.ready):
             m.d.sync += self.walk.valid.eq(0)
 
@@ -124,7 +127,7 @@ class Loader(wiring.Component):
                     m.next = "DECODE"
             with m.State("DECODE"):
                 m.next = "ROW"
-                with m.If((held.op == Op.UPDATE) | (held.op == Op.POKE) | (held.op == Op.PEEK)):
+                with m.If((held.op == LaneOp.UPDATE) | (held.op == LaneOp.POKE) | (held.op == LaneOp.PEEK)):
                     m.next = "SERIAL"
             with m.State("ROW"):
                 with m.If(left == 0):

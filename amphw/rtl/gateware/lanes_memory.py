@@ -8,6 +8,8 @@ from amaranth.hdl import Module, Signal, signed, unsigned
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
+from amphw.rtl.gateware.ports import NO_COLLISION
+
 
 class BeatMemory(wiring.Component):
     """`beats` beats of `lanes` words of `bits` bits.
@@ -18,8 +20,7 @@ class BeatMemory(wiring.Component):
 
     def __init__(self, beats: int, lanes: int, bits: int, is_signed: bool = True) -> None:
         words = data.ArrayLayout(signed(bits) if is_signed else unsigned(bits), lanes)
-        # Nobody reads a beat while it is written; without the attribute, tools add logic for that case.
-        self.memory = memory.Memory(shape=words, depth=beats, init=[], attrs={"no_rw_check": 1})
+        self.memory = memory.Memory(shape=words, depth=beats, init=[], attrs=NO_COLLISION)
         address = max(1, (beats - 1).bit_length())
         super().__init__(
             {

@@ -12,12 +12,10 @@ from amaranth.hdl import signed, unsigned
 from amaranth.lib import data, enum
 
 from amphw.ir.errors import AmphwError
+from amphw.rtl.commands import Bank, LaneOp
+from amphw.rtl.fixed.parameters import COEFFICIENT_BITS, MU_BITS, RATE_BITS
 from amphw.rtl.formats import Formats
 
-SCALE_BITS = 27
-RATE_BITS = 16
-MU_BITS = 15
-VELOCITY_BITS = 32
 RESPONSE_BITS = 36
 BROADCAST_BITS = 18
 """Of the operand that all lanes share: a multiplier takes 18 bits, so a 1.0 of 17 or 18 bits fits."""
@@ -25,25 +23,6 @@ BROADCAST_BITS = 18
 
 class LaneShapeError(AmphwError):
     """A lane engine that cannot be built as asked."""
-
-
-class Op(enum.Enum, shape=3):  # type: ignore[call-arg]
-    FORWARD = 0
-    BACKWARD = 1
-    TAKE = 2
-    TAKE_GRADIENT = 3
-    UPDATE = 4
-    POKE = 5
-    PEEK = 6
-
-
-class Bank(enum.Enum, shape=2):  # type: ignore[call-arg]
-    """A memory of parameters, for PEEK and POKE."""
-
-    WEIGHT = 0
-    LOW = 1
-    GRADIENT = 2
-    VELOCITY = 3
 
 
 @dataclass(frozen=True)
@@ -123,7 +102,7 @@ def command_layout(shape: LaneShape) -> data.StructLayout:
     address = unsigned(shape.address_bits)
     return data.StructLayout(
         {
-            "op": Op,
+            "op": LaneOp,
             "count": address,
             "x": address,
             "y": address,
@@ -135,7 +114,7 @@ def command_layout(shape: LaneShape) -> data.StructLayout:
             "bias": unsigned(1),
             "want_dx": unsigned(1),
             "want_dw": unsigned(1),
-            "scale": unsigned(SCALE_BITS),
+            "scale": unsigned(COEFFICIENT_BITS),
             "rate": unsigned(RATE_BITS),
             "seed": unsigned(32),
             "bank": Bank,
@@ -213,5 +192,8 @@ READ_AGAIN = 4
 
 
 def tree_levels(shape: LaneShape) -> int:
-    """Levels of the tree that adds up the lanes of a beat, one cycle each."""
-    return shape.lane_bits
+    """Levels of the tree that adds up the lanes of a beat, one cycle each.
+
+    Two at least: a sum of it would else come to the rounder together with the last of FORWARD's before it.
+    """
+    return max(2, shape.lane_bits)

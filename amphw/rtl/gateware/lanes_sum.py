@@ -14,12 +14,8 @@ GROUP = 4
 """Lanes that the first of two multiplexers chooses from."""
 
 
-class RowSums(wiring.Component):
-    """FORWARD: one accumulator a lane. A finished beat of sums is captured and leaves one lane a cycle.
-
-    `beat` belongs to `products`. `sum`, for address `y`, is `valid` 3 cycles later for lane 0, and so on to
-    lane `tail`. The next beat of sums must not be finished before the last of these lanes has its turn.
-    """
+class Sums(wiring.Component):
+    """Sums of the products of beats; `beat` belongs to `products`, and `sum` goes to address `y`."""
 
     def __init__(self, shape: LaneShape, product_bits: int) -> None:
         self.shape = shape
@@ -33,6 +29,14 @@ class RowSums(wiring.Component):
                 "y": Out(shape.address_bits),
             }
         )
+
+
+class RowSums(Sums):
+    """FORWARD: one accumulator a lane. A finished beat of sums is captured and leaves one lane a cycle.
+
+    `sum` is `valid` 3 cycles later for lane 0, and so on to
+    lane `tail`. The next beat of sums must not be finished before the last of these lanes has its turn.
+    """
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -82,25 +86,11 @@ def choose_lane(m: Module, lanes: list[Any], lane: Value, name: str) -> tuple[li
     return chosen, high
 
 
-class LaneSum(wiring.Component):
+class LaneSum(Sums):
     """Gradients of inputs: the lanes of a beat are added up in a tree, and the beats of a row behind it.
 
-    `beat` belongs to `products`. `sum`, for address `y`, is `valid` `tree_levels + 1` cycles after the last
-    beat of a row.
+    `sum` is `valid` `tree_levels + 1` cycles after the last beat of a row.
     """
-
-    def __init__(self, shape: LaneShape, product_bits: int) -> None:
-        self.shape = shape
-        self.bits = shape.formats.accumulator
-        super().__init__(
-            {
-                "beat": In(beat_layout(shape)),
-                "products": In(data.ArrayLayout(signed(product_bits), shape.lanes)),
-                "valid": Out(1),
-                "sum": Out(signed(self.bits)),
-                "y": Out(shape.address_bits),
-            }
-        )
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -110,7 +100,7 @@ class LaneSum(wiring.Component):
             sums: list[Value] = []
             for i in range(0, len(terms), 2):
                 total = Signal(signed(len(terms[i]) + 1), name=f"tree{level}_{i // 2}", reset_less=True)
-                m.d.sync += total.eq(terms[i] + terms[i + 1])
+                m.d.sync += total.eq(terms[i] + terms[i + 1] if len(terms) > 1 else terms[i])
                 sums.append(total)
             terms = sums
             registers = [Signal(len(c), name=f"control{level}_{n}") for n, c in enumerate(controls)]

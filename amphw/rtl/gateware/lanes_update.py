@@ -13,20 +13,12 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.arithmetic import round_shift, saturate
+from amphw.rtl.commands import Bank, LaneOp
+from amphw.rtl.fixed.parameters import LFSR_TAPS, MU_BITS, VELOCITY
 from amphw.rtl.formats import BITS
 from amphw.rtl.gateware.lanes_multiply import wide_product
-from amphw.rtl.gateware.lanes_shape import (
-    MU_BITS,
-    RESPONSE_BITS,
-    VELOCITY_BITS,
-    Bank,
-    LaneShape,
-    Op,
-    command_layout,
-)
+from amphw.rtl.gateware.lanes_shape import RESPONSE_BITS, LaneShape, command_layout
 from amphw.rtl.gateware.lanes_sum import choose_lane
-
-LFSR_TAPS = 0xA3000000
 
 
 class Pipeline:
@@ -84,14 +76,14 @@ class Updater(wiring.Component):
                 "weights": In(data.ArrayLayout(BITS, lanes)),
                 "low": In(data.ArrayLayout(formats.low_bits, lanes)),
                 "gradients": In(data.ArrayLayout(signed(formats.sums), lanes)),
-                "velocities": In(data.ArrayLayout(signed(VELOCITY_BITS), lanes)),
+                "velocities": In(data.ArrayLayout(signed(VELOCITY.bits), lanes)),
                 "write": Out(4),
                 "write_lanes": Out(lanes),
                 "write_addr": Out(shape.beat_bits),
                 "new_weight": Out(BITS),
                 "new_low": Out(formats.low_bits),
                 "new_gradient": Out(signed(formats.sums)),
-                "new_velocity": Out(signed(VELOCITY_BITS)),
+                "new_velocity": Out(signed(VELOCITY.bits)),
                 "response": Out(stream.Signature(signed(RESPONSE_BITS))),
             }
         )
@@ -99,7 +91,7 @@ class Updater(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         shape, command = self.shape, self.command
-        update = command.op == Op.UPDATE
+        update = command.op == LaneOp.UPDATE
         valid, last, lane = self._walk(m, update)
 
         pipe = Pipeline(m, valid=valid, last=last, addr=self.addr, lane=lane)
@@ -110,7 +102,7 @@ class Updater(wiring.Component):
         pipe.step(weight=weight(), low=low(), gradient=gradient(), velocity=velocity())
         self._peek(m, pipe)
         # A PEEK ends here; the steps below may already see the command behind it.
-        pipe.values["valid"] = pipe.valid & (command.op != Op.PEEK)
+        pipe.values["valid"] = pipe.valid & (command.op != LaneOp.PEEK)
         master = Cat(pipe.low if shape.keeps_low else C(0, shape.formats.low_bits), pipe.weight).as_signed()
         pipe.step(drop=("weight", "low"), master=master)
         if shape.momentum:
@@ -172,7 +164,7 @@ class Updater(wiring.Component):
                 with m.Case(bank):
                     with m.If(~response.valid):
                         m.d.sync += response.payload.eq(word)
-        with m.If(pipe.valid & (command.op == Op.PEEK)):
+        with m.If(pipe.valid & (command.op == LaneOp.PEEK)):
             m.d.sync += response.valid.eq(1)
         with m.If(response.valid & response.ready):
             m.d.sync += [response.valid.eq(0), self.done.eq(1)]
@@ -193,7 +185,7 @@ class Updater(wiring.Component):
         )
         pipe.step(drop=("g", "kept"), sum=pipe.g + pipe.kept)
         pipe.step(
-            drop=("sum",), new_velocity=saturate(pipe.sum, VELOCITY_BITS, Mux)[:VELOCITY_BITS].as_signed()
+            drop=("sum",), new_velocity=saturate(pipe.sum, VELOCITY.bits, Mux)[: VELOCITY.bits].as_signed()
         )
         pipe.multiply(product=(pipe.new_velocity, self.command.rate))
         pipe.step(drop=("product",), delta=round_shift(pipe.product, shape.s2))
@@ -217,10 +209,10 @@ class Updater(wiring.Component):
         updated: list[Any] = [Bank.WEIGHT, Bank.GRADIENT]
         updated += [Bank.LOW] * shape.keeps_low + [Bank.VELOCITY] * shape.momentum
         banks = sum(1 << bank.value for bank in updated)
-        poke = command.op == Op.POKE
+        poke = command.op == LaneOp.POKE
         ends = Signal()
         m.d.sync += [
-            self.write.eq(Mux(pipe.valid, Mux(update, banks, Mux(poke, 1 << command.bank.as_value(), 0)), 0)),
+            self.write.eq(Mux(pipe.valid, Mux(update, banks, Mux(poke, 1 << command.bank, 0)), 0)),
             self.write_addr.eq(pipe.addr),
             self.write_lanes.eq(1 << pipe.lane),
             self.new_weight.eq(Mux(poke, command.data, pipe.master[low_bits:])),

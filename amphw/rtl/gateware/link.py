@@ -14,9 +14,10 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from amphw.rtl.commands import Bank
 from amphw.rtl.gateware.controller_memory import ADDRESS, ControlShape
 from amphw.rtl.gateware.controller_ports import Free, Job, MessageLayout
-from amphw.rtl.wire import HEADER_WORDS, WORD, Fault, Kind
+from amphw.rtl.wire import HEADER_WORDS, WORD, Fault, Kind, Register
 
 
 class Generations(wiring.Component):
@@ -90,23 +91,34 @@ class Receiver(wiring.Component):
         end = Signal(ADDRESS + 1)
         last = Signal(ADDRESS + 1)
         m.d.comb += [end.eq(header.payload + header.words), last.eq(header.firing + header.copy)]
-        outside = Signal()
+        outside, elsewhere = Signal(), Signal()
+        m.d.comb += elsewhere.eq(header.slot >= s.slots)
         with m.Switch(header.kind):
             with m.Case(Kind.FORWARD, Kind.BACKWARD):
                 m.d.comb += outside.eq(
-                    (end > self.payload_depth)
+                    elsewhere
+                    | (end > self.payload_depth)
                     | (header.firing >= s.firings)
                     | (header.place >= s.places)
                     | (header.output >= max(1, s.outputs))
                 )
             with m.Case(Kind.TABLE):
-                m.d.comb += outside.eq(end > s.table)
+                m.d.comb += outside.eq(elsewhere | (end > s.table))
             with m.Case(Kind.FIRINGS):
-                m.d.comb += outside.eq((last > s.firings) | (header.unit >= s.units))
+                m.d.comb += outside.eq(elsewhere | (last > s.firings) | (header.unit >= s.units))
             with m.Case(Kind.BEGIN):
-                m.d.comb += outside.eq(header.slot >= s.slots)
-            with m.Case(Kind.POKE, Kind.PEEK, Kind.UPDATE):
+                m.d.comb += outside.eq(elsewhere)
+            with m.Case(Kind.POKE):
+                written = header.place.matches(*Bank, Register.VERSION, Register.ROWS)
+                m.d.comb += outside.eq((header.unit >= s.units) | ~written)
+            with m.Case(Kind.PEEK):
+                m.d.comb += outside.eq((header.unit >= s.units) | ~header.place.matches(*Bank, *Register))
+            with m.Case(Kind.UPDATE):
                 m.d.comb += outside.eq(header.unit >= s.units)
+        # What follows the header of a kind without words would be taken for headers.
+        bare = (Kind.BEGIN, Kind.FIRINGS, Kind.POKE, Kind.PEEK, Kind.UPDATE)
+        too_long = Signal()
+        m.d.comb += too_long.eq(header.kind.matches(*bare) & (header.words != 0))
         with m.FSM(name="receiver") as fsm:
             m.d.comb += self.resting.eq(fsm.ongoing("HEADER") & (at == 0))
             with m.State("HEADER"):
@@ -124,7 +136,7 @@ class Receiver(wiring.Component):
                         with m.If(late):
                             self._drop(m, code, Fault.LATE)
                     with m.Case(Kind.BEGIN):
-                        m.d.comb += self.begins.eq(~outside)
+                        m.d.comb += self.begins.eq(~outside & ~too_long)
                         m.next = "EVENT"
                     with m.Case(Kind.POKE, Kind.PEEK, Kind.UPDATE):
                         m.next = "REQUEST"
@@ -132,6 +144,8 @@ class Receiver(wiring.Component):
                         self._drop(m, code, Fault.UNKNOWN)
                 with m.If(outside):
                     self._drop(m, code, Fault.OUTSIDE)
+                with m.If(too_long):
+                    self._drop(m, code, Fault.LENGTH)
             with m.State("WORDS"):
                 with m.If(left == 0):
                     m.next = "EVENT"

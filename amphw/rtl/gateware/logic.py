@@ -1,7 +1,7 @@
 """State expressions as logic: adders, comparators and multiplexers over registers that hold still.
 
-Long chains are cut by registers, so a result is there some cycles (`stages`) after its inputs; whoever reads
-it waits that long.
+There is a register behind each operator, so a result is there some cycles (`stages`) after its inputs;
+whoever reads it waits that long.
 """
 
 from __future__ import annotations
@@ -14,48 +14,39 @@ from amaranth.hdl import Module, Mux, Signal, Value
 from amphw.ir.errors import GraphError
 from amphw.ir.expr import Const, Expr, Field, Op
 
-DEEP = 2
-"""Adders in a row without a register between them."""
-
 
 class ExpressionLogic:
-    """Builds expressions into a module; equal ones share their logic. registers: what fields stand for."""
+    """Builds expressions into a module; equal ones share their logic. registers: what fields stand for.
 
-    def __init__(self, m: Module, registers: Mapping[str, Any]):
-        self.m, self.registers = m, registers
-        self._built: dict[Expr, tuple[Any, int, int]] = {}
+    names: of an expression's register, if it gets one.
+    """
+
+    def __init__(self, m: Module, registers: Mapping[str, Any], names: Mapping[Expr, str] | None = None):
+        self.m, self.registers, self.names = m, registers, names or {}
+        self._built: dict[Expr, tuple[Any, int]] = {}
 
     def build(self, e: Expr) -> tuple[Any, int]:
         """-> (signed value, stages)."""
-        value, stages, _ = self._node(e)
-        return value, stages
-
-    def _node(self, e: Expr) -> tuple[Any, int, int]:
         if e not in self._built:
             self._built[e] = self._make(e)
         return self._built[e]
 
-    def _make(self, e: Expr) -> tuple[Any, int, int]:
-        """(value, stages, adders since the last register)."""
+    def _make(self, e: Expr) -> tuple[Any, int]:
         if isinstance(e, Const):
-            return Value.cast(e.value), 0, 0
+            return Value.cast(e.value), 0
         if isinstance(e, Field):
-            return self._field(e), 0, 0
+            return self._field(e), 0
         assert isinstance(e, Op), e
-        parts = [self._node(a) for a in e.args]
-        values = [p[0] for p in parts]
-        stages, depth = max(p[1] for p in parts), max(p[2] for p in parts)
+        parts = [self.build(a) for a in e.args]
+        values, stages = [p[0] for p in parts], max(p[1] for p in parts)
         if e.op == "hash":
-            return self._hash(e, values[0]), stages + 3, 1
-        value, slow = self._operation(e, values)
-        if slow or depth + 1 >= DEEP:
-            return self._registered(value), stages + 1, 0
-        return value, stages, depth + 1
-
-    def _registered(self, value: Any) -> Any:
-        kept = Signal.like(value, name="partial")
+            return self._hash(e, values[0]), stages + 3
+        value = self._operation(e, values)
+        if e.op in {"//", "%"}:  # no more than a choice of bits
+            return value, stages
+        kept = Signal.like(value, name=self.names.get(e, "partial"))
         self.m.d.sync += kept.eq(value)
-        return kept
+        return kept, stages + 1
 
     def _field(self, e: Field) -> Any:
         name = e.name
@@ -66,23 +57,22 @@ class ExpressionLogic:
             return self.registers["$state"][int(offset) : int(offset) + int(bits)]
         raise GraphError("no register of the controller holds this", field=name)
 
-    def _operation(self, e: Op, v: list[Any]) -> tuple[Any, bool]:
-        """(value, whether a register must follow)."""
+    def _operation(self, e: Op, v: list[Any]) -> Any:
         if e.op == "+":
-            return v[0] + v[1], False
+            return v[0] + v[1]
         if e.op == "-":
-            return v[0] - v[1], False
+            return v[0] - v[1]
         if e.op == "*":
-            return v[0] * v[1], not any(isinstance(a, Const) and a.value in (0, 1, 2, 4, 8) for a in e.args)
+            return v[0] * v[1]
         if e.op == "where":
-            return Mux(v[0] != 0, v[1], v[2]), False
+            return Mux(v[0] != 0, v[1], v[2])
         if e.op in {"min", "max"}:
             smaller = v[0] < v[1]
-            return (Mux(smaller, v[0], v[1]) if e.op == "min" else Mux(smaller, v[1], v[0])), False
+            return Mux(smaller, v[0], v[1]) if e.op == "min" else Mux(smaller, v[1], v[0])
         if e.op in {"//", "%"}:
-            return self._divided(e, v[0]), False
+            return self._divided(e, v[0])
         compare = {"<": v[0] < v[1], "<=": v[0] <= v[1], "==": v[0] == v[1], "!=": v[0] != v[1]}
-        return compare[e.op], False
+        return compare[e.op]
 
     def _divided(self, e: Op, value: Any) -> Any:
         by = e.args[1]

@@ -15,7 +15,35 @@ from amaranth.lib.wiring import In
 
 from amphw.rtl.formats import BITS
 from amphw.rtl.gateware.controller_ports import Free
-from amphw.rtl.gateware.ports import ReadPort, WritePort
+from amphw.rtl.gateware.ports import NO_COLLISION, ReadPort, WritePort
+from amphw.rtl.hardware_plan import payload_part
+
+
+class Copy(wiring.Component):
+    """All words once: one is read (`en` has no use) and one is written in a cycle."""
+
+    def __init__(self, address_bits: int, depth: int):
+        self.depth = depth
+        super().__init__({"read": In(ReadPort(address_bits)), "write": In(WritePort(address_bits))})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        part = payload_part(self.depth)
+        for at in range(0, BITS, part):
+            # What is read has been written before: the engines wait for their own words, and others read
+            # those of firings that are done.
+            memory = Memory(shape=part, depth=self.depth, init=[], attrs=NO_COLLISION)
+            m.submodules[f"part{at}"] = memory
+            read, write = memory.read_port(), memory.write_port()
+            m.d.comb += [
+                read.en.eq(1),
+                read.addr.eq(self.read.addr),
+                self.read.data[at : at + part].eq(read.data),
+                write.en.eq(self.write.en),
+                write.addr.eq(self.write.addr),
+                write.data.eq(self.write.data[at : at + part]),
+            ]
+        return m
 
 
 class PayloadMemory(wiring.Component):
@@ -48,12 +76,11 @@ class PayloadMemory(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        copies = [Memory(shape=signed(BITS), depth=self.depth, init=[]) for _ in "ab"]
+        copies = [Copy(self.address_bits, self.depth) for _ in "ab"]
         m.submodules.copy_a, m.submodules.copy_b = copies
-        reads = [memory.read_port() for memory in copies]
-        writes = [memory.write_port() for memory in copies]
+        reads = [copy.read for copy in copies]
+        writes = [copy.write for copy in copies]
         self._write(m, writes)
-        m.d.comb += [reads[0].en.eq(1), reads[1].en.eq(1)]
         m.d.comb += reads[0].addr.eq(self.lanes_read_a.addr)
         with m.If(self.vector_read_a.en):
             m.d.comb += reads[0].addr.eq(self.vector_read_a.addr)

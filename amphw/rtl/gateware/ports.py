@@ -11,6 +11,13 @@ from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.formats import BITS
 
+NO_COLLISION = {"no_rw_check": 1}
+"""Attribute of a memory whose users never use what a read gives of a word that is written in the same cycle.
+
+Block memories leave that undefined, between two ports. Without the attribute tools add logic behind them that
+gives the old word, in the slowest place there is: a block memory's answer alone takes half a cycle.
+"""
+
 
 class ReadPort(wiring.Signature):
     """`data` is the word at `addr`, in the cycle after `en`."""

@@ -1,7 +1,8 @@
 """The sequencer: runs a unit's microprogram, one instruction a cycle, and tells the engines what to do.
 
-Instructions pass three stages: read registers, multiply, do. What waits (a command for an engine that is
-busy, WAIT) holds up all that follow. One engine works at a time, since they share the payload memory's ports.
+Instructions pass four stages: fetch, read registers, multiply, do. What waits (a command for an engine that
+is busy, WAIT) holds up all that follow. One engine works at a time, since they share the payload memory's
+ports.
 """
 
 from __future__ import annotations
@@ -104,8 +105,9 @@ class Sequencer(wiring.Component):
             self.run.ready.eq(~self.busy & ~self.hold & self.idle),
             begins.eq(self.run.valid & self.run.ready),
         ]
-        # Stage 1 holds an instruction from memory, stage 2 its operands, stage 3 the value and what to do.
-        there = [Signal(name=f"stage{k}") for k in (1, 2, 3)]
+        # Stage 0 reads an instruction from memory, stage 1 holds it, stage 2 its operands, stage 3 the value
+        # and what to do.
+        fetched, *there = (Signal(name=f"stage{k}") for k in (0, 1, 2, 3))
         stalled, waits = Signal(), Signal()  # stage 3 must wait; stage 1 waits for a pointer
         word = self._fetch(m, begins, ~stalled & ~waits)
         code, operands = word[:CODE_BITS], word[CODE_BITS:]
@@ -134,12 +136,12 @@ class Sequencer(wiring.Component):
                         with m.Case(c):
                             m.d.sync += imm2.eq(data.View(layout, operands[: layout.size]).imm)
             with m.If(~waits):
-                m.d.sync += there[0].eq(self.busy)
+                m.d.sync += [fetched.eq(self.busy), there[0].eq(fetched)]
         # A pointer is written in stage 3 and read in stage 1: what follows such an instruction waits.
         m.d.comb += waits.eq((there[1] & (codes[1] == Code.PTR)) | (there[2] & (codes[2] == Code.PTR)))
         self._do(m, there[2], codes[2], rest[2], base3, product, imm3, stalled, begins)
         with m.If(self.finished | begins):
-            m.d.sync += [self.busy.eq(begins), *(stage.eq(0) for stage in there)]
+            m.d.sync += [self.busy.eq(begins), *(stage.eq(0) for stage in (fetched, *there))]
         return m
 
     def _fetch(self, m: Module, begins: Any, moves: Any) -> Any:
@@ -156,7 +158,10 @@ class Sequencer(wiring.Component):
                         m.d.sync += pc.eq(at)
         with m.Elif(moves & self.busy):
             m.d.sync += pc.eq(pc + 1)
-        return fetch.data
+        word = Signal(WORD)
+        with m.If(moves):
+            m.d.sync += word.eq(fetch.data)
+        return word
 
     def _registers(self, m: Module, code: Any, operands: Any) -> tuple[Any, Any]:
         """PTR and ROWS, twice: the controller fills one half while the program uses the other."""

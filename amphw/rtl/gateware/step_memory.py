@@ -10,15 +10,22 @@ from amaranth.lib import data
 from amaranth.utils import ceil_log2
 
 from amphw.ir.expr import Const, Expr
+from amphw.rtl.attribution import signals_of_nodes
 from amphw.rtl.control import ControlPlan
 from amphw.rtl.gateware.logic import ExpressionLogic
-from amphw.rtl.steps import Step
+from amphw.rtl.steps import Step, StepOp
 
 SLOTS = "abcde"
 """The expressions of a step."""
 
-WAITS = 15
+WAITS = 31
 """The longest wait for an expression, in cycles."""
+
+CHANGES = (StepOp.READ, StepOp.LOOP, StepOp.NEXT, StepOp.DECIDE)
+"""What changes registers that expressions are made of."""
+
+SINCE = 2
+"""Cycles that those registers have stood still at least, when a step comes that is not behind such a one."""
 
 
 class StepLogic:
@@ -32,7 +39,7 @@ class StepLogic:
                 e = getattr(step, k)
                 if e is not None and e not in self.distinct[k]:
                     self.distinct[k].append(e)
-        self._logic = ExpressionLogic(m, registers)
+        self._logic = ExpressionLogic(m, registers, signals_of_nodes(plan))
         self._built = {e: self._logic.build(e) for of in self.distinct.values() for e in of}
 
     def layout(self) -> data.StructLayout:
@@ -45,12 +52,15 @@ class StepLogic:
         )
 
     def words(self) -> list[dict[str, int]]:
-        return [self._word(step) for step in self.plan.steps]
+        steps = self.plan.steps
+        return [self._word(*pair) for pair in zip(steps, [None, *steps], strict=False)]
 
-    def _word(self, step: Step) -> dict[str, int]:
+    def _word(self, step: Step, before: Step | None) -> dict[str, int]:
         found = {k: e for k in SLOTS if (e := getattr(step, k)) is not None}
         ids = {k: self.distinct[k].index(e) for k, e in found.items()}
-        wait = max((self._built[e][1] for e in found.values()), default=0)
+        changed = before is not None and before.op in CHANGES
+        stages = max((self._built[e][1] for e in found.values()), default=0)
+        wait = max(0, stages - (0 if changed else SINCE))
         assert wait <= WAITS, step
         target = max(step.target, 0)
         numbers = {"n": step.n, "m": step.m, "path": step.path}

@@ -15,6 +15,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from amphw.ir.errors import AmphwError
+from amphw.rtl.gateware.ports import NO_COLLISION
 
 
 class GatewareError(AmphwError):
@@ -69,7 +70,8 @@ class Queue(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         # Without the attribute a small queue becomes logic even where block RAM was asked for.
-        attributes = {"ram_style": "block"} if self.storage == "block" else {}
+        # Nothing is fetched in the cycle in which it comes.
+        attributes = {"ram_style": "block", **NO_COLLISION} if self.storage == "block" else {}
         memory = Memory(
             shape=unsigned(Shape.cast(self.shape).width), depth=self.depth, init=[], attrs=attributes
         )

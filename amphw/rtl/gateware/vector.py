@@ -12,7 +12,7 @@ that is still on its way.
 
 from __future__ import annotations
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -27,8 +27,8 @@ class VectorUnit(wiring.Component):
     """Commands in, reads and writes out.
 
     done: a command's writes are in the memory; once for each command, in order, also for one that does
-    nothing. idle: so are those of every command accepted. pointer: writes the pointer file; not while a
-    command that uses it is accepted but not done.
+    nothing. idle: so are those of every command accepted, and the next one is taken at once. pointer: writes
+    the pointer file; not while a command that uses it is accepted but not done.
     """
 
     def __init__(self, shape: VectorShape) -> None:
@@ -71,6 +71,12 @@ class VectorUnit(wiring.Component):
             elements.fresh.eq(issue.fresh),
             elements.controls.eq(loops.controls),
             self.done.eq(issue.done),
-            self.idle.eq(~(loops.busy | issue.busy)),
+        ]
+        # Commands accepted and not done, of which there are never more than stages.
+        under_way, accepted = Signal(5), Signal()
+        m.d.comb += accepted.eq(self.command.valid & self.command.ready)
+        m.d.sync += [
+            under_way.eq(under_way + accepted - issue.ends),
+            self.idle.eq(~accepted & ((under_way == 0) | ((under_way == 1) & issue.ends))),
         ]
         return m

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from amaranth.hdl import Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data
 
-from amphw.rtl.gateware.vector_command import CONSTANT_BITS, SHIFT_BITS, Op, VectorShape
+from amphw.rtl.commands import CONSTANT_BITS, VectorOp
+from amphw.rtl.gateware.vector_command import SHIFT_BITS, VectorShape
 
 
 class First(enum.Enum):
@@ -82,27 +83,27 @@ NOTHING = Recipe(First.ALWAYS, Factor.ZERO)
 """0: what a reduction of no elements is."""
 
 RECIPES = {
-    Op.FILL: Recipe(First.ALWAYS, Factor.CONSTANT),
-    Op.COPY: Recipe(First.A),
-    Op.CONVERT: Recipe(First.A, shifts=True),
-    Op.LIFT: Recipe(First.A, Factor.POWER),
-    Op.ADD: Recipe(First.B, Factor.ONE, Addend.A),
-    Op.SUB: Recipe(First.B, Factor.MINUS_ONE, Addend.A),
-    Op.MUL: Recipe(First.B, Factor.A, shifts=True),
-    Op.SCALE: Recipe(First.A, Factor.CONSTANT, shifts=True),
-    Op.SHIFT: Recipe(First.ALWAYS, Factor.CONSTANT, Addend.A),
-    Op.RELU: Recipe(First.POSITIVE, Factor.A),
-    Op.GATE: Recipe(First.B_POSITIVE, Factor.A),
-    Op.MAX: Recipe(First.LARGER),
-    Op.ABS: Recipe(First.SIGN, Factor.A),
-    Op.SIGN: Recipe(First.SIGN, Factor.CONSTANT),
-    Op.STEP: Recipe(First.POSITIVE, Factor.CONSTANT),
-    Op.EQUAL: Recipe(First.EQUAL, Factor.CONSTANT),
-    Op.ABOVE: Recipe(First.ABOVE),
-    Op.LINES: Recipe(First.SLOPE, Factor.POSITION, Addend.START),
-    Op.SUM: Recipe(First.A, Factor.ONE, Addend.SUM),
-    Op.LARGEST: Recipe(First.LARGEST),
-    Op.ARGMAX: Recipe(First.LARGEST, Factor.ZERO, Addend.COUNT),
+    VectorOp.FILL: Recipe(First.ALWAYS, Factor.CONSTANT),
+    VectorOp.COPY: Recipe(First.A),
+    VectorOp.CONVERT: Recipe(First.A, shifts=True),
+    VectorOp.LIFT: Recipe(First.A, Factor.POWER),
+    VectorOp.ADD: Recipe(First.B, Factor.ONE, Addend.A),
+    VectorOp.SUB: Recipe(First.B, Factor.MINUS_ONE, Addend.A),
+    VectorOp.MUL: Recipe(First.B, Factor.A, shifts=True),
+    VectorOp.SCALE: Recipe(First.A, Factor.CONSTANT, shifts=True),
+    VectorOp.SHIFT: Recipe(First.ALWAYS, Factor.CONSTANT, Addend.A),
+    VectorOp.RELU: Recipe(First.POSITIVE, Factor.A),
+    VectorOp.GATE: Recipe(First.B_POSITIVE, Factor.A),
+    VectorOp.MAX: Recipe(First.LARGER),
+    VectorOp.ABS: Recipe(First.SIGN, Factor.A),
+    VectorOp.SIGN: Recipe(First.SIGN, Factor.CONSTANT),
+    VectorOp.STEP: Recipe(First.POSITIVE, Factor.CONSTANT),
+    VectorOp.EQUAL: Recipe(First.EQUAL, Factor.CONSTANT),
+    VectorOp.ABOVE: Recipe(First.ABOVE),
+    VectorOp.LINES: Recipe(First.SLOPE, Factor.POSITION, Addend.START),
+    VectorOp.SUM: Recipe(First.A, Factor.ONE, Addend.SUM),
+    VectorOp.LARGEST: Recipe(First.LARGEST),
+    VectorOp.ARGMAX: Recipe(First.LARGEST, Factor.ZERO, Addend.COUNT),
 }
 
 FLAGS: dict[str, tuple[enum.Enum, ...]] = {

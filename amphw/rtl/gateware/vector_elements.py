@@ -10,9 +10,10 @@ from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, memory, wiring
 from amaranth.lib.wiring import In, Out
 
+from amphw.rtl.commands import CONSTANT_BITS
 from amphw.rtl.fixed.curves import SEGMENTS, STEP_BITS
 from amphw.rtl.formats import BITS
-from amphw.rtl.gateware.vector_command import CONSTANT_BITS, VectorShape
+from amphw.rtl.gateware.vector_command import VectorShape
 from amphw.rtl.gateware.vector_decode import controls_layout
 from amphw.rtl.gateware.vector_round import Narrow
 

@@ -17,7 +17,7 @@ class VectorIssue(wiring.Component):
     """Items in; addresses and enables of reads and, LATENCY cycles later, of writes.
 
     The outputs `element`, `first`, `fresh` and `fetch` are those of the item whose operands the memory now
-    gives. `done` comes when what a command wrote can be read.
+    gives. `done` comes when what a command wrote can be read, a cycle after `ends`.
     """
 
     def __init__(self, shape: VectorShape) -> None:
@@ -36,8 +36,8 @@ class VectorIssue(wiring.Component):
                 "fetch": Out(1),
                 "write": Out(1),
                 "address_d": Out(address),
+                "ends": Out(1),
                 "done": Out(1),
-                "busy": Out(1),
             }
         )
 
@@ -86,13 +86,13 @@ class VectorIssue(wiring.Component):
             d[0].eq(item.d),
             issued.eq(Cat(accept & item.element, item.first, accept & item.fresh, accept & item.fetch)),
             Cat(self.element, self.first, self.fresh, self.fetch).eq(issued),
-            self.done.eq(final[-1]),
+            self.done.eq(self.ends),
         ]
         for chain in (occupied, writes, final, d):
             m.d.sync += [after.eq(before) for before, after in zip(chain, chain[1:], strict=False)]
         m.d.comb += [
             self.write.eq(writes[-1]),
             self.address_d.eq(d[-1]),
-            self.busy.eq(valid | Cat(occupied).any()),
+            self.ends.eq(final[-1]),
         ]
         return m

@@ -10,8 +10,10 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from amphw.rtl.commands import REDUCTIONS, IndexMode
 from amphw.rtl.formats import BITS
-from amphw.rtl.gateware.vector_command import REDUCTIONS, Mode, VectorShape
+from amphw.rtl.gateware.ports import NO_COLLISION
+from amphw.rtl.gateware.vector_command import VectorShape
 from amphw.rtl.gateware.vector_decode import controls_layout, decode
 
 
@@ -59,7 +61,6 @@ class VectorLoops(wiring.Component):
                 "taken": In(1),
                 "index": In(signed(BITS)),
                 "index_valid": In(1),
-                "busy": Out(1),
             }
         )
 
@@ -100,9 +101,9 @@ class VectorLoops(wiring.Component):
 
         reduction, empty, indexing = Signal(), Signal(), Signal()
         m.d.comb += [
-            reduction.eq(command.op.as_value().matches(*REDUCTIONS)),
+            reduction.eq(command.op.matches(*REDUCTIONS)),
             empty.eq(command.inner == 0),
-            indexing.eq(command.mode.as_value().matches(Mode.A, Mode.D, Mode.ADD_D)),
+            indexing.eq(command.mode.matches(IndexMode.A, IndexMode.D, IndexMode.ADD_D)),
         ]
         controls, takes_a, takes_b = decode(m, shape, command, empty & reduction)
 
@@ -173,7 +174,7 @@ class VectorLoops(wiring.Component):
                     item.reads_b.eq(reads_b),
                     item.first.eq(first),
                     item.write.eq(last | ~reduces),
-                    item.adds.eq(command.mode == Mode.ADD_D),
+                    item.adds.eq(command.mode == IndexMode.ADD_D),
                     item.final.eq(last & last_row),
                 ]
                 with m.If(advance):
@@ -204,7 +205,9 @@ class VectorLoops(wiring.Component):
                 m.d.sync += walk.base.eq(place)
 
         # Next to an element travels what is added to its addresses.
-        m.submodules.pointers = pointers = memory.Memory(shape=width, depth=shape.pointers, init=[])
+        m.submodules.pointers = pointers = memory.Memory(
+            shape=width, depth=shape.pointers, init=[], attrs=NO_COLLISION
+        )
         write, read = pointers.write_port(), pointers.read_port()
         m.d.comb += [
             Cat(write.en, write.addr, write.data).eq(
@@ -213,12 +216,12 @@ class VectorLoops(wiring.Component):
             read.en.eq(advance),
             read.addr.eq(count),
         ]
-        bare, bare_valid, mode = Signal.like(item), Signal(), Signal(Mode)
+        bare, bare_valid, mode = Signal.like(item), Signal(), Signal(IndexMode)
         a, d = Signal(width), Signal(width)
-        offset_a = Mux(mode == Mode.POINTERS, read.data, Mux(mode == Mode.A, row, 0))
+        offset_a = Mux(mode == IndexMode.POINTERS, read.data, Mux(mode == IndexMode.A, row, 0))
         m.d.comb += [
             a.eq(bare.a + offset_a),
-            d.eq(bare.d + Mux(mode.as_value().matches(Mode.D, Mode.ADD_D), row, 0)),
+            d.eq(bare.d + Mux(mode.matches(IndexMode.D, IndexMode.ADD_D), row, 0)),
         ]
         with m.If(advance):
             m.d.sync += [
@@ -232,5 +235,4 @@ class VectorLoops(wiring.Component):
             ]
             with m.If(bare.adds):
                 m.d.sync += self.items.payload.b.eq(d)
-        m.d.comb += self.busy.eq(~states.ongoing("LOAD") | bare_valid | self.items.valid)
         return m

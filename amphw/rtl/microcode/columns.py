@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from amphw.rtl.fixed.program import FixedProgram, Operation
+from amphw.ir.program import Instr
+from amphw.rtl.fixed.program import FixedProgram
 from amphw.rtl.microcode.arrays import Array
 
 
@@ -99,7 +100,7 @@ def _sum(a: Columns, b: Columns) -> Columns | None:
     return join(out)
 
 
-def _rearranged(o: Operation, args: list[Columns]) -> Columns | None:
+def _rearranged(o: Instr, args: list[Columns]) -> Columns | None:
     """The pieces of what an operation makes, None where it computes."""
     at = o.attr()
     if o.op == "concat":

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from amphw.ir.program import Instr
 from amphw.rtl.commands import IndexMode, LaneOp, VectorOp
-from amphw.rtl.fixed.program import Operation
 from amphw.rtl.microcode.abstract import Command, LaneCommand, VectorCommand
 from amphw.rtl.microcode.arrays import Array, View
 from amphw.rtl.microcode.columns import Columns, whole
@@ -46,7 +46,7 @@ class Selection:
         self.commands: list[Command] = []
         self._laid: set[Columns] = set()
 
-    def operation(self, v: int, o: Operation) -> None:
+    def operation(self, v: int, o: Instr) -> None:
         """The commands of one operation: none where only addresses change."""
         if self.plan.columns[v] != whole(v, self._type(v).width):
             return
@@ -57,7 +57,7 @@ class Selection:
         elif o.op in ACROSS_ROWS:
             self._across_rows(v, o, ACROSS_ROWS[o.op])
         else:
-            special: Callable[[int, Operation], None] = getattr(self, f"_{o.op}")
+            special: Callable[[int, Instr], None] = getattr(self, f"_{o.op}")
             special(v, o)
 
     def group(self, group: Group) -> None:
@@ -117,7 +117,7 @@ class Selection:
             found if len(found) == len(views) else [self._copied(self.plan.columns[v], self._type(v).space)]
         )
 
-    def _elementwise(self, v: int, o: Operation, op: VectorOp, table: int = 0) -> None:
+    def _elementwise(self, v: int, o: Instr, op: VectorOp, table: int = 0) -> None:
         d, at = self.plan.place_of(v), o.attr()
         operands = [self._views(a) for a in o.args]
         edges = sorted({0, d.width, *(e for views in operands for e in _edges(views))})
@@ -136,35 +136,35 @@ class Selection:
                 )
             )
 
-    def _curve(self, v: int, o: Operation) -> None:
+    def _curve(self, v: int, o: Instr) -> None:
         self._elementwise(v, o, VectorOp.LINES, self.curves.index(o.attr()["curve"]))
 
-    def _across_columns(self, v: int, o: Operation, op: VectorOp) -> None:
+    def _across_columns(self, v: int, o: Instr, op: VectorOp) -> None:
         a = self._one(o.args[0])
         space = self._type(v).space
         self.commands.append(VectorCommand(op, space, self.plan.place_of(v), a, across="columns"))
 
-    def _across_rows(self, v: int, o: Operation, op: VectorOp) -> None:
+    def _across_rows(self, v: int, o: Instr, op: VectorOp) -> None:
         d, at = self.plan.place_of(v), 0
         for a in self._views(o.args[0]):
             part = d.cut(at, a.width)
             self.commands.append(VectorCommand(op, o.attr()["source"], part, a, across="rows"))
             at += a.width
 
-    def _affine(self, v: int, o: Operation) -> None:
+    def _affine(self, v: int, o: Instr) -> None:
         at, space = o.attr(), self._type(v).space
         x = self.side_by_side(self.plan.columns[o.args[0]], space) if o.args else None
         place = self.places[at["param"] if o.args else at["bias"]]
         y = self.plan.place_of(v)
         self.commands.append(LaneCommand(LaneOp.FORWARD, space, place, x, y, bias=at["bias"] is not None))
 
-    def _affine_t(self, v: int, o: Operation) -> None:
+    def _affine_t(self, v: int, o: Instr) -> None:
         space = self._type(v).space
         dz = self.side_by_side(self.plan.columns[o.args[0]], space)
         place, y = self.places[o.attr()["param"]], self.plan.place_of(v)
         self.commands.append(LaneCommand(LaneOp.BACKWARD, space, place, None, y, dz))
 
-    def _take(self, v: int, o: Operation) -> None:
+    def _take(self, v: int, o: Instr) -> None:
         space = self._type(v).space
         x = self.side_by_side(self.plan.columns[o.args[0]], space)
         place = self.places[o.attr()["param"]]
@@ -175,7 +175,7 @@ class Selection:
     def _index(self, v: int, space: str) -> View:
         return self.side_by_side(self.plan.columns[v], space)
 
-    def _gather_rows(self, v: int, o: Operation) -> None:
+    def _gather_rows(self, v: int, o: Instr) -> None:
         d, at, space = self.plan.place_of(v), 0, self._type(v).space
         index = self._index(o.args[1], space)
         for a in self._views(o.args[0]):
@@ -194,7 +194,7 @@ class Selection:
             )
             at += a.width
 
-    def _scatter_rows(self, v: int, o: Operation) -> None:
+    def _scatter_rows(self, v: int, o: Instr) -> None:
         d, at, source = self.plan.place_of(v), 0, o.attr()["source"]
         index = self._index(o.args[1], source)
         self.commands.append(VectorCommand(VectorOp.FILL, self._type(v).space, d))
@@ -207,7 +207,7 @@ class Selection:
             )
             at += a.width
 
-    def _pick(self, v: int, o: Operation) -> None:
+    def _pick(self, v: int, o: Instr) -> None:
         space = self._type(v).space
         a, index = self._one(o.args[0]), self._index(o.args[1], space)
         first = View(a.array, a.column, 1, 1, a.one_row)
@@ -224,7 +224,7 @@ class Selection:
             )
         )
 
-    def _place(self, v: int, o: Operation) -> None:
+    def _place(self, v: int, o: Instr) -> None:
         space, d = self._type(v).space, self.plan.place_of(v)
         a, index = self._one(o.args[0]), self._index(o.args[1], space)
         self.commands.append(VectorCommand(VectorOp.FILL, space, d))

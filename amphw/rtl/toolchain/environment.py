@@ -143,7 +143,8 @@ def run(
     )
     if process.returncode not in allowed:
         tail = "\n".join(process.stdout.strip().splitlines()[-_LOG_LINES:])
-        raise ToolchainError(f"{doing}: {Path(program).name} failed (status {process.returncode}):\n{tail}")
+        said = tail or "It printed nothing, as when it runs out of memory. A smaller design may pass."
+        raise ToolchainError(f"{doing}: {Path(program).name} failed (status {process.returncode}):\n{said}")
     return process
 
 

@@ -14,7 +14,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from amphw.rtl.toolchain.environment import ToolchainError, require, run, versio
 from amphw.rtl.toolchain.families import Target, family
 
 _TOP = "top"
-_NETLIST = "netlist.json.gz"
+_NETLIST, _PLACED = "netlist.json.gz", "placed.gz"
 _CELL = re.compile(r"_[A-Z][A-Z0-9]{2,}_.*")
 """What Yosys and nextpnr put behind a signal's name to name a cell that makes it."""
 _ZEROS = re.compile(r"^  initial begin\n(?:    \S+\[\d+\] = \d+'[hd]0+;\n)+  end\n", re.MULTILINE)
@@ -125,27 +125,41 @@ def synthesize(
         *("--freq", f"{frequency_mhz:g}", "--timing-allow-fail", "-q"),
     ]
 
-    def build(folder: Path) -> None:
-        with tempfile.TemporaryDirectory(prefix="amphw-synthesis-") as scratch:
-            work = Path(scratch)
-            (work / "netlist.json").write_bytes(gzip.decompress((netlist / _NETLIST).read_bytes()))
-            (work / "pins").write_text(constraints)
-            seconds = {}
-            steps = {"place and route": placing, **({"pack": list(kind.pack(target))} if bitstream else {})}
-            for name, command in steps.items():
-                start = time.perf_counter()
-                run(command, work, doing=f"{target.device}, {name}")
-                seconds[name] = time.perf_counter() - start
-            (folder / "seconds.json").write_text(json.dumps(seconds))
-            for name in ("report.json", *([kind.bitstream] if bitstream else [])):
-                shutil.copy2(work / name, folder / name)
-
-    placed = None
+    placed = packed = None
     if place:
         tools = versions(kind.distribution, "Apycula")
-        product = key(netlist.name, " ".join(placing), constraints, str(bitstream), tools)
-        placed = cached("synthesis", product, build)
-    return _read(netlist, placed, target, frequency_mhz, bitstream)
+        product = key(netlist.name, " ".join(placing), constraints, tools)
+        placed = cached(
+            "placement", product, lambda folder: _place(folder, netlist, target, placing, constraints)
+        )
+        if bitstream:
+            packed = cached("bitstream", product, lambda folder: _pack(folder, placed, target))
+    return _read(netlist, placed, packed, target, frequency_mhz)
+
+
+def _place(folder: Path, netlist: Path, target: Target, command: Sequence[str], constraints: str) -> None:
+    """Fill the folder with the report of placement and routing, and the placed circuit."""
+    with tempfile.TemporaryDirectory(prefix="amphw-placement-") as scratch:
+        work = Path(scratch)
+        (work / "netlist.json").write_bytes(gzip.decompress((netlist / _NETLIST).read_bytes()))
+        (work / "pins").write_text(constraints)
+        start = time.perf_counter()
+        run(command, work, doing=f"{target.device}, place and route")
+        (folder / "seconds.json").write_text(json.dumps({"place and route": time.perf_counter() - start}))
+        (folder / _PLACED).write_bytes(gzip.compress((work / "placed").read_bytes(), 6))
+        shutil.copy2(work / "report.json", folder / "report.json")
+
+
+def _pack(folder: Path, placed: Path, target: Target) -> None:
+    """Fill the folder with the bitstream of a placed circuit."""
+    kind = family(target)
+    with tempfile.TemporaryDirectory(prefix="amphw-bitstream-") as scratch:
+        work = Path(scratch)
+        (work / "placed").write_bytes(gzip.decompress((placed / _PLACED).read_bytes()))
+        start = time.perf_counter()
+        run(kind.pack(target), work, doing=f"{target.device}, pack")
+        (folder / "seconds.json").write_text(json.dumps({"pack": time.perf_counter() - start}))
+        shutil.copy2(work / kind.bitstream, folder / kind.bitstream)
 
 
 def _map(verilog: str, target: Target) -> Path:
@@ -177,7 +191,7 @@ def _instances(netlist: Path) -> list[str]:
 
 
 def _read(
-    netlist: Path, placed: Path | None, target: Target, frequency_mhz: float, bitstream: bool
+    netlist: Path, placed: Path | None, packed: Path | None, target: Target, frequency_mhz: float
 ) -> Synthesis:
     cells: dict[str, int] = _load(netlist / "stat.json")["design"].get("num_cells_by_type", {})
     counts = {
@@ -190,7 +204,9 @@ def _read(
         for resource, weights in family(target).cells.items()
     }
     report = _load(placed / "report.json") if placed is not None else {}
-    seconds = _load(netlist / "seconds.json")
+    seconds: dict[str, float] = {}
+    for folder in (netlist, placed, packed):
+        seconds |= _load(folder / "seconds.json") if folder is not None else {}
     fmax = [clock["achieved"] for clock in report.get("fmax", {}).values()]
     return Synthesis(
         target=target,
@@ -203,8 +219,8 @@ def _read(
             if cell["used"]
         },
         critical_path=_critical_path(report, _load(netlist / "instances.json")),
-        seconds=seconds if placed is None else {**seconds, **_load(placed / "seconds.json")},
-        bitstream=placed / family(target).bitstream if placed is not None and bitstream else None,
+        seconds=seconds,
+        bitstream=packed / family(target).bitstream if packed is not None else None,
     )
 
 

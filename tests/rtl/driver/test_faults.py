@@ -78,3 +78,31 @@ def test_too_narrow_an_accumulator() -> None:
     rules = {"*": UpdateRule(optimizer="sgd")}
     with pytest.raises(GraphError, match=r"node 'cell': .* bits, the accumulator has 39: give it acc=42"):
         hardware_plan(model.graph(cfg.model), rules, Formats(accumulator=39), Sizes())
+
+
+def test_what_cannot_run_is_told_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph that the hardware has no circuits for, and weights outside of their format."""
+
+    def build(*_: object) -> None:
+        raise AssertionError("nothing is to be built")
+
+    monkeypatch.setattr(VerilatorDevice, "make_link", build)
+    with pytest.raises(GraphError, match=r"node '.*': the hardware"):
+        VerilatorDevice().check(_case("fe-translator").build(), RULES)
+    strict = DeviceOptions(4, 0, "self", 3, True, {"strict": True})
+    with pytest.raises(GraphError, match=r"weights of '.*' lie outside q-2.18"):
+        VerilatorDevice("q4.12,w=q-2.18").load(_case("tree-leaves").build(), RULES, strict)
+
+
+def test_nodes_that_a_device_cannot_have() -> None:
+    graph = _case("tree-leaves").build()
+    able = [u.name for u in hardware_plan(graph, RULES, Formats(), Sizes()).partition.units]
+    for nodes, text in (
+        (["nowhere"], r"node 'nowhere': it is not in the graph; the hardware can have: "),
+        ([next(n for n in graph.nodes if n not in able)], "it stays on the host"),
+        ([], "no node is placed on the hardware"),
+    ):
+        with pytest.raises(GraphError, match=text):
+            hardware_plan(graph, RULES, Formats(), Sizes(), nodes)
+    plan = hardware_plan(graph, RULES, Formats(), Sizes(), able[:1])
+    assert [u.name for u in plan.partition.units] == able[:1] and plan.elsewhere == able[1:]

@@ -21,7 +21,7 @@ from amphw.ir.nodes import NPT
 from amphw.ir.program import trace
 from amphw.ir.start import starting_at
 from amphw.ir.update import UpdateRule
-from amphw.rtl.fixed.arithmetic import FormatWarning
+from amphw.rtl.fixed.clipping import FormatWarning
 from amphw.rtl.fixed.device import FixedDevice
 from amphw.rtl.formats import FormatError, Formats
 from tests.cpu_runtime.graphs import mlp, rows

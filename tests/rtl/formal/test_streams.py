@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
-import pytest
 from amaranth.lib import data
 
 from amphw.rtl.gateware.counters import Counters
 from amphw.rtl.gateware.streams import Arbiter, Demultiplexer, Join, Queue, SkidBuffer
-from amphw.rtl.toolchain.formal import prove, reach
-from tests.rtl.formal.contracts import Counts, Pairs, PassesOn, Refuses, Sorts, TakesTurns, mutant
+from tests.rtl.formal.cases import Case, proofs_of
+from tests.rtl.formal.contracts import Counts, Pairs, PassesOn, Refuses, Sorts, TakesTurns
 
 WORD = data.StructLayout({"destination": 2, "last": 1, "body": 1})
-
-
-class Case(NamedTuple):
-    """A contract of a component; `faults` are places of its source, and what breaks the contract there."""
-
-    component: type
-    contract: Callable[[Any], Any]
-    depth: int
-    faults: tuple[tuple[str, str], ...]
 
 
 CASES = {
@@ -93,6 +80,7 @@ CASES = {
         lambda make: Refuses(make(2, 2, 2)),
         3,
         (("self.o.valid.eq(both & equal)", "self.o.valid.eq(both)"),),
+        covers=False,
     ),
     "counters": Case(
         Counters,
@@ -104,26 +92,4 @@ CASES = {
         ),
     ),
 }
-FAULTS = [(name, *fault) for name, case in CASES.items() for fault in case.faults]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_contract_is_kept(name: str) -> None:
-    case = CASES[name]
-    proof = prove(case.contract(case.component), case.depth)
-    assert proof.holds, proof.failure
-
-
-@pytest.mark.parametrize(("name", "old", "new"), FAULTS, ids=[f"{name}: {new}" for name, _, new in FAULTS])
-def test_a_fault_is_found(name: str, old: str, new: str) -> None:
-    case = CASES[name]
-    proof = prove(case.contract(mutant(case.component, old, new)), case.depth)
-    assert not proof.holds
-    assert proof.step is not None and proof.step < case.depth
-
-
-@pytest.mark.parametrize("name", [name for name in CASES if name != "join of different headers"])
-def test_the_assumptions_leave_something_to_prove(name: str) -> None:
-    case = CASES[name]
-    found = reach(case.contract(case.component), case.depth)
-    assert found.holds, found.failure
+test_the_contract_is_kept, test_a_fault_is_found, test_something_is_left_to_prove = proofs_of(CASES)

@@ -10,19 +10,10 @@ from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.lib import memory
 from amaranth.sim import Simulator
 
+from amphw.rtl.commands import Bank
 from amphw.rtl.gateware.lanes import LaneEngine
-from amphw.rtl.gateware.lanes_shape import Bank, LaneShape, Op
-from tests.rtl.gateware.lanes_model import Command, LaneModel
-
-DEFAULTS: Command = {
-    "op": Op.FORWARD, "count": 1, "x": 0, "y": 0, "dz": 0, "base": 0, "rows": 0, "blocks": 1, "columns": 1,
-    "bias": 0, "want_dx": 0, "want_dw": 0, "scale": 0, "rate": 0, "seed": 1, "bank": Bank.WEIGHT, "lane": 0,
-    "data": 0,
-}  # fmt: skip
-
-
-def command(op: Op, **fields: Any) -> Command:
-    return {**DEFAULTS, "op": op, **fields}
+from amphw.rtl.gateware.lanes_shape import LaneShape
+from sim.models.lanes import Command, LaneModel
 
 
 class Bench:

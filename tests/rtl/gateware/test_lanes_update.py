@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from amphw.rtl.commands import Bank, LaneOp
 from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.lanes_shape import Bank, LaneShape, Op
-from tests.rtl.gateware.lanes_bench import command, compare
+from amphw.rtl.gateware.lanes_shape import LaneShape
+from sim.models.lane_commands import command
+from tests.rtl.gateware.lanes_bench import compare
 from tests.rtl.gateware.test_lanes import bench
 
 LAYER = {"base": 2, "rows": 4, "blocks": 2, "columns": 7}
@@ -23,29 +25,29 @@ def shape(**fields: Any) -> LaneShape:
 @pytest.mark.parametrize("weights, sums", [(13, 30), (16, 36)])
 def test_descent(master: int, scale: int, weights: int, sums: int) -> None:
     built = shape(formats=Formats(master=master), s1=22)
-    compare(bench(built, weights=weights, sums=sums), [command(Op.UPDATE, scale=scale, **LAYER)])
+    compare(bench(built, weights=weights, sums=sums), [command(LaneOp.UPDATE, scale=scale, **LAYER)])
 
 
 @pytest.mark.parametrize("mu", [0, 29491, 32767])
 @pytest.mark.parametrize("s1, s2, rate", [(20, 16, 65535), (30, 8, 1000), (0, 0, 3)])
 def test_momentum(mu: int, s1: int, s2: int, rate: int) -> None:
     built = shape(momentum=True, mu=mu, s1=s1, s2=s2)
-    update = command(Op.UPDATE, scale=1 << 20, rate=rate, **LAYER)
-    backward = command(Op.BACKWARD, x=0, dz=50, y=100, want_dx=1, want_dw=1, **LAYER)
+    update = command(LaneOp.UPDATE, scale=1 << 20, rate=rate, **LAYER)
+    backward = command(LaneOp.BACKWARD, x=0, dz=50, y=100, want_dx=1, want_dw=1, **LAYER)
     compare(bench(built, weights=16, sums=36), [update, backward, update])
 
 
 @pytest.mark.parametrize("master", [24, 32])
 def test_stochastic_rounding(master: int) -> None:
     built = shape(formats=Formats(master=master, rounding="stochastic"))
-    commands = [command(Op.UPDATE, scale=70000, seed=seed, **LAYER) for seed in (1, 0xDEADBEEF)]
-    compare(bench(built), [commands[0], command(Op.FORWARD, y=100, **LAYER), commands[1]])
+    commands = [command(LaneOp.UPDATE, scale=70000, seed=seed, **LAYER) for seed in (1, 0xDEADBEEF)]
+    compare(bench(built), [commands[0], command(LaneOp.FORWARD, y=100, **LAYER), commands[1]])
 
 
 def test_used_gradients_are_cleared_and_others_are_not() -> None:
     engine = bench(shape(), sums=36)
     before = engine.model.banks[Bank.GRADIENT].copy()
-    compare(engine, [command(Op.UPDATE, scale=5000, **LAYER)])
+    compare(engine, [command(LaneOp.UPDATE, scale=5000, **LAYER)])
     after = engine.model.banks[Bank.GRADIENT]
     assert not after[2:10, :3].any()
     assert (after[3:10:2, 3] == before[3:10:2, 3]).all()  # lanes behind the last column
@@ -65,10 +67,10 @@ def test_poke_and_peek(momentum: bool) -> None:
     listed = []
     for bank, values in words.items():
         for i, value in enumerate(values):
-            listed.append(command(Op.POKE, bank=bank, base=5 + i, lane=i + 1, data=value))
-            listed += [command(Op.PEEK, bank=bank, base=5 + i, lane=lane) for lane in (i, i + 1)]
-    layer = command(Op.FORWARD, y=100, **LAYER)
-    backward = command(Op.BACKWARD, dz=50, y=100, want_dw=1, **LAYER)
+            listed.append(command(LaneOp.POKE, bank=bank, base=5 + i, lane=i + 1, data=value))
+            listed += [command(LaneOp.PEEK, bank=bank, base=5 + i, lane=lane) for lane in (i, i + 1)]
+    layer = command(LaneOp.FORWARD, y=100, **LAYER)
+    backward = command(LaneOp.BACKWARD, dz=50, y=100, want_dw=1, **LAYER)
     engine = bench(built)
     compare(engine, [layer, backward, *listed, layer, backward])
     assert {value for values in words.values() for value in values} <= set(engine.model.responses)
@@ -76,7 +78,7 @@ def test_poke_and_peek(momentum: bool) -> None:
 
 def test_peek_waits_for_whoever_asks() -> None:
     engine = bench(shape())
-    peeks = [command(Op.PEEK, bank=Bank.WEIGHT, base=beat, lane=1) for beat in (3, 4)]
+    peeks = [command(LaneOp.PEEK, bank=Bank.WEIGHT, base=beat, lane=1) for beat in (3, 4)]
     port = engine.engine.response
     answers = []
 

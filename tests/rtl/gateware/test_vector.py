@@ -8,33 +8,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from amphw.rtl.commands import REDUCTIONS, IndexMode, VectorOp
 from amphw.rtl.fixed.curves import curve
 from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.vector_command import CONSTANT_BITS, REDUCTIONS, Mode, Op, VectorShape
+from amphw.rtl.gateware.vector_command import VectorShape
 from amphw.rtl.gateware.vector_issue import LATENCY
+from sim.models.vector import Command, Traffic, Walk, execute
+from sim.models.vector_commands import EXTREMES, constant, random_commands
+from sim.models.vector_commands import memory as memory_of
 from tests.rtl.gateware.vector_bench import check
-from tests.rtl.gateware.vector_reference import Command, Traffic, Walk, execute
 
 SHAPE = VectorShape(10, 8, Formats.parse("q4.12"), (curve("sigmoid", 12), curve("tanh", 12)), pointers=16)
 SIZE = 1 << SHAPE.address_bits
-EXTREMES = (-32768, -32767, -1, 0, 1, 32766, 32767)
 
 
 def memory(rng: np.random.Generator) -> list[int]:
-    """Words of every size, extremes often."""
-    words = rng.integers(-(1 << 15), 1 << 15, SIZE) >> rng.integers(0, 16, SIZE)
-    return np.where(rng.random(SIZE) < 0.3, rng.choice(EXTREMES, SIZE), words).tolist()
+    return memory_of(rng, SIZE)
 
 
-def constant(rng: np.random.Generator) -> int:
-    high = (1 << (CONSTANT_BITS - 1)) - 1
-    if rng.random() < 0.4:
-        return int(rng.choice([-high - 1, high, 0, 1, -1, 32767, -32768, 4096]))
-    return int(rng.integers(-high - 1, high + 1) >> rng.integers(0, CONSTANT_BITS))
-
-
-@pytest.mark.parametrize("op", Op)
-def test_operation(op: Op) -> None:
+@pytest.mark.parametrize("op", VectorOp)
+def test_operation(op: VectorOp) -> None:
     """Every shift, and many constants, on values in memory that nothing else writes."""
     rng = np.random.default_rng(op.value)
     commands = [
@@ -65,7 +58,7 @@ def test_lines_of_other_formats(frac: int) -> None:
     inputs += [x for end in (-limit, limit) for x in range(end - 3, end + 4) if -32768 <= x < 32768]
     n = len(inputs)
     commands = [
-        Command(Op.LINES, 1, n, a=Walk(0, 0, 1), d=Walk(n * (t + 1), 0, 1), table=t, overlap=True)
+        Command(VectorOp.LINES, 1, n, a=Walk(0, 0, 1), d=Walk(n * (t + 1), 0, 1), table=t, overlap=True)
         for t in (0, 1)
     ]
     check(shape, inputs + [0] * (4096 - n), commands)
@@ -77,7 +70,7 @@ def test_addresses() -> None:
     walks = [(0, 0), (0, 1), (1, 0), (7, 1), (1, 9), (SIZE - 3, 1), (100, SIZE - 1), (512, 33)]
     commands = [
         Command(
-            Op.SUB,
+            VectorOp.SUB,
             5,
             4,
             Walk(int(rng.integers(SIZE)), *a),
@@ -108,13 +101,16 @@ def with_indices(rng: np.random.Generator, rows: int) -> list[int]:
     return mem
 
 
-@pytest.mark.parametrize("mode", [Mode.A, Mode.D, Mode.ADD_D])
+@pytest.mark.parametrize("mode", [IndexMode.A, IndexMode.D, IndexMode.ADD_D])
 @pytest.mark.parametrize(("outer", "inner"), [(1, 1), (2, 5), (16, 1), (16, 3), (9, 20)])
-def test_rows_by_index(mode: Mode, outer: int, inner: int) -> None:
+def test_rows_by_index(mode: IndexMode, outer: int, inner: int) -> None:
     """Gathers, scatters, and sums into rows that come up again at once, after two, and much later."""
     mem = with_indices(np.random.default_rng(outer * inner), 7)
-    a, d = Walk(300, 0 if mode is Mode.A else inner, 1), Walk(700, inner if mode is Mode.A else 0, 1)
-    op = Op.ADD if mode is Mode.ADD_D else Op.COPY
+    a, d = (
+        Walk(300, 0 if mode is IndexMode.A else inner, 1),
+        Walk(700, inner if mode is IndexMode.A else 0, 1),
+    )
+    op = VectorOp.ADD if mode is IndexMode.ADD_D else VectorOp.COPY
     commands = [
         Command(op, outer, inner, a=a, d=d, mode=mode, index=0, scale=inner),
         Command(op, outer, inner, a=a, d=d, mode=mode, index=1, scale=inner + 1, overlap=True),
@@ -126,14 +122,16 @@ def test_scatter_add_into_one_word() -> None:
     """Every element needs the one before it; sums saturate on the way."""
     mem = with_indices(np.random.default_rng(2), 1)
     a, d = Walk(100, 6, 1), Walk(900, 0, 0)
-    run = check(SHAPE, mem, [Command(Op.ADD, 8, 6, a=a, d=d, mode=Mode.ADD_D, index=0, scale=0)])
+    run = check(SHAPE, mem, [Command(VectorOp.ADD, 8, 6, a=a, d=d, mode=IndexMode.ADD_D, index=0, scale=0)])
     assert run.written_when_done == [48]
 
 
 def test_scatter_of_the_largest() -> None:
     """An operation other than addition combines with what is there, too."""
     mem = with_indices(np.random.default_rng(3), 5)
-    command = Command(Op.MAX, 12, 4, a=Walk(100, 4, 1), d=Walk(800, 0, 1), mode=Mode.ADD_D, index=0, scale=4)
+    command = Command(
+        VectorOp.MAX, 12, 4, a=Walk(100, 4, 1), d=Walk(800, 0, 1), mode=IndexMode.ADD_D, index=0, scale=4
+    )
     check(SHAPE, mem, [command])
 
 
@@ -141,9 +139,15 @@ def test_sums_of_rows_anywhere() -> None:
     rng = np.random.default_rng(4)
     pointers = rng.integers(0, SIZE - 64, 16).tolist()
     commands = [
-        Command(op, 8, inner, a=Walk(base, 1, 0), d=Walk(1000 - 8 * n, 1), mode=Mode.POINTERS)
+        Command(op, 8, inner, a=Walk(base, 1, 0), d=Walk(1000 - 8 * n, 1), mode=IndexMode.POINTERS)
         for n, (op, inner, base) in enumerate(
-            [(Op.SUM, 16, 0), (Op.SUM, 1, 0), (Op.LARGEST, 5, 3), (Op.SUM, 0, 0), (Op.SUM, 2, 17)]
+            [
+                (VectorOp.SUM, 16, 0),
+                (VectorOp.SUM, 1, 0),
+                (VectorOp.LARGEST, 5, 3),
+                (VectorOp.SUM, 0, 0),
+                (VectorOp.SUM, 2, 17),
+            ]
         )
     ]
     check(SHAPE, memory(rng), commands, pointers)
@@ -164,52 +168,12 @@ def test_counts_of_zero(overlap: bool) -> None:
             overlap=overlap,
             mode=mode,
         )
-        for mode in (Mode.NONE, Mode.A, Mode.D)
-        for n, op in enumerate((Op.FILL, Op.SUM, Op.LARGEST, Op.ARGMAX, Op.ADD))
+        for mode in (IndexMode.NONE, IndexMode.A, IndexMode.D)
+        for n, op in enumerate((VectorOp.FILL, VectorOp.SUM, VectorOp.LARGEST, VectorOp.ARGMAX, VectorOp.ADD))
         for outer, inner in ((0, 0), (0, 3), (3, 0), (1, 0), (2, 1))
     ]
     run = check(SHAPE, memory(rng), commands)
     assert len(run.written_when_done) == len(commands)
-
-
-def random_commands(
-    rng: np.random.Generator, mem: list[int], pointers: list[int], number: int
-) -> list[Command]:
-    """Commands that use one another's results; those that need not wait sometimes say so."""
-    now = list(mem)
-    unfinished: set[int] = set()
-    commands: list[Command] = []
-    while len(commands) < number:
-
-        def walk() -> Walk:
-            return Walk(int(rng.integers(SIZE)), int(rng.integers(0, 9)), int(rng.choice([0, 1, 1, 1, 2])))
-
-        command = Command(
-            Op(int(rng.integers(len(Op)))),
-            int(rng.choice([0, 1, 1, 2, 3, 7])),
-            int(rng.choice([0, 1, 2, 3, 8, 11])),
-            walk(),
-            walk(),
-            walk(),
-            constant(rng),
-            int(rng.choice([0, 1, 4, 11, 12, 31])),
-            Mode(int(rng.integers(len(Mode)))),
-            index=int(rng.integers(SIZE)),
-            scale=int(rng.integers(9)),
-            table=int(rng.integers(2)),
-        )
-        trial = list(now)
-        seen = execute(command, trial, pointers, SHAPE.curves)
-        if seen.circular:
-            continue
-        if not seen.reads & unfinished and rng.random() < 0.7:
-            command = replace(command, overlap=True)
-        else:
-            unfinished.clear()
-        unfinished |= set(seen.writes)
-        now = trial
-        commands.append(command)
-    return commands
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -217,18 +181,18 @@ def test_random_sequences(seed: int) -> None:
     rng = np.random.default_rng(100 + seed)
     mem, pointers = memory(rng), rng.integers(0, SIZE, 16).tolist()
     pauses = rng.integers(0, 20, 150).tolist() if seed % 2 else []
-    check(SHAPE, mem, random_commands(rng, mem, pointers, 150), pointers, pauses=pauses)
+    check(SHAPE, mem, random_commands(rng, SHAPE, mem, pointers, 150), pointers, pauses=pauses)
 
 
 def test_a_result_is_read_whenever_its_reader_comes() -> None:
     """In pairs: the second needs what the first writes, and comes up to 20 cycles after it, at any time."""
     mem = memory(np.random.default_rng(12))
     commands = [
-        Command(Op.SHIFT, a=Walk(100 + n), d=Walk(101 + n), constant=n + 1, mode=mode)
-        for mode in (Mode.NONE, Mode.A, Mode.ADD_D)
+        Command(VectorOp.SHIFT, a=Walk(100 + n), d=Walk(101 + n), constant=n + 1, mode=mode)
+        for mode in (IndexMode.NONE, IndexMode.A, IndexMode.ADD_D)
         for n in range(40)
     ]
-    commands[::2] = [replace(first, mode=Mode.NONE) for first in commands[::2]]
+    commands[::2] = [replace(first, mode=IndexMode.NONE) for first in commands[::2]]
     check(SHAPE, mem, commands, pauses=[30 if n % 2 == 0 else n % 40 // 2 for n in range(120)])
 
 
@@ -236,7 +200,7 @@ def test_reset_at_any_time() -> None:
     """A unit that was reset has forgotten what it did, and does the commands from the first one on."""
     rng = np.random.default_rng(6)
     mem, pointers = memory(rng), rng.integers(0, SIZE, 16).tolist()
-    commands = random_commands(rng, mem, pointers, 20)
+    commands = random_commands(rng, SHAPE, mem, pointers, 20)
     resets = [*range(1, 16), *rng.integers(16, 200, 10).tolist()]
     check(SHAPE, mem, commands, pointers, resets)
 
@@ -244,10 +208,10 @@ def test_reset_at_any_time() -> None:
 def test_an_element_a_cycle() -> None:
     mem = memory(np.random.default_rng(7))
     a, b, d = Walk(0, 20, 1), Walk(100, 20, 1), Walk(700, 20, 1)
-    run = check(SHAPE, mem, [Command(Op.MUL, 10, 20, a, b, d, shift=12)])
+    run = check(SHAPE, mem, [Command(VectorOp.MUL, 10, 20, a, b, d, shift=12)])
     # Accepted, set up, three cycles for addresses; then the last element's way, and `done`.
     assert run.cycles <= 200 + 5 + LATENCY + 2
-    run = check(SHAPE, mem, [Command(Op.SUM, 200, 1, Walk(0, 1), d=Walk(700, 1))])
+    run = check(SHAPE, mem, [Command(VectorOp.SUM, 200, 1, Walk(0, 1), d=Walk(700, 1))])
     assert run.cycles <= 200 + 5 + LATENCY + 2
 
 
@@ -255,7 +219,7 @@ def test_an_element_a_cycle() -> None:
 def test_cycles_between_commands(overlap: bool, between: int) -> None:
     mem = memory(np.random.default_rng(8))
     commands = [
-        Command(Op.ADD, 1, 16, Walk(0, 0, 1), Walk(20, 0, 1), Walk(500 + 16 * n, 0, 1), overlap=overlap)
+        Command(VectorOp.ADD, 1, 16, Walk(0, 0, 1), Walk(20, 0, 1), Walk(500 + 16 * n, 0, 1), overlap=overlap)
         for n in range(20)
     ]
     cycles = [check(SHAPE, mem, commands[:n]).cycles for n in (1, 20)]
@@ -264,7 +228,7 @@ def test_cycles_between_commands(overlap: bool, between: int) -> None:
 
 def test_cycles_between_rows_with_an_index() -> None:
     mem = with_indices(np.random.default_rng(9), 20)
-    gather = Command(Op.COPY, 16, 8, a=Walk(100, 0, 1), d=Walk(600, 8, 1), mode=Mode.A, scale=8)
+    gather = Command(VectorOp.COPY, 16, 8, a=Walk(100, 0, 1), d=Walk(600, 8, 1), mode=IndexMode.A, scale=8)
     assert check(SHAPE, mem, [gather]).cycles <= 16 * (8 + 2) + 12 + LATENCY + 2
 
 
@@ -272,7 +236,7 @@ def test_scatter_add_waits_only_for_its_own_words() -> None:
     mem = with_indices(np.random.default_rng(10), 16)
     mem[:16] = range(16)
     a, d = Walk(100, 8, 1), Walk(600, 0, 1)
-    scatter = Command(Op.ADD, 16, 8, a=a, d=d, mode=Mode.ADD_D, scale=8)
+    scatter = Command(VectorOp.ADD, 16, 8, a=a, d=d, mode=IndexMode.ADD_D, scale=8)
     assert check(SHAPE, mem, [scatter]).cycles <= 16 * (8 + 2) + 12 + LATENCY + 2
 
 
@@ -280,14 +244,14 @@ def test_reads_only_what_it_uses() -> None:
     """Cycles without a read are the link's."""
     mem = memory(np.random.default_rng(11))
     reads = {
-        Op.FILL: 0,
-        Op.COPY: 1,
-        Op.LINES: 1,
-        Op.SHIFT: 1,
-        Op.ABOVE: 1,
-        Op.ADD: 2,
-        Op.GATE: 2,
-        Op.EQUAL: 2,
+        VectorOp.FILL: 0,
+        VectorOp.COPY: 1,
+        VectorOp.LINES: 1,
+        VectorOp.SHIFT: 1,
+        VectorOp.ABOVE: 1,
+        VectorOp.ADD: 2,
+        VectorOp.GATE: 2,
+        VectorOp.EQUAL: 2,
     }
     for op, each in reads.items():
         run = check(SHAPE, mem, [Command(op, 1, 10, Walk(0, 0, 1), Walk(0, 0, 1), Walk(500, 0, 1))])

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
+from amphw.rtl.commands import VectorOp
 from amphw.rtl.fixed.curves import curve
 from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.vector_command import Op, VectorShape
+from amphw.rtl.gateware.vector_command import VectorShape
 from amphw.rtl.gateware.vector_decode import RECIPES
 
 
 def test_every_operation_has_a_recipe() -> None:
-    assert set(RECIPES) == set(Op)
+    assert set(RECIPES) == set(VectorOp)
 
 
 @pytest.mark.parametrize(

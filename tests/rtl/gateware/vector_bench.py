@@ -11,7 +11,7 @@ from amaranth.sim import Simulator
 
 from amphw.rtl.gateware.vector import VectorUnit
 from amphw.rtl.gateware.vector_command import VectorShape
-from tests.rtl.gateware.vector_reference import Command, execute
+from sim.models.vector import Command, execute
 
 
 @dataclass

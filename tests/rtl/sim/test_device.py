@@ -52,7 +52,9 @@ def test_a_device_at_any_pace(tmp_path: Path) -> None:
     recorder.close()
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"turns": recorder.turns, "came": recorder.came}))
-    result = run_bench(Device(plan, True), "device_bench", name="device", settings={"script": str(script)})
+    result = run_bench(
+        lambda: Device(plan, True), "device_bench", name="device", settings={"script": str(script)}
+    )
     assert result.tests == 16
     never = {f"{path}: {state}" for path, states in result.unseen.items() for state in states}
     # What this graph and these messages cannot reach: inference, decisions, groups, host's updates.

@@ -23,21 +23,25 @@ PACKET = data.StructLayout({"destination": 2, "last": 1, "body": 8})
     ],
 )
 def test_what_passes_through(name: str, make: Any, capacity: int) -> None:
-    run_bench(make(), "through_bench", name=name, settings={"bits": 8, "capacity": capacity})
+    run_bench(make, "through_bench", name=name, settings={"bits": 8, "capacity": capacity})
 
 
 def test_arbiter() -> None:
-    run_bench(Arbiter(PACKET, 3, packets=True), "arbiter_bench", name="arbiter", settings={"inputs": 3})
+    run_bench(
+        lambda: Arbiter(PACKET, 3, packets=True), "arbiter_bench", name="arbiter", settings={"inputs": 3}
+    )
 
 
 def test_demultiplexer() -> None:
-    run_bench(Demultiplexer(PACKET, 3), "demultiplexer_bench", name="demultiplexer", settings={"outputs": 3})
+    run_bench(
+        lambda: Demultiplexer(PACKET, 3), "demultiplexer_bench", name="demultiplexer", settings={"outputs": 3}
+    )
 
 
 def test_join() -> None:
-    run_bench(Join(4, 8, 8), "join_bench", name="join")
+    run_bench(lambda: Join(4, 8, 8), "join_bench", name="join")
 
 
 def test_counters() -> None:
     settings = {"capacity": 7, "width": 9}
-    run_bench(Counters(7, 9), "counters_bench", name="counters", settings=settings)
+    run_bench(lambda: Counters(7, 9), "counters_bench", name="counters", settings=settings)

@@ -8,11 +8,13 @@ from sim.runner import run_bench
 
 
 def test_framing() -> None:
-    result = run_bench(WordDecoder(), "framing_bench", name="framing")
+    result = run_bench(WordDecoder, "framing_bench", name="framing")
     assert result.seen == {"decoder_state": {"First", "Middle", "Last"}}
 
 
 def test_uart() -> None:
-    result = run_bench(UartLink(8, depth=6), "uart_bench", name="uart", settings={"divisor": 8, "depth": 6})
+    result = run_bench(
+        lambda: UartLink(8, depth=6), "uart_bench", name="uart", settings={"divisor": 8, "depth": 6}
+    )
     assert set(result.seen) == {"receiver.receiver_state", "decoder.decoder_state", "encoder.encoder_state"}
     assert not any(result.unseen.values()), result.unseen

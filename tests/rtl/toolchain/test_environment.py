@@ -75,6 +75,13 @@ def test_a_failing_tool_shows_the_end_of_its_output(tmp_path: Path) -> None:
         run(["no-such-tool"], tmp_path, doing="Trying")
 
 
+def test_a_tool_that_fails_without_a_word_is_told_from_one_that_explains(tmp_path: Path) -> None:
+    with pytest.raises(
+        ToolchainError, match=r"failed \(status 1\):\nIt printed nothing, as when it runs out"
+    ):
+        run([sys.executable, "-c", "raise SystemExit(1)"], tmp_path, doing="Trying")
+
+
 def test_tools_run_where_they_are_told_to(tmp_path: Path) -> None:
     script = "import os, sys; print(os.getcwd(), sys.stdin.read())"
     done = run([sys.executable, "-c", script], tmp_path, doing="Trying", stdin="hello")

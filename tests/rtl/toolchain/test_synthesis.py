@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from amaranth.hdl import Module, signed
+from amaranth.hdl import Module, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.boards import BOARDS
+from amphw.rtl.gateware.controller_memory import Store
 from amphw.rtl.gateware.streams import Queue, SkidBuffer
 from amphw.rtl.gateware.uart import UartLink
 from amphw.rtl.toolchain import synthesis
@@ -73,6 +74,13 @@ def test_block_memories_are_counted(board: str) -> None:
     block = BOARDS[board].resources.bram_bits
     assert mapped(Queue(16, 512), board).brams == -(-512 * 16 // block)
     assert mapped(Queue(8, 8, "lut"), board).brams == 0
+
+
+@pytest.mark.parametrize("board", BOARDS)
+def test_nothing_stands_behind_a_memory_without_collisions(board: str) -> None:
+    """Without its attribute, logic would give the old word of one that is read as it is written."""
+    result = mapped(Store(unsigned(16), 512), board)
+    assert (result.luts, result.ffs) == (0, 16)
 
 
 def test_a_result_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

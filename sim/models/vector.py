@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from amphw.rtl.arithmetic import narrow, saturate
+from amphw.rtl.commands import REDUCTIONS, IndexMode, VectorOp
 from amphw.rtl.fixed.curves import Curve
-from amphw.rtl.gateware.vector_command import REDUCTIONS, Mode, Op
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class Command:
-    op: Op
+    op: VectorOp
     outer: int = 1
     inner: int = 1
     a: Walk = field(default_factory=Walk)
@@ -29,7 +29,7 @@ class Command:
     d: Walk = field(default_factory=Walk)
     constant: int = 0
     shift: int = 0
-    mode: Mode = Mode.NONE
+    mode: IndexMode = IndexMode.NONE
     index: int = 0
     scale: int = 0
     table: int = 0
@@ -53,51 +53,51 @@ def element(command: Command, a: int, b: int, curves: Sequence[Curve]) -> int:
         return int(narrow(np.int64(x), shift, 16, np.where))
 
     match command.op:
-        case Op.FILL:
+        case VectorOp.FILL:
             return fit(c)
-        case Op.COPY:
+        case VectorOp.COPY:
             return a
-        case Op.CONVERT:
+        case VectorOp.CONVERT:
             return fit_shifted(a)
-        case Op.LIFT:
+        case VectorOp.LIFT:
             return fit(a << shift)
-        case Op.ADD:
+        case VectorOp.ADD:
             return fit(a + b)
-        case Op.SUB:
+        case VectorOp.SUB:
             return fit(a - b)
-        case Op.MUL:
+        case VectorOp.MUL:
             return fit_shifted(a * b)
-        case Op.SCALE:
+        case VectorOp.SCALE:
             return fit_shifted(a * c)
-        case Op.SHIFT:
+        case VectorOp.SHIFT:
             return fit(a + c)
-        case Op.RELU:
+        case VectorOp.RELU:
             return max(a, 0)
-        case Op.GATE:
+        case VectorOp.GATE:
             return a if b > 0 else 0
-        case Op.MAX:
+        case VectorOp.MAX:
             return max(a, b)
-        case Op.ABS:
+        case VectorOp.ABS:
             return fit(abs(a))
-        case Op.SIGN:
+        case VectorOp.SIGN:
             return fit(c * (a > 0) - c * (a < 0))
-        case Op.STEP:
+        case VectorOp.STEP:
             return fit(c) if a > 0 else 0
-        case Op.EQUAL:
+        case VectorOp.EQUAL:
             return fit(c) if a == b else 0
-        case Op.ABOVE:
+        case VectorOp.ABOVE:
             return int(a > c)
-        case Op.LINES:
+        case VectorOp.LINES:
             return int(curves[command.table].evaluate(np.array(a)))
     raise AssertionError(command.op)
 
 
-def reduce(op: Op, row: list[int]) -> int:
+def reduce(op: VectorOp, row: list[int]) -> int:
     if not row:
         return 0
-    if op is Op.SUM:
+    if op is VectorOp.SUM:
         return int(saturate(np.int64(sum(row)), 16, np.where))
-    return max(row) if op is Op.LARGEST else row.index(max(row))
+    return max(row) if op is VectorOp.LARGEST else row.index(max(row))
 
 
 @dataclass
@@ -126,18 +126,18 @@ def execute(command: Command, mem: list[int], pointers: Sequence[int], curves: S
     for o in range(command.outer):
         offset_a = offset_d = 0
         reducing = command.op in REDUCTIONS
-        if command.mode in (Mode.A, Mode.D, Mode.ADD_D) and (command.inner or reducing):
+        if command.mode in (IndexMode.A, IndexMode.D, IndexMode.ADD_D) and (command.inner or reducing):
             offset = (read(command.index + o) & 0xFFFF) * command.scale
-            offset_a, offset_d = (offset, 0) if command.mode is Mode.A else (0, offset)
+            offset_a, offset_d = (offset, 0) if command.mode is IndexMode.A else (0, offset)
         row = []
         for i in range(command.inner):
             at_a, at_b, at_d = (
                 walk.base + o * walk.outer + i * walk.inner for walk in (command.a, command.b, command.d)
             )
-            at_a += pointers[i] if command.mode is Mode.POINTERS else offset_a
+            at_a += pointers[i] if command.mode is IndexMode.POINTERS else offset_a
             at_d += offset_d
             row.append(read(at_a))
-            if command.mode is Mode.ADD_D:
+            if command.mode is IndexMode.ADD_D:
                 traffic.reads.add(at_d % size)
                 b = mem[at_d % size]
             else:

@@ -7,13 +7,25 @@ from typing import Any
 import numpy as np
 
 from amphw.rtl.arithmetic import narrow, round_shift, saturate
-from amphw.rtl.gateware.lanes_shape import Bank, LaneShape, Op
+from amphw.rtl.commands import Bank, LaneOp
+from amphw.rtl.fixed.parameters import LFSR_TAPS, MU_BITS, VELOCITY
+from amphw.rtl.formats import BITS
+from amphw.rtl.gateware.lanes_shape import LaneShape
 
 Command = dict[str, Any]
 
 
 def select(condition: Any, a: Any, b: Any) -> Any:
     return np.where(condition, a, b)
+
+
+def results(command: Command) -> range:
+    """Addresses that a command writes."""
+    op = command["op"]
+    width = command["columns"] if op in (LaneOp.FORWARD, LaneOp.TAKE) else 0
+    if op == LaneOp.BACKWARD and command["want_dx"]:
+        width = command["rows"]
+    return range(command["y"], command["y"] + command["count"] * width)
 
 
 class LaneModel:
@@ -27,15 +39,15 @@ class LaneModel:
 
     def run(self, command: Command) -> None:
         op = command["op"]
-        if op in (Op.FORWARD, Op.BACKWARD):
+        if op in (LaneOp.FORWARD, LaneOp.BACKWARD):
             for r in range(command["count"]):
                 self._layer(command, r)
-        elif op in (Op.TAKE, Op.TAKE_GRADIENT):
+        elif op in (LaneOp.TAKE, LaneOp.TAKE_GRADIENT):
             for r in range(command["count"]):
                 self._take(command, r)
-        elif op == Op.UPDATE:
+        elif op == LaneOp.UPDATE:
             self._update(command)
-        elif op == Op.POKE:
+        elif op == LaneOp.POKE:
             self.banks[command["bank"]][command["base"], command["lane"]] = command["data"]
         else:
             self.responses.append(int(self.banks[command["bank"]][command["base"], command["lane"]]))
@@ -48,7 +60,7 @@ class LaneModel:
     def _layer(self, command: Command, r: int) -> None:
         formats = self.shape.formats
         rows, columns = command["rows"], command["columns"]
-        forward = command["op"] == Op.FORWARD
+        forward = command["op"] == LaneOp.FORWARD
         x = self.memory[command["x"] + r * rows :][:rows]
         weights = [self.row(Bank.WEIGHT, command, k) for k in range(rows + 1)]
         if forward:
@@ -79,7 +91,7 @@ class LaneModel:
     def _take(self, command: Command, r: int) -> None:
         formats, columns = self.shape.formats, command["columns"]
         row = int(self.memory[command["x"] + r]) & 0xFFFF
-        if command["op"] == Op.TAKE:
+        if command["op"] == LaneOp.TAKE:
             taken = narrow(
                 self.row(Bank.WEIGHT, command, row), formats.weight.frac - formats.value.frac, 16, select
             )
@@ -97,15 +109,14 @@ class LaneModel:
             for j in range(command["columns"]):
                 step = round_shift(int(sums[j]) * command["scale"], shape.s1)
                 if shape.momentum:
-                    velocity[j] = int(
-                        saturate(round_shift(int(velocity[j]) * shape.mu, 15) + step, 32, _python)
-                    )
+                    kept = round_shift(int(velocity[j]) * shape.mu, MU_BITS)
+                    velocity[j] = int(saturate(kept + step, VELOCITY.bits, _python))
                     step = round_shift(velocity[j] * command["rate"], shape.s2)
                 master = (int(weight[j]) << low_bits) + (int(low[j]) if shape.keeps_low else 0) - step
                 if not shape.keeps_low:
                     master += noise & ((1 << low_bits) - 1)
-                    noise = (noise >> 1) ^ (0xA3000000 if noise & 1 else 0)
-                master = _python_saturate(master, 16 + low_bits)
+                    noise = (noise >> 1) ^ (LFSR_TAPS if noise & 1 else 0)
+                master = _python_saturate(master, BITS + low_bits)
                 weight[j] = master >> low_bits
                 if shape.keeps_low:
                     low[j] = master & ((1 << low_bits) - 1)

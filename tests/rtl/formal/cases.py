@@ -1,0 +1,67 @@
+"""Contracts, components that keep them, and faults that break them: a proof must be able to fail."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import pytest
+
+from amphw.rtl.toolchain.formal import prove, reach
+
+
+class Case(NamedTuple):
+    """A contract of a component; `faults` are places of its source, and what breaks the contract there.
+
+    contract: given the class. constants: of its module, made small enough for a proof. covers: whether the
+    contract says what can be reached.
+    """
+
+    component: type
+    contract: Callable[[Any], Any]
+    depth: int
+    faults: tuple[tuple[str, str], ...]
+    constants: Mapping[str, Any] = {}
+    covers: bool = True
+
+    def proof(self, old: str = "", new: str = "") -> Any:
+        """The contract around the component, or around the one with a fault."""
+        return self.contract(variant(self.component, old, new, self.constants))
+
+
+def variant(component: type, old: str, new: str, constants: Mapping[str, Any] = {}) -> Any:
+    """The class with one place of its source changed, and other constants in its module."""
+    if not old and not constants:
+        return component
+    source = inspect.getsource(component)
+    assert not old or source.count(old) == 1, f"{old!r}: {source.count(old)} times in {component.__name__}"
+    scope = {**vars(sys.modules[component.__module__]), **constants}
+    exec(compile(source.replace(old, new), f"<{component.__name__} with {new}>", "exec"), scope)
+    return scope[component.__name__]
+
+
+def proofs_of(cases: Mapping[str, Case]) -> tuple[Any, Any, Any]:
+    """Tests: that contracts are kept, that faults are found, that the assumptions can be met."""
+    faults = [(name, *fault) for name, case in cases.items() for fault in case.faults]
+
+    @pytest.mark.parametrize("name", cases)
+    def kept(name: str) -> None:
+        proof = prove(cases[name].proof(), cases[name].depth)
+        assert proof.holds, f"cycle {proof.step}: {proof.failure}"
+
+    @pytest.mark.parametrize(
+        ("name", "old", "new"), faults, ids=[f"{name}: {new}" for name, _, new in faults]
+    )
+    def found(name: str, old: str, new: str) -> None:
+        proof = prove(cases[name].proof(old, new), cases[name].depth)
+        assert not proof.holds
+        assert proof.step is not None and proof.step < cases[name].depth
+
+    @pytest.mark.parametrize("name", [name for name, case in cases.items() if case.covers])
+    def reached(name: str) -> None:
+        proof = reach(cases[name].proof(), cases[name].depth)
+        assert proof.holds, proof.failure
+
+    return kept, found, reached

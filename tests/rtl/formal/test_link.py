@@ -1,0 +1,72 @@
+"""Messages cross the ends of the link whole, once, and in order."""
+
+from __future__ import annotations
+
+import pytest
+
+from amphw.rtl.gateware.controller_memory import ControlShape
+from amphw.rtl.gateware.framing import WordDecoder, WordEncoder
+from amphw.rtl.gateware.link import Receiver, Sender
+from tests.rtl.formal.cases import Case, proofs_of
+from tests.rtl.formal.contracts import PassesOn
+from tests.rtl.formal.link_contracts import SMALL, Receives, Sends, ThereAndBack
+
+pytestmark = pytest.mark.hardware
+
+SHAPE = ControlShape(
+    firings=4, places=4, table=4, slots=2, units=2, outputs=1, state_bits=2,
+    decisions=1, loops=1, reads=1, by_rows=False, paths=1,
+)  # fmt: skip
+
+CASES = {
+    "encoder": Case(
+        WordEncoder,
+        lambda make: PassesOn(ThereAndBack(make, WordDecoder), capacity=0, delay=2),
+        11,
+        (
+            ("self.i.ready.eq(self.o.ready)]", "self.i.ready.eq(1)]"),  # loses
+            ("sequence.eq(sequence + 1)", "sequence.eq(sequence)"),  # would hide a loss
+            ("word[7:14]", "word[6:13]"),
+        ),
+    ),
+    "decoder": Case(
+        WordDecoder,
+        lambda make: PassesOn(ThereAndBack(WordEncoder, make), capacity=0, delay=2),
+        11,
+        (
+            (
+                "self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)",
+                "self.o.valid.eq(self.i.valid), self.i.ready.eq(1)",
+            ),
+            ("Cat(byte[:7], middle, head[:2])", "Cat(byte[:7], head, middle[:2])"),
+        ),
+    ),
+    "receiver": Case(
+        Receiver,
+        lambda make: Receives(make(SHAPE, 4)),
+        12,
+        (
+            ("self.receive.en.eq(self.words.valid),", "self.receive.en.eq(self.words.valid & (left != 1)),"),
+            ("self.words.ready.eq(self.receive.done)", "self.words.ready.eq(1)"),  # loses
+            ("left.eq(left - 1), address.eq(address + 1)", "left.eq(left - 1)"),
+            ("with m.If(outside):", "with m.If(outside & (header.kind != Kind.FORWARD)):"),
+        ),
+        SMALL,
+    ),
+    "sender": Case(
+        Sender,
+        lambda make: Sends(make()),
+        12,
+        (
+            (
+                "with m.If(self.words.ready):\n                    m.d.sync += [left",
+                "with m.If(1):\n                    m.d.sync += [left",
+            ),
+            ("word.eq(self.send.data)", "word.eq(word)"),
+            ("with m.Elif(self.send.done):", "with m.Else():"),  # reads what was not served
+            ("(job.header.kind != Kind.VALUE)", "(job.header.kind == Kind.VALUE)"),
+        ),
+        SMALL,
+    ),
+}
+test_the_contract_is_kept, test_a_fault_is_found, test_something_is_left_to_prove = proofs_of(CASES)

@@ -1,0 +1,70 @@
+"""What stands around memories loses nothing, mixes nothing up, and lets everyone have a turn."""
+
+from __future__ import annotations
+
+from amphw.rtl.gateware.activity import Activity
+from amphw.rtl.gateware.controller_memory import ReadyQueue
+from amphw.rtl.gateware.join_count import JoinCount
+from amphw.rtl.gateware.payload_memory import PayloadMemory
+from tests.rtl.formal.cases import Case, proofs_of
+from tests.rtl.formal.memory_contracts import Joins, KeepsOrder, Remembers, Serves
+
+CASES = {
+    "payload memory": Case(
+        PayloadMemory,
+        lambda make: Serves(make(2, 4)),
+        6,
+        (
+            ("with m.Elif(self.put.en):", "with m.If(self.put.en):"),  # an engine's word is lost
+            (
+                "word.eq(self.put.data), self.put.done.eq(1)]",
+                "word.eq(self.put.data), self.put.done.eq(1), self.receive.done.eq(self.receive.en)]",
+            ),  # one of two words is lost
+            ("reads[1].addr.eq(self.look.addr)", "reads[1].addr.eq(self.send.addr)"),  # another's word
+            (
+                "with m.Elif(self.receive.en):",
+                "with m.Elif(self.receive.en & ~self.look.en):",
+            ),  # waits for reads
+        ),
+    ),
+    "ready queue": Case(
+        ReadyQueue,
+        lambda make: KeepsOrder(make(2)),
+        12,
+        (
+            ("~self.there & ~coming & (stored != 0)", "~self.there & (stored != 0)"),  # overwrites
+            ("write.en.eq(pushed)", "write.en.eq(pushed & ~self.pop)"),  # loses
+            ("stored + pushed - fetch", "stored + (pushed & ~fetch) - fetch"),  # never comes out
+            (
+                "self.level + self.push - self.pop",
+                "self.level + (self.push & ~self.pop) - self.pop",
+            ),  # forgets
+        ),
+    ),
+    "join count": Case(
+        JoinCount,
+        lambda make: Joins(make(2, marks=True)),
+        13,
+        (
+            ("(left == 1)", "(left <= 1)"),  # tells twice
+            ("self.set | self.arrive", "self.set | (self.arrive & ~self.last)"),  # forgets that it told
+            ("left - 1", "left"),  # never tells
+            ("store.addr.eq(self.addr)", "store.addr.eq(0)"),  # counts for another
+            ("store.value.known.eq(self.arrive)", "store.value.known.eq(1)"),
+        ),
+        {"ADDRESS": 3},
+    ),
+    "activity": Case(
+        Activity,
+        lambda make: Remembers(make(2, 3)),
+        9,
+        (
+            ("read.data + 1", "read.data"),
+            ("read.addr.eq(self.path)", "read.addr.eq(path)"),  # counts on from another
+            ("counter + events[k]", "counter + events[0]"),
+            ("now > most", "now >= 0"),  # the latest, not the largest
+        ),
+        {"BITS": 3},
+    ),
+}
+test_the_contract_is_kept, test_a_fault_is_found, test_something_is_left_to_prove = proofs_of(CASES)

@@ -1,0 +1,63 @@
+"""Controller, sequencer, keeper and link under Verilator, between the real driver and engines of any pace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from amphw.ir.update import UpdateRule
+from amphw.rtl.formats import Formats
+from amphw.rtl.hardware_plan import Sizes, hardware_plan
+from sim.coverage import assert_covered
+from sim.parts import ControlPart
+from sim.runner import BenchResult, run_bench
+from tests.conformance.test_rtl import SMALL, _case
+
+FORMATS = "q6.10,g=q4.12"
+KEYS = 4
+
+
+def run(
+    case: str, optimizer: str, paces: Sequence[Sequence[str]], instances: int, resets: int
+) -> BenchResult:
+    rules = {"*": UpdateRule(interval=5, lr=0.05, optimizer=optimizer)}
+    sizes = Sizes(**SMALL, slots=KEYS)
+    plan = hardware_plan(_case(case).build(), rules, Formats.parse(FORMATS), sizes)
+    settings = {
+        "case": case, "formats": FORMATS, "optimizer": optimizer, "sizes": SMALL, "keys": KEYS,
+        "paces": paces, "instances": instances, "resets": resets,
+    }  # fmt: skip
+    return run_bench(lambda: ControlPart(plan), "control_bench", name=f"control-{case}", settings=settings)
+
+
+PACES = [("always", "half", "half"), ("bursts", "rarely", "bursts"), ("half", "bursts", "rarely")]
+"""Of the link, of the engines, and of the payload memory."""
+
+STATE = "device.controller.controller_state"
+WITHOUT = {
+    "message-passing": {
+        f"{STATE}: {state}": "no node of message-passing decides; one of fe-ponder does"
+        for state in ("DECIDE", "DECIDED")
+    },
+    "fe-ponder": {
+        f"{STATE}: {state}": "no operand of fe-ponder is a group; one of message-passing is"
+        for state in ("COPY", "COPY COMES", "COPY WORDS")
+    },
+}
+
+
+def test_control() -> None:
+    result = run("message-passing", "sgd", PACES[:1], instances=3, resets=1)
+    counts = assert_covered("controller and its neighbours", result, without=WITHOUT["message-passing"])
+    assert counts["messages"] > 60
+
+
+@pytest.mark.hardware
+@pytest.mark.parametrize(
+    ("case", "optimizer", "instances"), [("message-passing", "momentum", 16), ("fe-ponder", "sgd", 5)]
+)
+def test_control_at_length(case: str, optimizer: str, instances: int) -> None:
+    result = run(case, optimizer, PACES, instances, resets=2)
+    counts = assert_covered(f"controller and its neighbours, {case}", result, without=WITHOUT[case])
+    assert counts["messages"] > 500
