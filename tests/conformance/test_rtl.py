@@ -7,7 +7,6 @@ words, each loss be the same number, and the parameters end up the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 import pytest
 
@@ -19,27 +18,17 @@ from amphw.ir.update import UpdateRule
 from amphw.models import get_model
 from amphw.rtl.driver.verilator import VerilatorDevice
 from sim.replay import SEED, assert_as_model, drive
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import CASES
+from tests.rtl.cases import MAPPED, QUICK, SMALL, case, problem, rule
 
 pytest.importorskip("amaranth")
-
-SMALL = {"lanes": 4, "payload": 1 << 14, "firings": 1 << 10, "places": 1 << 11, "table": 1 << 12}
-INSTANCES = 12
-
-QUICK = ("tree-leaves", "message-passing", "fe-ponder")
-MAPPED = (
-    *QUICK,
-    "tree-all", "message-passing-three", "message-passing-dense", "look-up", "fe-gru", "fe-tagger",
-    "fe-letters", "fe-batch", "fe-any-tree", "fe-network", "fe-network-rows", "fe-by-number",
-)  # fmt: skip
-"""Graphs whose nodes the hardware has; the others are refused, see test_refused."""
 
 
 def assert_bit_identical(
     graph: Graph,
     instances: Sequence[Instance],
     formats: str,
-    rule: UpdateRule,
+    update: UpdateRule,
     *,
     keys: int = 4,
     mode: Mode = Mode.TRAIN,
@@ -50,52 +39,31 @@ def assert_bit_identical(
         instance.number = number
     hardware = VerilatorDevice(formats)
     hardware.load(
-        graph, {"*": rule}, DeviceOptions(keys, 0, "self", SEED, True, {"watch_writes": True, **sizes})
+        graph, {"*": update}, DeviceOptions(keys, 0, "self", SEED, True, {"watch_writes": True, **sizes})
     )
     reports, _ = drive(hardware, instances, keys, mode)
-    compared = assert_as_model(hardware, graph, {"*": rule}, instances, reports, keys, mode)
+    compared = assert_as_model(hardware, graph, {"*": update}, instances, reports, keys, mode)
     hardware.close()
     return compared
 
 
-@cache
-def problem(case: Case) -> tuple[Graph, list[Instance]]:
-    instances: list[Instance] = []
-    seed = 0
-    while len(instances) < INSTANCES:
-        instances += case.instances(seed)
-        seed += 1
-    return case.build(), instances[:INSTANCES]
-
-
-def _case(name: str) -> Case:
-    return next(c for c in CASES if c.name == name)
-
-
-def _rule(name: str) -> UpdateRule:
-    """Both optimisers and several intervals occur."""
-    number = MAPPED.index(name)
-    optimizer = ("momentum", "sgd")[number % 2]
-    return UpdateRule(interval=3 + number, lr=0.05, optimizer=optimizer)
-
-
 @pytest.mark.parametrize("name", QUICK)
 def test_every_message_is_that_of_the_model(name: str) -> None:
-    graph, instances = problem(_case(name))
-    compared = assert_bit_identical(graph, instances, "q6.10,g=q4.12", _rule(name), **SMALL)
+    graph, instances = problem(name)
+    compared = assert_bit_identical(graph, instances, "q6.10,g=q4.12", rule(name), **SMALL)
     assert compared > 100
 
 
 @pytest.mark.hardware
 @pytest.mark.parametrize("name", [n for n in MAPPED if n not in QUICK])
 def test_every_message_of_the_other_graphs(name: str) -> None:
-    graph, instances = problem(_case(name))
-    assert_bit_identical(graph, instances, "q6.10,g=q4.12", _rule(name), **SMALL)
+    graph, instances = problem(name)
+    assert_bit_identical(graph, instances, "q6.10,g=q4.12", rule(name), **SMALL)
 
 
 def test_inference_is_that_of_the_model() -> None:
-    graph, instances = problem(_case("tree-leaves"))
-    assert_bit_identical(graph, instances, "q6.10,g=q4.12", _rule("tree-leaves"), mode=Mode.INFER, **SMALL)
+    graph, instances = problem("tree-leaves")
+    assert_bit_identical(graph, instances, "q6.10,g=q4.12", rule("tree-leaves"), mode=Mode.INFER, **SMALL)
 
 
 def test_list_reduction_at_its_real_size() -> None:
@@ -119,4 +87,4 @@ def test_refused(name: str) -> None:
     from amphw.rtl.hardware_plan import Sizes, hardware_plan
 
     with pytest.raises(GraphError, match=r"node '.*': the hardware"):
-        hardware_plan(_case(name).build(), {"*": UpdateRule()}, Formats(), Sizes())
+        hardware_plan(case(name).build(), {"*": UpdateRule()}, Formats(), Sizes())

@@ -20,7 +20,7 @@ from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.fixed.device import FixedDevice
 from amphw.rtl.wire import Kind
 from sim.replay import Firings, drive, written
-from tests.conformance.test_rtl import SMALL, _case, problem
+from tests.rtl.cases import SMALL, problem
 
 pytest.importorskip("amaranth")
 
@@ -115,7 +115,7 @@ class Part(VerilatorDevice):
 @pytest.mark.parametrize("part", [0, 1])
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_of_a_graph(name: str, part: int) -> None:
-    graph, instances = problem(_case(name))
+    graph, instances = problem(name)
     for number, instance in enumerate(instances):
         instance.number = number
     model = FixedDevice(FORMATS)

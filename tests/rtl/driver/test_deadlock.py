@@ -1,4 +1,4 @@
-"""Attempts to make a device wait for itself: deep trees, rings, every key at once, hardly any memory.
+"""Attempts to make a device wait for itself: deep trees, rings, loops, every key at once, hardly any memory.
 
 A device that hangs fails a test by the driver's limit of silence, whose error says who waits for whom.
 """
@@ -20,8 +20,9 @@ from amphw.ir.errors import ExecutionError
 from amphw.ir.instance import Instance
 from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.wire import Kind
-from tests.conformance.test_rtl import SMALL, _case, _rule
 from tests.graphs import message_passing, tree
+from tests.graphs.written import WRITTEN, C, V
+from tests.rtl.cases import SMALL, case, rule
 
 pytest.importorskip("amaranth")
 
@@ -32,7 +33,7 @@ Work = Sequence[tuple[Instance, Mode]]
 def load(name: str, **sizes: int) -> VerilatorDevice:
     device = VerilatorDevice("q6.10,g=q4.12")
     options = DeviceOptions(KEYS, INFER_KEYS, "self", 3, True, {**SMALL, **sizes})
-    device.load(_case(name).build(), {"*": _rule(name)}, options)
+    device.load(case(name).build(), {"*": rule(name)}, options)
     return device
 
 
@@ -44,15 +45,21 @@ class Devices:
 
     def __getitem__(self, name: str) -> VerilatorDevice:
         if name in self._devices and (self._devices[name]._active or self._devices[name]._waiting):
-            del self._devices[name]
+            self._devices.pop(name).close()
         if name not in self._devices:
             self._devices[name] = load(name)
         return self._devices[name]
 
+    def close(self) -> None:
+        for device in self._devices.values():
+            device.close()
+
 
 @pytest.fixture(scope="module")
-def devices() -> Devices:
-    return Devices()
+def devices() -> Iterator[Devices]:
+    made = Devices()
+    yield made
+    made.close()
 
 
 def caterpillar(rng: np.random.Generator) -> Instance:
@@ -64,6 +71,15 @@ def ring(rng: np.random.Generator, n: int = message_passing.MAX_NODES, both: boo
     """Every node waits for the one before it, or with `both` for its two neighbours."""
     arcs = [(k, (k + 1) % n) for k in range(n)]
     return message_passing.instance(rng, n, arcs + [(b, a) for a, b in arcs] * both)
+
+
+LONGEST = 5
+
+
+def loops(rng: np.random.Generator, length: int = LONGEST) -> Instance:
+    """A loop over words, and inside it one that goes on for as long as the network says."""
+    ponder = next(w for w in WRITTEN if w.name == "fe-ponder").compiled()
+    return ponder.encode({"tokens": rng.integers(0, V, length).tolist(), "label": int(rng.integers(C))})
 
 
 @contextmanager
@@ -114,13 +130,15 @@ def train(instances: Sequence[Instance]) -> Work:
 
 @pytest.mark.parametrize("keys", [1, KEYS])
 @pytest.mark.parametrize("room", [None, 1])
-@pytest.mark.parametrize("name", ["tree-leaves", "message-passing"])
+@pytest.mark.parametrize("name", ["tree-leaves", "message-passing", "fe-ponder"])
 def test_every_instance_ends(devices: Devices, name: str, keys: int, room: int | None) -> None:
     rng, device = np.random.default_rng(5), devices[name]
     if name == "tree-leaves":
         instances = [caterpillar(rng) for _ in range(7)]
-    else:
+    elif name == "message-passing":
         instances = [ring(rng, both=bool(k % 2)) for k in range(4)]
+    else:
+        instances = [loops(rng) for _ in range(7)]
     with room_for(device, instances, room) if room else nullcontext():
         run(device, train(instances), keys)
 
@@ -161,6 +179,11 @@ def _networks(devices: Devices, drawn: list[Any], seed: int, **about: int) -> No
     attack(devices, "message-passing", made, **about)
 
 
+def _loops(devices: Devices, drawn: list[Any], seed: int, **about: int) -> None:
+    rng = np.random.default_rng(seed)
+    attack(devices, "fe-ponder", [(loops(rng, length), mode) for length, mode in drawn], **about)
+
+
 def _drawn(examples: int, most: int, check: Any, kinds: Any) -> Any:
     """A test that draws instances and modes."""
     chosen = settings(
@@ -174,8 +197,10 @@ def _drawn(examples: int, most: int, check: Any, kinds: Any) -> Any:
 
 test_random_trees_end = _drawn(6, 8, _trees, TREES)
 test_random_networks_end = _drawn(6, 8, _networks, NETWORKS)
+test_random_loops_end = _drawn(6, 8, _loops, st.integers(1, LONGEST))
 test_many_random_trees_end = pytest.mark.hardware(_drawn(150, 30, _trees, TREES))
 test_many_random_networks_end = pytest.mark.hardware(_drawn(150, 20, _networks, NETWORKS))
+test_many_random_loops_end = pytest.mark.hardware(_drawn(150, 30, _loops, st.integers(1, LONGEST)))
 
 
 def test_a_device_that_takes_no_words_is_found_out(monkeypatch: pytest.MonkeyPatch, devices: Devices) -> None:

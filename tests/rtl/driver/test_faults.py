@@ -15,16 +15,16 @@ from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.formats import Formats
 from amphw.rtl.hardware_plan import Sizes, hardware_plan
 from amphw.rtl.wire import Fault, Kind, pack
-from tests.conformance.test_rtl import SMALL, _case, _rule, problem
+from tests.rtl.cases import SMALL, case, problem, rule
 
-RULES = {"*": _rule("tree-leaves")}
+RULES = {"*": rule("tree-leaves")}
 OPTIONS = DeviceOptions(4, 0, "self", 3, True, {"watch_writes": True, **SMALL})
 
 
 @pytest.fixture
 def device() -> Iterator[VerilatorDevice]:
     made = VerilatorDevice("q6.10,g=q4.12")
-    made.load(_case("tree-leaves").build(), RULES, OPTIONS)
+    made.load(case("tree-leaves").build(), RULES, OPTIONS)
     made.parameters()  # everything has been written
     yield made
     made.close()
@@ -53,16 +53,16 @@ def test_bad_messages_are_dropped_and_reported(device: VerilatorDevice) -> None:
     assert [h["output"] for h in got] == [Fault.UNKNOWN, Fault.LATE, Fault.OUTSIDE, Fault.OUTSIDE]
     assert [h["slot"] for h in got] == [1, 2, 0, 200]
     # It goes on as if nothing had been.
-    _, instances = problem(_case("tree-leaves"))
+    _, instances = problem("tree-leaves")
     device.submit(0, 1, instances[0], Mode.TRAIN)
     assert [r.number for r in device.drain()] == [instances[0].number]
 
 
 def test_an_instance_that_never_fits_is_refused() -> None:
     device = VerilatorDevice("q6.10,g=q4.12")
-    device.load(_case("tree-leaves").build(), RULES, OPTIONS)
+    device.load(case("tree-leaves").build(), RULES, OPTIONS)
     device._arenas[2].end = device._arenas[2].first + 10
-    _, instances = problem(_case("tree-leaves"))
+    _, instances = problem("tree-leaves")
     with pytest.raises(
         AmphwError, match=r"instance \d+ needs \d+ words of the device's payload memory, which has 10"
     ):
@@ -88,14 +88,14 @@ def test_what_cannot_run_is_told_before_anything_is_built(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(VerilatorDevice, "make_link", build)
     with pytest.raises(GraphError, match=r"node '.*': the hardware"):
-        VerilatorDevice().check(_case("fe-translator").build(), RULES)
+        VerilatorDevice().check(case("fe-translator").build(), RULES)
     strict = DeviceOptions(4, 0, "self", 3, True, {"strict": True})
     with pytest.raises(GraphError, match=r"weights of '.*' lie outside q-2.18"):
-        VerilatorDevice("q4.12,w=q-2.18").load(_case("tree-leaves").build(), RULES, strict)
+        VerilatorDevice("q4.12,w=q-2.18").load(case("tree-leaves").build(), RULES, strict)
 
 
 def test_nodes_that_a_device_cannot_have() -> None:
-    graph = _case("tree-leaves").build()
+    graph = case("tree-leaves").build()
     able = [u.name for u in hardware_plan(graph, RULES, Formats(), Sizes()).partition.units]
     for nodes, text in (
         (["nowhere"], r"node 'nowhere': it is not in the graph; the hardware can have: "),

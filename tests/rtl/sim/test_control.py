@@ -12,23 +12,23 @@ from amphw.rtl.hardware_plan import Sizes, hardware_plan
 from sim.coverage import assert_covered
 from sim.parts import ControlPart
 from sim.runner import BenchResult, run_bench
-from tests.conformance.test_rtl import SMALL, _case
+from tests.rtl.cases import SMALL, case
 
 FORMATS = "q6.10,g=q4.12"
 KEYS = 4
 
 
 def run(
-    case: str, optimizer: str, paces: Sequence[Sequence[str]], instances: int, resets: int
+    name: str, optimizer: str, paces: Sequence[Sequence[str]], instances: int, resets: int
 ) -> BenchResult:
     rules = {"*": UpdateRule(interval=5, lr=0.05, optimizer=optimizer)}
     sizes = Sizes(**SMALL, slots=KEYS)
-    plan = hardware_plan(_case(case).build(), rules, Formats.parse(FORMATS), sizes)
+    plan = hardware_plan(case(name).build(), rules, Formats.parse(FORMATS), sizes)
     settings = {
-        "case": case, "formats": FORMATS, "optimizer": optimizer, "sizes": SMALL, "keys": KEYS,
+        "case": name, "formats": FORMATS, "optimizer": optimizer, "sizes": SMALL, "keys": KEYS,
         "paces": paces, "instances": instances, "resets": resets,
     }  # fmt: skip
-    return run_bench(lambda: ControlPart(plan), "control_bench", name=f"control-{case}", settings=settings)
+    return run_bench(lambda: ControlPart(plan), "control_bench", name=f"control-{name}", settings=settings)
 
 
 PACES = [("always", "half", "half"), ("bursts", "rarely", "bursts"), ("half", "bursts", "rarely")]
@@ -55,9 +55,9 @@ def test_control() -> None:
 
 @pytest.mark.hardware
 @pytest.mark.parametrize(
-    ("case", "optimizer", "instances"), [("message-passing", "momentum", 16), ("fe-ponder", "sgd", 5)]
+    ("name", "optimizer", "instances"), [("message-passing", "momentum", 16), ("fe-ponder", "sgd", 5)]
 )
-def test_control_at_length(case: str, optimizer: str, instances: int) -> None:
-    result = run(case, optimizer, PACES, instances, resets=2)
-    counts = assert_covered(f"controller and its neighbours, {case}", result, without=WITHOUT[case])
+def test_control_at_length(name: str, optimizer: str, instances: int) -> None:
+    result = run(name, optimizer, PACES, instances, resets=2)
+    counts = assert_covered(f"controller and its neighbours, {name}", result, without=WITHOUT[name])
     assert counts["messages"] > 500

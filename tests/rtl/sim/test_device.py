@@ -13,8 +13,9 @@ from amphw.ir.device import DeviceOptions, Mode
 from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.gateware.device import Device
 from amphw.rtl.wire import FIELDS, HEADER_WORDS
+from sim.replay import drive
 from sim.runner import run_bench
-from tests.conformance.test_rtl import SMALL, _case, _rule, drive, problem
+from tests.rtl.cases import SMALL, problem, rule
 
 FORMATS = "q6.10,g=q4.12"
 
@@ -39,9 +40,9 @@ class Recorder:
 
 @pytest.mark.hardware
 def test_a_device_at_any_pace(tmp_path: Path) -> None:
-    graph, instances = problem(_case("tree-leaves"))
+    graph, instances = problem("tree-leaves")
     device = VerilatorDevice(FORMATS)
-    rules = {"*": _rule("tree-leaves")}
+    rules = {"*": rule("tree-leaves")}
     device.load(graph, rules, DeviceOptions(1, 0, "self", 3, True, {"watch_writes": True, **SMALL}))
     device.link = recorder = Recorder(device.link)
     # One instance at a time: then nothing depends on how fast words come.
