@@ -46,8 +46,8 @@ def drive(device: Any, instances: Sequence[Instance], keys: int, mode: Mode) -> 
 def written(device: HardwareDevice) -> Firings:
     """What every firing of the hardware wrote into its record."""
     found: Firings = {}
-    assert device._watcher.writes is not None
-    for about, words in device._watcher.writes:
+    assert device.watcher.writes is not None
+    for about, words in device.watcher.writes:
         active, unit, at = about["active"], about["unit"], about["firing"]
         backward = about["kind"] == 2
         code, table = device.plan.codes[unit], active.layout.plan.units[unit]

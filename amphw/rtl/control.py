@@ -33,18 +33,21 @@ class Partition:
     """Which units the device has, and how paths cross its border.
 
     units: on the device, in the order of their numbers there. codes: their microprograms and records, by the
-    lowered graph's number. outbound: paths to the host, in the order of their numbers in messages.
+    lowered graph's number. through_host: the host also takes what units of the device send each other.
+    outbound: paths to the host, in the order of their numbers in messages.
     """
 
     lowered: Lowered
     units: list[Unit]
     codes: dict[int, UnitCode]
+    through_host: bool = False
 
     def __post_init__(self) -> None:
         self.number = {u.index: k for k, u in enumerate(self.units)}
         inside = self.number
-        self.outbound = [p for p in self.lowered.paths if p.source in inside and p.target not in inside]
-        self.inbound = [p for p in self.lowered.paths if p.source not in inside and p.target in inside]
+        paths, across = self.lowered.paths, self.through_host
+        self.outbound = [p for p in paths if p.source in inside and (across or p.target not in inside)]
+        self.inbound = [p for p in paths if p.target in inside and (across or p.source not in inside)]
         self.layouts = {u.index: BitLayout.of(u.behaviour.state) for u in self.units}
         self.decisions = max((len(u.behaviour.decides) for u in self.units), default=0)
         self.by_rows = any(p.by_row is not None for p in self.lowered.paths if p.source in inside)
@@ -223,7 +226,8 @@ def _route(c: _UnitControl) -> None:
 
 def _follow(c: _UnitControl, path: Path) -> None:
     asm, opened = c.asm, []
-    if path.target not in c.partition.number:
+    outbound = path in c.partition.outbound
+    if outbound:
         asm.emit(StepOp.FIRST)
     added = []
     for step in path.steps:
@@ -242,7 +246,7 @@ def _follow(c: _UnitControl, path: Path) -> None:
         row = simplify(asm.fields[path.by_row] * t.width)
         payload = simplify(payload + row)
     number = list(float_outputs(c.unit)).index(path.value)
-    if path.target in c.partition.number:
+    if not outbound:
         target = c.partition.lowered.units[path.target]
         values = {name: asm.value(e) for name, e in path.key}
         fid = simplify(asm.word("firings", path.target) + asm.index(target.behaviour.state, values))

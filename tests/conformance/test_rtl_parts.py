@@ -15,10 +15,10 @@ from amphw.engine.plan import PathTable
 from amphw.ir.device import DeviceOptions, Direction, Mode
 from amphw.ir.update import UpdateRule
 from amphw.rtl.driver.active import Active
+from amphw.rtl.driver.border import HostBorder
 from amphw.rtl.driver.layout import path_table
 from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.fixed.device import FixedDevice
-from amphw.rtl.wire import Kind
 from sim.replay import Firings, drive, written
 from tests.rtl.cases import SMALL, problem
 
@@ -42,8 +42,9 @@ def sender(table: PathTable, delivery: int) -> int:
 class Played:
     """A node that is not on the device: it sends, and answers with, what was recorded."""
 
-    def __init__(self, device: VerilatorDevice, index: int, recorded: Firings):
+    def __init__(self, device: VerilatorDevice, border: PlayedBorder, index: int, recorded: Firings):
         self.unit, self.device, self.recorded = device.plan.lowered.units[index], device, recorded
+        self.border = border
         self.missing: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def send(self, a: Active) -> None:
@@ -56,7 +57,11 @@ class Played:
                     continue
                 sent = self.device.formats.value.real(np.asarray(self.recorded[key][path.value]))
                 row = int(table.row[k])
-                self.device.deliver(a, path, table, k, sent if row < 0 else sent[row : row + 1])
+                sent = sent if row < 0 else sent[row : row + 1]
+                if path.target in self.device.plan.partition.number:
+                    self.device.deliver(a, path, table, k, sent)
+                else:
+                    self.border._arrive(a, path, table, k, sent, None)
 
     def begin(self, slot: int, plan: Any, instance: Any) -> None:
         need = plan.units[self.unit.index].need
@@ -81,34 +86,29 @@ class Played:
         return [(operand, position, gradient)]
 
 
-class Part(VerilatorDevice):
-    """Keeps the gradients that leave the device."""
+class PlayedBorder(HostBorder):
+    """Plays the nodes that are not on the device, and keeps the gradients that leave it."""
 
-    def load(self, *arguments: Any) -> None:
-        super().load(*arguments)
+    def prepare(self) -> None:
+        super().prepare()
         self.left: dict[tuple[int, int], list[tuple[int, ...]]] = {}
         self.played: list[Played] = []
         self.pumping = False
 
-    def _begin(self, slot: int, *arguments: Any) -> bool:
+    def begin(self, a: Active) -> None:
         self.pumping = True
-        begun = super()._begin(slot, *arguments)
-        if begun:
-            for played in self.played:
-                played.send(self._active[slot])
+        super().begin(a)
+        for played in self.played:
+            played.send(a)
         self.pumping = False
-        return begun
+
+    def returned(self, a: Active, place: int, gradient: np.ndarray) -> None:
+        self.left.setdefault((a.instance.number, place), []).append(tuple(gradient.tolist()))
+        super().returned(a, place, gradient)
 
     def _settle(self, a: Active) -> None:
         if not self.pumping:
             super()._settle(a)
-
-    def _hear(self, header: dict[str, int], payload: np.ndarray) -> None:
-        if header["kind"] == Kind.BACKWARD:
-            a = self._active[header["slot"]]
-            place = header["place"] - a.at.places
-            self.left.setdefault((a.instance.number, place), []).append(tuple(payload.tolist()))
-        super()._hear(header, payload)
 
 
 @pytest.mark.hardware
@@ -122,13 +122,14 @@ def test_a_part_of_a_graph(name: str, part: int) -> None:
     model.load(graph, RULES, DeviceOptions(4, 0, "self", 3, False, {"observe": True}))
     _, recorded = drive(model, instances, 4, Mode.TRAIN)
 
-    device = Part(FORMATS, PARTS[name][part])
+    device = VerilatorDevice(FORMATS, PARTS[name][part])
+    device.border = border = PlayedBorder(device)
     device.load(graph, RULES, DeviceOptions(4, 0, "self", 3, False, {"watch_writes": True, **SMALL}))
     for unit in device.plan.lowered.units:
         if unit.name in device.plan.elsewhere:
-            played = Played(device, unit.index, recorded)
-            device.losses[unit.index] = played  # type: ignore[assignment]
-            device.played.append(played)
+            played = Played(device, border, unit.index, recorded)
+            border.losses[unit.index] = played  # type: ignore[assignment]
+            border.played.append(played)
     drive(device, instances, 4, Mode.TRAIN)
 
     compared = 0
@@ -139,11 +140,13 @@ def test_a_part_of_a_graph(name: str, part: int) -> None:
                 compared += 1
     assert compared > 100
     for instance in instances:
-        assert_gradients_left(device, recorded, instance)
+        assert_gradients_left(device, border, recorded, instance)
     device.close()
 
 
-def assert_gradients_left(device: Part, recorded: Firings, instance: Any) -> None:
+def assert_gradients_left(
+    device: VerilatorDevice, border: PlayedBorder, recorded: Firings, instance: Any
+) -> None:
     """What comes back over the border is what the model sent there."""
     layout = device._layout(instance)
     crossed = 0
@@ -162,7 +165,7 @@ def assert_gradients_left(device: Part, recorded: Firings, instance: Any) -> Non
             want = np.asarray(found if found is not None else [])
             if members is not None and found is not None:
                 want = np.split(want, members[firing + 1] - members[firing])[position - members[firing]]
-            (got,) = device.left[instance.number, layout.operands[path.target, path.operand] + position]
+            (got,) = border.left[instance.number, layout.operands[path.target, path.operand] + position]
             assert got == tuple(want.reshape(-1).tolist())
             crossed += 1
     assert crossed > 0

@@ -1,7 +1,8 @@
 """A generated device behind the device protocol, whatever carries its words: the host's half of it.
 
-Sources and losses run here. An instance is pumped once pieces of all of the device's memories are reserved
-for it; until then it waits in a queue. Nothing is sent to the device that has no place there.
+What is sent to the device's nodes, and what becomes of what they send, is the border's business: sources and
+losses, or the other devices of a run. An instance is pumped once pieces of all of the device's memories are
+reserved for it; until then it waits in a queue. Nothing is sent to the device that has no place there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,17 +24,19 @@ from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 from amphw.rtl.driver.active import Active, Link
 from amphw.rtl.driver.arena import Arena
+from amphw.rtl.driver.border import Border, HostBorder, Sent
 from amphw.rtl.driver.layout import Layout, Placed, make_layout, path_table, table_room, table_words
-from amphw.rtl.driver.losses import LossUnit
 from amphw.rtl.driver.messages import Messages
 from amphw.rtl.driver.parameters import ParameterLink
-from amphw.rtl.driver.sources import SourceUnit
 from amphw.rtl.driver.watch import Watcher, who_waits
 from amphw.rtl.fixed.parameters import UPDATES
 from amphw.rtl.formats import Formats
 from amphw.rtl.hardware_plan import MOST_WORDS, HardwarePlan, Sizes, hardware_plan
 from amphw.rtl.sizing import memory_sizes
 from amphw.rtl.wire import Fault, Kind, pack
+
+if TYPE_CHECKING:
+    from amphw.rtl.driver.part import HardwarePart
 
 MEMORIES = {"payload", "firings", "places", "table"}
 """Settings that say how large memories are; without any they have room for all keys."""
@@ -51,14 +54,16 @@ SILENCE = 100
 class HardwareDevice(ABC):
     """Drives the device of a plan over a link.
 
-    argument: number formats, as in `q4.12`. nodes: those of the graph that are placed on it, all if not said;
-    whoever has the others adds them to `losses` after `load`, and sends with `deliver`.
+    argument: number formats, as in `q4.12`. nodes: those of the graph that are placed on it, all if not said.
+    border: who has the others. through_host: messages between its own nodes cross the border, too.
     """
 
     name = "rtl"
 
     def __init__(self, argument: str = "q4.12", nodes: Collection[str] | None = None):
         self.formats, self.nodes = Formats.parse(argument), nodes
+        self.border: Border = HostBorder(self)
+        self.through_host = False
         self.link: Link | None = None
 
     @abstractmethod
@@ -81,7 +86,7 @@ class HardwareDevice(ABC):
         if options.updates != "self":  # nodes wait for the controller, or only add up
             waiting = {n: replace(rule, interval=NEVER) for n, rule in rules.items()}
             rules = {"*": replace(UpdateRule(), interval=NEVER), **waiting}
-        plan = hardware_plan(graph, rules, self.formats, sizes, self.nodes)
+        plan = hardware_plan(graph, rules, self.formats, sizes, self.nodes, self.through_host)
         if not MEMORIES & set(options.settings):
             wanted = memory_sizes(plan, options.max_active_keys, options.max_infer_keys)
             most = {name: min(getattr(wanted, name), MOST_WORDS) for name in MEMORIES}
@@ -96,7 +101,7 @@ class HardwareDevice(ABC):
         self._messages = Messages()
         self._out: deque[int] = deque()
         self._waiting: deque[tuple[int, int, Instance, Mode]] = deque()
-        self._active: dict[int, Active] = {}
+        self.active: dict[int, Active] = {}
         self._done: list[Report] = []
         self._answers: list[dict[str, int]] = []
         self.log: list[Any] = []
@@ -109,10 +114,8 @@ class HardwareDevice(ABC):
         )
         self._planner: Planner[Plan] = Planner(plan.lowered, lambda p: p)
         self._layouts: dict[int, Layout] = {}
-        self._sources = [SourceUnit(u) for u in plan.lowered.units if u.behaviour.is_source]
-        self.losses = {u.index: LossUnit(u) for u in plan.lowered.units if u.behaviour.report}
-        self._origins: dict[tuple[int, int, int, int], dict[str, int] | None] = {}
-        self._watcher = Watcher(self, writes)
+        self.border.prepare()
+        self.watcher = Watcher(self, writes)
         self._silent = 0  # bursts
         self._link.write()
 
@@ -131,14 +134,14 @@ class HardwareDevice(ABC):
         return None
 
     def poll(self, timeout: float = 0.0) -> list[Report]:
-        if (self._active or self._waiting) and not self._done:
-            self._run()
+        if (self.active or self._waiting) and not self._done:
+            self.turn()
         done, self._done = self._done, []
         return done
 
     def drain(self) -> list[Report]:
         out: list[Report] = []
-        while self._active or self._waiting or self._done:
+        while self.active or self._waiting or self._done:
             out += self.poll()
         return out
 
@@ -153,6 +156,20 @@ class HardwareDevice(ABC):
         out, self.stats = self.stats, Statistics(busy=[0.0])
         return out
 
+    def part(self) -> HardwarePart:
+        """See `OffersPart`."""
+        from amphw.rtl.driver.part import HardwarePart
+
+        return HardwarePart(self.again)
+
+    @abstractmethod
+    def again(self) -> HardwareDevice:
+        """Another one like this."""
+
+    def withdraw(self, slot: int) -> None:
+        """Forget an instance that still waits for memory."""
+        self._waiting = deque(each for each in self._waiting if each[0] != slot)
+
     def counters(self) -> dict[str, int]:
         """What the device has counted since its reset, by the names in `amphw.rtl.counters` and by path."""
         return self._link.counters()
@@ -160,7 +177,7 @@ class HardwareDevice(ABC):
     def close(self) -> None:
         if self.link is None:
             return
-        self._kept = self._link.read() if not self._active else self.given
+        self._kept = self._link.read() if not self.active else self.given
         self.link.close()
         self.link = None
 
@@ -181,6 +198,8 @@ class HardwareDevice(ABC):
         return self._layouts[id(plan)]
 
     def _begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
+        if slot in self.active:  # its last instance is not through
+            return False
         layout = self._layout(instance)
         check_data(self.plan.lowered, layout.plan, instance)
         sizes = (
@@ -207,16 +226,10 @@ class HardwareDevice(ABC):
             taken.append(at)
         placed = Placed(*taken)
         report = Report(slot, generation, instance.number, mode)
-        active = self._active[slot] = Active(slot, generation, instance, report, layout, placed, sizes)
+        active = self.active[slot] = Active(slot, generation, instance, report, layout, placed, sizes)
         self.log.append(("submit", instance.number, mode.value))
-        for loss in self.losses.values():
-            loss.begin(slot, layout.plan, instance)
         self._tables(active)
-        for source in self._sources:
-            for path in source.unit.out:
-                table = path_table(self.plan, layout.plan, path)
-                for k in range(len(table.firing)):
-                    self.deliver(active, path, table, k, source.payload(instance, path, table, k))
+        self.border.begin(active)
         return True
 
     def send(self, kind: Kind, content: Sequence[int] | np.ndarray = (), /, **fields: int) -> None:
@@ -247,11 +260,8 @@ class HardwareDevice(ABC):
                 )
 
     def deliver(self, a: Active, path: Path, table: PathTable, delivery: int, payload: np.ndarray) -> None:
-        """A message of a unit that is not on the device, along a path: float32 [rows, width]."""
+        """A message from across the border, along a path to the device: float32 [rows, width]."""
         firing, position = int(table.firing[delivery]), int(table.position[delivery])
-        if path.target not in self.plan.partition.number:
-            self._arrive(a, path, firing, position, payload, None)
-            return
         u = path.target
         a.unreturned += 1
         a.sent += 1
@@ -268,14 +278,14 @@ class HardwareDevice(ABC):
 
     # --- what comes back --------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        """Exchange words with the device for a while."""
+    def turn(self) -> None:
+        """Exchange words with the device for a while. ExecutionError once it has long been silent."""
         assert self.link is not None
         words = np.fromiter(self._out, np.uint16, len(self._out))
         accepted, came, watched = self.link.exchange(words, BURST)
         for _ in range(accepted):
             self._out.popleft()
-        self._watcher.note(watched)
+        self.watcher.note(watched)
         heard = False
         for header, payload in self._messages.add(came):
             heard = True
@@ -284,25 +294,25 @@ class HardwareDevice(ABC):
         self._silent = 0 if alive else self._silent + 1
         if self._silent > SILENCE:
             raise ExecutionError(
-                f"the device is silent with {len(self._active)} instance(s) in flight and {len(self._out)} "
+                f"the device is silent with {len(self.active)} instance(s) in flight and {len(self._out)} "
                 "word(s) that it does not take; load the graph again, which resets it:"
                 + "".join(
-                    f"\n  {line}" for a in self._active.values() for line in who_waits(a, self.plan.lowered)
+                    f"\n  {line}" for a in self.active.values() for line in who_waits(a, self.plan.lowered)
                 )
             )
 
     def _hear(self, header: dict[str, int], payload: np.ndarray) -> None:
         kind = header["kind"]
         if kind == Kind.FORWARD:
-            self._forward(self._active[header["slot"]], header, payload)
+            self._forward(self.active[header["slot"]], header, payload)
         elif kind == Kind.BACKWARD:
-            a = self._active[header["slot"]]
+            a = self.active[header["slot"]]
             a.unreturned -= 1
-            self._settle(a)
+            self.border.returned(a, header["place"] - a.at.places, payload)
         elif kind == Kind.IDLE:
-            a = self._active[header["slot"]]
-            if header["copy"] == a.sent and not a.at_losses:
-                self._retire(a)
+            a = self.active[header["slot"]]
+            if header["copy"] == a.sent:
+                self.border.idle(a)
         elif kind in (Kind.VALUE, Kind.UPDATED):
             self._answers.append(header)
         else:
@@ -313,7 +323,7 @@ class HardwareDevice(ABC):
             )
 
     def _forward(self, a: Active, header: dict[str, int], payload: np.ndarray) -> None:
-        """A unit of the device sends to a loss."""
+        """A unit of the device sends across the border."""
         path = self.plan.partition.outbound[header["place"]]
         source = self.plan.lowered.units[path.source]
         at = header["firing"] - a.at.firings - a.layout.firings[path.source].first
@@ -330,49 +340,22 @@ class HardwareDevice(ABC):
             "copy": header["payload"],
             "state": int(path.by_row is not None),
         }
-        self._arrive(a, path, int(table.firing[k]), int(table.position[k]), values, answer)
+        self.border.sent(a, Sent(path, at, table, k, values, answer))
 
-    def _arrive(
-        self,
-        a: Active,
-        path: Path,
-        firing: int,
-        position: int,
-        payload: np.ndarray,
-        answer: dict[str, int] | None,
-    ) -> None:
-        """A message reaches a loss; answer: where its gradient must go, None for a source's."""
-        loss = self.losses[path.target]
-        a.at_losses += 1
-        self.stats.forward += a.report.mode is Mode.TRAIN
-        self._origins[a.slot, path.target, path.operand, position] = answer
-        got = loss.arrive(a.slot, a.layout.plan, firing, path.operand, position, payload, a.report)
-        if got is None:
-            return
-        a.at_losses -= len(got)
-        self._watcher.loss(a, path.target, firing)
-        for operand, at, gradient in got:
-            back = self._origins.pop((a.slot, path.target, operand, at))
-            if a.report.mode is not Mode.TRAIN:
-                continue
-            self.stats.backward += 1
-            if back is None:
-                continue
-            words = () if gradient is None else self.formats.gradient.quantise(gradient).reshape(-1)
-            self.send(Kind.BACKWARD, words, slot=a.slot, generation=a.generation & 0xFF, **back)
-        self._settle(a)
+    def answer(self, a: Active, to: Mapping[str, int], gradient: np.ndarray | None) -> None:
+        """The gradient of a message that the device has sent; None: none is wanted, or it is 0."""
+        words = () if gradient is None else self.formats.gradient.quantise(gradient).reshape(-1)
+        self.send(Kind.BACKWARD, words, slot=a.slot, generation=a.generation & 0xFF, **to)
 
-    def _settle(self, a: Active) -> None:
-        if a.report.mode is Mode.TRAIN and a.unreturned == 0 and not a.at_losses:
-            self._retire(a)
-
-    def _retire(self, a: Active) -> None:
-        for loss in self.losses.values():
-            loss.end(a.slot, a.report)
+    def retire(self, a: Active) -> None:
+        """Nothing of the instance is on its way any more: its memory is free."""
         pieces = (a.at.firings, a.at.places, a.at.payload, a.at.table)
         for arena, at, size in zip(self._arenas, pieces, a.sizes, strict=True):
             arena.give(at, size)
-        del self._active[a.slot]
+        del self.active[a.slot]
         self.log.append(("retire", a.instance.number, a.report.mode.value))
-        self._done.append(a.report)
         self._pump()
+
+    def report(self, a: Active) -> None:
+        """Its report may be polled."""
+        self._done.append(a.report)

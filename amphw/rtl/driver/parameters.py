@@ -139,7 +139,7 @@ class ParameterLink:
             d.send(Kind(fields.pop("kind")), **fields)
         found: list[dict[str, int]] = []
         while len(found) < len(asked):
-            d._run()
+            d.turn()
             found += d._answers
             d._answers = []
         return found

@@ -40,5 +40,8 @@ class VerilatorDevice(HardwareDevice):
         require("simulation")
         super().__init__(argument, nodes)
 
+    def again(self) -> VerilatorDevice:
+        return VerilatorDevice(str(self.formats))
+
     def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
         return SimulatedLink(plan, writes)

@@ -50,7 +50,7 @@ class Watcher:
     def _begin(self, kind: int, unit: int, slot: int, fid: int) -> None:
         d = self.device
         u = d.plan.partition.units[unit]
-        a = d._active[slot]
+        a = d.active[slot]
         at = fid - a.at.firings - a.layout.firings[u.index].first
         a.ran.add((FORWARD if kind == INFER else kind, u.index, at))
         self._frames += 1

@@ -44,7 +44,7 @@ class Devices:
         self._devices: dict[str, VerilatorDevice] = {}
 
     def __getitem__(self, name: str) -> VerilatorDevice:
-        if name in self._devices and (self._devices[name]._active or self._devices[name]._waiting):
+        if name in self._devices and (self._devices[name].active or self._devices[name]._waiting):
             self._devices.pop(name).close()
         if name not in self._devices:
             self._devices[name] = load(name)

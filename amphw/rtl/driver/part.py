@@ -1,0 +1,370 @@
+"""Generated hardware as a part of a run: frames become messages, and messages frames again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from amphw.engine.lower import Lowered, Path, Unit
+from amphw.engine.part import BACKWARD, PartFrame, PartResult
+from amphw.engine.plan import PathTable
+from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
+from amphw.ir.errors import DeviceLostError, ExecutionError, GraphError
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.update import NodeParameters, UpdateRule
+from amphw.rtl.driver.active import Active
+from amphw.rtl.driver.border import Sent
+from amphw.rtl.driver.device import HardwareDevice
+from amphw.rtl.driver.layout import Layout, path_table, rows_of
+from amphw.rtl.hardware_plan import Sizes, hardware_plan
+
+DEPTH = 32
+"""Frames at a time: so many that the device seldom waits for the host."""
+
+Firing = tuple[int, int]
+"""(unit on the device, firing)."""
+
+
+@dataclass
+class _Open:
+    """A frame. results: arrays of each firing that is done, by its number in the frame."""
+
+    frame: PartFrame
+    results: dict[int, list[np.ndarray | None]] = field(default_factory=dict)
+
+
+@dataclass
+class _Work:
+    """What there is of one firing.
+
+    outputs, sent: rows that it has sent so far, by output, and the number of messages. answers: by output,
+    (row or -1, whom to answer). returned: gradients of its operands, by (operand, position). frame, number:
+    which frame waits for it, and as which of its firings.
+    """
+
+    outputs: dict[int, np.ndarray]
+    sent: int = 0
+    answers: dict[int, list[tuple[int, Mapping[str, int]]]] = field(default_factory=dict)
+    returned: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+    frame: _Open | None = None
+    number: int = 0
+
+
+@dataclass
+class _Held:
+    """An instance: its generation, frames that came before the device had room for it, its firings."""
+
+    generation: int
+    parked: list[tuple[_Open, int]] = field(default_factory=list)
+    firings: dict[Firing, _Work] = field(default_factory=dict)
+    ended: bool = False
+    idle_at: int = 0  # messages that the device had been sent when it last had nothing to do
+
+
+class HardwarePart:
+    """make: a fresh device, which this part then drives.
+
+    The engine joins the operands of each firing; the device is sent them, and every message that a node sends
+    comes back, also one to a node of the same device.
+    """
+
+    depth = DEPTH
+
+    def __init__(self, make: Callable[[], HardwareDevice]):
+        self.make = make
+        self.device = make()
+
+    def capabilities(self) -> Capabilities:
+        return self.device.capabilities()
+
+    def refused(self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
+        if unit.behaviour.decides:
+            return "nodes that decide where a message goes stay with the engine"
+        try:
+            hardware_plan(graph, rules, self.device.formats, Sizes(), [unit.name], True)
+        except GraphError as error:
+            return str(error)
+        return ""
+
+    def load(
+        self,
+        graph: Graph,
+        lowered: Lowered,
+        units: Sequence[Unit],
+        rules: Mapping[str, UpdateRule],
+        options: DeviceOptions,
+    ) -> None:
+        self.device = d = self.make()
+        d.nodes, d.through_host, d.border = [u.name for u in units], True, _Crossing(self)
+        d.load(graph, rules, options)
+        self._unit = {u.index: d.plan.lowered.by_name[u.name] for u in units}
+        self._held: dict[int, _Held] = {}
+        self._done: list[PartResult] = []
+        self._at_work = 0  # firings on the device
+        self._ways: dict[int, tuple[Layout, dict[tuple[int, int, int], _Way]]] = {}
+
+    # --- instances --------------------------------------------------------------------------------
+
+    def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+        self._held[slot] = _Held(generation)
+        self.device.submit(slot, generation, instance, mode)
+
+    def begun(self, a: Active) -> None:
+        """The device has room for the instance."""
+        held = self._held[a.slot]
+        parked, held.parked = held.parked, []
+        for frame, number in parked:
+            self._feed(a, frame, number)
+
+    def end(self, slot: int) -> None:
+        held = self._held[slot]
+        held.ended = True
+        active = self._active(slot)
+        if active is None:
+            self.device.withdraw(slot)
+        else:
+            self._let_go(active)
+
+    def idle(self, a: Active) -> None:
+        if self._is_current(a):
+            self._held[a.slot].idle_at = a.sent
+            self._let_go(a)
+
+    def _active(self, slot: int) -> Active | None:
+        """The slot's instance, if the device has it already."""
+        a = self.device.active.get(slot)
+        return a if a is not None and self._is_current(a) else None
+
+    def _is_current(self, a: Active) -> bool:
+        return self._held[a.slot].generation == a.generation
+
+    def _let_go(self, a: Active) -> None:
+        """Free its memory once the device does nothing for it any more."""
+        held = self._held[a.slot]
+        through = a.unreturned == 0 if a.report.mode is Mode.TRAIN else held.idle_at == a.sent
+        if held.ended and through:
+            self.device.retire(a)
+
+    # --- frames -----------------------------------------------------------------------------------
+
+    def start(self, frame: PartFrame) -> None:
+        opened = _Open(frame)
+        for number, slot in enumerate(frame.slots.tolist()):
+            active = self._active(slot)
+            if active is None:
+                self._held[slot].parked.append((opened, number))
+            else:
+                self._feed(active, opened, number)
+
+    def _feed(self, a: Active, opened: _Open, number: int) -> None:
+        frame = opened.frame
+        u, at = self._unit[frame.unit], int(frame.firings[number])
+        firings = self._held[a.slot].firings
+        self._at_work += 1
+        if frame.kind == BACKWARD:
+            work = firings[u, at]
+            work.frame, work.number = opened, number
+            self._answer(a, frame, number, work)
+            self._backward_done(a, u, at, work)
+            return
+        work = firings[u, at] = _Work({}, frame=opened, number=number)
+        for k, o in enumerate(self.device.plan.lowered.units[u].operands):
+            rows = _part_of(frame, number, frame.arrays[k], o.space)
+            for position, part in _positions(a.layout, u, k, at, rows):
+                way = self._way(a.layout, u, k, position)
+                self.device.deliver(a, way.path, way.table, way.delivery, part)
+        self._forward_done(a, u, at, work)
+
+    def sent(self, a: Active, m: Sent) -> None:
+        u = m.path.source
+        work = self._held[a.slot].firings[u, m.at]
+        if m.path.value not in work.outputs:
+            work.outputs[m.path.value] = self._output(a, u, m.at, m.path.value)
+        row = int(m.table.row[m.delivery])
+        if row < 0:
+            work.outputs[m.path.value][:] = m.values
+        else:
+            work.outputs[m.path.value][row] = m.values[0]
+        work.sent += 1
+        work.answers.setdefault(m.path.value, []).append((row, m.answer))
+        self._forward_done(a, u, m.at, work)
+
+    def _output(self, a: Active, u: int, at: int, k: int) -> np.ndarray:
+        program = self.device.plan.lowered.units[u].behaviour.program
+        assert program is not None
+        t = program.outputs_types[k]
+        return np.zeros((rows_of(a.layout.plan.units[u].spaces[t.space], at), t.width), np.float32)
+
+    def _forward_done(self, a: Active, u: int, at: int, work: _Work) -> None:
+        unit = self.device.plan.lowered.units[u]
+        tables = a.layout.plan.units[u].paths
+        if work.sent < sum(int(t.start[at + 1] - t.start[at]) for t in tables):
+            return
+        program = unit.behaviour.program
+        assert program is not None
+        values: list[np.ndarray | None] = []
+        for k, t in enumerate(program.outputs_types):
+            made = work.outputs.get(k)  # nobody wants what was not sent
+            values.append(None if t.kind == "int" else self._output(a, u, at, k) if made is None else made)
+        self._finish(work, values)
+
+    def _answer(self, a: Active, frame: PartFrame, number: int, work: _Work) -> None:
+        """The sum of what came back for an output, to one of its messages; to the others, nothing."""
+        program = self.device.plan.lowered.units[self._unit[frame.unit]].behaviour.program
+        assert program is not None
+        for k, answers in work.answers.items():
+            gradient = _part_of(frame, number, frame.arrays[k], program.outputs_types[k].space)
+            whole = next((i for i, (row, _) in enumerate(answers) if row < 0), None)
+            answered: set[int] = set()
+            for i, (row, to) in enumerate(answers):
+                if row < 0:
+                    self.device.answer(a, to, gradient if i == whole else None)
+                else:
+                    mine = whole is None and row not in answered
+                    answered.add(row)
+                    self.device.answer(a, to, gradient[row : row + 1] if mine else None)
+
+    def returned(self, a: Active, place: int, gradient: np.ndarray) -> None:
+        u, k, at, position = _receiver(a.layout, place)
+        work = self._held[a.slot].firings[u, at]
+        work.returned[k, position] = gradient
+        self._backward_done(a, u, at, work)
+        self._let_go(a)
+
+    def _backward_done(self, a: Active, u: int, at: int, work: _Work) -> None:
+        if work.frame is None or work.frame.frame.kind != BACKWARD:
+            return
+        unit, need = self.device.plan.lowered.units[u], int(a.layout.plan.units[u].need[at])
+        if len(work.returned) < need:
+            return
+        values: list[np.ndarray | None] = []
+        for k, o in enumerate(unit.operands):
+            parts = [words for (operand, _), words in sorted(work.returned.items()) if operand == k]
+            words = np.concatenate(parts) if parts else np.zeros(0, np.uint16)
+            wanted = o.needs_gradient and unit.derivative is not None and k in unit.derivative.wrt
+            values.append(self.device.formats.gradient.real(words).reshape(-1, o.width) if wanted else None)
+        del self._held[a.slot].firings[u, at]
+        self._finish(work, values)
+
+    def _finish(self, work: _Work, values: list[np.ndarray | None]) -> None:
+        opened = work.frame
+        assert opened is not None
+        opened.results[work.number] = values
+        work.frame = None
+        self._at_work -= 1
+        if len(opened.results) < len(opened.frame.slots):
+            return
+        arrays: list[np.ndarray | None] = []
+        for k in range(len(values)):
+            parts = [opened.results[n][k] for n in range(len(opened.results))]
+            found = [p for p in parts if p is not None]
+            arrays.append(np.ascontiguousarray(np.concatenate(found), np.float32) if found else None)
+        self._done.append(PartResult(opened.frame.number, arrays))
+
+    def finished(self, timeout: float) -> list[PartResult]:
+        end = time.perf_counter() + timeout
+        try:
+            while not self._done and (self._at_work or self._leaving()):
+                self.device.turn()
+                if time.perf_counter() > end:
+                    break
+        except ExecutionError as error:
+            raise DeviceLostError(str(error)) from error
+        done, self._done = self._done, []
+        return done
+
+    def _leaving(self) -> bool:
+        """Whether the device has yet to say that it is done with an instance."""
+        return any(self._held[slot].ended for slot in self.device.active)
+
+    # --- ways in ----------------------------------------------------------------------------------
+
+    def _way(self, layout: Layout, u: int, k: int, position: int) -> _Way:
+        """A delivery that would lead to this position: the device has room for what comes along it."""
+        kept = self._ways.get(id(layout))
+        if kept is None or kept[0] is not layout:
+            kept = self._ways[id(layout)] = (layout, {})
+            for path in self.device.plan.partition.inbound:
+                table = path_table(self.device.plan, layout.plan, path)
+                for n, at in enumerate(table.position.tolist()):
+                    kept[1].setdefault((path.target, path.operand, at), _Way(path, table, n))
+        return kept[1][u, k, position]
+
+    # --- the rest ---------------------------------------------------------------------------------
+
+    def update(self, nodes: Sequence[str]) -> None:
+        self.device.update(nodes)
+
+    def parameters(self) -> dict[str, NodeParameters]:
+        while self._leaving():
+            self.device.turn()
+        return self.device.parameters()
+
+    def statistics(self) -> Statistics:
+        return self.device.statistics()
+
+    def close(self) -> None:
+        self.device.close()
+
+
+@dataclass(frozen=True)
+class _Way:
+    path: Path
+    table: PathTable
+    delivery: int
+
+
+@dataclass
+class _Crossing:
+    """The device's border, which the part is."""
+
+    part: HardwarePart
+
+    def prepare(self) -> None:
+        """The part has nothing of its own on the host."""
+
+    def begin(self, a: Active) -> None:
+        self.part.begun(a)
+
+    def sent(self, a: Active, message: Sent) -> None:
+        self.part.sent(a, message)
+
+    def returned(self, a: Active, place: int, gradient: np.ndarray) -> None:
+        self.part.returned(a, place, gradient)
+
+    def idle(self, a: Active) -> None:
+        self.part.idle(a)
+
+
+def _part_of(frame: PartFrame, number: int, array: np.ndarray | None, space: str) -> np.ndarray:
+    """One firing's rows of an array that holds those of all."""
+    assert array is not None
+    rows = frame.rows[space]
+    first = int(rows[:number].sum())
+    return array[first : first + int(rows[number])]
+
+
+def _positions(layout: Layout, u: int, k: int, at: int, rows: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """The messages of an operand: each one's position, and its rows."""
+    members = layout.plan.units[u].members[k]
+    if members is None:
+        return [(at, rows)]
+    first, last = int(members[at]), int(members[at + 1])
+    each = rows_of(layout.plan.units[u].rows[k], at)
+    return [(first + i, rows[i * each : (i + 1) * each]) for i in range(last - first)]
+
+
+def _receiver(layout: Layout, place: int) -> tuple[int, int, int, int]:
+    """(unit, operand, firing, position) of a place."""
+    for (u, k), first in layout.operands.items():
+        table = layout.plan.units[u]
+        members, position = table.members[k], place - first
+        if not 0 <= position < (table.space.size if members is None else int(members[-1])):
+            continue
+        at = position if members is None else int(np.searchsorted(members, position, side="right")) - 1
+        return u, k, at, position
+    raise ExecutionError(f"the device returned a message to place {place}, which is nobody's")
