@@ -6,7 +6,7 @@ them inside the engine; a device with kernels of its own takes them from it one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,8 @@ class EnginePlane:
     """The engine on a lowered graph. settings: as of `amphw.engine.numpy_plane.NumpyPlane`.
 
     use_blas(rows, columns): whether a library multiplies by such a matrix. shared: address and bytes of the
-    memory of an external executor, which computes the frames.
+    memory of an external executor, which computes the frames. outside: units that parts compute, whose
+    parameters the engine does not know; see `amphw.engine.part`.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class EnginePlane:
         keys: int = 1,
         use_blas: Callable[[int, int], bool] = lambda rows, columns: False,
         shared: tuple[int, int] | None = None,
+        outside: Collection[int] = (),
     ):
         self.lowered, self.params, self.log = lowered, params, log
         self.trace = settings.get("trace")
@@ -63,7 +65,10 @@ class EnginePlane:
         policy = POLICIES[settings.get("policy", "default")]
         self.policy = policy.table(lowered, int(settings.get("min_rows", 1)))
         sleep: Mapping[str, float] = settings.get("sleep", {})
-        self.tiled = [tile(u) if u.behaviour.program is not None else None for u in lowered.units]
+        self.tiled = [
+            tile(u) if u.behaviour.program is not None and u.index not in outside else None
+            for u in lowered.units
+        ]
         rules = [describe_rule(params[u.name].rule) if u.name in params else None for u in lowered.units]
         options: dict[str, Any] = {
             "workers": workers,

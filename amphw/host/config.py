@@ -139,6 +139,11 @@ class DeviceConfig:
         "on opencl: bytes of each device for instances in flight; 0: a quarter of its memory, at most 2 GiB",
         minimum=0,
     )
+    place: str = option(
+        "",
+        "in a run on several devices: the device of some nodes, such as cell=verilator,head=cpu; for the "
+        "others one is chosen",
+    )
     strict: bool = option(False, "on fixed: refuse weights outside of their format rather than clip them")
 
     def __post_init__(self) -> None:

@@ -41,7 +41,7 @@ from amphw.host.run_model import InstanceSet, RunModel
 from amphw.host.run_state import RunState
 from amphw.host.session import Session
 from amphw.host.trace import Trace
-from amphw.ir.device import Device
+from amphw.ir.device import Device, Explains
 from amphw.ir.errors import DeviceLostError, NonFiniteError
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -191,6 +191,8 @@ class Trainer:
         if self.progress is None:
             return
         for note in self.model.notes(self.cfg.model) if new else ():
+            self.progress.note(note)
+        for note in self.device.explained() if isinstance(self.device, Explains) else ():
             self.progress.note(note)
         keys = self.cfg.train.max_infer_keys
         line = planned_memory(self.device, self._training(), self.session.mode.window, self.validation, keys)

@@ -86,11 +86,15 @@ def stands_for(spec: str) -> str:
 
 
 def make_device(spec: str) -> Device:
-    """The device that `name` or `name:argument` stands for, as in `reference:lifo`.
+    """The device that `name` or `name:argument` stands for, as in `reference:lifo`; or a run on several of
+    them beside the CPU, as in `cpu,opencl:0` or, with names of their own, `cpu,a=verilator,b=verilator`.
 
     Raises DeviceError for an unknown name, a device that cannot be imported, and an argument that it refuses.
     """
     spec = stands_for(spec)
+    several = split_specs(spec)
+    if len(several) > 1 or any("=" in label for label, _ in several):
+        return _mixed(several)
     name, colon, argument = spec.partition(":")
     entries = device_entries()
     if name not in entries:
@@ -104,6 +108,41 @@ def make_device(spec: str) -> Device:
         if colon:
             raise DeviceError(f"the device {name!r} takes no argument, but {spec!r} gives one.") from error
         raise
+
+
+def split_specs(text: str) -> list[tuple[str, str]]:
+    """(label, spec) of each device in a list of them: `a=fixed:q7.9,w=q5.11,cpu` are two.
+
+    A piece begins a device if it names one, alone or behind `LABEL=`; else it belongs to the argument before.
+    A device without a label of its own is called by its name.
+    """
+    found: list[list[str]] = []
+    names = device_entries()
+    for piece in text.split(","):
+        label, equals, spec = piece.rpartition("=")
+        name = spec.partition(":")[0].strip()
+        if name in names and (not equals or label.strip().isidentifier()):
+            found.append([label.strip() or name, spec.strip()])
+        elif found:
+            found[-1][1] += f",{piece}"
+        else:
+            found.append([piece.partition(":")[0], piece])
+    return [(label, spec) for label, spec in found]
+
+
+def _mixed(several: list[tuple[str, str]]) -> Device:
+    labels = [label for label, _ in several]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise DeviceError(
+                f"two devices are called {label!r}: give them names, such as a={label},b={label}"
+            )
+    if ("cpu", "cpu") not in several and any(spec == "cpu" for _, spec in several):
+        raise DeviceError("the cpu is in a run once, under its own name: it holds the run together")
+    others = {label: make_device(spec) for label, spec in several if spec != "cpu"}
+    entry = DeviceEntry("several devices", "amphw.cpu_runtime.mixed:MixedDevice", "")
+    made: Device = _load(entry)(others)
+    return made
 
 
 def device_variants(entry: DeviceEntry) -> dict[str, Capabilities | str]:

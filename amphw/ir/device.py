@@ -181,6 +181,15 @@ class ChecksAhead(Protocol):
 
 
 @runtime_checkable
+class Explains(Protocol):
+    """A device that decides something about a run that its user should know."""
+
+    def explained(self) -> list[str]:
+        """Sentences, of what has been loaded."""
+        ...
+
+
+@runtime_checkable
 class Investigates(Protocol):
     """A device that has looked at what it computed, and leaves more of a run than statistics."""
 

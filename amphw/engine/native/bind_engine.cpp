@@ -40,6 +40,7 @@ void bind_engine(nb::module_& m) {
         .def("in_flight", &PyEngine::in_flight)
         .def("slot_bytes", &PyEngine::slot_bytes);
     bind_external(engine);
+    bind_parts(engine);
     m.attr("WORTH_REDUCING") = WORTH_REDUCING;
     m.def("rate", [](nb::dict rule, int64_t updates) { return read_rule(rule)->rate(updates); },
           "Learning rate of update number `updates` (from 0) under a described rule.");

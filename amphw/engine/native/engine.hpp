@@ -122,6 +122,21 @@ public:
     std::pair<int32_t, int32_t> constants() const { return tables_->constants(); }
     std::pair<int32_t, int32_t> data_of(int32_t slot);  // place and words of an instance's data arrays
 
+    // --- a part's side: something outside that computes its nodes' frames and has their parameters; parts.cpp ---
+    // The next frame for a worker, none of whose nodes run here. Null: there is none. Throws EngineError.
+    const Frame* hand_out(int32_t worker);
+    const Frame* replay_hand_out(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks);
+    // Copies rows of all its firings, one after another: of an operand; of the sum of what came back for an output.
+    void copy_operand(const Frame& frame, int32_t operand, float* to) const;
+    void copy_gradient(const Frame& frame, int32_t output, float* to) const;
+    void copy_integers(const Frame& frame, int32_t operand, int64_t* to) const;
+    int64_t rows_of(const Frame& frame, int32_t space) const;
+    // What the part has computed: outputs of a frame forward, gradients of operands backward. Null: not wanted.
+    // decided: by decided field, a value for each firing.
+    void bring_back(int64_t number, const std::vector<const float*>& rows, const std::vector<const int64_t*>& decided);
+    // Its messages go on. begun, seconds: for traces and statistics.
+    void handed_back(int64_t number, double begun_us, double seconds);
+
     // --- replay: the log says what runs next ---
     void replay() { replaying_ = true; }
     void replay_start(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks);
@@ -171,6 +186,12 @@ private:
         ExternalFrame described;
         int64_t work;  // number of the memory's
     };
+    struct HandedOut {
+        int32_t worker;
+        Frame frame;
+    };
+    HandedOut& handed_out(int64_t number);
+    const Frame* keep_handed_out(int32_t worker, Frame& frame);
     struct Reduction {
         std::unique_ptr<LogChunk> chunk;
         Block header;
@@ -185,6 +206,7 @@ private:
     // the rest
     Parameters& replayed_parameters(int32_t unit);
     void check_ready(int32_t unit, Kind kind, std::vector<Task>& tasks);
+    void begin_replayed(int64_t number, Frame& frame);
     void record(Event event);
     bool at_rest();
 
@@ -196,6 +218,8 @@ private:
     std::unique_ptr<FrameTables> tables_;
     std::map<int64_t, External> external_;    // by number of the frame
     std::map<int32_t, Reduction> reductions_;  // by unit
+    std::mutex parts_mutex_;                   // of the next
+    std::map<int64_t, HandedOut> handed_out_;  // by number of the frame
     std::vector<std::unique_ptr<Parameters>> parameters_;  // by unit
     std::vector<Queue> queues_;
     std::vector<std::unique_ptr<Worker>> workers_;  // the last one is the host's

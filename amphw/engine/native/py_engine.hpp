@@ -378,5 +378,6 @@ private:
 };
 
 void bind_external(nb::class_<PyEngine>& engine);
+void bind_parts(nb::class_<PyEngine>& engine);
 
 }  // namespace amphw

@@ -22,13 +22,17 @@ void Engine::check_ready(int32_t unit, Kind kind, std::vector<Task>& tasks) {
     }
 }
 
-const ExternalFrame* Engine::replay_take(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks) {
+void Engine::begin_replayed(int64_t number, Frame& frame) {
     if (number != frames_.load() + 1) throw unlike("frames in another order");
-    check_ready(unit, kind, tasks);
+    check_ready(frame.unit, frame.kind, frame.tasks);
+}
+
+const ExternalFrame* Engine::replay_take(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks) {
     Frame frame;
     frame.unit = unit;
     frame.kind = kind;
     frame.tasks = std::move(tasks);
+    begin_replayed(number, frame);
     return describe(options_.workers, frame);
 }
 

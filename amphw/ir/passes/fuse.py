@@ -9,7 +9,7 @@ its rows alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from amphw.ir.check import infer
@@ -21,13 +21,13 @@ from amphw.ir.primitives import ValueType
 from amphw.ir.program import Builder, Program, Value
 
 
-def fuse(graph: Graph) -> Graph:
-    """The graph with every such pair fused, repeatedly."""
+def fuse(graph: Graph, apart: Collection[str] = ()) -> Graph:
+    """The graph with every such pair fused, repeatedly. apart: nodes that stay as they are."""
     typed = infer(graph)
     nodes: dict[str, Node] = {}
     for name, node in graph.nodes.items():
         program = typed.behaviours[name].program
-        if isinstance(node, Concat | Split) and program is not None:
+        if isinstance(node, Concat | Split) and program is not None and name not in apart:
             node = NPT(name, program)
         elif isinstance(node, Group):
             node = replace(node, program=program)
@@ -35,15 +35,17 @@ def fuse(graph: Graph) -> Graph:
     # Port names of Concat and Split survive: their programs' inputs and outputs carry them.
     edges = dict(graph.edges)
     region_of = dict(graph.region_of)
-    while (pair := _candidate(nodes, edges)) is not None:
+    while (pair := _candidate(nodes, edges, apart)) is not None:
         _merge(nodes, edges, region_of, *pair)
     return _rebuilt(graph, nodes, edges, region_of)
 
 
 def _candidate(
-    nodes: dict[str, Node], edges: dict[tuple[str, str], tuple[str, str]]
+    nodes: dict[str, Node], edges: dict[tuple[str, str], tuple[str, str]], apart: Collection[str]
 ) -> tuple[str, str, str] | None:
     for (first, _), (second, port) in edges.items():
+        if first in apart or second in apart:
+            continue
         a, b = nodes[first], nodes[second]
         if first == second or not isinstance(b, Transform) or len(a.outs) != 1:
             continue

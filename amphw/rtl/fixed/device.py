@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from amphw.engine.lower import Lowered, lower
+from amphw.engine.kernel_part import KernelPart, KernelSetting
+from amphw.engine.lower import Lowered, Unit, lower
 from amphw.engine.numpy_plane import NumpyPlane, Replay
 from amphw.engine.plane_device import PlaneDevice
 from amphw.engine.policy import check_settings
@@ -59,6 +60,23 @@ class FixedDevice(PlaneDevice):
             DeviceRules.of(graph.parameterised, rules, self.formats),
         )
 
+    def part(self) -> KernelPart:
+        """See `OffersPart`."""
+        return KernelPart(self.capabilities(), self._chosen)
+
+    def _chosen(
+        self,
+        graph: Graph,
+        units: Sequence[Unit],
+        rules: Mapping[str, UpdateRule],
+        options: DeviceOptions,
+    ) -> KernelSetting:
+        owners = [u.name for u in units if u.owns]
+        shared = DeviceRules.of(owners, rules, self.formats)
+        strict = bool(options.settings.get("strict", False))
+        arithmetic = FixedArithmetic(self.formats, fixed_units(units, self.formats), shared.exponent, strict)
+        return KernelSetting(arithmetic, _in_float64(graph, owners, rules, options.seed))
+
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
         self.close()
         settings = options.settings
@@ -66,13 +84,7 @@ class FixedDevice(PlaneDevice):
         lowered, fixed, shared = self._planned(graph, rules)
         strict = bool(settings.get("strict", False))
         self.arithmetic = FixedArithmetic(self.formats, fixed, shared.exponent, strict)
-        owners = {n: graph.nodes[n].params for n in graph.parameterised}
-        # From the values that every device starts at.
-        initial = initial_parameters(owners, dict(rules), options.seed)
-        self.params = {
-            n: NodeParameters.of(p.specs, p.rule, {k: v.astype(np.float64) for k, v in p.values.items()})
-            for n, p in initial.items()
-        }
+        self.params = _in_float64(graph, graph.parameterised, rules, options.seed)
         self.log: list[Any] = []
         plane = NumpyPlane(
             lowered,
@@ -91,3 +103,14 @@ class FixedDevice(PlaneDevice):
     def findings(self) -> Findings:
         """What the formats have lost since `load`: formats.json, formats.png and a table."""
         return findings(self.formats, self.arithmetic.meters)
+
+
+def _in_float64(
+    graph: Graph, nodes: Sequence[str], rules: Mapping[str, UpdateRule], seed: int
+) -> dict[str, NodeParameters]:
+    """From the values that every device starts at."""
+    initial = initial_parameters({n: graph.nodes[n].params for n in nodes}, dict(rules), seed)
+    return {
+        n: NodeParameters.of(p.specs, p.rule, {k: v.astype(np.float64) for k, v in p.values.items()})
+        for n, p in initial.items()
+    }

@@ -1,0 +1,169 @@
+"""A run on several devices: the CPU device's engine, and parts that compute the nodes placed on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from amphw.cpu_runtime import planes
+from amphw.engine.lower import lower
+from amphw.engine.part import OffersPart, Part
+from amphw.engine.part_driver import PartDriver
+from amphw.engine.placing import HOST, Placing, asked_for, place, units_of
+from amphw.engine.plane_device import NAP, PlaneDevice
+from amphw.engine.policy import check_settings
+from amphw.ir.device import Capabilities, Device, DeviceOptions, Mode, Report, Statistics
+from amphw.ir.errors import AmphwError, ExecutionError
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.passes import fuse
+from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+
+
+class MixedDevice(PlaneDevice):
+    """devices: by label, those beside the CPU, each of which offers a part.
+
+    settings: place (label, or "cpu", by node; of the others, see `amphw.engine.placing.place`), and those of
+    the CPU device but placement. Parameters survive `close`, until the next `load`.
+    """
+
+    def __init__(self, devices: Mapping[str, Device]) -> None:
+        super().__init__()
+        self.parts: dict[str, Part] = {}
+        for label, device in devices.items():
+            if label == HOST:
+                raise AmphwError(f"the device '{HOST}' is in every run already: give this one another name")
+            if not isinstance(device, OffersPart):
+                raise AmphwError(f"the device {device.capabilities().name} cannot share a run with others")
+            self.parts[label] = device.part()
+        kind, _ = planes.chosen()
+        if kind.name != "C++ data plane":
+            raise AmphwError(
+                "several devices in one run need the C++ data plane, which is missing or not wanted here: "
+                "install amphw with a C++ compiler, and without AMPHW_ENGINE=numpy"
+            )
+        self.placing = Placing()
+        self._drivers: list[PartDriver] = []
+        self.params: dict[str, NodeParameters] = {}
+
+    def capabilities(self) -> Capabilities:
+        each = {label: part.capabilities() for label, part in self.parts.items()}
+        host = Capabilities("cpu", "cpu")
+        optimizers = [o for o in host.optimizers if all(o in c.optimizers for c in each.values())]
+        return Capabilities(
+            ",".join([HOST, *each]),
+            "mixed",
+            workers=1 + len(each),
+            optimizers=tuple(optimizers),
+            notes="; ".join(f"{label}: {c.name}" for label, c in each.items()),
+        )
+
+    def explained(self) -> list[str]:
+        """See `Explains`."""
+        lines = [
+            f"placed on {label}: {', '.join(self.placing.on(label)) or 'nothing'}"
+            for label in [*self.parts, HOST]
+        ]
+        for (node, label), why in self.placing.refused.items():
+            lines.append(f"{label} refuses {node}, which goes to {self.placing.of[node]}: {why}")
+        return lines
+
+    def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
+        self.close()
+        settings = options.settings
+        check_settings(settings, "workers", "frame_cap", "frame_rows", "min_rows")
+        self.placing = place(graph, lower(graph), self.parts, rules, asked_for(settings.get("place", "")))
+        elsewhere = {n for n, label in self.placing.of.items() if label != HOST}
+        self.lowered = lower(fuse(graph, elsewhere) if settings.get("fuse", True) else graph)
+        owners = {n: graph.nodes[n].params for n in graph.parameterised if n not in elsewhere}
+        self.params = initial_parameters(owners, dict(rules), options.seed)
+        used = {label: part for label, part in self.parts.items() if self.placing.on(label)}
+        units = units_of(self.lowered, self.placing, list(used))
+        outside = {u.index for each in units for u in each}
+        workers = int(settings.get("workers", 1))
+        here = {u.index for u in self.lowered.units} - outside
+        kind, replay = planes.chosen()
+        plane = kind(
+            self.lowered,
+            self.params,
+            updates=options.updates,
+            workers=workers + len(used),
+            placement=[here] * workers + [{u.index for u in each} for each in units],
+            settings=settings,
+            log=None,
+            keys=options.max_active_keys,
+            outside=outside,
+        )
+        self._drivers = []
+        self._at: dict[str, PartDriver] = {}
+        for k, ((label, part), mine) in enumerate(zip(used.items(), units, strict=True)):
+            part.load(graph, self.lowered, mine, rules, options)
+            driver = PartDriver(plane, self.lowered, workers + k, part, label)
+            self._drivers.append(driver)
+            self._at |= {u.name: driver for u in mine if u.owns}
+        self._names = graph.parameterised
+        self._kept: dict[str, NodeParameters] | None = None
+        self.start(plane, replay, workers)
+        for driver in self._drivers:
+            driver.start()
+
+    def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+        if not self._open:
+            raise ExecutionError("the device is closed; load a graph first")
+        self.plane.schema.check(instance)
+        for driver in self._drivers:  # tables first
+            driver.begin(slot, generation, instance, mode)
+        super().submit(slot, generation, instance, mode)
+
+    def poll(self, timeout: float = 0.0) -> list[Report]:
+        return self._ended(self.plane.poll(timeout))
+
+    def _ended(self, reports: list[Report]) -> list[Report]:
+        for report in reports:
+            for driver in self._drivers:
+                driver.end(report.slot)
+        return reports
+
+    def drain(self) -> list[Report]:
+        out: list[Report] = []
+        while self.plane.in_flight:
+            found = self._ended(self.plane.poll(NAP if self._open else 0.0))
+            if not found and not self._open:  # nobody is left who could finish them
+                raise ExecutionError(f"closed with {self.plane.in_flight} instance(s) in flight; drain first")
+            out += found
+        self.plane.flush()
+        return out
+
+    def update(self, nodes: Sequence[str] | None = None) -> None:
+        wanted = list(nodes) if nodes is not None else list(self._names)
+        super().update([n for n in wanted if n not in self._at])
+        for driver in self._drivers:
+            if mine := [n for n in wanted if self._at.get(n) is driver]:
+                driver.update(mine)
+
+    def parameters(self) -> dict[str, NodeParameters]:
+        if self._kept is not None:
+            return self._kept
+        found = super().parameters()
+        for driver in self._drivers:
+            found = found | driver.parameters()
+        return {name: found[name] for name in self._names}
+
+    def statistics(self) -> Statistics:
+        out = super().statistics()
+        for driver in self._drivers:
+            own = driver.statistics()
+            out.updates += own.updates
+            out.staleness |= own.staleness
+        return out
+
+    def close(self) -> None:
+        if not self._open:
+            return
+        for driver in self._drivers:
+            driver.stop()
+        super().close()
+        if not self.plane.failed:
+            self._kept = None
+            self._kept = self.parameters()
+        for driver in self._drivers:
+            driver.close()

@@ -1,0 +1,169 @@
+// Frames of nodes that a part outside of the engine computes. The engine joins, routes and keeps the rows, as for its
+// own nodes; rows are copied out for the part, and what it makes of them is copied in. A part keeps the parameters of
+// its nodes, and whatever a firing leaves for the backward direction.
+#include <cstring>
+
+#include "clock.hpp"
+#include "engine.hpp"
+
+namespace amphw {
+
+const Frame* Engine::hand_out(int32_t worker) {
+    if (failed_.load()) return nullptr;
+    Frame frame;
+    if (!next(worker, frame)) {
+        std::lock_guard lock(mutex_);
+        if (!done_.empty()) news_.notify_all();  // the host may have something to add
+        return nullptr;
+    }
+    return keep_handed_out(worker, frame);
+}
+
+const Frame* Engine::replay_hand_out(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks) {
+    Frame frame;
+    frame.unit = unit;
+    frame.kind = kind;
+    frame.tasks = std::move(tasks);
+    begin_replayed(number, frame);
+    return keep_handed_out(options_.workers, frame);
+}
+
+const Frame* Engine::keep_handed_out(int32_t worker, Frame& frame) {
+    begin(frame);
+    std::lock_guard lock(parts_mutex_);
+    HandedOut& out = handed_out_[frame.number];
+    out = {worker, std::move(frame)};
+    return &out.frame;
+}
+
+Engine::HandedOut& Engine::handed_out(int64_t number) {
+    std::lock_guard lock(parts_mutex_);
+    const auto found = handed_out_.find(number);
+    if (found == handed_out_.end())
+        throw EngineError(Failure::Internal, 0, -1, -1, 0, 0, "a part returns a frame that it does not have");
+    return found->second;
+}
+
+// --- copies ---------------------------------------------------------------------------------------------------------
+
+int64_t Engine::rows_of(const Frame& frame, int32_t space) const {
+    int64_t rows = 0;
+    for (const Task& t : frame.tasks) rows += t.slot->unit(frame.unit).spaces[space].of(t.firing);
+    return rows;
+}
+
+void Engine::copy_operand(const Frame& frame, int32_t operand, float* to) const {
+    const OperandDesc& o = graph_.units[frame.unit].operands[operand];
+    if (o.width == 0) return;
+    for (const Task& t : frame.tasks) {
+        const UnitPlan& plan = t.slot->unit(frame.unit);
+        const bool group = !plan.members[operand].empty();
+        const int32_t rows = group ? plan.operand_rows[operand].of(t.firing) : plan.spaces[o.space].of(t.firing);
+        const OperandRef* refs = t.slot->operand(frame.unit, operand);
+        const auto [begin, end] = t.slot->positions(frame.unit, operand, t.firing);
+        for (int32_t position = begin; position < end; position++) {
+            const OperandRef& ref = refs[position];
+            const int64_t stride = graph_.units[ref.unit].is_source ? o.width : row_stride(o.width);
+            for (int32_t r = 0; r < rows; r++, to += o.width)
+                std::memcpy(to, ref.rows + r * stride, size_t(o.width) * sizeof(float));
+        }
+    }
+}
+
+void Engine::copy_gradient(const Frame& frame, int32_t output, float* to) const {
+    const UnitDesc& unit = graph_.units[frame.unit];
+    const ValueDesc& o = unit.outputs[output];
+    const int64_t stride = row_stride(o.width);
+    const auto add = [&](float* sum, const float* row) {
+        for (int32_t c = 0; c < o.width; c++) sum[c] += row[c];
+    };
+    for (const Task& t : frame.tasks) {
+        const Slot& slot = *t.slot;
+        const UnitPlan& plan = slot.unit(frame.unit);
+        const int32_t rows = plan.spaces[o.space].of(t.firing), outcome = slot.outcome(unit, frame.unit, t.firing);
+        std::memset(to, 0, size_t(rows) * size_t(o.width) * sizeof(float));
+        // In the order of the routes, so that the sum does not depend on who came first.
+        for (int32_t i = plan.route_start[outcome]; i < plan.route_start[outcome + 1]; i++) {
+            const Route& route = plan.routes[i];
+            const UnitDesc& target = graph_.units[route.target];
+            if (route.output != output || !target.operands[route.operand].needs_gradient) continue;
+            const int64_t first = slot.gradient_row(target, route.target, route.operand, route.firing, route.position);
+            const float* from = slot.at<float>(slot.layout(route.target).gradients[route.operand]) + first * stride;
+            if (route.row >= 0) {
+                add(to + int64_t(route.row) * o.width, from);
+                continue;
+            }
+            for (int32_t r = 0; r < rows; r++) add(to + int64_t(r) * o.width, from + r * stride);
+        }
+        to += int64_t(rows) * o.width;
+    }
+}
+
+void Engine::copy_integers(const Frame& frame, int32_t operand, int64_t* to) const {
+    const int32_t space = graph_.units[frame.unit].ints[operand].second;
+    for (const Task& t : frame.tasks) {
+        const Counts& counts = t.slot->unit(frame.unit).spaces[space];
+        const auto* from = t.slot->at<int64_t>(t.slot->layout(frame.unit).ints[operand]) + counts.start(t.firing);
+        to = std::copy(from, from + counts.of(t.firing), to);
+    }
+}
+
+void Engine::bring_back(int64_t number, const std::vector<const float*>& rows,
+                        const std::vector<const int64_t*>& decided) {
+    Frame& frame = handed_out(number).frame;
+    const UnitDesc& unit = graph_.units[frame.unit];
+    const auto store = [&](size_t k, int32_t space, int32_t width, auto offset) {
+        const float* from = rows[k];
+        for (const Task& t : frame.tasks) {
+            const Counts& counts = t.slot->unit(frame.unit).spaces[space];
+            float* to = t.slot->template at<float>(offset(t)) + counts.start(t.firing) * row_stride(width);
+            for (int32_t r = 0; r < counts.of(t.firing); r++, from += width, to += row_stride(width))
+                std::memcpy(to, from, size_t(width) * sizeof(float));
+        }
+    };
+    if (frame.kind == BACKWARD) {
+        for (size_t k = 0; k < rows.size(); k++) {
+            const OperandDesc& o = unit.operands[k];
+            if (rows[k] == nullptr || !o.needs_gradient || o.width == 0) continue;
+            store(k, o.space, o.width, [&](const Task& t) { return t.slot->layout(frame.unit).gradients[k]; });
+        }
+        return;
+    }
+    for (size_t k = 0; k < rows.size(); k++) {
+        const ValueDesc& o = unit.outputs[k];
+        if (rows[k] == nullptr || o.is_int || o.width == 0) continue;
+        store(k, o.space, o.width, [&](const Task& t) { return t.slot->layout(frame.unit).outputs[k]; });
+    }
+    frame.outcomes.clear();
+    if (unit.choices.empty()) return;
+    for (size_t i = 0; i < frame.tasks.size(); i++) {
+        frame.outcomes.push_back(frame.tasks[i].firing);
+        for (size_t f = 0; f < decided.size(); f++) amphw::decide(frame, unit, i, f, decided[f][i]);
+    }
+}
+
+void Engine::handed_back(int64_t number, double begun_us, double seconds) {
+    HandedOut& out = handed_out(number);
+    Worker& w = *workers_[out.worker];
+    Frame& frame = out.frame;
+    const int64_t tasks = int64_t(frame.tasks.size());
+    if (frame.kind == FORWARD && graph_.units[frame.unit].labels > 0) check_losses(frame);
+    {
+        // Before its messages go on, so that whoever hears of a retired instance finds all slices.
+        const int64_t flow = options_.trace ? origin(frame) : -1;
+        std::lock_guard lock(w.mutex);
+        w.counters.frames++;
+        w.counters.busy += seconds;
+        if (options_.trace)
+            w.slices.push_back({out.worker, frame.unit, frame.kind, begun_us, seconds * 1e6, frame.rows, flow, number});
+    }
+    commit(w, frame);
+    for (const Task& t : w.again) make_ready(w, frame.unit, BACKWARD, *t.slot, t.firing);
+    w.again.clear();
+    push_ready(w);
+    if (!replaying_) pending_.fetch_sub(tasks);
+    std::lock_guard lock(parts_mutex_);
+    handed_out_.erase(number);
+}
+
+}  // namespace amphw

@@ -1,0 +1,125 @@
+"""What a device is to a run that several devices share: it computes the frames of the nodes placed on it.
+
+The C++ engine on the host joins operands, routes messages and keeps their rows, for all nodes; every operand
+has a place reserved there before its instance is pumped. So a part is handed complete frames, never has to
+wait for another part, and may take as long as it likes: what it owes is in the engine's queues. It holds the
+parameters of its nodes, and what each firing leaves for the backward direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from amphw.engine.lower import Lowered, Unit
+from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.update import NodeParameters, UpdateRule
+
+BACKWARD, FORWARD, INFER = 0, 1, 2
+"""Kinds of frames. INFER is a forward frame that has no backward one."""
+
+
+@dataclass(frozen=True)
+class PartFrame:
+    """Firings of one node and kind that are ready.
+
+    unit: number of the node in the lowered graph. slots, firings int32 [n]. rows[space]: int32 [n], rows of
+    each firing. arrays: float32 [rows, width] over all firings, one after another; forward, of each operand;
+    backward, what came back for each output of the program, summed (None: an integer). ints: int64 [rows]
+    of each integer operand.
+    """
+
+    number: int
+    unit: int
+    kind: int
+    slots: np.ndarray
+    firings: np.ndarray
+    rows: Mapping[str, np.ndarray]
+    arrays: Sequence[np.ndarray | None]
+    ints: Sequence[np.ndarray]
+
+
+@dataclass(frozen=True)
+class PartResult:
+    """What has become of frame `number`.
+
+    arrays: float32 [rows, width] as in `PartFrame`; forward, of each output of the program (None: an integer
+    that decides nothing); backward, of each operand (None: it needs no gradient). decided: int64 [n] of each
+    field that the node decides, its value for each firing.
+    """
+
+    number: int
+    arrays: Sequence[np.ndarray | None]
+    decided: Sequence[np.ndarray] = ()
+
+
+class Part(Protocol):
+    """One thread at a time calls these methods.
+
+    depth: frames that it wants to be given before the first is done.
+    """
+
+    depth: int
+
+    def capabilities(self) -> Capabilities: ...
+
+    def refused(self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
+        """Why the node cannot be placed here; empty: it can."""
+        ...
+
+    def load(
+        self,
+        graph: Graph,
+        lowered: Lowered,
+        units: Sequence[Unit],
+        rules: Mapping[str, UpdateRule],
+        options: DeviceOptions,
+    ) -> None:
+        """Take these nodes. lowered: the graph that the engine runs, in which other nodes may be fused."""
+        ...
+
+    def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+        """An instance is about to be pumped; `end`: it has retired."""
+        ...
+
+    def end(self, slot: int) -> None: ...
+
+    def start(self, frame: PartFrame) -> None:
+        """Take a frame, and do not wait for it."""
+        ...
+
+    def finished(self, timeout: float) -> list[PartResult]:
+        """Frames that are done, in any order; waits about `timeout` seconds at most where there are none.
+
+        A backward frame that completes an interval is done once its update is published. Raises
+        DeviceLostError where the device will not answer any more.
+        """
+        ...
+
+    def update(self, nodes: Sequence[str]) -> None:
+        """Apply what these nodes have accumulated."""
+        ...
+
+    def parameters(self) -> dict[str, NodeParameters]:
+        """See `Device.parameters`."""
+        ...
+
+    def statistics(self) -> Statistics:
+        """updates and staleness since the last call; the engine counts the rest."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class OffersPart(Protocol):
+    """A device that can be a part of a run."""
+
+    def part(self) -> Part:
+        """A fresh one, with the device's own settings."""
+        ...

@@ -1,0 +1,122 @@
+"""Which part of a run computes which node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from amphw.engine.lower import Lowered, Unit
+from amphw.engine.part import Part
+from amphw.ir.errors import AmphwError
+from amphw.ir.graph import Graph
+from amphw.ir.update import UpdateRule
+
+HOST = "cpu"
+"""The engine itself, with its workers. Sources and losses are always there."""
+
+
+@dataclass
+class Placing:
+    """of: the part of each node that computes, by its label, or HOST. refused[node, label]: why not there."""
+
+    of: dict[str, str] = field(default_factory=dict)
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def on(self, label: str) -> list[str]:
+        return [node for node, at in self.of.items() if at == label]
+
+
+def asked_for(text: str | Mapping[str, str]) -> Mapping[str, str]:
+    """The label of each node in `cell=fpga,head=cpu`. Raises AmphwError where that is not its form."""
+    if not isinstance(text, str):
+        return text
+    found: dict[str, str] = {}
+    for piece in text.split(",") if text.strip() else ():
+        node, equals, label = (part.strip() for part in piece.partition("="))
+        if not (node and equals and label):
+            raise AmphwError(f"device.place = '{text}': '{piece}' is not of the form NODE=DEVICE")
+        if found.setdefault(node, label) != label:
+            raise AmphwError(f"device.place places node '{node}' on {found[node]} and on {label}")
+    return found
+
+
+def place(
+    graph: Graph,
+    lowered: Lowered,
+    parts: Mapping[str, Part],
+    rules: Mapping[str, UpdateRule],
+    wanted: Mapping[str, str],
+) -> Placing:
+    """Explicit places first; of the others the nodes with parameters take turns, the largest first.
+
+    That is the papers' heuristic (AMPNet, arXiv 1705.09786: the h-th heavy node to worker h mod W), where a
+    part that refuses a node is passed over; all other nodes stay on the host. wanted: label by node.
+    Raises AmphwError for a name that there is none of, and for a node that is wanted where it is refused.
+    """
+    # Lowering adds nodes of its own, which go where they cost nothing.
+    able = [
+        u
+        for u in lowered.units
+        if u.name in graph.nodes and u.behaviour.program is not None and not u.behaviour.report
+    ]
+    out = Placing({u.name: HOST for u in able})
+    _check(graph, out, parts, wanted)
+
+    def refuses(unit: Unit, label: str) -> str:
+        if label == HOST:
+            return ""
+        if (unit.name, label) not in out.refused:
+            out.refused[unit.name, label] = parts[label].refused(graph, unit, rules)
+        return out.refused[unit.name, label]
+
+    for unit in able:
+        if unit.name not in wanted:
+            continue
+        out.of[unit.name] = wanted[unit.name]
+        if why := refuses(unit, wanted[unit.name]):
+            raise AmphwError(f"node '{unit.name}' cannot be placed on {wanted[unit.name]}: {why}")
+    turn = 0
+    labels = [*parts, HOST]
+    for unit in sorted((u for u in able if u.owns and u.name not in wanted), key=lambda u: -_size(graph, u)):
+        for k in range(len(labels)):
+            label = labels[(turn + k) % len(labels)]
+            if not refuses(unit, label):
+                out.of[unit.name] = label
+                turn += k + 1
+                break
+    out.refused = {key: why for key, why in out.refused.items() if why}
+    return out
+
+
+def _check(graph: Graph, out: Placing, parts: Mapping[str, Part], wanted: Mapping[str, str]) -> None:
+    for node, label in wanted.items():
+        if node not in graph.nodes:
+            raise AmphwError(
+                f"device.place: there is no node '{node}'; those that compute: {', '.join(out.of)}"
+            )
+        if node not in out.of:
+            raise AmphwError(
+                f"device.place: node '{node}' has no place of its own: it sends, routes or is a loss, which "
+                f"the host does. Nodes that compute: {', '.join(out.of)}"
+            )
+        if label != HOST and label not in parts:
+            raise AmphwError(
+                f"device.place: there is no device '{label}' in this run for node '{node}'; there are "
+                f"{', '.join([HOST, *parts])}"
+            )
+
+
+def _size(graph: Graph, unit: Unit) -> int:
+    """Numbers in the node's parameters."""
+    total = 0
+    for spec in graph.nodes[unit.name].params:
+        n = 1
+        for extent in spec.shape:
+            n *= extent
+        total += n
+    return total
+
+
+def units_of(lowered: Lowered, placing: Placing, labels: Sequence[str]) -> list[list[Unit]]:
+    """By label, the units of the lowered graph that run there."""
+    return [[lowered.units[lowered.by_name[n]] for n in placing.on(label)] for label in labels]

@@ -1,0 +1,96 @@
+"""One run on several devices: the same as the reference, whatever is placed where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+
+from amphw.cpu_runtime import planes
+from amphw.cpu_runtime.mixed import MixedDevice
+from amphw.engine.kernel_part import KernelPart, KernelSetting
+from amphw.engine.lower import Unit, lower
+from amphw.engine.numpy_plane.float32 import FLOAT32
+from amphw.ir.device import Capabilities, DeviceOptions, Mode
+from amphw.ir.graph import Graph
+from amphw.ir.reference import ReferenceDevice
+from amphw.ir.update import UpdateRule, initial_parameters
+from tests.conformance.harness import assert_same, reference, run
+from tests.graphs.cases import CASES, Case
+
+pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+
+
+class NumpyFloats(ReferenceDevice):
+    """Offers a part that computes in float32, frame by frame."""
+
+    def part(self) -> KernelPart:
+        return KernelPart(Capabilities("numpy", "cpu"), self._chosen)
+
+    def _chosen(
+        self, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule], options: DeviceOptions
+    ) -> KernelSetting:
+        owners = {u.name: graph.nodes[u.name].params for u in units if u.owns}
+        return KernelSetting(FLOAT32, initial_parameters(owners, dict(rules), options.seed))
+
+
+def computing(graph: Graph) -> list[str]:
+    units = [u for u in lower(graph).units if u.behaviour.program is not None and not u.behaviour.report]
+    return [u.name for u in units if u.name in graph.nodes]
+
+
+def alternately(graph: Graph, first: int) -> dict[str, str]:
+    """Neighbours on different devices, as far as the order of the nodes goes."""
+    labels = ("cpu", "one", "two")
+    return {name: labels[(k + first) % 3] for k, name in enumerate(computing(graph))}
+
+
+def mixed() -> MixedDevice:
+    return MixedDevice({"one": NumpyFloats(), "two": NumpyFloats()})
+
+
+@pytest.mark.parametrize("first", range(3))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_gradients_are_those_of_the_reference(case: Case, first: int) -> None:
+    graph, instances = case.build(), case.instances()
+    device = mixed()
+    found = run(device, graph, instances, place=alternately(graph, first))
+    device.close()
+    assert found.forward == found.backward
+    assert_same(found, reference(graph, instances))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_inference_is_that_of_the_reference(case: Case) -> None:
+    graph, instances = case.build(), case.instances()
+    device = mixed()
+    found = run(device, graph, instances, mode=Mode.PREDICT, place=alternately(graph, 1))
+    device.close()
+    expected = reference(graph, instances, mode=Mode.PREDICT)
+    for number, loss in expected.losses.items():
+        assert np.isclose(found.losses[number], loss, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_parameters_after_updates_are_those_of_the_reference(case: Case) -> None:
+    """On the controller's word, twice: the second time with what the first has left in the optimiser."""
+    graph, instances = case.build(), case.instances()
+    rule = UpdateRule(lr=0.05, optimizer="momentum")
+    made = []
+    for device in (mixed(), ReferenceDevice("fifo", np.float64)):
+        place = {"place": alternately(graph, 2)} if isinstance(device, MixedDevice) else {}
+        device.load(graph, {"*": rule}, DeviceOptions(8, 0, "controller", 3, False, place))
+        for generation in range(2):
+            for slot, instance in enumerate(instances[:8]):
+                device.submit(slot, generation, instance, Mode.TRAIN)
+            device.drain()
+            device.update()
+        made.append(device.parameters())
+        device.close()
+    found, expected = made
+    assert list(found) == list(expected)
+    for node, p in expected.items():
+        assert found[node].version == p.version == 2
+        for name, value in p.values.items():
+            assert np.allclose(found[node].values[name], value, rtol=1e-4, atol=1e-5), (node, name)
