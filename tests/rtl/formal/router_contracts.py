@@ -267,8 +267,9 @@ class Routes(Contract):
     until it is taken. The router is through within `limit` cycles.
 
     Assumed, so that time is the same in all cases and the proof is short: no messages come from the host, all
-    firings are of unit 0 and train, none has an operand yet, they are sent the same state, an expression is
-    there at once, and the host's side takes what is offered in the second cycle.
+    firings are of unit 0 and train, whatever number of operands they wait for none is marked as come, so that
+    no states can disagree, an expression is there at once, and the host's side takes what is offered in the
+    second cycle.
     """
 
     def __init__(self, design: Any, limit: int) -> None:
