@@ -14,9 +14,11 @@ from tests.rtl.formal.router_contracts import Routes, Skeleton, router
 pytestmark = pytest.mark.hardware
 
 
-def case(component: type, op: StepOp, kind: RunKind, cycles: int, *faults: tuple[str, str]) -> Case:
-    """One message; cycles: from one firing that has run to the next one."""
-    skeleton = Skeleton((op,), kind)
+def case(
+    component: type, ops: tuple[StepOp, ...], kind: RunKind, cycles: int, *faults: tuple[str, str]
+) -> Case:
+    """cycles: from one firing that has run to the next one."""
+    skeleton = Skeleton(ops, kind)
     # After a cycle for the first contents of memory, until the firing behind has been taken and looked at.
     return Case(component, lambda make: Routes(router(make, skeleton), cycles - 1), cycles + 3, faults)
 
@@ -24,7 +26,7 @@ def case(component: type, op: StepOp, kind: RunKind, cycles: int, *faults: tuple
 CASES = {
     "deliver": case(
         ControllerSteps,
-        StepOp.DELIVER,
+        (StepOp.DELIVER,),
         RunKind.FORWARD,
         15,
         ('place.addr.eq(self.v["b"])', 'place.addr.eq(self.v["a"])'),  # another place
@@ -34,7 +36,7 @@ CASES = {
     ),
     "send": case(
         ControllerSteps,
-        StepOp.SEND,
+        (StepOp.SEND,),
         RunKind.FORWARD,
         14,
         (
@@ -46,9 +48,16 @@ CASES = {
             'self.sent.eq(self.sent + 1)]\n                m.next = "SEND"',
         ),  # repeats
     ),
+    "send two": case(
+        ControllerSteps,
+        (StepOp.SEND, StepOp.SEND),
+        RunKind.FORWARD,
+        17,
+        ("self.copy.eq(self.copy + 1), ", ""),  # both would be the first on the path
+    ),
     "return": case(
         GradientSteps,
-        StepOp.RETURN,
+        (StepOp.RETURN,),
         RunKind.BACKWARD,
         15,
         ("place.value.more.eq(head.data[0])", "place.value.more.eq(0)"),  # loses those before it
