@@ -1,0 +1,69 @@
+"""The router delivers, sends and returns what a control program says, once, and is through in time."""
+
+from __future__ import annotations
+
+import pytest
+
+from amphw.rtl.gateware.controller_gradients import GradientSteps
+from amphw.rtl.gateware.controller_ports import RunKind
+from amphw.rtl.gateware.controller_steps import ControllerSteps
+from amphw.rtl.steps import StepOp
+from tests.rtl.formal.cases import Case, proofs_of
+from tests.rtl.formal.router_contracts import Routes, Skeleton, router
+
+pytestmark = pytest.mark.hardware
+
+
+def case(
+    component: type, ops: tuple[StepOp, ...], kind: RunKind, cycles: int, *faults: tuple[str, str]
+) -> Case:
+    """cycles: from one firing that has run to the next one."""
+    skeleton = Skeleton(ops, kind)
+    # After a cycle for the first contents of memory, until the firing behind has been taken and looked at.
+    return Case(component, lambda make: Routes(router(make, skeleton), cycles - 1), cycles + 3, faults)
+
+
+CASES = {
+    "deliver": case(
+        ControllerSteps,
+        (StepOp.DELIVER,),
+        RunKind.FORWARD,
+        15,
+        ('place.addr.eq(self.v["b"])', 'place.addr.eq(self.v["a"])'),  # another place
+        ("self.need.arrive.eq(1)", "self.need.arrive.eq(0)"),  # loses
+        ("self.forward.value.eq(a)", "self.forward.value.eq(self.fid)"),  # another firing is ready
+        ("place.value.link.eq(self.fid)", "place.value.link.eq(a)"),  # its gradient would go astray
+    ),
+    "send": case(
+        ControllerSteps,
+        (StepOp.SEND,),
+        RunKind.FORWARD,
+        14,
+        (
+            "with m.If(self.job.ready):\n                m.d.comb += self.sent_one",
+            "with m.If(1):\n                m.d.comb += self.sent_one",
+        ),  # retracts
+        (
+            'self.sent.eq(self.sent + 1)]\n                m.next = "STEP"',
+            'self.sent.eq(self.sent + 1)]\n                m.next = "SEND"',
+        ),  # repeats
+    ),
+    "send two": case(
+        ControllerSteps,
+        (StepOp.SEND, StepOp.SEND),
+        RunKind.FORWARD,
+        17,
+        ("self.copy.eq(self.copy + 1), ", ""),  # both would be the first on the path
+    ),
+    "return": case(
+        GradientSteps,
+        (StepOp.RETURN,),
+        RunKind.BACKWARD,
+        15,
+        ("place.value.more.eq(head.data[0])", "place.value.more.eq(0)"),  # loses those before it
+        ("self.origin_fid.eq(origin)", "self.origin_fid.eq(self.fid)"),  # another firing's
+        ("self.pending.arrive.eq(1)", "self.pending.arrive.eq(self.back_full)"),  # waits forever
+        ("with m.If(self.job.ready):", "with m.If(1):"),  # retracts
+    ),
+}
+test_the_contract_is_kept, test_a_fault_is_found, test_something_is_left_to_prove = proofs_of(CASES)
