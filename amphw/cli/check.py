@@ -63,6 +63,8 @@ def survey() -> Iterable[Finding]:
     yield _blas()
     yield _cpu_device()
     yield _opencl()
+    yield _hardware("simulated hardware", "training on --device verilator", "simulation")
+    yield _hardware("circuits", "amphw rtl, for every board", *_CIRCUITS)
     yield _compiler()
     yield _program("make", "the Makefile's targets", "apt install make, or your system's equivalent")
     yield _module("torch", "the benchmarks' peer", "pip install 'amphw[bench]'")
@@ -138,6 +140,25 @@ def _opencl() -> Finding:
 
     found, remedy = survey()
     return Finding("opencl", "training on OpenCL devices", found, not remedy, remedy)
+
+
+_CIRCUITS = (
+    "Verilog",
+    "synthesis",
+    "board builds",
+    "place and route for ecp5",
+    "place and route for ice40",
+    "place and route for gowin",
+)
+
+
+def _hardware(name: str, needed_for: str, *purposes: str) -> Finding:
+    from amphw.rtl.toolchain.environment import NEEDS, missing
+
+    modules = dict.fromkeys(module for purpose in purposes for module in NEEDS[purpose][0])
+    if lacking := missing(*purposes):
+        return Finding(name, needed_for, "incomplete", False, f"install {lacking}")
+    return Finding(name, needed_for, f"amaranth {_version('amaranth')} and {len(modules) - 1} tools", True)
 
 
 def _program(name: str, needed_for: str, remedy: str) -> Finding:

@@ -122,6 +122,9 @@ def run_once(
             trainer = Trainer(model, cfg, device, folder, progress, trace, spare)
             with stopping(trainer.stop, progress.note):
                 summary = trainer.run(resume=resume)
+    except BaseException:
+        folder.abandon()
+        raise
     finally:
         device.close()
     found = device.findings() if isinstance(device, Investigates) else Findings()

@@ -11,7 +11,7 @@ from amphw.engine.part_driver import PartDriver
 from amphw.engine.placing import HOST, Placing, asked_for, place, units_of
 from amphw.engine.plane_device import NAP, PlaneDevice
 from amphw.engine.policy import check_settings
-from amphw.ir.device import Capabilities, Device, DeviceOptions, Mode, Report, Statistics
+from amphw.ir.device import Capabilities, Device, DeviceOptions, Mode, Report, StartsSlowly, Statistics
 from amphw.ir.errors import AmphwError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
@@ -29,6 +29,7 @@ class MixedDevice(PlaneDevice):
     def __init__(self, devices: Mapping[str, Device]) -> None:
         super().__init__()
         self.parts: dict[str, Part] = {}
+        self._slow = [d.slow_start() for d in devices.values() if isinstance(d, StartsSlowly)]
         for label, device in devices.items():
             if label == HOST:
                 raise AmphwError(f"the device '{HOST}' is in every run already: give this one another name")
@@ -56,6 +57,10 @@ class MixedDevice(PlaneDevice):
             optimizers=tuple(optimizers),
             notes="; ".join(f"{label}: {c.name}" for label, c in each.items()),
         )
+
+    def slow_start(self) -> str:
+        """See `StartsSlowly`."""
+        return "; ".join(dict.fromkeys(filter(None, self._slow)))
 
     def explained(self) -> list[str]:
         """See `Explains`."""

@@ -41,7 +41,7 @@ from amphw.host.run_model import InstanceSet, RunModel
 from amphw.host.run_state import RunState
 from amphw.host.session import Session
 from amphw.host.trace import Trace
-from amphw.ir.device import Device, Explains
+from amphw.ir.device import Device, Explains, StartsSlowly
 from amphw.ir.errors import DeviceLostError, NonFiniteError
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -141,6 +141,9 @@ class Trainer:
         self._tell(new=resume is None)
 
     def _open(self) -> None:
+        slow = self.device.slow_start() if isinstance(self.device, StartsSlowly) else ""
+        if slow and self.progress is not None:
+            self.progress.note(slow)
         self.session = Session(self.model, self.cfg, self.device, self.trace, self._start)
 
     def _make_phases(self) -> None:

@@ -181,6 +181,14 @@ class RunFolder:
                 mark.unlink()
             raise
 
+    def abandon(self) -> None:
+        """Give the folder up where a run was refused before it began: another one may claim it."""
+        if self.file(CONFIG).exists():
+            return
+        with contextlib.suppress(OSError):
+            self.file(ENVIRONMENT).unlink()
+            self.path.rmdir()  # unless somebody else has files in it
+
     @classmethod
     def open(cls, root: Path) -> RunFolder:
         """The folder of an earlier run, to resume or to report on. Raises RunFolderError if there is none."""

@@ -181,6 +181,15 @@ class ChecksAhead(Protocol):
 
 
 @runtime_checkable
+class StartsSlowly(Protocol):
+    """A device whose `load` takes long enough for people to wonder."""
+
+    def slow_start(self) -> str:
+        """What it spends the time on, and about how long it takes; empty: nothing."""
+        ...
+
+
+@runtime_checkable
 class Explains(Protocol):
     """A device that decides something about a run that its user should know."""
 

@@ -57,8 +57,17 @@ def test_nothing_is_recommended_for_devices_that_do_not_exist(amphw, no_data) ->
     from amphw.host.devices import device_entries
 
     remedies = " ".join(each["remedy"] for each in findings(amphw).values())
-    for device, extra in (("opencl", "amphw[opencl]"), ("rtl", "amphw[rtl]")):
+    for device, extra in (("opencl", "amphw[opencl]"), ("verilator", "amphw[rtl]")):
         assert device in device_entries() or extra not in remedies
+
+
+def test_hardware_tools_that_are_missing_are_named(amphw, no_data, monkeypatch) -> None:
+    assert findings(amphw)["python"]["ok"]
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = findings(amphw)["simulated hardware"]
+    assert not found["ok"]
+    assert "g++, make, perl" in found["remedy"] and "apt install" in found["remedy"]
+    assert "perl" not in findings(amphw)["circuits"]["remedy"]
 
 
 def test_data_sets_are_found_where_amphw_data_points(amphw, no_data, monkeypatch, tmp_path) -> None:

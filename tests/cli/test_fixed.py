@@ -95,6 +95,9 @@ def test_a_strict_run_refuses_weights_that_are_clipped_otherwise(amphw, small) -
     assert refused.exit_code == 1
     assert refused.stderr.startswith("amphw: node 'cell': ")
     assert "in the number formats holds them" in refused.stderr
+    with pytest.warns(UserWarning):
+        again = amphw(*command, "--out", "refused")
+    assert again.exit_code == 0, "the refused run has left its folder free"
 
 
 def test_a_warning_reads_like_a_remark() -> None:

@@ -40,6 +40,10 @@ class VerilatorDevice(HardwareDevice):
         require("simulation")
         super().__init__(argument, nodes)
 
+    def slow_start(self) -> str:
+        """See `StartsSlowly`."""
+        return "compiling the simulation of the hardware: a minute or more, unless it is in the cache"
+
     def again(self) -> VerilatorDevice:
         return VerilatorDevice(str(self.formats))
 

@@ -54,21 +54,25 @@ class ToolchainError(AmphwError):
 
 def require(*purposes: str) -> None:
     """Raise ToolchainError unless everything that the purposes (keys of `NEEDS`) need is installed."""
+    if parts := missing(*purposes):
+        raise ToolchainError(f"{' and '.join(purposes)}: not installed: {parts}.")
+
+
+def missing(*purposes: str) -> str:
+    """What the purposes need that is not installed, and how to get it; empty: nothing."""
     modules = dict.fromkeys(module for purpose in purposes for module in NEEDS[purpose][0])
     programs = dict.fromkeys(program for purpose in purposes for program in NEEDS[purpose][1])
-    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    packages = [module for module in modules if importlib.util.find_spec(module) is None]
     absent = [program for program in programs if shutil.which(program) is None]
-    if not missing and not absent:
-        return
     parts = []
-    if missing:
-        parts.append(f"the Python package{'s' * (len(missing) > 1)} {', '.join(missing)} ({_EXTRA})")
+    if packages:
+        parts.append(f"the Python package{'s' * (len(packages) > 1)} {', '.join(packages)} ({_EXTRA})")
     if absent:
-        packages = " ".join(_DEBIAN[program] for program in absent)
+        of_debian = " ".join(_DEBIAN[program] for program in absent)
         parts.append(
-            f"the program{'s' * (len(absent) > 1)} {', '.join(absent)} (on Debian: apt install {packages})"
+            f"the program{'s' * (len(absent) > 1)} {', '.join(absent)} (on Debian: apt install {of_debian})"
         )
-    raise ToolchainError(f"{' and '.join(purposes)}: not installed: {' and '.join(parts)}.")
+    return " and ".join(parts)
 
 
 def environ() -> dict[str, str]:
