@@ -25,7 +25,7 @@ ALLOWED = {
     "estimate": {"ir"},
     "data": {"ir"},
     "models": {"ir", "data", "frontend"},
-    "host": {"ir"},
+    "host": {"ir", "engine"},  # whose parts its own devices offer
     "bench": {"ir", "engine", "data", "models", "host", "opencl"},  # whose kernels it measures
     # whose platforms and sources it shows, and whose hardware it builds
     "cli": {"ir", "data", "models", "host", "bench", "opencl", "rtl"},

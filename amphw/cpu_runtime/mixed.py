@@ -26,10 +26,14 @@ class MixedDevice(PlaneDevice):
     the CPU device but placement. Parameters survive `close`, until the next `load`.
     """
 
+    host_takes_turns = True
+    """Whether the CPU gets a share of the nodes with parameters that nobody has placed."""
+
     def __init__(self, devices: Mapping[str, Device]) -> None:
         super().__init__()
         self.parts: dict[str, Part] = {}
-        self._slow = [d.slow_start() for d in devices.values() if isinstance(d, StartsSlowly)]
+        others = [d for d in devices.values() if d is not self]
+        self._slow = [d.slow_start() for d in others if isinstance(d, StartsSlowly)]
         for label, device in devices.items():
             if label == HOST:
                 raise AmphwError(f"the device '{HOST}' is in every run already: give this one another name")
@@ -76,7 +80,14 @@ class MixedDevice(PlaneDevice):
         self.close()
         settings = options.settings
         check_settings(settings, "workers", "frame_cap", "frame_rows", "min_rows")
-        self.placing = place(graph, lower(graph), self.parts, rules, asked_for(settings.get("place", "")))
+        self.placing = place(
+            graph,
+            lower(graph),
+            self.parts,
+            rules,
+            asked_for(settings.get("place", "")),
+            self.host_takes_turns,
+        )
         elsewhere = {n for n, label in self.placing.of.items() if label != HOST}
         self.lowered = lower(fuse(graph, elsewhere) if settings.get("fuse", True) else graph)
         owners = {n: graph.nodes[n].params for n in graph.parameterised if n not in elsewhere}

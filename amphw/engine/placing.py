@@ -46,11 +46,13 @@ def place(
     parts: Mapping[str, Part],
     rules: Mapping[str, UpdateRule],
     wanted: Mapping[str, str],
+    host: bool = True,
 ) -> Placing:
     """Explicit places first; of the others the nodes with parameters take turns, the largest first.
 
     That is the papers' heuristic (AMPNet, arXiv 1705.09786: the h-th heavy node to worker h mod W), where a
-    part that refuses a node is passed over; all other nodes stay on the host. wanted: label by node.
+    part that refuses a node is passed over; all other nodes stay on the host. wanted: label by node. host:
+    whether it takes its turn, too.
     Raises AmphwError for a name that there is none of, and for a node that is wanted where it is refused.
     """
     # Lowering adds nodes of its own, which go where they cost nothing.
@@ -76,7 +78,7 @@ def place(
         if why := refuses(unit, wanted[unit.name]):
             raise AmphwError(f"node '{unit.name}' cannot be placed on {wanted[unit.name]}: {why}")
     turn = 0
-    labels = [*parts, HOST]
+    labels = [*parts, HOST] if host else list(parts)
     for unit in sorted((u for u in able if u.owns and u.name not in wanted), key=lambda u: -_size(graph, u)):
         for k in range(len(labels)):
             label = labels[(turn + k) % len(labels)]

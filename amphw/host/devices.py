@@ -59,6 +59,11 @@ _BUILT_IN = (
         "the generated hardware, simulated in this process, such as verilator:q4.12",
     ),
     DeviceEntry("reference", "amphw.ir.reference:ReferenceDevice", "one message at a time; slow and exact"),
+    DeviceEntry(
+        "sleep",
+        "amphw.cpu_runtime.sleep:SleepDevice",
+        "waits as long as a device of so many FLOPS would compute, such as sleep:1TFLOPS",
+    ),
     DeviceEntry("null", "amphw.host.null_device:NullDevice", "runs nothing; measures the host alone"),
 )
 

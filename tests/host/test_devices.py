@@ -104,7 +104,7 @@ def test_a_device_that_cannot_be_imported_says_why_and_what_else_there_is(packag
         make_device("broken")
     assert "'broken' cannot be used here" in str(caught.value)
     assert "has no attribute 'missing'" in str(caught.value)
-    assert "Devices: cpu, opencl, fixed, verilator, reference, null, sleepy." in str(caught.value)
+    assert "Devices: cpu, opencl, fixed, verilator, reference, sleep, null, sleepy." in str(caught.value)
 
 
 def test_listing_imports_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,9 @@ def test_listing_imports_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError(f"imported {name}")
 
     monkeypatch.setattr(devices.importlib, "import_module", refuse)
-    assert list(device_entries())[:6] == ["cpu", "opencl", "fixed", "verilator", "reference", "null"]
+    assert list(device_entries())[:7] == [
+        "cpu", "opencl", "fixed", "verilator", "reference", "sleep", "null",
+    ]  # fmt: skip
 
 
 def test_an_error_inside_a_device_is_not_taken_for_a_wrong_argument(package: ModuleType) -> None:

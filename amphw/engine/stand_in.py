@@ -1,0 +1,193 @@
+"""Parts that compute nothing: one that answers at once, and one that takes the time a device would take."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from amphw.engine.lower import Lowered, Unit
+from amphw.engine.part import BACKWARD, PartFrame, PartResult
+from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
+from amphw.ir.errors import AmphwError
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+
+PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+
+
+class NullPart:
+    """Every output and every gradient is 0; parameters stay as they are."""
+
+    depth = 1
+
+    def __init__(self, about: Capabilities):
+        self.about = about
+
+    def capabilities(self) -> Capabilities:
+        return self.about
+
+    def refused(self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
+        return ""
+
+    def load(
+        self,
+        graph: Graph,
+        lowered: Lowered,
+        units: Sequence[Unit],
+        rules: Mapping[str, UpdateRule],
+        options: DeviceOptions,
+    ) -> None:
+        owners = {u.name: graph.nodes[u.name].params for u in units if u.owns}
+        self._params = initial_parameters(owners, dict(rules), options.seed)
+        self._units = {u.index: u for u in units}
+        self._done: deque[PartResult] = deque()
+
+    def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+        pass
+
+    def end(self, slot: int) -> None:
+        pass
+
+    def start(self, frame: PartFrame) -> None:
+        self._done.append(nothing(self._units[frame.unit], frame))
+
+    def finished(self, timeout: float) -> list[PartResult]:
+        done = list(self._done)
+        self._done.clear()
+        return done
+
+    def update(self, nodes: Sequence[str]) -> None:
+        pass
+
+    def parameters(self) -> dict[str, NodeParameters]:
+        return self._params
+
+    def statistics(self) -> Statistics:
+        return Statistics()
+
+    def close(self) -> None:
+        pass
+
+
+def nothing(unit: Unit, frame: PartFrame) -> PartResult:
+    """Zeros for all that the frame's firings send; a decided field is 0."""
+    if frame.kind == BACKWARD:
+        gradients = [
+            np.zeros((int(frame.rows[o.space].sum()), o.width), np.float32) if o.needs_gradient else None
+            for o in unit.operands
+        ]
+        return PartResult(frame.number, gradients)
+    program = unit.behaviour.program
+    assert program is not None
+    outputs = [
+        None if t.kind == "int" else np.zeros((int(frame.rows[t.space].sum()), t.width), np.float32)
+        for t in program.outputs_types
+    ]
+    decided = [np.zeros(len(frame.slots), np.int64) for _ in unit.behaviour.decides]
+    return PartResult(frame.number, outputs, decided)
+
+
+@dataclass
+class Cost:
+    """Floating-point operations of a node: for each row forward, backward and of the gradient; of an update.
+
+    2 * k * din * dout for k rows of a layer of din x dout in each direction, din * dout for an update
+    (AMPNet, ICLR 2018 submission HJnQJXbC-, appendix C).
+    """
+
+    row: float
+    update: float
+
+    @classmethod
+    def of(cls, unit: Unit) -> Cost:
+        program = unit.behaviour.program
+        assert program is not None
+        shapes = {p.name: p.shape for p in program.params}
+        products = [shapes[i.attr()["param"]] for i in program.instrs if i.op == "matmul"]
+        numbers = [int(np.prod(shape)) for shape in shapes.values()]
+        return cls(sum(2.0 * din * dout for din, dout in products), float(sum(numbers)))
+
+
+class SleepPart(NullPart):
+    """Takes as long as a device of `flops` operations a second, one frame after another; computes nothing."""
+
+    depth = 64
+
+    def __init__(self, about: Capabilities, flops: float):
+        super().__init__(about)
+        self.flops = flops
+
+    def load(
+        self,
+        graph: Graph,
+        lowered: Lowered,
+        units: Sequence[Unit],
+        rules: Mapping[str, UpdateRule],
+        options: DeviceOptions,
+    ) -> None:
+        super().load(graph, lowered, units, rules, options)
+        self._costs = {u.index: Cost.of(u) for u in units}
+        self._self_updating = options.updates == "self"
+        self._waits: deque[tuple[float, PartResult]] = deque()
+        self._free_at = 0.0
+        self._updates = 0
+
+    def start(self, frame: PartFrame) -> None:
+        unit, cost = self._units[frame.unit], self._costs[frame.unit]
+        rows = int(frame.rows["rows"].sum())
+        work = cost.row * rows * (2 if frame.kind == BACKWARD else 1)
+        if frame.kind == BACKWARD and unit.name in self._params:
+            work += self._counted(self._params[unit.name], rows) * cost.update
+        self._free_at = max(self._free_at, time.perf_counter()) + work / self.flops
+        self._waits.append((self._free_at, nothing(unit, frame)))
+
+    def _counted(self, params: NodeParameters, rows: int) -> int:
+        """Count gradient rows -> updates that they bring."""
+        params.rows += rows
+        if not self._self_updating or not params.due:
+            return 0
+        params.rows = 0
+        params.version += 1
+        self._updates += 1
+        return 1
+
+    def finished(self, timeout: float) -> list[PartResult]:
+        now = time.perf_counter()
+        if self._waits and self._waits[0][0] > now:
+            time.sleep(min(timeout, self._waits[0][0] - now))
+            now = time.perf_counter()
+        done = []
+        while self._waits and self._waits[0][0] <= now:
+            done.append(self._waits.popleft()[1])
+        return done
+
+    def update(self, nodes: Sequence[str]) -> None:
+        for name in nodes:
+            if name not in self._params:
+                raise AmphwError(f"node '{name}' has no parameters here")
+            if self._params[name].rows:
+                self._params[name].rows = 0
+                self._params[name].version += 1
+                self._updates += 1
+
+    def statistics(self) -> Statistics:
+        updates, self._updates = self._updates, 0
+        return Statistics(updates=updates)
+
+
+def flops_of(text: str) -> float:
+    """`1TFLOPS`, `250 MFLOPS` -> operations a second. Raises AmphwError for anything else."""
+    found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kMGTP]?)FLOPS\s*", text)
+    try:
+        value = float(found[1]) * PREFIXES[found[2]] if found else 0.0
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < float("inf"):
+        raise AmphwError(f"'{text}' is no rate: write operations a second, such as sleep:1TFLOPS")
+    return value
