@@ -133,6 +133,8 @@ class HardwarePart:
         if self._is_current(a):
             self._held[a.slot].idle_at = a.sent
             self._let_go(a)
+        else:  # its slot has been given to another one already
+            self.device.retire(a)
 
     def _active(self, slot: int) -> Active | None:
         """The slot's instance, if the device has it already."""
@@ -279,7 +281,9 @@ class HardwarePart:
 
     def _leaving(self) -> bool:
         """Whether the device has yet to say that it is done with an instance."""
-        return any(self._held[slot].ended for slot in self.device.active)
+        return any(
+            self._held[a.slot].ended or not self._is_current(a) for a in self.device.active.values()
+        )
 
     # --- ways in ----------------------------------------------------------------------------------
 
