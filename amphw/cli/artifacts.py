@@ -27,7 +27,7 @@ def write_artifacts(
 ) -> dict[str, Path]:
     """Write what the run allows: no Gantt chart without a trace, no curve without an epoch. Paths by kind;
     of a file of the device's findings the kind is its name."""
-    from amphw.host.report import ReportRun, write_report
+    from amphw.host.report import ReportRun, ReportTable, write_report
     from amphw.host.run_folder import write_atomic
 
     title = f"{summary.model} on {summary.device}"
@@ -53,8 +53,10 @@ def write_artifacts(
         write_atomic(written[name], contents)
     plots |= {caption: written[name] for name, caption in findings.pictures.items()}
     written["report"] = folder.file(REPORT)
-    notes = findings.remarks
-    write_report(written["report"], title, [ReportRun.from_folder(folder.path)], plots, notes)
+    found = ReportTable(findings.heading, findings.columns, findings.rows, findings.remarks)
+    # Without a table the remarks stand alone.
+    notes, tables = ((), [found]) if findings.rows else (findings.remarks, [])
+    write_report(written["report"], title, [ReportRun.from_folder(folder.path)], plots, notes, tables)
     return written
 
 

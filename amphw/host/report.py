@@ -54,14 +54,29 @@ class ReportRun:
         return cls(label or folder.path.name, summary, settings, environment)
 
 
+@dataclass(frozen=True)
+class ReportTable:
+    """A table of its own, below the runs: rows have a text a column, remarks are sentences below it."""
+
+    heading: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    remarks: Sequence[str] = ()
+
+
 def write_report(
-    path: Path, title: str, runs: Sequence[ReportRun], plots: Mapping[str, Path], notes: Sequence[str] = ()
+    path: Path,
+    title: str,
+    runs: Sequence[ReportRun],
+    plots: Mapping[str, Path],
+    notes: Sequence[str] = (),
+    tables: Sequence[ReportTable] = (),
 ) -> None:
     """Write the report on `runs` to `path`, atomically.
 
     `plots` maps captions to .svg or .png files, shown in that order; `notes` are paragraphs of plain text
-    below the headline numbers. Raises ValueError for no runs or a plot of another kind, RunFolderError for a
-    plot that cannot be read, and `run_folder.WriteError`.
+    below the headline numbers; `tables` come before the plots. Raises ValueError for no runs or a plot of
+    another kind, RunFolderError for a plot that cannot be read, and `run_folder.WriteError`.
     """
     if not runs:
         raise ValueError(f"no run to report on in {path}; pass at least one")
@@ -71,6 +86,7 @@ def write_report(
         "".join(f'<p class="note">{_text(note)}</p>' for note in notes),
         f"<h2>{'Runs' if len(runs) > 1 else 'Run'}</h2>",
         _comparison(runs),
+        *(_table(each) for each in tables),
         *(_plot(caption, Path(file)) for caption, file in plots.items()),
         "<h2>Resolved config</h2>",
         _settings([(run.label, _flat(run.settings)) for run in runs], "no config was given"),
@@ -162,6 +178,17 @@ def _comparison(runs: Sequence[ReportRun]) -> str:
     return f'<table class="runs"><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>'
 
 
+def _table(table: ReportTable) -> str:
+    head = "".join(f'<th scope="col">{_text(name)}</th>' for name in table.columns)
+    body = _rows([(first, list(others)) for first, *others in table.rows])
+    remarks = "".join(f'<p class="note">{_text(remark)}</p>' for remark in table.remarks)
+    return (
+        f"<h2>{_text(table.heading[:1].upper() + table.heading[1:])}</h2>"
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        f"{remarks}"
+    )
+
+
 def _best_cells(runs: Sequence[ReportRun], metrics: list[str], first_metric: int) -> set[tuple[int, int]]:
     """(row, column) of the best throughput, epochs, time and metrics; nothing is best among one run."""
     if len(runs) < 2:
@@ -208,7 +235,7 @@ def _settings(columns: list[tuple[str, dict[str, str]]], empty: str) -> str:
     return "\n".join(parts)
 
 
-def _rows(rows: list[tuple[str, list[str]]]) -> str:
+def _rows(rows: Sequence[tuple[str, Sequence[str]]]) -> str:
     return "".join(
         f'<tr><th scope="row">{_text(name)}</th>'
         + "".join(f"<td>{_text(value)}</td>" for value in values)

@@ -114,7 +114,7 @@ class Formats:
                     if isinstance(allowed, range)
                     else ", ".join(map(str, allowed))
                 )
-                raise FormatError(f"number formats: {name} = {getattr(self, name)}, allowed is {text}")
+                raise FormatError(f"number formats: {_LONG[name]}={getattr(self, name)}, allowed is {text}")
 
     @classmethod
     def parse(cls, text: str) -> Formats:

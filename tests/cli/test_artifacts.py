@@ -74,3 +74,10 @@ def test_what_a_device_finds_lies_in_the_folder_and_in_the_report(folder) -> Non
     assert written["x.json"].read_bytes() == b"{}" and written["x.svg"] == folder.file("x.svg")
     page = written["report"].read_text()
     assert "What it looks like" in page and "Odd." in page
+
+
+def test_what_a_device_tells_in_a_table_is_in_the_report(folder) -> None:
+    found = Findings({}, {}, "what is lost", ("tensor", "lost"), (("W", "3 %"),), ("One more is fine.",))
+    page = write_artifacts(folder, summary(), None, found)["report"].read_text()
+    assert "<h2>What is lost</h2>" in page and '<th scope="row">W</th><td>3 %</td>' in page
+    assert page.count("One more is fine.") == 1 and page.index("3 %") < page.index("One more is fine.")

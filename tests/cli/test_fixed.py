@@ -26,8 +26,19 @@ def test_a_run_leaves_what_the_formats_lose(amphw, small, tmp_path) -> None:
     assert (tmp_path / "run" / "formats.png").read_bytes().startswith(b"\x89PNG")
     report = (tmp_path / "run" / "report.html").read_text()
     assert "Magnitudes of numbers against the range of their formats" in report
-    assert f"formats: the finest that hold all that was seen are {record['suggested']}" in report
-    for words in ("on fixed:q4.12", "what the formats lose:", "vanished", record["suggested"], "formats.png"):
+    few = f"formats: none are suggested after {record['updates']} updates"
+    assert few in report and record["suggested"] is None and record["updates"] > 0
+    assert "<h2>What the formats lose</h2>" in report and '<th scope="col">vanished</th>' in report
+    assert '<th scope="row">cell: update' in report
+    (take,) = (t["operation"] for t in record["tensors"] if t["tensor"] == "forward take E")
+    assert " = take(" in take and "param=E" in take
+    for words in (
+        "on fixed:q4.12",
+        "what the formats lose:",
+        "vanished",
+        "none are suggested",
+        "formats.png",
+    ):
         assert words in done.stdout
 
 

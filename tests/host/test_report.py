@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from amphw.host.records import EpochRecord, RunSummary
-from amphw.host.report import ReportRun, write_report
+from amphw.host.report import ReportRun, ReportTable, write_report
 from amphw.host.run_folder import RunFolder, RunFolderError
 
 VOID = {"meta", "img", "br", "link"}
@@ -115,6 +115,16 @@ def test_one_run(tmp_path: Path) -> None:
     assert "staleness | 16 / 128 | versions, p50 / p99" in page.text
     assert "train.max_active_keys | 16" in page.text
     assert "cpu.count | 2" in page.text
+
+
+def test_a_table_of_ones_own_stands_before_the_plots_with_its_remarks(tmp_path: Path) -> None:
+    table = ReportTable("what is <lost>", ("tensor", "share"), (("W & b", "1 %"), ("V", "0")), ("2 more.",))
+    write_report(
+        tmp_path / "r.html", "t", [run("only", 16, 2.0, 0.98)], plots(tmp_path), ["A note."], [table]
+    )
+    text = Page(tmp_path / "r.html").text
+    assert "What is <lost> | tensor | share | W & b | 1 % | V | 0 | 2 more. | Who ran <when>" in text
+    assert text.index("A note.") < text.index("What is <lost>")
 
 
 def test_several_runs_are_compared(tmp_path: Path) -> None:

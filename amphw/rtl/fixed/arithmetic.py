@@ -108,7 +108,7 @@ class HeldParameters:
                 else [(term.kind, *made[k]) for _, made in entries for k, term in terms]
             )
             a.sums, saturated = accumulate(a.sums, pieces, self._formats)
-            self._meters[name]["sum"].saturated += saturated
+            self._meters[name]["sum"].add_saturated(saturated)
 
     def prepare(self) -> dict[str, np.ndarray]:
         self.fixed.rows, self.params.rows = self.params.rows, 0

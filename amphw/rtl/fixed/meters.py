@@ -1,8 +1,9 @@
 """What the formats lose: how large numbers are where they are rounded, and how many saturate or vanish.
 
 A place is an operation of a node that makes 16 bits of a wide result, or an array that updates change. Ranges
-and saturations are counted for every number. Numbers that vanish, and the distribution of magnitudes, are
-taken from one call in `EVERY`: they cost as much as the arithmetic itself.
+and saturations are counted for every number. Numbers that vanish, and the distribution of magnitudes, cost
+as much as the arithmetic itself. They are taken from the first `FIRST` calls, so that a short run shows
+something, and then from one call in `EVERY`, which counts that often, lest the start of a run prevails.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ from typing import Any, Literal
 import numpy as np
 
 from amphw.ir.program import Instr
-from amphw.rtl.fixed import curves
 from amphw.rtl.fixed.operations import limits, rounded
 from amphw.rtl.fixed.program import FixedProgram
-from amphw.rtl.formats import BITS, COARSEST, FINEST, Format, Formats
+from amphw.rtl.formats import BITS, COARSEST, Format, Formats
+
+FIRST = 100
+"""Calls that are all sampled."""
 
 EVERY = 31
-"""One call in so many is sampled; a prime, so that the steps of a loop take turns."""
+"""After them, one call in so many is; a prime, so that the steps of a loop take turns."""
+
+FINEST = 15
+"""Bits behind the point that are suggested at most: with more, a run that goes on has no room to grow."""
 
 _FAR = 2.0**62
 
@@ -31,16 +37,18 @@ Kind = Literal["value", "gradient", "weight", "sum", "update"]
 class Meter:
     """One place. A call of it narrows, as `operations.plain` does, and counts.
 
-    node: "" for what belongs to none. tensor: such as "forward affine W". count, saturated: numbers seen, and
-    of these beyond the format. low, high: range before saturation, in steps of the format. sampled, zeros,
-    vanished: of a sample, how many were 0, and how many became 0. magnitudes: of the sample, how many lie in
-    2**e <= |x| < 2**(e + 1), by e.
+    node: "" for what belongs to none. tensor: such as "forward affine W". operation: of a program, as it is
+    listed there. count, saturated: numbers seen, and
+    of these beyond the format. low, high: range before saturation, in steps of the format. sampled: numbers
+    that a sample stands for. zeros, vanished: how many of these were 0, and how many others became 0.
+    magnitudes: how many lie in 2**e <= |x| < 2**(e + 1), by e. lost: of these, how many became 0.
     """
 
     node: str
     tensor: str
     kind: Kind
     format: Format
+    operation: str = ""
     count: int = 0
     saturated: int = 0
     low: int = 0
@@ -49,6 +57,7 @@ class Meter:
     zeros: int = 0
     vanished: int = 0
     magnitudes: dict[int, int] = field(default_factory=dict)
+    lost: dict[int, int] = field(default_factory=dict)
     calls: int = 0
 
     def __post_init__(self) -> None:
@@ -76,27 +85,37 @@ class Meter:
         beyond = low < self.least or high > self.most
         if beyond:
             self.saturated += int(np.count_nonzero((whole < self.least) | (whole > self.most)))
+        self._widen(low, high, whole.size)
+        if self.calls < FIRST:
+            self._sample(exact, shift, whole, 1)
+        elif (self.calls - FIRST) % EVERY == 0:
+            self._sample(exact, shift, whole, EVERY)
+        self.calls += 1
+        return beyond
+
+    def add_saturated(self, exact: np.ndarray) -> None:
+        """Count numbers beyond the format that are saturated before `see` is shown what became of them."""
+        if exact.size:
+            self._widen(*limits(exact), exact.size)
+            self.saturated += exact.size
+            self._sample(exact, 0, exact, 1)
+
+    def _widen(self, low: int, high: int, count: int) -> None:
         if not self.count or low < self.low:
             self.low = low
         if not self.count or high > self.high:
             self.high = high
-        self.count += whole.size
-        if self.calls % EVERY == 0:
-            self._sample(exact, shift, whole)
-        self.calls += 1
-        return beyond
+        self.count += count
 
-    def _sample(self, exact: np.ndarray, shift: int, whole: np.ndarray) -> None:
-        present = exact[exact != 0]
-        self.sampled += exact.size
-        self.zeros += exact.size - present.size
-        self.vanished += int(np.count_nonzero(whole[exact != 0] == 0))
-        if present.size:
-            powers = np.frexp(np.abs(present.astype(np.float64)))[1] - (1 + shift + self.format.frac)
-            first = int(powers.min())
-            for e, n in enumerate(np.bincount(powers - first).tolist(), first):
-                if n:
-                    self.magnitudes[e] = self.magnitudes.get(e, 0) + n
+    def _sample(self, exact: np.ndarray, shift: int, whole: np.ndarray, weight: int) -> None:
+        present = exact != 0
+        self.sampled += weight * exact.size
+        powers = np.frexp(np.abs(exact[present].astype(np.float64)))[1] - (1 + shift + self.format.frac)
+        gone = whole[present] == 0
+        self.zeros += weight * (exact.size - powers.size)
+        self.vanished += weight * int(np.count_nonzero(gone))
+        _add_powers(self.magnitudes, powers, weight)
+        _add_powers(self.lost, powers[gone], weight)
 
     # --- shares -----------------------------------------------------------------------------------
 
@@ -125,6 +144,7 @@ class Meter:
             "node": self.node,
             "tensor": self.tensor,
             "kind": self.kind,
+            "operation": self.operation,
             "format": str(self.format),
             "count": self.count,
             "min": low,
@@ -134,7 +154,16 @@ class Meter:
             "zeros": self.zeros,
             "underflowed": self.vanished,
             "magnitudes": {str(e): n for e, n in sorted(self.magnitudes.items())},
+            "underflowed_magnitudes": {str(e): n for e, n in sorted(self.lost.items())},
         }
+
+
+def _add_powers(counts: dict[int, int], powers: np.ndarray, weight: int) -> None:
+    if powers.size:
+        first = int(powers.min())
+        for e, n in enumerate(np.bincount(powers - first).tolist(), first):
+            if n:
+                counts[e] = counts.get(e, 0) + weight * n
 
 
 class Meters:
@@ -153,6 +182,7 @@ class Meters:
     def narrows(self, node: str, direction: str, program: FixedProgram) -> list[Meter]:
         """One for each operation of a program."""
         names = [label(o) for o in program.operations]
+        lines = str(program).splitlines()
         made = []
         for k, (v, _) in enumerate(program.numbered()):
             kind = program.types[v].kind
@@ -160,26 +190,32 @@ class Meters:
             place = self.add(
                 node, f"{direction} {names[k]}{number}", "gradient" if kind == "gradient" else "value"
             )
+            place.operation = lines[k]
             made.append(place)
         return made
 
     @property
     def used(self) -> list[Meter]:
-        """Those that have seen numbers, what loses most first."""
-        seen = [m for m in self.all if m.count]
-        return sorted(seen, key=lambda m: (-m.saturated_share, -m.vanished_share))
+        """Those that have seen numbers, what does most harm first: what saturates, then updates that vanish,
+        then other numbers, and weights at last, which masters keep."""
+        ranks = {"update": 0, "weight": 2}
+        return sorted(
+            (m for m in self.all if m.count),
+            key=lambda m: (-m.saturated_share, not m.vanished, ranks.get(m.kind, 1), -m.vanished_share),
+        )
+
+    @property
+    def updates(self) -> int:
+        """Of the parameter that had most."""
+        return max((m.calls for m in self.all if m.kind == "update"), default=0)
 
     def suggested(self) -> Formats:
-        """The least bits before the point with which nothing that was seen saturates."""
+        """The least bits before the point, one at least, with which nothing that was seen saturates."""
         found = {}
         for kind in ("value", "weight", "gradient"):
             ranges = [m.range for m in self.used if m.kind == kind]
             found[kind] = (
-                holding(
-                    min(r[0] for r in ranges),
-                    max(r[1] for r in ranges),
-                    curves.FINEST if kind == "value" else FINEST,
-                )
+                holding(min(r[0] for r in ranges), max(r[1] for r in ranges))
                 if ranges
                 else getattr(self.formats, kind)
             )
@@ -187,9 +223,9 @@ class Meters:
         return Formats(**found, accumulator=f.accumulator, sums=f.sums, master=f.master, rounding=f.rounding)
 
 
-def holding(low: float, high: float, finest: int = FINEST) -> Format:
-    """The finest 16-bit format whose range contains both numbers; the coarsest there is where none does."""
-    for frac in range(finest, COARSEST, -1):
+def holding(low: float, high: float) -> Format:
+    """The finest 16-bit format, q1.15 at most, that contains both numbers; the coarsest where none does."""
+    for frac in range(FINEST, COARSEST, -1):
         f = Format(frac)
         if f.low * f.step <= low and high <= f.high * f.step:
             return f

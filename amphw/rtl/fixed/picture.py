@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 
 from amphw.rtl.fixed.meters import Meter, share
@@ -22,7 +23,8 @@ _MOST = 40
 def draw(meters: Sequence[Meter], title: str) -> bytes:
     """PNG. meters: in the order of the rows."""
     shown = list(meters[:_MOST])
-    figure = Figure(figsize=(12, 1.5 + 0.36 * len(shown)), layout="constrained", facecolor="white")
+    edge = ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.1)  # inches; labels keep off the edge
+    figure = Figure(figsize=(12, 1.5 + 0.36 * len(shown)), layout=edge, facecolor="white")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     low, high = _limits(shown)
@@ -32,7 +34,7 @@ def draw(meters: Sequence[Meter], title: str) -> bytes:
     axes.set_ylim(len(shown) - 0.3, -0.7)
     axes.set_yticks(range(len(shown)), [f"{m.name}  {m.format}" for m in shown], fontsize=8)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("magnitude |x| = 2^e before rounding and saturation: e", fontsize=9)
+    axes.set_xlabel("log2 |x| before rounding and saturation", fontsize=9)
     axes.tick_params(axis="x", labelsize=9)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.set_axisbelow(True)
@@ -44,7 +46,7 @@ def draw(meters: Sequence[Meter], title: str) -> bytes:
         Patch(facecolor=_RANGE, label="range of the format"),
         Patch(facecolor=_INSIDE, label="held"),
         Patch(facecolor=_ABOVE, label="saturates"),
-        Patch(facecolor=_BELOW, label="smaller than a step"),
+        Patch(facecolor=_BELOW, label="vanishes"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=9)
     data = io.BytesIO()
@@ -66,9 +68,12 @@ def _row(axes: Axes, row: int, m: Meter) -> None:
     most = max(m.magnitudes.values(), default=1)
     for e, n in m.magnitudes.items():
         # The least number of a format lies on its end: it saturates nothing.
-        colour = _ABOVE if e >= end and m.saturated else _BELOW if e < step else _INSIDE
+        colour = _ABOVE if e >= end and m.saturated else _INSIDE
         height = 0.8 * max(n / most, 0.04)
-        axes.bar(e + 0.5, -height, width=0.92, bottom=row + 0.4, color=colour)
+        gone = height * m.lost.get(e, 0) / n
+        axes.bar(e + 0.5, gone - height, width=0.92, bottom=row + 0.4 - gone, color=colour)
+        if gone:
+            axes.bar(e + 0.5, -gone, width=0.92, bottom=row + 0.4, color=_BELOW)
 
 
 def _shares(axes: Axes, meters: Sequence[Meter]) -> None:

@@ -12,9 +12,13 @@ from amphw.rtl.formats import BITS, Formats
 Term = tuple[str, np.ndarray | None, np.ndarray]
 """(kind, a, dz): kind "matmul" with a [rows, din], "take" with a [rows], "sum" without; dz [rows, dout]."""
 
+_NONE = np.zeros(0, np.int64)
 
-def accumulate(sums: np.ndarray, terms: Sequence[Term], formats: Formats) -> tuple[np.ndarray, int]:
-    """The sums after all rows of these terms, one after another -> and how many additions saturated.
+
+def accumulate(sums: np.ndarray, terms: Sequence[Term], formats: Formats) -> tuple[np.ndarray, np.ndarray]:
+    """The sums after all rows of these terms, one after another -> and what additions made that saturated.
+
+    The latter is int64 [n], one number an addition beyond the sums' bits.
 
     sums: int64 [din, dout], or [dout] for "sum"; it stays as it is. Where nothing can saturate on the way,
     which magnitudes tell, all rows are added at once.
@@ -22,19 +26,19 @@ def accumulate(sums: np.ndarray, terms: Sequence[Term], formats: Formats) -> tup
     limit = 1 << (formats.sums - 1)
     whole = [(kind, a, _real(dz, kind, formats)) for kind, a, dz in terms if len(dz)]
     if _reach(sums, whole) < limit:
-        return _added(sums, whole), 0
+        return _added(sums, whole), _NONE
     most = _added(np.abs(sums), [(k, None if a is None else np.abs(a), np.abs(dz)) for k, a, dz in whole])
     if most.max() < limit:
-        return _added(sums, whole), 0
-    saturated = 0
+        return _added(sums, whole), _NONE
+    saturated = [_NONE]
     for kind, a, dz in whole:
         for r in range(len(dz)):
             sums = _added(sums, [(kind, None if a is None else a[r : r + 1], dz[r : r + 1])])
             beyond = (sums < -limit) | (sums >= limit)
             if beyond.any():
-                saturated += int(np.count_nonzero(beyond))
+                saturated.append(sums[beyond])
                 sums = np.clip(sums, -limit, limit - 1)
-    return sums, saturated
+    return sums, np.concatenate(saturated)
 
 
 def total(parts: Sequence[tuple[np.ndarray, int]], rows: int, width: int) -> np.ndarray:

@@ -82,6 +82,21 @@ def test_formats_are_given_with_the_name() -> None:
         make_device("fixed:q4.13")
 
 
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        ("acc=20", "acc=20, allowed is 39 .. 48"),
+        ("sum=40", "sum=40, allowed is 32 .. 36"),
+        ("master=16", "master=16, allowed is 24, 32"),
+        ("round=up", "round=up, allowed is nearest, stochastic"),
+    ],
+)
+def test_a_setting_that_is_not_allowed_is_named_as_it_was_typed(given: str, told: str) -> None:
+    with pytest.raises(FormatError) as error:
+        make_device(f"fixed:q4.12,{given}")
+    assert str(error.value) == f"number formats: {told}"
+
+
 def test_no_hardware_tools_are_needed() -> None:
     program = (
         "import sys; sys.modules.update(dict.fromkeys(('amaranth', 'cocotb', 'amaranth_boards')))\n"
@@ -230,7 +245,10 @@ def test_a_saturated_sum_depends_on_nothing_but_the_order_of_rows() -> None:
             each.submit(slot, 0, instance, Mode.TRAIN)
         each.drain()
         # Oldest first, so rows come in the same order.
-        assert next(m for m in each.arithmetic.meters.all if m.tensor == "summed gradient W").saturated
+        place = next(m for m in each.arithmetic.meters.all if m.tensor == "summed gradient W")
+        end = place.format.bits - 1 - place.format.frac
+        assert place.saturated and max(place.magnitudes) >= end  # before saturation
+        assert place.low < place.format.low or place.high > place.format.high
         each.close()
     assert_same(one, many)
 
