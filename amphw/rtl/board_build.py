@@ -72,7 +72,7 @@ def build(
     complaint = hint = ""
     for fit in candidates:
         lanes = fit.plan.sizes.lanes
-        say(f"generating and mapping {lanes} lanes, with memory for {fit.keys} keys")
+        say(f"generating and mapping {lanes} lanes, with memory for {fit.keys} key{'s' * (fit.keys > 1)}")
         if fit.estimate.excess(board):
             needed = shortage(fit.estimate, board, estimated=True)
             say(f"by the estimate it needs {needed}; the estimate may be off by as much, mapping tells")
