@@ -16,12 +16,19 @@ if TYPE_CHECKING:
 INSTANCES = 8
 """That the simulation trains on, to count cycles."""
 
+WIDTHS = ("hidden", "width", "embedding", "spelling", "vocabulary", "steps")
+"""Settings of models that make them smaller."""
+
 
 def rtl(
     model: ModelArgument,
     out: Annotated[
         Path,
-        typer.Option("--out", metavar="DIR", help="Folder for Verilog, constraints, header and bitstream."),
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Folder for Verilog, constraints, header and bitstream; what lies there is overwritten.",
+        ),
     ],
     board: Annotated[
         str, typer.Option("--board", metavar="BOARD", help="What it is built for; docs/rtl-boards.md.")
@@ -51,7 +58,11 @@ def rtl(
     frequency: Annotated[
         float | None,
         typer.Option(
-            "--frequency", metavar="MHZ", help="That placement aims at; without it, the board's.", min=1
+            "--frequency",
+            metavar="MHZ",
+            help="Clock rate that placement aims at; without it, the board's target. The circuit runs at the "
+            "board's oscillator.",
+            min=1,
         ),
     ] = None,
     simulate: Annotated[
@@ -71,12 +82,13 @@ def rtl(
     """Generate a model's hardware, build it for a board, and report size, clock rate and cycles a message."""
     from amphw.host.config import resolve
     from amphw.host.session import update_rules
-    from amphw.models import get_model
+    from amphw.models import MODELS, get_model
     from amphw.rtl.board_build import build, check_tools
     from amphw.rtl.boards import board as find_board
     from amphw.rtl.fit import fits
     from amphw.rtl.fixed.parameters import UPDATES
     from amphw.rtl.formats import Formats
+    from amphw.rtl.remedies import Remedies
 
     def say(text: str) -> None:
         remarks().print(text)
@@ -87,13 +99,14 @@ def rtl(
     cfg = resolve(found.config, found.recommended(UPDATES), config, settings or ())
     graph, train = found.graph(cfg.model), cfg.train
     rules = update_rules(cfg, graph)
+    remedies = Remedies(lanes, keys, _smaller(cfg.model), model not in MODELS)
     candidates = fits(
         graph, rules, number_formats, on, train.max_active_keys, train.max_infer_keys, keys, lanes,
-        [name.strip() for name in nodes.split(",")] if nodes is not None else None,
+        [name.strip() for name in nodes.split(",")] if nodes is not None else None, remedies,
     )  # fmt: skip
     simulate = simulate and not candidates[0].plan.elsewhere
     check_tools(on, simulate)
-    made = build(candidates, on, out, frequency or on.frequency_mhz, bitstream, say)
+    made = build(candidates, on, out, frequency or on.frequency_mhz, bitstream, say, remedies)
     cycles = None
     if simulate:
         from amphw.rtl.measure import cycles_per_message
@@ -113,6 +126,16 @@ def rtl(
         emit_json(facts)
     else:
         _show(made, facts)
+
+
+def _smaller(model: object) -> list[str]:
+    """Options that make a model with this configuration smaller, as they are written."""
+    options = ["--set batch=1"] if getattr(model, "batch", 1) != 1 else []
+    for name in WIDTHS:
+        value = getattr(model, name, None)
+        if isinstance(value, int) and value > 1:
+            options.append(f"--set {name}=... (now {value:,})")
+    return options
 
 
 def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
@@ -137,6 +160,7 @@ def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
         "fmax_mhz": s.fmax_mhz,
         "frequency_mhz": s.frequency_mhz,
         "meets_frequency": s.meets_frequency,
+        "oscillator_mhz": made.board.clock_hz / 1e6,
         "cycles_per_message": cycles,
         "critical_signals": s.critical_signals,
         "critical_nodes": [asdict(share) for share in shares(s.critical_signals, plan)],
@@ -150,20 +174,23 @@ def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
 def _show(made: BoardBuild, facts: dict[str, Any]) -> None:
     from dataclasses import asdict
 
-    there, s = asdict(made.board.resources), made.synthesis
+    there = asdict(made.board.resources)
     rows = table("resource", "used", "of", "share", right=("used", "of", "share"))
     for name in ("luts", "ffs", "dsps", "brams"):
         rows.add_row(name, f"{facts[name]:,}", f"{there[name]:,}", percent(facts["device_share"][name]))
     say = results()
     say.print(rows)
+    reached, aim, runs = facts["fmax_mhz"], facts["frequency_mhz"], facts["oscillator_mhz"]
     met = "met" if facts["meets_frequency"] else "MISSED"
+    slow = ", TOO FAST for this circuit" if reached is not None and reached < runs else ""
     say.print(
-        f"clock: {number(facts['fmax_mhz'])} MHz ({number(facts['frequency_mhz'])} MHz asked for: {met})"
+        f"clock: up to {number(reached)} MHz (placement aimed at {number(aim)} MHz: {met}); "
+        f"on the board it runs at the oscillator's {number(runs)} MHz{slow}"
     )
     if facts["cycles_per_message"] is not None:
         say.print(f"cycles per message: {number(facts['cycles_per_message'])}")
-    shown = [name.removeprefix("design.").removeprefix("device.") for name in s.critical_signals]
-    say.print("critical path: " + " -> ".join(shown))
+    parts = dict.fromkeys(share["part"] for share in facts["critical_nodes"])
+    say.print(f"critical path: {' -> '.join(parts)} (--json lists its signals)")
     for share in facts["critical_nodes"]:
         nodes = ", ".join(share["nodes"])
         say.print(f"  {share['part']}: {'logic of' if share['own'] else 'shared by'} {nodes}")

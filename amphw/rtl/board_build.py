@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,8 @@ from amphw.ir.errors import AmphwError
 from amphw.rtl.boards import Board
 from amphw.rtl.fit import Estimate, Fit, FitError, shortage
 from amphw.rtl.hardware_plan import HardwarePlan
-from amphw.rtl.toolchain.environment import require, versions
+from amphw.rtl.remedies import Remedies
+from amphw.rtl.toolchain.environment import ToolchainError, require, versions
 from amphw.rtl.toolchain.families import family
 from amphw.rtl.toolchain.synthesis import Synthesis, synthesize
 from amphw.rtl.toolchain.verilog import verilog
@@ -45,7 +47,10 @@ def check_tools(board: Board, simulate: bool) -> None:
     """Raise ToolchainError unless everything that a build needs is installed."""
     require("Verilog", "synthesis", family(board.target).purpose, "board builds")
     if simulate:
-        require("simulation")
+        try:
+            require("simulation")
+        except ToolchainError as error:
+            raise ToolchainError(f"{error} Or leave the simulation out: --no-simulate.") from None
 
 
 def build(
@@ -55,29 +60,53 @@ def build(
     frequency_mhz: float,
     bitstream: bool,
     say: Callable[[str], None],
+    remedies: Remedies,
 ) -> BoardBuild:
     """Build the first of the candidates that really fits: map, place and route, make the bitstream.
 
     Takes minutes, and nothing where the same was built before. say: told of each step that takes long. Writes
-    into the folder `out`. Raises FitError if none fits, ToolchainError where a tool fails.
+    into the folder `out`, which is checked first. remedies: named if none fits. Raises FitError if none fits,
+    ToolchainError where a tool fails.
     """
-    complaint = ""
+    _prepare(out)
+    complaint = hint = ""
     for fit in candidates:
         lanes = fit.plan.sizes.lanes
-        say(f"generating and mapping {lanes} lanes, with memory for {fit.keys} keys")
+        say(f"generating and mapping {lanes} lanes, with memory for {fit.keys} key{'s' * (fit.keys > 1)}")
+        if fit.estimate.excess(board):
+            needed = shortage(fit.estimate, board, estimated=True)
+            say(f"by the estimate it needs {needed}; the estimate may be off by as much, mapping tells")
         text = device_verilog(fit.plan, board)
         mapped = synthesize(text, board.target, frequency_mhz=frequency_mhz, place=False)
         real = Estimate(**{r: getattr(mapped, r) for r in RESOURCES})
         if real.excess(board):
             complaint = f"{lanes} lanes do not fit after all: mapped they take {shortage(real, board)}."
-            say(complaint)
+            hint = remedies.text(real.excess(board), fit.plan, board)
+            if fit is not candidates[-1]:
+                say(complaint)
             continue
         say("placing and routing")
         made = synthesize(
             text, board.target, frequency_mhz=frequency_mhz, pins=board.pins(), bitstream=bitstream
         )
         return BoardBuild(fit, board, made, _files(text, board, made, out))
-    raise FitError(f"{complaint} Take fewer keys (--keys), narrower layers, or another board.")
+    raise FitError(f"{complaint} {hint}")
+
+
+def _prepare(out: Path) -> None:
+    """Make the folder, and see that files can be written there."""
+    if out.exists() and not out.is_dir():
+        raise AmphwError(f"{out} is a file, not a folder. Give another place (--out).")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise _unwritable(out, error) from error
+
+
+def _unwritable(out: Path, error: OSError) -> AmphwError:
+    return AmphwError(f"{out} cannot be written ({error.strerror}). Give another folder (--out).")
 
 
 def device_verilog(plan: HardwarePlan, board: Board) -> str:
@@ -96,12 +125,11 @@ def _files(text: str, board: Board, made: Synthesis, out: Path) -> dict[str, Pat
         "header": out / "amphw_wire.h",
     }
     try:
-        out.mkdir(parents=True, exist_ok=True)
         for path, content in zip(files.values(), (text, constraints, c_header()), strict=True):
             path.write_text(content, encoding="utf-8")
         if made.bitstream is not None:
             files["bitstream"] = out / made.bitstream.name
             shutil.copyfile(made.bitstream, files["bitstream"])
     except OSError as error:
-        raise AmphwError(f"{out} cannot be written ({error.strerror}). Give another folder.") from error
+        raise _unwritable(out, error) from error
     return files

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 
-from amphw.ir.errors import AmphwError
+from amphw.ir.errors import AmphwError, GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
 from amphw.rtl.boards import Board
-from amphw.rtl.fit_logic import logic
+from amphw.rtl.fit_logic import FIGURES, errors, logic
 from amphw.rtl.fit_memory import memories
 from amphw.rtl.formats import Formats
 from amphw.rtl.hardware_plan import MOST_WORDS, HardwarePlan, Sizes, hardware_plan
+from amphw.rtl.remedies import LEAST_LANES, Remedies
 from amphw.rtl.sizing import memory_sizes
 
-LANES = (32, 16, 8, 4, 2)
+LANES = (32, 16, 8, 4, LEAST_LANES)
 """That are tried, the most first, but for those that are more than the columns of any layer."""
 
 
@@ -36,10 +37,13 @@ class Estimate:
     dsps: int
     brams: int
 
-    def excess(self, board: Board) -> dict[str, tuple[int, int]]:
-        """(wanted, there) of each resource that the chip has too little of."""
-        there = asdict(board.resources)
-        return {k: (n, there[k]) for k, n in asdict(self).items() if n > there[k]}
+    def excess(self, board: Board, error: Mapping[str, float] | None = None) -> dict[str, tuple[int, int]]:
+        """(wanted, there) of each resource that the chip has too little of.
+
+        error: per resource, as a fraction, by how much more may be wanted without being listed.
+        """
+        there, allowed = asdict(board.resources), error or {}
+        return {k: (n, there[k]) for k, n in asdict(self).items() if n > there[k] * (1 + allowed.get(k, 0))}
 
 
 def estimate(plan: HardwarePlan, board: Board) -> Estimate:
@@ -50,7 +54,10 @@ def estimate(plan: HardwarePlan, board: Board) -> Estimate:
 
 @dataclass(frozen=True)
 class Fit:
-    """A plan that a board should have room for. keys: that train at once."""
+    """A plan that a board should have room for, or that an estimate within its error cannot refuse.
+
+    keys: that train at once.
+    """
 
     plan: HardwarePlan
     keys: int
@@ -67,11 +74,14 @@ def fits(
     keys: int | None = None,
     lanes: int | None = None,
     nodes: Collection[str] | None = None,
+    remedies: Remedies | None = None,
 ) -> list[Fit]:
     """Plans that fit, those with more lanes first; each with as many keys as fit, up to `most_keys`.
 
+    Where an estimate is beyond the chip by no more than its own error, the plan is among them: mapping tells.
+
     keys, lanes: exactly so many. infer_keys: slots for keys that infer, at most as many as train.
-    nodes: those of the graph that the device has, all if not said.
+    nodes: those of the graph that the device has, all if not said. remedies: named if nothing fits.
     GraphError for what the hardware cannot run, FitError if nothing fits.
     """
     if lanes is not None and (lanes < 2 or lanes & (lanes - 1)):
@@ -79,19 +89,24 @@ def fits(
     found: list[Fit] = []
     refused: tuple[HardwarePlan, int, Estimate] | None = None
     for choice in (lanes,) if lanes is not None else LANES:
-        base = hardware_plan(graph, rules, formats, Sizes(lanes=choice, counters=_counters(board)), nodes)
+        try:
+            base = hardware_plan(graph, rules, formats, Sizes(lanes=choice, counters=_counters(board)), nodes)
+        except GraphError:
+            if refused is None and not found:
+                raise
+            break  # parameters lie deeper with fewer lanes, out of reach: what was refused before tells more
         if lanes is None and choice > LANES[-1] and choice // 2 >= _widest(base):
             continue  # lanes without a column to work on
         for many in (keys,) if keys is not None else range(most_keys, 0, -1):
             plan = replace(base, sizes=memory_sizes(base, many, min(many, infer_keys)))
             guess = estimate(plan, board)
-            if not guess.excess(board) and plan.sizes.payload <= MOST_WORDS:
+            if not guess.excess(board, errors()) and plan.sizes.payload <= MOST_WORDS:
                 found.append(Fit(plan, many, guess))
                 break
             refused = plan, many, guess
     if not found:
         assert refused is not None
-        raise FitError(_refusal(*refused, board))
+        raise FitError(_refusal(*refused, board, remedies or Remedies(lanes, keys)))
     return found
 
 
@@ -113,29 +128,29 @@ _NAMES = {
 }
 
 
-def shortage(of: Estimate, board: Board) -> str:
-    """What the board has too little of, and by how much."""
+def shortage(of: Estimate, board: Board, estimated: bool = False) -> str:
+    """What the board has too little of, and by how much. estimated: whether it is of before the build."""
     return ", ".join(
-        f"{wanted:,} {_NAMES[name]} ({board.name} has {there:,}, {wanted - there:,} fewer)"
+        ("about " if estimated and name in FIGURES else "")
+        + f"{wanted:,} {_NAMES[name]}, {wanted - there:,} too many ({board.name} has {there:,})"
         for name, (wanted, there) in of.excess(board).items()
     )
 
 
-def _refusal(plan: HardwarePlan, keys: int, guess: Estimate, board: Board) -> str:
+def _refusal(plan: HardwarePlan, keys: int, guess: Estimate, board: Board, remedies: Remedies) -> str:
     """Why the least demanding plan does not fit."""
-    parts = [shortage(guess, board)] if guess.excess(board) else []
+    short = list(guess.excess(board))
+    parts = [shortage(guess, board, estimated=True)] if short else []
     if plan.sizes.payload > MOST_WORDS:
+        short.append("payload")
         parts.append(
-            f"{plan.sizes.payload:,} words of payload memory (addresses reach {MOST_WORDS:,}, "
-            f"{plan.sizes.payload - MOST_WORDS:,} fewer)"
+            f"{plan.sizes.payload:,} words of payload memory, {plan.sizes.payload - MOST_WORDS:,} too many "
+            f"(addresses reach {MOST_WORDS:,})"
         )
     amount = f"{keys} key{'s' * (keys > 1)}"
-    lines = [f"It does not fit: with {plan.sizes.lanes} lanes and {amount} it needs {'; '.join(parts)}."]
-    largest = sorted(memories(plan), key=lambda each: -each.blocks(board))[:3]
-    shown = ", ".join(f"{each.name} ({each.blocks(board):,})" for each in largest)
-    lines.append(f"The largest memories, in blocks: {shown}.")
-    lines.append(
-        "Take fewer keys (--keys), narrower layers, a smaller batch, lower bounds in the schema or another "
-        "board."
-    )
-    return " ".join(lines)
+    lines = [f"It does not fit: with {plan.sizes.lanes} lanes and {amount} it needs {', '.join(parts)}."]
+    if "brams" in short:
+        largest = sorted(memories(plan), key=lambda each: -each.blocks(board))[:3]
+        shown = ", ".join(f"{each.name} ({each.blocks(board):,})" for each in largest)
+        lines.append(f"The largest memories, in blocks: {shown}.")
+    return " ".join([*lines, remedies.text(short, plan, board)])

@@ -2,7 +2,8 @@
 
 The builds are listed in `fit_builds.json`, which benchmarks/rtl_estimates.py makes. A figure is the sum of a
 plan's features, each times a factor, that of least squares. Lanes and optimiser make nearly all of it: what a
-model's own control programs take is a few percent, which the line does not follow.
+model's own control programs take is a few percent, which the line does not follow. All builds but one are of
+list reduction: `errors` says nothing of models that are unlike it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def logic(plan: HardwarePlan, board: Board) -> dict[str, int]:
 @cache
 def errors(left_out: bool = True) -> dict[str, float]:
     """Per figure but multipliers, the largest error of the line for a build that it was not made of, as a
-    fraction: what to expect of a model that is not among them. Of boards with the line's own family.
+    fraction: what to expect of a design like these that is not among them. Of boards with the line's own
+    family.
 
     left_out: else of the line through all builds, for these.
     """

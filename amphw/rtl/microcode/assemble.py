@@ -9,8 +9,11 @@ from amphw.rtl.commands import (
     COUNT_BITS,
     END,
     INITIAL,
+    KIND,
+    LAYOUT,
     POINTERS,
     WAIT,
+    Code,
     Field,
     IndexMode,
     Instruction,
@@ -143,10 +146,8 @@ class Assembler:
     def _emit(self, instruction: Instruction) -> None:
         try:
             instruction.encode()
-        except ValueError as error:
-            raise GraphError(
-                f"too large for a microprogram: {error}; make its layers or messages smaller", node=self.node
-            ) from None
+        except ValueError:
+            raise GraphError(_too_large(instruction), node=self.node) from None
         self.instructions.append(instruction)
 
     def _pointer(self, address: Home) -> int:
@@ -281,3 +282,21 @@ class Assembler:
     def _loops(self, outer: int | Words, inner: int | Words) -> None:
         self._set(Field.V_OUTER, outer)
         self._set(Field.V_INNER, inner)
+
+
+def _too_large(instruction: Instruction) -> str:
+    """What a number beyond an instruction's room means for the model."""
+    (most,) = (part.high for part in LAYOUT[instruction.code] if part.name == "imm")
+    number = instruction["imm"]
+    row = instruction.code in (Code.PTR, Code.SETR)
+    if not row and KIND[Field(instruction["field"])] == "beat":
+        return (
+            f"the parameters before its own fill {number:,} words of the lanes' memory, of which {most:,} "
+            "can be reached; choose more lanes (--lanes of amphw rtl), narrower layers (--set hidden=... "
+            "or width=...) or a smaller vocabulary"
+        )
+    return (
+        f"a message, or the record that is kept of it, takes {number:,} words{' a row' * row}; the hardware "
+        f"reaches {most:,}; choose fewer rows a message (--set batch=1, if the model has it) or narrower "
+        "layers (such as --set hidden=... or width=...)"
+    )
