@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 
 from amphw.cpu_runtime import planes
 from amphw.engine.lower import lower
 from amphw.engine.part import OffersPart, Part
-from amphw.engine.part_driver import PartDriver
+from amphw.engine.part_driver import LOOK, PartDriver
 from amphw.engine.placing import HOST, Placing, asked_for, place, units_of
 from amphw.engine.plane_device import NAP, PlaneDevice
 from amphw.engine.policy import check_settings
@@ -110,6 +111,7 @@ class MixedDevice(PlaneDevice):
             outside=outside,
         )
         self._drivers = []
+        self._waiting: deque[tuple[int, int, Instance, Mode]] = deque()  # for room
         self._at: dict[str, PartDriver] = {}
         for k, ((label, part), mine) in enumerate(zip(used.items(), units, strict=True)):
             part.load(graph, self.lowered, mine, rules, options)
@@ -126,23 +128,34 @@ class MixedDevice(PlaneDevice):
         if not self._open:
             raise ExecutionError("the device is closed; load a graph first")
         self.plane.schema.check(instance)
-        for driver in self._drivers:  # tables first
-            driver.begin(slot, generation, instance, mode)
-        super().submit(slot, generation, instance, mode)
+        self._waiting.append((slot, generation, instance, mode))
+        self._pump()
+
+    def _pump(self) -> None:
+        """Instances for which all devices have room are pumped, in order: the oldest is always there."""
+        while self._waiting and self._begin(*self._waiting[0]):
+            super().submit(*self._waiting.popleft())
+
+    def _begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
+        for k, driver in enumerate(self._drivers):
+            if not driver.begin(slot, generation, instance, mode):
+                for begun in self._drivers[:k]:
+                    begun.end(slot)
+                return False
+        return True
 
     def poll(self, timeout: float = 0.0) -> list[Report]:
-        return self._ended(self.plane.poll(timeout))
-
-    def _ended(self, reports: list[Report]) -> list[Report]:
+        reports = self.plane.poll(min(timeout, LOOK) if self._waiting else timeout)
         for report in reports:
             for driver in self._drivers:
                 driver.end(report.slot)
+        self._pump()
         return reports
 
     def drain(self) -> list[Report]:
         out: list[Report] = []
-        while self.plane.in_flight:
-            found = self._ended(self.plane.poll(NAP if self._open else 0.0))
+        while self.plane.in_flight or self._waiting:
+            found = self.poll(NAP if self._open else 0.0)
             if not found and not self._open:  # nobody is left who could finish them
                 raise ExecutionError(f"closed with {self.plane.in_flight} instance(s) in flight; drain first")
             out += found

@@ -76,9 +76,10 @@ class KernelPart:
 
     # --- frames -----------------------------------------------------------------------------------
 
-    def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+    def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
         self._push()
         self._fired[slot] = {}
+        return True
 
     def end(self, slot: int) -> None:
         del self._fired[slot]

@@ -83,11 +83,17 @@ class Part(Protocol):
         """Take these nodes. lowered: the graph that the engine runs, in which other nodes may be fused."""
         ...
 
-    def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
-        """An instance is about to be pumped; `end`: it has retired."""
+    def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
+        """Reserve all that an instance may need, which is then pumped -> whether there was room for it.
+
+        Without room it waits outside, since one that is in flight may share a frame with it. Raises
+        AmphwError if it will never fit.
+        """
         ...
 
-    def end(self, slot: int) -> None: ...
+    def end(self, slot: int) -> None:
+        """The instance has retired, or was not pumped after all."""
+        ...
 
     def start(self, frame: PartFrame) -> None:
         """Take a frame, and do not wait for it."""

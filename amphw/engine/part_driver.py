@@ -74,9 +74,9 @@ class PartDriver:
 
     # --- the host's side --------------------------------------------------------------------------
 
-    def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+    def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
         with self._lock:
-            self.part.begin(slot, generation, instance, mode)
+            return self.part.begin(slot, generation, instance, mode)
 
     def end(self, slot: int) -> None:
         with self._lock:

@@ -48,8 +48,8 @@ class NullPart:
         self._units = {u.index: u for u in units}
         self._done: deque[PartResult] = deque()
 
-    def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
-        pass
+    def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
+        return True
 
     def end(self, slot: int) -> None:
         pass

@@ -8,8 +8,10 @@ folder, by a file lock that ends with it: one process after the other finds the 
 *Linker.* PoCL links kernels with `ld`. Without it, it aborts the whole process, which nothing can catch.
 
 *Processor.* A PoCL that is older than the processor takes it for "generic", a name that its own compiler
-then refuses ("unknown target CPU 'generic'"): no kernel can be built. There is no option for it, so the
-name is put right in PoCL's record of the device.
+then refuses ("unknown target CPU 'generic'"): no kernel can be built. Or it takes it for a relative without
+AVX-512 (a Zen 4 for "znver3"), whose vectors of 16 floats its compiler cannot handle: some functions of them
+abort the process ("Cannot select ... fsqrt"). There is no option for it, so the name is put right in PoCL's
+record of the device.
 """
 
 from __future__ import annotations
@@ -137,18 +139,21 @@ def is_unknown(device: Any) -> bool:
 
 def put_right(device: Any) -> None:
     """Give a device whose processor PoCL does not know the best name that it does know, if it can be done."""
-    if not is_unknown(device):
+    known = processor(device)
+    if not is_unknown(device) and known not in _NARROW:
         return
     try:
         name = _nearest(_flags())
-        _rename(device.int_ptr, name)
+        if known in _NARROW and name != WIDE:
+            return
+        _rename(device.int_ptr, known, name)
     except (OSError, LookupError):
         return  # it stays unknown, which `platforms.check_usable` reports
     _renamed[device.int_ptr] = name
 
 
-def _rename(record: int, name: str) -> None:
-    """Let the one word of PoCL's record of a device that points at "generic" point at another name.
+def _rename(record: int, known: str, name: str) -> None:
+    """Let the one word of PoCL's record of a device that points at its processor's name point at another.
 
     Read and written through /proc/self/mem, where a word that is no address is an error and not a crash.
     """
@@ -158,7 +163,7 @@ def _rename(record: int, name: str) -> None:
         found = []
         for k, word in enumerate(struct.unpack(f"={words}Q", os.pread(memory, 8 * words, record))):
             try:
-                if os.pread(memory, 8, word) == b"generic\0":
+                if os.pread(memory, len(known) + 1, word) == known.encode() + b"\0":
                     found.append(record + 8 * k)
             except (OSError, OverflowError):
                 continue
@@ -182,8 +187,13 @@ def _flags() -> set[str]:
     return set()
 
 
+WIDE = "skylake-avx512"
+_NARROW = {"znver1", "znver2", "znver3", "haswell", "broadwell", "skylake"}
+"""Processors without AVX-512, for which PoCL takes one that has it."""
+
+
 def _nearest(flags: set[str]) -> str:
     """A processor whose instructions this one has; old enough for every PoCL."""
     if {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2", "fma", "bmi2"} <= flags:
-        return "skylake-avx512"
+        return WIDE
     return "haswell" if {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"} <= flags else "x86-64"

@@ -152,15 +152,46 @@ def test_the_processors_name_is_exchanged_in_the_record() -> None:
     other = ctypes.create_string_buffer(b"generic-x")
     words = (ctypes.c_uint64 * 128)(7, ctypes.addressof(other), ctypes.addressof(name), 2**64 - 1)
     record = ctypes.addressof(words)
-    pocl._rename(record, "skylake-avx512")
+    pocl._rename(record, "generic", "skylake-avx512")
     assert ctypes.string_at(words[2]) == b"skylake-avx512"
     assert (words[0], words[1], words[3]) == (7, ctypes.addressof(other), 2**64 - 1)
     with pytest.raises(LookupError, match="^0 words of the record point at the processor's name$"):
-        pocl._rename(record, "haswell")
+        pocl._rename(record, "generic", "haswell")
     words[5] = words[6] = ctypes.addressof(name)
     with pytest.raises(LookupError, match="^2 words"):
-        pocl._rename(record, "haswell")
+        pocl._rename(record, "generic", "haswell")
     assert words[5] == words[6] == ctypes.addressof(name)
+
+
+class Record:
+    """A device as PoCL describes it."""
+
+    int_ptr = 0
+
+    def __init__(self, processor: str):
+        self.version = f"OpenCL 3.0 PoCL HSTR: pthread-x86_64-unknown-linux-gnu-{processor}"
+
+
+AVX512 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx2", "fma", "bmi2"}
+
+
+@pytest.mark.parametrize(
+    ("known", "flags", "renamed"),
+    [
+        ("generic", AVX512, "skylake-avx512"),
+        ("znver3", AVX512, "skylake-avx512"),  # a Zen 4
+        ("znver3", {"avx2", "fma", "bmi1", "bmi2", "f16c", "movbe"}, None),
+        ("icelake-server", AVX512, None),
+    ],
+)
+def test_a_processor_is_named_by_what_it_can_do(monkeypatch, known, flags, renamed) -> None:
+    told: list[tuple[str, str]] = []
+    monkeypatch.setattr(pocl, "_is_x86", lambda: True)
+    monkeypatch.setattr(pocl, "_flags", lambda: flags)
+    monkeypatch.setattr(pocl, "_rename", lambda record, old, new: told.append((old, new)))
+    monkeypatch.setattr(pocl, "_renamed", {})
+    pocl.put_right(Record(known))
+    assert told == ([(known, renamed)] if renamed else [])
 
 
 @pytest.mark.parametrize(

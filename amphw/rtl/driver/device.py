@@ -166,9 +166,11 @@ class HardwareDevice(ABC):
     def again(self) -> HardwareDevice:
         """Another one like this."""
 
-    def withdraw(self, slot: int) -> None:
-        """Forget an instance that still waits for memory."""
-        self._waiting = deque(each for each in self._waiting if each[0] != slot)
+    def admit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
+        """As `submit`, but an instance for which there is no room now does not wait."""
+        self.plan.graph.schema.check(instance)
+        self._link.push()
+        return self._begin(slot, generation, instance, mode)
 
     def counters(self) -> dict[str, int]:
         """What the device has counted since its reset, by the names in `amphw.rtl.counters` and by path."""

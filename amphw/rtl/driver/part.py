@@ -56,10 +56,8 @@ class _Work:
 
 @dataclass
 class _Held:
-    """An instance: its generation, frames that came before the device had room for it, its firings."""
+    """An instance, and its firings."""
 
-    generation: int
-    parked: list[tuple[_Open, int]] = field(default_factory=list)
     firings: dict[Firing, _Work] = field(default_factory=dict)
     ended: bool = False
     idle_at: int = 0  # messages that the device had been sent when it last had nothing to do
@@ -109,40 +107,21 @@ class HardwarePart:
 
     # --- instances --------------------------------------------------------------------------------
 
-    def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
-        self._held[slot] = _Held(generation)
-        self.device.submit(slot, generation, instance, mode)
-
-    def begun(self, a: Active) -> None:
-        """The device has room for the instance."""
-        held = self._held[a.slot]
-        parked, held.parked = held.parked, []
-        for frame, number in parked:
-            self._feed(a, frame, number)
+    def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
+        if self._leaving():
+            self._turn()
+        if not self.device.admit(slot, generation, instance, mode):
+            return False
+        self._held[slot] = _Held()
+        return True
 
     def end(self, slot: int) -> None:
-        held = self._held[slot]
-        held.ended = True
-        active = self._active(slot)
-        if active is None:
-            self.device.withdraw(slot)
-        else:
-            self._let_go(active)
+        self._held[slot].ended = True
+        self._let_go(self.device.active[slot])
 
     def idle(self, a: Active) -> None:
-        if self._is_current(a):
-            self._held[a.slot].idle_at = a.sent
-            self._let_go(a)
-        else:  # its slot has been given to another one already
-            self.device.retire(a)
-
-    def _active(self, slot: int) -> Active | None:
-        """The slot's instance, if the device has it already."""
-        a = self.device.active.get(slot)
-        return a if a is not None and self._is_current(a) else None
-
-    def _is_current(self, a: Active) -> bool:
-        return self._held[a.slot].generation == a.generation
+        self._held[a.slot].idle_at = a.sent
+        self._let_go(a)
 
     def _let_go(self, a: Active) -> None:
         """Free its memory once the device does nothing for it any more."""
@@ -156,11 +135,7 @@ class HardwarePart:
     def start(self, frame: PartFrame) -> None:
         opened = _Open(frame)
         for number, slot in enumerate(frame.slots.tolist()):
-            active = self._active(slot)
-            if active is None:
-                self._held[slot].parked.append((opened, number))
-            else:
-                self._feed(active, opened, number)
+            self._feed(self.device.active[slot], opened, number)
 
     def _feed(self, a: Active, opened: _Open, number: int) -> None:
         frame = opened.frame
@@ -269,21 +244,22 @@ class HardwarePart:
 
     def finished(self, timeout: float) -> list[PartResult]:
         end = time.perf_counter() + timeout
-        try:
-            while not self._done and (self._at_work or self._leaving()):
-                self.device.turn()
-                if time.perf_counter() > end:
-                    break
-        except ExecutionError as error:
-            raise DeviceLostError(str(error)) from error
+        while not self._done and (self._at_work or self._leaving()):
+            self._turn()
+            if time.perf_counter() > end:
+                break
         done, self._done = self._done, []
         return done
 
     def _leaving(self) -> bool:
         """Whether the device has yet to say that it is done with an instance."""
-        return any(
-            self._held[a.slot].ended or not self._is_current(a) for a in self.device.active.values()
-        )
+        return any(self._held[slot].ended for slot in self.device.active)
+
+    def _turn(self) -> None:
+        try:
+            self.device.turn()
+        except ExecutionError as error:
+            raise DeviceLostError(str(error)) from error
 
     # --- ways in ----------------------------------------------------------------------------------
 
@@ -305,7 +281,7 @@ class HardwarePart:
 
     def parameters(self) -> dict[str, NodeParameters]:
         while self._leaving():
-            self.device.turn()
+            self._turn()
         return self.device.parameters()
 
     def statistics(self) -> Statistics:
@@ -332,7 +308,7 @@ class _Crossing:
         """The part has nothing of its own on the host."""
 
     def begin(self, a: Active) -> None:
-        self.part.begun(a)
+        """Frames bring what it is sent."""
 
     def sent(self, a: Active, message: Sent) -> None:
         self.part.sent(a, message)
