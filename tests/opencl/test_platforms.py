@@ -318,7 +318,7 @@ def test_a_processor_that_pocl_does_not_know_and_that_cannot_be_put_right(preten
     monkeypatch.setattr(pocl, "_is_x86", lambda: True)
     monkeypatch.setattr(pocl, "linker", lambda: "/usr/bin/ld")
 
-    def fail(record: int, name: str) -> None:
+    def fail(record: int, known: str, name: str) -> None:
         raise LookupError
 
     monkeypatch.setattr(pocl, "_rename", fail)
