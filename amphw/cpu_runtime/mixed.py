@@ -19,9 +19,13 @@ from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 
+SILENCE = 10.0
+"""Seconds without a finished frame after which a part that owes some counts as lost."""
+
 
 class MixedDevice(PlaneDevice):
-    """devices: by label, those beside the CPU, each of which offers a part.
+    """devices: by label, those beside the CPU, each of which offers a part. absent: by label, those that
+    should be there, and why they are not.
 
     settings: place (label, or "cpu", by node; of the others, see `amphw.engine.placing.place`), and those of
     the CPU device but placement. Parameters survive `close`, until the next `load`.
@@ -30,8 +34,9 @@ class MixedDevice(PlaneDevice):
     host_takes_turns = True
     """Whether the CPU gets a share of the nodes with parameters that nobody has placed."""
 
-    def __init__(self, devices: Mapping[str, Device]) -> None:
+    def __init__(self, devices: Mapping[str, Device], absent: Mapping[str, str] | None = None) -> None:
         super().__init__()
+        self.devices, self.absent = dict(devices), dict(absent or {})
         self.parts: dict[str, Part] = {}
         others = [d for d in devices.values() if d is not self]
         self._slow = [d.slow_start() for d in others if isinstance(d, StartsSlowly)]
@@ -70,6 +75,10 @@ class MixedDevice(PlaneDevice):
     def explained(self) -> list[str]:
         """See `Explains`."""
         lines = [
+            f"WARNING: {label} is not there, the {HOST} takes its place: {why}"
+            for label, why in self.absent.items()
+        ]
+        lines += [
             f"placed on {label}: {', '.join(self.placing.on(label)) or 'nothing'}"
             for label in [*self.parts, HOST]
         ]
@@ -88,7 +97,9 @@ class MixedDevice(PlaneDevice):
             rules,
             asked_for(settings.get("place", "")),
             self.host_takes_turns,
+            self.absent,
         )
+        self._silence = float(settings.get("silence", SILENCE))
         elsewhere = {n for n, label in self.placing.of.items() if label != HOST}
         self.lowered = lower(fuse(graph, elsewhere) if settings.get("fuse", True) else graph)
         owners = {n: graph.nodes[n].params for n in graph.parameterised if n not in elsewhere}
@@ -144,7 +155,19 @@ class MixedDevice(PlaneDevice):
                 return False
         return True
 
+    def spare(self) -> MixedDevice | None:
+        """See `Degrades`."""
+        lost = {driver.label: driver.lost for driver in self._drivers if driver.lost}
+        left = {label: device for label, device in self.devices.items() if label not in lost}
+        return MixedDevice(left, {**self.absent, **lost}) if lost else None
+
+    def _watch(self) -> None:
+        for driver in self._drivers:
+            if not driver.lost and (why := driver.overdue(self._silence, self.plane.instance)):
+                driver.lose(why)
+
     def poll(self, timeout: float = 0.0) -> list[Report]:
+        self._watch()
         reports = self.plane.poll(min(timeout, LOOK) if self._waiting else timeout)
         for report in reports:
             for driver in self._drivers:

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from amphw.engine import faults
 from amphw.engine.lower import Lowered
-from amphw.engine.part import Part, PartFrame, PartResult
+from amphw.engine.part import BACKWARD, Part, PartFrame, PartResult
+from amphw.engine.policy import KINDS
 from amphw.ir.device import Mode, Statistics
+from amphw.ir.errors import DeviceLostError
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters
 
 NAP = 0.05
 """Seconds after which a thread without work looks whether the device is closing."""
+
+LETTING_GO = 1.0
+"""Seconds that a lost part is given to return."""
+
+SHOWN = 4
+"""Frames that are described, at most."""
 
 LOOK = 0.002
 """Seconds after which a thread whose part is at work looks for more frames."""
@@ -28,7 +39,10 @@ class PartDriver:
         self.spaces = [[name for name, _ in u.behaviour.spaces] for u in lowered.units]
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self._begun: dict[int, float] = {}
+        self.lost = ""
+        """Why the part is not there any more."""
+        self._begun: dict[int, tuple[float, PartFrame]] = {}
+        self._news = time.perf_counter()  # when a frame was last done, or the first one given
         self._thread = threading.Thread(target=self._work, name=f"amphw-{label}", daemon=True)
 
     def start(self) -> None:
@@ -39,15 +53,24 @@ class PartDriver:
             while not self._stop.is_set() and not self.plane.failed:
                 if not self._step() and not self._begun:
                     self.plane.wait(self.worker, NAP)
+        except DeviceLostError as error:
+            self.lose(str(error))
         except BaseException as error:  # whatever it is, the host must hear of it rather than wait forever
             self.plane.fail(error)
+
+    def lose(self, why: str) -> None:
+        """Nothing more is to be expected of the part: the run ends."""
+        self.lost = why
+        self.plane.fail(DeviceLostError(f"{self.label}: {why}"))
 
     def _step(self) -> bool:
         """Whether there was anything to do."""
         took = False
         while len(self._begun) < self.part.depth and (frame := self.hand_out()) is not None:
             took = True
-            self._begun[frame.number] = time.perf_counter()
+            now = time.perf_counter()
+            self._news = self._news if self._begun else now
+            self._begun[frame.number] = now, frame
             with self._lock:
                 self.part.start(frame)
         if not self._begun:
@@ -68,9 +91,58 @@ class PartDriver:
 
     def bring_back(self, result: PartResult) -> None:
         engine = self.plane.engine
-        begun = self._begun.pop(result.number)
+        if result.number not in self._begun:
+            raise DeviceLostError(f"it gives back frame {result.number}, which it does not have")
+        begun, frame = self._begun.pop(result.number)
+        self._check(frame, result)
+        self._news = time.perf_counter()
         engine.bring_back(result.number, list(result.arrays), list(result.decided))
         engine.handed_back(result.number, begun * 1e6, time.perf_counter() - begun)
+
+    def _check(self, frame: PartFrame, result: PartResult) -> None:
+        """The engine copies what it is given: it must be as much as the frame has rows."""
+        unit = self.lowered.units[frame.unit]
+        program = unit.behaviour.program
+        assert program is not None
+        if frame.kind == BACKWARD:
+            wanted = [(o.space, o.width, o.needs_gradient) for o in unit.operands]
+        else:
+            wanted = [(t.space, t.width, t.kind == "float") for t in program.outputs_types]
+        right = len(result.arrays) == len(wanted)
+        for array, (space, width, needed) in zip(result.arrays, wanted, strict=False):
+            if array is None:
+                right = right and not needed
+            elif needed:
+                right = right and array.shape == (frame.rows[space].sum(), width)
+                right = right and array.dtype == np.float32
+        fields = len(unit.behaviour.decides) if frame.kind != BACKWARD else 0
+        right = right and len(result.decided) == fields
+        right = right and all(len(d) == len(frame.slots) and d.dtype == np.int64 for d in result.decided)
+        if not right:
+            shapes = [None if a is None else (a.shape, str(a.dtype)) for a in result.arrays]
+            raise DeviceLostError(
+                f"frame {frame.number} of node '{unit.name}' ({KINDS[frame.kind]}, {len(frame.slots)} "
+                f"firings) comes back as {shapes}, which is not what the node makes"
+            )
+
+    def overdue(self, seconds: float, instance: Callable[[int], Instance | None]) -> str:
+        """What the part owes, if none of it has come for so long; empty otherwise. instance: of a slot."""
+        owed = dict(self._begun)
+        now = time.perf_counter()
+        if not owed or now - self._news < seconds:
+            return ""
+        lines = [f"has given nothing back for {now - self._news:.1f} s; it owes {len(owed)} frame(s):"]
+        for begun, frame in list(owed.values())[:SHOWN]:
+            unit = self.lowered.units[frame.unit]
+            slot, firing = int(frame.slots[0]), int(frame.firings[0])
+            held = instance(slot)
+            state = faults.state_of(unit, held, firing) if held is not None else f"number {firing}"
+            number = held.number if held is not None else "?"
+            lines.append(
+                f"  node '{unit.name}' {KINDS[frame.kind]}, {len(frame.slots)} firing(s), the first of "
+                f"instance {number} (slot {slot}), firing {state}, for {now - begun:.1f} s"
+            )
+        return "\n".join(lines)
 
     # --- the host's side --------------------------------------------------------------------------
 
@@ -99,8 +171,9 @@ class PartDriver:
         self._stop.set()
 
     def close(self) -> None:
+        """A part that is lost may never let go of its thread, which then ends with the process."""
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join()
-        with self._lock:
+            self._thread.join(LETTING_GO if self.lost else None)
+        if not self._thread.is_alive():
             self.part.close()

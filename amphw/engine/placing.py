@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amphw.engine.lower import Lowered, Unit
@@ -47,12 +47,13 @@ def place(
     rules: Mapping[str, UpdateRule],
     wanted: Mapping[str, str],
     host: bool = True,
+    absent: Collection[str] = (),
 ) -> Placing:
     """Explicit places first; of the others the nodes with parameters take turns, the largest first.
 
     That is the papers' heuristic (AMPNet, arXiv 1705.09786: the h-th heavy node to worker h mod W), where a
     part that refuses a node is passed over; all other nodes stay on the host. wanted: label by node. host:
-    whether it takes its turn, too.
+    whether it takes its turn, too. absent: labels of devices that are not there, which the host replaces.
     Raises AmphwError for a name that there is none of, and for a node that is wanted where it is refused.
     """
     # Lowering adds nodes of its own, which go where they cost nothing.
@@ -62,6 +63,7 @@ def place(
         if u.name in graph.nodes and u.behaviour.program is not None and not u.behaviour.report
     ]
     out = Placing({u.name: HOST for u in able})
+    wanted = {node: HOST if label in absent else label for node, label in wanted.items()}
     _check(graph, out, parts, wanted)
 
     def refuses(unit: Unit, label: str) -> str:

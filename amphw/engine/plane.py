@@ -107,6 +107,11 @@ class EnginePlane:
         """Instances submitted whose reports have not been polled."""
         return len(self._held)
 
+    def instance(self, index: int) -> Instance | None:
+        """That the slot holds."""
+        held = self._held.get(index)
+        return held[0] if held is not None else None
+
     def submit(self, index: int, generation: int, instance: Instance, mode: Mode) -> None:
         self.check()
         if index in self._held:

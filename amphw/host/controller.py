@@ -41,7 +41,7 @@ from amphw.host.run_model import InstanceSet, RunModel
 from amphw.host.run_state import RunState
 from amphw.host.session import Session
 from amphw.host.trace import Trace
-from amphw.ir.device import Device, Explains, StartsSlowly
+from amphw.ir.device import Degrades, Device, Explains, StartsSlowly
 from amphw.ir.errors import DeviceLostError, NonFiniteError
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -75,6 +75,7 @@ class Trainer:
         self.model, self.cfg, self.device, self.folder = model, cfg, device, folder
         self.progress, self.trace, self.spare = progress, trace, spare
         self._devices = [device]
+        self._spared = False
         self.state = RunState(Tally(model.loss_node, tuple(model.metrics)))
         self._stop = False
         self._saved: Path | None = None  # the last good checkpoint
@@ -162,17 +163,21 @@ class Trainer:
     def _go_elsewhere(self, error: DeviceLostError) -> None:
         """Go back to the last consistent state, on the spare device; without one, save it and raise."""
         lost, epoch = self.device, self._kept.epoch
+        rest = lost.spare() if isinstance(lost, Degrades) else None
         let_go(lost)
-        if self.spare is None or len(self._devices) > 1:
-            raise stopped(error, epoch, self._save_kept()) from error
-        self.device = self.spare()
+        if rest is None:
+            if self.spare is None or self._spared:
+                raise stopped(error, epoch, self._save_kept()) from error
+            self._spared, rest = True, self.spare()
+        self.device = rest
         self._devices.append(self.device)
         self._open()
         self._kept.restore(self.state, self.device)
         self._make_phases()
         if self.progress is not None:
             names = [device.capabilities().name for device in self._devices]
-            self.progress.note(went_on(error, names[0], names[1], epoch))
+            self.progress.note(went_on(error, names[-2], names[-1], epoch))
+            self._explain()
 
     def _save_kept(self) -> Path | None:
         """The checkpoint of the last consistent state, written unless it is there; None: none are kept."""
@@ -195,12 +200,16 @@ class Trainer:
             return
         for note in self.model.notes(self.cfg.model) if new else ():
             self.progress.note(note)
-        for note in self.device.explained() if isinstance(self.device, Explains) else ():
-            self.progress.note(note)
+        self._explain()
         keys = self.cfg.train.max_infer_keys
         line = planned_memory(self.device, self._training(), self.session.mode.window, self.validation, keys)
         if line is not None:
             self.progress.note(line)
+
+    def _explain(self) -> None:
+        if self.progress is not None and isinstance(self.device, Explains):
+            for note in self.device.explained():
+                self.progress.note(note)
 
     def _restore(self, path: Path) -> None:
         counters = snapshots.load(path, self.device, self.session.graph)

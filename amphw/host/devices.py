@@ -16,14 +16,18 @@ from typing import Any
 
 from amphw.host.config_fields import did_you_mean
 from amphw.ir.device import Capabilities, Device
-from amphw.ir.errors import AmphwError
+from amphw.ir.errors import AmphwError, DeviceAbsentError
 
 GROUP = "amphw.devices"
 ENGINE = "AMPHW_ENGINE"
 
 
 class DeviceError(AmphwError):
-    """There is no such device, or it cannot be used here. The message says which there are."""
+    """There is no such device. The message says which there are."""
+
+
+class UnusableError(DeviceError, DeviceAbsentError):
+    """A device that cannot be imported here."""
 
 
 @dataclass(frozen=True)
@@ -144,9 +148,16 @@ def _mixed(several: list[tuple[str, str]]) -> Device:
             )
     if ("cpu", "cpu") not in several and any(spec == "cpu" for _, spec in several):
         raise DeviceError("the cpu is in a run once, under its own name: it holds the run together")
-    others = {label: make_device(spec) for label, spec in several if spec != "cpu"}
+    others: dict[str, Device] = {}
+    absent: dict[str, str] = {}
+    for label, spec in several:
+        try:
+            if spec != "cpu":
+                others[label] = make_device(spec)
+        except DeviceAbsentError as error:
+            absent[label] = str(error)
     entry = DeviceEntry("several devices", "amphw.cpu_runtime.mixed:MixedDevice", "")
-    made: Device = _load(entry)(others)
+    made: Device = _load(entry)(others, absent)
     return made
 
 
@@ -165,7 +176,7 @@ def _load(entry: DeviceEntry, target: str = "") -> Callable[..., Any]:
         return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
     except (ImportError, AttributeError) as error:
         others = {name: each for name, each in device_entries().items() if name != entry.name}
-        raise DeviceError(
+        raise UnusableError(
             f"the device {entry.name!r} cannot be used here: {error}. Install what it needs, "
             f"or choose another one. {_listed(others)}"
         ) from error

@@ -190,6 +190,15 @@ class StartsSlowly(Protocol):
 
 
 @runtime_checkable
+class Degrades(Protocol):
+    """A device that consists of others, some of which may be lost."""
+
+    def spare(self) -> Device | None:
+        """One without those that were lost, not loaded yet; None: none was."""
+        ...
+
+
+@runtime_checkable
 class Explains(Protocol):
     """A device that decides something about a run that its user should know."""
 

@@ -42,6 +42,10 @@ class ExecutionError(AmphwError):
     """A broken invariant while running: a doubled state, a lost or unexpected message."""
 
 
+class DeviceAbsentError(AmphwError):
+    """A device that is not there, or that lacks something here; in a run with others, the CPU replaces it."""
+
+
 class DeviceLostError(AmphwError):
     """A device that cannot go on: it failed, is gone, or has run out of memory.
 

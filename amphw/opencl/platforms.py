@@ -15,7 +15,7 @@ from importlib import metadata
 from typing import Any
 
 from amphw.ir.device import Capabilities
-from amphw.ir.errors import AmphwError
+from amphw.ir.errors import DeviceAbsentError
 from amphw.opencl import pocl
 from amphw.opencl.forms import CPU_FORM, GPU_FORM, SINGLE_FORM, Form
 
@@ -25,7 +25,7 @@ INSTALL = 'pip install "amphw[opencl]" brings it, and PoCL, which runs OpenCL on
 _opened_in: list[int] = []  # the process that used the platforms first
 
 
-class OpenCLError(AmphwError):
+class OpenCLError(DeviceAbsentError):
     """There is no such OpenCL device, or it cannot be used here. The message says what to do."""
 
 

@@ -6,10 +6,11 @@ from collections.abc import Collection
 
 import numpy as np
 
+from amphw.ir.errors import DeviceAbsentError
 from amphw.rtl.driver.active import Link
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.hardware_plan import HardwarePlan
-from amphw.rtl.toolchain.environment import require
+from amphw.rtl.toolchain.environment import missing
 
 
 class SimulatedLink:
@@ -37,8 +38,9 @@ class VerilatorDevice(HardwareDevice):
     name = "verilator"
 
     def __init__(self, argument: str = "q4.12", nodes: Collection[str] | None = None):
-        require("simulation")
         super().__init__(argument, nodes)
+        if lacking := missing("simulation"):
+            raise DeviceAbsentError(f"simulation: not installed: {lacking}.")
 
     def slow_start(self) -> str:
         """See `StartsSlowly`."""

@@ -1,0 +1,207 @@
+"""A part of a run that is absent, dies, hangs or answers wrongly: the run goes on without it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from amphw.cpu_runtime import planes
+from amphw.cpu_runtime.mixed import MixedDevice
+from amphw.engine.kernel_part import KernelPart, KernelSetting
+from amphw.engine.lower import Unit
+from amphw.engine.numpy_plane.float32 import FLOAT32
+from amphw.engine.part import PartFrame, PartResult
+from amphw.host.controller import Trainer
+from amphw.host.devices import DeviceError, make_device, split_specs
+from amphw.host.progress import Progress
+from amphw.ir.device import Capabilities, DeviceOptions, Mode
+from amphw.ir.errors import AmphwError, DeviceLostError
+from amphw.ir.graph import Graph
+from amphw.ir.reference import ReferenceDevice
+from amphw.ir.update import UpdateRule, initial_parameters
+from tests.host.training import MODEL, settings
+
+pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+
+Fault = Callable[["FaultyPart", PartFrame], None]
+
+
+class FaultyPart(KernelPart):
+    """Does something else at its frame number `at`, once for all parts that share `frames`."""
+
+    frames: list[int]
+    at: int
+    fault: Fault
+
+    def start(self, frame: PartFrame) -> None:
+        self.frames[0] += 1
+        if self.frames[0] == self.at:
+            self.fault(self, frame)
+        else:
+            super().start(frame)
+
+
+class FaultyDevice(ReferenceDevice):
+    """Offers such a part."""
+
+    def __init__(self, fault: Fault | None = None, at: int = 0):
+        super().__init__()
+        self.fault, self.at, self.frames = fault, at, [0]
+
+    def part(self) -> KernelPart:
+        part = FaultyPart(Capabilities("faulty", "cpu"), chosen)
+        part.frames, part.at = self.frames, self.at
+        part.fault = self.fault or (lambda part, frame: None)
+        return part
+
+
+def chosen(
+    graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule], options: DeviceOptions
+) -> KernelSetting:
+    owners = {u.name: graph.nodes[u.name].params for u in units if u.owns}
+    return KernelSetting(FLOAT32, initial_parameters(owners, dict(rules), options.seed))
+
+
+def dies(part: FaultyPart, frame: PartFrame) -> None:
+    raise DeviceLostError("the cable is out")
+
+
+def hangs(part: FaultyPart, frame: PartFrame) -> None:
+    threading.Event().wait(60)
+
+
+def forgets(part: FaultyPart, frame: PartFrame) -> None:
+    """The frame is lost on the way."""
+
+
+def repeats(part: FaultyPart, frame: PartFrame) -> None:
+    KernelPart.start(part, frame)
+    part._done += part._done
+
+
+def shortens(part: FaultyPart, frame: PartFrame) -> None:
+    KernelPart.start(part, frame)
+    (result,) = part._done
+    arrays = [None if a is None else a[:-1] for a in result.arrays]
+    part._done = [PartResult(result.number, arrays, result.decided)]
+
+
+class Notes(Progress):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 2, "toy")
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def train(device: MixedDevice, *overrides: str) -> tuple[Any, Trainer, list[str]]:
+    wanted = ("max_active_keys=1", "device.place=cell=one,head=two", *overrides)
+    notes = Notes()
+    trainer = Trainer(MODEL, settings(*wanted), device, None, notes)
+    try:
+        return trainer.run(), trainer, notes.notes
+    finally:
+        device.close()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that says nothing is given up after a while that a test can wait."""
+    monkeypatch.setattr("amphw.cpu_runtime.mixed.SILENCE", 0.5)
+
+
+@pytest.mark.parametrize("fault", [dies, hangs, forgets, repeats, shortens], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("at", [1, 7, 40])
+def test_the_run_goes_on_without_it(fault: Fault, at: int) -> None:
+    undisturbed, _, _ = train(MixedDevice({"one": FaultyDevice(), "two": FaultyDevice()}))
+    summary, trainer, notes = train(MixedDevice({"one": FaultyDevice(fault, at), "two": FaultyDevice()}))
+    assert summary.messages["lost"] == 0 < summary.messages["forward"]
+    assert [r.instances for r in summary.history] == [r.instances for r in undisturbed.history]
+    for found, expected in zip(summary.history, undisturbed.history, strict=True):
+        assert found.valid["loss"] == pytest.approx(expected.valid["loss"], rel=1e-4)
+    assert summary.device == "cpu,one,two, then cpu,two"
+    (warning,) = [n for n in notes if n.startswith("WARNING: the device")]
+    assert "was lost in epoch" in warning and "one: " in warning
+    assert "placed on two: head" in notes
+    assert trainer.device.capabilities().name == "cpu,two"
+
+
+def test_what_a_silent_part_owes_is_named() -> None:
+    _, _, notes = train(MixedDevice({"one": FaultyDevice(hangs, 3), "two": FaultyDevice()}))
+    (warning,) = [n for n in notes if n.startswith("WARNING: the device")]
+    assert "it owes 1 frame(s):" in warning
+    assert "node 'cell'" in warning and "of instance" in warning and "slot 0" in warning
+
+
+def test_one_after_the_other_may_go() -> None:
+    devices = {"one": FaultyDevice(dies, 5), "two": FaultyDevice(forgets, 9)}
+    summary, _, _ = train(MixedDevice(devices))
+    assert summary.messages["lost"] == 0
+    assert summary.device.startswith("cpu,one,two, then cpu,") and summary.device.endswith(", then cpu")
+
+
+def test_a_device_that_is_not_there_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amphw.rtl.driver.verilator.missing", lambda *purposes: "the program g++")
+    device = make_device("cpu,one=verilator:q4.12,two=null")
+    assert isinstance(device, MixedDevice)
+    _, _, notes = train(device)
+    assert any(
+        n.startswith("WARNING: one is not there, the cpu takes its place") and "g++" in n for n in notes
+    )
+    assert "placed on two: head" in notes
+
+
+def test_names_of_devices() -> None:
+    assert split_specs("cpu,a=fixed:q7.9,w=q5.11,b=opencl:0,1,null") == [
+        ("cpu", "cpu"),
+        ("a", "fixed:q7.9,w=q5.11"),
+        ("b", "opencl:0,1"),
+        ("null", "null"),
+    ]
+    with pytest.raises(DeviceError, match="two devices are called 'null': give them names"):
+        make_device("cpu,null,null")
+    with pytest.raises(DeviceError, match="there is no device 'nul'"):
+        make_device("nul,cpu")
+
+
+@pytest.mark.parametrize(
+    ("place", "complaint"),
+    [
+        ("cell=three", "there is no device 'three' in this run for node 'cell'; there are cpu, one, two"),
+        ("sell=one", "there is no node 'sell'; those that compute: cell, "),
+        ("loss=one", "node 'loss' has no place of its own"),
+        ("cell", "'cell' is not of the form NODE=DEVICE"),
+        ("cell=one,cell=two", "places node 'cell' on one and on two"),
+    ],
+)
+def test_places_that_are_none(place: str, complaint: str) -> None:
+
+    with pytest.raises(AmphwError, match=complaint):
+        train(MixedDevice({"one": FaultyDevice(), "two": FaultyDevice()}), f"device.place={place}")
+
+
+def test_parameters_move_with_their_nodes() -> None:
+    """A checkpoint knows of no places."""
+    one = MixedDevice({"one": FaultyDevice()})
+    graph, rules = MODEL.graph(MODEL.config()), {"*": UpdateRule(lr=0.1)}
+    one.load(graph, rules, DeviceOptions(settings={"place": "cell=one"}))
+    found = one.parameters()
+    for p in found.values():
+        p.values = {name: np.full_like(v, 0.25) for name, v in p.values.items()}
+    one.drain()
+    other = MixedDevice({"one": FaultyDevice()})
+    other.load(graph, rules, DeviceOptions(settings={"place": "head=one"}))
+    for node, p in other.parameters().items():
+        p.values = {name: v.copy() for name, v in found[node].values.items()}
+    other.submit(0, 1, MODEL.training(MODEL.config(), 0, 1)[0], Mode.INFER)
+    other.drain()
+    assert all(np.all(v == 0.25) for p in other.parameters().values() for v in p.values.values())
+    one.close()
+    other.close()
