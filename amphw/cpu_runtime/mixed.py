@@ -99,7 +99,7 @@ class MixedDevice(PlaneDevice):
             self.host_takes_turns,
             self.absent,
         )
-        self._silence = float(settings.get("silence", SILENCE))
+        patience = float(settings.get("silence", SILENCE))
         elsewhere = {n for n, label in self.placing.of.items() if label != HOST}
         self.lowered = lower(fuse(graph, elsewhere) if settings.get("fuse", True) else graph)
         owners = {n: graph.nodes[n].params for n in graph.parameterised if n not in elsewhere}
@@ -126,7 +126,7 @@ class MixedDevice(PlaneDevice):
         self._at: dict[str, PartDriver] = {}
         for k, ((label, part), mine) in enumerate(zip(used.items(), units, strict=True)):
             part.load(graph, self.lowered, mine, rules, options)
-            driver = PartDriver(plane, self.lowered, workers + k, part, label)
+            driver = PartDriver(plane, self.lowered, workers + k, part, label, patience)
             self._drivers.append(driver)
             self._at |= {u.name: driver for u in mine if u.owns}
         self._names = graph.parameterised
@@ -161,13 +161,9 @@ class MixedDevice(PlaneDevice):
         left = {label: device for label, device in self.devices.items() if label not in lost}
         return MixedDevice(left, {**self.absent, **lost}) if lost else None
 
-    def _watch(self) -> None:
-        for driver in self._drivers:
-            if not driver.lost and (why := driver.overdue(self._silence, self.plane.instance)):
-                driver.lose(why)
-
     def poll(self, timeout: float = 0.0) -> list[Report]:
-        self._watch()
+        for driver in self._drivers:
+            driver.watch()
         reports = self.plane.poll(min(timeout, LOOK) if self._waiting else timeout)
         for report in reports:
             for driver in self._drivers:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,15 @@ LOOK = 0.002
 
 
 class PartDriver:
-    """`part` as worker number `worker` of `plane`. The host's calls and the thread's exclude each other."""
+    """`part` as worker number `worker` of `plane`. The host's calls and the thread's exclude each other.
 
-    def __init__(self, plane: Any, lowered: Lowered, worker: int, part: Part, label: str):
+    patience: seconds without a sign of a part that owes something after which it counts as lost.
+    """
+
+    def __init__(
+        self, plane: Any, lowered: Lowered, worker: int, part: Part, label: str, patience: float
+    ) -> None:
+        self.patience = patience
         self.plane, self.lowered, self.worker, self.part, self.label = plane, lowered, worker, part, label
         self.spaces = [[name for name, _ in u.behaviour.spaces] for u in lowered.units]
         self._lock = threading.Lock()
@@ -125,8 +132,13 @@ class PartDriver:
                 f"firings) comes back as {shapes}, which is not what the node makes"
             )
 
-    def overdue(self, seconds: float, instance: Callable[[int], Instance | None]) -> str:
-        """What the part owes, if none of it has come for so long; empty otherwise. instance: of a slot."""
+    def watch(self) -> None:
+        """Give the part up if it owes something and has long given nothing back."""
+        if not self.lost and (why := self.overdue(self.patience)):
+            self.lose(why)
+
+    def overdue(self, seconds: float) -> str:
+        """What the part owes, if none of it has come for so long; empty otherwise."""
         owed = dict(self._begun)
         now = time.perf_counter()
         if not owed or now - self._news < seconds:
@@ -135,7 +147,7 @@ class PartDriver:
         for begun, frame in list(owed.values())[:SHOWN]:
             unit = self.lowered.units[frame.unit]
             slot, firing = int(frame.slots[0]), int(frame.firings[0])
-            held = instance(slot)
+            held = self.plane.instance(slot)
             state = faults.state_of(unit, held, firing) if held is not None else f"number {firing}"
             number = held.number if held is not None else "?"
             lines.append(
@@ -146,24 +158,39 @@ class PartDriver:
 
     # --- the host's side --------------------------------------------------------------------------
 
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The part is the host's for a while. DeviceLostError where its thread does not let go of it."""
+        if self.lost:
+            raise DeviceLostError(f"{self.label}: {self.lost}")
+        if not self._lock.acquire(timeout=self.patience):
+            self.lose(self.overdue(0.0) or f"has not returned from a call for {self.patience} s")
+            raise DeviceLostError(f"{self.label}: {self.lost}")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
     def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
-        with self._lock:
+        with self._turn():
             return self.part.begin(slot, generation, instance, mode)
 
     def end(self, slot: int) -> None:
-        with self._lock:
+        with self._turn():
             self.part.end(slot)
 
     def update(self, nodes: Sequence[str]) -> None:
-        with self._lock:
+        with self._turn():
             self.part.update(nodes)
 
     def parameters(self) -> dict[str, NodeParameters]:
-        with self._lock:
+        with self._turn():
             return self.part.parameters()
 
     def statistics(self) -> Statistics:
-        with self._lock:
+        if self.lost:
+            return Statistics()
+        with self._turn():
             return self.part.statistics()
 
     def stop(self) -> None:

@@ -114,7 +114,7 @@ def train(device: MixedDevice, *overrides: str) -> tuple[Any, Trainer, list[str]
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that says nothing is given up after a while that a test can wait."""
-    monkeypatch.setattr("amphw.cpu_runtime.mixed.SILENCE", 0.5)
+    monkeypatch.setattr("amphw.cpu_runtime.mixed.SILENCE", 3.0)
 
 
 @pytest.mark.parametrize("fault", [dies, hangs, forgets, repeats, shortens], ids=lambda f: f.__name__)
