@@ -168,6 +168,9 @@ class PartDriver:
             raise DeviceLostError(f"{self.label}: {self.lost}")
         try:
             yield
+        except DeviceLostError as error:
+            self.lose(str(error))
+            raise DeviceLostError(f"{self.label}: {error}") from error
         finally:
             self._lock.release()
 

@@ -68,6 +68,11 @@ _BUILT_IN = (
         "amphw.cpu_runtime.sleep:SleepDevice",
         "waits as long as a device of so many FLOPS would compute, such as sleep:1TFLOPS",
     ),
+    DeviceEntry(
+        "process",
+        "amphw.host.process_device:ProcessDevice",
+        "another device in a process of its own, such as process:fixed:q4.12",
+    ),
     DeviceEntry("null", "amphw.host.null_device:NullDevice", "runs nothing; measures the host alone"),
 )
 
@@ -102,8 +107,13 @@ def make_device(spec: str) -> Device:
     """
     spec = stands_for(spec)
     several = split_specs(spec)
-    if len(several) > 1 or any("=" in label for label, _ in several):
+    if len(several) > 1 or several[0][1].partition(":")[0] == "process":
         return _mixed(several)
+    return _made(spec)
+
+
+def _made(spec: str) -> Device:
+    """One device."""
     name, colon, argument = spec.partition(":")
     entries = device_entries()
     if name not in entries:
@@ -153,7 +163,7 @@ def _mixed(several: list[tuple[str, str]]) -> Device:
     for label, spec in several:
         try:
             if spec != "cpu":
-                others[label] = make_device(spec)
+                others[label] = _made(spec)
         except DeviceAbsentError as error:
             absent[label] = str(error)
     entry = DeviceEntry("several devices", "amphw.cpu_runtime.mixed:MixedDevice", "")

@@ -138,7 +138,7 @@ class Board:
         for k, instance in enumerate(self.instances(self.given["keys"])):
             device.submit(k, 0, instance, Mode.TRAIN)
         for _ in range(exchanges):
-            device._run()
+            device.turn()
 
     def answers(self, words: list[int]) -> list[dict[str, int]]:
         """What comes back for raw words."""

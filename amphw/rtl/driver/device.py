@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -34,9 +34,6 @@ from amphw.rtl.formats import Formats
 from amphw.rtl.hardware_plan import MOST_WORDS, HardwarePlan, Sizes, hardware_plan
 from amphw.rtl.sizing import memory_sizes
 from amphw.rtl.wire import Fault, Kind, pack
-
-if TYPE_CHECKING:
-    from amphw.rtl.driver.part import HardwarePart
 
 MEMORIES = {"payload", "firings", "places", "table"}
 """Settings that say how large memories are; without any they have room for all keys."""
@@ -155,16 +152,6 @@ class HardwareDevice(ABC):
     def statistics(self) -> Statistics:
         out, self.stats = self.stats, Statistics(busy=[0.0])
         return out
-
-    def part(self) -> HardwarePart:
-        """See `OffersPart`."""
-        from amphw.rtl.driver.part import HardwarePart
-
-        return HardwarePart(self.again)
-
-    @abstractmethod
-    def again(self) -> HardwareDevice:
-        """Another one like this."""
 
     def admit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
         """As `submit`, but an instance for which there is no room now does not wait."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 import numpy as np
 
 from amphw.ir.errors import DeviceAbsentError
 from amphw.rtl.driver.active import Link
 from amphw.rtl.driver.device import HardwareDevice
+from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.hardware_plan import HardwarePlan
 from amphw.rtl.toolchain.environment import missing
 
@@ -46,8 +48,9 @@ class VerilatorDevice(HardwareDevice):
         """See `StartsSlowly`."""
         return "compiling the simulation of the hardware: a minute or more, unless it is in the cache"
 
-    def again(self) -> VerilatorDevice:
-        return VerilatorDevice(str(self.formats))
+    def part(self) -> HardwarePart:
+        """See `OffersPart`."""
+        return HardwarePart(partial(VerilatorDevice, str(self.formats)))
 
     def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
         return SimulatedLink(plan, writes)

@@ -1,0 +1,271 @@
+"""A part in a process of its own: what dies or hangs there takes nothing else with it.
+
+Calls and frames go over one ring, answers and results come back over another. The process also says every
+second that it is alive, so that one that is stopped is found out whatever it was asked.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from amphw.engine.lower import Lowered, Unit
+from amphw.engine.part import Part, PartFrame, PartResult
+from amphw.engine.ring import LinkError, Ring, semaphore
+from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
+from amphw.ir.errors import AmphwError, DeviceLostError
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.update import NodeParameters, UpdateRule
+
+CALL, ANSWER, FAILED, FRAME, RESULT, ALIVE = range(6)
+"""Kinds of packets."""
+
+CAPACITY = 64 << 20
+"""Bytes of a ring, of which only those that are used take memory."""
+
+BEAT = 1.0
+"""Seconds between two signs of life."""
+
+LONG = frozenset({"load", "parameters", "restore"})
+"""What may take as long as it likes while the process is alive: compiling, reading memories over a link."""
+
+LONGEST = 3600.0
+
+LOCAL = frozenset({"trace"})
+"""Settings that belong to the process they are made in."""
+
+
+class RemotePart:
+    """make: called in the new process, it gives the part; also called here, for what needs no process.
+
+    patience: seconds without a packet after which the process counts as lost.
+    """
+
+    def __init__(self, make: Callable[[], Part], patience: float = 10.0, capacity: int = CAPACITY):
+        self.make, self.patience, self.capacity = make, patience, capacity
+        self.here = make()
+        self.depth = self.here.depth
+        self.process: Any = None
+
+    def capabilities(self) -> Capabilities:
+        return self.here.capabilities()
+
+    def refused(self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
+        return self.here.refused(graph, unit, rules)
+
+    def load(
+        self,
+        graph: Graph,
+        lowered: Lowered,
+        units: Sequence[Unit],
+        rules: Mapping[str, UpdateRule],
+        options: DeviceOptions,
+    ) -> None:
+        self.close()
+        self.patience = float(options.settings.get("silence", self.patience))
+        context = multiprocessing.get_context("spawn")
+        self._to = Ring(semaphore(context), self.capacity)
+        self._back = Ring(semaphore(context), self.capacity)
+        ends = (self._to.name, self._to.filled), (self._back.name, self._back.filled)
+        self.process = context.Process(target=_serve, args=(self.make, *ends), daemon=True)
+        self.process.start()
+        self._done: list[PartResult] = []
+        self._heard = time.perf_counter() + STARTING
+        self._shown: dict[str, NodeParameters] | None = None
+        kept = {k: v for k, v in options.settings.items() if k not in LOCAL}
+        numbers = [u.index for u in units]
+        self._call("load", graph, lowered, numbers, dict(rules), replace(options, settings=kept))
+
+    # --- packets ----------------------------------------------------------------------------------
+
+    def _send(self, kind: int, content: Any) -> None:
+        try:
+            self._to.send(kind, pickle.dumps(content, 5), self.patience)
+        except LinkError as error:
+            raise DeviceLostError(f"its process {self.process.pid}: {error}") from error
+
+    def _hear(self, timeout: float) -> tuple[int, Any] | None:
+        """The next packet that is no sign of life. DeviceLostError where the process is gone or silent."""
+        end = time.perf_counter() + timeout
+        while True:
+            try:
+                found = self._back.receive(max(0.0, min(end - time.perf_counter(), BEAT)))
+            except LinkError as error:
+                raise DeviceLostError(f"its process {self.process.pid}: {error}") from error
+            now = time.perf_counter()
+            if found is not None:
+                self._heard = now
+                if found[0] != ALIVE:
+                    return found[0], pickle.loads(found[1])
+            elif not self.process.is_alive():
+                raise DeviceLostError(
+                    f"its process {self.process.pid} has ended (exit code {self.process.exitcode})"
+                )
+            if now - self._heard > self.patience:
+                raise DeviceLostError(
+                    f"its process {self.process.pid} has given no sign of life for {self.patience:.0f} s"
+                )
+            if now >= end:
+                return None
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        self._send(CALL, (method, arguments))
+        end = time.perf_counter() + (LONGEST if method in LONG else self.patience)
+        while True:
+            found = self._hear(BEAT)
+            if found is None and time.perf_counter() < end:
+                continue
+            if found is None:
+                raise DeviceLostError(f"its process {self.process.pid} has not answered '{method}'")
+            kind, content = found
+            if kind == RESULT:
+                self._done.append(content)
+            elif kind == FAILED:
+                raise content
+            else:
+                return content
+
+    # --- what a part does -------------------------------------------------------------------------
+
+    def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
+        self._push()
+        return bool(self._call("begin", slot, generation, instance, mode))
+
+    def end(self, slot: int) -> None:
+        self._call("end", slot)
+
+    def start(self, frame: PartFrame) -> None:
+        self._send(FRAME, frame)
+
+    def finished(self, timeout: float) -> list[PartResult]:
+        end = time.perf_counter() + timeout
+        while not self._done:
+            found = self._hear(end - time.perf_counter())
+            if found is None:
+                break
+            if found[0] == FAILED:
+                raise found[1]
+            self._done.append(found[1])
+        done, self._done = self._done, []
+        return done
+
+    def update(self, nodes: Sequence[str]) -> None:
+        self._push()
+        self._call("update", nodes)
+
+    def parameters(self) -> dict[str, NodeParameters]:
+        if self._shown is None:
+            self._shown = self._call("parameters")
+        return self._shown
+
+    def _push(self) -> None:
+        """What the host has been shown it may have changed."""
+        if self._shown is not None:
+            self._call("restore", self._shown)
+            self._shown = None
+
+    def statistics(self) -> Statistics:
+        found: Statistics = self._call("statistics")
+        return found
+
+    def close(self) -> None:
+        """The parameters that were last shown can still be read."""
+        if self.process is None:
+            return
+        self.process.kill()
+        self.process.join()
+        self.process = None
+        self._to.close()
+        self._back.close()
+
+
+STARTING = 60.0
+"""Seconds that a new process is given until its first packet: it imports the backend."""
+
+# --- in the other process ---------------------------------------------------------------------------------
+
+End = tuple[str, Any]
+"""Name and semaphore of a ring."""
+
+
+class _Server:
+    """Serves one part until it is told to end, or nobody is there to serve."""
+
+    def __init__(self, make: Callable[[], Part], to: End, back: End):
+        self.make = make
+        self._in, self._out = Ring(to[1], name=to[0]), Ring(back[1], name=back[0])
+        self._lock = threading.Lock()  # one packet at a time
+        self._parent = os.getppid()
+
+    def run(self) -> None:
+        threading.Thread(target=self._beat, daemon=True).start()
+        part, owed = self.make(), 0
+        while os.getppid() == self._parent:
+            found = self._in.receive(0.0 if owed else BEAT)
+            try:
+                if found is not None and found[0] == FRAME:
+                    part.start(pickle.loads(found[1]))
+                    owed += 1
+                elif found is not None:
+                    method, arguments = pickle.loads(found[1])
+                    self._send(ANSWER, self._answer(part, method, arguments))
+                if owed:
+                    for result in part.finished(0.0 if found is not None else LOOK):
+                        owed -= 1
+                        self._send(RESULT, result)
+            except Exception as error:
+                self._send(FAILED, _told(error))
+
+    def _answer(self, part: Part, method: str, arguments: tuple[Any, ...]) -> Any:
+        if method == "load":
+            graph, lowered, numbers, rules, options = arguments
+            return part.load(graph, lowered, [lowered.units[n] for n in numbers], rules, options)
+        if method == "restore":
+            return _restore(part.parameters(), arguments[0])
+        return getattr(part, method)(*arguments)
+
+    def _send(self, kind: int, content: Any) -> None:
+        with self._lock:
+            self._out.send(kind, pickle.dumps(content, 5), 1e9)
+
+    def _beat(self) -> None:
+        while True:
+            self._send(ALIVE, None)
+            time.sleep(BEAT)
+
+
+LOOK = 0.002
+"""Seconds that a part is left to work before its process looks for calls."""
+
+
+def _restore(own: dict[str, NodeParameters], given: Mapping[str, NodeParameters]) -> None:
+    for node, p in own.items():
+        kept = given[node]
+        p.values, p.version, p.rows = dict(kept.values), kept.version, kept.rows
+        for name, gradient in p.gradients.items():
+            gradient[...] = kept.gradients[name]
+        for name, slots in p.slots.items():
+            for mine, other in zip(slots, kept.slots[name], strict=True):
+                mine[...] = other
+
+
+def _told(error: Exception) -> Exception:
+    """As it may cross over: some errors cannot be taken apart and put together again."""
+    try:
+        return pickle.loads(pickle.dumps(error))  # type: ignore[no-any-return]
+    except Exception:
+        return AmphwError(str(error)) if isinstance(error, AmphwError) else RuntimeError(repr(error))
+
+
+def _serve(make: Callable[[], Part], to: End, back: End) -> None:
+    try:
+        _Server(make, to, back).run()
+    except LinkError:
+        os._exit(3)  # there is nobody to tell

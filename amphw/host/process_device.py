@@ -1,0 +1,42 @@
+"""`process:DEVICE`: another device as a part of a run, in a process of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from amphw.engine.part import OffersPart, Part
+from amphw.engine.remote_part import RemotePart
+from amphw.ir.device import Capabilities
+from amphw.ir.errors import AmphwError
+
+
+def part_of(spec: str) -> Part:
+    """The part that a device offers. Raises AmphwError where it offers none."""
+    from amphw.host.devices import make_device
+
+    device = make_device(spec)
+    if not isinstance(device, OffersPart):
+        raise AmphwError(f"the device {spec} cannot share a run with others")
+    return device.part()
+
+
+class ProcessDevice:
+    """Offers a part alone; a run on it is one on several devices, with the CPU.
+
+    argument: the device, as in `process:fixed:q4.12`.
+    """
+
+    def __init__(self, argument: str = "") -> None:
+        if not argument:
+            raise AmphwError("process: of which device? Name it, as in process:fixed:q4.12")
+        self.argument = argument
+        self._part = RemotePart(partial(part_of, argument))  # what is wrong with it is told now
+
+    def capabilities(self) -> Capabilities:
+        about = self._part.capabilities()
+        return replace(about, name=f"process:{about.name}", notes=f"in a process of its own; {about.notes}")
+
+    def part(self) -> RemotePart:
+        """See `OffersPart`."""
+        return RemotePart(partial(part_of, self.argument))

@@ -1,0 +1,152 @@
+"""Parts of a run in processes of their own: as in this one, until a process dies, stops or is garbled."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from amphw.cpu_runtime import planes
+from amphw.cpu_runtime.mixed import MixedDevice
+from amphw.engine.kernel_part import KernelPart
+from amphw.engine.remote_part import RemotePart
+from amphw.engine.ring import POSITIONS
+from amphw.host.controller import Trainer
+from amphw.host.devices import make_device
+from amphw.ir.device import Capabilities, Mode
+from amphw.ir.errors import AmphwError
+from amphw.ir.reference import ReferenceDevice
+from tests.conformance.harness import assert_same, reference, run
+from tests.conformance.test_mixed import alternately
+from tests.graphs.cases import CASES
+from tests.host.test_lost_parts import Notes, chosen
+from tests.host.training import MODEL, settings
+
+pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+
+
+def numpy_part() -> KernelPart:
+    return KernelPart(Capabilities("numpy", "cpu"), chosen)
+
+
+class InProcess(ReferenceDevice):
+    """Offers a part in a process; `parts` are all that it has offered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[RemotePart] = []
+
+    def part(self) -> RemotePart:
+        self.parts.append(RemotePart(numpy_part))
+        return self.parts[-1]
+
+
+@pytest.mark.parametrize("name", ["rnn-alternate", "tree-leaves", "message-passing", "decide", "fe-letters"])
+def test_it_is_the_same_in_a_process(name: str) -> None:
+    (case,) = [c for c in CASES if c.name == name]
+    graph, instances = case.build(), case.instances()
+    device = MixedDevice({"one": InProcess(), "two": InProcess()})
+    found = run(device, graph, instances, place=alternately(graph, 0))
+    device.close()
+    assert found.forward == found.backward
+    assert_same(found, reference(graph, instances))
+
+
+def test_parameters_go_both_ways() -> None:
+    device = make_device("process:null")
+    graph = MODEL.graph(MODEL.config())
+    found = run(device, graph, [MODEL.training(MODEL.config(), 0, 1)[0]])
+    shown = device.parameters()
+    for p in shown.values():
+        p.values = {name: np.full_like(v, 0.5) for name, v in p.values.items()}
+    device.submit(0, 9, MODEL.training(MODEL.config(), 0, 1)[0], Mode.INFER)
+    device.drain()
+    assert all(np.all(v == 0.5) for p in device.parameters().values() for v in p.values.values())
+    assert found.forward == found.backward
+    device.close()
+    assert all(np.all(v == 0.5) for p in device.parameters().values() for v in p.values.values())
+
+
+def killed(part: RemotePart) -> None:
+    os.kill(part.process.pid, signal.SIGKILL)
+
+
+def frozen(part: RemotePart) -> None:
+    os.kill(part.process.pid, signal.SIGSTOP)
+
+
+def garbled(part: RemotePart) -> None:
+    """Whatever stands in the ring back, and whatever comes next."""
+    ring = part._back
+    ring._buf[POSITIONS.size : POSITIONS.size + 4096] = bytes([0xAA]) * 4096
+    original = ring._read
+    ring._read = lambda position, length: bytearray(b"\xaa" * length)  # type: ignore[method-assign]
+    assert original
+
+
+def repeated(part: RemotePart) -> None:
+    """A packet is sent under the number of the one before."""
+    part._to._sent -= 1
+
+
+def skipped(part: RemotePart) -> None:
+    part._to._sent += 1
+
+
+@pytest.fixture
+def undisturbed() -> Iterator[Any]:
+    yield trained(lambda part: None, 10**9)[0]
+
+
+def trained(fault: Callable[[RemotePart], None], at: int) -> tuple[Any, list[str]]:
+    """Train, with a fault of the first part when so many instances have been submitted."""
+    one = InProcess()
+
+    class Watched(MixedDevice):
+        submitted = 0
+
+        def submit(self, *arguments: Any) -> None:
+            Watched.submitted += 1
+            if Watched.submitted == at:
+                fault(one.parts[-1])
+            super().submit(*arguments)
+
+    notes = Notes()
+    device = Watched({"one": one})
+    cfg = settings("max_active_keys=1", "device.place=cell=one,head=one")
+    try:
+        return Trainer(MODEL, cfg, device, None, notes).run(), notes.notes
+    finally:
+        device.close()
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("amphw.cpu_runtime.mixed.SILENCE", 4.0)
+    monkeypatch.setattr(RemotePart.__init__, "__defaults__", (4.0, 64 << 20))
+
+
+@pytest.mark.parametrize("fault", [killed, frozen, garbled, repeated, skipped], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("at", [2, 17])
+def test_the_run_goes_on_without_the_process(fault: Any, at: int, undisturbed: Any) -> None:
+    summary, notes = trained(fault, at)
+    assert summary.messages["lost"] == 0 < summary.messages["forward"]
+    for found, expected in zip(summary.history, undisturbed.history, strict=True):
+        assert found.instances == expected.instances
+        assert found.valid["loss"] == pytest.approx(expected.valid["loss"], rel=1e-4)
+    (warning,) = [n for n in notes if n.startswith("WARNING: the device")]
+    assert "one: " in warning
+    assert summary.device == "cpu,one, then cpu"
+
+
+def test_a_device_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AmphwError, match="of which device"):
+        make_device("process")
+    with pytest.raises(AmphwError, match="there is no device 'nul'"):
+        make_device("process:nul")
+    with pytest.raises(AmphwError, match="the device reference cannot share a run with others"):
+        make_device("cpu,process:reference")
