@@ -72,6 +72,7 @@ _BUILT_IN = (
         "process",
         "amphw.host.process_device:ProcessDevice",
         "another device in a process of its own, such as process:fixed:q4.12",
+        variants="amphw.host.process_device:listed",
     ),
     DeviceEntry("null", "amphw.host.null_device:NullDevice", "runs nothing; measures the host alone"),
 )

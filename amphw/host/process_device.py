@@ -21,6 +21,12 @@ def part_of(spec: str) -> Part:
     return device.part()
 
 
+def listed() -> dict[str, Capabilities]:
+    """What stands behind `process:`, for whoever lists devices."""
+    notes = "another device as a part of a run, in a process of its own, such as process:fixed:q4.12"
+    return {"DEVICE": Capabilities("process:DEVICE", "process", notes=notes)}
+
+
 class ProcessDevice:
     """Offers a part alone; a run on it is one on several devices, with the CPU.
 

@@ -104,7 +104,9 @@ def test_a_device_that_cannot_be_imported_says_why_and_what_else_there_is(packag
         make_device("broken")
     assert "'broken' cannot be used here" in str(caught.value)
     assert "has no attribute 'missing'" in str(caught.value)
-    assert "Devices: cpu, opencl, fixed, verilator, reference, sleep, null, sleepy." in str(caught.value)
+    assert "Devices: cpu, opencl, fixed, verilator, reference, sleep, process, null, sleepy." in str(
+        caught.value
+    )
 
 
 def test_listing_imports_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,8 +114,8 @@ def test_listing_imports_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError(f"imported {name}")
 
     monkeypatch.setattr(devices.importlib, "import_module", refuse)
-    assert list(device_entries())[:7] == [
-        "cpu", "opencl", "fixed", "verilator", "reference", "sleep", "null",
+    assert list(device_entries())[:8] == [
+        "cpu", "opencl", "fixed", "verilator", "reference", "sleep", "process", "null",
     ]  # fmt: skip
 
 
