@@ -124,15 +124,16 @@ def trained(fault: Callable[[RemotePart], None], at: int) -> tuple[Any, list[str
         device.close()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amphw.cpu_runtime.mixed.SILENCE", 4.0)
-    monkeypatch.setattr(RemotePart.__init__, "__defaults__", (4.0, 64 << 20))
+    """A process that says nothing is given up after a while that a test can wait."""
+    monkeypatch.setattr("amphw.cpu_runtime.mixed.SILENCE", 6.0)
+    monkeypatch.setattr(RemotePart.__init__, "__defaults__", (6.0, 64 << 20))
 
 
 @pytest.mark.parametrize("fault", [killed, frozen, garbled, repeated, skipped], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("at", [2, 17])
-def test_the_run_goes_on_without_the_process(fault: Any, at: int, undisturbed: Any) -> None:
+def test_the_run_goes_on_without_the_process(fault: Any, at: int, undisturbed: Any, soon: None) -> None:
     summary, notes = trained(fault, at)
     assert summary.messages["lost"] == 0 < summary.messages["forward"]
     for found, expected in zip(summary.history, undisturbed.history, strict=True):
