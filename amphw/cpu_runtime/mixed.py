@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from amphw.cpu_runtime import planes
 from amphw.engine.lower import lower
 from amphw.engine.part import OffersPart, Part
 from amphw.engine.part_driver import LOOK, PartDriver
+from amphw.engine.part_replay import PartReplay
 from amphw.engine.placing import HOST, Placing, asked_for, place, units_of
 from amphw.engine.plane_device import NAP, PlaneDevice
 from amphw.engine.policy import check_settings
@@ -25,7 +27,8 @@ SILENCE = 10.0
 
 class MixedDevice(PlaneDevice):
     """devices: by label, those beside the CPU, each of which offers a part. absent: by label, those that
-    should be there, and why they are not.
+    should be there, and why they are not. replay: the log of a run, which is then repeated in the calling
+    thread; parts that log themselves are exchanged for ones that repeat what those did.
 
     settings: place (label, or "cpu", by node; of the others, see `amphw.engine.placing.place`), and those of
     the CPU device but placement. Parameters survive `close`, until the next `load`.
@@ -34,8 +37,13 @@ class MixedDevice(PlaneDevice):
     host_takes_turns = True
     """Whether the CPU gets a share of the nodes with parameters that nobody has placed."""
 
-    def __init__(self, devices: Mapping[str, Device], absent: Mapping[str, str] | None = None) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        devices: Mapping[str, Device],
+        absent: Mapping[str, str] | None = None,
+        replay: Sequence[tuple[Any, ...]] | None = None,
+    ) -> None:
+        super().__init__(replay)
         self.devices, self.absent = dict(devices), dict(absent or {})
         self.parts: dict[str, Part] = {}
         others = [d for d in devices.values() if d is not self]
@@ -109,7 +117,8 @@ class MixedDevice(PlaneDevice):
         outside = {u.index for each in units for u in each}
         workers = int(settings.get("workers", 1))
         here = {u.index for u in self.lowered.units} - outside
-        kind, replay = planes.chosen()
+        kind, _ = planes.chosen()
+        self.log: list[Any] = []
         plane = kind(
             self.lowered,
             self.params,
@@ -117,28 +126,33 @@ class MixedDevice(PlaneDevice):
             workers=workers + len(used),
             placement=[here] * workers + [{u.index for u in each} for each in units],
             settings=settings,
-            log=None,
+            log=self.log if options.log else None,
             keys=options.max_active_keys,
             outside=outside,
         )
         self._drivers = []
         self._waiting: deque[tuple[int, int, Instance, Mode]] = deque()  # for room
         self._at: dict[str, PartDriver] = {}
+        serves: dict[int, PartDriver] = {}
         for k, ((label, part), mine) in enumerate(zip(used.items(), units, strict=True)):
             part.load(graph, self.lowered, mine, rules, options)
             driver = PartDriver(plane, self.lowered, workers + k, part, label, patience)
             self._drivers.append(driver)
             self._at |= {u.name: driver for u in mine if u.owns}
+            serves |= {u.index: driver for u in mine}
         self._names = graph.parameterised
         self._kept: dict[str, NodeParameters] | None = None
-        self.start(plane, replay, workers)
-        for driver in self._drivers:
+        self.start(plane, lambda plane, log: PartReplay(plane, log, serves), workers)
+        for driver in self._drivers if self.replay is None else ():
             driver.start()
 
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
         if not self._open:
             raise ExecutionError("the device is closed; load a graph first")
         self.plane.schema.check(instance)
+        if self.replay is not None:
+            self.replay.submit(slot, generation, instance, mode)
+            return
         self._waiting.append((slot, generation, instance, mode))
         self._pump()
 
@@ -162,9 +176,12 @@ class MixedDevice(PlaneDevice):
         return MixedDevice(left, {**self.absent, **lost}) if lost else None
 
     def poll(self, timeout: float = 0.0) -> list[Report]:
-        for driver in self._drivers:
-            driver.watch()
-        reports = self.plane.poll(min(timeout, LOOK) if self._waiting else timeout)
+        if self.replay is not None:
+            reports = self.replay.run()
+        else:
+            for driver in self._drivers:
+                driver.watch()
+            reports = self.plane.poll(min(timeout, LOOK) if self._waiting else timeout)
         for report in reports:
             for driver in self._drivers:
                 driver.end(report.slot)
@@ -173,12 +190,15 @@ class MixedDevice(PlaneDevice):
 
     def drain(self) -> list[Report]:
         out: list[Report] = []
-        while self.plane.in_flight or self._waiting:
+        while self.replay is not None and (found := self.poll()):
+            out += found
+        while self.replay is None and (self.plane.in_flight or self._waiting):
             found = self.poll(NAP if self._open else 0.0)
             if not found and not self._open:  # nobody is left who could finish them
                 raise ExecutionError(f"closed with {self.plane.in_flight} instance(s) in flight; drain first")
             out += found
-        self.plane.flush()
+        if self.replay is None:  # else a log holds the sums, at their place among the frames
+            self.plane.flush()
         return out
 
     def update(self, nodes: Sequence[str] | None = None) -> None:

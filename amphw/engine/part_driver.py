@@ -75,11 +75,7 @@ class PartDriver:
         took = False
         while len(self._begun) < self.part.depth and (frame := self.hand_out()) is not None:
             took = True
-            now = time.perf_counter()
-            self._news = self._news if self._begun else now
-            self._begun[frame.number] = now, frame
-            with self._lock:
-                self.part.start(frame)
+            self.give(frame)
         if not self._begun:
             return took
         with self._lock:
@@ -89,12 +85,22 @@ class PartDriver:
         return took or bool(done)
 
     def hand_out(self) -> PartFrame | None:
-        found = self.plane.engine.hand_out(self.worker)
+        return self.framed(self.plane.engine.hand_out(self.worker))
+
+    def framed(self, found: tuple[Any, ...] | None) -> PartFrame | None:
+        """A frame as the engine describes it; None where it has none."""
         if found is None:
             return None
         number, unit, kind, slots, firings, rows, arrays, ints = found
         named = dict(zip(self.spaces[unit], rows, strict=True))
         return PartFrame(number, unit, kind, slots, firings, named, arrays, ints)
+
+    def give(self, frame: PartFrame) -> None:
+        now = time.perf_counter()
+        self._news = self._news if self._begun else now
+        self._begun[frame.number] = now, frame
+        with self._lock:
+            self.part.start(frame)
 
     def bring_back(self, result: PartResult) -> None:
         engine = self.plane.engine

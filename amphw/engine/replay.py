@@ -36,7 +36,7 @@ class EngineReplay:
             self.next += 1
             if kind == "submit":
                 offer = self.offered.pop((what[0], what[1]))
-                self.plane.submit(*offer)
+                self.pump(*offer)
                 self.active[(what[0], what[1])] = offer[0]
             elif kind == "start":
                 number, unit, direction, keys = what
@@ -58,6 +58,9 @@ class EngineReplay:
         return self.plane.poll(0.0)
 
     # What an executor outside the engine does in its own way.
+
+    def pump(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+        self.plane.submit(slot, generation, instance, mode)
 
     def start(self, number: int, unit: int, direction: int, keys: list[tuple[int, int]]) -> None:
         """Begin and compute a frame; keys: (slot, firing)."""

@@ -94,3 +94,19 @@ def test_parameters_after_updates_are_those_of_the_reference(case: Case) -> None
         assert found[node].version == p.version == 2
         for name, value in p.values.items():
             assert np.allclose(found[node].values[name], value, rtol=1e-4, atol=1e-5), (node, name)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_replayed_run_is_the_same_to_the_bit(case: Case) -> None:
+    graph, instances = case.build(), case.instances()
+    rule = UpdateRule(interval=3, lr=0.05, optimizer="momentum")
+    options = {"keys": 4, "updates": "self", "rule": rule, "place": alternately(graph, 1)}
+    first = mixed()
+    found = run(first, graph, instances, log=True, **options)
+    first.close()
+    again = MixedDevice({"one": NumpyFloats(), "two": NumpyFloats()}, replay=list(first.log))
+    repeated = run(again, graph, instances, **options)
+    again.close()
+    assert repeated.losses == found.losses
+    for name, value in found.parameters.items():
+        assert np.array_equal(repeated.parameters[name], value), name
