@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,12 @@ from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.ir.device import Device, Mode
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
+from amphw.ir.update import UpdateRule
+from amphw.rtl.driver.device import HardwareDevice
+from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.fixed.device import FixedDevice
+from sim.part_replay import ReplayedPart
 from tests.conformance.harness import Outcome, run
 from tests.rtl.cases import SMALL, problem
 
@@ -52,3 +57,39 @@ def test_hardware_beside_the_cpu(name: str) -> None:
                 assert np.array_equal(found.gradients[key], value), key
             else:  # summed in the order of the frames
                 assert np.allclose(found.gradients[key], value, rtol=1e-4, atol=1e-6), key
+
+
+class Replayed(FixedDevice):
+    """Repeats what a hardware part has done."""
+
+    def __init__(self, hardware: HardwareDevice):
+        super().__init__(str(hardware.formats))
+        self.hardware = hardware
+
+    def part(self) -> ReplayedPart:
+        return ReplayedPart(FORMATS, self.hardware.plan, list(self.hardware.log))
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_run_with_hardware_is_replayed_to_the_bit(name: str) -> None:
+    """With updates, and several keys: the engine's log orders frames, the hardware's what it did with them."""
+    graph, instances = problem(name)
+    for number, instance in enumerate(instances):
+        instance.number = number
+    rule = UpdateRule(interval=4, lr=0.05, optimizer="momentum")
+    place = ",".join(f"{node}=part" for node in PLACES[name])
+    options: dict[str, Any] = {"keys": 4, "updates": "self", "rule": rule, "place": place, **SMALL}
+    first = MixedDevice({"part": VerilatorDevice(FORMATS)})
+    found = run(first, graph, instances, log=True, **options)
+    (part,) = first.parts.values()
+    assert isinstance(part, HardwarePart)
+    again = MixedDevice({"part": Replayed(part.device)}, replay=list(first.log))
+    repeated = run(again, graph, instances, **options)
+    assert repeated.losses == found.losses
+    for key, value in found.parameters.items():
+        assert np.array_equal(repeated.parameters[key], value), key
+    versions = {node: p.version for node, p in first.parameters().items()}
+    assert versions == {node: p.version for node, p in again.parameters().items()}
+    assert all(versions[node] for node in PLACES[name] if node in versions)
+    first.close()
+    again.close()

@@ -1,0 +1,109 @@
+"""What a hardware part did, repeated on the model of its arithmetic: the same firings, and updates between."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from amphw.engine.kernel_part import KernelPart
+from amphw.engine.lower import Unit
+from amphw.engine.part import BACKWARD, PartFrame, PartResult
+from amphw.ir.device import Mode
+from amphw.ir.instance import Instance
+from amphw.rtl.fixed.device import FixedDevice
+from amphw.rtl.hardware_plan import HardwarePlan
+
+
+@dataclass
+class _Open:
+    frame: PartFrame
+    results: dict[int, PartResult] = field(default_factory=dict)
+
+
+class ReplayedPart(KernelPart):
+    """Computes firing by firing in the order of `log`, which `HardwareDevice` has kept, and updates as it did.
+
+    formats, plan: of the hardware. What it is handed waits until its turn comes.
+    """
+
+    depth = 1 << 30
+
+    def __init__(self, formats: str, plan: HardwarePlan, log: Sequence[tuple[Any, ...]]):
+        device = FixedDevice(formats)
+        super().__init__(device.capabilities(), device._chosen)
+        self._names = [u.name for u in plan.lowered.units]
+        self._log = deque(event for event in log if event[0] in ("start", "flush"))
+
+    def load(self, graph: Any, lowered: Any, units: Sequence[Unit], rules: Any, options: Any) -> None:
+        super().load(graph, lowered, units, rules, options)
+        self._self_updating = False
+        self._by_name = {u.name: u for u in units}
+        self._owners = {log.node: log for log in self._logs.values()}
+        self._slots: dict[tuple[int, str], int] = {}
+        self._handed: dict[tuple[int, int, int, int], tuple[_Open, int]] = {}  # unit, kind, slot, firing
+
+    def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
+        self._slots[instance.number, mode.value] = slot
+        return super().begin(slot, generation, instance, mode)
+
+    def start(self, frame: PartFrame) -> None:
+        opened = _Open(frame)
+        for i, (slot, firing) in enumerate(zip(frame.slots.tolist(), frame.firings.tolist(), strict=True)):
+            self._handed[frame.unit, frame.kind, slot, firing] = opened, i
+
+    def finished(self, timeout: float) -> list[PartResult]:
+        """What the log goes on with, as far as it has been handed over."""
+        done: list[PartResult] = []
+        while self._log:
+            if self._log[0][0] == "flush":
+                _, node, _, due = self._log.popleft()
+                self._reduce(self._owners[node], due)
+                continue
+            _, _, unit, kind, ((number, mode, firing),) = self._log[0]
+            u = self._by_name[self._names[unit]]
+            key = (u.index, kind, self._slots.get((number, mode), -1), firing)
+            if key not in self._handed:
+                break
+            self._log.popleft()
+            opened, i = self._handed.pop(key)
+            super().start(_one(u, opened.frame, i))
+            (opened.results[i],) = super().finished(0.0)
+            if len(opened.results) == len(opened.frame.slots):
+                done.append(_joined(opened))
+        return done
+
+
+def _one(unit: Unit, frame: PartFrame, i: int) -> PartFrame:
+    """One firing of a frame as a frame of its own."""
+    program = unit.behaviour.program
+    assert program is not None
+    backward = frame.kind == BACKWARD
+    spaces = [t.space for t in program.outputs_types] if backward else [o.space for o in unit.operands]
+
+    def part(array: np.ndarray, space: str) -> np.ndarray:
+        first = int(frame.rows[space][:i].sum())
+        return array[first : first + int(frame.rows[space][i])]
+
+    return PartFrame(
+        frame.number,
+        frame.unit,
+        frame.kind,
+        frame.slots[i : i + 1],
+        frame.firings[i : i + 1],
+        {space: rows[i : i + 1] for space, rows in frame.rows.items()},
+        [None if a is None else part(a, s) for a, s in zip(frame.arrays, spaces, strict=True)],
+        [part(a, space) for a, (_, space) in zip(frame.ints, program.ints, strict=True)],
+    )
+
+
+def _joined(opened: _Open) -> PartResult:
+    each = [opened.results[i] for i in range(len(opened.results))]
+    arrays: list[np.ndarray | None] = []
+    for k in range(len(each[0].arrays)):
+        found = [a for r in each if (a := r.arrays[k]) is not None]
+        arrays.append(np.concatenate(found) if found else None)
+    return PartResult(opened.frame.number, arrays)
