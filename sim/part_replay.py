@@ -1,4 +1,4 @@
-"""What a hardware part did, repeated on the model of its arithmetic: the same firings, and updates between."""
+"""What a hardware part did, repeated on the model of its arithmetic: the same firings, the same updates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Open:
 
 
 class ReplayedPart(KernelPart):
-    """Computes firing by firing in the order of `log`, which `HardwareDevice` has kept, and updates as it did.
+    """Computes firing by firing in the order of `log`, which a `HardwareDevice` kept, and updates as it did.
 
     formats, plan: of the hardware. What it is handed waits until its turn comes.
     """

@@ -72,7 +72,7 @@ class Replayed(FixedDevice):
 
 @pytest.mark.parametrize("name", PLACES)
 def test_a_run_with_hardware_is_replayed_to_the_bit(name: str) -> None:
-    """With updates, and several keys: the engine's log orders frames, the hardware's what it did with them."""
+    """With updates and several keys: the engine's log orders frames, the hardware's what it did with them."""
     graph, instances = problem(name)
     for number, instance in enumerate(instances):
         instance.number = number
