@@ -7,7 +7,7 @@ from functools import partial
 
 from amphw.engine.part import OffersPart, Part
 from amphw.engine.remote_part import RemotePart
-from amphw.ir.device import Capabilities
+from amphw.ir.device import Capabilities, StartsSlowly
 from amphw.ir.errors import AmphwError
 
 
@@ -36,8 +36,16 @@ class ProcessDevice:
     def __init__(self, argument: str = "") -> None:
         if not argument:
             raise AmphwError("process: of which device? Name it, as in process:fixed:q4.12")
+        from amphw.host.devices import make_device
+
         self.argument = argument
+        device = make_device(argument)
+        self._slow = device.slow_start() if isinstance(device, StartsSlowly) else ""
         self._part = RemotePart(partial(part_of, argument))  # what is wrong with it is told now
+
+    def slow_start(self) -> str:
+        """See `StartsSlowly`."""
+        return self._slow
 
     def capabilities(self) -> Capabilities:
         about = self._part.capabilities()
