@@ -6,6 +6,7 @@ second that it is alive, so that one that is stopped is found out whatever it wa
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import pickle
@@ -27,8 +28,12 @@ from amphw.ir.update import NodeParameters, UpdateRule
 CALL, ANSWER, FAILED, FRAME, RESULT, ALIVE = range(6)
 """Kinds of packets."""
 
-CAPACITY = 64 << 20
-"""Bytes of a ring, of which only those that are used take memory."""
+CAPACITY = 8 << 20
+"""Bytes of a ring for frames and instances. Containers often have 64 MiB of shared memory in all."""
+
+BYTES = 40
+"""Of a ring for each number in the parameters, which cross in one packet: value, gradient, the optimiser's
+numbers, as float64."""
 
 BEAT = 1.0
 """Seconds between two signs of life."""
@@ -48,8 +53,8 @@ class RemotePart:
     patience: seconds without a packet after which the process counts as lost.
     """
 
-    def __init__(self, make: Callable[[], Part], patience: float = 10.0, capacity: int = CAPACITY):
-        self.make, self.patience, self.capacity = make, patience, capacity
+    def __init__(self, make: Callable[[], Part], patience: float = 10.0):
+        self.make, self.patience = make, patience
         self.here = make()
         self.depth = self.here.depth
         self.process: Any = None
@@ -71,8 +76,10 @@ class RemotePart:
         self.close()
         self.patience = float(options.settings.get("silence", self.patience))
         context = multiprocessing.get_context("spawn")
-        self._to = Ring(semaphore(context), self.capacity)
-        self._back = Ring(semaphore(context), self.capacity)
+        specs = [spec for u in units if u.owns for spec in graph.nodes[u.name].params]
+        capacity = CAPACITY + BYTES * sum(math.prod(spec.shape) for spec in specs)
+        self._to = Ring(semaphore(context), capacity)
+        self._back = Ring(semaphore(context), capacity)
         ends = (self._to.name, self._to.filled), (self._back.name, self._back.filled)
         self.process = context.Process(target=_serve, args=(self.make, *ends), daemon=True)
         self.process.start()

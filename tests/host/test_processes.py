@@ -128,7 +128,7 @@ def trained(fault: Callable[[RemotePart], None], at: int) -> tuple[Any, list[str
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that says nothing is given up after a while that a test can wait."""
     monkeypatch.setattr("amphw.cpu_runtime.mixed.SILENCE", 6.0)
-    monkeypatch.setattr(RemotePart.__init__, "__defaults__", (6.0, 64 << 20))
+    monkeypatch.setattr(RemotePart.__init__, "__defaults__", (6.0,))
 
 
 @pytest.mark.parametrize("fault", [killed, frozen, garbled, repeated, skipped], ids=lambda f: f.__name__)
