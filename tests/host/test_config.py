@@ -198,7 +198,9 @@ UPDATE_KEYS = (
     "schedule, schedule_steps, schedule_gamma, warmup"
 )
 
-DEVICE_KEYS = "workers, frame_cap, frame_rows, placement, policy, min_rows, gemm, depth, memory, strict"
+DEVICE_KEYS = (
+    "workers, frame_cap, frame_rows, placement, policy, min_rows, gemm, depth, memory, place, strict"
+)
 
 
 @pytest.mark.parametrize(

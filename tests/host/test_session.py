@@ -78,6 +78,7 @@ def test_device_settings_and_the_trace_are_handed_on() -> None:
         "frame_rows": 32,
         "depth": 2,
         "memory": 1048576,
+        "place": "",
         "strict": True,
     }
     note(1, "cell", "forward", 10.0, 2.5, 6, None, 3)
