@@ -11,7 +11,8 @@ import numpy as np
 
 from amphw.engine.kernel_part import KernelPart
 from amphw.engine.lower import Unit
-from amphw.engine.part import BACKWARD, PartFrame, PartResult
+from amphw.engine.part import PartFrame, PartResult
+from amphw.engine.policy import BACKWARD
 from amphw.ir.device import Mode
 from amphw.ir.instance import Instance
 from amphw.rtl.fixed.device import FixedDevice

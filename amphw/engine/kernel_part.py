@@ -11,7 +11,8 @@ from amphw.engine.lower import Lowered, Unit
 from amphw.engine.numpy_plane.arithmetic import Arithmetic
 from amphw.engine.numpy_plane.frames import ForwardRecord, Frame, UnitCode, forward_record
 from amphw.engine.numpy_plane.gradients import GradientLog
-from amphw.engine.part import BACKWARD, FORWARD, PartFrame, PartResult
+from amphw.engine.part import PartFrame, PartResult
+from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
 from amphw.ir.errors import AmphwError, GraphError
 from amphw.ir.graph import Graph

@@ -20,15 +20,13 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters, UpdateRule
 
-BACKWARD, FORWARD, INFER = 0, 1, 2
-"""Kinds of frames. INFER is a forward frame that has no backward one."""
-
 
 @dataclass(frozen=True)
 class PartFrame:
     """Firings of one node and kind that are ready.
 
-    unit: number of the node in the lowered graph. slots, firings int32 [n]. rows[space]: int32 [n], rows of
+    unit: number of the node in the lowered graph. kind: as `amphw.engine.policy` numbers them; INFER is a
+    forward frame that has no backward one. slots, firings int32 [n]. rows[space]: int32 [n], rows of
     each firing. arrays: float32 [rows, width] over all firings, one after another; forward, of each operand;
     backward, what came back for each output of the program, summed (None: an integer). ints: int64 [rows]
     of each integer operand.

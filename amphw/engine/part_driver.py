@@ -12,8 +12,8 @@ import numpy as np
 
 from amphw.engine import faults
 from amphw.engine.lower import Lowered
-from amphw.engine.part import BACKWARD, Part, PartFrame, PartResult
-from amphw.engine.policy import KINDS
+from amphw.engine.part import Part, PartFrame, PartResult
+from amphw.engine.policy import BACKWARD, KINDS
 from amphw.ir.device import Mode, Statistics
 from amphw.ir.errors import DeviceLostError
 from amphw.ir.instance import Instance

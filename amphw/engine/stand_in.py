@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from amphw.engine.lower import Lowered, Unit
-from amphw.engine.part import BACKWARD, PartFrame, PartResult
+from amphw.engine.part import PartFrame, PartResult
+from amphw.engine.policy import BACKWARD
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from amphw.engine.lower import Lowered, Path, Unit
-from amphw.engine.part import BACKWARD, PartFrame, PartResult
+from amphw.engine.part import PartFrame, PartResult
 from amphw.engine.plan import PathTable
+from amphw.engine.policy import BACKWARD
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
 from amphw.ir.errors import DeviceLostError, ExecutionError, GraphError
 from amphw.ir.graph import Graph
