@@ -85,10 +85,6 @@ def _one(unit: Unit, frame: PartFrame, i: int) -> PartFrame:
     backward = frame.kind == BACKWARD
     spaces = [t.space for t in program.outputs_types] if backward else [o.space for o in unit.operands]
 
-    def part(array: np.ndarray, space: str) -> np.ndarray:
-        first = int(frame.rows[space][:i].sum())
-        return array[first : first + int(frame.rows[space][i])]
-
     return PartFrame(
         frame.number,
         frame.unit,
@@ -96,8 +92,8 @@ def _one(unit: Unit, frame: PartFrame, i: int) -> PartFrame:
         frame.slots[i : i + 1],
         frame.firings[i : i + 1],
         {space: rows[i : i + 1] for space, rows in frame.rows.items()},
-        [None if a is None else part(a, s) for a, s in zip(frame.arrays, spaces, strict=True)],
-        [part(a, space) for a, (_, space) in zip(frame.ints, program.ints, strict=True)],
+        [None if a is None else frame.cut(a, s, i) for a, s in zip(frame.arrays, spaces, strict=True)],
+        [frame.cut(a, space, i) for a, (_, space) in zip(frame.ints, program.ints, strict=True)],
     )
 
 

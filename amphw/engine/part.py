@@ -41,6 +41,11 @@ class PartFrame:
     arrays: Sequence[np.ndarray | None]
     ints: Sequence[np.ndarray]
 
+    def cut(self, array: np.ndarray, space: str, i: int) -> np.ndarray:
+        """The rows of firing number i, of an array in `space` that holds those of all."""
+        first = int(self.rows[space][:i].sum())
+        return array[first : first + int(self.rows[space][i])]
+
 
 @dataclass(frozen=True)
 class PartResult:

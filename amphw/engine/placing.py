@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -112,13 +113,7 @@ def _check(graph: Graph, out: Placing, parts: Mapping[str, Part], wanted: Mappin
 
 def _size(graph: Graph, unit: Unit) -> int:
     """Numbers in the node's parameters."""
-    total = 0
-    for spec in graph.nodes[unit.name].params:
-        n = 1
-        for extent in spec.shape:
-            n *= extent
-        total += n
-    return total
+    return sum(math.prod(spec.shape) for spec in graph.nodes[unit.name].params)
 
 
 def units_of(lowered: Lowered, placing: Placing, labels: Sequence[str]) -> list[list[Unit]]:

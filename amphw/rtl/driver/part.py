@@ -322,11 +322,8 @@ class _Crossing:
 
 
 def _part_of(frame: PartFrame, number: int, array: np.ndarray | None, space: str) -> np.ndarray:
-    """One firing's rows of an array that holds those of all."""
     assert array is not None
-    rows = frame.rows[space]
-    first = int(rows[:number].sum())
-    return array[first : first + int(rows[number])]
+    return frame.cut(array, space, number)
 
 
 def _positions(layout: Layout, u: int, k: int, at: int, rows: np.ndarray) -> list[tuple[int, np.ndarray]]:
