@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from amphw.cpu_runtime.mixed import MixedDevice
-from amphw.engine.stand_in import SleepPart, flops_of
+from amphw.engine.stand_in import SleepPart
 from amphw.ir.device import Capabilities
+from amphw.ir.units import quantity
 
 DEFAULT = "1TFLOPS"
 """Of a device in the papers' estimate (AMPNet, ICLR 2018 submission HJnQJXbC-, appendix C)."""
@@ -19,7 +20,7 @@ class SleepDevice(MixedDevice):
     host_takes_turns = False
 
     def __init__(self, argument: str = DEFAULT) -> None:
-        self.flops, self.argument = flops_of(argument), argument.strip()
+        self.flops, self.argument = quantity(argument, "operations a second"), argument.strip()
         super().__init__({"sleep": self})
 
     def capabilities(self) -> Capabilities:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from amphw.engine.lower import Lowered, Unit
 from amphw.engine.part import Part
+from amphw.ir.device import LinkRate
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
@@ -29,15 +30,26 @@ class Placing:
 
 def asked_for(text: str | Mapping[str, str]) -> Mapping[str, str]:
     """The label of each node in `cell=fpga,head=cpu`. Raises AmphwError where that is not its form."""
+    return _pairs(text, "place", "NODE=DEVICE")
+
+
+def links_asked_for(text: str | Mapping[str, str]) -> dict[str, LinkRate]:
+    """The link of each device in `a=100Mb/s+20us,b=1Gb/s`. Raises AmphwError where that is not its form."""
+    return {
+        label: LinkRate.parse(rate) for label, rate in _pairs(text, "links", "DEVICE=RATE+LATENCY").items()
+    }
+
+
+def _pairs(text: str | Mapping[str, str], setting: str, form: str) -> Mapping[str, str]:
     if not isinstance(text, str):
         return text
     found: dict[str, str] = {}
     for piece in text.split(",") if text.strip() else ():
-        node, equals, label = (part.strip() for part in piece.partition("="))
-        if not (node and equals and label):
-            raise AmphwError(f"device.place = '{text}': '{piece}' is not of the form NODE=DEVICE")
-        if found.setdefault(node, label) != label:
-            raise AmphwError(f"device.place places node '{node}' on {found[node]} and on {label}")
+        key, equals, value = (part.strip() for part in piece.partition("="))
+        if not (key and equals and value):
+            raise AmphwError(f"device.{setting} = '{text}': '{piece}' is not of the form {form}")
+        if found.setdefault(key, value) != value:
+            raise AmphwError(f"device.{setting} says two things of '{key}': {found[key]} and {value}")
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -18,8 +17,6 @@ from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
-
-PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 
 
 class NullPart:
@@ -180,15 +177,3 @@ class SleepPart(NullPart):
     def statistics(self) -> Statistics:
         updates, self._updates = self._updates, 0
         return Statistics(updates=updates)
-
-
-def flops_of(text: str) -> float:
-    """`1TFLOPS`, `250 MFLOPS` -> operations a second. Raises AmphwError for anything else."""
-    found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([kMGTP]?)FLOPS\s*", text)
-    try:
-        value = float(found[1]) * PREFIXES[found[2]] if found else 0.0
-    except ValueError:
-        value = 0.0
-    if not 0.0 < value < float("inf"):
-        raise AmphwError(f"'{text}' is no rate: write operations a second, such as sleep:1TFLOPS")
-    return value

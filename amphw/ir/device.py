@@ -15,6 +15,7 @@ import numpy as np
 
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
+from amphw.ir.units import quantity, written
 from amphw.ir.update import OPTIMIZERS, NodeParameters, UpdateRule
 
 
@@ -33,11 +34,30 @@ class Direction(Enum):
 
 
 @dataclass(frozen=True)
+class LinkRate:
+    """What lies between a device and the host, in each direction."""
+
+    bits_per_s: float
+    latency: float = 0.0  # seconds
+
+    @classmethod
+    def parse(cls, text: str) -> LinkRate:
+        """`100Mb/s` or, with a latency, `100Mb/s+20us`. Raises AmphwError for anything else."""
+        rate, plus, latency = text.partition("+")
+        return cls(quantity(rate, "bits a second"), quantity(latency, "seconds") if plus else 0.0)
+
+    def __str__(self) -> str:
+        behind = f"+{written(self.latency, 's')}" if self.latency else ""
+        return (written(self.bits_per_s, "b/s") + behind).replace(" ", "")
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """What a device can run.
 
     families: node families it accepts (None: all). optimizers: its rules of update. memory: bytes (None: the
-    host's). notes: what it is here.
+    host's). flops: floating-point operations a second. link: how it is reached (None: it shares the host's
+    memory, or nobody has said). notes: what it is here.
     advice: what would make it better here, and how to get that; empty: nothing.
     """
 
@@ -49,6 +69,7 @@ class Capabilities:
     optimizers: tuple[str, ...] = OPTIMIZERS
     memory: int | None = None
     flops: float | None = None
+    link: LinkRate | None = None
     notes: str = ""
     advice: str = ""
 

@@ -180,7 +180,7 @@ def test_names_of_devices() -> None:
         ("sell=one", "there is no node 'sell'; those that compute: cell, "),
         ("loss=one", "node 'loss' has no place of its own"),
         ("cell", "'cell' is not of the form NODE=DEVICE"),
-        ("cell=one,cell=two", "places node 'cell' on one and on two"),
+        ("cell=one,cell=two", "says two things of 'cell': one and two"),
     ],
 )
 def test_places_that_are_none(place: str, complaint: str) -> None:
