@@ -52,17 +52,18 @@ class Simulation:
         self.word = np.dtype(f"uint{self.interface.word_bits}")
         self._idle = idle
         self._library = _load(self.path)
-        self._handle = self._library.sim_open()
-        if not self._handle:
-            raise ToolchainError(f"{type(component).__name__}: no memory for a simulation.")
         self._ports = {port.name: (k, port) for k, port in enumerate(self.interface.outputs)}
         self._out = np.empty(_ROOM, self.word)
         self._trace = np.empty(_ROOM if trace else 1, np.uint64)
+        self._handle: Any = None
         self.reset()
 
-    def reset(self, cycles: int = 2) -> None:
-        """Hold the reset for some cycles. Words on their way are lost; memories keep what they hold."""
-        self._library.sim_reset(self._open(), cycles)
+    def reset(self) -> None:
+        """As in the beginning: all words on their way are lost, and what memories held."""
+        self.close()
+        self._handle = self._library.sim_open()
+        if not self._handle:
+            raise ToolchainError(f"{self.path.name}: no memory for a simulation.")
         self.cycles = 0
         self.traced.clear()
 
@@ -157,7 +158,6 @@ def _load(path: Path) -> ctypes.CDLL:
     signatures: dict[str, tuple[list[Any], Any]] = {
         "sim_open": ([], pointer),
         "sim_close": ([pointer], None),
-        "sim_reset": ([pointer, integer], None),
         "sim_exchange": (
             [pointer, pointer, integer, pointer, integer, pointer, integer, integer, ctypes.c_int, pointer],
             None,
