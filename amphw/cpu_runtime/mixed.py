@@ -8,7 +8,7 @@ from typing import Any
 
 from amphw.cpu_runtime import planes
 from amphw.engine.lower import lower
-from amphw.engine.part import OffersPart, Part
+from amphw.engine.part import Part, offered
 from amphw.engine.part_driver import LOOK, PartDriver
 from amphw.engine.part_replay import PartReplay
 from amphw.engine.placing import HOST, Placing, asked_for, place, units_of
@@ -51,9 +51,7 @@ class MixedDevice(PlaneDevice):
         for label, device in devices.items():
             if label == HOST:
                 raise AmphwError(f"the device '{HOST}' is in every run already: give this one another name")
-            if not isinstance(device, OffersPart):
-                raise AmphwError(f"the device {device.capabilities().name} cannot share a run with others")
-            self.parts[label] = device.part()
+            self.parts[label] = offered(device)
         kind, _ = planes.chosen()
         if kind.name != "C++ data plane":
             raise AmphwError(

@@ -15,7 +15,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from amphw.engine.lower import Lowered, Unit
-from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
+from amphw.ir.device import Capabilities, Device, DeviceOptions, Mode, Statistics
+from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters, UpdateRule
@@ -132,3 +133,10 @@ class OffersPart(Protocol):
     def part(self) -> Part:
         """A fresh one, with the device's own settings."""
         ...
+
+
+def offered(device: Device) -> Part:
+    """The device's part of a run with others. Raises AmphwError where it has none."""
+    if not isinstance(device, OffersPart):
+        raise AmphwError(f"the device {device.capabilities().name} cannot share a run with others")
+    return device.part()

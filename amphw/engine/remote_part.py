@@ -235,7 +235,9 @@ class _Server:
             graph, lowered, numbers, rules, options = arguments
             return part.load(graph, lowered, [lowered.units[n] for n in numbers], rules, options)
         if method == "restore":
-            return _restore(part.parameters(), arguments[0])
+            for node, own in part.parameters().items():
+                own.become(arguments[0][node])
+            return None
         return getattr(part, method)(*arguments)
 
     def _send(self, kind: int, content: Any) -> None:
@@ -250,17 +252,6 @@ class _Server:
 
 LOOK = 0.002
 """Seconds that a part is left to work before its process looks for calls."""
-
-
-def _restore(own: dict[str, NodeParameters], given: Mapping[str, NodeParameters]) -> None:
-    for node, p in own.items():
-        kept = given[node]
-        p.values, p.version, p.rows = dict(kept.values), kept.version, kept.rows
-        for name, gradient in p.gradients.items():
-            gradient[...] = kept.gradients[name]
-        for name, slots in p.slots.items():
-            for mine, other in zip(slots, kept.slots[name], strict=True):
-                mine[...] = other
 
 
 def _told(error: Exception) -> Exception:

@@ -38,30 +38,14 @@ class Kept:
     @classmethod
     def of(cls, state: RunState, device: Device) -> Kept:
         """The state at this moment; the device is drained."""
-        # Lists within go on growing. A rule may hold what cannot be copied, and does not change.
-        counters = copy.deepcopy(state.to_json())
-        return cls(counters, {node: _copied(p) for node, p in device.parameters().items()})
+        counters = copy.deepcopy(state.to_json())  # lists within go on growing
+        return cls(counters, {node: p.copied() for node, p in device.parameters().items()})
 
     def restore(self, state: RunState, device: Device) -> None:
         """Back to it, on a device that has the same graph loaded and nothing in flight."""
         state.restore(copy.deepcopy(self.counters))
         for node, p in device.parameters().items():
-            kept = self.parameters[node]
-            p.values = {name: value.copy() for name, value in kept.values.items()}
-            p.version, p.rows = kept.version, kept.rows
-            for name, gradient in p.gradients.items():
-                gradient[...] = kept.gradients[name]
-            for name, slots in p.slots.items():
-                for own, other in zip(slots, kept.slots[name], strict=True):
-                    own[...] = other
-
-
-def _copied(p: NodeParameters) -> NodeParameters:
-    out = copy.copy(p)
-    out.values = {name: value.copy() for name, value in p.values.items()}
-    out.gradients = {name: gradient.copy() for name, gradient in p.gradients.items()}
-    out.slots = {name: [slot.copy() for slot in slots] for name, slots in p.slots.items()}
-    return out
+            p.become(self.parameters[node])
 
 
 def went_on(error: DeviceLostError, lost: str, spare: str, epoch: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from amphw.engine.part import OffersPart, Part
+from amphw.engine.part import Part, offered
 from amphw.engine.remote_part import RemotePart
 from amphw.ir.device import Capabilities, StartsSlowly
 from amphw.ir.errors import AmphwError
@@ -15,10 +15,7 @@ def part_of(spec: str) -> Part:
     """The part that a device offers. Raises AmphwError where it offers none."""
     from amphw.host.devices import make_device
 
-    device = make_device(spec)
-    if not isinstance(device, OffersPart):
-        raise AmphwError(f"the device {spec} cannot share a run with others")
-    return device.part()
+    return offered(make_device(spec))
 
 
 def listed() -> dict[str, Capabilities]:
@@ -39,16 +36,15 @@ class ProcessDevice:
         from amphw.host.devices import make_device
 
         self.argument = argument
-        device = make_device(argument)
-        self._slow = device.slow_start() if isinstance(device, StartsSlowly) else ""
-        self._part = RemotePart(partial(part_of, argument))  # what is wrong with it is told now
+        self._device = make_device(argument)
+        offered(self._device)  # what is wrong with it is told now
 
     def slow_start(self) -> str:
         """See `StartsSlowly`."""
-        return self._slow
+        return self._device.slow_start() if isinstance(self._device, StartsSlowly) else ""
 
     def capabilities(self) -> Capabilities:
-        about = self._part.capabilities()
+        about = self._device.capabilities()
         return replace(about, name=f"process:{about.name}", notes=f"in a process of its own; {about.notes}")
 
     def part(self) -> RemotePart:

@@ -162,6 +162,25 @@ class NodeParameters:
         self.values = values
         self.version += 1
 
+    def copied(self) -> NodeParameters:
+        """A state of its own. A rule may hold what cannot be copied, and does not change."""
+        out = NodeParameters(self.specs, self.rule, {}, slots={}, gradients={})
+        out.version, out.rows = self.version, self.rows
+        out.values = {name: value.copy() for name, value in self.values.items()}
+        out.gradients = {name: gradient.copy() for name, gradient in self.gradients.items()}
+        out.slots = {name: [slot.copy() for slot in slots] for name, slots in self.slots.items()}
+        return out
+
+    def become(self, other: NodeParameters) -> None:
+        """Take over another state of the same node, as devices allow it (`Device.parameters`)."""
+        self.values = {name: value.copy() for name, value in other.values.items()}
+        self.version, self.rows = other.version, other.rows
+        for name, gradient in self.gradients.items():
+            gradient[...] = other.gradients[name]
+        for name, slots in self.slots.items():
+            for own, theirs in zip(slots, other.slots[name], strict=True):
+                own[...] = theirs
+
     def tensors(self) -> dict[str, np.ndarray]:
         """Values and optimiser slots by name, for a checkpoint (gradients are empty after a flush)."""
         out = dict(self.values)

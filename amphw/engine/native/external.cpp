@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "gather.hpp"
+
 namespace amphw {
 namespace {
 
@@ -180,18 +182,11 @@ void FrameTables::point(size_t base, int32_t* table) {
 
 void FrameTables::point_operand(const Base& b, int32_t task, int32_t* table) {
     const Task& t = out_->frame.tasks[task];
-    const int32_t u = out_->frame.unit, width = unit_->operands[b.index].width;
-    const OperandRef* refs = t.slot->operand(u, b.index);
-    const auto [begin, end] = t.slot->positions(u, b.index, t.firing);
-    const UnitPlan& plan = t.slot->unit(u);
-    const bool group = !plan.members[b.index].empty();
-    const int32_t rows = group ? plan.operand_rows[b.index].of(t.firing) : plan.spaces[b.space].of(t.firing);
-    for (int32_t position = begin; position < end; position++) {
-        const OperandRef& ref = refs[position];
-        const int32_t stride = int32_t(graph_.units[ref.unit].is_source ? width : row_stride(width));
-        const int32_t first = memory_.place(ref.rows);
-        for (int32_t i = 0; i < rows; i++) *table++ = first + i * stride;
-    }
+    amphw::each_message(graph_, *t.slot, out_->frame.unit, b.index, t.firing,
+                 [&](const float* first, int64_t stride, int32_t rows) {
+                     const int32_t place = memory_.place(first);
+                     for (int32_t r = 0; r < rows; r++) *table++ = place + r * int32_t(stride);
+                 });
 }
 
 // For each row of an output the gradients that came back for it, in the order of the sender's routes.
@@ -208,21 +203,12 @@ void FrameTables::gather_gradients(const Base& b, Sums& out) {
         return;
     }
     each_message(b.space, [&](int32_t i, int32_t at, int32_t count) {
-        const Slot& slot = *frame.tasks[i].slot;
-        const int32_t outcome = slot.outcome(*unit_, u, frame.tasks[i].firing);
-        const UnitPlan& plan = slot.unit(u);
         struct Found {
             int32_t place, row;
         };
         std::vector<Found> found;
-        for (int32_t k = plan.route_start[outcome]; k < plan.route_start[outcome + 1]; k++) {
-            const Route& route = plan.routes[k];
-            const UnitDesc& target = graph_.units[route.target];
-            if (route.output != b.index || !target.operands[route.operand].needs_gradient) continue;
-            const int64_t row = slot.gradient_row(target, route.target, route.operand, route.firing, route.position);
-            const int64_t offset = slot.layout(route.target).gradients[route.operand];
-            found.push_back({memory_.place(slot.at<float>(offset)) + int32_t(row) * stride, route.row});
-        }
+        each_gradient(graph_, *frame.tasks[i].slot, u, b.index, frame.tasks[i].firing,
+                      [&](const float* first, int32_t row) { found.push_back({memory_.place(first), row}); });
         for (int32_t r = 0; r < count; r++) {
             const size_t before = out.entries.size();
             for (const Found& f : found) {

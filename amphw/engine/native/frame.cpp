@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "blas.hpp"
+#include "gather.hpp"
 
 namespace amphw {
 namespace {
@@ -197,21 +198,13 @@ void FrameRunner::point(size_t base) {
     }
 }
 
-// A message's rows lie where its sender stored them; a source's in the instance's data array, which is not padded.
 void FrameRunner::point_operand(const Base& b, const Span& s, float** out) {
     const Task& t = frame_->tasks[s.task];
-    const int32_t u = frame_->unit, width = unit_->operands[b.index].width;
-    const OperandRef* refs = t.slot->operand(u, b.index);
-    const auto [begin, end] = t.slot->positions(u, b.index, t.firing);
-    const bool group = !t.slot->unit(u).members[b.index].empty();
-    const int64_t rows = group ? t.slot->unit(u).operand_rows[b.index].of(t.firing) : s.count;
-    int32_t r = 0;
-    for (int32_t position = begin; position < end; position++) {
-        const OperandRef& ref = refs[position];
-        const int64_t stride = graph_.units[ref.unit].is_source ? width : row_stride(width);
-        float* first = ref.rows + (group ? 0 : s.first * stride);
-        for (int64_t i = 0; i < rows; i++) out[r++] = first + i * stride;
-    }
+    const bool group = !t.slot->unit(frame_->unit).members[b.index].empty();
+    each_message(graph_, *t.slot, frame_->unit, b.index, t.firing, [&](float* first, int64_t stride, int32_t rows) {
+        if (!group) first += s.first * stride;
+        for (int32_t r = 0; r < (group ? rows : s.count); r++) *out++ = first + r * stride;
+    });
 }
 
 // The gradient of an output: what came back for its routes, summed in their order.
@@ -224,28 +217,19 @@ void FrameRunner::point_gradient(const Base& b, size_t base, const Span& s, floa
         for (int32_t r = 0; r < s.count; r++) out[r] = constants_[b.index == 0].data();
         return;
     }
-    const UnitPlan& plan = slot.unit(u);
-    const int32_t outcome = slot.outcome(*unit_, u, t.firing);
-    const Route* whole = nullptr;
+    const auto each = [&](auto f) { each_gradient(graph_, slot, u, b.index, t.firing, f); };
+    float* whole = nullptr;
     int found = 0;
-    for (int32_t i = plan.route_start[outcome]; i < plan.route_start[outcome + 1]; i++) {
-        const Route& route = plan.routes[i];
-        if (route.output != b.index || !graph_.units[route.target].operands[route.operand].needs_gradient) continue;
+    each([&](float* first, int32_t row) {
         found++;
-        whole = route.row < 0 ? &route : nullptr;
-    }
-    const auto gradient = [&](const Route& route) {
-        const UnitDesc& target = graph_.units[route.target];
-        const int64_t row = slot.gradient_row(target, route.target, route.operand, route.firing, route.position);
-        return store(slot, slot.layout(route.target).gradients[route.operand], row, b.width);
-    };
+        whole = row < 0 ? first : nullptr;
+    });
     if (found == 0) {
         for (int32_t r = 0; r < s.count; r++) out[r] = constants_[0].data();
         return;
     }
     if (found == 1 && whole != nullptr) {
-        float* first = gradient(*whole) + s.first * stride;
-        for (int32_t r = 0; r < s.count; r++) out[r] = first + r * stride;
+        for (int32_t r = 0; r < s.count; r++) out[r] = whole + (s.first + r) * stride;
         return;
     }
     float* sum = scratch(base, stride) + s.at * stride;
@@ -255,20 +239,17 @@ void FrameRunner::point_gradient(const Base& b, size_t base, const Span& s, floa
         begun = true;
         first == nullptr ? std::memset(sum, 0, bytes) : std::memcpy(sum, first, bytes);
     };
-    for (int32_t i = plan.route_start[outcome]; i < plan.route_start[outcome + 1]; i++) {
-        const Route& route = plan.routes[i];
-        if (route.output != b.index || !graph_.units[route.target].operands[route.operand].needs_gradient) continue;
-        const float* first = gradient(route);
-        if (route.row < 0 && !begun) {
+    each([&](const float* first, int32_t row) {
+        if (row < 0 && !begun) {
             begin(first + s.first * stride);
-            continue;
+            return;
         }
         if (!begun) begin(nullptr);
-        if (route.row < 0)
+        if (row < 0)
             kernels_.add(sum, first + s.first * stride, s.count * stride);
-        else if (route.row >= s.first && route.row < s.first + s.count)
-            kernels_.add(sum + (route.row - s.first) * stride, first, b.width);
-    }
+        else if (row >= s.first && row < s.first + s.count)
+            kernels_.add(sum + (row - s.first) * stride, first, b.width);
+    });
     for (int32_t r = 0; r < s.count; r++) out[r] = sum + r * stride;
 }
 

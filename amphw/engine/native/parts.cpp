@@ -5,6 +5,7 @@
 
 #include "clock.hpp"
 #include "engine.hpp"
+#include "gather.hpp"
 
 namespace amphw {
 
@@ -53,21 +54,14 @@ int64_t Engine::rows_of(const Frame& frame, int32_t space) const {
 }
 
 void Engine::copy_operand(const Frame& frame, int32_t operand, float* to) const {
-    const OperandDesc& o = graph_.units[frame.unit].operands[operand];
-    if (o.width == 0) return;
-    for (const Task& t : frame.tasks) {
-        const UnitPlan& plan = t.slot->unit(frame.unit);
-        const bool group = !plan.members[operand].empty();
-        const int32_t rows = group ? plan.operand_rows[operand].of(t.firing) : plan.spaces[o.space].of(t.firing);
-        const OperandRef* refs = t.slot->operand(frame.unit, operand);
-        const auto [begin, end] = t.slot->positions(frame.unit, operand, t.firing);
-        for (int32_t position = begin; position < end; position++) {
-            const OperandRef& ref = refs[position];
-            const int64_t stride = graph_.units[ref.unit].is_source ? o.width : row_stride(o.width);
-            for (int32_t r = 0; r < rows; r++, to += o.width)
-                std::memcpy(to, ref.rows + r * stride, size_t(o.width) * sizeof(float));
-        }
-    }
+    const int32_t width = graph_.units[frame.unit].operands[operand].width;
+    if (width == 0) return;
+    for (const Task& t : frame.tasks)
+        each_message(graph_, *t.slot, frame.unit, operand, t.firing,
+                     [&](const float* first, int64_t stride, int32_t rows) {
+                         for (int32_t r = 0; r < rows; r++, to += width)
+                             std::memcpy(to, first + r * stride, size_t(width) * sizeof(float));
+                     });
 }
 
 void Engine::copy_gradient(const Frame& frame, int32_t output, float* to) const {
@@ -78,23 +72,15 @@ void Engine::copy_gradient(const Frame& frame, int32_t output, float* to) const 
         for (int32_t c = 0; c < o.width; c++) sum[c] += row[c];
     };
     for (const Task& t : frame.tasks) {
-        const Slot& slot = *t.slot;
-        const UnitPlan& plan = slot.unit(frame.unit);
-        const int32_t rows = plan.spaces[o.space].of(t.firing), outcome = slot.outcome(unit, frame.unit, t.firing);
+        const int32_t rows = t.slot->unit(frame.unit).spaces[o.space].of(t.firing);
         std::memset(to, 0, size_t(rows) * size_t(o.width) * sizeof(float));
-        // In the order of the routes, so that the sum does not depend on who came first.
-        for (int32_t i = plan.route_start[outcome]; i < plan.route_start[outcome + 1]; i++) {
-            const Route& route = plan.routes[i];
-            const UnitDesc& target = graph_.units[route.target];
-            if (route.output != output || !target.operands[route.operand].needs_gradient) continue;
-            const int64_t first = slot.gradient_row(target, route.target, route.operand, route.firing, route.position);
-            const float* from = slot.at<float>(slot.layout(route.target).gradients[route.operand]) + first * stride;
-            if (route.row >= 0) {
-                add(to + int64_t(route.row) * o.width, from);
-                continue;
+        each_gradient(graph_, *t.slot, frame.unit, output, t.firing, [&](const float* first, int32_t row) {
+            if (row >= 0) {
+                add(to + int64_t(row) * o.width, first);
+                return;
             }
-            for (int32_t r = 0; r < rows; r++) add(to + int64_t(r) * o.width, from + r * stride);
-        }
+            for (int32_t r = 0; r < rows; r++) add(to + int64_t(r) * o.width, first + r * stride);
+        });
         to += int64_t(rows) * o.width;
     }
 }

@@ -1,0 +1,42 @@
+// Where the rows are that a firing gathers: those of its operands, and the gradients that came back for its outputs.
+#pragma once
+
+#include "graph.hpp"
+#include "slot.hpp"
+
+namespace amphw {
+
+// f(first row, floats between rows, rows) for each message of operand k, in order. A message's rows lie where its
+// sender stored them; a source's in the instance's data array, which is not padded.
+template <class F>
+void each_message(const GraphDesc& graph, const Slot& slot, int32_t u, int32_t k, int32_t firing, F f) {
+    const OperandDesc& operand = graph.units[u].operands[k];
+    const UnitPlan& plan = slot.unit(u);
+    const bool group = !plan.members[k].empty();
+    const int32_t rows = group ? plan.operand_rows[k].of(firing) : plan.spaces[operand.space].of(firing);
+    const OperandRef* refs = slot.operand(u, k);
+    const auto [begin, end] = slot.positions(u, k, firing);
+    for (int32_t position = begin; position < end; position++) {
+        const OperandRef& ref = refs[position];
+        f(ref.rows, graph.units[ref.unit].is_source ? int64_t(operand.width) : row_stride(operand.width), rows);
+    }
+}
+
+// f(first row, row) for each gradient that came back for an output, in the order of the sender's routes, so that
+// their sum does not depend on who came first. row: of the output, which was sent alone; -1: all of them.
+template <class F>
+void each_gradient(const GraphDesc& graph, const Slot& slot, int32_t u, int32_t output, int32_t firing, F f) {
+    const UnitDesc& unit = graph.units[u];
+    const UnitPlan& plan = slot.unit(u);
+    const int32_t outcome = slot.outcome(unit, u, firing);
+    for (int32_t i = plan.route_start[outcome]; i < plan.route_start[outcome + 1]; i++) {
+        const Route& route = plan.routes[i];
+        const UnitDesc& target = graph.units[route.target];
+        if (route.output != output || !target.operands[route.operand].needs_gradient) continue;
+        const int64_t first = slot.gradient_row(target, route.target, route.operand, route.firing, route.position);
+        float* rows = slot.at<float>(slot.layout(route.target).gradients[route.operand]);
+        f(rows + first * row_stride(unit.outputs[output].width), route.row);
+    }
+}
+
+}  // namespace amphw
