@@ -88,7 +88,7 @@ def test_the_table_and_the_files(amphw, asked, tmp_path: Path) -> None:
         in done.stdout
     )
     names = {path.name for path in (tmp_path / "hw").iterdir()}
-    assert names == {"top.v", "top.lpf", "amphw_wire.h", "made.bit"}
+    assert names == {"top.v", "top.lpf", "amphw_wire.h", "circuit.json", "made.bit"}
     assert 'LOCATE COMP "clk"' in (tmp_path / "hw" / "top.lpf").read_text()
     assert [each["frequency_mhz"] for each in asked] == [70, 70]
 

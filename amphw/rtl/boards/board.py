@@ -35,7 +35,7 @@ class Board:
     """A board that can be built for.
 
     clock_hz: of the oscillator. frequency_mhz: what a design should reach when nothing else is asked for.
-    platform: module and class of the board's pin-out in amaranth-boards. loader: openFPGALoader's name for it.
+    platform: module and class of the board's pin-out in amaranth-boards. loader: its name in openFPGALoader.
     """
 
     name: str

@@ -49,7 +49,7 @@ OPTIONS = DeviceOptions(1, 0, "self", 3)
 def problem() -> tuple[Graph, list[Instance]]:
     """List reduction: with one key at a time, each firing waits for the one before, whatever the pace."""
     model = get_model("list-reduction")
-    cfg = resolve(model.config, model.defaults, None, ["model.hidden=8", "model.batch=1"])
+    cfg = resolve(model.config, model.defaults, None, ["model.hidden=4", "model.batch=1"])
     data = model.training(cfg.model, 0, 1, 12)
     instances = [data[k] for k in range(12)]
     for number, instance in enumerate(instances):
@@ -278,7 +278,7 @@ def test_a_circuit_of_something_else_says_what_differs(
         with pytest.raises(CircuitError, match=complaint):
             circuit.check(other)
     model = get_model("list-reduction")
-    cfg = resolve(model.config, model.defaults, None, ["model.hidden=9", "model.batch=1"])
+    cfg = resolve(model.config, model.defaults, None, ["model.hidden=5", "model.batch=1"])
     wider = hardware_plan(model.graph(cfg.model), {"*": RULE}, formats, SIZES)
     with pytest.raises(CircuitError, match=r"the model or its sizes \(--set model"):
         circuit.check(wider)
