@@ -112,7 +112,7 @@ def test_a_board_that_dies(board: SimulatedBoard, folder: Path) -> None:
     assert set(device.parameters()) == {"cell", "head"}  # those of the start
 
 
-@pytest.mark.parametrize("byte", [1_000, 4_000])
+@pytest.mark.parametrize("byte", [1_000, 2_000])
 def test_a_byte_that_is_wrong(board: SimulatedBoard, folder: Path, byte: int) -> None:
     board.damage = {board.sent + byte: 0xFF, board.sent + byte + 1: 0xFF}  # the first byte of a word alone
     device = BoardDevice(f"{board.port},circuit={folder}")
