@@ -141,16 +141,16 @@ class BoardDevice(HardwareDevice):
         another circuit; DeviceLostError where nothing right comes back."""
         try:
             super().load(graph, rules, options)
-            wrong = self._link.differing()
+            if wrong := self._link.differing():
+                raise CircuitError(
+                    f"{self.about.port} does not keep the weights of {', '.join(wrong)}: the circuit was built "
+                    "with other lanes or layers, or the line loses words. Flash the one built for this run"
+                )
         except BaseException:
-            self.close()
+            if self.link is not None:  # nothing in it is worth fetching
+                self.link.close()
+                self.link, self._kept = None, self.given
             raise
-        if wrong:
-            self.close()
-            raise CircuitError(
-                f"{self.about.port} does not keep the weights of {', '.join(wrong)}: the circuit was built "
-                "with other lanes or layers, or the line loses words. Flash the one built for this run"
-            )
 
     def turn(self) -> None:
         try:

@@ -74,7 +74,8 @@ class SerialLine:
 
     def read(self, seconds: float) -> bytes:
         def get() -> bytes:
-            self._port.timeout = seconds
+            if self._port.timeout != seconds:  # setting it sets the whole port
+                self._port.timeout = seconds
             first: bytes = self._port.read(1)
             return first + self._port.read(self._port.in_waiting) if first else first
 

@@ -62,12 +62,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_training_on_a_board_is_that_of_the_model_of_its_arithmetic(
-    board: SimulatedBoard, folder: Path
-) -> None:
-    """Every bit of every byte passes through the simulated serial line, and every weight ends up the same."""
+def assert_trains(device: BoardDevice) -> None:
+    """To the bit as the model of its arithmetic."""
     graph, instances = problem()
-    device = BoardDevice(f"{board.port},circuit={folder}")
     found = run(device, graph, instances, **KEYS)
     device.close()
     expected = run(FixedDevice(FORMATS), graph, instances, **KEYS)
@@ -77,6 +74,25 @@ def test_training_on_a_board_is_that_of_the_model_of_its_arithmetic(
         assert np.array_equal(found.gradients[key], expected.gradients[key]), key
     assert {n: p.version for n, p in device.parameters().items()} == {"cell": 7, "head": 1}
     assert found.forward == found.backward > 0
+
+
+def test_training_on_a_board_is_that_of_the_model_of_its_arithmetic(
+    board: SimulatedBoard, folder: Path
+) -> None:
+    """Every bit of every byte passes through the simulated serial line, and every weight ends up the same."""
+    assert_trains(BoardDevice(f"{board.port},circuit={folder}"))
+
+
+def test_a_board_that_was_left_while_it_trained(board: SimulatedBoard, folder: Path) -> None:
+    """Its host has died. What is in flight in it does not get into the next run."""
+    graph, instances = problem()
+    device = BoardDevice(f"{board.port},circuit={folder}")
+    device.load(graph, {"*": RULE}, OPTIONS)
+    device.submit(0, 1, instances[0], Mode.TRAIN)
+    while not device.stats.forward > 1:  # the loss has its message; the gradient is never sent
+        device.turn()
+    device.link.close()
+    assert_trains(BoardDevice(f"{board.port},circuit={folder}"))
 
 
 def test_a_board_that_was_left_within_a_message(board: SimulatedBoard, folder: Path) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from amphw.rtl.circuit import CircuitError
+from amphw.rtl.commands import Bank
 from amphw.rtl.driver.messages import Messages
 from amphw.rtl.fixed.device import FixedDevice
-from amphw.rtl.wire import Kind
+from amphw.rtl.wire import HEADER_WORDS, Kind, unpack
 from amphw.rtl.word_frames import encode
 from tests.conformance.harness import run
 from tests.rtl.driver.conversation import RecordedLine, read, talk, words_of
@@ -30,6 +33,22 @@ def test_the_host_says_what_it_said(tmp_path: Path) -> None:
         for key, value in found.values.items():
             assert np.array_equal(value, expected.parameters[f"{name}.{key}"])
             assert np.array_equal(found.gradients[key], expected.gradients[f"{name}.{key}"])
+
+
+def test_weights_that_the_board_does_not_keep(tmp_path: Path) -> None:
+    """One bit of one weight is another when it is read back; its frames are whole."""
+    line = RecordedLine()
+    said = [data for who, data in line.left if who == "<"]
+    words, at = words_of(said), 0
+    while (header := unpack(words[at:].tolist()))["kind"] != Kind.VALUE or header["place"] != Bank.WEIGHT:
+        at += HEADER_WORDS + header["words"]
+    words[at + HEADER_WORDS - 2] ^= 1
+    spoilt = io.BytesIO(encode(words))
+    line.left = [(who, spoilt.read(len(data)) if who == "<" else data) for who, data in line.left]
+    with pytest.raises(
+        CircuitError, match="/dev/null does not keep the weights of cell: the circuit was built"
+    ):
+        talk(line, tmp_path)
 
 
 def test_the_circuit_says_what_it_said() -> None:
