@@ -144,7 +144,7 @@ class BoardDevice(HardwareDevice):
             if wrong := self._link.differing():
                 raise CircuitError(
                     f"{self.about.port} does not keep the weights of {', '.join(wrong)}: the circuit was "
-                    "built with other lanes or layers, or the line loses words. Flash the one built for this run"
+                    "built with other lanes or layers, or the line loses words. Flash the one of this run"
                 )
         except BaseException:
             if self.link is not None:  # nothing in it is worth fetching
