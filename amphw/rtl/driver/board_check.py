@@ -65,11 +65,11 @@ class _Settling:
         """Zeros, until the device says that a header of them is of no kind: then it awaits a header. False
         where it says nothing."""
         before = len(self.data)
-        for _ in range(2 * LONGEST // ZEROS):
+        for _ in range(LONGEST // ZEROS + 2):  # it may be in the middle of a long message
+            self._send([0] * ZEROS)
+            self._hear(self.line.read(ZEROS * BYTES * BITS / self.baud))
             if len(self.data) > before:
                 break
-            self._send([0] * ZEROS)  # it may be in the middle of a long message
-            self.data += self.line.read(ZEROS * BYTES * BITS / self.baud)
         else:
             return False
         self._send([0] * ZEROS)
@@ -92,11 +92,14 @@ class _Settling:
             came = self.line.read(QUIET)
             if not came:
                 return False
-            self.data += came
-            self.words = np.concatenate([self.words, self.decoder.feed(came)])
+            self._hear(came)
             if enough():
                 return True
         return False
+
+    def _hear(self, came: bytes) -> None:
+        self.data += came
+        self.words = np.concatenate([self.words, self.decoder.feed(came)])
 
     def _complaint(self) -> str:
         where, n = f"{self.line.name} at {self.baud:,} baud", len(self.data)
