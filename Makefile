@@ -27,7 +27,7 @@ $(READY): pyproject.toml CMakeLists.txt $(wildcard amphw/engine/native/*)
 	@$(PYTHON) -m venv $(VENV) || { \
 	    echo "$(PYTHON) cannot create environments (on Debian: apt install python3-venv)."; exit 1; }
 	@echo "[2/2] building and installing amphw and its development tools (a minute or two)"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev,opencl,rtl]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev,opencl,rtl,board]'
 	@touch $@
 
 demo: $(READY)

@@ -65,6 +65,8 @@ def survey() -> Iterable[Finding]:
     yield _opencl()
     yield _hardware("simulated hardware", "training on --device verilator", "simulation")
     yield _hardware("circuits", "amphw rtl, for every board", *_CIRCUITS)
+    yield _module("serial", "training on --device board:PORT", "pip install 'amphw[board]'")
+    yield _program("openFPGALoader", "amphw flash, for every board", "apt install openfpgaloader")
     yield _compiler()
     yield _program("make", "the Makefile's targets", "apt install make, or your system's equivalent")
     yield _module("torch", "the benchmarks' peer", "pip install 'amphw[bench]'")
@@ -178,10 +180,14 @@ def _first_line(program: str) -> str:
     return lines[0] if lines else ""
 
 
+_PACKAGES = {"serial": "pyserial"}
+"""Of modules that are called otherwise."""
+
+
 def _module(name: str, needed_for: str, remedy: str) -> Finding:
     if importlib.util.find_spec(name) is None:
         return Finding(name, needed_for, "not installed", False, remedy)
-    return Finding(name, needed_for, _version(name), True)
+    return Finding(name, needed_for, _version(_PACKAGES.get(name, name)), True)
 
 
 def _version(distribution: str) -> str:

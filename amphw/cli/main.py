@@ -16,6 +16,7 @@ from amphw.cli.check import check
 from amphw.cli.demo import demo
 from amphw.cli.devices import devices
 from amphw.cli.errors import ReportingGroup
+from amphw.cli.flash import flash
 from amphw.cli.graph import graph
 from amphw.cli.models import models
 from amphw.cli.opencl import opencl
@@ -33,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, predict, demo, graph, opencl, rtl, models, devices, check, bench):
+for command in (train, predict, demo, graph, opencl, rtl, flash, models, devices, check, bench):
     app.command()(command)
 
 

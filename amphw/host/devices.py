@@ -62,6 +62,11 @@ _BUILT_IN = (
         "amphw.rtl.driver.verilator:VerilatorDevice",
         "the generated hardware, simulated in this process, such as verilator:q4.12",
     ),
+    DeviceEntry(
+        "board",
+        "amphw.rtl.driver.board:BoardDevice",
+        "a circuit on an FPGA board, such as board:/dev/ttyUSB0,circuit=FOLDER",
+    ),
     DeviceEntry("reference", "amphw.ir.reference:ReferenceDevice", "one message at a time; slow and exact"),
     DeviceEntry(
         "sleep",

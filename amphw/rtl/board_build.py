@@ -10,6 +10,7 @@ from pathlib import Path
 
 from amphw.ir.errors import AmphwError
 from amphw.rtl.boards import Board
+from amphw.rtl.circuit import FILE, Circuit
 from amphw.rtl.fit import Estimate, Fit, FitError, shortage
 from amphw.rtl.hardware_plan import HardwarePlan
 from amphw.rtl.remedies import Remedies
@@ -18,13 +19,14 @@ from amphw.rtl.toolchain.families import family
 from amphw.rtl.toolchain.synthesis import Synthesis, synthesize
 from amphw.rtl.toolchain.verilog import verilog
 from amphw.rtl.wire import c_header
+from amphw.rtl.word_frames import BAUD
 
 RESOURCES = ("luts", "ffs", "dsps", "brams")
 
 
 @dataclass(frozen=True)
 class BoardBuild:
-    """files: what was written, by kind: verilog, constraints, header, and bitstream if asked for."""
+    """files: what was written, by kind: verilog, constraints, header, circuit, and bitstream if asked for."""
 
     fit: Fit
     board: Board
@@ -89,7 +91,7 @@ def build(
         made = synthesize(
             text, board.target, frequency_mhz=frequency_mhz, pins=board.pins(), bitstream=bitstream
         )
-        return BoardBuild(fit, board, made, _files(text, board, made, out))
+        return BoardBuild(fit, board, made, _files(text, fit, board, made, out))
     raise FitError(f"{complaint} {hint}")
 
 
@@ -116,16 +118,18 @@ def device_verilog(plan: HardwarePlan, board: Board) -> str:
     return verilog(BoardTop(plan, board.clock_hz), reset=False)
 
 
-def _files(text: str, board: Board, made: Synthesis, out: Path) -> dict[str, Path]:
+def _files(text: str, fit: Fit, board: Board, made: Synthesis, out: Path) -> dict[str, Path]:
     kind = family(board.target)
     constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in board.pins().items())
     files = {
         "verilog": out / "top.v",
         "constraints": out / f"top.{kind.constraints_suffix}",
         "header": out / "amphw_wire.h",
+        "circuit": out / FILE,
     }
+    circuit = Circuit.of(fit.plan, board.name, BAUD, fit.keys).text()
     try:
-        for path, content in zip(files.values(), (text, constraints, c_header()), strict=True):
+        for path, content in zip(files.values(), (text, constraints, c_header(), circuit), strict=True):
             path.write_text(content, encoding="utf-8")
         if made.bitstream is not None:
             files["bitstream"] = out / made.bitstream.name

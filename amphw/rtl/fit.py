@@ -81,7 +81,8 @@ def fits(
     Where an estimate is beyond the chip by no more than its own error, the plan is among them: mapping tells.
 
     keys, lanes: exactly so many. infer_keys: slots for keys that infer, at most as many as train.
-    nodes: those of the graph that the device has, all if not said. remedies: named if nothing fits.
+    nodes: those of the graph that the device has, in a run with the CPU; all, and a run of its own, if not
+    said. remedies: named if nothing fits.
     GraphError for what the hardware cannot run, FitError if nothing fits.
     """
     if lanes is not None and (lanes < 2 or lanes & (lanes - 1)):
@@ -90,7 +91,14 @@ def fits(
     refused: tuple[HardwarePlan, int, Estimate] | None = None
     for choice in (lanes,) if lanes is not None else LANES:
         try:
-            base = hardware_plan(graph, rules, formats, Sizes(lanes=choice, counters=_counters(board)), nodes)
+            base = hardware_plan(
+                graph,
+                rules,
+                formats,
+                Sizes(lanes=choice, counters=_counters(board)),
+                nodes,
+                nodes is not None,
+            )
         except GraphError:
             if refused is None and not found:
                 raise

@@ -19,6 +19,15 @@ import numpy as np
 SEQUENCE = 16
 BYTES = 3
 
+BITS = 10
+"""Of a byte on the line, with start and stop bit."""
+
+BAUD = 1_000_000
+"""Of a board's serial line: what USB bridges keep up with, and a whole fraction of every board's clock."""
+
+QUEUE = 512
+"""Words received that a board keeps; it drops what comes while so many wait."""
+
 
 def encode(words: np.ndarray, first: int = 0) -> bytes:
     """The bytes of some words [n] uint16, the first of which has the sequence number `first` modulo 16."""

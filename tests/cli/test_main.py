@@ -14,7 +14,7 @@ from amphw.models import MODELS
 
 
 @pytest.mark.parametrize(
-    "command", ["", "train", "predict", "demo", "graph", "models", "devices", "check", "opencl"]
+    "command", ["", "train", "predict", "demo", "graph", "models", "devices", "check", "opencl", "flash"]
 )
 def test_every_command_has_help(amphw, command: str) -> None:
     done = amphw(*command.split(), "--help")

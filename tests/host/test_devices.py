@@ -73,7 +73,7 @@ def test_an_argument_follows_a_colon() -> None:
 def test_an_unknown_device_is_answered_with_those_there_are() -> None:
     with pytest.raises(
         DeviceError,
-        match=r"no device 'referense'\. Did you mean reference\? Devices: cpu, opencl, fixed, verilator, ref",
+        match=r"no device 'referense'\. Did you mean reference\? Devices: cpu, opencl, fixed, verilator, bo",
     ):
         make_device("referense")
 
@@ -104,7 +104,7 @@ def test_a_device_that_cannot_be_imported_says_why_and_what_else_there_is(packag
         make_device("broken")
     assert "'broken' cannot be used here" in str(caught.value)
     assert "has no attribute 'missing'" in str(caught.value)
-    assert "Devices: cpu, opencl, fixed, verilator, reference, sleep, process, null, sleepy." in str(
+    assert "Devices: cpu, opencl, fixed, verilator, board, reference, sleep, process, null, sleepy." in str(
         caught.value
     )
 
@@ -114,8 +114,8 @@ def test_listing_imports_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError(f"imported {name}")
 
     monkeypatch.setattr(devices.importlib, "import_module", refuse)
-    assert list(device_entries())[:8] == [
-        "cpu", "opencl", "fixed", "verilator", "reference", "sleep", "process", "null",
+    assert list(device_entries())[:9] == [
+        "cpu", "opencl", "fixed", "verilator", "board", "reference", "sleep", "process", "null",
     ]  # fmt: skip
 
 

@@ -35,7 +35,7 @@ class Board:
     """A board that can be built for.
 
     clock_hz: of the oscillator. frequency_mhz: what a design should reach when nothing else is asked for.
-    platform: module and class of the board's pin-out in amaranth-boards.
+    platform: module and class of the board's pin-out in amaranth-boards. loader: its name in openFPGALoader.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Board:
     clock_hz: float
     frequency_mhz: float
     platform: tuple[str, str]
+    loader: str
 
     def pins(self) -> dict[str, str]:
         """The pins of the ports `clk`, `rx` and `tx`: the oscillator and the serial line.

@@ -10,4 +10,5 @@ ICEBREAKER = Board(
     clock_hz=12e6,
     frequency_mhz=12,
     platform=("amaranth_boards.icebreaker", "ICEBreakerPlatform"),
+    loader="ice40_generic",
 )

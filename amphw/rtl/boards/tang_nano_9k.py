@@ -10,4 +10,5 @@ TANG_NANO_9K = Board(
     clock_hz=27e6,
     frequency_mhz=27,
     platform=("amaranth_boards.tang_nano_9k", "TangNano9kPlatform"),
+    loader="tangnano9k",
 )

@@ -10,4 +10,5 @@ ULX3S_85F = Board(
     clock_hz=25e6,
     frequency_mhz=50,
     platform=("amaranth_boards.ulx3s", "ULX3S_85F_Platform"),
+    loader="ulx3s",
 )

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from amphw.engine.lower import Path
 from amphw.engine.plan import PathTable, Plan, Planner, check_data
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
-from amphw.ir.errors import AmphwError, ExecutionError
+from amphw.ir.errors import AmphwError, DeviceLostError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
@@ -56,6 +57,10 @@ class HardwareDevice(ABC):
     """
 
     name = "rtl"
+    watched = True
+    """Whether the link tells what the device does (`Link.exchange`)."""
+    remedy = "load the graph again, which resets it"
+    """Of silence."""
 
     def __init__(self, argument: str = "q4.12", nodes: Collection[str] | None = None):
         self.formats, self.nodes = Formats.parse(argument), nodes
@@ -79,17 +84,8 @@ class HardwareDevice(ABC):
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
         self.close()
         self.options = options
-        sizes = self.sizes(options)
-        if options.updates != "self":  # nodes wait for the controller, or only add up
-            waiting = {n: replace(rule, interval=NEVER) for n, rule in rules.items()}
-            rules = {"*": replace(UpdateRule(), interval=NEVER), **waiting}
-        plan = hardware_plan(graph, rules, self.formats, sizes, self.nodes, self.through_host)
-        if not MEMORIES & set(options.settings):
-            wanted = memory_sizes(plan, options.max_active_keys, options.max_infer_keys)
-            most = {name: min(getattr(wanted, name), MOST_WORDS) for name in MEMORIES}
-            sizes = replace(wanted, **most)  # keys that do not fit wait
-            plan = replace(plan, sizes=sizes)
-        self.plan = plan
+        self.plan = plan = self.make_plan(graph, rules, options)
+        sizes = plan.sizes
         owners = {u.name: graph.nodes[u.name].params for u in plan.partition.units if u.owns}
         self.given = initial_parameters(owners, dict(rules), options.seed)
         self._link = ParameterLink(self)  # what does not fit is told before anything is built
@@ -115,6 +111,22 @@ class HardwareDevice(ABC):
         self.watcher = Watcher(self, writes)
         self._silent = 0  # bursts
         self._link.write()
+
+    def make_plan(
+        self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions
+    ) -> HardwarePlan:
+        """What `load` has the device built by."""
+        sizes = self.sizes(options)
+        if options.updates != "self":  # nodes wait for the controller, or only add up
+            waiting = {n: replace(rule, interval=NEVER) for n, rule in rules.items()}
+            rules = {"*": replace(UpdateRule(), interval=NEVER), **waiting}
+        plan = hardware_plan(graph, rules, self.formats, sizes, self.nodes, self.through_host)
+        if not MEMORIES & set(options.settings):
+            wanted = memory_sizes(plan, options.max_active_keys, options.max_infer_keys)
+            most = {name: min(getattr(wanted, name), MOST_WORDS) for name in MEMORIES}
+            sizes = replace(wanted, **most)  # keys that do not fit wait
+            plan = replace(plan, sizes=sizes)
+        return plan
 
     def sizes(self, options: DeviceOptions) -> Sizes:
         chosen = {k: int(options.settings[k]) for k in Sizes.__dataclass_fields__ if k in options.settings}
@@ -166,9 +178,13 @@ class HardwareDevice(ABC):
     def close(self) -> None:
         if self.link is None:
             return
-        self._kept = self._link.read() if not self.active else self.given
-        self.link.close()
-        self.link = None
+        try:
+            self._kept = self._link.read() if not self.active else self.given
+        except DeviceLostError:
+            self._kept = self.given
+        finally:
+            self.link.close()
+            self.link = None
 
     # --- pumping ----------------------------------------------------------------------------------
 
@@ -254,6 +270,7 @@ class HardwareDevice(ABC):
         u = path.target
         a.unreturned += 1
         a.sent += 1
+        self.stats.forward += a.report.mode is Mode.TRAIN and not self.watched
         self.send(
             Kind.FORWARD,
             self.formats.value.quantise(payload).reshape(-1),
@@ -270,7 +287,8 @@ class HardwareDevice(ABC):
     def turn(self) -> None:
         """Exchange words with the device for a while. ExecutionError once it has long been silent."""
         assert self.link is not None
-        words = np.fromiter(self._out, np.uint16, len(self._out))
+        offered = min(len(self._out), BURST)  # it takes a word a cycle, at most
+        words = np.fromiter(islice(self._out, offered), np.uint16, offered)
         accepted, came, watched = self.link.exchange(words, BURST)
         for _ in range(accepted):
             self._out.popleft()
@@ -284,11 +302,13 @@ class HardwareDevice(ABC):
         if self._silent > SILENCE:
             raise ExecutionError(
                 f"the device is silent with {len(self.active)} instance(s) in flight and {len(self._out)} "
-                "word(s) that it does not take; load the graph again, which resets it:"
-                + "".join(
-                    f"\n  {line}" for a in self.active.values() for line in who_waits(a, self.plan.lowered)
-                )
+                f"word(s) that it does not take; {self.remedy}:"
+                + "".join(f"\n  {line}" for a in self.active.values() for line in self._waits(a))
             )
+
+    def _waits(self, a: Active) -> list[str]:
+        """Who waits for whom; of a device that is not watched, what the host alone knows."""
+        return who_waits(a, self.plan.lowered)[: None if self.watched else 1]
 
     def _hear(self, header: dict[str, int], payload: np.ndarray) -> None:
         kind = header["kind"]
@@ -297,6 +317,7 @@ class HardwareDevice(ABC):
         elif kind == Kind.BACKWARD:
             a = self.active[header["slot"]]
             a.unreturned -= 1
+            self.stats.backward += not self.watched
             self.border.returned(a, header["place"] - a.at.places, payload)
         elif kind == Kind.IDLE:
             a = self.active[header["slot"]]

@@ -86,6 +86,18 @@ class ParameterLink:
             self._shown[name] = in_floats(fixed, d.given[name])
         return self._shown
 
+    def differing(self) -> list[str]:
+        """Nodes whose weights, read back, are not those written last."""
+        low_bits = self.device.formats.low_bits
+        found = []
+        for name, fixed in self.fixed.items():
+            kept = [
+                np.array_equal(self._ask(name, parameter, Bank.WEIGHT, a.master.shape), a.master >> low_bits)
+                for parameter, a in fixed.arrays.items()
+            ]
+            found += [] if all(kept) else [name]
+        return found
+
     def push(self) -> None:
         """Write what the host has changed since it was shown the parameters."""
         changed = False

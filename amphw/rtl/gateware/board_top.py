@@ -13,9 +13,7 @@ from amphw.rtl.gateware.streams import SkidBuffer
 from amphw.rtl.gateware.uart import UartLink, divisor
 from amphw.rtl.hardware_plan import HardwarePlan
 from amphw.rtl.wire import WORD
-
-BAUD = 1_000_000
-"""Of the serial line: what USB bridges keep up with, and a whole fraction of every board's clock."""
+from amphw.rtl.word_frames import BAUD
 
 
 class BoardTop(wiring.Component):

@@ -11,6 +11,7 @@ from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.gateware.framing import BYTE, WORD, WordDecoder, WordEncoder
 from amphw.rtl.gateware.streams import GatewareError, Queue
+from amphw.rtl.word_frames import QUEUE
 
 _LEAST_DIVISOR = 4  # below it the synchronizer's delay moves the sample out of the bit
 
@@ -114,7 +115,7 @@ class UartLink(wiring.Component):
     out then are not all that were sent.
     """
 
-    def __init__(self, divisor: int, depth: int = 512) -> None:
+    def __init__(self, divisor: int, depth: int = QUEUE) -> None:
         self.divisor, self.depth = _checked(divisor), depth
         super().__init__(
             {"rx": In(1, init=1), "tx": Out(1, init=1), "i": In(WORD), "o": Out(WORD), "faults": Out(1)}

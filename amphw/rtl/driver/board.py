@@ -1,0 +1,159 @@
+"""A circuit on an FPGA board, behind a serial port."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from amphw.ir.device import Capabilities, DeviceOptions, LinkRate
+from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError, ExecutionError
+from amphw.ir.graph import Graph
+from amphw.ir.update import UpdateRule
+from amphw.rtl.circuit import Circuit, CircuitError
+from amphw.rtl.driver.active import Link
+from amphw.rtl.driver.board_check import check_sizes, settle
+from amphw.rtl.driver.device import HardwareDevice
+from amphw.rtl.driver.part import HardwarePart
+from amphw.rtl.driver.serial_line import Line, SerialLine, absent
+from amphw.rtl.driver.serial_link import SerialLink
+from amphw.rtl.hardware_plan import HardwarePlan
+from amphw.rtl.wire import WORD
+from amphw.rtl.word_frames import BAUD, BITS, BYTES
+
+PATIENCE = 5.0
+"""Seconds for which a board may be silent that owes an answer."""
+
+USAGE = "write board:PORT,circuit=FOLDER, or board:PORT,FORMATS, and behind it baud=N or silence=SECONDS"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What stands behind `board:`. circuit: the folder that `amphw rtl` has written. silence: in seconds."""
+
+    port: str
+    formats: str = ""
+    circuit: str = ""
+    baud: int = 0
+    silence: float = PATIENCE
+
+    @classmethod
+    def parse(cls, text: str) -> Argument:
+        """Raises AmphwError, which says how it is written."""
+        port, *others = [piece.strip() for piece in text.split(",")]
+        if not port or "=" in port:
+            raise AmphwError(f"the device 'board:{text}' names no serial port: {USAGE}")
+        found, formats = cls(port), []
+        for piece in others:
+            key, equals, value = piece.partition("=")
+            if key == "circuit" and value:
+                found = replace(found, circuit=value)
+            elif key in ("baud", "silence") and equals:
+                found = replace(found, **{key: _positive(text, key, value)})  # type: ignore[arg-type]
+            else:
+                formats.append(piece)
+        if found.circuit and formats:
+            raise AmphwError(
+                f"the device 'board:{text}' says {','.join(formats)}: a circuit has the formats that it was "
+                f"built with; {USAGE}"
+            )
+        return replace(found, formats=",".join(formats))
+
+
+def _positive(text: str, key: str, value: str) -> float:
+    try:
+        number = int(value) if key == "baud" else float(value)
+    except ValueError:
+        number = 0
+    if not 0 < number < 1e9:
+        raise AmphwError(f"the device 'board:{text}': {key}={value} is no number above 0; {USAGE}")
+    return number
+
+
+class BoardDevice(HardwareDevice):
+    """`board:/dev/ttyUSB0,circuit=FOLDER`: the circuit in that folder, flashed and at work.
+
+    Without a circuit the sizes are those that `device.*` says, as for a simulated one, and have to be those
+    of what is flashed. The board cannot be reset from here: what an earlier run left is thrown away.
+    """
+
+    name = "board"
+    watched = False
+    remedy = "configure the board anew (amphw flash), which resets it"
+
+    def __init__(self, argument: str = "", nodes: Collection[str] | None = None):
+        self.argument = argument
+        self.about = Argument.parse(argument)
+        self.circuit = Circuit.read(Path(self.about.circuit)) if self.about.circuit else None
+        super().__init__(self.circuit.formats if self.circuit else self.about.formats or "q4.12", nodes)
+        self.baud = self.about.baud or (self.circuit.baud if self.circuit else 0) or BAUD
+        if why := absent(self.about.port):
+            raise DeviceAbsentError(why)
+
+    def capabilities(self) -> Capabilities:
+        rate = LinkRate(self.baud * WORD / (BITS * BYTES))
+        notes = f"{self.about.port}, {self.baud:,} baud"
+        if self.circuit and self.circuit.board:
+            notes = f"{self.circuit.board} at {notes}"
+        return replace(super().capabilities(), link=rate, notes=notes)
+
+    def part(self) -> HardwarePart:
+        """See `OffersPart`."""
+        return HardwarePart(partial(BoardDevice, self.argument))
+
+    def make_plan(
+        self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions
+    ) -> HardwarePlan:
+        """With the sizes of the circuit. Raises CircuitError where that was built for something else."""
+        if self.circuit is None:
+            return super().make_plan(graph, rules, options)
+        self._check_keys(self.circuit, options)
+        sized = replace(options, settings={**options.settings, **asdict(self.circuit.sizes)})
+        plan = super().make_plan(graph, rules, sized)
+        self.circuit.check(plan)
+        return plan
+
+    def _check_keys(self, circuit: Circuit, options: DeviceOptions) -> None:
+        wanted, slots = options.max_active_keys + options.max_infer_keys, circuit.sizes.slots
+        if wanted > slots:
+            train = min(options.max_active_keys, circuit.keys or slots - 1)
+            raise CircuitError(
+                f"the circuit in {self.about.circuit} has {slots} slots, the run wants {wanted}: "
+                f"--set max_active_keys={train} --set max_infer_keys={max(1, slots - train)}"
+            )
+
+    def make_line(self) -> Line:
+        return SerialLine(self.about.port, self.baud, self.about.silence)
+
+    def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
+        line = self.make_line()
+        try:
+            link = SerialLink(line, self.about.silence, settle(line, self.baud))
+            check_sizes(link, plan)
+        except BaseException:
+            line.close()
+            raise
+        return link
+
+    def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
+        """Also reads the weights back. DeviceAbsentError where the port cannot be opened; CircuitError for
+        another circuit; DeviceLostError where nothing right comes back."""
+        try:
+            super().load(graph, rules, options)
+            if wrong := self._link.differing():
+                raise CircuitError(
+                    f"{self.about.port} does not keep the weights of {', '.join(wrong)}: the circuit was "
+                    "built with other lanes or layers, or the line loses words. Flash the one of this run"
+                )
+        except BaseException:
+            if self.link is not None:  # nothing in it is worth fetching
+                self.link.close()
+                self.link, self._kept = None, self.given
+            raise
+
+    def turn(self) -> None:
+        try:
+            super().turn()
+        except ExecutionError as error:
+            raise DeviceLostError(f"{self.about.port}: {error}") from error

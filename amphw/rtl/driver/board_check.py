@@ -1,0 +1,175 @@
+"""Whether what is at the other end of a serial line is the circuit that a plan describes.
+
+The hardware has no reset, no version and no name. So the host finds out where messages begin by asking until
+the answer is right, and how large the circuit's memories are by messages that just fit and that just do not:
+they are of no instance's generation, so that all of them are dropped, and each is answered with the reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from amphw.ir.errors import DeviceLostError
+from amphw.rtl.circuit import CircuitError
+from amphw.rtl.driver.messages import Messages
+from amphw.rtl.driver.serial_line import Line
+from amphw.rtl.driver.serial_link import LOOKS, SerialLink
+from amphw.rtl.hardware_plan import HardwarePlan
+from amphw.rtl.wire import FIELDS, HEADER_WORDS, WORD, Fault, Kind, Register, pack
+from amphw.rtl.word_frames import BITS, BYTES, Decoder, encode
+
+QUIET = 0.2
+"""Seconds without a byte after which nothing more is expected; USB bridges wait for up to 16 ms."""
+
+TRIES = 4
+ZEROS = 7 * HEADER_WORDS
+"""Words that end a message at the other end, at a time: headers of no kind."""
+
+LONGEST = 1 << WORD
+"""Words of a message."""
+
+
+def settle(line: Line, baud: int) -> int:
+    """Have both ends of the line at the beginning of a message -> words sent.
+
+    Whatever was on its way is thrown away, and a message that an earlier host has not finished is ended.
+    DeviceLostError where no answer is right, with what came instead.
+    """
+    return _Settling(line, baud).run()
+
+
+class _Settling:
+    def __init__(self, line: Line, baud: int):
+        self.line, self.baud = line, baud
+        self.sent = 0
+        self.decoder = Decoder()
+        self.data = b""
+        self.words = np.zeros(0, np.uint16)
+
+    def run(self) -> int:
+        self._listen(lambda: False)
+        for number in range(1, TRIES + 1):
+            expected = pack(Kind.VALUE, place=Register.VERSION, firing=number)[: HEADER_WORDS - 2]
+            self.words = self.words[:0]
+            self._send(pack(Kind.PEEK, place=Register.VERSION, firing=number))
+            if self._listen(lambda: self.words[-HEADER_WORDS:-2].tolist() == expected):  # noqa: B023
+                return self.sent
+            if not self._begin_message():
+                break
+        raise DeviceLostError(self._complaint())
+
+    def _begin_message(self) -> bool:
+        """Zeros, until the device says that a header of them is of no kind: then it awaits a header. False
+        where it says nothing."""
+        before = len(self.data)
+        for _ in range(LONGEST // ZEROS + 2):  # it may be in the middle of a long message
+            self._send([0] * ZEROS)
+            self._hear(self.line.read(ZEROS * BYTES * BITS / self.baud))
+            if len(self.data) > before:
+                break
+        else:
+            return False
+        self._send([0] * ZEROS)
+        self._listen(lambda: False)
+        self.words = self.words[:0]
+        for _ in range(HEADER_WORDS):
+            self._send([0])
+            if self._listen(lambda: len(self.words) >= HEADER_WORDS):
+                break
+        return True
+
+    def _send(self, words: list[int]) -> None:
+        self.line.write(encode(np.array(words, np.uint16), self.sent))
+        self.sent += len(words)
+
+    def _listen(self, enough: Callable[[], bool]) -> bool:
+        """Until that is said, or nothing comes any more. A line that is never quiet is not waited for."""
+        end = time.monotonic() + 10 * QUIET
+        while time.monotonic() < end:
+            came = self.line.read(QUIET)
+            if not came:
+                return False
+            self._hear(came)
+            if enough():
+                return True
+        return False
+
+    def _hear(self, came: bytes) -> None:
+        self.data += came
+        self.words = np.concatenate([self.words, self.decoder.feed(came)])
+
+    def _complaint(self) -> str:
+        where, n = f"{self.line.name} at {self.baud:,} baud", len(self.data)
+        if not n:
+            return (
+                f"nothing comes from {where}: is the board powered, is it this port, and is the circuit in "
+                "it (amphw flash)? A wrong baud rate may also look like that"
+            )
+        shown = f"{n:,} byte(s) came from {where}, the first {self.data[:12].hex(' ')}"
+        if self.decoder.damaged * BYTES * 4 > n:
+            return (
+                f"{shown}: that is no amphw circuit's, or the baud rate is another (baud=...), which looks "
+                "like garbage"
+            )
+        return (
+            f"{shown}, but no answer to what was asked: the circuit is of another version of amphw, or what "
+            "is connected is none. Build and flash it anew (amphw rtl, amphw flash)"
+        )
+
+
+Probe = tuple[str, int, Kind, dict[str, int], bool]
+"""What is probed, its size by the plan, a message, and whether it must be outside."""
+
+
+def probes(plan: HardwarePlan) -> Iterator[Probe]:
+    """Messages at the edge of every memory, just within and just beyond it."""
+    sizes, late = plan.sizes, {"generation": 1}
+    room = dict(FIELDS)
+    for name, kind, field, size, last in (
+        ("slots", Kind.BEGIN, "slot", sizes.slots, sizes.slots - 1),
+        ("nodes", Kind.FIRINGS, "unit", len(plan.partition.units), len(plan.partition.units) - 1),
+        ("firings", Kind.FORWARD, "firing", sizes.firings, sizes.firings - 1),
+        ("places", Kind.FORWARD, "place", sizes.places, sizes.places - 1),
+        ("payload", Kind.FORWARD, "payload", sizes.payload, sizes.payload),
+        ("table", Kind.TABLE, "payload", sizes.table, sizes.table),
+    ):
+        for value, outside in ((last, False), (last + 1, True)):
+            if value < 1 << room[field]:
+                yield name, size, kind, {**({} if kind == Kind.BEGIN else late), field: value}, outside
+
+
+def check_sizes(link: SerialLink, plan: HardwarePlan) -> None:
+    """CircuitError unless the circuit's memories are as large as the plan's; lanes are not seen here."""
+    asked = list(probes(plan))
+    words = pack(Kind.BEGIN)
+    for number, (_, _, kind, fields, _) in enumerate(asked):
+        words += pack(kind, **fields) + pack(Kind.PEEK, place=Register.VERSION, firing=number)
+    left, incoming, silent = np.array(words, np.uint16), Messages(), 0
+    found: list[int] = []  # of each probe: why it was dropped, 0 if it was not
+    why = 0
+    while len(found) < len(asked):
+        accepted, came, _ = link.exchange(left, 0)
+        left = left[accepted:]
+        silent = 0 if len(came) else silent + 1
+        if silent > LOOKS:
+            raise DeviceLostError(f"{link.line.name} does not answer questions about its sizes")
+        for header, _ in incoming.add(came):
+            if header["kind"] == Kind.FAULT:
+                why = header["output"]
+            elif header["kind"] == Kind.VALUE:
+                found.append(why)
+                why = 0
+    wrong = {
+        name: size
+        for (name, size, _, _, outside), reason in zip(asked, found, strict=True)
+        if (reason == Fault.OUTSIDE) != outside
+    }
+    if wrong:
+        raise CircuitError(
+            f"the circuit on {link.line.name} is another than this run's: "
+            + ", ".join(f"{name} are not {size:,}" for name, size in wrong.items())
+            + ". Flash the one that was built for it (amphw flash), or say where that lies (circuit=DIR)"
+        )

@@ -1,0 +1,61 @@
+"""A bitstream into a board, by openFPGALoader."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from amphw.ir.errors import AmphwError
+from amphw.rtl.boards import Board, board
+from amphw.rtl.circuit import FILE, Circuit
+from amphw.rtl.toolchain.families import family
+
+LOADER = "openFPGALoader"
+GET_LOADER = f"on Debian: apt install openfpgaloader; others: https://trabucayre.github.io/{LOADER}"
+
+
+class FlashError(AmphwError):
+    """What cannot be put into a board. The message says why, and what to do."""
+
+
+def find(what: Path, name: str | None) -> tuple[Path, Board]:
+    """The bitstream that `what` is, or that lies in the folder `what`, and the board that it is for.
+
+    name: of the board; a folder of `amphw rtl` knows it. Raises FlashError.
+    """
+    built = Circuit.read(what).board if (what / FILE).is_file() else ""
+    if built and name and board(name).name != built:
+        raise FlashError(f"{what} was built for the board {built}, not for {name}")
+    if not (name or built):
+        raise FlashError(f"{what} does not say which board it is for: --board BOARD")
+    on = board(name or built)
+    kind = family(on.target).bitstream
+    path = what / kind if what.is_dir() else what
+    if not path.is_file():
+        wanted = f"{what} holds no bitstream {kind}" if what.is_dir() else f"there is no file {what}"
+        raise FlashError(
+            f"{wanted}: amphw rtl MODEL --board {on.name} --bitstream --out DIR makes one, and amphw flash "
+            "DIR puts it into the board"
+        )
+    if path.suffix != Path(kind).suffix:
+        raise FlashError(f"{path} is no bitstream for {on.name}: those are called *{Path(kind).suffix}")
+    return path, on
+
+
+def command(bitstream: Path, on: Board, keep: bool) -> list[str]:
+    """What puts the bitstream into the board; keep: into its flash memory, for whenever it has power."""
+    return [LOADER, "--board", on.loader, *(["--write-flash"] if keep else []), str(bitstream)]
+
+
+def flash(bitstream: Path, on: Board, keep: bool) -> None:
+    """Takes seconds; the loader's output goes where that of this process goes. Raises FlashError."""
+    if shutil.which(LOADER) is None:
+        raise FlashError(f"{LOADER} is not on the path, which writes bitstreams into boards: {GET_LOADER}")
+    wanted = command(bitstream, on, keep)
+    status = subprocess.run(wanted, check=False).returncode
+    if status:
+        raise FlashError(
+            f"{' '.join(wanted)} ended with status {status}. Is the board plugged in, and may this user open "
+            f"it ({LOADER}'s udev rules)? Another program may hold its serial port"
+        )

@@ -1,0 +1,94 @@
+"""What a host and a board say to each other while one instance trains, byte by byte, from the first word on.
+
+`recorded/conversation.txt` keeps it: a line for each piece, `>` to the board and `<` from it. After a change
+of the protocol that is meant, write it anew: python -m tests.rtl.driver.conversation
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from amphw.ir.device import DeviceOptions, Mode, Report
+from amphw.ir.update import NodeParameters
+from amphw.rtl.circuit import FILE, Circuit
+from amphw.rtl.driver.board import BoardDevice
+from amphw.rtl.driver.serial_line import Line
+from tests.rtl.driver.small_board import RULE, plan, problem
+
+RECORD = Path(__file__).parent / "recorded" / "conversation.txt"
+
+
+class OnLine(BoardDevice):
+    """A board at any line. The port exists everywhere and is not opened."""
+
+    def __init__(self, line: Line, folder: Path):
+        (folder / FILE).write_text(Circuit.of(plan()).text())
+        super().__init__(f"/dev/null,circuit={folder},silence=3600")
+        self.line = line
+
+    def make_line(self) -> Line:
+        return self.line
+
+
+def talk(line: Line, folder: Path) -> tuple[list[Report], dict[str, NodeParameters]]:
+    """One instance trains, with an update of the recurrent cell in it, and the parameters are fetched."""
+    graph, instances = problem()
+    device = OnLine(line, folder)
+    device.load(graph, {"*": RULE}, DeviceOptions(1, 0, "self", 3))
+    device.submit(0, 1, max(instances, key=lambda i: len(i.tables["tokens"])), Mode.TRAIN)
+    reports = device.drain()
+    return reports, device.parameters()
+
+
+def read() -> list[tuple[str, bytes]]:
+    lines = RECORD.read_text(encoding="ascii").splitlines()
+    return [(line[0], bytes.fromhex(line[2:])) for line in lines if line[0] in "<>"]
+
+
+def write(said: list[tuple[str, bytes]]) -> None:
+    RECORD.parent.mkdir(exist_ok=True)
+    RECORD.write_text("".join(f"{who} {data.hex()}\n" for who, data in said), encoding="ascii")
+
+
+class RecordedLine:
+    """Plays the board: what the host says must be what it said then."""
+
+    name = "recorded"
+
+    def __init__(self) -> None:
+        self.left = read()
+
+    def write(self, data: bytes) -> None:
+        who, then = self.left.pop(0)
+        assert (who, data.hex()) == (">", then.hex())
+
+    def read(self, seconds: float) -> bytes:
+        if not self.left or self.left[0][0] == ">":
+            return b""
+        return self.left.pop(0)[1]
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def words_of(data: list[bytes]) -> np.ndarray:
+    from amphw.rtl.word_frames import Decoder
+
+    decoder = Decoder()
+    found = decoder.feed(b"".join(data))
+    assert not decoder.damaged and not decoder.lost
+    return found
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    from sim.board import DirectLine
+
+    recording = DirectLine(plan())
+    with tempfile.TemporaryDirectory() as folder:
+        talk(recording, Path(folder))
+    write(recording.said)
+    print(f"{len(recording.said)} pieces, {sum(len(d) for _, d in recording.said):,} bytes")
