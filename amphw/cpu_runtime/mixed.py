@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from amphw.cpu_runtime import planes
+from amphw.engine.links import FIXED, check_labels, links_found
 from amphw.engine.lower import lower
-from amphw.engine.part import OffersPart, Part
+from amphw.engine.part import ModelsLink, OffersPart, Part
 from amphw.engine.part_driver import LOOK, PartDriver
 from amphw.engine.part_replay import PartReplay
-from amphw.engine.placing import HOST, Placing, asked_for, place, units_of
+from amphw.engine.placing import HOST, Placing, asked_for, links_asked_for, place, units_of
 from amphw.engine.plane_device import NAP, PlaneDevice
 from amphw.engine.policy import check_settings
-from amphw.ir.device import Capabilities, Device, DeviceOptions, Mode, Report, StartsSlowly, Statistics
+from amphw.ir.device import (
+    SILENCE,
+    Capabilities,
+    Device,
+    DeviceOptions,
+    Findings,
+    LinkUse,
+    Mode,
+    Report,
+    StartsSlowly,
+    Statistics,
+)
 from amphw.ir.errors import AmphwError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
-
-SILENCE = 10.0
-"""Seconds without a finished frame after which a part that owes some counts as lost."""
 
 
 class MixedDevice(PlaneDevice):
@@ -98,6 +108,8 @@ class MixedDevice(PlaneDevice):
         self.close()
         settings = options.settings
         check_settings(settings, "workers", "frame_cap", "frame_rows", "min_rows")
+        self._state_links(settings.get("links", ""))
+        theirs = replace(options, settings={k: v for k, v in settings.items() if k != "links"})
         self.placing = place(
             graph,
             lower(graph),
@@ -135,7 +147,7 @@ class MixedDevice(PlaneDevice):
         self._at: dict[str, PartDriver] = {}
         serves: dict[int, PartDriver] = {}
         for k, ((label, part), mine) in enumerate(zip(used.items(), units, strict=True)):
-            part.load(graph, self.lowered, mine, rules, options)
+            part.load(graph, self.lowered, mine, rules, theirs)
             driver = PartDriver(plane, self.lowered, workers + k, part, label, patience)
             self._drivers.append(driver)
             self._at |= {u.name: driver for u in mine if u.owns}
@@ -145,6 +157,37 @@ class MixedDevice(PlaneDevice):
         self.start(plane, lambda plane, log: PartReplay(plane, log, serves), workers)
         for driver in self._drivers if self.replay is None else ():
             driver.start()
+
+    def linkable(self) -> list[str]:
+        """See `Linked`."""
+        return [
+            label for label, part in self.parts.items() if isinstance(part, ModelsLink) and part.models_link()
+        ]
+
+    def _state_links(self, text: str) -> None:
+        links = links_asked_for(text)
+        check_labels(links, self.parts, self.absent)
+        for label, rate in links.items():
+            part = self.parts.get(label)
+            if part is None:  # it is absent
+                continue
+            if label not in self.linkable():
+                raise AmphwError(f"device.links: {label} ({part.capabilities().name}): {FIXED}")
+            assert isinstance(part, ModelsLink)
+            part.state_link(rate)
+        self._linked = set(links)
+        self._uses: dict[str, LinkUse] = {}
+
+    def findings(self) -> Findings:
+        """See `Investigates`: what the links with a rate were loaded with."""
+        return links_found(self._uses if not self._open else self._link_uses())
+
+    def _link_uses(self) -> dict[str, LinkUse]:
+        return {
+            driver.label: use
+            for driver in self._drivers
+            if driver.label in self._linked and (use := driver.link_use()) is not None
+        }
 
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
         if not self._open:
@@ -233,5 +276,6 @@ class MixedDevice(PlaneDevice):
         if not self.plane.failed:
             self._kept = None
             self._kept = self.parameters()
+            self._uses = self._link_uses()
         for driver in self._drivers:
             driver.close()

@@ -27,6 +27,9 @@ from tests.host.training import MODEL, settings
 
 pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
 
+SOON = "device.silence=3"
+"""A part that says nothing is given up after a while that a test can wait."""
+
 Fault = Callable[["FaultyPart", PartFrame], None]
 
 
@@ -104,19 +107,13 @@ class Notes(Progress):
 
 
 def train(device: MixedDevice, *overrides: str) -> tuple[Any, Trainer, list[str]]:
-    wanted = ("max_active_keys=1", "device.place=cell=one,head=two", *overrides)
+    wanted = ("max_active_keys=1", "device.place=cell=one,head=two", SOON, *overrides)
     notes = Notes()
     trainer = Trainer(MODEL, settings(*wanted), device, None, notes)
     try:
         return trainer.run(), trainer, notes.notes
     finally:
         device.close()
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that says nothing is given up after a while that a test can wait."""
-    monkeypatch.setattr("amphw.cpu_runtime.mixed.SILENCE", 3.0)
 
 
 @pytest.mark.parametrize("fault", [dies, hangs, forgets, repeats, shortens], ids=lambda f: f.__name__)

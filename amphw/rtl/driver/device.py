@@ -216,7 +216,7 @@ class HardwareDevice(ABC):
         placed = Placed(*taken)
         report = Report(slot, generation, instance.number, mode)
         active = self.active[slot] = Active(slot, generation, instance, report, layout, placed, sizes)
-        self.log.append(("submit", instance.number, mode.value))
+        self.note(("submit", instance.number, mode.value))
         self._tables(active)
         self.border.begin(active)
         return True
@@ -342,8 +342,13 @@ class HardwareDevice(ABC):
         for arena, at, size in zip(self._arenas, pieces, a.sizes, strict=True):
             arena.give(at, size)
         del self.active[a.slot]
-        self.log.append(("retire", a.instance.number, a.report.mode.value))
+        self.note(("retire", a.instance.number, a.report.mode.value))
         self._pump()
+
+    def note(self, event: tuple[Any, ...]) -> None:
+        """It belongs into the log."""
+        if self.options.log:
+            self.log.append(event)
 
     def report(self, a: Active) -> None:
         """Its report may be polled."""
