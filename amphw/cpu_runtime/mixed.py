@@ -28,7 +28,7 @@ from amphw.ir.device import (
     StartsSlowly,
     Statistics,
 )
-from amphw.ir.errors import AmphwError, ExecutionError
+from amphw.ir.errors import AmphwError, DeviceLostError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse
@@ -147,7 +147,15 @@ class MixedDevice(PlaneDevice):
         self._at: dict[str, PartDriver] = {}
         serves: dict[int, PartDriver] = {}
         for k, ((label, part), mine) in enumerate(zip(used.items(), units, strict=True)):
-            part.load(graph, self.lowered, mine, rules, theirs)
+            try:
+                part.load(graph, self.lowered, mine, rules, theirs)
+            except DeviceLostError as error:  # as one that is not there
+                del self.parts[label], self.devices[label]
+                self.absent[label] = str(error)
+                for each in (part, *(driver.part for driver in self._drivers)):
+                    each.close()
+                self.load(graph, rules, options)
+                return
             driver = PartDriver(plane, self.lowered, workers + k, part, label, patience)
             self._drivers.append(driver)
             self._at |= {u.name: driver for u in mine if u.owns}

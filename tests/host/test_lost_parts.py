@@ -157,6 +157,26 @@ def test_a_device_that_is_not_there_is_replaced(monkeypatch: pytest.MonkeyPatch)
     assert "placed on two: head" in notes
 
 
+class NeverLoaded(FaultyDevice):
+    """Its part is lost while it is loaded."""
+
+    def part(self) -> KernelPart:
+        part = super().part()
+
+        def load(*arguments: Any) -> None:
+            raise DeviceLostError("its process has ended")
+
+        part.load = load  # type: ignore[method-assign]
+        return part
+
+
+def test_a_device_that_is_lost_while_it_is_loaded_is_replaced() -> None:
+    summary, trainer, notes = train(MixedDevice({"two": FaultyDevice(), "one": NeverLoaded()}))
+    assert any(n.startswith("WARNING: one is not there, the cpu takes its place: its process") for n in notes)
+    assert trainer.device.capabilities().name == "cpu,two" and "placed on two: head" in notes
+    assert summary.messages["lost"] == 0 < summary.messages["forward"]
+
+
 def test_names_of_devices() -> None:
     assert split_specs("cpu,a=fixed:q7.9,w=q5.11,b=opencl:0,1,null") == [
         ("cpu", "cpu"),
