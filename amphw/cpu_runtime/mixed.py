@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from amphw.cpu_runtime import planes
+from amphw.engine import faults
 from amphw.engine.links import FIXED, check_labels, links_found
 from amphw.engine.lower import lower
 from amphw.engine.part import ModelsLink, OffersPart, Part
@@ -200,24 +201,35 @@ class MixedDevice(PlaneDevice):
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
         if not self._open:
             raise ExecutionError("the device is closed; load a graph first")
-        self.plane.schema.check(instance)
         if self.replay is not None:
             self.replay.submit(slot, generation, instance, mode)
             return
-        self._waiting.append((slot, generation, instance, mode))
-        self._pump()
+        held = self.plane.instance(slot) or next((i for s, _, i, _ in self._waiting if s == slot), None)
+        if held is not None:
+            raise faults.occupied(slot, held)
+        if self._waiting or not self._begin(slot, generation, instance, mode):
+            self.plane.schema.check(instance)  # what is wrong with it is told now
+            self._waiting.append((slot, generation, instance, mode))
 
     def _pump(self) -> None:
         """Instances for which all devices have room are pumped, in order: the oldest is always there."""
         while self._waiting and self._begin(*self._waiting[0]):
-            super().submit(*self._waiting.popleft())
+            self._waiting.popleft()
 
     def _begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
-        for k, driver in enumerate(self._drivers):
-            if not driver.begin(slot, generation, instance, mode):
-                for begun in self._drivers[:k]:
-                    begun.end(slot)
-                return False
+        """Pump it, if there is room everywhere -> whether there was."""
+        begun: list[PartDriver] = []
+        room = False
+        try:
+            for driver in self._drivers:
+                if not driver.begin(slot, generation, instance, mode):
+                    return False
+                begun.append(driver)
+            super().submit(slot, generation, instance, mode)
+            room = True
+        finally:
+            for driver in begun if not room else ():
+                driver.end(slot)
         return True
 
     def spare(self) -> MixedDevice | None:

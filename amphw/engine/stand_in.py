@@ -16,7 +16,7 @@ from amphw.ir.device import Capabilities, DeviceOptions, LinkRate, LinkUse, Mode
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters, no_parameters
 
 
 class NullPart:
@@ -230,7 +230,7 @@ class SleepPart(NullPart):
     def update(self, nodes: Sequence[str]) -> None:
         for name in nodes:
             if name not in self._params:
-                raise AmphwError(f"node '{name}' has no parameters here")
+                raise AmphwError(no_parameters(name))
             if self._params[name].rows:
                 self._params[name].rows = 0
                 self._params[name].version += 1
