@@ -1,7 +1,7 @@
 """Faults of a device in another process, many times, at random moments of a training run.
 
     python benchmarks/fault_campaign.py                     # 100 runs of each fault, about half an hour
-    python benchmarks/fault_campaign.py --runs 5 --faults kill freeze --json campaign.json
+    python benchmarks/fault_campaign.py --runs 5 --faults kill freeze --minutes 10 --json campaign.json
 
 A small list-reduction run has its output layer on `process:fixed:...`. In each run one thing happens: the
 process is killed or stopped, or a packet on its way to it or back is lost, doubled, damaged or overtaken by
@@ -211,7 +211,7 @@ def shared_memory() -> set[str]:
     return {p.name for p in folder.glob("psm_*")} if folder.is_dir() else set()
 
 
-def campaign(faults: list[str], runs: int, patient: int) -> dict[str, Any]:
+def campaign(faults: list[str], runs: int, patient: int, minutes: float) -> dict[str, Any]:
     rng, segments = random.Random(0), shared_memory()
     undisturbed = [run("none", seed, "to", 0, SHORT, rng) for seed in range(SEEDS) for _ in range(2)]
     accuracies = [r.accuracy for r in undisturbed]
@@ -220,12 +220,17 @@ def campaign(faults: list[str], runs: int, patient: int) -> dict[str, Any]:
     print(f"undisturbed: accuracy {mean:.3f}, standard deviation {spread:.3f} over {SEEDS} seeds, twice each")
     usual = {where: min(r.packets[where] for r in undisturbed) for where in ("to", "back")}
     seconds = min(r.seconds for r in undisturbed) - 1.0  # a process starts for about one
-    wanted = [(f, seed_of(k, runs), SHORT) for f in faults for k in range(runs)]
+    wanted = [(f, seed_of(k, runs), SHORT) for k in range(runs) for f in faults]
     wanted += [(f, 0, SILENCE) for f in faults for _ in range(patient)]
     wanted.sort(key=lambda each: each[1])  # the data of a seed are made once
     done: list[Run] = []
     began = time.perf_counter()
     for fault, seed, silence in wanted:
+        if time.perf_counter() - began > 60 * minutes:
+            print(
+                f"\n{minutes:.0f} minutes are over: {len(wanted) - len(done)} runs are left out", flush=True
+            )
+            break
         for _ in range(5):  # until it hits: a run may be over before
             where = rng.choice(["to", "back"])
             at = rng.uniform(0.0, seconds) if fault in SIGNALS else rng.uniform(1.0, 0.98 * usual[where])
@@ -287,9 +292,10 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100, help="of each fault")
     parser.add_argument("--patient", type=int, default=2, help="further ones with the default silence")
     parser.add_argument("--faults", nargs="+", default=list(FAULTS), choices=FAULTS)
+    parser.add_argument("--minutes", type=float, default=60.0, help="after which no further run begins")
     parser.add_argument("--json", type=Path, help="where all runs are written")
     args = parser.parse_args()
-    found = campaign(args.faults, args.runs, args.patient)
+    found = campaign(args.faults, args.runs, args.patient, args.minutes)
     if args.json is not None:
         record = {"date": date.today().isoformat(), "environment": environment(), **found}
         args.json.write_text(json.dumps(record, indent=1) + "\n")
