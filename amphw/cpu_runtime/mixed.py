@@ -295,7 +295,10 @@ class MixedDevice(PlaneDevice):
         super().close()
         if not self.plane.failed:
             self._kept = None
-            self._kept = self.parameters()
-            self._uses = self._link_uses()
+            try:
+                self._kept = self.parameters()
+                self._uses = self._link_uses()
+            except DeviceLostError:  # which is told to whoever asks for them
+                pass
         for driver in self._drivers:
             driver.close()

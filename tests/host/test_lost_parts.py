@@ -177,6 +177,35 @@ def test_a_device_that_is_lost_while_it_is_loaded_is_replaced() -> None:
     assert summary.messages["lost"] == 0 < summary.messages["forward"]
 
 
+class Forgetful(FaultyDevice):
+    """Its part is lost when somebody asks for its parameters for the time number `at`."""
+
+    def __init__(self, at: int):
+        super().__init__()
+        self.asked_at, self.asked = at, 0
+
+    def part(self) -> KernelPart:
+        part = super().part()
+        known = part.parameters
+
+        def parameters() -> Any:
+            self.asked += 1
+            if self.asked == self.asked_at:
+                raise DeviceLostError("its process has ended")
+            return known()
+
+        part.parameters = parameters  # type: ignore[method-assign]
+        return part
+
+
+@pytest.mark.parametrize("at", range(1, 8))
+def test_a_device_may_be_lost_between_the_epochs(at: int) -> None:
+    """Before the first, after each, while the run goes back, and at its end."""
+    summary, _, _ = train(MixedDevice({"one": Forgetful(at), "two": Forgetful(2)}), "epochs=3")
+    assert summary.messages["lost"] == 0 < summary.messages["forward"]
+    assert [record.instances for record in summary.history] == [120, 240, 360]
+
+
 def test_names_of_devices() -> None:
     assert split_specs("cpu,a=fixed:q7.9,w=q5.11,b=opencl:0,1,null") == [
         ("cpu", "cpu"),
