@@ -38,7 +38,7 @@ from amphw.host.checkpoint import load_checkpoint
 from amphw.host.config import resolve
 from amphw.host.controller import CHECKPOINT, Trainer
 from amphw.host.devices import make_device
-from amphw.host.progress import Progress
+from amphw.host.progress import LiveStats, Progress
 from amphw.host.records import EpochRecord
 from amphw.host.run_folder import RunFolder, environment
 from amphw.ir.device import SILENCE, Mode, Report
@@ -71,6 +71,9 @@ class Notes(Progress):
         super().__init__(None, EPOCHS, "campaign")
         self.lost_at: float | None = None
         self.why = ""
+
+    def update(self, live: LiveStats) -> None:
+        """The campaign shows how far it is."""
 
     def epoch(self, record: EpochRecord) -> None:
         """What it has to say is in the checkpoint."""
