@@ -4,25 +4,36 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from amphw.cpu_runtime import planes
+from amphw.engine import faults
+from amphw.engine.links import FIXED, check_labels, links_found
 from amphw.engine.lower import lower
-from amphw.engine.part import Part, offered
+from amphw.engine.part import ModelsLink, Part, offered
 from amphw.engine.part_driver import LOOK, PartDriver
 from amphw.engine.part_replay import PartReplay
-from amphw.engine.placing import HOST, Placing, asked_for, place, units_of
+from amphw.engine.placing import HOST, Placing, asked_for, links_asked_for, place, units_of
 from amphw.engine.plane_device import NAP, PlaneDevice
 from amphw.engine.policy import check_settings
-from amphw.ir.device import Capabilities, Device, DeviceOptions, Mode, Report, StartsSlowly, Statistics
-from amphw.ir.errors import AmphwError, ExecutionError
+from amphw.ir.device import (
+    SILENCE,
+    Capabilities,
+    Device,
+    DeviceOptions,
+    Findings,
+    LinkUse,
+    Mode,
+    Report,
+    StartsSlowly,
+    Statistics,
+)
+from amphw.ir.errors import AmphwError, DeviceLostError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
-
-SILENCE = 10.0
-"""Seconds without a finished frame after which a part that owes some counts as lost."""
 
 
 class MixedDevice(PlaneDevice):
@@ -96,6 +107,8 @@ class MixedDevice(PlaneDevice):
         self.close()
         settings = options.settings
         check_settings(settings, "workers", "frame_cap", "frame_rows", "min_rows")
+        self._state_links(settings.get("links", ""))
+        theirs = replace(options, settings={k: v for k, v in settings.items() if k != "links"})
         self.placing = place(
             graph,
             lower(graph),
@@ -133,7 +146,15 @@ class MixedDevice(PlaneDevice):
         self._at: dict[str, PartDriver] = {}
         serves: dict[int, PartDriver] = {}
         for k, ((label, part), mine) in enumerate(zip(used.items(), units, strict=True)):
-            part.load(graph, self.lowered, mine, rules, options)
+            try:
+                part.load(graph, self.lowered, mine, rules, theirs)
+            except DeviceLostError as error:  # as one that is not there
+                del self.parts[label], self.devices[label]
+                self.absent[label] = str(error)
+                for each in (part, *(driver.part for driver in self._drivers)):
+                    each.close()
+                self.load(graph, rules, options)
+                return
             driver = PartDriver(plane, self.lowered, workers + k, part, label, patience)
             self._drivers.append(driver)
             self._at |= {u.name: driver for u in mine if u.owns}
@@ -144,27 +165,69 @@ class MixedDevice(PlaneDevice):
         for driver in self._drivers if self.replay is None else ():
             driver.start()
 
+    def linkable(self) -> list[str]:
+        """See `Linked`."""
+        return [
+            label for label, part in self.parts.items() if isinstance(part, ModelsLink) and part.models_link()
+        ]
+
+    def _state_links(self, text: str) -> None:
+        links = links_asked_for(text)
+        check_labels(links, self.parts, self.absent)
+        for label, rate in links.items():
+            part = self.parts.get(label)
+            if part is None:  # it is absent
+                continue
+            if label not in self.linkable():
+                raise AmphwError(f"device.links: {label} ({part.capabilities().name}): {FIXED}")
+            assert isinstance(part, ModelsLink)
+            part.state_link(rate)
+        self._linked = set(links)
+        self._uses: dict[str, LinkUse] = {}
+
+    def findings(self) -> Findings:
+        """See `Investigates`: what the links with a rate were loaded with."""
+        return links_found(self._uses if not self._open else self._link_uses())
+
+    def _link_uses(self) -> dict[str, LinkUse]:
+        return {
+            driver.label: use
+            for driver in self._drivers
+            if driver.label in self._linked and (use := driver.link_use()) is not None
+        }
+
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
         if not self._open:
             raise ExecutionError("the device is closed; load a graph first")
-        self.plane.schema.check(instance)
         if self.replay is not None:
             self.replay.submit(slot, generation, instance, mode)
             return
-        self._waiting.append((slot, generation, instance, mode))
-        self._pump()
+        held = self.plane.instance(slot) or next((i for s, _, i, _ in self._waiting if s == slot), None)
+        if held is not None:
+            raise faults.occupied(slot, held)
+        if self._waiting or not self._begin(slot, generation, instance, mode):
+            self.plane.schema.check(instance)  # what is wrong with it is told now
+            self._waiting.append((slot, generation, instance, mode))
 
     def _pump(self) -> None:
         """Instances for which all devices have room are pumped, in order: the oldest is always there."""
         while self._waiting and self._begin(*self._waiting[0]):
-            super().submit(*self._waiting.popleft())
+            self._waiting.popleft()
 
     def _begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
-        for k, driver in enumerate(self._drivers):
-            if not driver.begin(slot, generation, instance, mode):
-                for begun in self._drivers[:k]:
-                    begun.end(slot)
-                return False
+        """Pump it, if there is room everywhere -> whether there was."""
+        begun: list[PartDriver] = []
+        room = False
+        try:
+            for driver in self._drivers:
+                if not driver.begin(slot, generation, instance, mode):
+                    return False
+                begun.append(driver)
+            super().submit(slot, generation, instance, mode)
+            room = True
+        finally:
+            for driver in begun if not room else ():
+                driver.end(slot)
         return True
 
     def spare(self) -> MixedDevice | None:
@@ -230,6 +293,10 @@ class MixedDevice(PlaneDevice):
         super().close()
         if not self.plane.failed:
             self._kept = None
-            self._kept = self.parameters()
+            try:
+                self._kept = self.parameters()
+                self._uses = self._link_uses()
+            except DeviceLostError:  # which is told to whoever asks for them
+                pass
         for driver in self._drivers:
             driver.close()

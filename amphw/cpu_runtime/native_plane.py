@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from amphw.engine import faults
 from amphw.engine.gemm_choice import GemmChoice
 from amphw.engine.lower import Lowered, Observation
 from amphw.engine.plane import EnginePlane
 from amphw.ir.device import Direction
 from amphw.ir.errors import AmphwError
-from amphw.ir.update import NodeParameters
+from amphw.ir.update import NodeParameters, no_parameters
 
 
 class NativePlane(EnginePlane):
@@ -44,7 +43,7 @@ class NativePlane(EnginePlane):
         self.push()
         for name in nodes:
             if name not in self.params or name not in self.lowered.by_name:
-                raise AmphwError(faults.no_parameters(name))
+                raise AmphwError(no_parameters(name))
             self.engine.update(self.lowered.by_name[name], True)
             self.check()
 

@@ -82,10 +82,6 @@ def occupied(index: int, instance: Instance) -> ExecutionError:
     return ExecutionError(f"slot {index} still holds instance {instance.number}")
 
 
-def no_parameters(name: str) -> str:
-    return f"node '{name}' owns no parameters to update"
-
-
 def replay_mismatch(what: str) -> ExecutionError:
     return ExecutionError(
         f"replay: the log asks for {what}; it belongs to another graph or to other instances"

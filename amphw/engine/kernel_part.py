@@ -18,7 +18,7 @@ from amphw.ir.errors import AmphwError, GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.primitives import RowContext
-from amphw.ir.update import NodeParameters, UpdateRule
+from amphw.ir.update import NodeParameters, UpdateRule, no_parameters
 
 
 @dataclass
@@ -177,7 +177,7 @@ class KernelPart:
         by_name = {log.node: log for log in self._logs.values()}
         for name in nodes:
             if name not in by_name:
-                raise AmphwError(f"node '{name}' has no parameters here")
+                raise AmphwError(no_parameters(name))
             self._reduce(by_name[name], due=True)
 
     def parameters(self) -> dict[str, NodeParameters]:

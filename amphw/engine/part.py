@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from amphw.engine.lower import Lowered, Unit
-from amphw.ir.device import Capabilities, Device, DeviceOptions, Mode, Statistics
+from amphw.ir.device import Capabilities, Device, DeviceOptions, LinkRate, LinkUse, Mode, Statistics
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
@@ -124,6 +124,23 @@ class Part(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class ModelsLink(Protocol):
+    """A part whose link to the host is modelled."""
+
+    def models_link(self) -> bool:
+        """Whether it is: a part that stands for another one may not know before."""
+        ...
+
+    def state_link(self, rate: LinkRate) -> None:
+        """What the link is like, before `load`; its capabilities say so from now on."""
+        ...
+
+    def link_use(self) -> LinkUse:
+        """What went over it since `load`; the part is drained, and not closed."""
+        ...
 
 
 @runtime_checkable

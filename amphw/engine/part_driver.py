@@ -12,9 +12,9 @@ import numpy as np
 
 from amphw.engine import faults
 from amphw.engine.lower import Lowered
-from amphw.engine.part import Part, PartFrame, PartResult
+from amphw.engine.part import ModelsLink, Part, PartFrame, PartResult
 from amphw.engine.policy import BACKWARD, KINDS
-from amphw.ir.device import Mode, Statistics
+from amphw.ir.device import LinkUse, Mode, Statistics
 from amphw.ir.errors import DeviceLostError
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters
@@ -201,6 +201,13 @@ class PartDriver:
             return Statistics()
         with self._turn():
             return self.part.statistics()
+
+    def link_use(self) -> LinkUse | None:
+        """None: its link is not modelled, or it is lost."""
+        if self.lost or not isinstance(self.part, ModelsLink):
+            return None
+        with self._turn():
+            return self.part.link_use()
 
     def stop(self) -> None:
         """After the frame that it is at."""

@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import Any
 
 from amphw.engine.lower import Lowered, Unit
-from amphw.engine.part import Part, PartFrame, PartResult
+from amphw.engine.part import ModelsLink, Part, PartFrame, PartResult
 from amphw.engine.ring import LinkError, Ring, semaphore
-from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
+from amphw.ir.device import SILENCE, Capabilities, DeviceOptions, LinkRate, LinkUse, Mode, Statistics
 from amphw.ir.errors import AmphwError, DeviceLostError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
@@ -53,11 +53,12 @@ class RemotePart:
     patience: seconds without a packet after which the process counts as lost.
     """
 
-    def __init__(self, make: Callable[[], Part], patience: float = 10.0):
+    def __init__(self, make: Callable[[], Part], patience: float = SILENCE):
         self.make, self.patience = make, patience
         self.here = make()
         self.depth = self.here.depth
         self.process: Any = None
+        self._rate: LinkRate | None = None
 
     def capabilities(self) -> Capabilities:
         return self.here.capabilities()
@@ -88,6 +89,8 @@ class RemotePart:
         self._shown: dict[str, NodeParameters] | None = None
         kept = {k: v for k, v in options.settings.items() if k not in LOCAL}
         numbers = [u.index for u in units]
+        if self._rate is not None:
+            self._call("state_link", self._rate)
         self._call("load", graph, lowered, numbers, dict(rules), replace(options, settings=kept))
 
     # --- packets ----------------------------------------------------------------------------------
@@ -180,6 +183,19 @@ class RemotePart:
 
     def statistics(self) -> Statistics:
         found: Statistics = self._call("statistics")
+        return found
+
+    def models_link(self) -> bool:
+        """See `ModelsLink`: what it stands for does."""
+        return isinstance(self.here, ModelsLink) and self.here.models_link()
+
+    def state_link(self, rate: LinkRate) -> None:
+        assert isinstance(self.here, ModelsLink)
+        self._rate = rate
+        self.here.state_link(rate)
+
+    def link_use(self) -> LinkUse:
+        found: LinkUse = self._call("link_use")
         return found
 
     def close(self) -> None:

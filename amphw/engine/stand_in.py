@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from amphw.engine.lower import Lowered, Unit
 from amphw.engine.part import PartFrame, PartResult
 from amphw.engine.policy import BACKWARD
-from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
+from amphw.ir.device import Capabilities, DeviceOptions, LinkRate, LinkUse, Mode, Statistics
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters, no_parameters
 
 
 class NullPart:
@@ -112,6 +112,53 @@ class Cost:
         return cls(sum(2.0 * din * dout for din, dout in products), float(sum(numbers)))
 
 
+FIRING_BYTES = 8
+"""That say which firing it is: slot and number."""
+
+
+@dataclass
+class _Lines:
+    """Both directions of a link; without a rate, everything is there at once. Seconds of `perf_counter`."""
+
+    rate: LinkRate | None
+
+    def __post_init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.sent = self.came = 0
+        self.to_free = self.back_free = self.busy_to = self.busy_back = self.idle = 0.0
+
+    def arrival(self, frame: PartFrame, now: float, free: float) -> float:
+        """When a frame that sets out now is there. free: from when on the device has nothing else to do."""
+        if self.rate is None:
+            return now
+        size = _bytes(frame, [*frame.arrays, *frame.ints])
+        took = 8 * size / self.rate.bits_per_s
+        self.to_free = max(self.to_free, now) + took
+        there = self.to_free + self.rate.latency
+        self.sent, self.busy_to = self.sent + size, self.busy_to + took
+        self.idle += max(0.0, there - max(now, free))
+        return there
+
+    def back(self, frame: PartFrame, result: PartResult, now: float) -> float:
+        if self.rate is None:
+            return now
+        size = _bytes(frame, [*result.arrays, *result.decided])
+        took = 8 * size / self.rate.bits_per_s
+        self.back_free = max(self.back_free, now) + took
+        self.came, self.busy_back = self.came + size, self.busy_back + took
+        return self.back_free + self.rate.latency
+
+    def use(self, seconds: float) -> LinkUse:
+        assert self.rate is not None
+        return LinkUse(self.rate, self.sent, self.came, seconds, self.busy_to, self.busy_back, self.idle)
+
+
+def _bytes(frame: PartFrame, arrays: Sequence[np.ndarray | None]) -> int:
+    return FIRING_BYTES * len(frame.slots) + sum(a.nbytes for a in arrays if a is not None)
+
+
 class SleepPart(NullPart):
     """Takes as long as a device of `flops` operations a second, one frame after another; computes nothing."""
 
@@ -120,6 +167,18 @@ class SleepPart(NullPart):
     def __init__(self, about: Capabilities, flops: float):
         super().__init__(about)
         self.flops = flops
+        self._link = _Lines(None)
+
+    def models_link(self) -> bool:
+        """See `ModelsLink`: frames take their time on the way, in each direction one after another."""
+        return True
+
+    def state_link(self, rate: LinkRate) -> None:
+        self._link = _Lines(rate)
+        self.about = replace(self.about, link=rate)
+
+    def link_use(self) -> LinkUse:
+        return self._link.use(time.perf_counter() - self._loaded_at)
 
     def load(
         self,
@@ -133,6 +192,8 @@ class SleepPart(NullPart):
         self._costs = {u.index: Cost.of(u) for u in units}
         self._self_updating = options.updates == "self"
         self._waits: deque[tuple[float, PartResult]] = deque()
+        self._loaded_at = time.perf_counter()
+        self._link.clear()
         self._free_at = 0.0
         self._updates = 0
 
@@ -142,8 +203,9 @@ class SleepPart(NullPart):
         work = cost.row * rows * (2 if frame.kind == BACKWARD else 1)
         if frame.kind == BACKWARD and unit.name in self._params:
             work += self._counted(self._params[unit.name], rows) * cost.update
-        self._free_at = max(self._free_at, time.perf_counter()) + work / self.flops
-        self._waits.append((self._free_at, nothing(unit, frame)))
+        there, result = self._link.arrival(frame, time.perf_counter(), self._free_at), nothing(unit, frame)
+        self._free_at = max(self._free_at, there) + work / self.flops
+        self._waits.append((self._link.back(frame, result, self._free_at), result))
 
     def _counted(self, params: NodeParameters, rows: int) -> int:
         """Count gradient rows -> updates that they bring."""
@@ -168,7 +230,7 @@ class SleepPart(NullPart):
     def update(self, nodes: Sequence[str]) -> None:
         for name in nodes:
             if name not in self._params:
-                raise AmphwError(f"node '{name}' has no parameters here")
+                raise AmphwError(no_parameters(name))
             if self._params[name].rows:
                 self._params[name].rows = 0
                 self._params[name].version += 1

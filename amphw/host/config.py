@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from amphw.host.config_fields import ConfigError, Option, check_section, did_you_mean, option, options
+from amphw.ir.device import SILENCE
 
 M = TypeVar("M")
 _MAX_KEYS = 4096
@@ -143,6 +144,16 @@ class DeviceConfig:
         "",
         "in a run on several devices: the device of some nodes, such as cell=verilator,head=cpu; for the "
         "others one is chosen",
+    )
+    links: str = option(
+        "",
+        "what the links to simulated devices (verilator, sleep) are like, such as a=100Mb/s+20us,b=1Gb/s",
+    )
+    clock: str = option("50MHz", "on verilator: cycles a second of its clock, where its link has a rate")
+    silence: float = option(
+        SILENCE,
+        "in a run on several devices: seconds without a sign of life after which one of them counts as lost",
+        minimum=2,
     )
     strict: bool = option(False, "on fixed: refuse weights outside of their format rather than clip them")
 

@@ -96,21 +96,40 @@ class Trainer:
         """
         # Overflow is found by checks that name the node; numpy's warnings would only say it less well.
         with np.errstate(all="ignore"):
-            self._begin(resume)
-            # The data set is here to stay: the collector need not look through it again and again.
-            gc.freeze()
             try:
-                while True:
-                    try:
-                        return self._rest()
-                    except NonFiniteError as error:
-                        raise diverged(error, self.state.epoch + 1, self._saved) from error
-                    except DeviceLostError as error:
-                        self._go_elsewhere(error)
+                self._begin_somewhere(resume)
+                # The data set is here to stay: the collector need not look through it again and again.
+                gc.freeze()
+                return self._rest_somewhere()
             finally:
                 gc.unfreeze()
                 for spare in self._devices[1:]:
                     spare.close()
+
+    def _begin_somewhere(self, resume: Path | None) -> None:
+        """On the device or, while it is lost before anything is trained, on what stands in for it."""
+        while True:
+            try:
+                return self._begin(resume)
+            except DeviceLostError as error:
+                if not self._replaced():
+                    raise
+                self._warn(error, 1)
+
+    def _rest_somewhere(self) -> RunSummary:
+        lost: DeviceLostError | None = None
+        while True:
+            try:
+                if lost is None:
+                    return self._rest()
+                self._go_on(lost)
+                lost = None
+            except NonFiniteError as error:
+                raise diverged(error, self.state.epoch + 1, self._saved) from error
+            except DeviceLostError as error:  # also of a second one, while the run goes back
+                lost = error
+                if not self._replaced():
+                    raise stopped(error, self._kept.epoch, self._save_kept()) from error
 
     def _rest(self) -> RunSummary:
         """What is left of the run."""
@@ -160,24 +179,31 @@ class Trainer:
             trace=self.trace,
         )
 
-    def _go_elsewhere(self, error: DeviceLostError) -> None:
-        """Go back to the last consistent state, on the spare device; without one, save it and raise."""
-        lost, epoch = self.device, self._kept.epoch
+    def _replaced(self) -> bool:
+        """Whether there is another device for the one that is lost."""
+        lost = self.device
         rest = lost.spare() if isinstance(lost, Degrades) else None
         let_go(lost)
         if rest is None:
             if self.spare is None or self._spared:
-                raise stopped(error, epoch, self._save_kept()) from error
+                return False
             self._spared, rest = True, self.spare()
         self.device = rest
-        self._devices.append(self.device)
+        self._devices.append(rest)
+        return True
+
+    def _go_on(self, error: DeviceLostError) -> None:
+        """From the last consistent state, on the device that is there now."""
         self._open()
         self._kept.restore(self.state, self.device)
         self._make_phases()
+        self._warn(error, self._kept.epoch)
+        self._explain()
+
+    def _warn(self, error: DeviceLostError, epoch: int) -> None:
         if self.progress is not None:
             names = [device.capabilities().name for device in self._devices]
             self.progress.note(went_on(error, names[-2], names[-1], epoch))
-            self._explain()
 
     def _save_kept(self) -> Path | None:
         """The checkpoint of the last consistent state, written unless it is there; None: none are kept."""

@@ -10,15 +10,17 @@ from collections.abc import Mapping, Sequence
 
 from amphw.engine.stand_in import NullPart
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
-from amphw.ir.errors import ExecutionError
+from amphw.ir.errors import AmphwError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters, no_parameters
 
 
 class NullDevice:
     """Reports are empty. A training instance counts as one forward and one backward message, others as none.
     Parameters have their initial values for ever."""
+
+    _open = False
 
     def capabilities(self) -> Capabilities:
         return Capabilities("null", "null")
@@ -31,9 +33,12 @@ class NullDevice:
         owners = {name: graph.nodes[name].params for name in graph.parameterised}
         self._parameters = initial_parameters(owners, dict(rules), options.seed)
         self._retired: dict[int, Report] = {}
+        self._open = True
         self._statistics = Statistics(busy=[0.0])
 
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+        if not self._open:
+            raise ExecutionError("the device is closed; load a graph first")
         if slot in self._retired:
             raise ExecutionError(f"slot {slot} still holds instance {self._retired[slot].number}")
         self._retired[slot] = Report(slot, generation, instance.number, mode)
@@ -49,6 +54,9 @@ class NullDevice:
         return done
 
     def update(self, nodes: Sequence[str] | None = None) -> None:
+        for name in nodes or ():
+            if name not in self._parameters:
+                raise AmphwError(no_parameters(name))
         self._statistics.updates += len(self._parameters) if nodes is None else len(nodes)
 
     def parameters(self) -> dict[str, NodeParameters]:
@@ -62,4 +70,6 @@ class NullDevice:
         return out
 
     def close(self) -> None:
-        self._retired.clear()
+        if self._open:
+            self._retired.clear()
+        self._open = False

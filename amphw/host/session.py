@@ -10,12 +10,13 @@ from dataclasses import asdict
 from typing import Any
 
 from amphw.host.config import RunConfig, UpdateConfig, check_nodes, update_for
+from amphw.host.config_fields import ConfigError
 from amphw.host.modes import TrainingMode, training_mode
 from amphw.host.pumping import Pump
 from amphw.host.records import Slice
 from amphw.host.run_model import RunModel
 from amphw.host.trace import Trace
-from amphw.ir.device import Device, DeviceOptions
+from amphw.ir.device import Device, DeviceOptions, Linked
 from amphw.ir.errors import GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.nodes import Loss
@@ -54,6 +55,11 @@ class Session:
             settings=settings,
         )
         # Checkpoints go by the graph itself: a prediction knows nothing of where training started.
+        if cfg.device.links and not isinstance(device, Linked):
+            raise ConfigError(
+                f"device.links: the link of the device {device.capabilities().name} is what it is; the "
+                "setting is for devices that are simulated: verilator and sleep"
+            )
         device.load(starting_at(self.graph, start) if start else self.graph, self.rules, options)
         self.train_pump = Pump(device, 0, self.mode.window)
         self.infer_pump = Pump(device, self.mode.window, cfg.train.max_infer_keys)

@@ -18,6 +18,9 @@ from amphw.ir.instance import Instance
 from amphw.ir.units import quantity, written
 from amphw.ir.update import OPTIMIZERS, NodeParameters, UpdateRule
 
+SILENCE = 10.0
+"""Seconds without a sign of life after which a device that owes something counts as lost, if nobody says."""
+
 
 class Mode(Enum):
     """TRAIN returns every forward message as a backward one, INFER none; PREDICT also reports outputs."""
@@ -49,6 +52,28 @@ class LinkRate:
     def __str__(self) -> str:
         behind = f"+{written(self.latency, 's')}" if self.latency else ""
         return (written(self.bits_per_s, "b/s") + behind).replace(" ", "")
+
+
+@dataclass(frozen=True)
+class LinkUse:
+    """What went over a link, and how long that took.
+
+    sent, came: bytes to the device and back. seconds: that passed; busy_to, busy_back: of these, something
+    was on that way; idle: the device had nothing to do while the link had. clock: of a device whose time is
+    simulated, in cycles a second.
+    """
+
+    rate: LinkRate
+    sent: int
+    came: int
+    seconds: float
+    busy_to: float
+    busy_back: float
+    idle: float
+    clock: float | None = None
+
+    def share(self, seconds: float) -> float:
+        return seconds / self.seconds if self.seconds else 0.0
 
 
 @dataclass(frozen=True)
@@ -225,6 +250,16 @@ class Explains(Protocol):
 
     def explained(self) -> list[str]:
         """Sentences, of what has been loaded."""
+        ...
+
+
+@runtime_checkable
+class Linked(Protocol):
+    """A device some of whose links to the host are modelled, so that their rates may be stated: the setting
+    `links`, such as `a=100Mb/s+20us`."""
+
+    def linkable(self) -> Sequence[str]:
+        """The labels of those."""
         ...
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
-from amphw.ir.errors import ExecutionError
+from amphw.ir.errors import AmphwError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.interpreter import Interpreter, Message
-from amphw.ir.update import NodeParameters, UpdateRule
+from amphw.ir.update import NodeParameters, UpdateRule, no_parameters
 
 
 class ReferenceDevice(Interpreter):
@@ -31,6 +31,7 @@ class ReferenceDevice(Interpreter):
     def __init__(self, order: str = "fifo", dtype: type = np.float32, replay: Sequence[Any] | None = None):
         super().__init__(dtype)
         self.order = order
+        self._open = False
         self.replay = deque(replay) if replay is not None else None
 
     def capabilities(self) -> Capabilities:
@@ -40,10 +41,13 @@ class ReferenceDevice(Interpreter):
         self.open(graph, rules, options)
         self.rng = random.Random(options.seed)
         self.log: list[Any] = []
+        self._open = True
 
     # --- the protocol -----------------------------------------------------------------------------
 
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+        if not self._open:
+            raise ExecutionError("the device is closed; load a graph first")
         self.pump(slot, generation, instance, mode)
 
     def poll(self, timeout: float = 0.0) -> list[Report]:
@@ -64,6 +68,8 @@ class ReferenceDevice(Interpreter):
 
     def update(self, nodes: Sequence[str] | None = None) -> None:
         for name in nodes if nodes is not None else self.params:
+            if name not in self.params:
+                raise AmphwError(no_parameters(name))
             self.apply_update(name)
 
     def parameters(self) -> dict[str, NodeParameters]:
@@ -74,7 +80,9 @@ class ReferenceDevice(Interpreter):
         return out
 
     def close(self) -> None:
-        self.queue.clear()
+        if self._open:
+            self.queue.clear()
+        self._open = False
 
     # --- scheduling: any legal order --------------------------------------------------------------
 

@@ -218,3 +218,8 @@ def initial_parameters(
         for n, specs in owners.items()
         if specs
     }
+
+
+def no_parameters(name: str) -> str:
+    """What a device says to an update of such a node."""
+    return f"node '{name}' owns no parameters to update"

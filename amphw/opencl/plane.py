@@ -20,7 +20,7 @@ from amphw.engine.policy import BACKWARD, KINDS
 from amphw.ir.device import Mode, Report
 from amphw.ir.errors import AmphwError, DeviceLostError, ExecutionError, NonFiniteError
 from amphw.ir.instance import Instance
-from amphw.ir.update import NodeParameters
+from amphw.ir.update import NodeParameters, no_parameters
 from amphw.opencl import abi
 from amphw.opencl.executor import Executor, Running
 from amphw.opencl.forms import Form
@@ -280,7 +280,7 @@ class OpenCLPlane(EnginePlane):
             self.complete()
             for name in nodes:
                 if name not in self.params or name not in self.lowered.by_name:
-                    raise AmphwError(faults.no_parameters(name))
+                    raise AmphwError(no_parameters(name))
                 unit = self.lowered.by_name[name]
                 self.engine.seal(unit, True)
                 self.reduce(unit)

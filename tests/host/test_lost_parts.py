@@ -27,6 +27,9 @@ from tests.host.training import MODEL, settings
 
 pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
 
+SOON = "device.silence=3"
+"""A part that says nothing is given up after a while that a test can wait."""
+
 Fault = Callable[["FaultyPart", PartFrame], None]
 
 
@@ -104,19 +107,13 @@ class Notes(Progress):
 
 
 def train(device: MixedDevice, *overrides: str) -> tuple[Any, Trainer, list[str]]:
-    wanted = ("max_active_keys=1", "device.place=cell=one,head=two", *overrides)
+    wanted = ("max_active_keys=1", "device.place=cell=one,head=two", SOON, *overrides)
     notes = Notes()
     trainer = Trainer(MODEL, settings(*wanted), device, None, notes)
     try:
         return trainer.run(), trainer, notes.notes
     finally:
         device.close()
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that says nothing is given up after a while that a test can wait."""
-    monkeypatch.setattr("amphw.cpu_runtime.mixed.SILENCE", 3.0)
 
 
 @pytest.mark.parametrize("fault", [dies, hangs, forgets, repeats, shortens], ids=lambda f: f.__name__)
@@ -158,6 +155,55 @@ def test_a_device_that_is_not_there_is_replaced(monkeypatch: pytest.MonkeyPatch)
         n.startswith("WARNING: one is not there, the cpu takes its place") and "g++" in n for n in notes
     )
     assert "placed on two: head" in notes
+
+
+class NeverLoaded(FaultyDevice):
+    """Its part is lost while it is loaded."""
+
+    def part(self) -> KernelPart:
+        part = super().part()
+
+        def load(*arguments: Any) -> None:
+            raise DeviceLostError("its process has ended")
+
+        part.load = load  # type: ignore[method-assign]
+        return part
+
+
+def test_a_device_that_is_lost_while_it_is_loaded_is_replaced() -> None:
+    summary, trainer, notes = train(MixedDevice({"two": FaultyDevice(), "one": NeverLoaded()}))
+    assert any(n.startswith("WARNING: one is not there, the cpu takes its place: its process") for n in notes)
+    assert trainer.device.capabilities().name == "cpu,two" and "placed on two: head" in notes
+    assert summary.messages["lost"] == 0 < summary.messages["forward"]
+
+
+class Forgetful(FaultyDevice):
+    """Its part is lost when somebody asks for its parameters for the time number `at`."""
+
+    def __init__(self, at: int):
+        super().__init__()
+        self.asked_at, self.asked = at, 0
+
+    def part(self) -> KernelPart:
+        part = super().part()
+        known = part.parameters
+
+        def parameters() -> Any:
+            self.asked += 1
+            if self.asked == self.asked_at:
+                raise DeviceLostError("its process has ended")
+            return known()
+
+        part.parameters = parameters  # type: ignore[method-assign]
+        return part
+
+
+@pytest.mark.parametrize("at", range(1, 8))
+def test_a_device_may_be_lost_between_the_epochs(at: int) -> None:
+    """Before the first, after each, while the run goes back, and at its end."""
+    summary, _, _ = train(MixedDevice({"one": Forgetful(at), "two": Forgetful(2)}), "epochs=3")
+    assert summary.messages["lost"] == 0 < summary.messages["forward"]
+    assert [record.instances for record in summary.history] == [120, 240, 360]
 
 
 def test_names_of_devices() -> None:

@@ -117,23 +117,16 @@ def trained(fault: Callable[[RemotePart], None], at: int) -> tuple[Any, list[str
 
     notes = Notes()
     device = Watched({"one": one})
-    cfg = settings("max_active_keys=1", "device.place=cell=one,head=one")
+    cfg = settings("max_active_keys=1", "device.place=cell=one,head=one", "device.silence=6")
     try:
         return Trainer(MODEL, cfg, device, None, notes).run(), notes.notes
     finally:
         device.close()
 
 
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that says nothing is given up after a while that a test can wait."""
-    monkeypatch.setattr("amphw.cpu_runtime.mixed.SILENCE", 6.0)
-    monkeypatch.setattr(RemotePart.__init__, "__defaults__", (6.0,))
-
-
 @pytest.mark.parametrize("fault", [killed, frozen, garbled, repeated, skipped], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("at", [2, 17])
-def test_the_run_goes_on_without_the_process(fault: Any, at: int, undisturbed: Any, soon: None) -> None:
+def test_the_run_goes_on_without_the_process(fault: Any, at: int, undisturbed: Any) -> None:
     summary, notes = trained(fault, at)
     assert summary.messages["lost"] == 0 < summary.messages["forward"]
     for found, expected in zip(summary.history, undisturbed.history, strict=True):

@@ -64,11 +64,14 @@ def test_the_mode_decides_slots_and_updates(overrides: tuple[str, ...], keys: in
 def test_device_settings_and_the_trace_are_handed_on() -> None:
     device, trace = LoadedNull(), Trace()
     overrides = ("workers=3", "placement=pinned", "policy=fifo", "min_rows=4", "frame_cap=8", "frame_rows=32")
-    overrides += ("depth=2", "memory=1048576", "strict=true")
+    overrides += ("depth=2", "memory=1048576", "strict=true", "device.silence=3.5")
     Session(MODEL, settings(*overrides), device, trace)
     given = dict(device.options.settings)
     note = given.pop("trace")
     assert given == {
+        "links": "",
+        "clock": "50MHz",
+        "silence": 3.5,
         "workers": 3,
         "placement": "pinned",
         "policy": "fifo",

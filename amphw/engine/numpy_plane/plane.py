@@ -25,7 +25,7 @@ from amphw.engine.policy import BACKWARD, KINDS, POLICIES, PolicyTable, Queue, c
 from amphw.ir.device import Direction, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError
 from amphw.ir.instance import Instance
-from amphw.ir.update import NodeParameters
+from amphw.ir.update import NodeParameters, no_parameters
 
 TraceCallback = Callable[[int, str, str, float, float, int, int | None, int | None], None]
 """(worker, node, "forward" | "backward" | "infer" | "update", begin us, duration us, rows, number of the
@@ -171,7 +171,7 @@ class NumpyPlane(Delivery):
         for name in nodes:
             at = self.lowered.by_name.get(name)
             if at is None or at not in self.logs:
-                raise AmphwError(faults.no_parameters(name))
+                raise AmphwError(no_parameters(name))
             self._reduce(-1, self._wait_and_take(self.logs[at], due=True))
 
     def flush(self) -> None:

@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from amphw.engine import faults
 from amphw.engine.lower import Path
 from amphw.engine.plan import PathTable, Plan, Planner, check_data
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError, DeviceLostError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters, no_parameters
 from amphw.rtl.driver.active import Active, Link
 from amphw.rtl.driver.arena import Arena
 from amphw.rtl.driver.border import Border, HostBorder, Sent
@@ -94,6 +95,7 @@ class HardwareDevice(ABC):
         self._messages = Messages()
         self._out: deque[int] = deque()
         self._waiting: deque[tuple[int, int, Instance, Mode]] = deque()
+        self._unpolled: dict[int, Instance] = {}  # by slot, that were submitted
         self.active: dict[int, Active] = {}
         self._done: list[Report] = []
         self._answers: list[dict[str, int]] = []
@@ -135,7 +137,10 @@ class HardwareDevice(ABC):
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
         if self.link is None:
             raise ExecutionError("the device is closed; load a graph first")
+        if slot in self._unpolled:
+            raise faults.occupied(slot, self._unpolled[slot])
         self.plan.graph.schema.check(instance)
+        self._unpolled[slot] = instance
         self._waiting.append((slot, generation, instance, mode))
         self._pump()
 
@@ -146,6 +151,8 @@ class HardwareDevice(ABC):
         if (self.active or self._waiting) and not self._done:
             self.turn()
         done, self._done = self._done, []
+        for report in done:
+            del self._unpolled[report.slot]
         return done
 
     def drain(self) -> list[Report]:
@@ -156,6 +163,8 @@ class HardwareDevice(ABC):
 
     def update(self, nodes: Sequence[str] | None = None) -> None:
         for name in nodes if nodes is not None else self.given:
+            if name not in self.given:
+                raise AmphwError(no_parameters(name))
             self._link.update(name)
 
     def parameters(self) -> dict[str, NodeParameters]:
@@ -232,7 +241,7 @@ class HardwareDevice(ABC):
         placed = Placed(*taken)
         report = Report(slot, generation, instance.number, mode)
         active = self.active[slot] = Active(slot, generation, instance, report, layout, placed, sizes)
-        self.log.append(("submit", instance.number, mode.value))
+        self.note(("submit", instance.number, mode.value))
         self._tables(active)
         self.border.begin(active)
         return True
@@ -363,8 +372,13 @@ class HardwareDevice(ABC):
         for arena, at, size in zip(self._arenas, pieces, a.sizes, strict=True):
             arena.give(at, size)
         del self.active[a.slot]
-        self.log.append(("retire", a.instance.number, a.report.mode.value))
+        self.note(("retire", a.instance.number, a.report.mode.value))
         self._pump()
+
+    def note(self, event: tuple[Any, ...]) -> None:
+        """It belongs into the log."""
+        if self.options.log:
+            self.log.append(event)
 
     def report(self, a: Active) -> None:
         """Its report may be polled."""

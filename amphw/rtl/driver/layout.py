@@ -31,12 +31,22 @@ class Firings:
     runs: tuple[tuple[int, int, int, int, int], ...]
 
 
+@dataclass(frozen=True)
+class Way:
+    """A delivery that leads to some position."""
+
+    path: Path
+    table: PathTable
+    delivery: int
+
+
 @dataclass
 class Layout:
     """Relative places of an instance's pieces.
 
     firings: by unit. operands: (unit, operand) -> first place. arrivals: by inbound path, where the payload
     of each delivery lies. answers: by outbound path, first of the places for gradients, and where those lie.
+    ways: for (unit, operand, position) a delivery that leads there, once somebody has asked (see `way`).
     """
 
     plan: Plan
@@ -47,6 +57,7 @@ class Layout:
     answers: dict[int, tuple[int, list[int]]] = field(default_factory=dict)
     starts: dict[StateType, np.ndarray] = field(default_factory=dict)
     states: dict[int, list[int]] = field(default_factory=dict)
+    ways: dict[tuple[int, int, int], Way] = field(default_factory=dict)
     n_firings: int = 0
     n_places: int = 0
     n_payload: int = 0
@@ -116,6 +127,16 @@ def path_table(hardware: HardwarePlan, plan: Plan, path: Path) -> PathTable:
     """The deliveries of a path."""
     source = hardware.lowered.units[path.source]
     return plan.units[path.source].paths[source.out.index(path)]
+
+
+def way(hardware: HardwarePlan, layout: Layout, u: int, k: int, position: int) -> Way:
+    """A delivery that leads to a position of an operand: the device has room for what comes along it."""
+    if not layout.ways:
+        for path in hardware.partition.inbound:
+            table = path_table(hardware, layout.plan, path)
+            for n, at in enumerate(table.position.tolist()):
+                layout.ways.setdefault((path.target, path.operand, at), Way(path, table, n))
+    return layout.ways[u, k, position]
 
 
 @dataclass(frozen=True)

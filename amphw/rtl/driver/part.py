@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from amphw.engine.lower import Lowered, Path, Unit
+from amphw.engine.lower import Lowered, Unit
 from amphw.engine.part import PartFrame, PartResult
-from amphw.engine.plan import PathTable
 from amphw.engine.policy import BACKWARD
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
 from amphw.ir.errors import DeviceLostError, ExecutionError, GraphError
@@ -20,7 +19,7 @@ from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.rtl.driver.active import Active
 from amphw.rtl.driver.border import Sent
 from amphw.rtl.driver.device import HardwareDevice
-from amphw.rtl.driver.layout import Layout, path_table, rows_of
+from amphw.rtl.driver.layout import Layout, rows_of, way
 from amphw.rtl.hardware_plan import Sizes, hardware_plan
 
 DEPTH = 32
@@ -104,7 +103,6 @@ class HardwarePart:
         self._held: dict[int, _Held] = {}
         self._done: list[PartResult] = []
         self._at_work = 0  # firings on the device
-        self._ways: dict[int, tuple[Layout, dict[tuple[int, int, int], _Way]]] = {}
 
     # --- instances --------------------------------------------------------------------------------
 
@@ -153,8 +151,8 @@ class HardwarePart:
         for k, o in enumerate(self.device.plan.lowered.units[u].operands):
             rows = _part_of(frame, number, frame.arrays[k], o.space)
             for position, part in _positions(a.layout, u, k, at, rows):
-                way = self._way(a.layout, u, k, position)
-                self.device.deliver(a, way.path, way.table, way.delivery, part)
+                along = way(self.device.plan, a.layout, u, k, position)
+                self.device.deliver(a, along.path, along.table, along.delivery, part)
         self._forward_done(a, u, at, work)
 
     def sent(self, a: Active, m: Sent) -> None:
@@ -262,19 +260,6 @@ class HardwarePart:
         except ExecutionError as error:
             raise DeviceLostError(str(error)) from error
 
-    # --- ways in ----------------------------------------------------------------------------------
-
-    def _way(self, layout: Layout, u: int, k: int, position: int) -> _Way:
-        """A delivery that would lead to this position: the device has room for what comes along it."""
-        kept = self._ways.get(id(layout))
-        if kept is None or kept[0] is not layout:
-            kept = self._ways[id(layout)] = (layout, {})
-            for path in self.device.plan.partition.inbound:
-                table = path_table(self.device.plan, layout.plan, path)
-                for n, at in enumerate(table.position.tolist()):
-                    kept[1].setdefault((path.target, path.operand, at), _Way(path, table, n))
-        return kept[1][u, k, position]
-
     # --- the rest ---------------------------------------------------------------------------------
 
     def update(self, nodes: Sequence[str]) -> None:
@@ -290,13 +275,6 @@ class HardwarePart:
 
     def close(self) -> None:
         self.device.close()
-
-
-@dataclass(frozen=True)
-class _Way:
-    path: Path
-    table: PathTable
-    delivery: int
 
 
 @dataclass

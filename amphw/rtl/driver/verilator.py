@@ -2,42 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
+from amphw.engine.links import WORD, link_of, links_found
+from amphw.ir.device import Capabilities, DeviceOptions, Findings, LinkRate, LinkUse
 from amphw.ir.errors import DeviceAbsentError
+from amphw.ir.graph import Graph
+from amphw.ir.units import quantity
+from amphw.ir.update import UpdateRule
 from amphw.rtl.driver.active import Link
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.hardware_plan import HardwarePlan
 from amphw.rtl.toolchain.environment import missing
 
+CLOCK = "50MHz"
+"""Of a device whose link has a rate; without one, only cycles count."""
+
 
 class SimulatedLink:
-    """Words into a compiled model of the hardware, and out of it."""
+    """Words into a compiled model of the hardware, and out of it; with a rate, as fast as that and no faster.
 
-    def __init__(self, plan: HardwarePlan, writes: bool):
+    clock: the device's, in cycles a second.
+    """
+
+    def __init__(self, plan: HardwarePlan, writes: bool, rate: LinkRate | None, clock: float):
         from amphw.rtl.gateware.device import Device
+        from amphw.rtl.verilated.paced import PacedLink
         from amphw.rtl.verilated.simulation import Simulation
 
         self.simulation = Simulation(Device(plan, writes), trace="watched", idle="idle")
+        self.paced = PacedLink(self.simulation, rate, clock) if rate is not None else None
 
     def exchange(self, words: np.ndarray, cycles: int) -> tuple[int, np.ndarray, list[int]]:
-        got = self.simulation.exchange(words, cycles, until_idle=True)
+        if self.paced is not None:
+            accepted, came = self.paced.exchange(words, cycles)
+        else:
+            accepted, came, _ = self.simulation.exchange(words, cycles, until_idle=True)
         watched = list(self.simulation.traced)
         self.simulation.traced.clear()
-        return got.accepted, got.words, watched
+        return accepted, came, watched
 
     def close(self) -> None:
         self.simulation.close()
 
 
 class VerilatorDevice(HardwareDevice):
-    """`verilator:q4.12`: a device of the simulated hardware."""
+    """`verilator:q4.12`: a device of the simulated hardware.
+
+    settings beside those of `HardwareDevice`: links (what `verilator=100Mb/s+20us` says of the link to it,
+    in its own simulated time) and clock. rate: the same, for a part of a run.
+    """
 
     name = "verilator"
+    rate: LinkRate | None = None
+    _use: LinkUse | None = None
 
     def __init__(self, argument: str = "q4.12", nodes: Collection[str] | None = None):
         super().__init__(argument, nodes)
@@ -50,7 +73,74 @@ class VerilatorDevice(HardwareDevice):
 
     def part(self) -> HardwarePart:
         """See `OffersPart`."""
-        return HardwarePart(partial(VerilatorDevice, str(self.formats)))
+        return SimulatedPart(str(self.formats))
 
     def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
-        return SimulatedLink(plan, writes)
+        clock = quantity(str(self.options.settings.get("clock", CLOCK)), "cycles a second")
+        return SimulatedLink(plan, writes, self.rate, clock)
+
+    # --- the link to it ---------------------------------------------------------------------------
+
+    def linkable(self) -> Sequence[str]:
+        """See `Linked`."""
+        return [self.name]
+
+    def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
+        if "links" in options.settings:
+            self.rate = link_of(options.settings["links"], self.name)
+        super().load(graph, rules, options)
+
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities(), link=self.rate)
+
+    def link_use(self) -> LinkUse | None:
+        """Of a link with a rate, since `load`; nothing is in flight."""
+        link = self.link
+        if not isinstance(link, SimulatedLink) or link.paced is None:
+            return self._use
+        p = link.paced
+        now, sent, came, skipped = p.now, p.sent, p.came, p.skipped  # before anybody asks the device
+        starved = self.counters().get("starved", 0) if self.plan.sizes.counters else 0
+        to, back = WORD * sent, WORD * came
+        busy_to, busy_back = (8 * count / p.rate.bits_per_s for count in (to, back))
+        idle = (starved + skipped) / p.clock
+        return LinkUse(p.rate, to, back, now / p.clock, busy_to, busy_back, idle, p.clock)
+
+    def findings(self) -> Findings:
+        """See `Investigates`: what the link was loaded with."""
+        use = self.link_use()
+        return links_found({self.name: use} if use is not None else {})
+
+    def close(self) -> None:
+        if self.link is not None and not self.active:
+            self._use = self.link_use()
+        super().close()
+
+
+class SimulatedPart(HardwarePart):
+    """A part whose link may be stated."""
+
+    def __init__(self, formats: str):
+        self.rate: LinkRate | None = None
+        super().__init__(partial(self._made, formats))
+
+    def _made(self, formats: str) -> VerilatorDevice:
+        device = VerilatorDevice(formats)
+        device.rate = self.rate
+        return device
+
+    def models_link(self) -> bool:
+        """See `ModelsLink`."""
+        return True
+
+    def state_link(self, rate: LinkRate) -> None:
+        self.rate = rate
+        self.device = self._made(str(self.device.formats))
+
+    def link_use(self) -> LinkUse:
+        assert isinstance(self.device, VerilatorDevice)
+        while self._leaving():
+            self._turn()
+        found = self.device.link_use()
+        assert found is not None
+        return found

@@ -45,7 +45,7 @@ class Watcher:
             elif what == 0:
                 self._begin(kind, unit, slot, firing)
             else:
-                self.device.log.append(("end", self._running))
+                self.device.note(("end", self._running))
 
     def _begin(self, kind: int, unit: int, slot: int, fid: int) -> None:
         d = self.device
@@ -57,7 +57,7 @@ class Watcher:
         self._running = self._frames
         d.stats.frames += 1
         keys = [(a.instance.number, a.report.mode.value, at)]
-        d.log.append(("start", self._frames, u.index, KIND_OF_PLANE[kind], keys))
+        d.note(("start", self._frames, u.index, KIND_OF_PLANE[kind], keys))
         if kind == BACKWARD and u.owns:
             self._backward[u.index] = self._backward.get(u.index, 0) + 1
         need = int(a.layout.plan.units[u.index].need[at])
@@ -68,8 +68,8 @@ class Watcher:
 
     def _update(self, unit: int) -> None:
         u = self.device.plan.partition.units[unit]
-        self.device.log.append(("flush", u.name, self._backward.pop(u.index, 0), True))
-        self.device.log.append(("reduced", u.name))
+        self.device.note(("flush", u.name, self._backward.pop(u.index, 0), True))
+        self.device.note(("reduced", u.name))
         self.device.stats.updates += 1
 
     def loss(self, a: Active, unit: int, firing: int) -> None:
@@ -80,8 +80,8 @@ class Watcher:
             self._frames += 1
             a.ran.add((FORWARD if kind == INFER else kind, unit, firing))
             self.device.stats.frames += 1
-            self.device.log.append(("start", self._frames, unit, KIND_OF_PLANE[kind], keys))
-            self.device.log.append(("end", self._frames))
+            self.device.note(("start", self._frames, unit, KIND_OF_PLANE[kind], keys))
+            self.device.note(("end", self._frames))
 
 
 SHOWN = 4

@@ -11,6 +11,7 @@ among devices.
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,32 @@ class Exchange(NamedTuple):
 
 class _Progress(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in ("cycles", "accepted", "delivered", "traced")]
+
+
+class _Pace(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in ("in_at", "out_at")),
+        *((name, ctypes.c_int64) for name in ("out_period", "out_free")),
+    ]
+
+
+ONE = 1 << 16
+"""Of these a cycle has, where a word may take parts of one."""
+
+
+@dataclass
+class Pace:
+    """A way in and out that takes time. Everything counts from the beginning of an exchange.
+
+    in_at: int64 [words], the cycle at which each input word is there. out_period: ONEths of a cycle that a
+    word takes on its way out; out_free: when that is free again, which the exchange moves on. out_at: int64,
+    what the exchange adds: the cycle at which each word that came out was through.
+    """
+
+    in_at: np.ndarray
+    out_period: int
+    out_free: int
+    out_at: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 class Simulation:
@@ -68,14 +95,21 @@ class Simulation:
         self.traced.clear()
 
     def exchange(
-        self, words_in: np.ndarray, max_cycles: int, *, until_words: int = 0, until_idle: bool = False
+        self,
+        words_in: np.ndarray,
+        max_cycles: int,
+        *,
+        until_words: int = 0,
+        until_idle: bool = False,
+        pace: Pace | None = None,
     ) -> Exchange:
         """Offer words and take whatever comes out, for at most max_cycles.
 
         words_in: integers of `self.word`, one axis. The words that are not accepted must be offered first the
         next time: a stream does not take back what it has offered.
         until_words: return as soon as so many words came out; 0 for no such limit.
-        until_idle: return when all words are accepted, the output named `idle` is set and nothing is offered.
+        until_idle: return when all words that are there are accepted, the output named `idle` is set and
+        nothing is offered. pace: how fast words come and go; without it, one a cycle in each direction.
         """
         if until_idle and not self._idle:
             raise ValueError("until_idle needs the name of an output: Simulation(component, idle=...)")
@@ -88,6 +122,7 @@ class Simulation:
         handle = self._open()
         accepted = cycles = delivered = 0
         parts: list[np.ndarray] = []
+        way = _Way(pace) if pace is not None else None
         progress = _Progress()
         while cycles < max_cycles:
             room = min(_ROOM, until_words - delivered) if until_words else _ROOM
@@ -103,8 +138,11 @@ class Simulation:
                 self._trace.size,
                 max_cycles - cycles,
                 until_idle,
+                way.begin(accepted, cycles) if way is not None else None,
                 ctypes.byref(progress),
             )
+            if way is not None:
+                way.end(cycles, progress.delivered)
             accepted += progress.accepted
             cycles += progress.cycles
             delivered += progress.delivered
@@ -152,6 +190,26 @@ class Simulation:
         return self._handle
 
 
+class _Way:
+    """A pace as the calls of one exchange need it, each of which counts from its own beginning."""
+
+    def __init__(self, pace: Pace):
+        self._pace, self._out_at = pace, np.empty(_ROOM, np.int64)
+
+    def begin(self, accepted: int, cycles: int) -> Any:
+        pace = self._pace
+        self._in_at = np.ascontiguousarray(pace.in_at[accepted:] - cycles, np.int64)
+        here = self._in_at.ctypes.data, self._out_at.ctypes.data
+        self._given = _Pace(*here, pace.out_period, pace.out_free - cycles * ONE)
+        return ctypes.byref(self._given)
+
+    def end(self, cycles: int, delivered: int) -> None:
+        """cycles: before the call."""
+        pace = self._pace
+        pace.out_free = self._given.out_free + cycles * ONE
+        pace.out_at = np.concatenate([pace.out_at, self._out_at[:delivered] + cycles])
+
+
 def _load(path: Path) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(path))
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
@@ -159,7 +217,10 @@ def _load(path: Path) -> ctypes.CDLL:
         "sim_open": ([], pointer),
         "sim_close": ([pointer], None),
         "sim_exchange": (
-            [pointer, pointer, integer, pointer, integer, pointer, integer, integer, ctypes.c_int, pointer],
+            [
+                *(pointer, pointer, integer, pointer, integer, pointer, integer),
+                *(integer, ctypes.c_int, pointer, pointer),
+            ],
             None,
         ),
         "sim_peek": ([pointer, ctypes.c_int, pointer], None),
