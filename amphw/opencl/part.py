@@ -186,7 +186,7 @@ class OpenCLPart:
             ints = [np.zeros(1, np.int64) for _ in unit.behaviour.program.ints]
             rows = dict.fromkeys(frames.tiled.spaces, one)
             frame = PartFrame(0, unit.index, kind, one - 1, one - 1, rows, arrays, ints)
-            written = frames.write(frame, self._room, None)
+            written = frames.write(frame, [1] * len(rows), self._room, None)
             for place, words in [(written.place, written.words), *written.sent]:
                 self.executor.memory.upload(place, words)
             self.executor.warm_up(unit.index, kind, written.place, written.rows)
@@ -259,7 +259,7 @@ class OpenCLPart:
             if not log.fits(rows):
                 self._reduce_logged(frame.unit, False)
             piece = log.rows if log.fits(rows) else None
-        written = frames.write(frame, self._room, piece)
+        written = frames.write(frame, rows, self._room, piece)
         self._open[frame.number] = written
         for place, words in written.sent:
             self.executor.memory.upload(place, words)

@@ -7,7 +7,7 @@ reads (scratch, saved rows). The rows that a backward frame reads again are thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +25,6 @@ SLACK = 64
 
 GIVEN = (Place.Operand, Place.OutputGradient)
 MADE = (Place.Output, Place.InputGradient)
-OWN = (Place.Saved, Place.Scratch)
 
 
 class View:
@@ -73,7 +72,7 @@ class Written:
     frame: PartFrame
     place: int
     words: int
-    rows: list[int]
+    rows: Sequence[int]
     sent: list[tuple[int, int]] = field(default_factory=list)
     fetched: list[tuple[int, int]] = field(default_factory=list)
     log: LogRows | None = None
@@ -81,6 +80,45 @@ class Written:
     """By output or operand, where its rows are: the place of the first one, or a table."""
     slots: list[int] = field(default_factory=list)
     """The place of each integer slot."""
+
+
+class _Form:
+    """What frames of one code have in common. keeps: whether an instance's rows are its own.
+
+    Tables of one space lie one behind the other: first those of rows at equal distances (`even`), then those
+    of the rows that instances keep.
+    """
+
+    def __init__(self, code: Code, kept: KeptRows, spaces: int, logged: Sequence[int], keeps: bool):
+        self.code, self.logged = code, logged
+        tabled = [(k, b) for k, b in enumerate(code.bases) if b.place not in (Place.Param, Place.ParamRow)]
+        of_instances = [(k, b) for k, b in tabled if keeps and kept.has(b)]
+        here = [each for each in tabled if each not in of_instances]
+        self.given = [(k, b, abi.row_stride(b.width)) for k, b in here if b.place in GIVEN]
+        self.made = [(k, b, abi.row_stride(b.width)) for k, b in here if b.place in MADE]
+        self.own = [
+            (k, b, abi.row_stride(b.width)) for k, b in here if b.place in (Place.Saved, Place.Scratch)
+        ]
+        self.log = [(k, b, abi.row_stride(b.width)) for k, b in here if b.place == Place.Log]
+        self.constant = [(k, b) for k, b in here if b.place == Place.Constant]
+        self.even = [[(k, b) for k, b in here if b.space == s] for s in range(spaces)]
+        self.kept = [[(k, b) for k, b in of_instances if b.space == s] for s in range(spaces)]
+        self.header = abi.TABLES + len(code.bases) + len(code.int_spaces) + len(logged)
+        self.order = [
+            np.array([abi.TABLES + k for k, _ in even + keep], np.int64)
+            for even, keep in zip(self.even, self.kept, strict=True)
+        ]
+        self._strides = [
+            np.array([0 if b.place == Place.Constant else abi.row_stride(b.width) for _, b in even], np.int32)
+            for even in self.even
+        ]
+        self._steps: list[np.ndarray] = [np.zeros((len(each), 0), np.int32) for each in self._strides]
+
+    def steps(self, space: int, rows: int) -> np.ndarray:
+        """From the first to each row of the even bases: int32 [bases, rows]."""
+        if self._steps[space].shape[1] < rows:
+            self._steps[space] = self._strides[space][:, None] * np.arange(2 * rows, dtype=np.int32)
+        return self._steps[space][:, :rows]
 
 
 class UnitFrames:
@@ -91,11 +129,20 @@ class UnitFrames:
         self.constants = zeros, ones
         self.codes = {FORWARD: tiled.forward, INFER: tiled.inference, BACKWARD: tiled.backward}
         self.kept = KeptRows(tiled)
+        self._forms = {
+            kind: _Form(
+                code, self.kept, len(tiled.spaces), tiled.log_ints if kind == BACKWARD else (), kind != INFER
+            )
+            for kind, code in self.codes.items()
+            if code is not None
+        }
+        self._no_spaces = [0] * (abi.MAX_SPACES - len(tiled.spaces))
         forward = {(b.place, b.index) for b in tiled.forward.bases}
         # What the backward direction alone reads is kept all the same.
-        self._unread = [
+        unread = [
             Base(*each) for each in self.kept.bases if each[0] == Place.Operand and each[:2] not in forward
         ]
+        self._unread = [[b for b in unread if b.space == s] for s in range(len(tiled.spaces))]
         self._bounds = [self._bound(code, kind) for kind, code in self.codes.items() if code is not None]
 
     # --- how much a frame takes -------------------------------------------------------------------
@@ -128,82 +175,114 @@ class UnitFrames:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    def write(self, frame: PartFrame, take: Callable[[int], int], log: LogRows | None) -> Written:
-        """Put a frame into the arena. take: gives room for so many words. log: where the rows of a backward
-        frame belong, which are counted there; None: into the frame itself."""
-        code = self.codes[frame.kind]
-        assert code is not None
-        counts = [frame.rows[s] for s in self.tiled.spaces]
-        rows = [int(c.sum()) for c in counts]
-        logged = self.tiled.log_ints if frame.kind == BACKWARD else ()
-        own = LogRows([], [], list(rows)) if frame.kind == BACKWARD and log is None else None
-        layout = _Layout(code, self.kept, frame, rows, len(logged), OWN if log else (*OWN, Place.Log))
-        if own is not None:
-            own.ints = [layout.add(2 * rows[code.int_spaces[s]]) for s in logged]
-        origin = take(layout.end + SLACK)
-        layout.move(origin)
-        out = Written(frame, origin, layout.given, rows, slots=layout.slots, log=own)
-        if not self.shared:
-            out.fetched.append((layout.made, layout.rest - layout.made))
-        words = self.view.words
-        words[origin : origin + layout.header] = 0
-        words[origin + abi.MESSAGES] = len(frame.slots)
-        words[origin + abi.ROWS : origin + abi.ROWS + len(rows)] = rows
-        for s, (place, count) in enumerate(zip(layout.starts, counts, strict=True)):
-            words[origin + abi.STARTS + s] = place
-            words[place] = 0
-            np.cumsum(count, out=words[place + 1 : place + 1 + len(count)])
-        located: dict[int, RowsOf] = {}
-        for k, b in enumerate(code.bases):
-            if not (table := layout.tables[k]):
-                continue
-            words[origin + abi.TABLES + k] = table
-            to = words[table : table + rows[b.space]]
-            if layout.places[k]:
-                self._in_frame(out, b, layout.places[k], to)
-            elif b.place == Place.Constant:
-                to[:] = self.constants[b.index]
-            elif b.place == Place.Log:
-                assert log is not None
-                _sequence(to, log.buffers[b.index] + log.rows[b.space] * abi.row_stride(b.width), b)
-            else:
-                if b.space not in located:
-                    located[b.space] = self.kept.rows(frame.slots, frame.firings, b.space, counts[b.space])
-                self._kept(out, b, located[b.space], to)
-        for b in self._unread if frame.kind == FORWARD else ():
-            at_rows = self.kept.rows(frame.slots, frame.firings, b.space, counts[b.space])
-            self._kept(out, b, at_rows, np.empty(rows[b.space], np.int32))
-        at = origin + abi.TABLES + len(code.bases)
-        words[at : at + len(layout.slots)] = layout.slots
-        for place, operand in zip(layout.slots, code.int_operands, strict=True):
-            if operand >= 0:
-                self.view.integers(place, len(frame.ints[operand]))[:] = frame.ints[operand]
-        at += len(layout.slots)
-        if own is not None:
-            own.buffers = [0] * len(self.tiled.log_buffers)
-            for k, b in enumerate(code.bases):
-                if b.place == Place.Log:
-                    own.buffers[b.index] = layout.places[k]
-            own.ints = [origin + place for place in own.ints]
-            words[at : at + len(logged)] = own.ints
+    def write(
+        self, frame: PartFrame, rows: Sequence[int], take: Callable[[int], int], log: LogRows | None
+    ) -> Written:
+        """Put a frame into the arena. rows: by space, in all. take: gives room for so many words. log: where
+        the rows of a backward frame belong, which are counted there; None: into the frame itself."""
+        form, words = self._forms[frame.kind], self.view.words
+        code, n = form.code, len(frame.slots)
+        firsts, slots = [0] * len(code.bases), [0] * len(code.int_spaces)
+        starts, tables, at = [], [], form.header
+        for s, count in enumerate(rows):
+            starts.append(at)
+            tables.append(at + n + 1)
+            at += n + 1 + len(form.order[s]) * count
+
+        def lay(bases: Sequence[tuple[int, Base, int]], given: bool) -> int:
+            nonlocal at
+            at += at % 2
+            for s, operand in enumerate(code.int_operands):
+                if (operand >= 0) == given:
+                    slots[s], at = at, at + 2 * rows[code.int_spaces[s]]
+            for k, b, stride in bases:
+                firsts[k] = at = at + -at % APART
+                at += rows[b.space] * stride
+            return at
+
+        upload = lay(form.given, True)
+        made = at + at % 2
+        fetched = lay(form.made, False) - made
+        for k, b, stride in form.own if log is not None else (*form.own, *form.log):
+            firsts[k] = at = at + -at % APART
+            at += rows[b.space] * stride
+        own = frame.kind == BACKWARD and log is None
+        at += at % 2
+        logged = []
+        for s in form.logged if own else ():
+            logged.append(at)
+            at += 2 * rows[code.int_spaces[s]]
+        origin = take(at + SLACK)
+        firsts, slots = [origin + p for p in firsts], [origin + p for p in slots]
+        out = Written(frame, origin, upload, rows, slots=slots)
+        if own:
+            out.log = log = LogRows(
+                [0] * len(self.tiled.log_buffers), [origin + p for p in logged], list(rows)
+            )
+            for k, b, _ in form.log:
+                log.buffers[b.index] = firsts[k]
         elif log is not None:
-            firsts = (2 * log.rows[code.int_spaces[s]] for s in logged)
-            words[at : at + len(logged)] = [p + first for p, first in zip(log.ints, firsts, strict=True)]
+            for k, b, stride in form.log:
+                firsts[k] = log.buffers[b.index] + log.rows[b.space] * stride
+            logged = [
+                p + 2 * log.rows[code.int_spaces[s]] for p, s in zip(log.ints, form.logged, strict=True)
+            ]
             log.rows = [used + new for used, new in zip(log.rows, rows, strict=True)]
+        for k, b in form.constant:
+            firsts[k] = self.constants[b.index]
+        if not self.shared:
+            out.fetched.append((origin + made, fetched))
+        head = [n, *rows, *self._no_spaces, *(origin + p for p in starts), *self._no_spaces]
+        words[origin : origin + abi.TABLES] = head
+        ints = origin + abi.TABLES + len(code.bases)
+        words[ints : ints + len(slots)] = slots
+        if form.logged:
+            words[ints + len(slots) : origin + form.header] = log.ints if own and log is not None else logged
+        for s, count in enumerate(rows):
+            self._tables(out, form, s, count, origin + starts[s], origin + tables[s], firsts)
+        self._rows(out, form, firsts)
         return out
 
-    def _in_frame(self, out: Written, b: Base, place: int, table: np.ndarray) -> None:
-        """Rows one behind the other in the frame's block."""
-        _sequence(table, place, b)
-        if b.place in GIVEN:
-            given = out.frame.arrays[b.index]
+    def _tables(
+        self, out: Written, form: _Form, space: int, rows: int, starts: int, tables: int, firsts: list[int]
+    ) -> None:
+        """Those of the bases of one space, behind the first row of each message."""
+        words, frame, counts = self.view.words, out.frame, out.frame.rows[self.tiled.spaces[space]]
+        words[starts] = 0
+        np.cumsum(counts, out=words[starts + 1 : starts + 1 + len(counts)])
+        even, kept, order = form.even[space], form.kept[space], form.order[space]
+        if not len(order):
+            return
+        words[out.place + order] = np.arange(tables, tables + len(order) * rows, rows) if rows else tables
+        block = words[tables : tables + len(order) * rows].reshape(len(order), rows)
+        if even:
+            first = np.array([firsts[k] for k, _ in even], np.int32)
+            np.add(first[:, None], form.steps(space, rows), out=block[: len(even)])
+        unread = self._unread[space] if frame.kind == FORWARD else ()
+        if not kept and not unread:
+            return
+        at = self.kept.rows(frame.slots, frame.firings, space, counts)
+        for (_, b), table in zip(kept, block[len(even) :], strict=True):
+            self._kept(out, b, at, table)
+        for b in unread:
+            self._kept(out, b, at, np.empty(rows, np.int32))
+
+    def _rows(self, out: Written, form: _Form, firsts: list[int]) -> None:
+        """What is given of the frame itself, and where what it makes will be."""
+        frame = out.frame
+        for place, operand in zip(out.slots, form.code.int_operands, strict=True):
+            if operand >= 0:
+                self.view.integers(place, len(frame.ints[operand]))[:] = frame.ints[operand]
+        for k, b, stride in form.given:
+            given = frame.arrays[b.index]
             assert given is not None
-            self.view.block(place, len(given), abi.row_stride(b.width))[:, : b.width] = given
-        elif b.place in MADE:
-            out.made[b.index] = b, place
+            self.view.block(firsts[k], len(given), stride)[:, : b.width] = given
+        for k, b, _ in form.made:
+            out.made[b.index] = b, firsts[k]
 
     def _kept(self, out: Written, b: Base, at: RowsOf, table: np.ndarray) -> None:
-        table[:] = self.kept.table(b, at)
+        """Rows that the frame's instances keep, and of operands what is in them."""
+        self.kept.table(b, at, table)
         if out.frame.kind == BACKWARD:
             return
         if b.place == Place.Operand:
@@ -259,59 +338,3 @@ class UnitFrames:
             found = self.view.rows(stride)[where // stride]
             return np.ascontiguousarray(found[:, :width])
         return self.view.block(where, rows, stride)[:, :width].copy()
-
-
-def _sequence(table: np.ndarray, first: int, base: Base) -> None:
-    stride = abi.row_stride(base.width)
-    table[:] = np.arange(first, first + len(table) * stride, stride, dtype=np.int32)
-
-
-class _Layout:
-    """Places in a frame's block, from its beginning until `move` says where that is.
-
-    tables, places: by base; 0: none, in `places` because its rows lie elsewhere. given: words that the device
-    is given; made, rest: from where to where it makes what the host reads.
-    """
-
-    def __init__(
-        self,
-        code: Code,
-        kept: KeptRows,
-        frame: PartFrame,
-        rows: Sequence[int],
-        logged: int,
-        own: Sequence[Place],
-    ):
-        keeps = frame.kind != INFER
-        slots = range(len(code.int_operands))
-        self.header = self.end = abi.TABLES + len(code.bases) + len(slots) + logged
-        self.starts = [self.add(len(frame.slots) + 1, 1) for _ in rows]
-        self.tables, self.places, self.slots = [0] * len(code.bases), [0] * len(code.bases), [0] * len(slots)
-        for k, b in enumerate(code.bases):
-            if b.place not in (Place.Param, Place.ParamRow):
-                self.tables[k] = self.add(rows[b.space], 1)
-
-        def lay(places: Iterable[Place], given: bool) -> None:
-            for s in slots:
-                if (code.int_operands[s] >= 0) == given and not self.slots[s]:
-                    self.slots[s] = self.add(2 * rows[code.int_spaces[s]], 2)
-            for k, b in enumerate(code.bases):
-                if b.place in places and not (keeps and kept.has(b)):
-                    self.places[k] = self.add(rows[b.space] * abi.row_stride(b.width))
-
-        lay(GIVEN, True)
-        self.given = self.end
-        self.made = abi.rounded(self.end, APART)
-        lay(MADE, False)
-        self.rest = self.end
-        lay(own, False)
-
-    def add(self, words: int, to: int = APART) -> int:
-        at = abi.rounded(self.end, to)
-        self.end = at + words
-        return at
-
-    def move(self, origin: int) -> None:
-        self.made, self.rest = origin + self.made, origin + self.rest
-        for places in (self.starts, self.tables, self.places, self.slots):
-            places[:] = [origin + p if p else 0 for p in places]

@@ -121,10 +121,10 @@ class KeptRows:
         within = np.arange(int(counts.sum()), dtype=np.int32) - np.repeat(np.cumsum(counts) - counts, counts)
         return RowsOf(np.repeat(slots, counts), np.repeat(first, counts) + within.astype(np.int32))
 
-    def table(self, base: Base, at: RowsOf) -> np.ndarray:
-        """The place of each row: int32 [rows]."""
+    def table(self, base: Base, at: RowsOf, out: np.ndarray | None = None) -> np.ndarray:
+        """The place of each row: int32 [rows], into `out` if it is given."""
         places = self._places[self._number[base.place, base.index]]
-        return places[at.slots] + at.rows * np.int32(abi.row_stride(base.width))
+        return np.add(places[at.slots], at.rows * np.int32(abi.row_stride(base.width)), out=out)
 
     def spans(self, base: Base, at: RowsOf) -> list[tuple[int, int]]:
         """(place, words) that hold these rows, and of others no more than rows of this base."""
