@@ -104,10 +104,7 @@ class _Form:
         self.even = [[(k, b) for k, b in here if b.space == s] for s in range(spaces)]
         self.kept = [[(k, b) for k, b in of_instances if b.space == s] for s in range(spaces)]
         self.header = abi.TABLES + len(code.bases) + len(code.int_spaces) + len(logged)
-        self.order = [
-            np.array([abi.TABLES + k for k, _ in even + keep], np.int64)
-            for even, keep in zip(self.even, self.kept, strict=True)
-        ]
+        self.tables = [even + keep for even, keep in zip(self.even, self.kept, strict=True)]
         self._strides = [
             np.array([0 if b.place == Place.Constant else abi.row_stride(b.width) for _, b in even], np.int32)
             for even in self.even
@@ -136,7 +133,6 @@ class UnitFrames:
             for kind, code in self.codes.items()
             if code is not None
         }
-        self._no_spaces = [0] * (abi.MAX_SPACES - len(tiled.spaces))
         forward = {(b.place, b.index) for b in tiled.forward.bases}
         # What the backward direction alone reads is kept all the same.
         unread = [
@@ -187,7 +183,7 @@ class UnitFrames:
         for s, count in enumerate(rows):
             starts.append(at)
             tables.append(at + n + 1)
-            at += n + 1 + len(form.order[s]) * count
+            at += n + 1 + len(form.tables[s]) * count
 
         def lay(bases: Sequence[tuple[int, Base, int]], given: bool) -> int:
             nonlocal at
@@ -232,29 +228,29 @@ class UnitFrames:
             firsts[k] = self.constants[b.index]
         if not self.shared:
             out.fetched.append((origin + made, fetched))
-        head = [n, *rows, *self._no_spaces, *(origin + p for p in starts), *self._no_spaces]
-        words[origin : origin + abi.TABLES] = head
-        ints = origin + abi.TABLES + len(code.bases)
-        words[ints : ints + len(slots)] = slots
-        if form.logged:
-            words[ints + len(slots) : origin + form.header] = log.ints if own and log is not None else logged
-        for s, count in enumerate(rows):
-            self._tables(out, form, s, count, origin + starts[s], origin + tables[s], firsts)
+        head = [0] * form.header
+        head[abi.MESSAGES] = n
+        head[abi.ROWS : abi.ROWS + len(rows)] = rows
+        head[abi.STARTS : abi.STARTS + len(rows)] = [origin + place for place in starts]
+        for of_space, place, count in zip(form.tables, tables, rows, strict=True):
+            for j, (k, _) in enumerate(of_space):
+                head[abi.TABLES + k] = origin + place + j * count
+        head[abi.TABLES + len(code.bases) :] = slots + logged
+        words[origin : origin + form.header] = head
+        for s, place in enumerate(starts):
+            self._tables(out, form, s, origin + place, firsts)
         self._rows(out, form, firsts)
         return out
 
-    def _tables(
-        self, out: Written, form: _Form, space: int, rows: int, starts: int, tables: int, firsts: list[int]
-    ) -> None:
+    def _tables(self, out: Written, form: _Form, space: int, starts: int, firsts: list[int]) -> None:
         """Those of the bases of one space, behind the first row of each message."""
-        words, frame, counts = self.view.words, out.frame, out.frame.rows[self.tiled.spaces[space]]
+        words, frame, rows = self.view.words, out.frame, out.rows[space]
+        counts = frame.rows[self.tiled.spaces[space]]
         words[starts] = 0
-        np.cumsum(counts, out=words[starts + 1 : starts + 1 + len(counts)])
-        even, kept, order = form.even[space], form.kept[space], form.order[space]
-        if not len(order):
-            return
-        words[out.place + order] = np.arange(tables, tables + len(order) * rows, rows) if rows else tables
-        block = words[tables : tables + len(order) * rows].reshape(len(order), rows)
+        tables = starts + 1 + len(counts)
+        np.cumsum(counts, out=words[starts + 1 : tables])
+        even, kept, both = form.even[space], form.kept[space], len(form.tables[space])
+        block = words[tables : tables + both * rows].reshape(both, rows)
         if even:
             first = np.array([firsts[k] for k, _ in even], np.int32)
             np.add(first[:, None], form.steps(space, rows), out=block[: len(even)])
@@ -262,10 +258,12 @@ class UnitFrames:
         if not kept and not unread:
             return
         at = self.kept.rows(frame.slots, frame.firings, space, counts)
-        for (_, b), table in zip(kept, block[len(even) :], strict=True):
-            self._kept(out, b, at, table)
-        for b in unread:
-            self._kept(out, b, at, np.empty(rows, np.int32))
+        self.kept.tables([b for _, b in kept], at, block[len(even) :])
+        if frame.kind == FORWARD:
+            for (_, b), table in zip(kept, block[len(even) :], strict=True):
+                self._kept(out, b, at, table)
+            for b in unread:
+                self._kept(out, b, at, self.kept.table(b, at))
 
     def _rows(self, out: Written, form: _Form, firsts: list[int]) -> None:
         """What is given of the frame itself, and where what it makes will be."""
@@ -281,10 +279,7 @@ class UnitFrames:
             out.made[b.index] = b, firsts[k]
 
     def _kept(self, out: Written, b: Base, at: RowsOf, table: np.ndarray) -> None:
-        """Rows that the frame's instances keep, and of operands what is in them."""
-        self.kept.table(b, at, table)
-        if out.frame.kind == BACKWARD:
-            return
+        """Rows that instances keep: of operands what is in them, and of outputs where they will be."""
         if b.place == Place.Operand:
             given, stride = out.frame.arrays[b.index], abi.row_stride(b.width)
             self.view.rows(stride)[table // stride, : b.width] = given

@@ -84,6 +84,7 @@ class KeptRows:
             dict.fromkeys((b.place, b.index, b.width, b.space) for b in read if b.place in kept)
         )
         self._number = {each[:2]: k for k, each in enumerate(self.bases)}
+        self._strides = np.array([abi.row_stride(width) for _, _, width, _ in self.bases], np.int32)
         self._places = np.zeros((len(self.bases), 1), np.int32)
         self._starts: list[dict[int, np.ndarray]] = [{} for _ in self.spaces]
 
@@ -121,10 +122,17 @@ class KeptRows:
         within = np.arange(int(counts.sum()), dtype=np.int32) - np.repeat(np.cumsum(counts) - counts, counts)
         return RowsOf(np.repeat(slots, counts), np.repeat(first, counts) + within.astype(np.int32))
 
-    def table(self, base: Base, at: RowsOf, out: np.ndarray | None = None) -> np.ndarray:
-        """The place of each row: int32 [rows], into `out` if it is given."""
-        places = self._places[self._number[base.place, base.index]]
-        return np.add(places[at.slots], at.rows * np.int32(abi.row_stride(base.width)), out=out)
+    def table(self, base: Base, at: RowsOf) -> np.ndarray:
+        """The place of each row: int32 [rows]."""
+        table = np.empty((1, len(at.rows)), np.int32)
+        self.tables([base], at, table)
+        return table[0]
+
+    def tables(self, bases: Sequence[Base], at: RowsOf, out: np.ndarray) -> None:
+        """As `table`, of several bases of one space: int32 [bases, rows]."""
+        numbers = np.array([self._number[b.place, b.index] for b in bases], np.int64)[:, None]
+        np.multiply(self._strides[numbers], at.rows, out=out)
+        out += self._places[numbers, at.slots]
 
     def spans(self, base: Base, at: RowsOf) -> list[tuple[int, int]]:
         """(place, words) that hold these rows, and of others no more than rows of this base."""
