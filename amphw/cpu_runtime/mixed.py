@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amphw.cpu_runtime import planes
+from amphw.engine import faults
 from amphw.engine.lower import lower
 from amphw.engine.part import OffersPart, Part
 from amphw.engine.part_driver import LOOK, PartDriver
@@ -15,7 +16,7 @@ from amphw.engine.placing import HOST, Placing, asked_for, place, units_of
 from amphw.engine.plane_device import NAP, PlaneDevice
 from amphw.engine.policy import check_settings
 from amphw.ir.device import Capabilities, Device, DeviceOptions, Mode, Report, StartsSlowly, Statistics
-from amphw.ir.errors import AmphwError, ExecutionError
+from amphw.ir.errors import AmphwError, ExecutionError, InstanceError, StateError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse
@@ -149,23 +150,38 @@ class MixedDevice(PlaneDevice):
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
         if not self._open:
             raise ExecutionError("the device is closed; load a graph first")
-        self.plane.schema.check(instance)
         if self.replay is not None:
             self.replay.submit(slot, generation, instance, mode)
             return
+        if (held := self.plane.instance(slot)) is not None:
+            raise faults.occupied(slot, held)
         self._waiting.append((slot, generation, instance, mode))
         self._pump()
 
     def _pump(self) -> None:
         """Instances for which all devices have room are pumped, in order: the oldest is always there."""
-        while self._waiting and self._begin(*self._waiting[0]):
-            super().submit(*self._waiting.popleft())
+        while self._waiting:
+            offer = self._waiting.popleft()  # one that is refused is not in flight
+            if not self._begin(*offer):
+                self._waiting.appendleft(offer)
+                return
+            try:
+                super().submit(*offer)
+            except (InstanceError, StateError):  # reserved for nothing
+                for driver in self._drivers:
+                    driver.end(offer[0])
+                raise
 
     def _begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
         for k, driver in enumerate(self._drivers):
-            if not driver.begin(slot, generation, instance, mode):
-                for begun in self._drivers[:k]:
-                    begun.end(slot)
+            try:
+                begun = driver.begin(slot, generation, instance, mode)
+            except Exception:
+                self.plane.schema.check(instance)  # which takes long, and says what a part may stumble over
+                raise
+            if not begun:
+                for earlier in self._drivers[:k]:
+                    earlier.end(slot)
                 return False
         return True
 
