@@ -152,7 +152,7 @@ class OpenCLPart:
         self.arena.floats[:wide], self.arena.floats[wide : 2 * wide] = 0.0, 1.0
         memory.upload(0, 2 * wide)
         self._units = {u.index: UnitFrames(u, t, view, 0, wide, memory.shared) for u, t in units}
-        at, end = 2 * wide, self.arena.size // 4
+        at, end = 2 * wide, self.arena.size // 4 - SLACK
         logging = [(u, t) for u, t in units if u.name in self.params and t.log_buffers]
         share = end // 8 // max(1, len(logging))
         self._logs: dict[int, _Log] = {}
@@ -164,6 +164,9 @@ class OpenCLPart:
         self._instances = Room((at + end) // 2, end)
         for u, _ in units:
             self._warm_up(u)
+        for index, values in self.executor.parameters.items():  # what they run for the host
+            values.push(self.params[self.lowered.units[index].name])
+            values.fetch(self.params[self.lowered.units[index].name])
         self.executor.forget_faults()
 
     def _warm_up(self, unit: Unit) -> None:

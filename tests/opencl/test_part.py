@@ -31,6 +31,7 @@ pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane i
 cl = pytest.importorskip("pyopencl")
 
 from amphw.opencl import OpenCLDevice  # noqa: E402
+from amphw.opencl.build import Launch  # noqa: E402
 
 Load = Callable[..., MixedDevice]
 
@@ -133,6 +134,27 @@ def test_parameters_can_be_looked_at_in_mid_run(load: Load) -> None:
     device.drain()
     for name, p in device.parameters().items():
         assert not np.array_equal(p.values["W"], shown[name]["W"])
+
+
+def test_every_kernel_has_run_before_the_first_frame(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers compile a kernel when it is first launched: in mid-run the device would seem to be lost."""
+    launched: list[str] = []
+    real = Launch.__call__
+
+    def call(self: Launch, *args: Any) -> Any:
+        launched.append(self.kernel.name)
+        return real(self, *args)
+
+    monkeypatch.setattr(Launch, "__call__", call)
+    rule = UpdateRule(interval=1, optimizer="adam", clip=1.0)
+    device = load(mlp(), "layer0=one,layer1=one", "self", rule=rule)
+    ready = set(launched)
+    launched.clear()
+    for slot, mode in enumerate((Mode.TRAIN, Mode.INFER)):
+        device.submit(slot, 0, rows(1)[0], mode)
+        device.drain()
+    assert device.parameters()["layer0"].version == 1
+    assert launched and set(launched) <= ready
 
 
 @pytest.mark.parametrize("place", PLACES)
