@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import numpy as np
-
 from amphw.engine import faults
 from amphw.engine.lower import Lowered, Unit
 from amphw.engine.numpy_plane.gradients import WORTH_REDUCING
@@ -32,10 +30,11 @@ from amphw.opencl import abi
 from amphw.opencl.executor import Executor, Running, chosen_form
 from amphw.opencl.lost import is_driver_error, lost, not_opened
 from amphw.opencl.memory import Arena
-from amphw.opencl.part_frames import SLACK, LogRows, UnitFrames, View, Written
+from amphw.opencl.part_frames import SLACK, UnitFrames, View, Written
+from amphw.opencl.part_log import GradientLog, LogRows
 from amphw.opencl.part_memory import APART, Counts, Room
 from amphw.opencl.plane import DEPTH, arena_bytes
-from amphw.opencl.platforms import Found, capabilities, check_process
+from amphw.opencl.platforms import Found, OpenCLError, capabilities, check_process
 from amphw.opencl.update import SCALARS
 
 _P = ParamSpec("_P")
@@ -55,33 +54,6 @@ def _watched(method: Callable[Concatenate[OpenCLPart, _P], _R]) -> Callable[Conc
             raise lost(error, [self.found], self.arena.size) from error
 
     return watched
-
-
-@dataclass
-class _Log:
-    """One node's gradient log. logged: gradient rows in it; reduced: of the interval, in the gradients."""
-
-    node: NodeParameters
-    rows: LogRows
-    capacity: int
-    logged: int = 0
-    reduced: int = 0
-    version: int = 0
-
-    @classmethod
-    def at(cls, place: int, share: int, tiled: TiledUnit, node: NodeParameters) -> tuple[_Log, int]:
-        """One of `share` words at most, from a place on -> it, and where it ends."""
-        strides = [abi.row_stride(width) for width, _ in tiled.log_buffers] + [2] * len(tiled.log_ints)
-        capacity = min(2 * WORTH_REDUCING, share // (sum(strides) + len(strides)))
-        places = []
-        for stride in strides:
-            places.append(abi.rounded(place, APART))
-            place = places[-1] + capacity * stride
-        n = len(tiled.log_buffers)
-        return cls(node, LogRows(places[:n], places[n:], [0] * len(tiled.spaces)), capacity), place
-
-    def fits(self, rows: Sequence[int]) -> bool:
-        return all(u + r <= self.capacity for u, r in zip(self.rows.rows, rows, strict=True))
 
 
 @dataclass
@@ -155,15 +127,20 @@ class OpenCLPart:
         at, end = 2 * wide, self.arena.size // 4 - SLACK
         logging = [(u, t) for u, t in units if u.name in self.params and t.log_buffers]
         share = end // 8 // max(1, len(logging))
-        self._logs: dict[int, _Log] = {}
+        self._logs: dict[int, GradientLog] = {}
         for u, t in logging:
-            self._logs[u.index], at = _Log.at(at, share, t, self.params[u.name])
+            self._logs[u.index], at = GradientLog.at(at, share, t, self.params[u.name])
         jobs = [len(log.rows.header()) + len(SCALARS) for log in self._logs.values()]
         self._spare = 2 * abi.rounded(max(jobs, default=0), APART)  # where a reduction's fits in any case
         self._frames = Room(at, (at + end) // 2)
         self._instances = Room((at + end) // 2, end)
-        for u, _ in units:
-            self._warm_up(u)
+        try:
+            for u, _ in units:
+                self._warm_up(u)
+        except DeviceLostError as error:
+            raise OpenCLError(
+                f"device.memory = {self.arena.size} bytes are too few for the nodes on {self.found}; raise it"
+            ) from error
         for index, values in self.executor.parameters.items():  # what they run for the host
             values.push(self.params[self.lowered.units[index].name])
             values.fetch(self.params[self.lowered.units[index].name])
@@ -174,22 +151,13 @@ class OpenCLPart:
 
         Parameters are nothing after that, and not written yet.
         """
-        assert self.executor is not None and unit.behaviour.program is not None
-        frames, one = self._units[unit.index], np.ones(1, np.int32)
-        counts = Counts(1, dict.fromkeys(frames.tiled.spaces, 1))
-        self._lay(0, {unit.index: counts})
+        assert self.executor is not None
+        frames = self._units[unit.index]
+        self._lay(0, {unit.index: Counts(1, dict.fromkeys(frames.tiled.spaces, 1))})
         for kind, code in frames.codes.items():
             if code is None:
                 continue
-            if kind == BACKWARD:
-                widths = [None if t.kind == "int" else t.width for t in unit.behaviour.program.outputs_types]
-            else:
-                widths = [o.width for o in unit.operands]
-            arrays = [None if w is None else np.zeros((1, w), np.float32) for w in widths]
-            ints = [np.zeros(1, np.int64) for _ in unit.behaviour.program.ints]
-            rows = dict.fromkeys(frames.tiled.spaces, one)
-            frame = PartFrame(0, unit.index, kind, one - 1, one - 1, rows, arrays, ints)
-            written = frames.write(frame, [1] * len(rows), self._room, None)
+            written = frames.write(frames.blank(kind), [1] * len(frames.tiled.spaces), self._room, None)
             for place, words in [(written.place, written.words), *written.sent]:
                 self.executor.memory.upload(place, words)
             self.executor.warm_up(unit.index, kind, written.place, written.rows)

@@ -18,6 +18,7 @@ from amphw.engine.policy import BACKWARD, FORWARD, INFER
 from amphw.engine.tile_code import Base, Code, Place, TiledUnit
 from amphw.opencl import abi
 from amphw.opencl.memory import Arena
+from amphw.opencl.part_log import LogRows
 from amphw.opencl.part_memory import APART, Counts, KeptRows, RowsOf
 
 SLACK = 64
@@ -47,21 +48,6 @@ class View:
 
     def integers(self, place: int, rows: int) -> np.ndarray:
         return self.longs[place // 2 : place // 2 + rows]
-
-
-@dataclass
-class LogRows:
-    """A piece of the gradient log. Places of its buffers and of its columns of integers; rows by space."""
-
-    buffers: list[int]
-    ints: list[int]
-    rows: list[int]
-
-    def header(self) -> np.ndarray:
-        """See `abi.LOG_ROWS`."""
-        head = np.zeros(abi.LOG_BUFFERS, np.int32)
-        head[abi.LOG_ROWS : abi.LOG_ROWS + len(self.rows)] = self.rows
-        return np.array([*head, *self.buffers, *self.ints], np.int32)
 
 
 @dataclass
@@ -168,6 +154,19 @@ class UnitFrames:
         """Words of a frame of all firings of an instance, and of one of its firings."""
         spaces = self.tiled.spaces
         return self.words(counts.firings, counts.totals(spaces)), self.words(1, counts.most(spaces))
+
+    def blank(self, kind: int) -> PartFrame:
+        """One firing, of slot 0, with a row of zeros in every space."""
+        program, one = self.unit.behaviour.program, np.ones(1, np.int32)
+        assert program is not None
+        if kind == BACKWARD:
+            widths = [None if t.kind == "int" else t.width for t in program.outputs_types]
+        else:
+            widths = [o.width for o in self.unit.operands]
+        arrays = [None if w is None else np.zeros((1, w), np.float32) for w in widths]
+        rows = dict.fromkeys(self.tiled.spaces, one)
+        ints = [np.zeros(1, np.int64) for _ in program.ints]
+        return PartFrame(0, self.unit.index, kind, one - 1, one - 1, rows, arrays, ints)
 
     # --- writing ----------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
 from amphw.opencl import OpenCLDevice
 from amphw.opencl.forms import GPU_FORM
+from amphw.opencl.part_log import GradientLog
 from tests.conformance.harness import assert_same, run
 from tests.conformance.test_mixed import NumpyFloats, alternately
 from tests.conformance.test_opencl import FORM, RULE, expected, problem
@@ -68,6 +69,16 @@ def test_other_devices_give_the_same(case: Case, settings: dict[str, Any]) -> No
     assert_same(found, expected(case))
 
 
+@some(4, 8)
+def test_frames_too_large_for_the_log_give_the_same(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each frame's gradients are then summed by themselves."""
+    monkeypatch.setattr(GradientLog, "fits", lambda log, rows: False)
+    device = MixedDevice({"one": OpenCLDevice(PTHREAD), "two": NumpyFloats()})
+    found = run(device, *problem(case), keys=4, form=FORM, place=alternately(case.build(), 1))
+    device.close()
+    assert_same(found, expected(case))
+
+
 @some(2, 4)
 def test_inference_is_that_of_the_reference(case: Case) -> None:
     device = mixed()
@@ -104,7 +115,6 @@ def test_updates_lead_where_the_reference_goes(case: Case) -> None:
 @pytest.mark.parametrize("settings", [{}, {"memory": 1 << 18}], ids=["", "little memory"])
 @some(0, 5)
 def test_a_replayed_run_is_the_same_to_the_bit(case: Case, settings: dict[str, Any]) -> None:
-    """Also where a frame's rows do not fit into the gradient log, and are summed by themselves."""
     rule = UpdateRule(interval=3, lr=0.05, optimizer="momentum")
     place = alternately(case.build(), 1)
     options = {"keys": 4, "updates": "self", "rule": rule, "place": place, "form": FORM, **settings}

@@ -32,6 +32,7 @@ cl = pytest.importorskip("pyopencl")
 
 from amphw.opencl import OpenCLDevice  # noqa: E402
 from amphw.opencl.build import Launch  # noqa: E402
+from amphw.opencl.platforms import OpenCLError  # noqa: E402
 
 Load = Callable[..., MixedDevice]
 
@@ -114,6 +115,13 @@ def test_an_instance_that_never_fits_names_its_bytes_and_the_setting(load: Load)
     told = str(caught.value)
     assert told.startswith("one: instance 0 does not fit on the device even alone: it takes ")
     assert "of the 65536 that are set aside. Raise device.memory" in told
+
+
+def test_memory_that_is_too_little_for_anything_is_refused(load: Load) -> None:
+    with pytest.raises(
+        OpenCLError, match=r"device.memory = 65536 bytes are too few for the nodes on opencl:1"
+    ):
+        load(mlp(hidden=4000), "layer1=one", memory=1 << 16)
 
 
 def test_parameters_can_be_looked_at_in_mid_run(load: Load) -> None:

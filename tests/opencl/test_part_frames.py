@@ -14,7 +14,8 @@ from amphw.engine.tile_code import Place
 from amphw.engine.tiling import tile
 from amphw.opencl import abi
 from amphw.opencl.memory import Arena
-from amphw.opencl.part_frames import LogRows, UnitFrames, View, Written
+from amphw.opencl.part_frames import UnitFrames, View, Written
+from amphw.opencl.part_log import LogRows
 from amphw.opencl.part_memory import Counts, Room
 from tests.graphs.cases import CASES
 
