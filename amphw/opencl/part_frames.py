@@ -208,12 +208,10 @@ class UnitFrames:
             logged.append(at)
             at += 2 * rows[code.int_spaces[s]]
         origin = take(at + SLACK)
-        firsts, slots = [origin + p for p in firsts], [origin + p for p in slots]
+        firsts, slots, logged = ([origin + p for p in each] for each in (firsts, slots, logged))
         out = Written(frame, origin, upload, rows, slots=slots)
         if own:
-            out.log = log = LogRows(
-                [0] * len(self.tiled.log_buffers), [origin + p for p in logged], list(rows)
-            )
+            out.log = log = LogRows([0] * len(self.tiled.log_buffers), logged, list(rows))
             for k, b, _ in form.log:
                 log.buffers[b.index] = firsts[k]
         elif log is not None:

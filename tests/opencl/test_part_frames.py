@@ -179,7 +179,9 @@ def test_rows_are_logged_behind_those_of_frames_before(unit: Unit) -> None:
             assert handed.table(written, k, handed.total[b.space]).tolist() == expected
     behind = abi.TABLES + len(tiled.backward.bases) + len(tiled.backward.int_spaces)
     assert handed.header(written, behind, len(ints)) == [place + 2 * 3 for place in ints]
-    own = handed.write(handed.frame(BACKWARD)).log
+    alone = handed.write(handed.frame(BACKWARD))
+    own = alone.log
     assert own is not None and own.rows == handed.total
+    assert handed.header(alone, behind, len(ints)) == own.ints
     assert own.header()[abi.LOG_BUFFERS :].tolist() == [*own.buffers, *own.ints]
     assert all(own.buffers) and all(place % 2 == 0 for place in own.ints)
