@@ -43,8 +43,9 @@ lint: $(READY)
 
 # The tests of OpenCL and of the hardware, most of whose time goes into compiling on one core, run beside the others,
 # and give way to them: training learns less well where its workers are interrupted.
-BESIDE := tests/opencl tests/conformance/test_opencl.py tests/rtl tests/conformance/test_rtl.py \
-          tests/conformance/test_mixed_rtl.py tests/conformance/test_protocol_slow.py
+BESIDE := tests/opencl tests/conformance/test_opencl.py tests/conformance/test_mixed_opencl.py \
+          tests/rtl tests/conformance/test_rtl.py tests/conformance/test_mixed_rtl.py \
+          tests/conformance/test_protocol_slow.py
 
 pytest: $(READY)
 	@mkdir -p build; nice -n 19 $(BIN)/python -m pytest $(BESIDE) >build/beside-tests.log 2>&1 & beside=$$!; \

@@ -211,8 +211,11 @@ class MixedDevice(PlaneDevice):
 
     def _pump(self) -> None:
         """Instances for which all devices have room are pumped, in order: the oldest is always there."""
-        while self._waiting and self._begin(*self._waiting[0]):
-            self._waiting.popleft()
+        while self._waiting:
+            offer = self._waiting.popleft()  # one that is refused is not in flight
+            if not self._begin(*offer):
+                self._waiting.appendleft(offer)
+                return
 
     def _begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
         """Pump it, if there is room everywhere -> whether there was."""
@@ -225,6 +228,9 @@ class MixedDevice(PlaneDevice):
                 begun.append(driver)
             super().submit(slot, generation, instance, mode)
             room = True
+        except Exception:
+            self.plane.schema.check(instance)  # which takes long, and says what a part may stumble over
+            raise
         finally:
             for driver in begun if not room else ():
                 driver.end(slot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,9 +51,10 @@ class PartReplay(EngineReplay):
         if driver is None:
             super().end(number)
             return
+        begun = time.perf_counter()
         while number not in self._came:
             found = driver.part.finished(LOOK)
-            if not found:
+            if not found and time.perf_counter() - begun > driver.patience:
                 raise replay_mismatch(f"the end of frame {number}, which {driver.label} has not done by then")
             self._came |= {result.number: result for result in found}
         driver.bring_back(self._came.pop(number))

@@ -109,12 +109,18 @@ def _bounded(unit: Unit, does: str, what: str, counts: np.ndarray, instance: Ins
         )
 
 
-def _unit(unit: Unit, instance: Instance) -> UnitTable:
+def firings(unit: Unit, instance: Instance) -> tuple[KeySpace, dict[str, np.ndarray | int]]:
+    """A unit's states, and the rows of each by row space; see `UnitTable`."""
     b = unit.behaviour
     space = KeySpace(b.state, instance)
     env = space.env()
     # A source's rows are counted over the states that it emits, not over its one firing.
-    spaces = {} if b.is_source else {name: _rows(unit, e, env, instance) for name, e in b.spaces}
+    return space, {} if b.is_source else {name: _rows(unit, e, env, instance) for name, e in b.spaces}
+
+
+def _unit(unit: Unit, instance: Instance) -> UnitTable:
+    space, spaces = firings(unit, instance)
+    env = space.env()
     need = np.zeros(space.size, dtype=np.int64)
     members: list[np.ndarray | None] = []
     for o in unit.operands:

@@ -17,20 +17,17 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
-from amphw.opencl.forms import Form
+from amphw.opencl.executor import chosen_form
 from amphw.opencl.lost import is_driver_error, lost, not_opened
+from amphw.opencl.part import OpenCLPart
 from amphw.opencl.plane import OpenCLPlane, arena_bytes
 from amphw.opencl.platforms import (
-    Found,
     capabilities,
     check_process,
     check_usable,
     choose,
-    default_form,
 )
 from amphw.opencl.replay import OpenCLReplay
-from amphw.opencl.tuning import Tuner
-from amphw.opencl.variants import Tune, untuned
 
 NAP = 0.05
 """Seconds after which the driving thread looks whether the device is closing."""
@@ -98,6 +95,16 @@ class OpenCLDevice:
             advice=" ".join(dict.fromkeys(one.advice for one in each if one.advice)),
         )
 
+    def part(self) -> OpenCLPart:
+        """See `OffersPart`. Raises AmphwError where this is several devices, each of which is a part."""
+        if len(self.found) > 1:
+            each = ",".join(f"{'abcdefgh'[k % 8]}=opencl:{d.number}" for k, d in enumerate(self.found))
+            raise AmphwError(
+                f"{self.capabilities().name} is several devices: in a run with others each has a name of its "
+                f"own, as in cpu,{each}"
+            )
+        return OpenCLPart(self.found[0])
+
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
         self.close()
         self.plane = self.replay = None
@@ -113,7 +120,7 @@ class OpenCLDevice:
                 self.lowered,
                 self.params,
                 self.found,
-                [_form(device, settings.get("form")) for device in self.found],
+                [chosen_form(device, settings.get("form")) for device in self.found],
                 updates=options.updates,
                 placement=_placement(self.lowered, settings.get("placement"), len(self.found)),
                 settings=settings,
@@ -221,14 +228,6 @@ class OpenCLDevice:
             self._explained(error)  # for whoever asks for the parameters
         finally:
             plane.close()
-
-
-def _form(device: Found, wanted: Form | None) -> tuple[Form, Tune]:
-    """A device's form, and how its products are tuned: not at all where the form is given."""
-    if wanted is not None:
-        return wanted, untuned(wanted)
-    base = default_form(device)
-    return base, Tuner(device, base).forms
 
 
 def _placement(lowered: Lowered, wanted: Any, devices: int) -> list[set[int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from amphw.engine.lower import Unit
 from amphw.engine.policy import BACKWARD, FORWARD, INFER
 from amphw.engine.tile_code import TiledUnit
+from amphw.ir.errors import ExecutionError, NonFiniteError
 from amphw.ir.update import NodeParameters
 from amphw.opencl import abi, sums
 from amphw.opencl.abi import Kernel
@@ -26,11 +27,11 @@ from amphw.opencl.build import Launch, Profile, built
 from amphw.opencl.forms import Form
 from amphw.opencl.memory import Arena, DeviceArena
 from amphw.opencl.parameters import UnitParameters
-from amphw.opencl.platforms import Found
+from amphw.opencl.platforms import Found, default_form
 from amphw.opencl.prelude import prelude
-from amphw.opencl.tuning import height_class
+from amphw.opencl.tuning import Tuner, height_class
 from amphw.opencl.unit_program import unit_program
-from amphw.opencl.variants import Tune
+from amphw.opencl.variants import Tune, untuned
 
 
 @dataclass
@@ -53,8 +54,8 @@ class Running:
 class Executor:
     """A device with the units that it runs.
 
-    index: its number among those of a run. profile: whether to measure how long kernels
-    take.
+    index: its number among those of a run. settings: zero_copy (whether it works in the host's memory;
+    default: where it can), profile (whether to measure how long kernels take).
     """
 
     def __init__(
@@ -64,8 +65,7 @@ class Executor:
         arena: Arena,
         form: Form,
         tune: Tune,
-        shared: bool,
-        profile: bool,
+        settings: Mapping[str, Any],
         units: Sequence[tuple[Unit, TiledUnit]],
         params: dict[str, NodeParameters],
     ):
@@ -73,9 +73,10 @@ class Executor:
 
         self.cl, self.index, self.found, self.form = cl, index, found, form
         self.context = cl.Context([found.handle])
-        profiling = cl.command_queue_properties.PROFILING_ENABLE
+        profile, profiling = settings.get("profile"), cl.command_queue_properties.PROFILING_ENABLE
         self.queue = cl.CommandQueue(self.context, properties=profiling if profile else 0)
         self.profile: Profile | None = [] if profile else None
+        shared = bool(settings.get("zero_copy", found.unified and found.kind == "cpu"))
         self.memory = DeviceArena(cl, self.context, self.queue, arena, shared)
         self.running: list[Running] = []
         self.busy_until = 0.0
@@ -83,6 +84,7 @@ class Executor:
         # By unit and direction, in their order: each kernel for the classes of heights.
         self._frames: dict[tuple[int, int], list[tuple[Launch, ...]]] = {}
         self._faults: dict[int, tuple[Any, np.ndarray]] = {}
+        self._units = {unit.index: unit for unit, _ in units}
         for unit, tiled in units:
             self._add(unit, tiled, params.get(unit.name), tune)
         program = built(cl, self.context, found, "sums of gradients", prelude(form) + sums.sum_text(form))
@@ -128,8 +130,9 @@ class Executor:
     def runs(self, unit: int) -> bool:
         return (unit, FORWARD) in self._frames
 
-    def run(self, job: tuple[Any, ...], waits: bool) -> Running:
-        """Put a frame into the queue. job: as the engine's `take` gives it."""
+    def run(self, job: tuple[Any, ...], waits: bool, fetched: Sequence[tuple[int, int]] = ()) -> Running:
+        """Put a frame into the queue. job: as the engine's `take` gives it. fetched: (place, words) that
+        come to the host's view behind it."""
         number, unit, kind, place, words, rows, messages, to_sum = job
         began = time.perf_counter()
         self.memory.upload(place, words)
@@ -142,6 +145,8 @@ class Executor:
         for variants in self._frames[unit, kind]:
             launch = variants[height_class(rows[variants[0].kernel.space])]
             event = launch(queue, place, rows, messages) or event
+        for at, n in fetched:
+            event = self.memory.fetch(at, n) or event
         return self.note(Running(number, event, began, unit, kind, rows[0], waits))
 
     def note(self, running: Running) -> Running:
@@ -188,14 +193,33 @@ class Executor:
 
     # --- what went wrong --------------------------------------------------------------------------
 
-    def faults(self) -> list[tuple[int, np.ndarray]]:
-        """(unit, its words of `abi.FAULT` and on) where a kernel has reported something; waits."""
-        out = []
-        for unit, (buffer, host) in self._faults.items():
-            self.cl.enqueue_copy(self.queue, host, buffer)
-            if host.any():
-                out.append((unit, host.copy()))
-        return out
+    def fault(self) -> Exception | None:
+        """What a kernel has reported: a gradient that is not finite, an index outside its range. Waits."""
+        for index, (buffer, words) in self._faults.items():
+            self.cl.enqueue_copy(self.queue, words, buffer)
+            unit = self._units[index]
+            program = unit.behaviour.program
+            assert program is not None
+            for k, p in enumerate(program.params):
+                if words[abi.BAD_GRADIENT + k]:
+                    return NonFiniteError(unit.name, "backward", f"the gradient of '{p.name}'")
+            if words[abi.FAULT]:
+                what = abi.FAULTS.get(int(words[abi.FAULT]), "an index")
+                return ExecutionError(
+                    f"node '{unit.name}': {what}: an index that the network computed is outside its range"
+                )
+        return None
+
+    def warm_up(self, unit: int, kind: int, place: int, rows: Sequence[int]) -> None:
+        """Run every form of a unit's kernels for a frame: drivers put off compiling until the first run."""
+        for variants in self._frames[unit, kind]:
+            for launch in dict.fromkeys(variants):
+                launch(self.queue, place, rows, 1)
+
+    def forget_faults(self) -> None:
+        for buffer, words in self._faults.values():
+            words[:] = 0
+            self.cl.enqueue_copy(self.queue, buffer, words)
 
     def close(self) -> None:
         """Let go of all memory on the device, also of one that does not answer."""
@@ -209,3 +233,11 @@ class Executor:
         for release in held:
             with contextlib.suppress(self.cl.Error):
                 release()
+
+
+def chosen_form(device: Found, wanted: Form | None) -> tuple[Form, Tune]:
+    """A device's form, and how its products are tuned: not at all where the form is given."""
+    if wanted is not None:
+        return wanted, untuned(wanted)
+    base = default_form(device)
+    return base, Tuner(device, base).forms

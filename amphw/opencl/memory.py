@@ -98,6 +98,18 @@ class DeviceArena:
             self._queue, self.arena.words[place : place + words], self.buffer, src_offset=place * WORD
         )
 
+    def fetch(self, place: int, words: int) -> Any:
+        """`download` behind what is in the queue -> the event of its end; None: there is nothing to do."""
+        if self.shared or not words:
+            return None
+        return self._cl.enqueue_copy(
+            self._queue,
+            self.arena.words[place : place + words],
+            self.buffer,
+            src_offset=place * WORD,
+            is_blocking=False,
+        )
+
     def download_rows(self, tables: Sequence[RowTable]) -> None:
         """Bring rows to the host's view, and nothing between them, which is the host's own; waits."""
         if self.shared:

@@ -18,10 +18,9 @@ from amphw.engine.lower import Lowered
 from amphw.engine.plane import EnginePlane, NoRoom
 from amphw.engine.policy import BACKWARD, KINDS
 from amphw.ir.device import Mode, Report
-from amphw.ir.errors import AmphwError, DeviceLostError, ExecutionError, NonFiniteError
+from amphw.ir.errors import AmphwError, DeviceLostError
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters, no_parameters
-from amphw.opencl import abi
 from amphw.opencl.executor import Executor, Running
 from amphw.opencl.forms import Form
 from amphw.opencl.memory import LEAST, Arena
@@ -79,11 +78,7 @@ class OpenCLPlane(EnginePlane):
                 for u, t in zip(lowered.units, self.tiled, strict=True)
                 if t is not None and u.index in placement[index]
             ]
-            share = bool(settings.get("zero_copy", device.unified and device.kind == "cpu"))
-            profile = bool(settings.get("profile"))
-            self.executors.append(
-                Executor(index, device, self.arena, form, tune, share, profile, units, params)
-            )
+            self.executors.append(Executor(index, device, self.arena, form, tune, settings, units, params))
             self.executors[-1].memory.upload(*self.engine.constants())
         self._at = {u: e for e in self.executors for u in e.parameters}
         self._reads = {u.index for u in lowered.units if u.behaviour.report or u.behaviour.decides}
@@ -304,27 +299,11 @@ class OpenCLPlane(EnginePlane):
             self.collect_log()
 
     def check_faults(self) -> None:
-        """Raise what kernels have reported: a gradient that is not finite, an index outside its range."""
+        """Raise what kernels have reported."""
         for executor in self.executors:
-            for unit, words in executor.faults():
-                u = self.lowered.units[unit]
-                program = u.behaviour.program
-                assert program is not None
-                for k, p in enumerate(program.params):
-                    if words[abi.BAD_GRADIENT + k]:
-                        raise self._failed(NonFiniteError(u.name, "backward", f"the gradient of '{p.name}'"))
-                if words[abi.FAULT]:
-                    what = abi.FAULTS.get(int(words[abi.FAULT]), "an index")
-                    raise self._failed(
-                        ExecutionError(
-                            f"node '{u.name}': {what}: an index that the network computed is outside "
-                            "its range"
-                        )
-                    )
-
-    def _failed(self, error: Exception) -> Exception:
-        self.fail(error)
-        return error
+            if (error := executor.fault()) is not None:
+                self.fail(error)
+                raise error
 
     def fetch(self) -> None:
         """Bring `params` up to date; while nothing is in flight, what is written there takes effect."""

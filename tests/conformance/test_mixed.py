@@ -13,7 +13,9 @@ from amphw.engine.kernel_part import KernelPart, KernelSetting
 from amphw.engine.lower import Unit, lower
 from amphw.engine.numpy_plane.float32 import FLOAT32
 from amphw.ir.device import Capabilities, DeviceOptions, Mode
+from amphw.ir.errors import ExecutionError, InstanceError
 from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule, initial_parameters
 from tests.conformance.harness import assert_same, reference, run
@@ -110,3 +112,22 @@ def test_a_replayed_run_is_the_same_to_the_bit(case: Case) -> None:
     assert repeated.losses == found.losses
     for name, value in found.parameters.items():
         assert np.array_equal(repeated.parameters[name], value), name
+
+
+def test_an_instance_that_is_refused_leaves_nothing_behind() -> None:
+    case = CASES[0]
+    graph, instances = case.build(), case.instances()
+    device = mixed()
+    device.load(graph, {"*": UpdateRule()}, DeviceOptions(2, 0, settings={"place": alternately(graph, 0)}))
+    good = instances[3]
+    (name, table), *_ = good.tables.items()
+    bad = Instance(dict(good.attrs), {**good.tables, name: table + 1000}, dict(good.data), 77)
+    with pytest.raises(InstanceError, match="instance 77"):
+        device.submit(0, 0, bad, Mode.TRAIN)
+    for part in device.parts.values():
+        assert isinstance(part, KernelPart) and not part._fired
+    device.submit(0, 1, good, Mode.TRAIN)
+    with pytest.raises(ExecutionError, match="slot 0 still holds"):  # until its report is polled
+        device.submit(0, 2, good, Mode.TRAIN)
+    assert [r.number for r in device.drain()] == [good.number]
+    device.close()
