@@ -11,7 +11,8 @@ from amphw.engine.part import Part
 from amphw.ir.device import LinkRate
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
-from amphw.ir.update import UpdateRule
+from amphw.ir.units import written
+from amphw.ir.update import UpdateRule, rule_of
 
 HOST = "cpu"
 """The engine itself, with its workers. Sources and losses are always there."""
@@ -82,6 +83,8 @@ def place(
     def refuses(unit: Unit, label: str) -> str:
         if label == HOST:
             return ""
+        if why := _too_small(graph, rules, parts[label], [*out.on(label), unit.name]):
+            return why
         if (unit.name, label) not in out.refused:
             out.refused[unit.name, label] = parts[label].refused(graph, unit, rules)
         return out.refused[unit.name, label]
@@ -89,18 +92,20 @@ def place(
     for unit in able:
         if unit.name not in wanted:
             continue
-        out.of[unit.name] = wanted[unit.name]
         if why := refuses(unit, wanted[unit.name]):
             raise AmphwError(f"node '{unit.name}' cannot be placed on {wanted[unit.name]}: {why}")
+        out.of[unit.name] = wanted[unit.name]
     turn = 0
     labels = [*parts, HOST] if host else list(parts)
     for unit in sorted((u for u in able if u.owns and u.name not in wanted), key=lambda u: -_size(graph, u)):
         for k in range(len(labels)):
             label = labels[(turn + k) % len(labels)]
-            if not refuses(unit, label):
-                out.of[unit.name] = label
-                turn += k + 1
-                break
+            if why := refuses(unit, label):
+                out.refused[unit.name, label] = why
+                continue
+            out.of[unit.name] = label
+            turn += k + 1
+            break
     out.refused = {key: why for key, why in out.refused.items() if why}
     return out
 
@@ -121,6 +126,18 @@ def _check(graph: Graph, out: Placing, parts: Mapping[str, Part], wanted: Mappin
                 f"device.place: there is no device '{label}' in this run for node '{node}'; there are "
                 f"{', '.join([HOST, *parts])}"
             )
+
+
+def _too_small(graph: Graph, rules: Mapping[str, UpdateRule], part: Part, nodes: Sequence[str]) -> str:
+    """Why a part's memory does not hold the parameters of these nodes; empty: it does."""
+    memory = part.capabilities().memory
+    wanted = sum(rule_of(rules, n).bytes(graph.nodes[n].params) for n in nodes)
+    if memory is None or wanted <= memory:
+        return ""
+    return (
+        f"parameters, gradients and optimiser of {', '.join(nodes)} take {written(wanted, 'B')} of its "
+        f"{written(memory, 'B')}"
+    )
 
 
 def _size(graph: Graph, unit: Unit) -> int:

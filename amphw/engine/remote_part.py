@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from amphw.engine.lower import Lowered, Unit
-from amphw.engine.part import Part, PartFrame, PartResult
+from amphw.engine.part import NodeTime, Part, PartFrame, PartResult, TellsTime
 from amphw.engine.ring import LinkError, Ring, semaphore
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
 from amphw.ir.errors import AmphwError, DeviceLostError
@@ -64,6 +64,12 @@ class RemotePart:
 
     def refused(self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
         return self.here.refused(graph, unit, rules)
+
+    def node_time(
+        self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule], rows: Mapping[str, float]
+    ) -> NodeTime | None:
+        """See `TellsTime`."""
+        return self.here.node_time(graph, unit, rules, rows) if isinstance(self.here, TellsTime) else None
 
     def load(
         self,

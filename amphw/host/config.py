@@ -144,6 +144,16 @@ class DeviceConfig:
         "in a run on several devices: the device of some nodes, such as cell=verilator,head=cpu; for the "
         "others one is chosen",
     )
+    links: str = option(
+        "",
+        "in a run on several devices: rate and latency between the host and some of them, such as "
+        "a=100Mb/s+20us,b=1Gb/s",
+    )
+    placing: Literal["heuristic", "search"] = option(
+        "heuristic",
+        "in a run on several devices, where nodes go that device.place does not name; heuristic: they take "
+        "turns; search: as is estimated to be fastest",
+    )
     strict: bool = option(False, "on fixed: refuse weights outside of their format rather than clip them")
 
     def __post_init__(self) -> None:

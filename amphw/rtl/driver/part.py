@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from amphw.engine.lower import Lowered, Path, Unit
-from amphw.engine.part import PartFrame, PartResult
+from amphw.engine.part import NodeTime, PartFrame, PartResult
 from amphw.engine.plan import PathTable
 from amphw.engine.policy import BACKWARD
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
@@ -17,14 +18,19 @@ from amphw.ir.errors import DeviceLostError, ExecutionError, GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters, UpdateRule
+from amphw.rtl.boards import board
 from amphw.rtl.driver.active import Active
 from amphw.rtl.driver.border import Sent
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.layout import Layout, path_table, rows_of
 from amphw.rtl.hardware_plan import Sizes, hardware_plan
+from amphw.rtl.microcode.cost import cost
 
 DEPTH = 32
 """Frames at a time: so many that the device seldom waits for the host."""
+
+CLOCKED_AS = "ulx3s-85f"
+"""The board whose clock a circuit is assumed to have where nothing says which board it is on."""
 
 Firing = tuple[int, int]
 """(unit on the device, firing)."""
@@ -88,6 +94,25 @@ class HardwarePart:
         except GraphError as error:
             return str(error)
         return ""
+
+    def node_time(
+        self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule], rows: Mapping[str, float]
+    ) -> NodeTime | None:
+        """See `TellsTime`: cycles of its microprograms at the clock of a board."""
+        plan = hardware_plan(graph, rules, self.device.formats, Sizes(), [unit.name], True)
+        code = plan.codes[plan.lowered.by_name[unit.name]]
+        counts = [max(1, round(rows[space])) for space, _ in unit.behaviour.spaces]
+        clock = board(CLOCKED_AS).clock_hz
+        forward, backward = (
+            cost(program.words, counts, plan.sizes.lanes).cycles / clock
+            for program in (code.forward, code.backward)
+        )
+        update = sum(math.prod(spec.shape) for spec in graph.nodes[unit.name].params) / clock
+        how = (
+            f"cycles of its microprograms, {plan.sizes.lanes} lanes, at the {clock / 1e6:g} MHz of the "
+            f"{CLOCKED_AS}, which is assumed; a simulation takes longer"
+        )
+        return NodeTime(forward, backward, update, "modelled", how)
 
     def load(
         self,

@@ -1,0 +1,121 @@
+"""A model's cost model on given devices: what is refused, what each node takes where, and why it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from amphw.engine.lower import Lowered, Unit, lower
+from amphw.engine.part import NodeTime, Part, TellsTime
+from amphw.engine.placing import HOST
+from amphw.estimate.cost_model import CostModel, DeviceFacts, HostCosts, NodeSeconds
+from amphw.estimate.probe import probe
+from amphw.estimate.traffic import Traffic, count
+from amphw.estimate.work import NodeWork, work_of
+from amphw.ir.device import DeviceOptions, LinkRate
+from amphw.ir.errors import AmphwError
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.passes import fuse
+from amphw.ir.update import UpdateRule, rule_of
+
+
+def facts(
+    parts: Mapping[str, Part],
+    links: Mapping[str, LinkRate],
+    most_nodes: Mapping[str, int],
+) -> dict[str, DeviceFacts]:
+    """Of the devices beside the host. links, most_nodes: by label, what was said of them. Raises AmphwError
+    for a label that there is none of."""
+    for what, given in (("device.links", links), ("the limit of nodes", most_nodes)):
+        for label in given:
+            if label not in parts:
+                raise AmphwError(
+                    f"{what}: there is no device '{label}' beside the {HOST} in this run; there are "
+                    f"{', '.join(parts) or 'none'}"
+                )
+    out = {}
+    for label, part in parts.items():
+        about = part.capabilities()
+        link = links.get(label, about.link)
+        out[label] = DeviceFacts(label, about.name, about.memory, most_nodes.get(label), link)
+    return out
+
+
+def placeable(graph: Graph, wanted: Collection[str] = ()) -> list[str]:
+    """Nodes that a placement is about: those with parameters, and those that are asked for."""
+    return [n for n in graph.nodes if graph.nodes[n].params or n in wanted]
+
+
+def apart(graph: Graph, nodes: Collection[str]) -> Lowered:
+    """The graph as the host runs it where these nodes are elsewhere."""
+    return lower(fuse(graph, nodes))
+
+
+def cost_model(
+    graph: Graph,
+    rules: Mapping[str, UpdateRule],
+    parts: Mapping[str, Part],
+    devices: Mapping[str, DeviceFacts],
+    nodes: Sequence[str],
+    instances: Sequence[Instance],
+    host: HostCosts,
+    options: DeviceOptions,
+    workers: int,
+) -> CostModel:
+    """nodes: `placeable` ones. instances: that messages are counted on. workers: of the host, no more than it
+    has processors. Parts that do not tell what nodes take are loaded, and timed."""
+    traffic = count(apart(graph, nodes), instances)
+    own = {u.name: u for u in lower(graph).units}
+    work: dict[str, NodeWork] = {}
+    seconds: dict[tuple[str, str], NodeSeconds] = {}
+    refused: dict[tuple[str, str], str] = {}
+    for name in nodes:
+        unit = traffic.lowered.units[traffic.lowered.by_name[name]]
+        work[name] = work_of(graph, unit, traffic.nodes[name], rule_of(rules, name))
+        rate = traffic.nodes[name]
+        seconds[name, HOST] = NodeSeconds(
+            host.nodes.get(name, 0.0),
+            host.nodes.get(name, 0.0) / max(rate.firings.mean, 1e-12),
+            host.origin,
+            host.how,
+        )
+        for label, part in parts.items():
+            why = part.refused(graph, own[name], rules) or _too_large(work[name], devices[label])
+            if why:
+                refused[name, label] = why
+                continue
+            firings = host.firings.get(name, 1.0)
+            time = _time(part, graph, traffic, own[name], unit, rules, options, instances, firings)
+            alone = time.forward + time.backward
+            busy = rate.firings.mean * alone + work[name].updates * time.update
+            seconds[name, label] = NodeSeconds(busy, alone, time.origin, time.how)
+    return CostModel(
+        traffic, nodes, work, devices, seconds, refused, host, workers, options.max_active_keys
+    )
+
+
+def _too_large(work: NodeWork, device: DeviceFacts) -> str:
+    if device.memory is None or work.held <= device.memory:
+        return ""
+    return f"its parameters with gradients and optimiser take {work.held:,} bytes of {device.memory:,}"
+
+
+def _time(
+    part: Part,
+    graph: Graph,
+    traffic: Traffic,
+    own: Unit,
+    unit: Unit,
+    rules: Mapping[str, UpdateRule],
+    options: DeviceOptions,
+    instances: Sequence[Instance],
+    firings: float,
+) -> NodeTime:
+    rate = traffic.nodes[unit.name]
+    if rate.firings.mean == 0:
+        return NodeTime(0.0, 0.0, 0.0, "assumed", f"it does not fire in the {len(instances)} instances")
+    rows = rate.rows_of_a_firing()
+    told = part.node_time(graph, own, rules, rows) if isinstance(part, TellsTime) else None
+    several = replace(options, max_active_keys=len(instances))
+    return told or probe(part, graph, traffic, unit, rules, several, instances, firings)
