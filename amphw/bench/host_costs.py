@@ -50,13 +50,11 @@ def host_costs(
     away = {**alone, "place": dict.fromkeys(nodes, "null"), "links": ""}
     rest, handed = _run("cpu,null", runs, rules, options, away, instances, seconds, traced=True)
     frames = Counter(node for _, _, node, kind, _ in handed if node in nodes and kind in KINDS)
-    done = Counter[str]()
     first, last = min(s[0] for s in handed), max(s[0] for s in handed)
     pumped = max(1.0, (last - first) / 1e6 / rest)
     sizes = {n: max(1.0, 2 * firings[n] * pumped / frames[n]) for n in nodes if frames[n]}
-    done.update(frames)
-    handing = rest * pumped / max(1, done.total())
-    how = f"{seconds:g} s with one worker; its share of an instance by a trace"
+    handing = rest * pumped / max(1, frames.total())
+    how = f"of {seconds:g} s of training with one worker, the node's share in a trace"
     return HostCosts({n: whole * share for n, share in shares.items()}, handing, sizes, "measured", how)
 
 

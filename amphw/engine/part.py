@@ -152,6 +152,15 @@ class TellsTime(Protocol):
 
 
 @runtime_checkable
+class RefusesTogether(Protocol):
+    """A part on which nodes share what there is a limit of."""
+
+    def refused_together(self, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]) -> str:
+        """Why these nodes cannot all be placed here, none of which is refused alone; empty: they can."""
+        ...
+
+
+@runtime_checkable
 class OffersPart(Protocol):
     """A device that can be a part of a run."""
 

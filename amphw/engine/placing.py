@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amphw.engine.lower import Lowered, Unit
-from amphw.engine.part import Part
+from amphw.engine.part import Part, RefusesTogether
 from amphw.ir.device import LinkRate
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
@@ -83,11 +83,11 @@ def place(
     def refuses(unit: Unit, label: str) -> str:
         if label == HOST:
             return ""
-        if why := _too_small(graph, rules, parts[label], [*out.on(label), unit.name]):
-            return why
+        part, there = parts[label], [*out.on(label), unit.name]
         if (unit.name, label) not in out.refused:
-            out.refused[unit.name, label] = parts[label].refused(graph, unit, rules)
-        return out.refused[unit.name, label]
+            out.refused[unit.name, label] = part.refused(graph, unit, rules)
+        units = [lowered.units[lowered.by_name[n]] for n in there]
+        return out.refused[unit.name, label] or too_much(part, graph, units, rules)
 
     for unit in able:
         if unit.name not in wanted:
@@ -128,16 +128,18 @@ def _check(graph: Graph, out: Placing, parts: Mapping[str, Part], wanted: Mappin
             )
 
 
-def _too_small(graph: Graph, rules: Mapping[str, UpdateRule], part: Part, nodes: Sequence[str]) -> str:
-    """Why a part's memory does not hold the parameters of these nodes; empty: it does."""
+def too_much(part: Part, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]) -> str:
+    """Why a part cannot have all of these nodes, none of which it refuses alone; empty: it can."""
     memory = part.capabilities().memory
-    wanted = sum(rule_of(rules, n).bytes(graph.nodes[n].params) for n in nodes)
-    if memory is None or wanted <= memory:
-        return ""
-    return (
-        f"parameters, gradients and optimiser of {', '.join(nodes)} take {written(wanted, 'B')} of its "
-        f"{written(memory, 'B')}"
-    )
+    wanted = sum(rule_of(rules, u.name).bytes(graph.nodes[u.name].params) for u in units)
+    if memory is not None and wanted > memory:
+        return (
+            f"parameters, gradients and optimiser of {', '.join(u.name for u in units)} take "
+            f"{written(wanted, 'B')} of its {written(memory, 'B')}"
+        )
+    if len(units) > 1 and isinstance(part, RefusesTogether):
+        return part.refused_together(graph, units, rules)
+    return ""
 
 
 def _size(graph: Graph, unit: Unit) -> int:

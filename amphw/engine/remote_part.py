@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from amphw.engine.lower import Lowered, Unit
-from amphw.engine.part import NodeTime, Part, PartFrame, PartResult, TellsTime
+from amphw.engine.part import NodeTime, Part, PartFrame, PartResult, RefusesTogether, TellsTime
 from amphw.engine.ring import LinkError, Ring, semaphore
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
 from amphw.ir.errors import AmphwError, DeviceLostError
@@ -70,6 +70,11 @@ class RemotePart:
     ) -> NodeTime | None:
         """See `TellsTime`."""
         return self.here.node_time(graph, unit, rules, rows) if isinstance(self.here, TellsTime) else None
+
+    def refused_together(self, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]) -> str:
+        """See `RefusesTogether`."""
+        here = self.here
+        return here.refused_together(graph, units, rules) if isinstance(here, RefusesTogether) else ""
 
     def load(
         self,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from amphw.engine.lower import Lowered, Unit, lower
 from amphw.engine.part import NodeTime, Part, TellsTime
-from amphw.engine.placing import HOST
+from amphw.engine.placing import HOST, too_much
 from amphw.estimate.cost_model import CostModel, DeviceFacts, HostCosts, NodeSeconds
 from amphw.estimate.probe import probe
-from amphw.estimate.traffic import Traffic, count
+from amphw.estimate.traffic import Traffic
 from amphw.estimate.work import NodeWork, work_of
 from amphw.ir.device import DeviceOptions, LinkRate
 from amphw.ir.errors import AmphwError
@@ -58,14 +59,14 @@ def cost_model(
     parts: Mapping[str, Part],
     devices: Mapping[str, DeviceFacts],
     nodes: Sequence[str],
+    traffic: Traffic,
     instances: Sequence[Instance],
     host: HostCosts,
     options: DeviceOptions,
     workers: int,
 ) -> CostModel:
-    """nodes: `placeable` ones. instances: that messages are counted on. workers: of the host, no more than it
-    has processors. Parts that do not tell what nodes take are loaded, and timed."""
-    traffic = count(apart(graph, nodes), instances)
+    """nodes: `placeable` ones. traffic: of the graph where they are `apart`, on `instances`. workers: of the
+    host, no more than it has processors. Parts that do not tell what nodes take are loaded, and timed."""
     own = {u.name: u for u in lower(graph).units}
     work: dict[str, NodeWork] = {}
     seconds: dict[tuple[str, str], NodeSeconds] = {}
@@ -81,7 +82,7 @@ def cost_model(
             host.how,
         )
         for label, part in parts.items():
-            why = part.refused(graph, own[name], rules) or _too_large(work[name], devices[label])
+            why = part.refused(graph, own[name], rules) or too_much(part, graph, [own[name]], rules)
             if why:
                 refused[name, label] = why
                 continue
@@ -90,15 +91,13 @@ def cost_model(
             alone = time.forward + time.backward
             busy = rate.firings.mean * alone + work[name].updates * time.update
             seconds[name, label] = NodeSeconds(busy, alone, time.origin, time.how)
-    return CostModel(
-        traffic, nodes, work, devices, seconds, refused, host, workers, options.max_active_keys
-    )
 
+    @cache
+    def together(label: str, names: tuple[str, ...]) -> str:
+        return too_much(parts[label], graph, [own[name] for name in names], rules)
 
-def _too_large(work: NodeWork, device: DeviceFacts) -> str:
-    if device.memory is None or work.held <= device.memory:
-        return ""
-    return f"its parameters with gradients and optimiser take {work.held:,} bytes of {device.memory:,}"
+    keys = options.max_active_keys
+    return CostModel(traffic, nodes, work, devices, seconds, refused, host, workers, keys, together)
 
 
 def _time(

@@ -8,7 +8,7 @@ that device's link, also what one node of a device sends to another one there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -77,9 +77,9 @@ class Load:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of a placement. loads: the busiest first. throughput: instances a second. bytes_to, bytes_from: over the
-    way to a device and back, for an instance, by label. memory: bytes on each device, of parameters with what
-    belongs to them and of instances in flight. short: limits that it violates."""
+    """Of a placement. loads: the busiest first. throughput: instances a second. bytes_to, bytes_from: over
+    the way to a device and back, for an instance, by label. memory: bytes on each device, of parameters with
+    what belongs to them and of instances in flight. short: limits that it violates."""
 
     placement: Placement
     loads: Sequence[Load]
@@ -95,7 +95,7 @@ class Estimate:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """The better of two placements has the larger one: fewer violations, throughput, then idle devices."""
+        """The better of two placements has the larger one: fewer violations, throughput, idle devices."""
         return (-len(self.short), self.throughput, -sum(load.seconds for load in self.loads))
 
 
@@ -105,6 +105,7 @@ class CostModel:
 
     nodes: that may be placed. devices: those beside the host, by label. seconds: by (node, label), where the
     device does not refuse the node. refused: why it does. workers: of the host. keys: instances in flight.
+    together: (label, nodes) -> why the device cannot have all of them; empty: it can.
     """
 
     traffic: Traffic
@@ -116,6 +117,7 @@ class CostModel:
     host: HostCosts
     workers: int
     keys: int
+    together: Callable[[str, tuple[str, ...]], str] = lambda label, nodes: ""
 
     @property
     def labels(self) -> list[str]:
@@ -213,10 +215,12 @@ class CostModel:
         for label, device in self.devices.items():
             on = self._on(placement, label)
             found += [f"{label} refuses {n}" for n in on if (n, label) not in self.seconds]
-            if device.memory is not None and memory[label] > device.memory:
+            if why := self.together(label, tuple(n for n in on if (n, label) in self.seconds)):
+                found.append(f"{label} cannot have {', '.join(on)} together: {why}")
+            elif device.memory is not None and memory[label] > device.memory:
                 found.append(
-                    f"{label} has {written(device.memory, 'B')} of memory, and {', '.join(on)} with {self.keys} "
-                    f"instances in flight take {written(memory[label], 'B')}"
+                    f"{label} has {written(device.memory, 'B')} of memory, and {', '.join(on)} with "
+                    f"{self.keys} instances in flight take {written(memory[label], 'B')}"
                 )
             if device.most_nodes is not None and len(on) > device.most_nodes:
                 found.append(f"{label} may have {device.most_nodes} node(s), and has {len(on)}")

@@ -16,7 +16,7 @@ from amphw.engine.plan import integers
 from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.estimate.traffic import Traffic, value_at
 from amphw.ir.device import DeviceOptions, Mode
-from amphw.ir.errors import DeviceLostError
+from amphw.ir.errors import AmphwError, DeviceLostError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
@@ -29,6 +29,9 @@ SECONDS, LEAST = 0.2, 3
 
 LONGEST = 30.0
 """Seconds after which a device that gives no frame back counts as lost."""
+
+
+HOW = "frames of each node, of as many firings as the host would give it; updates included"
 
 
 def probe(
@@ -49,7 +52,11 @@ def probe(
     part.load(graph, traffic.lowered, [unit], rules, options)
     try:
         for slot in frames.slots:
-            part.begin(slot, 0, instances[slot], Mode.TRAIN)
+            if not part.begin(slot, 0, instances[slot], Mode.TRAIN):
+                raise AmphwError(
+                    f"{part.capabilities().name} has no room for the {len(frames.slots)} instances that it "
+                    "is timed with; count on fewer instances"
+                )
         taken: dict[int, list[float]] = {FORWARD: [], BACKWARD: []}
         number, began = 0, time.perf_counter()
         while len(taken[BACKWARD]) <= LEAST or time.perf_counter() - began < SECONDS:
@@ -65,8 +72,7 @@ def probe(
         part.close()
     # The mean, since some of them update; without the first, which may compile.
     forward, backward = (float(np.mean(taken[kind][1:])) / frames.size for kind in (FORWARD, BACKWARD))
-    how = f"{len(taken[FORWARD]) - 1} frames of {frames.size} firings, updates included"
-    return NodeTime(forward, backward, 0.0, "measured", how)
+    return NodeTime(forward, backward, 0.0, "measured", HOW)
 
 
 def _run(part: Part, frame: PartFrame) -> None:
@@ -127,7 +133,5 @@ class _Frames:
             else None
             for t in of
         ]
-        ints = [] if kind == BACKWARD else self._ints
-        return PartFrame(
-            number, self.unit.index, kind, self._slots, self._firings, self._rows, arrays, ints
-        )
+        u = self.unit.index
+        return PartFrame(number, u, kind, self._slots, self._firings, self._rows, arrays, self._ints)

@@ -70,7 +70,10 @@ def walk(lowered: Lowered, plan: SlotPlan, decides: Decides | None = None) -> Wa
                 f"node '{u.name}' decides by its values where messages go, which costs do not tell"
             )
         base.append(base[-1] + table.size)
-    unit, rows, left, numbers = [], [], [], []
+    unit: list[int] = []
+    rows: list[int] = []
+    left: list[int] = []
+    numbers: list[int] = []
     first: list[int] = []
     sources: list[int] = []
     sent: list[list[Route]] = [[] for _ in range(base[-1])]

@@ -64,7 +64,7 @@ def work_of(graph: Graph, unit: Unit, rate: NodeRate, rule: UpdateRule) -> NodeW
         FLOAT_BYTES * numbers,
         rule.bytes(specs),
         sum(_times(each, most) for each in (operands, results, residuals)),
-        sum(_times(each, mean) for each in (operands, ints, results)),
+        sum(_times(each, mean) for each in (operands, ints, ints, results)),
         _times(results, mean) + _times(returned, mean) + decided,
     )
 

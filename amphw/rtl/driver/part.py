@@ -89,8 +89,12 @@ class HardwarePart:
     def refused(self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
         if unit.behaviour.decides:
             return "nodes that decide where a message goes stay with the engine"
+        return self.refused_together(graph, [unit], rules)
+
+    def refused_together(self, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]) -> str:
+        """See `RefusesTogether`: parameters and programs share memories."""
         try:
-            hardware_plan(graph, rules, self.device.formats, Sizes(), [unit.name], True)
+            hardware_plan(graph, rules, self.device.formats, Sizes(), [u.name for u in units], True)
         except GraphError as error:
             return str(error)
         return ""
@@ -109,8 +113,8 @@ class HardwarePart:
         )
         update = sum(math.prod(spec.shape) for spec in graph.nodes[unit.name].params) / clock
         how = (
-            f"cycles of its microprograms, {plan.sizes.lanes} lanes, at the {clock / 1e6:g} MHz of the "
-            f"{CLOCKED_AS}, which is assumed; a simulation takes longer"
+            f"cycles of its programs on {plan.sizes.lanes} lanes at {clock / 1e6:g} MHz (assumed, as of the "
+            f"{CLOCKED_AS}; simulated, it takes longer)"
         )
         return NodeTime(forward, backward, update, "modelled", how)
 
