@@ -1,14 +1,16 @@
 """What the engine on the host takes for a model's nodes, and for handing frames to other devices: measured.
 
-Three short runs of real instances: with one worker and nothing recorded, which tells how long an instance
-takes in all; with one worker and a trace, which tells how that is shared by the nodes; and with the nodes on
-a device that answers at once, which tells what is left of it where they are elsewhere.
+Short runs of real instances with one worker, in processor time, which does not depend on what else a machine
+does: with all nodes on the host, once more with a trace, which tells how that is shared by the nodes; and
+with all nodes, or one of them, on a device that answers at once, whose difference is frames handed over.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from amphw.bench.ours import PumpLoop
@@ -31,6 +33,22 @@ Slice = tuple[float, float, str, str, int]
 """(begin, duration, node, kind, rows) of what a worker did, microseconds."""
 
 
+@dataclass(frozen=True)
+class _Run:
+    """instances: that were trained on, in `seconds` of processor time. slices: if it was traced."""
+
+    instances: int
+    seconds: float
+    slices: Sequence[Slice]
+
+    @property
+    def each(self) -> float:
+        return self.seconds / self.instances
+
+    def frames(self, nodes: Sequence[str]) -> Counter[str]:
+        return Counter(node for _, _, node, kind, _ in self.slices if node in nodes and kind in KINDS)
+
+
 def host_costs(
     graph: Graph,
     rules: Mapping[str, UpdateRule],
@@ -38,37 +56,42 @@ def host_costs(
     instances: Sequence[Instance],
     nodes: Sequence[str],
     firings: Mapping[str, float],
-    seconds: float = 0.6,
+    seconds: float = 0.5,
 ) -> HostCosts:
     """nodes: those that may be elsewhere. firings: of each of them in an instance, on average. seconds: of
-    each of the three runs."""
-    runs = fuse(graph, nodes)
-    alone = {**options.settings, "workers": 1, "fuse": False}
-    whole, _ = _run("cpu", runs, rules, options, alone, instances, seconds, traced=False)
-    _, slices = _run("cpu", runs, rules, options, alone, instances, seconds, traced=True)
-    shares = _shares(slices)
-    away = {**alone, "place": dict.fromkeys(nodes, "null"), "links": ""}
-    rest, handed = _run("cpu,null", runs, rules, options, away, instances, seconds, traced=True)
-    frames = Counter(node for _, _, node, kind, _ in handed if node in nodes and kind in KINDS)
-    first, last = min(s[0] for s in handed), max(s[0] for s in handed)
-    pumped = max(1.0, (last - first) / 1e6 / rest)
-    sizes = {n: max(1.0, 2 * firings[n] * pumped / frames[n]) for n in nodes if frames[n]}
-    handing = rest * pumped / max(1, frames.total())
+    each of the four runs."""
+    run = partial(_run, fuse(graph, nodes), rules, options, instances, seconds)
+    whole, traced = run([], traced=False), run([], traced=True)
+    shares = _shares(traced.slices)
+    on_host = {node: whole.each * share for node, share in shares.items()}
+    all_away = run(nodes, traced=True)
+    frames = all_away.frames(nodes)
+    each = {n: frames[n] / all_away.instances for n in nodes}  # in both directions
+    rest = all_away.each - sum(s for n, s in on_host.items() if n not in nodes)
+    pumping, handed = 0.0, sum(each.values())
+    if len(nodes) > 1:
+        least = min(nodes, key=lambda n: each[n])
+        one = run([least], traced=True)
+        few = one.frames([least])[least] / one.instances
+        beside = one.each - sum(s for n, s in on_host.items() if n != least)
+        if handed > few:
+            pumping = min(max(0.0, (beside * handed - rest * few) / (handed - few)), max(0.0, rest))
+    handing = max(0.0, rest - pumping) / max(handed, 1e-12)
+    sizes = {n: max(1.0, 2 * firings[n] / each[n]) for n in nodes if each[n]}
     how = f"of {seconds:g} s of training with one worker, the node's share in a trace"
-    return HostCosts({n: whole * share for n, share in shares.items()}, handing, sizes, "measured", how)
+    return HostCosts(on_host, pumping, handing, sizes, "measured", how)
 
 
 def _run(
-    device: str,
     graph: Graph,
     rules: Mapping[str, UpdateRule],
     options: DeviceOptions,
-    settings: Mapping[str, Any],
     instances: Sequence[Instance],
     seconds: float,
+    away: Sequence[str],
     traced: bool,
-) -> tuple[float, list[Slice]]:
-    """Seconds an instance took, and what the workers did meanwhile."""
+) -> _Run:
+    """away: nodes on a device that answers at once."""
     slices: list[Slice] = []
 
     def collect(
@@ -76,17 +99,20 @@ def _run(
     ) -> None:
         slices.append((begin, duration, node, kind, rows))
 
-    made = make_device(device)
-    extra = {"trace": collect} if traced else {}
+    made = make_device("cpu,null")
+    place = {n: "null" if n in away else "cpu" for n in graph.parameterised}
+    own: dict[str, Any] = {"workers": 1, "fuse": False, "links": "", "place": place}
+    settings = {**options.settings, **own, **({"trace": collect} if traced else {})}
     keys = options.max_active_keys
-    made.load(graph, rules, DeviceOptions(keys, 1, "self", options.seed, settings={**settings, **extra}))
+    made.load(graph, rules, DeviceOptions(keys, 1, "self", options.seed, settings=settings))
     try:
         loop = PumpLoop(made, instances, [1] * len(instances), range(keys), Mode.TRAIN)
         loop.run(WARM)
         made.poll(0.0)
         slices.clear()
         found = loop.run(seconds)
-        return found["seconds"] / found["count"], sorted(slices)
+        made.poll(0.0)
+        return _Run(found["count"], found["cpu"], sorted(slices))
     finally:
         made.close()
 

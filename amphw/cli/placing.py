@@ -100,8 +100,20 @@ def propose(
         cfg.train.max_active_keys, 1, "self", cfg.train.seed, settings=asdict(cfg.device) | {"place": ""}
     )
     costs = host_costs(graph, rules, options, sample, nodes, firings)
-    workers = min(cfg.device.workers, os.cpu_count() or 1)
-    model = cost_model(graph, rules, made.parts, devices, nodes, traffic, sample, costs, options, workers)
+    processors = os.cpu_count() or 1
+    model = cost_model(
+        graph,
+        rules,
+        made.parts,
+        devices,
+        nodes,
+        traffic,
+        sample,
+        costs,
+        options,
+        cfg.device.workers,
+        processors,
+    )
     heuristic = model.estimate({n: placing.of[n] for n in nodes})
     fixed = {n: HOST if label in made.absent else label for n, label in wanted.items()}
     better = search(model, heuristic.placement, fixed, cfg.train.seed) if searching else None

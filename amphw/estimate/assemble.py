@@ -64,9 +64,10 @@ def cost_model(
     host: HostCosts,
     options: DeviceOptions,
     workers: int,
+    processors: int,
 ) -> CostModel:
-    """nodes: `placeable` ones. traffic: of the graph where they are `apart`, on `instances`. workers: of the
-    host, no more than it has processors. Parts that do not tell what nodes take are loaded, and timed."""
+    """nodes: `placeable` ones. traffic: of the graph where they are `apart`, on `instances`. workers,
+    processors: of the host. Parts that do not tell what nodes take are loaded, and timed."""
     own = {u.name: u for u in lower(graph).units}
     work: dict[str, NodeWork] = {}
     seconds: dict[tuple[str, str], NodeSeconds] = {}
@@ -97,7 +98,9 @@ def cost_model(
         return too_much(parts[label], graph, [own[name] for name in names], rules)
 
     keys = options.max_active_keys
-    return CostModel(traffic, nodes, work, devices, seconds, refused, host, workers, keys, together)
+    return CostModel(
+        traffic, nodes, work, devices, seconds, refused, host, workers, processors, keys, together
+    )
 
 
 def _time(

@@ -41,11 +41,13 @@ class NodeSeconds:
 class HostCosts:
     """The engine on the host. nodes: seconds of its workers for an instance, by node, of all that compute.
 
-    handing: seconds to hand a frame to another device and to take it back, which is done for one frame at a
-    time. firings: in a frame that is handed over, by node.
+    pumping: seconds to begin an instance on other devices, if there are any. handing: seconds to hand a frame
+    to another device and to take it back. Both are done for one at a time, by the interpreter. firings: in a
+    frame that is handed over, by node.
     """
 
     nodes: Mapping[str, float]
+    pumping: float
     handing: float
     firings: Mapping[str, float]
     origin: str
@@ -104,7 +106,7 @@ class CostModel:
     """Everything that a placement's estimate is made of.
 
     nodes: that may be placed. devices: those beside the host, by label. seconds: by (node, label), where the
-    device does not refuse the node. refused: why it does. workers: of the host. keys: instances in flight.
+    device does not refuse the node. refused: why it does. workers, processors: of the host. keys: in flight.
     together: (label, nodes) -> why the device cannot have all of them; empty: it can.
     """
 
@@ -116,6 +118,7 @@ class CostModel:
     refused: Mapping[tuple[str, str], str]
     host: HostCosts
     workers: int
+    processors: int
     keys: int
     together: Callable[[str, tuple[str, ...]], str] = lambda label, nodes: ""
 
@@ -144,7 +147,7 @@ class CostModel:
             if device.link is not None:
                 for way, size in (("to", to[label]), ("from", back[label])):
                     loads.append(Load(f"{way} {label}", "link", 8 * size / device.link.bits_per_s))
-        loads.append(Load("handing over", "handing", self.host.handing * self._frames(placement)))
+        loads.append(Load("handing over", "handing", self._handing(placement)))
         loads.append(Load("instances in flight", "keys", self._alone(placement) / self.keys))
         slowest = max(max(load.seconds for load in loads), 1e-12)
         ranked = [Load(x.name, x.of, x.seconds, x.seconds / slowest) for x in loads]
@@ -159,16 +162,16 @@ class CostModel:
         return [n for n in self.nodes if placement[n] == label]
 
     def _host(self, placement: Placement) -> float:
-        here = (s for n, s in self.host.nodes.items() if placement.get(n, HOST) == HOST)
-        return sum(here) / self.workers
+        here = sum(s for n, s in self.host.nodes.items() if placement.get(n, HOST) == HOST)
+        return max(here / self.workers, (here + self._handing(placement)) / self.processors)
 
     def _device(self, placement: Placement, label: str) -> float:
         return sum(self.seconds[n, label].busy for n in self._on(placement, label))
 
-    def _frames(self, placement: Placement) -> float:
-        """That are handed over for an instance, in both directions."""
-        elsewhere = (n for n in self.nodes if placement[n] != HOST)
-        return sum(2 * self._firings(n) / max(1.0, self.host.firings.get(n, 1.0)) for n in elsewhere)
+    def _handing(self, placement: Placement) -> float:
+        elsewhere = [n for n in self.nodes if placement[n] != HOST]
+        frames = sum(2 * self._firings(n) / max(1.0, self.host.firings.get(n, 1.0)) for n in elsewhere)
+        return self.host.handing * frames + (self.host.pumping if elsewhere else 0.0)
 
     def _firings(self, node: str) -> float:
         return self.traffic.nodes[node].firings.mean

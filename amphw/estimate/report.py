@@ -23,6 +23,8 @@ def model_json(model: CostModel) -> dict[str, Any]:
         ],
         "host": {
             "workers": model.workers,
+            "processors": model.processors,
+            "pumping_s": model.host.pumping,
             "handing_s": model.host.handing,
             "nodes_s": dict(model.host.nodes),
             "origin": model.host.origin,
