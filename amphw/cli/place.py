@@ -142,7 +142,7 @@ def _origins(m: CostModel) -> list[str]:
     lines = []
     for (label, origin, how), of in sorted(nodes.items()):
         which = "" if len(of) == sum(at == label for _, at in m.seconds) else f" ({', '.join(of)})"
-        lines.append(f"{label}{which}: {origin}; {how}")
+        lines.append(f"{label}{which}: {origin}: {how}")
     return lines
 
 
