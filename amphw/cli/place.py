@@ -97,7 +97,7 @@ def _show(model: str, device: str, p: Proposal) -> None:
     )
     for label, why in p.devices.absent.items():
         say.print(f"WARNING: {label} is not there, the {_CPU} takes its place: {why}")
-    say.print("\nWhat a device is busy for with an instance, by node:")
+    say.print("\nWhat a device is busy for with an instance, by node (of the cpu, a worker):")
     say.print(_nodes(m))
     for line in _origins(m):
         say.print(line)
@@ -112,11 +112,15 @@ def _show(model: str, device: str, p: Proposal) -> None:
     for line in p.chosen.short:
         say.print(f"WARNING: {line}")
     say.print(
-        f"\nBottleneck: {_named(p.chosen)}. A device that is not there, or dies, is replaced by the {_CPU}."
+        f"\nBottleneck: {_named(p.chosen)}.\n"
+        f"Where a device is not there, or dies, the {_CPU} takes its nodes."
     )
-    say.print(f"To train so:\n  amphw train {model} --device {device} --set device.place={p.setting}")
-    if "_joined" in " ".join(p.graph.nodes):
-        say.print("The graph is tiled, which `amphw train` does not do to a model: docs/several-devices.md")
+    if p.tiled:
+        say.print(
+            "The graph is tiled, which is for programs (amphw.ir.passes.tile): `amphw train` runs no passes."
+        )
+        return
+    say.print(f"To train so, with the same settings:\n  --device {device} --set device.place={p.setting}")
 
 
 def _nodes(m: CostModel) -> Any:
@@ -168,13 +172,15 @@ def _loads(m: CostModel, of: Estimate) -> Any:
     numbers = ("an instance", "busy", "memory", "bytes to", "bytes from")
     rows = table("", *numbers, "link", right=numbers)
     for load in of.loads:
+        if not load.seconds and load.of != "device":
+            continue
         device = m.devices.get(load.name)
         more = ["", "", "", ""]
         if load.of == "device":
             more[0] = _bytes(of.memory[load.name])
         if device is not None:
             more[1:3] = [_bytes(of.bytes_to[load.name]), _bytes(of.bytes_from[load.name])]
-            more[3] = "shared memory, or not said" if device.link is None else str(device.link)
+            more[3] = "" if device.link is None else str(device.link)
         rows.add_row(load.name, _seconds(load.seconds), percent(load.share), *more)
     return rows
 

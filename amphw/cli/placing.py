@@ -37,6 +37,7 @@ class Proposal:
     instances: int
     size: float
     counted: str
+    tiled: bool
 
     @property
     def chosen(self) -> Estimate:
@@ -99,6 +100,7 @@ def propose(
     options = DeviceOptions(
         cfg.train.max_active_keys, 1, "self", cfg.train.seed, settings=asdict(cfg.device) | {"place": ""}
     )
+    remarks().print("amphw: measuring what the nodes take here, for some seconds")
     costs = host_costs(graph, rules, options, sample, nodes, firings)
     processors = os.cpu_count() or 1
     model = cost_model(
@@ -121,7 +123,7 @@ def propose(
     size = sum(found.size(i) for i in sample) / len(sample)
     return Proposal(
         graph, made, model, placing, heuristic, better, model.on_host(), fixed, tiles, len(sample), size,
-        found.counted,
+        found.counted, bool(tiled),
     )  # fmt: skip
 
 

@@ -97,8 +97,8 @@ class Estimate:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """The better of two placements has the larger one: fewer limits violated, more throughput, and for the
-        same fewer nodes elsewhere, less work."""
+        """The better of two placements has the larger one: fewer limits violated, more throughput; for the
+        same, fewer nodes elsewhere and less work."""
         elsewhere = sum(label != HOST for label in self.placement.values())
         return -len(self.short), self.throughput, -elsewhere, -sum(load.seconds for load in self.loads)
 
