@@ -7,6 +7,7 @@ with all nodes, or one of them, on a device that answers at once, whose differen
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,10 +36,12 @@ Slice = tuple[float, float, str, str, int]
 
 @dataclass(frozen=True)
 class _Run:
-    """instances: that were trained on, in `seconds` of processor time. slices: if it was traced."""
+    """instances: that were trained on, in `seconds` of processor time, `pumping` of which the thread took
+    that submits and polls. slices: if it was traced."""
 
     instances: int
     seconds: float
+    pumping: float
     slices: Sequence[Slice]
 
     @property
@@ -63,23 +66,24 @@ def host_costs(
     run = partial(_run, fuse(graph, nodes), rules, options, instances, seconds)
     whole, traced = run([], traced=False), run([], traced=True)
     shares = _shares(traced.slices)
-    on_host = {node: whole.each * share for node, share in shares.items()}
+    pumping = whole.pumping / whole.instances
+    on_host = {node: (whole.each - pumping) * share for node, share in shares.items()}
     all_away = run(nodes, traced=True)
     frames = all_away.frames(nodes)
     each = {n: frames[n] / all_away.instances for n in nodes}  # in both directions
-    rest = all_away.each - sum(s for n, s in on_host.items() if n not in nodes)
-    pumping, handed = 0.0, sum(each.values())
+    rest = all_away.each - pumping - sum(s for n, s in on_host.items() if n not in nodes)
+    beginning, handed = 0.0, sum(each.values())
     if len(nodes) > 1:
         least = min(nodes, key=lambda n: each[n])
         one = run([least], traced=True)
         few = one.frames([least])[least] / one.instances
-        beside = one.each - sum(s for n, s in on_host.items() if n != least)
+        beside = one.each - pumping - sum(s for n, s in on_host.items() if n != least)
         if handed > few:
-            pumping = min(max(0.0, (beside * handed - rest * few) / (handed - few)), max(0.0, rest))
-    handing = max(0.0, rest - pumping) / max(handed, 1e-12)
+            beginning = min(max(0.0, (beside * handed - rest * few) / (handed - few)), max(0.0, rest))
+    handing = max(0.0, rest - beginning) / max(handed, 1e-12)
     sizes = {n: max(1.0, 2 * firings[n] / each[n]) for n in nodes if each[n]}
     how = f"of {seconds:g} s of training with one worker, the node's share in a trace"
-    return HostCosts(on_host, pumping, handing, sizes, "measured", how)
+    return HostCosts(on_host, pumping, beginning, handing, sizes, "measured", how)
 
 
 def _run(
@@ -110,9 +114,11 @@ def _run(
         loop.run(WARM)
         made.poll(0.0)
         slices.clear()
+        before = time.thread_time()
         found = loop.run(seconds)
+        pumping = time.thread_time() - before
         made.poll(0.0)
-        return _Run(found["count"], found["cpu"], sorted(slices))
+        return _Run(found["count"], found["cpu"], pumping, sorted(slices))
     finally:
         made.close()
 

@@ -190,7 +190,7 @@ def _named(of: Estimate) -> str:
     what = {
         "device": f"{load.name} computes for {_seconds(load.seconds)} an instance",
         "link": f"the link {load.name} is busy for {_seconds(load.seconds)} an instance",
-        "handing": f"the host takes {_seconds(load.seconds)} an instance to hand frames over",
+        "handing": f"the host takes {_seconds(load.seconds)} to pump an instance and to hand frames over",
         "keys": "an instance's longest chain of messages; with more max_active_keys others fill its waits",
     }
     return what[load.of]
@@ -206,7 +206,7 @@ def _tile(each: Any) -> str:
 def _seconds(value: float) -> str:
     from amphw.ir.units import written
 
-    return written(value, "s") if value else "0"
+    return ("< 1 ns" if value < 1e-9 else written(value, "s")) if value else "0"
 
 
 def _bytes(value: float) -> str:

@@ -100,7 +100,7 @@ def propose(
     options = DeviceOptions(
         cfg.train.max_active_keys, 1, "self", cfg.train.seed, settings=asdict(cfg.device) | {"place": ""}
     )
-    remarks().print("amphw: measuring what the nodes take here, for some seconds")
+    remarks().print("amphw: measuring what the nodes take here; this takes some seconds")
     costs = host_costs(graph, rules, options, sample, nodes, firings)
     processors = os.cpu_count() or 1
     model = cost_model(

@@ -41,13 +41,14 @@ class NodeSeconds:
 class HostCosts:
     """The engine on the host. nodes: seconds of its workers for an instance, by node, of all that compute.
 
-    pumping: seconds to begin an instance on other devices, if there are any. handing: seconds to hand a frame
-    to another device and to take it back. Both are done for one at a time, by the interpreter. firings: in a
-    frame that is handed over, by node.
+    pumping: seconds to submit an instance and to take its report. beginning: to begin it on other devices, if
+    they have nodes. handing: to hand a frame to another device and to take it back. The interpreter does all
+    three, for one at a time. firings: in a frame that is handed over, by node.
     """
 
     nodes: Mapping[str, float]
     pumping: float
+    beginning: float
     handing: float
     firings: Mapping[str, float]
     origin: str
@@ -149,7 +150,7 @@ class CostModel:
             if device.link is not None:
                 for way, size in (("to", to[label]), ("from", back[label])):
                     loads.append(Load(f"{way} {label}", "link", 8 * size / device.link.bits_per_s))
-        loads.append(Load("handing over", "handing", self._handing(placement)))
+        loads.append(Load("pumping", "handing", self._handing(placement)))
         loads.append(Load("instances in flight", "keys", self._alone(placement) / self.keys))
         slowest = max(max(load.seconds for load in loads), 1e-12)
         ranked = [Load(x.name, x.of, x.seconds, x.seconds / slowest) for x in loads]
@@ -173,7 +174,8 @@ class CostModel:
     def _handing(self, placement: Placement) -> float:
         elsewhere = [n for n in self.nodes if placement[n] != HOST]
         frames = sum(2 * self._firings(n) / max(1.0, self.host.firings.get(n, 1.0)) for n in elsewhere)
-        return self.host.handing * frames + (self.host.pumping if elsewhere else 0.0)
+        beginning = self.host.beginning if elsewhere else 0.0
+        return self.host.pumping + beginning + self.host.handing * frames
 
     def _firings(self, node: str) -> float:
         return self.traffic.nodes[node].firings.mean

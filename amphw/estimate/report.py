@@ -25,6 +25,7 @@ def model_json(model: CostModel) -> dict[str, Any]:
             "workers": model.workers,
             "processors": model.processors,
             "pumping_s": model.host.pumping,
+            "beginning_s": model.host.beginning,
             "handing_s": model.host.handing,
             "nodes_s": dict(model.host.nodes),
             "origin": model.host.origin,

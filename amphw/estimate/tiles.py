@@ -58,5 +58,5 @@ def _tiling(graph: Graph, rules: Mapping[str, UpdateRule], parts: Mapping[str, P
             found = next(filter(None, reasons), "")
             if not found:
                 return Tiling(node, n, label, "")
-            why = found
+            why = "a tile is refused, too"
     return Tiling(node, 0, "", why)

@@ -22,6 +22,6 @@ def test_every_node_has_its_share_and_frames_their_price() -> None:
         graph, {"*": UpdateRule()}, options, instances, nodes, dict.fromkeys(nodes, 1.0), seconds=0.1
     )
     assert set(nodes) <= set(found.nodes) and all(s > 0 for s in found.nodes.values())
-    assert found.handing > 0 and found.pumping >= 0
+    assert found.pumping > 0 and found.beginning >= 0 and found.handing >= 0
     assert set(found.firings) == set(nodes) and all(f >= 1 for f in found.firings.values())
     assert found.origin == "measured"

@@ -24,7 +24,7 @@ def known_host(monkeypatch: pytest.MonkeyPatch) -> None:
         host_costs,
         "host_costs",
         lambda graph, rules, options, instances, nodes, firings: HostCosts(
-            dict.fromkeys(nodes, 1e-3), 0.0, 1e-6, dict.fromkeys(nodes, 1.0), "stated", "by the test"
+            dict.fromkeys(nodes, 1e-3), 0.0, 0.0, 1e-6, dict.fromkeys(nodes, 1.0), "stated", "by the test"
         ),
     )
 

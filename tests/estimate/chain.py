@@ -53,7 +53,7 @@ def model(
     work = {n: work_of(graph, units[n], traffic.nodes[n], UpdateRule()) for n in graph.parameterised}
     known = {key: NodeSeconds(s, s, "stated", "by the test") for key, s in seconds.items()}
     nodes = {n: seconds[n, "cpu"] for n in work}
-    host = HostCosts(nodes, 0.0, handing, dict.fromkeys(work, 1.0), "stated", "by the test")
+    host = HostCosts(nodes, 0.0, 0.0, handing, dict.fromkeys(work, 1.0), "stated", "by the test")
     facts = {d.label: d for d in devices}
     refused = {(n, d): "the test says so" for n in work for d in facts if (n, d) not in known}
     return CostModel(traffic, list(work), work, facts, known, refused, host, workers, 64, keys)

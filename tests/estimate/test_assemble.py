@@ -23,7 +23,7 @@ from amphw.rtl.fixed.device import FixedDevice
 from tests.estimate.chain import chain, rows
 from tests.graphs.cases import CASES, Case
 
-HOST = HostCosts({}, 0.0, 0.0, {}, "stated", "by the test")
+HOST = HostCosts({}, 0.0, 0.0, 0.0, {}, "stated", "by the test")
 RULES = {"*": UpdateRule(interval=4)}
 
 
@@ -140,4 +140,18 @@ def test_where_tiles_do_not_help_the_reason_is_told() -> None:
     parts = {"a": Never(about())}
     m = built(chain([16]), parts, rows())
     (found,) = tilings(chain([16]), RULES, parts, m.refused, m.nodes)
-    assert (found.tiles, found.why) == (0, "it is not for layers")
+    assert (found.tiles, found.why) == (0, "a tile is refused, too")
+
+
+def test_a_layer_that_cannot_be_cut_by_columns_is_told_why() -> None:
+    case = next(c for c in CASES if c.name == "tree-all")
+    graph = case.build()
+
+    class Never(NullPart):
+        def refused(self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
+            return "never"
+
+    parts = {"a": Never(about())}
+    m = built(graph, parts, case.instances())
+    found = {each.node: each for each in tilings(graph, RULES, parts, m.refused, m.nodes)}
+    assert any("cannot be tiled" in each.why for each in found.values())
