@@ -3,6 +3,7 @@
     python benchmarks/placing_bars.py                        # all models, two minutes on two cores
     python benchmarks/placing_bars.py ggnn --rounds 9
 
+Estimates are for a machine that does nothing else; `load` in the results says whether it did.
 Each model on the CPU and two sleep devices of unequal speed, which take as long as devices of so many FLOPS
 would. Three placements (the heuristic's, the search's, everything on the CPU) train by turns on the same
 instances; throughput is the median over rounds. The bar: the search's placement is at least as fast as the
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -107,7 +109,8 @@ def main() -> None:
             )
         if run["placements"]["search"]["measured"] < run["placements"]["heuristic"]["measured"]:
             missed.append(name)
-    kept = {"date": time.strftime("%Y-%m-%d"), "environment": environment(), "runs": runs}
+    load = os.getloadavg()[1]  # of the last five minutes, these runs included
+    kept = {"date": time.strftime("%Y-%m-%d"), "environment": environment(), "load": load, "runs": runs}
     RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     if missed:
         sys.exit(f"the search's placement is slower than the heuristic's: {', '.join(missed)}")

@@ -104,7 +104,7 @@ def _run(
         slices.append((begin, duration, node, kind, rows))
 
     made = make_device("cpu,null")
-    place = {n: "null" if n in away else "cpu" for n in graph.parameterised}
+    place = {**dict.fromkeys(graph.parameterised, "cpu"), **dict.fromkeys(away, "null")}
     own: dict[str, Any] = {"workers": 1, "fuse": False, "links": "", "place": place}
     settings = {**options.settings, **own, **({"trace": collect} if traced else {})}
     keys = options.max_active_keys

@@ -111,6 +111,9 @@ def _show(model: str, device: str, p: Proposal) -> None:
     say.print(_loads(m, p.chosen))
     for line in p.chosen.short:
         say.print(f"WARNING: {line}")
+    if p.search is not None:
+        for line in p.heuristic.short:
+            say.print(f"The heuristic's placement cannot be: {line}")
     say.print(
         f"\nBottleneck: {_named(p.chosen)}.\n"
         f"Where a device is not there, or dies, the {_CPU} takes its nodes."

@@ -90,7 +90,7 @@ def propose(
         graph = by_name(f"tile={tiled}")(graph)
     rules = update_rules(cfg, graph)
     wanted = dict(asked_for(cfg.device.place))
-    devices = facts(made.parts, links_asked_for(cfg.device.links), limits or {})
+    devices = facts(made.parts, links_asked_for(cfg.device.links), limits or {}, made.absent)
     placing = place(graph, lower(graph), made.parts, rules, wanted, made.host_takes_turns, made.absent)
     nodes = placeable(graph, wanted)
     found.prepare(cfg.model, cfg.train.seed)

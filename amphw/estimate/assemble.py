@@ -25,12 +25,13 @@ def facts(
     parts: Mapping[str, Part],
     links: Mapping[str, LinkRate],
     most_nodes: Mapping[str, int],
+    absent: Collection[str] = (),
 ) -> dict[str, DeviceFacts]:
-    """Of the devices beside the host. links, most_nodes: by label, what was said of them. Raises AmphwError
-    for a label that there is none of."""
+    """Of the devices beside the host. links, most_nodes: by label, what was said of them. absent: labels of
+    devices that are not there. Raises AmphwError for a label that there is none of."""
     for what, given in (("device.links", links), ("the limit of nodes", most_nodes)):
         for label in given:
-            if label not in parts:
+            if label not in parts and label not in absent:
                 raise AmphwError(
                     f"{what}: there is no device '{label}' beside the {HOST} in this run; there are "
                     f"{', '.join(parts) or 'none'}"

@@ -88,6 +88,18 @@ def test_nodes_that_are_placed_stay_and_limits_are_kept(amphw) -> None:
     assert list(limited["search"]["placement"].values()).count("b") == 1
 
 
+def test_a_node_without_parameters_goes_where_it_is_asked_for(amphw) -> None:
+    found = placed(amphw, "--set", "device.place=relu=b")
+    assert found["fixed"] == {"relu": "b"}
+    assert found["search"]["placement"] == {"cell": "b", "relu": "b", "head": "b"}
+
+
+def test_a_heuristic_that_violates_a_limit_is_told(amphw) -> None:
+    done = amphw("place", "list-reduction", "--device", TWO, *SMALL, "--limit", "a=0")
+    assert done.exit_code == 0, done.stderr
+    assert "The heuristic's placement cannot be: a may have 0 node(s), and has 1" in done.stdout
+
+
 def test_a_link_can_be_what_limits(amphw) -> None:
     slow = "device.links=b=10kb/s"
     found = placed(amphw, "--set", slow, "--set", "device.place=cell=b,head=b")

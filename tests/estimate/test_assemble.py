@@ -99,6 +99,7 @@ def test_links_and_limits_are_of_devices_that_there_are() -> None:
     parts = {"a": NullPart(about(link=LinkRate(1e6)))}
     assert facts(parts, {}, {})["a"].link == LinkRate(1e6)
     assert facts(parts, {"a": LinkRate(2e6)}, {"a": 3})["a"].link == LinkRate(2e6)
+    assert "b" not in facts(parts, {"b": LinkRate(1e6)}, {}, absent=["b"])
     for given in (({"z": LinkRate(1e6)}, {}), ({}, {"z": 1})):
         with pytest.raises(AmphwError, match="no device 'z' beside the cpu in this run; there are a"):
             facts(parts, *given)
