@@ -22,13 +22,13 @@ ALLOWED = {
     "cpu_runtime": {"ir", "engine"},
     "opencl": {"ir", "engine"},
     "rtl": {"ir", "engine"},
-    "estimate": {"ir"},
+    "estimate": {"ir", "engine"},  # whose plans it counts, and whose parts it asks and times
     "data": {"ir"},
     "models": {"ir", "data", "frontend"},
     "host": {"ir", "engine"},  # whose parts its own devices offer
-    "bench": {"ir", "engine", "data", "models", "host", "opencl"},  # whose kernels it measures
+    "bench": {"ir", "engine", "estimate", "data", "models", "host", "opencl"},  # whose kernels it measures
     # whose platforms and sources it shows, and whose hardware it builds
-    "cli": {"ir", "data", "models", "host", "bench", "opencl", "rtl"},
+    "cli": {"ir", "engine", "estimate", "data", "models", "host", "bench", "opencl", "rtl"},
 }
 """Per part, the other parts that it may import. A part that does not exist yet has no files to check."""
 

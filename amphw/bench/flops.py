@@ -10,7 +10,7 @@ our side as on the peers', so its part of the product does not count at all (`en
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from amphw.engine.tile_fold import folds
@@ -18,6 +18,7 @@ from amphw.ir.behaviour import Behaviour
 from amphw.ir.check import Typed, infer
 from amphw.ir.derive import differentiate
 from amphw.ir.expr import evaluate
+from amphw.ir.flops import gradient_products, products
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.program import Program
@@ -59,26 +60,8 @@ def _products(program: Program, wanted: Sequence[int]) -> tuple[Counter[str], Co
     """Operations for a row of each space, forward and backward."""
     derivative = differentiate(program, wanted)
     spared = {program.params[f.weight].name: f.width for f in folds(program)}
-
-    def one(param: str) -> int:
-        rows, cols = program.param(param).shape
-        return 2 * (rows - spared.get(param, 0)) * cols
-
-    forward, backward = _matmuls(program, one), _matmuls(derivative.backward, one)
-    for term in derivative.terms:
-        if term.kind == "matmul":
-            dz = derivative.backward.outputs_types[term.dz]
-            backward[dz.space] += one(term.param)
-    return forward, backward
-
-
-def _matmuls(program: Program, one: Callable[[str], int]) -> Counter[str]:
-    found: Counter[str] = Counter()
-    first = len(program.inputs) + len(program.ints)
-    for number, instr in enumerate(program.instrs, first):
-        if instr.op in ("matmul", "matmul_t"):
-            found[program.types[number].space] += one(instr.attr()["param"])
-    return found
+    backward = products(derivative.backward, spared) + gradient_products(derivative, spared)
+    return products(program, spared), backward
 
 
 def _wanted(typed: Typed, node: str, behaviour: Behaviour) -> list[int]:

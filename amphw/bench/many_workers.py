@@ -19,13 +19,14 @@ from amphw.bench.figures import Figure
 from amphw.bench.frame_costs import Profile, measure_costs
 from amphw.bench.load import Usage, UsageMeter, total
 from amphw.bench.plan import Plan, Say
-from amphw.bench.schedule import Costs, Shape, Simulation, Tally, shape_of
+from amphw.bench.schedule import Costs, Simulation, Tally
 from amphw.bench.sides import our_side, processors
 from amphw.bench.subject import GRACE_S
 from amphw.bench.validity import load_reasons, round_reasons
 from amphw.engine.lower import Lowered
 from amphw.engine.numpy_plane.slots import finish_plan
 from amphw.engine.plan import Planner
+from amphw.estimate.shape import Shape, shape_of
 from amphw.host.run_folder import environment
 from amphw.host.session import update_rules
 from amphw.ir.device import DeviceOptions

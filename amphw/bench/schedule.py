@@ -14,10 +14,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amphw.bench.errors import BenchError
-from amphw.engine.lower import Lowered
 from amphw.engine.numpy_plane.gradients import WORTH_REDUCING
-from amphw.engine.numpy_plane.slots import FAULT, SlotPlan
 from amphw.engine.policy import BACKWARD, FORWARD, KINDS, PolicyTable, Queue, choose, report_batch
+from amphw.estimate.shape import Shape
 
 HOST = -1
 Busy = Generator[float | None, None, None]
@@ -60,62 +59,6 @@ class Rules:
     frame_cap: int = 64
     frame_rows: int = 512
     by_age: bool = True
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The firings of an instance that occur, numbered over all units.
-
-    By firing: its unit, its rows, the messages it needs, the firings it sends to, and those it returns
-    gradients to; returned: the messages that it sends back, those to sources included. first: the firings
-    that the sources send to.
-    """
-
-    unit: Sequence[int]
-    rows: Sequence[int]
-    need: Sequence[int]
-    targets: Sequence[Sequence[int]]
-    origins: Sequence[Sequence[int]]
-    returned: Sequence[int]
-    first: Sequence[int]
-    size: int = 1  # what the model counts
-
-
-def shape_of(lowered: Lowered, plan: SlotPlan) -> Shape:
-    """Run the plan's messages once. Raises BenchError for a graph whose routes depend on what it computes."""
-    base = [0]
-    for u, table in zip(lowered.units, plan.units, strict=True):
-        if u.decisions > 1:
-            raise BenchError(
-                f"node '{u.name}' decides by its values where messages go, which costs do not tell"
-            )
-        base.append(base[-1] + table.size)
-    unit, rows, left = [], [], []
-    sends: list[list[int]] = []
-    first: list[int] = []
-    for u, table in zip(lowered.units, plan.units, strict=True):
-        counts = next(iter(table.spaces.values()), 0)
-        for at in range(table.size):
-            unit.append(u.index)
-            rows.append(counts if isinstance(counts, int) else counts[at])
-            left.append(table.need[at] if u.operands else 0)
-            # A route that leads nowhere belongs to a state that does not occur: the device would refuse it.
-            sends.append([base[r[0]] + r[2] for r in table.routes[at] if r[0] != FAULT and r[2] >= 0])
-            if u.behaviour.is_source:
-                first += sends[-1]
-    need = list(left)
-    occurs, waiting = [False] * len(unit), list(first)
-    origins: list[list[int]] = [[] for _ in unit]
-    while waiting:
-        at = waiting.pop()
-        left[at] -= 1
-        if left[at] == 0:
-            occurs[at] = True
-            waiting += sends[at]
-            for target in sends[at]:
-                origins[target].append(at)
-    targets = [sends[at] if occurs[at] else [] for at in range(len(unit))]
-    return Shape(unit, rows, need, targets, origins, need, first)
 
 
 @dataclass

@@ -20,6 +20,7 @@ from amphw.cli.flash import flash
 from amphw.cli.graph import graph
 from amphw.cli.models import models
 from amphw.cli.opencl import opencl
+from amphw.cli.place import place
 from amphw.cli.predict import predict
 from amphw.cli.rtl import rtl
 from amphw.cli.train import train
@@ -34,7 +35,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, predict, demo, graph, opencl, rtl, flash, models, devices, check, bench):
+for command in (train, predict, demo, graph, place, opencl, rtl, flash, models, devices, check, bench):
     app.command()(command)
 
 

@@ -13,6 +13,7 @@ from amphw.cli.errors import INTERRUPTED
 from amphw.cli.models import show_settings
 from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
 from amphw.cli.output import NOISE, emit_json, number, remarks, results, table
+from amphw.cli.placing import searched
 
 
 def train(
@@ -69,7 +70,8 @@ def train(
     if seeds > 1:
         from amphw.cli.seeds import train_seeds
 
-        train_seeds(found, _resolve(found, config, settings, device), device, seeds, out, as_json, spare)
+        cfg = searched(found, _resolve(found, config, settings, device), device)
+        train_seeds(found, cfg, device, seeds, out, as_json, spare)
         return
     _train_one(found, config, settings, device, out, resume, as_json, spare)
 
@@ -91,11 +93,11 @@ def _train_one(
     if resume is not None:
         folder = RunFolder.open(resume)
         had = _trained_epochs(folder, model.name)
-        cfg = _resolve(model, None, settings, device, saved=folder)
+        cfg = searched(model, _resolve(model, None, settings, device, saved=folder), device)
         runner = ready(model, cfg, device, resumed=True)
     else:
         had = None
-        cfg = _resolve(model, config, settings, device)
+        cfg = searched(model, _resolve(model, config, settings, device), device)
         runner = ready(model, cfg, device)
         folder = RunFolder.create(out, model.name)
     outcome = run_once(model, cfg, runner, folder, model.name, resume, other)

@@ -126,6 +126,41 @@ class Part(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class NodeTime:
+    """What a node takes on a part, in seconds: a firing forward and backward, and an update.
+
+    origin: how it is known, "stated" (by the device's own definition), "measured", "modelled" or "assumed".
+    how: the rest of a sentence about it.
+    """
+
+    forward: float
+    backward: float
+    update: float
+    origin: str
+    how: str
+
+
+@runtime_checkable
+class TellsTime(Protocol):
+    """A part that knows how long a node would take there, without loading it."""
+
+    def node_time(
+        self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule], rows: Mapping[str, float]
+    ) -> NodeTime | None:
+        """rows: of a firing, by space, on average. None: it must be tried. The part does not refuse it."""
+        ...
+
+
+@runtime_checkable
+class RefusesTogether(Protocol):
+    """A part on which nodes share what there is a limit of."""
+
+    def refused_together(self, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]) -> str:
+        """Why these nodes cannot all be placed here, none of which is refused alone; empty: they can."""
+        ...
+
+
 @runtime_checkable
 class ModelsLink(Protocol):
     """A part whose link to the host is modelled."""

@@ -7,11 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amphw.engine.lower import Lowered, Unit
-from amphw.engine.part import Part
+from amphw.engine.part import Part, RefusesTogether
 from amphw.ir.device import LinkRate
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
-from amphw.ir.update import UpdateRule
+from amphw.ir.units import written
+from amphw.ir.update import UpdateRule, rule_of
 
 HOST = "cpu"
 """The engine itself, with its workers. Sources and losses are always there."""
@@ -82,25 +83,29 @@ def place(
     def refuses(unit: Unit, label: str) -> str:
         if label == HOST:
             return ""
+        part, there = parts[label], [*out.on(label), unit.name]
         if (unit.name, label) not in out.refused:
-            out.refused[unit.name, label] = parts[label].refused(graph, unit, rules)
-        return out.refused[unit.name, label]
+            out.refused[unit.name, label] = part.refused(graph, unit, rules)
+        units = [lowered.units[lowered.by_name[n]] for n in there]
+        return out.refused[unit.name, label] or too_much(part, graph, units, rules)
 
     for unit in able:
         if unit.name not in wanted:
             continue
-        out.of[unit.name] = wanted[unit.name]
         if why := refuses(unit, wanted[unit.name]):
             raise AmphwError(f"node '{unit.name}' cannot be placed on {wanted[unit.name]}: {why}")
+        out.of[unit.name] = wanted[unit.name]
     turn = 0
     labels = [*parts, HOST] if host else list(parts)
     for unit in sorted((u for u in able if u.owns and u.name not in wanted), key=lambda u: -_size(graph, u)):
         for k in range(len(labels)):
             label = labels[(turn + k) % len(labels)]
-            if not refuses(unit, label):
-                out.of[unit.name] = label
-                turn += k + 1
-                break
+            if why := refuses(unit, label):
+                out.refused[unit.name, label] = why
+                continue
+            out.of[unit.name] = label
+            turn += k + 1
+            break
     out.refused = {key: why for key, why in out.refused.items() if why}
     return out
 
@@ -121,6 +126,20 @@ def _check(graph: Graph, out: Placing, parts: Mapping[str, Part], wanted: Mappin
                 f"device.place: there is no device '{label}' in this run for node '{node}'; there are "
                 f"{', '.join([HOST, *parts])}"
             )
+
+
+def too_much(part: Part, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]) -> str:
+    """Why a part cannot have all of these nodes, none of which it refuses alone; empty: it can."""
+    memory = part.capabilities().memory
+    wanted = sum(rule_of(rules, u.name).bytes(graph.nodes[u.name].params) for u in units)
+    if memory is not None and wanted > memory:
+        return (
+            f"parameters, gradients and optimiser of {', '.join(u.name for u in units)} take "
+            f"{written(wanted, 'B')} of its {written(memory, 'B')}"
+        )
+    if len(units) > 1 and isinstance(part, RefusesTogether):
+        return part.refused_together(graph, units, rules)
+    return ""
 
 
 def _size(graph: Graph, unit: Unit) -> int:

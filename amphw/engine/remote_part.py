@@ -17,7 +17,15 @@ from dataclasses import replace
 from typing import Any
 
 from amphw.engine.lower import Lowered, Unit
-from amphw.engine.part import ModelsLink, Part, PartFrame, PartResult
+from amphw.engine.part import (
+    ModelsLink,
+    NodeTime,
+    Part,
+    PartFrame,
+    PartResult,
+    RefusesTogether,
+    TellsTime,
+)
 from amphw.engine.ring import LinkError, Ring, semaphore
 from amphw.ir.device import SILENCE, Capabilities, DeviceOptions, LinkRate, LinkUse, Mode, Statistics
 from amphw.ir.errors import AmphwError, DeviceLostError
@@ -65,6 +73,17 @@ class RemotePart:
 
     def refused(self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
         return self.here.refused(graph, unit, rules)
+
+    def node_time(
+        self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule], rows: Mapping[str, float]
+    ) -> NodeTime | None:
+        """See `TellsTime`."""
+        return self.here.node_time(graph, unit, rules, rows) if isinstance(self.here, TellsTime) else None
+
+    def refused_together(self, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]) -> str:
+        """See `RefusesTogether`."""
+        here = self.here
+        return here.refused_together(graph, units, rules) if isinstance(here, RefusesTogether) else ""
 
     def load(
         self,

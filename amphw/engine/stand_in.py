@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from amphw.engine.lower import Lowered, Unit
-from amphw.engine.part import PartFrame, PartResult
-from amphw.engine.policy import BACKWARD
+from amphw.engine.part import NodeTime, PartFrame, PartResult
+from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.ir.device import Capabilities, DeviceOptions, LinkRate, LinkUse, Mode, Statistics
 from amphw.ir.errors import AmphwError
+from amphw.ir.flops import products
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
+from amphw.ir.units import written
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters, no_parameters
 
 
@@ -32,6 +34,12 @@ class NullPart:
 
     def refused(self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
         return ""
+
+    def node_time(
+        self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule], rows: Mapping[str, float]
+    ) -> NodeTime | None:
+        """See `TellsTime`."""
+        return NodeTime(0.0, 0.0, 0.0, "stated", "computes nothing")
 
     def load(
         self,
@@ -106,10 +114,12 @@ class Cost:
     def of(cls, unit: Unit) -> Cost:
         program = unit.behaviour.program
         assert program is not None
-        shapes = {p.name: p.shape for p in program.params}
-        products = [shapes[i.attr()["param"]] for i in program.instrs if i.op == "matmul"]
-        numbers = [int(np.prod(shape)) for shape in shapes.values()]
-        return cls(sum(2.0 * din * dout for din, dout in products), float(sum(numbers)))
+        numbers = [int(np.prod(p.shape)) for p in program.params]
+        return cls(float(sum(products(program).values())), float(sum(numbers)))
+
+    def work(self, rows: float, kind: int) -> float:
+        """Of a frame of so many rows, less updates."""
+        return self.row * rows * (2 if kind == BACKWARD else 1)
 
 
 FIRING_BYTES = 8
@@ -180,6 +190,15 @@ class SleepPart(NullPart):
     def link_use(self) -> LinkUse:
         return self._link.use(time.perf_counter() - self._loaded_at)
 
+    def node_time(
+        self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule], rows: Mapping[str, float]
+    ) -> NodeTime | None:
+        """See `TellsTime`."""
+        cost = Cost.of(unit)
+        forward, backward = (cost.work(rows["rows"], kind) / self.flops for kind in (FORWARD, BACKWARD))
+        how = f"operations of its products at {written(self.flops, 'FLOPS')}"
+        return NodeTime(forward, backward, cost.update / self.flops, "stated", how)
+
     def load(
         self,
         graph: Graph,
@@ -200,7 +219,7 @@ class SleepPart(NullPart):
     def start(self, frame: PartFrame) -> None:
         unit, cost = self._units[frame.unit], self._costs[frame.unit]
         rows = int(frame.rows["rows"].sum())
-        work = cost.row * rows * (2 if frame.kind == BACKWARD else 1)
+        work = cost.work(rows, frame.kind)
         if frame.kind == BACKWARD and unit.name in self._params:
             work += self._counted(self._params[unit.name], rows) * cost.update
         there, result = self._link.arrival(frame, time.perf_counter(), self._free_at), nothing(unit, frame)

@@ -147,13 +147,19 @@ class DeviceConfig:
     )
     links: str = option(
         "",
-        "what the links to simulated devices (verilator, sleep) are like, such as a=100Mb/s+20us,b=1Gb/s",
+        "in a run on several devices: rate and latency of the links to simulated ones (verilator, sleep), "
+        "such as a=100Mb/s+20us,b=1Gb/s",
     )
     clock: str = option("50MHz", "on verilator: cycles a second of its clock, where its link has a rate")
     silence: float = option(
         SILENCE,
         "in a run on several devices: seconds without a sign of life after which one of them counts as lost",
         minimum=2,
+    )
+    placing: Literal["heuristic", "search"] = option(
+        "heuristic",
+        "in a run on several devices, where nodes go that device.place does not name; heuristic: they take "
+        "turns; search: as is estimated to be fastest",
     )
     strict: bool = option(False, "on fixed: refuse weights outside of their format rather than clip them")
 

@@ -8,6 +8,7 @@ Adagrad (Duchi et al., JMLR 2011), Adam (Kingma and Ba, ICLR 2015).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,6 +71,14 @@ class UpdateRule:
     def slots(self) -> int:
         """Optimiser arrays as large as the parameter."""
         return {"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2}[self.optimizer]
+
+    def operations(self) -> int:
+        """Floating-point operations of an update for each number, mean included; clipping and decay not."""
+        return {"sgd": 3, "momentum": 5, "adagrad": 7, "adam": 12}[self.optimizer]
+
+    def bytes(self, specs: Sequence[ParamSpec]) -> int:
+        """Of parameters of these shapes in float32, with their gradients and the optimiser's arrays."""
+        return 4 * (2 + self.slots()) * sum(math.prod(spec.shape) for spec in specs)
 
     def step(
         self, w: np.ndarray, g: np.ndarray, slots: list[np.ndarray], rows: int, updates: int
@@ -205,16 +214,20 @@ class NodeParameters:
             g[...] = 0
 
 
+def rule_of(rules: Mapping[str, UpdateRule], node: str) -> UpdateRule:
+    """A node without a rule of its own has rules["*"]."""
+    return rules.get(node) or rules.get("*", UpdateRule())
+
+
 def initial_parameters(
     owners: dict[str, tuple[ParamSpec, ...]],
     rules: dict[str, UpdateRule],
     seed: int,
     dtype: type = np.float32,
 ) -> dict[str, NodeParameters]:
-    """Parameters of every owning node; a node without a rule of its own gets rules["*"]."""
-    default = rules.get("*", UpdateRule())
+    """Parameters of every owning node."""
     return {
-        n: NodeParameters.initial(n, specs, rules.get(n, default), seed, dtype)
+        n: NodeParameters.initial(n, specs, rule_of(rules, n), seed, dtype)
         for n, specs in owners.items()
         if specs
     }

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from amphw.engine import faults
 from amphw.engine.lower import Lowered, Unit
 from amphw.engine.numpy_plane.gradients import WORTH_REDUCING
 from amphw.engine.part import PartFrame, PartResult
@@ -25,7 +24,7 @@ from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
 from amphw.ir.errors import AmphwError, DeviceLostError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters, no_parameters
 from amphw.opencl import abi
 from amphw.opencl.executor import Executor, Running, chosen_form
 from amphw.opencl.lost import is_driver_error, lost, not_opened
@@ -335,7 +334,7 @@ class OpenCLPart:
         self._push()
         for name in nodes:
             if name not in self.params:
-                raise AmphwError(faults.no_parameters(name))
+                raise AmphwError(no_parameters(name))
             if self.lowered.by_name[name] in self._logs:
                 self._reduce_logged(self.lowered.by_name[name], True)
         self._settle()

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from amphw.bench.errors import BenchError
-from amphw.bench.schedule import Costs, Line, Log, Rules, Shape, Simulation, Tally, shape_of
+from amphw.bench.schedule import Costs, Line, Log, Rules, Simulation, Tally
 from amphw.cpu_runtime import CpuDevice
 from amphw.engine.lower import lower
 from amphw.engine.numpy_plane.slots import finish_plan
 from amphw.engine.plan import build_plan
 from amphw.engine.policy import BACKWARD, FORWARD, PolicyTable
+from amphw.estimate.shape import DecidesItsRoutes, Shape, shape_of
 from amphw.ir.device import DeviceOptions
 from amphw.ir.update import UpdateRule
 from tests.cpu_runtime.graphs import mlp, rows
@@ -215,5 +216,5 @@ def test_simulated_messages_are_those_of_the_device(case: Case) -> None:
 def test_a_graph_that_decides_by_its_values_is_refused() -> None:
     lowered = lower(decide.build())
     instance = decide.instance(np.random.default_rng(0))
-    with pytest.raises(BenchError, match="decides by its values where messages go"):
+    with pytest.raises(DecidesItsRoutes, match="decides by its values where messages go"):
         shape_of(lowered, finish_plan(lowered, build_plan(lowered, instance)))

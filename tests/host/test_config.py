@@ -200,7 +200,7 @@ UPDATE_KEYS = (
 
 DEVICE_KEYS = (
     "workers, frame_cap, frame_rows, placement, policy, min_rows, gemm, depth, memory, place, links, clock, "
-    "silence, strict"
+    "silence, placing, strict"
 )
 
 

@@ -23,6 +23,11 @@ class Cost:
     lane_commands: int
     lanes: int
 
+    @property
+    def cycles(self) -> int:
+        """As if sequencer, vector unit and lane engine took turns, which they mostly do."""
+        return self.instructions + self.vector + self.lanes
+
     def __str__(self) -> str:
         return (
             f"{self.instructions} instructions ({self.waits} wait), {self.vector_commands} vector commands "

@@ -1,0 +1,133 @@
+"""What the engine on the host takes for a model's nodes, and for handing frames to other devices: measured.
+
+Short runs of real instances with one worker, in processor time, which does not depend on what else a machine
+does: with all nodes on the host, once more with a trace, which tells how that is shared by the nodes; and
+with all nodes, or one of them, on a device that answers at once, whose difference is frames handed over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from amphw.bench.ours import PumpLoop
+from amphw.engine.policy import KINDS
+from amphw.estimate.cost_model import HostCosts
+from amphw.host.devices import make_device
+from amphw.ir.device import DeviceOptions, Mode
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.passes import fuse
+from amphw.ir.update import UpdateRule
+
+WARM = 0.2
+"""Seconds of each run that do not count."""
+
+INTERRUPTED = 3.0
+"""A gap behind a frame that is so many times as long as the frame was no delivery alone."""
+
+Slice = tuple[float, float, str, str, int]
+"""(begin, duration, node, kind, rows) of what a worker did, microseconds."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    """instances: that were trained on, in `seconds` of processor time, `pumping` of which the thread took
+    that submits and polls. slices: if it was traced."""
+
+    instances: int
+    seconds: float
+    pumping: float
+    slices: Sequence[Slice]
+
+    @property
+    def each(self) -> float:
+        return self.seconds / self.instances
+
+    def frames(self, nodes: Sequence[str]) -> Counter[str]:
+        return Counter(node for _, _, node, kind, _ in self.slices if node in nodes and kind in KINDS)
+
+
+def host_costs(
+    graph: Graph,
+    rules: Mapping[str, UpdateRule],
+    options: DeviceOptions,
+    instances: Sequence[Instance],
+    nodes: Sequence[str],
+    firings: Mapping[str, float],
+    seconds: float = 0.5,
+) -> HostCosts:
+    """nodes: those that may be elsewhere. firings: of each of them in an instance, on average. seconds: of
+    each of the four runs."""
+    run = partial(_run, fuse(graph, nodes), rules, options, instances, seconds)
+    whole, traced = run([], traced=False), run([], traced=True)
+    shares = _shares(traced.slices)
+    pumping = whole.pumping / whole.instances
+    on_host = {node: (whole.each - pumping) * share for node, share in shares.items()}
+    all_away = run(nodes, traced=True)
+    frames = all_away.frames(nodes)
+    each = {n: frames[n] / all_away.instances for n in nodes}  # in both directions
+    rest = all_away.each - pumping - sum(s for n, s in on_host.items() if n not in nodes)
+    beginning, handed = 0.0, sum(each.values())
+    if len(nodes) > 1:
+        least = min(nodes, key=lambda n: each[n])
+        one = run([least], traced=True)
+        few = one.frames([least])[least] / one.instances
+        beside = one.each - pumping - sum(s for n, s in on_host.items() if n != least)
+        if handed > few:
+            beginning = min(max(0.0, (beside * handed - rest * few) / (handed - few)), max(0.0, rest))
+    handing = max(0.0, rest - beginning) / max(handed, 1e-12)
+    sizes = {n: max(1.0, 2 * firings[n] / each[n]) for n in nodes if each[n]}
+    how = f"of {seconds:g} s of training with one worker, the node's share in a trace"
+    return HostCosts(on_host, pumping, beginning, handing, sizes, "measured", how)
+
+
+def _run(
+    graph: Graph,
+    rules: Mapping[str, UpdateRule],
+    options: DeviceOptions,
+    instances: Sequence[Instance],
+    seconds: float,
+    away: Sequence[str],
+    traced: bool,
+) -> _Run:
+    """away: nodes on a device that answers at once."""
+    slices: list[Slice] = []
+
+    def collect(
+        _worker: int, node: str, kind: str, begin: float, duration: float, rows: int, *_: object
+    ) -> None:
+        slices.append((begin, duration, node, kind, rows))
+
+    made = make_device("cpu,null")
+    place = {**dict.fromkeys(graph.parameterised, "cpu"), **dict.fromkeys(away, "null")}
+    own: dict[str, Any] = {"workers": 1, "fuse": False, "links": "", "place": place}
+    settings = {**options.settings, **own, **({"trace": collect} if traced else {})}
+    keys = options.max_active_keys
+    made.load(graph, rules, DeviceOptions(keys, 1, "self", options.seed, settings=settings))
+    try:
+        loop = PumpLoop(made, instances, [1] * len(instances), range(keys), Mode.TRAIN)
+        loop.run(WARM)
+        made.poll(0.0)
+        slices.clear()
+        before = time.thread_time()
+        found = loop.run(seconds)
+        pumping = time.thread_time() - before
+        made.poll(0.0)
+        return _Run(found["count"], found["cpu"], pumping, sorted(slices))
+    finally:
+        made.close()
+
+
+def _shares(slices: Sequence[Slice]) -> dict[str, float]:
+    """Of a worker's time, by node: its frames and updates, with what follows each until the next."""
+    spent = Counter[str]()
+    for here, following in zip(slices, slices[1:], strict=False):
+        begin, duration, node, *_ = here
+        spent[node] += min(following[0] - begin, (1 + INTERRUPTED) * duration)  # type: ignore[assignment]
+    total = sum(spent.values())
+    return {node: each / total for node, each in spent.items()} if total else {}

@@ -1,0 +1,218 @@
+"""`amphw place`: where a model's nodes would go on several devices, and how fast that would be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from amphw.cli.blas import pin_blas
+from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
+from amphw.cli.output import emit_json, number, percent, results, table
+from amphw.cli.placing import INSTANCES, Proposal, propose
+
+if TYPE_CHECKING:
+    from amphw.estimate.cost_model import CostModel, Estimate
+
+_CPU = "cpu"
+
+
+def place(
+    model: ModelArgument,
+    device: DeviceOption,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    instances: Annotated[
+        int, typer.Option("--instances", metavar="N", help="Training instances to count messages on.", min=1)
+    ] = INSTANCES,
+    search: Annotated[
+        bool, typer.Option("--search/--no-search", help="Whether to look for more than the heuristic's.")
+    ] = True,
+    limits: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="DEVICE=N", help="Give a device N nodes at most; repeatable."),
+    ] = None,
+    tile: Annotated[
+        str | None,
+        typer.Option("--tile", metavar="NODE:N", help="Place the layer in N tiles of its columns."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Estimate where a model's nodes go on several devices, before anything is built."""
+    pin_blas()
+    from amphw.host.config import resolve
+    from amphw.host.devices import make_device
+    from amphw.models import get_model
+
+    found = get_model(model)
+    defaults = found.recommended(make_device(device).capabilities().optimizers)
+    cfg = resolve(found.config, defaults, config, settings or ())
+    proposal = propose(found, cfg, device, instances, search, _limits(limits or ()), tile)
+    if as_json:
+        emit_json(_json(found.name, proposal))
+        return
+    _show(found.name, device, proposal)
+
+
+def _limits(texts: Any) -> dict[str, int]:
+    """`a=2` -> {"a": 2}."""
+    out = {}
+    for text in texts:
+        label, _, count = text.partition("=")
+        if not count.isdigit():
+            raise typer.BadParameter(f"{text}: write DEVICE=N, as in a=2", param_hint="--limit")
+        out[label.strip()] = int(count)
+    return out
+
+
+def _json(model: str, p: Proposal) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from amphw.estimate.report import estimate_json, model_json
+
+    return {
+        "model": model,
+        "instances": p.instances,
+        "counted": p.counted,
+        "counted_per_instance": p.size,
+        "chosen": "heuristic" if p.search is None else "search",
+        "set": f"device.place={p.setting}",
+        "fixed": dict(p.fixed),
+        "absent": dict(p.devices.absent),
+        "tiles": [asdict(each) for each in p.tiles],
+        "heuristic": estimate_json(p.heuristic),
+        "search": None if p.search is None else estimate_json(p.search),
+        "all_on_cpu": estimate_json(p.host),
+        **model_json(p.model),
+    }
+
+
+def _show(model: str, device: str, p: Proposal) -> None:
+    say = results()
+    m = p.model
+    sent = m.traffic.messages
+    say.print(
+        f"{model}: {len(m.nodes)} nodes to place; {number(sent.mean)} messages an instance forward "
+        f"({number(sent.least)} to {number(sent.most)}),\nas many back; {m.traffic.origin} ({p.instances})."
+    )
+    for label, why in p.devices.absent.items():
+        say.print(f"WARNING: {label} is not there, the {_CPU} takes its place: {why}")
+    say.print("\nWhat a device is busy for with an instance, by node (of the cpu, a worker):")
+    say.print(_nodes(m))
+    for line in _origins(m):
+        say.print(line)
+    for (node, label), why in m.refused.items():
+        say.print(f"{label} refuses {node}: {why}")
+    for each in p.tiles:
+        say.print(_tile(each))
+    say.print("\nWhere they go:")
+    say.print(_placements(p))
+    say.print(f"\nLoads of the {'heuristic' if p.search is None else 'search'}'s placement:")
+    say.print(_loads(m, p.chosen))
+    for line in p.chosen.short:
+        say.print(f"WARNING: {line}")
+    if p.search is not None:
+        for line in p.heuristic.short:
+            say.print(f"The heuristic's placement cannot be: {line}")
+    say.print(
+        f"\nBottleneck: {_named(p.chosen)}.\n"
+        f"Where a device is not there, or dies, the {_CPU} takes its nodes."
+    )
+    if p.tiled:
+        say.print(
+            "The graph is tiled, which is for programs (amphw.ir.passes.tile): `amphw train` runs no passes."
+        )
+        return
+    say.print(f"To train so, with the same settings:\n  --device {device} --set device.place={p.setting}")
+
+
+def _nodes(m: CostModel) -> Any:
+    numbers = ("firings", "Mflop", "parameters", *m.labels)
+    rows = table("node", *numbers, right=numbers)
+    for name in m.nodes:
+        work = m.work[name]
+        rows.add_row(
+            name,
+            number(m.traffic.nodes[name].firings.mean),
+            number((work.forward + work.backward + work.update) / 1e6),
+            _bytes(work.parameters),
+            *(_seconds(m.seconds[name, x].busy) if x in m.allowed(name) else "refused" for x in m.labels),
+        )
+    return rows
+
+
+def _origins(m: CostModel) -> list[str]:
+    """How the times are known, once for all nodes of a device that are alike in it."""
+    nodes: dict[tuple[str, str, str], list[str]] = {}
+    for (node, label), each in m.seconds.items():
+        nodes.setdefault((label, each.origin, each.how), []).append(node)
+    lines = []
+    for (label, origin, how), of in sorted(nodes.items()):
+        which = "" if len(of) == sum(at == label for _, at in m.seconds) else f" ({', '.join(of)})"
+        lines.append(f"{label}{which}: {origin}: {how}")
+    return lines
+
+
+def _placements(p: Proposal) -> Any:
+    columns = {"heuristic": p.heuristic, **({"search": p.search} if p.search else {}), "all on cpu": p.host}
+    rows = table("", *columns, right=tuple(columns))
+    for node in p.model.nodes:
+        rows.add_row(
+            node + (" (fixed)" if node in p.fixed else ""), *(e.placement[node] for e in columns.values())
+        )
+    rows.add_row("instances/s", *(number(e.throughput) for e in columns.values()))
+    if p.size != 1:
+        rows.add_row(f"{p.counted}/s", *(number(e.throughput * p.size) for e in columns.values()))
+    rows.add_row("time of an instance", *(_seconds(1 / e.throughput) for e in columns.values()))
+    rows.add_row(
+        "beside all on cpu", *(f"x {number(p.host.throughput / e.throughput)}" for e in columns.values())
+    )
+    rows.add_row("bottleneck", *(e.bottleneck.name for e in columns.values()))
+    return rows
+
+
+def _loads(m: CostModel, of: Estimate) -> Any:
+    numbers = ("an instance", "busy", "memory", "bytes to", "bytes from")
+    rows = table("", *numbers, "link", right=numbers)
+    for load in of.loads:
+        if not load.seconds and load.of != "device":
+            continue
+        device = m.devices.get(load.name)
+        more = ["", "", "", ""]
+        if load.of == "device":
+            more[0] = _bytes(of.memory[load.name])
+        if device is not None:
+            more[1:3] = [_bytes(of.bytes_to[load.name]), _bytes(of.bytes_from[load.name])]
+            more[3] = "" if device.link is None else str(device.link)
+        rows.add_row(load.name, _seconds(load.seconds), percent(load.share), *more)
+    return rows
+
+
+def _named(of: Estimate) -> str:
+    load = of.bottleneck
+    what = {
+        "device": f"{load.name} computes for {_seconds(load.seconds)} an instance",
+        "link": f"the link {load.name} is busy for {_seconds(load.seconds)} an instance",
+        "handing": f"the host takes {_seconds(load.seconds)} to pump an instance and to hand frames over",
+        "keys": "an instance's longest chain of messages; with more max_active_keys others fill its waits",
+    }
+    return what[load.of]
+
+
+def _tile(each: Any) -> str:
+    head = f"Every device but the {_CPU} refuses {each.node};"
+    if not each.tiles:
+        return f"{head} tiles do not help: {each.why}"
+    return f"{head} in {each.tiles} tiles {each.label} takes it: --tile {each.node}:{each.tiles}"
+
+
+def _seconds(value: float) -> str:
+    from amphw.ir.units import written
+
+    return ("< 1 ns" if value < 1e-9 else written(value, "s")) if value else "0"
+
+
+def _bytes(value: float) -> str:
+    from amphw.ir.units import written
+
+    return written(value, "B") if value else "0"

@@ -1,0 +1,145 @@
+"""A proposal for where a model's nodes go, made before a run: what `place` prints and `train` follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from amphw.cli.output import remarks
+from amphw.cli.running import opened
+
+if TYPE_CHECKING:
+    from amphw.engine.placing import Placing
+    from amphw.estimate.cost_model import CostModel, Estimate
+    from amphw.estimate.tiles import Tiling
+    from amphw.host.config import RunConfig
+    from amphw.ir.graph import Graph
+
+INSTANCES = 32
+"""That messages are counted on."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """search: None where none was wanted. host: all nodes on the CPU. fixed: nodes that `device.place` names.
+    size: what throughput counts, in an instance on average."""
+
+    graph: Graph
+    devices: Any
+    model: CostModel
+    placing: Placing
+    heuristic: Estimate
+    search: Estimate | None
+    host: Estimate
+    fixed: Mapping[str, str]
+    tiles: list[Tiling]
+    instances: int
+    size: float
+    counted: str
+    tiled: bool
+
+    @property
+    def chosen(self) -> Estimate:
+        return self.search or self.heuristic
+
+    @property
+    def setting(self) -> str:
+        """What reproduces the chosen placement."""
+        return ",".join(f"{node}={label}" for node, label in self.chosen.placement.items())
+
+
+def propose(
+    found: Any,
+    cfg: RunConfig[Any],
+    device: str,
+    instances: int = INSTANCES,
+    searching: bool = True,
+    limits: Mapping[str, int] | None = None,
+    tiled: str | None = None,
+) -> Proposal:
+    """Estimate where the nodes of the model `found` go on a list of devices.
+
+    limits: most nodes, by label. tiled: NODE:N. Raises AmphwError for devices, names and settings that there
+    are none of, and without instances.
+    """
+    import os
+
+    from amphw.bench.export import chosen_instances
+    from amphw.bench.host_costs import host_costs
+    from amphw.engine.lower import lower
+    from amphw.engine.placing import HOST, asked_for, links_asked_for, place
+    from amphw.estimate.assemble import apart, cost_model, facts, placeable
+    from amphw.estimate.search import search
+    from amphw.estimate.tiles import tilings
+    from amphw.estimate.traffic import count
+    from amphw.host.devices import DeviceError
+    from amphw.host.session import update_rules
+    from amphw.ir.device import DeviceOptions
+    from amphw.ir.passes import by_name
+
+    made: Any = opened(device)
+    if not hasattr(made, "parts"):
+        beside = "" if device == "cpu" else f", as in --device cpu,{device}"
+        raise DeviceError(
+            f"a placement is about devices beside the cpu, and {device} alone is none: name several"
+            f"{beside or ', as in --device cpu,fixed:q4.12'}"
+        )
+    graph = found.graph(cfg.model)
+    if tiled:
+        graph = by_name(f"tile={tiled}")(graph)
+    rules = update_rules(cfg, graph)
+    wanted = dict(asked_for(cfg.device.place))
+    devices = facts(made.parts, links_asked_for(cfg.device.links), limits or {}, made.absent)
+    placing = place(graph, lower(graph), made.parts, rules, wanted, made.host_takes_turns, made.absent)
+    nodes = placeable(graph, wanted)
+    found.prepare(cfg.model, cfg.train.seed)
+    sample = chosen_instances(found, cfg, instances)
+    traffic = count(apart(graph, nodes), sample)
+    firings = {n: traffic.nodes[n].firings.mean for n in nodes}
+    options = DeviceOptions(
+        cfg.train.max_active_keys, 1, "self", cfg.train.seed, settings=asdict(cfg.device) | {"place": ""}
+    )
+    remarks().print("amphw: measuring what the nodes take here; this takes some seconds")
+    costs = host_costs(graph, rules, options, sample, nodes, firings)
+    processors = os.cpu_count() or 1
+    model = cost_model(
+        graph,
+        rules,
+        made.parts,
+        devices,
+        nodes,
+        traffic,
+        sample,
+        costs,
+        options,
+        cfg.device.workers,
+        processors,
+    )
+    heuristic = model.estimate({n: placing.of[n] for n in nodes})
+    fixed = {n: HOST if label in made.absent else label for n, label in wanted.items()}
+    better = search(model, heuristic.placement, fixed, cfg.train.seed) if searching else None
+    tiles = tilings(graph, rules, made.parts, model.refused, nodes)
+    size = sum(found.size(i) for i in sample) / len(sample)
+    return Proposal(
+        graph, made, model, placing, heuristic, better, model.on_host(), fixed, tiles, len(sample), size,
+        found.counted, bool(tiled),
+    )  # fmt: skip
+
+
+def searched(found: Any, cfg: RunConfig[Any], device: str) -> RunConfig[Any]:
+    """The configuration with its nodes where a search puts them, if it asks for that."""
+    from amphw.cli.output import number
+    from amphw.engine.placing import asked_for
+    from amphw.host.devices import split_specs
+
+    if cfg.device.placing != "search" or len(split_specs(device)) < 2:
+        return cfg
+    if set(found.graph(cfg.model).parameterised) <= set(asked_for(cfg.device.place)):
+        return cfg  # as in a run that goes on
+    proposal = propose(found, cfg, device)
+    remarks().print(
+        f"amphw: device.place={proposal.setting}, estimated at {number(proposal.chosen.throughput)} "
+        f"instances/s (device.placing=search)"
+    )
+    return replace(cfg, device=replace(cfg.device, place=proposal.setting))

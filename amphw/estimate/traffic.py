@@ -1,0 +1,178 @@
+"""How often nodes fire and messages cross edges, counted on instances of a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from amphw.engine.lower import Lowered, Unit, choices
+from amphw.engine.numpy_plane.slots import SlotPlan, finish_plan
+from amphw.engine.plan import build_plan
+from amphw.estimate.shape import Decides, Walk, walk
+from amphw.ir.device import DeviceOptions, Direction, Mode
+from amphw.ir.errors import AmphwError
+from amphw.ir.instance import Instance
+from amphw.ir.reference import ReferenceDevice
+
+FLOAT_BYTES, INT_BYTES = 4, 8
+"""Of a number in a message between devices, and of an integer operand."""
+
+PLANNED = "counted in the plans of the instances"
+REFERENCE = "counted on the reference, with the decisions that the model takes before it is trained"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a count is distributed over instances."""
+
+    mean: float
+    least: float
+    median: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        found = np.asarray(values, float)
+        return cls(float(found.mean()), float(found.min()), float(np.median(found)), float(found.max()))
+
+
+@dataclass(frozen=True)
+class NodeRate:
+    """Of one node and an instance: firings, rows by space, and messages that it takes."""
+
+    firings: Spread
+    rows: Mapping[str, Spread]
+    received: Spread
+
+    def rows_of_a_firing(self) -> dict[str, float]:
+        """By space, on average."""
+        each = max(self.firings.mean, 1e-12)
+        return {space: rows.mean / each for space, rows in self.rows.items()}
+
+
+@dataclass(frozen=True)
+class EdgeRate:
+    """From an output of a node to an operand of another: messages and their bytes for an instance."""
+
+    source: str
+    output: int
+    target: str
+    port: str
+    messages: Spread
+    bytes: Spread
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """nodes: by name, those that compute. edges: with the routing between nodes compiled in. messages:
+    forward ones of an instance, as a device counts them; as many come back. origin: how it was counted.
+    walks: the instances."""
+
+    lowered: Lowered
+    nodes: Mapping[str, NodeRate]
+    edges: Sequence[EdgeRate]
+    messages: Spread
+    origin: str
+    walks: Sequence[Walk]
+    plans: Sequence[SlotPlan]
+
+
+def count(lowered: Lowered, instances: Sequence[Instance]) -> Traffic:
+    """Count the messages of these instances on the lowered graph.
+
+    Where a node decides by its values where messages go, the reference runs the instances with initial
+    parameters. Raises AmphwError without instances.
+    """
+    if not instances:
+        raise AmphwError("messages are counted on instances, and there are none: let there be some")
+    decide = any(u.decisions > 1 for u in lowered.units)
+    plans = [finish_plan(lowered, build_plan(lowered, i)) for i in instances]
+    walks = [
+        walk(lowered, plan, _decisions(lowered, plan, instance) if decide else None)
+        for plan, instance in zip(plans, instances, strict=True)
+    ]
+    computing = [u for u in lowered.units if u.behaviour.program is not None]
+    nodes = {u.name: _node(u, walks, plans) for u in computing}
+    origin = REFERENCE if decide else PLANNED
+    messages = Spread.of([w.messages for w in walks])
+    return Traffic(lowered, nodes, _edges(lowered, walks, plans), messages, origin, walks, plans)
+
+
+def _node(unit: Unit, walks: Sequence[Walk], plans: Sequence[SlotPlan]) -> NodeRate:
+    firings, received = [], []
+    rows: dict[str, list[float]] = {space: [] for space, _ in unit.behaviour.spaces}
+    for w, plan in zip(walks, plans, strict=True):
+        table = plan.units[unit.index]
+        mine = [at for at in w.order if w.shape.unit[at] == unit.index]
+        firings.append(len(mine))
+        received.append(sum(w.shape.need[at] for at in mine))
+        for space, of in rows.items():
+            of.append(sum(value_at(table.spaces[space], w.at[at]) for at in mine))
+    spreads = {space: Spread.of(of) for space, of in rows.items()}
+    return NodeRate(Spread.of(firings), spreads, Spread.of(received))
+
+
+def value_at(values: int | Sequence[int], at: int) -> int:
+    """One of a plan's counts, which is an int where all are alike."""
+    return values if isinstance(values, int) else values[at]
+
+
+def _edges(lowered: Lowered, walks: Sequence[Walk], plans: Sequence[SlotPlan]) -> list[EdgeRate]:
+    keys = dict.fromkeys((p.source, p.value, p.target, p.operand) for p in lowered.paths if p.target >= 0)
+    messages: dict[tuple[int, int, int, int], list[int]] = {key: [] for key in keys}
+    sizes: dict[tuple[int, int, int, int], list[int]] = {key: [] for key in keys}
+    for w, plan in zip(walks, plans, strict=True):
+        number: Counter[tuple[int, int, int, int]] = Counter()
+        size: Counter[tuple[int, int, int, int]] = Counter()
+        for at in w.order:
+            for target, operand, firing, _, row, value in w.sent[at]:
+                key = (w.shape.unit[at], value, target, operand)
+                rows = 1 if row >= 0 else value_at(plan.units[target].rows[operand], firing)
+                number[key] += 1
+                size[key] += rows * lowered.units[target].operands[operand].width * FLOAT_BYTES
+        for key in keys:
+            messages[key].append(number[key])
+            sizes[key].append(size[key])
+    units = lowered.units
+    return [
+        EdgeRate(
+            units[source].name,
+            value,
+            units[target].name,
+            units[target].operands[operand].port,
+            Spread.of(messages[key]),
+            Spread.of(sizes[key]),
+        )
+        for key in keys
+        for source, value, target, operand in [key]
+    ]
+
+
+def _decisions(lowered: Lowered, plan: SlotPlan, instance: Instance) -> Decides:
+    """What the nodes of an instance decide, on the reference."""
+    found: dict[tuple[int, int], int] = {}
+
+    def note(direction: Direction, firing: Any, outputs: Sequence[np.ndarray]) -> None:
+        name, _, state = firing
+        unit = lowered.units[lowered.by_name[name]]
+        if direction is not Direction.FORWARD or unit.decisions == 1:
+            return
+        fields = zip(unit.behaviour.state.names, state, strict=True)
+        space = plan.tables.units[unit.index].space
+        at = int(space.address({field: np.array([value]) for field, value in fields}, 1)[0])
+        outcome = 0
+        for decided, k in unit.behaviour.decides:
+            outcome = outcome * choices(decided) + int(outputs[k][0])
+        found[unit.index, at] = outcome
+
+    device = ReferenceDevice()
+    device.load(lowered.graph, {}, DeviceOptions(1, 1))
+    device.probe = note
+    device.submit(1, 0, instance, Mode.INFER)
+    device.drain()
+    device.close()
+    return lambda unit, at: found[unit, at]

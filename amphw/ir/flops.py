@@ -1,0 +1,73 @@
+"""Floating-point operations of programs, for a row of each space.
+
+A product of a row with a matrix [i, o] counts 2 i o. A primitive that only moves numbers counts nothing, one
+that sums or compares a row or rows counts one for each number that it reads, any other one for each number
+that it makes: a sigmoid is one operation here, whatever it takes somewhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from amphw.ir.derive import Derivative
+from amphw.ir.program import Program
+
+PRODUCTS = frozenset(("matmul", "matmul_t"))
+_MOVES = frozenset(
+    "concat slice pad stop_gradient spread_cols pick place gather_rows take row_param zeros patches "
+    "spread_rows to_float".split()
+)
+_REDUCTIONS = frozenset("sum_cols max_cols argmax sum_rows max_rows scatter_rows unpatch".split())
+
+NOTHING: Mapping[str, int] = {}
+
+
+def products(program: Program, spared: Mapping[str, int] = NOTHING) -> Counter[str]:
+    """Of its matrix products. spared: rows of a parameter that take no part, by its name."""
+    found: Counter[str] = Counter()
+    for number, instr in enumerate(program.instrs, _first(program)):
+        if instr.op in PRODUCTS:
+            found[program.types[number].space] += _product(program, instr.attr()["param"], spared)
+    return found
+
+
+def operations(program: Program) -> Counter[str]:
+    """Of all its primitives."""
+    found = products(program)
+    for number, instr in enumerate(program.instrs, _first(program)):
+        if instr.op in PRODUCTS or instr.op in _MOVES:
+            continue
+        of = program.types[instr.args[0] if instr.op in _REDUCTIONS else number]
+        found[of.space] += of.width
+    return found
+
+
+def gradient_products(derivative: Derivative, spared: Mapping[str, int] = NOTHING) -> Counter[str]:
+    """Of the products that make gradients of matrices."""
+    backward = derivative.backward
+    found: Counter[str] = Counter()
+    for term in derivative.terms:
+        if term.kind == "matmul":
+            found[backward.outputs_types[term.dz].space] += _product(backward, term.param, spared)
+    return found
+
+
+def backward_operations(derivative: Derivative) -> Counter[str]:
+    """Of the backward direction, gradients of parameters included."""
+    found = operations(derivative.backward) + gradient_products(derivative)
+    for term in derivative.terms:
+        if term.kind != "matmul":
+            dz = derivative.backward.outputs_types[term.dz]
+            found[dz.space] += dz.width
+    return found
+
+
+def _first(program: Program) -> int:
+    """Number of the first instruction's value."""
+    return len(program.inputs) + len(program.ints)
+
+
+def _product(program: Program, param: str, spared: Mapping[str, int]) -> int:
+    rows, cols = program.param(param).shape
+    return 2 * (rows - spared.get(param, 0)) * cols
