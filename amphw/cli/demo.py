@@ -47,7 +47,7 @@ def demo(
     from amphw.models import get_model
 
     model = get_model(MODEL)
-    recommended = model.recommended(make_device(device).capabilities().optimizers)
+    recommended = model.recommended(make_device(device).capabilities())
     cfg = resolve(model.config, recommended, None, [*SETTINGS, *(QUICK if quick else ())])
     ready(model, cfg, device)  # before the folder is made
     folder = RunFolder.create(out, "demo")

@@ -45,7 +45,7 @@ def place(
     from amphw.models import get_model
 
     found = get_model(model)
-    defaults = found.recommended(make_device(device).capabilities().optimizers)
+    defaults = found.recommended(make_device(device).capabilities())
     cfg = resolve(found.config, defaults, config, settings or ())
     proposal = propose(found, cfg, device, instances, search, _limits(limits or ()), tile)
     if as_json:

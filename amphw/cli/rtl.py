@@ -82,6 +82,7 @@ def rtl(
     """Generate a model's hardware, build it for a board, and report size, clock rate and cycles a message."""
     from amphw.host.config import resolve
     from amphw.host.session import update_rules
+    from amphw.ir.device import Capabilities
     from amphw.models import MODELS, get_model
     from amphw.rtl.board_build import build, check_tools
     from amphw.rtl.boards import board as find_board
@@ -96,7 +97,12 @@ def rtl(
     on = find_board(board)
     number_formats = Formats.parse(formats)
     found = get_model(model)
-    cfg = resolve(found.config, found.recommended(UPDATES), config, settings or ())
+    cfg = resolve(
+        found.config,
+        found.recommended(Capabilities("rtl", "fpga", optimizers=UPDATES)),
+        config,
+        settings or (),
+    )
     graph, train = found.graph(cfg.model), cfg.train
     rules = update_rules(cfg, graph)
     remedies = Remedies(lanes, keys, _smaller(cfg.model), model not in MODELS)

@@ -142,7 +142,7 @@ def _resolve(
     from amphw.host.devices import make_device
 
     if saved is None:
-        defaults = model.recommended(make_device(device).capabilities().optimizers)
+        defaults = model.recommended(make_device(device).capabilities())
     else:
         defaults = saved_settings(saved)
     return resolve(model.config, defaults, config, settings or ())

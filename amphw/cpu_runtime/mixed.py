@@ -77,10 +77,12 @@ class MixedDevice(PlaneDevice):
         each = {label: part.capabilities() for label, part in self.parts.items()}
         host = Capabilities("cpu", "cpu")
         optimizers = [o for o in host.optimizers if all(o in c.optimizers for c in each.values())]
+        rooms = [c.instance_bytes for c in each.values() if c.instance_bytes is not None]
         return Capabilities(
             ",".join([HOST, *each]),
             "mixed",
             workers=1 + len(each),
+            instance_bytes=min(rooms, default=None),
             optimizers=tuple(optimizers),
             notes="; ".join(f"{label}: {c.name}" for label, c in each.items()),
         )

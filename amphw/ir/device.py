@@ -81,8 +81,9 @@ class Capabilities:
     """What a device can run.
 
     families: node families it accepts (None: all). optimizers: its rules of update. memory: bytes (None: the
-    host's). flops: floating-point operations a second. link: how it is reached (None: it shares the host's
-    memory, or nobody has said). notes: what it is here.
+    host's). instance_bytes: what the messages of one instance may take at most (None: all of the memory).
+    flops: floating-point operations a second. link: how it is reached (None: it shares the host's memory, or
+    nobody has said). notes: what it is here.
     advice: what would make it better here, and how to get that; empty: nothing.
     """
 
@@ -93,6 +94,7 @@ class Capabilities:
     families: frozenset[str] | None = None
     optimizers: tuple[str, ...] = OPTIMIZERS
     memory: int | None = None
+    instance_bytes: int | None = None
     flops: float | None = None
     link: LinkRate | None = None
     notes: str = ""

@@ -15,13 +15,16 @@ from typing import Any, ClassVar, Generic, TypeVar, overload
 
 import numpy as np
 
-from amphw.ir.device import Report
+from amphw.ir.device import Capabilities, Report
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.start import Values
 
 C = TypeVar("C")
+
+LITTLE = 1 << 20
+"""Bytes. A device with less room than this for an instance is one for small instances."""
 
 
 class ModelError(AmphwError):
@@ -104,7 +107,8 @@ class Model(ABC, Generic[C]):
 
     name: how the command line calls it. summary: one sentence. config: the dataclass of `[model]`.
     defaults: recommended settings, nested like the sections of a configuration file. momentum: those beside
-    them for a device that has no optimiser of theirs, with momentum, where that has been tried.
+    them for a device that has no optimiser of theirs, with momentum, where that has been tried; lean: for one
+    that has little room for an instance.
     metric: the validation metric that `train.target` is about. loss_node: the Loss that reports it.
     metrics: names that the Loss reports and whose mean over rows is a figure; its other names are values for
     `explain`. counted: what throughput counts, in the plural ("sequences").
@@ -115,17 +119,24 @@ class Model(ABC, Generic[C]):
     config: type[C]
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     momentum: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    lean: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     metric: ClassVar[str] = "accuracy"
     loss_node: ClassVar[str] = "loss"
     metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     counted: ClassVar[str] = "instances"
 
-    def recommended(self, optimizers: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """Its settings for a device with these optimisers."""
-        if self.defaults.get("update", {}).get("optimizer") in (None, *optimizers):
-            return self.defaults
-        sections = {**self.defaults, **self.momentum}
-        return {name: {**self.defaults.get(name, {}), **given} for name, given in sections.items()}
+    def recommended(self, able: Capabilities) -> Mapping[str, Mapping[str, Any]]:
+        """Its settings for a device."""
+        found = {name: dict(given) for name, given in self.defaults.items()}
+        optimizer = found.get("update", {}).get("optimizer")
+        beside = [
+            self.momentum if optimizer not in (None, *able.optimizers) else {},
+            self.lean if able.instance_bytes is not None and able.instance_bytes < LITTLE else {},
+        ]
+        for sections in beside:
+            for name, given in sections.items():
+                found.setdefault(name, {}).update(given)
+        return found
 
     @abstractmethod
     def graph(self, cfg: C) -> Graph:

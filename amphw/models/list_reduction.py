@@ -90,6 +90,7 @@ class ListReductionRNN(Model[ListReductionConfig]):
             "schedule_steps": 16000,
         },
     }
+    lean = {"model": {"batch": 8}}
     counted = "sequences"
 
     def graph(self, cfg: ListReductionConfig) -> Graph:

@@ -116,7 +116,20 @@ def test_a_layer_that_is_refused_is_told_with_its_reason_and_tiles(amphw, monkey
         return f"it is {wide[0]} columns wide" if wide else ""
 
     monkeypatch.setattr(SleepPart, "refused", refused)
-    wide = ["place", "mnist", "--device", TWO, "--set", "batch=2", "--set", "width=64", "--instances", "1"]
+    wide = [
+        "place",
+        "mnist",
+        "--device",
+        TWO,
+        "--set",
+        "sample=true",
+        "--set",
+        "batch=2",
+        "--set",
+        "width=64",
+        "--instances",
+        "1",
+    ]
     done = amphw(*wide)
     assert done.exit_code == 0, done.stderr
     assert "a refuses linear1: it is 64 columns wide" in done.stdout

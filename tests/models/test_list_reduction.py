@@ -11,13 +11,13 @@ import pytest
 from amphw.engine.tile_fold import folds
 from amphw.host.config import resolve
 from amphw.host.config_fields import ConfigError
-from amphw.ir.device import DeviceOptions, Mode, Report
+from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report
 from amphw.ir.instance import Instance
 from amphw.ir.nodes import PPT
 from amphw.ir.passes import fuse
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
-from amphw.models import ModelError
+from amphw.models import ModelError, get_model
 from amphw.models.list_reduction import ListReductionConfig, ListReductionRNN
 
 MODEL = ListReductionRNN()
@@ -177,3 +177,12 @@ def test_the_configuration_is_checked() -> None:
     with pytest.raises(ConfigError, match="replicas is 3, expected one of 1, 2, 4, 8"):
         resolve(ListReductionConfig, {}, None, ["replicas=3"])
     assert resolve(ListReductionConfig, {}, None, ["embedding=none"]).model.embedding is None
+
+
+def test_little_room_for_an_instance_is_met_with_small_batches():
+    model = get_model("list-reduction")
+    able = Capabilities("some", "fpga", optimizers=("momentum",), instance_bytes=1 << 17)
+    small, large = model.recommended(able), model.recommended(replace(able, instance_bytes=None))
+    assert small["model"]["batch"] < model.config().batch
+    assert "model" not in large
+    assert small["update"] == large["update"] and small["update"]["optimizer"] == "momentum"

@@ -12,6 +12,7 @@ import pytest
 from amphw.engine.plan import Planner
 from amphw.host.config import resolve
 from amphw.host.session import update_rules
+from amphw.ir.device import Capabilities
 from amphw.ir.errors import AmphwError, GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
@@ -200,7 +201,12 @@ SIMULATED = {
 
 def planned(name: str, settings: str) -> tuple[Graph, dict[str, UpdateRule]]:
     model = get_model(name)
-    cfg = resolve(model.config, model.recommended(UPDATES), None, settings.split())
+    cfg = resolve(
+        model.config,
+        model.recommended(Capabilities("rtl", "fpga", optimizers=UPDATES)),
+        None,
+        settings.split(),
+    )
     graph = model.graph(cfg.model)
     return graph, update_rules(cfg, graph)
 

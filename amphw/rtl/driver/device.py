@@ -35,7 +35,7 @@ from amphw.rtl.fixed.parameters import UPDATES
 from amphw.rtl.formats import Formats
 from amphw.rtl.hardware_plan import MOST_WORDS, HardwarePlan, Sizes, hardware_plan
 from amphw.rtl.sizing import memory_sizes
-from amphw.rtl.wire import Fault, Kind, pack
+from amphw.rtl.wire import WORD, Fault, Kind, pack
 
 MEMORIES = {"payload", "firings", "places", "table"}
 """Settings that say how large memories are; without any they have room for all keys."""
@@ -74,7 +74,13 @@ class HardwareDevice(ABC):
         """writes: whether what the engines write is watched."""
 
     def capabilities(self) -> Capabilities:
-        return Capabilities(self.name, "fpga", formats=(str(self.formats),), optimizers=UPDATES)
+        return Capabilities(
+            self.name,
+            "fpga",
+            formats=(str(self.formats),),
+            optimizers=UPDATES,
+            instance_bytes=MOST_WORDS * WORD // 8,
+        )
 
     # --- the protocol -----------------------------------------------------------------------------
 
