@@ -24,9 +24,6 @@ from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse
 from amphw.ir.update import UpdateRule
 
-WARM = 0.2
-"""Seconds of each run that do not count."""
-
 INTERRUPTED = 3.0
 """A gap behind a frame that is so many times as long as the frame was no delivery alone."""
 
@@ -111,7 +108,7 @@ def _run(
     made.load(graph, rules, DeviceOptions(keys, 1, "self", options.seed, settings=settings))
     try:
         loop = PumpLoop(made, instances, [1] * len(instances), range(keys), Mode.TRAIN)
-        loop.run(WARM)
+        loop.run_to([len(instances)])  # each once: its plan is made, and memory is taken hold of
         made.poll(0.0)
         slices.clear()
         before = time.thread_time()

@@ -131,9 +131,9 @@ def searched(found: Any, cfg: RunConfig[Any], device: str) -> RunConfig[Any]:
     """The configuration with its nodes where a search puts them, if it asks for that."""
     from amphw.cli.output import number
     from amphw.engine.placing import asked_for
-    from amphw.host.devices import split_specs
+    from amphw.host.devices import make_device
 
-    if cfg.device.placing != "search" or len(split_specs(device)) < 2:
+    if cfg.device.placing != "search" or not hasattr(make_device(device), "parts"):
         return cfg
     if set(found.graph(cfg.model).parameterised) <= set(asked_for(cfg.device.place)):
         return cfg  # as in a run that goes on

@@ -111,12 +111,18 @@ class MixedDevice(PlaneDevice):
         check_settings(settings, "workers", "frame_cap", "frame_rows", "min_rows")
         self._state_links(settings.get("links", ""))
         theirs = replace(options, settings={k: v for k, v in settings.items() if k != "links"})
+        wanted = asked_for(settings.get("place", ""))
+        if settings.get("placing") == "search" and not set(graph.parameterised) <= set(wanted):
+            raise AmphwError(
+                "device.placing=search is for `amphw train`, which searches before the run; elsewhere set "
+                "device.place to what `amphw place` proposes"
+            )
         self.placing = place(
             graph,
             lower(graph),
             self.parts,
             rules,
-            asked_for(settings.get("place", "")),
+            wanted,
             self.host_takes_turns,
             self.absent,
         )

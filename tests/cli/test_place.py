@@ -167,6 +167,21 @@ def test_a_command_line_that_cannot_be_read(amphw) -> None:
     assert amphw("place", "list-reduction", "--device", TWO, "--limit", "a=few").exit_code == 2
 
 
+def test_only_training_searches(amphw) -> None:
+    """Nobody is to take the heuristic's placement for that of a search."""
+    from amphw.cpu_runtime.mixed import MixedDevice
+    from amphw.host.null_device import NullDevice
+    from amphw.ir.device import DeviceOptions
+    from amphw.ir.errors import AmphwError
+    from tests.estimate.chain import chain
+
+    device = MixedDevice({"a": NullDevice()})
+    with pytest.raises(AmphwError, match="is for `amphw train`"):
+        device.load(chain([8]), {}, DeviceOptions(settings={"placing": "search"}))
+    device.load(chain([8]), {}, DeviceOptions(settings={"placing": "search", "place": "layer0=a"}))
+    device.close()
+
+
 def test_training_follows_the_search_and_its_folder_says_so(amphw, tiny, tmp_path) -> None:
     wanted = ["--device", TWO, "--set", "device.placing=search", "--out", "run"]
     done = amphw("train", "list-reduction", *tiny, *wanted)

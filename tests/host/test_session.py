@@ -72,6 +72,7 @@ def test_device_settings_and_the_trace_are_handed_on() -> None:
         "links": "",
         "clock": "50MHz",
         "silence": 3.5,
+        "placing": "heuristic",
         "workers": 3,
         "placement": "pinned",
         "policy": "fifo",
