@@ -308,6 +308,8 @@ class OpenCLPart:
         """
         assert self.executor is not None
         log, header = self._logs[unit], piece.header()
+        if frame:
+            self._kept[frame] = due  # before anything is waited for, which may be its end
         values, memory, began = self.executor.parameters[unit], self.executor.memory, time.perf_counter()
         place = self._room(len(header) + len(SCALARS))
         self.arena.words[place : place + len(header)] = header
@@ -320,8 +322,6 @@ class OpenCLPart:
             self._stats.updates += 1
         self._reductions += 1
         self._jobs[-self._reductions] = place, frame
-        if frame:
-            self._kept[frame] = due
         self.executor.note(Running(-self._reductions, event, began, unit, len(KINDS), rows))
 
     def _reduce_logged(self, unit: int, due: bool, frame: int = 0) -> None:

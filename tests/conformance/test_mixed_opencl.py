@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
 from amphw.opencl import OpenCLDevice
 from amphw.opencl.forms import GPU_FORM
+from amphw.opencl.part import OpenCLPart
 from amphw.opencl.part_log import GradientLog
 from tests.conformance.harness import assert_same, run
 from tests.conformance.test_mixed import NumpyFloats, alternately
@@ -112,21 +114,44 @@ def test_updates_lead_where_the_reference_goes(case: Case) -> None:
         np.testing.assert_allclose(value, wanted[name], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("settings", [{}, {"memory": 1 << 18}], ids=["", "little memory"])
-@some(0, 5)
-def test_a_replayed_run_is_the_same_to_the_bit(case: Case, settings: dict[str, Any]) -> None:
+def replayed(case: Case, between: Callable[[], None], **settings: Any) -> None:
+    """A run that updates parameters, and again by its log."""
     rule = UpdateRule(interval=3, lr=0.05, optimizer="momentum")
     place = alternately(case.build(), 1)
     options = {"keys": 4, "updates": "self", "rule": rule, "place": place, "form": FORM, **settings}
     first = mixed()
     found = run(first, *problem(case), log=True, **options)
     first.close()
+    between()
     again = mixed(replay=list(first.log))
     repeated = run(again, *problem(case), **options)
     again.close()
     assert repeated.losses == found.losses
     for name, value in found.parameters.items():
         np.testing.assert_array_equal(repeated.parameters[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("settings", [{}, {"memory": 1 << 18}], ids=["", "little memory"])
+@some(0, 5)
+def test_a_replayed_run_is_the_same_to_the_bit(case: Case, settings: dict[str, Any]) -> None:
+    replayed(case, lambda: None, **settings)
+
+
+@pytest.mark.parametrize("fits", [True, False], ids=["", "too large for the log"])
+@some(2, 12)
+def test_waiting_for_room_changes_nothing(case: Case, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is in the queue then ends, also the frame whose gradients are about to be summed."""
+    real = OpenCLPart._room
+
+    def waiting(part: OpenCLPart, words: int) -> int:
+        assert part.executor is not None
+        part.executor.finish()
+        part._collect()
+        return real(part, words)
+
+    if not fits:
+        monkeypatch.setattr(GradientLog, "fits", lambda log, rows: False)
+    replayed(case, lambda: monkeypatch.setattr(OpenCLPart, "_room", waiting))
 
 
 @some(0, 10)
