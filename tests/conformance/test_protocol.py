@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from amphw.cpu_runtime import planes
+from tests.conformance.packages import install
 from tests.conformance.protocol import *  # noqa: F403
 from tests.conformance.protocol import KINDS, Kind
 
@@ -37,17 +35,8 @@ class Theirs(ReferenceDevice):
 
 
 @pytest.fixture(autouse=True)
-def their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As `pip install` leaves one."""
-    (tmp_path / "their_devices.py").write_text(PACKAGE)
-    about = tmp_path / "their_devices-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: their-devices\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[amphw.devices]\ntheirs = their_devices:Theirs\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    importlib.invalidate_caches()
-    yield
-    sys.modules.pop("their_devices", None)
+def their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, monkeypatch, "theirs", "their_devices:Theirs", PACKAGE)
 
 
 @pytest.fixture(params=QUICK)
