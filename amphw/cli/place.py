@@ -32,10 +32,6 @@ def place(
         list[str] | None,
         typer.Option("--limit", metavar="DEVICE=N", help="Give a device N nodes at most; repeatable."),
     ] = None,
-    tile: Annotated[
-        str | None,
-        typer.Option("--tile", metavar="NODE:N", help="Place the layer in N tiles of its columns."),
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Estimate where a model's nodes go on several devices, before anything is built."""
@@ -47,7 +43,7 @@ def place(
     found = get_model(model)
     defaults = found.recommended(make_device(device).capabilities())
     cfg = resolve(found.config, defaults, config, settings or ())
-    proposal = propose(found, cfg, device, instances, search, _limits(limits or ()), tile)
+    proposal = propose(found, cfg, device, instances, search, _limits(limits or ()))
     if as_json:
         emit_json(_json(found.name, proposal))
         return
@@ -118,12 +114,10 @@ def _show(model: str, device: str, p: Proposal) -> None:
         f"\nBottleneck: {_named(p.chosen)}.\n"
         f"Where a device is not there, or dies, the {_CPU} takes its nodes."
     )
-    if p.tiled:
-        say.print(
-            "The graph is tiled, which is for programs (amphw.ir.passes.tile): `amphw train` runs no passes."
-        )
-        return
-    say.print(f"To train so, with the same settings:\n  --device {device} --set device.place={p.setting}")
+    tile = f" --set device.tile={p.tile}" if p.tile else ""
+    say.print(
+        f"To train so, with the same settings:\n  --device {device}{tile} --set device.place={p.setting}"
+    )
 
 
 def _nodes(m: CostModel) -> Any:
@@ -203,7 +197,7 @@ def _tile(each: Any) -> str:
     head = f"Every device but the {_CPU} refuses {each.node};"
     if not each.tiles:
         return f"{head} tiles do not help: {each.why}"
-    return f"{head} in {each.tiles} tiles {each.label} takes it: --tile {each.node}:{each.tiles}"
+    return f"{head} in {each.tiles} tiles {each.label} takes it: --set device.tile={each.node}:{each.tiles}"
 
 
 def _seconds(value: float) -> str:

@@ -37,7 +37,7 @@ class Proposal:
     instances: int
     size: float
     counted: str
-    tiled: bool
+    tile: str
 
     @property
     def chosen(self) -> Estimate:
@@ -56,11 +56,10 @@ def propose(
     instances: int = INSTANCES,
     searching: bool = True,
     limits: Mapping[str, int] | None = None,
-    tiled: str | None = None,
 ) -> Proposal:
     """Estimate where the nodes of the model `found` go on a list of devices.
 
-    limits: most nodes, by label. tiled: NODE:N. Raises AmphwError for devices, names and settings that there
+    limits: most nodes, by label. Raises AmphwError for devices, names and settings that there
     are none of, and without instances.
     """
     import os
@@ -74,9 +73,8 @@ def propose(
     from amphw.estimate.tiles import tilings
     from amphw.estimate.traffic import count
     from amphw.host.devices import DeviceError
-    from amphw.host.session import update_rules
+    from amphw.host.session import graph_of, update_rules
     from amphw.ir.device import DeviceOptions
-    from amphw.ir.passes import by_name
 
     made: Any = opened(device)
     if not hasattr(made, "parts"):
@@ -85,9 +83,7 @@ def propose(
             f"a placement is about devices beside the cpu, and {device} alone is none: name several"
             f"{beside or ', as in --device cpu,fixed:q4.12'}"
         )
-    graph = found.graph(cfg.model)
-    if tiled:
-        graph = by_name(f"tile={tiled}")(graph)
+    graph = graph_of(found, cfg)
     rules = update_rules(cfg, graph)
     wanted = dict(asked_for(cfg.device.place))
     devices = facts(made.parts, links_asked_for(cfg.device.links), limits or {}, made.absent)
@@ -123,7 +119,7 @@ def propose(
     size = sum(found.size(i) for i in sample) / len(sample)
     return Proposal(
         graph, made, model, placing, heuristic, better, model.on_host(), fixed, tiles, len(sample), size,
-        found.counted, bool(tiled),
+        found.counted, cfg.device.tile,
     )  # fmt: skip
 
 
@@ -132,10 +128,11 @@ def searched(found: Any, cfg: RunConfig[Any], device: str) -> RunConfig[Any]:
     from amphw.cli.output import number
     from amphw.engine.placing import asked_for
     from amphw.host.devices import make_device
+    from amphw.host.session import graph_of
 
     if cfg.device.placing != "search" or not hasattr(make_device(device), "parts"):
         return cfg
-    if set(found.graph(cfg.model).parameterised) <= set(asked_for(cfg.device.place)):
+    if set(graph_of(found, cfg).parameterised) <= set(asked_for(cfg.device.place)):
         return cfg  # as in a run that goes on
     proposal = propose(found, cfg, device)
     remarks().print(

@@ -53,11 +53,11 @@ def ready(model: Any, cfg: RunConfig[Any], device: str, resumed: bool = False) -
     A mistyped node, a data set that cannot be had, an unknown device or one that cannot run the model leaves
     no empty run behind.
     """
-    from amphw.host.session import update_rules
+    from amphw.host.session import graph_of, update_rules
     from amphw.ir.device import ChecksAhead
 
     made = opened(device)
-    graph = model.graph(cfg.model)
+    graph = graph_of(model, cfg)
     rules = update_rules(cfg, graph)
     if isinstance(made, ChecksAhead):
         made.check(graph, rules)

@@ -145,6 +145,10 @@ class DeviceConfig:
         "in a run on several devices: the device of some nodes, such as cell=verilator,head=cpu; for the "
         "others one is chosen",
     )
+    tile: str = option(
+        "",
+        "layers to cut into tiles of their columns, which may then be placed apart, such as cell:2,head:4",
+    )
     links: str = option(
         "",
         "in a run on several devices: rate and latency of the links to simulated ones (verilator, sleep), "

@@ -20,8 +20,28 @@ from amphw.ir.device import Device, DeviceOptions, Linked
 from amphw.ir.errors import GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.nodes import Loss
+from amphw.ir.passes import tile
 from amphw.ir.start import Values, starting_at
 from amphw.ir.update import UpdateRule
+
+
+def graph_of(model: RunModel, cfg: RunConfig[Any]) -> Graph:
+    """The model's graph, in the tiles that are asked for. Raises GraphError where there are no such."""
+    graph: Graph = model.graph(cfg.model)
+    for node, n in _tiles(cfg):
+        graph = tile(graph, n, [node])
+    return graph
+
+
+def _tiles(cfg: RunConfig[Any]) -> list[tuple[str, int]]:
+    """Nodes, and into how many tiles they are cut."""
+    found = []
+    for piece in filter(None, cfg.device.tile.split(",")):
+        node, _, n = piece.strip().rpartition(":")
+        if not (node and n.isdigit()):
+            raise ConfigError(f"device.tile = '{cfg.device.tile}': '{piece}' is not of the form NODE:N")
+        found.append((node, int(n)))
+    return found
 
 
 class Session:
@@ -40,7 +60,7 @@ class Session:
         start: Values | None = None,
     ) -> None:
         self.model, self.cfg, self.device = model, cfg, device
-        self.graph: Graph = model.graph(cfg.model)
+        self.graph = graph_of(model, cfg)
         _check_figures(model, self.graph)
         self.rules = update_rules(cfg, self.graph)
         self.mode: TrainingMode = training_mode(cfg.train)
@@ -82,9 +102,13 @@ def _check_figures(model: RunModel, graph: Graph) -> None:
 
 
 def update_rules(cfg: RunConfig[Any], graph: Graph) -> dict[str, UpdateRule]:
-    """The rule of every node with parameters. `[update.nodes.cell]` also holds for the replicas of `cell`,
-    except where `[update.nodes.cell_0]` says otherwise. Raises ConfigError for a node that does not exist."""
-    original = {copy: copy.rpartition("_")[0] for group in graph.replicas for copy in group}
+    """The rule of every node with parameters. `[update.nodes.cell]` also holds for replicas and tiles of
+    `cell`, except where `[update.nodes.cell_0]` says otherwise. Raises ConfigError for a node that does not
+    exist."""
+    copies = [name for group in graph.replicas for name in group]
+    for node, n in _tiles(cfg):
+        copies += [f"{node}_{k}" for k in range(n)]
+    original = {copy: copy.rpartition("_")[0] for copy in copies}
     nodes = graph.parameterised
     check_nodes(cfg, _unique([*nodes, *(original[n] for n in nodes if n in original)]))
     rules = {}

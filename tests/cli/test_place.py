@@ -133,11 +133,14 @@ def test_a_layer_that_is_refused_is_told_with_its_reason_and_tiles(amphw, monkey
     done = amphw(*wide)
     assert done.exit_code == 0, done.stderr
     assert "a refuses linear1: it is 64 columns wide" in done.stdout
-    assert "Every device but the cpu refuses linear1; in 2 tiles a takes it: --tile linear1:2" in done.stdout
-    tiled = amphw(*wide, "--tile", "linear1:2")
+    assert (
+        "Every device but the cpu refuses linear1; in 2 tiles a takes it: --set device.tile=linear1:2"
+        in done.stdout
+    )
+    tiled = amphw(*wide, "--set", "device.tile=linear1:2")
     assert tiled.exit_code == 0, tiled.stderr
     assert "linear1_1" in tiled.stdout and "refuses linear1_1" not in tiled.stdout
-    assert "amphw train` runs no passes" in tiled.stdout
+    assert "--set device.tile=linear1:2 --set device.place=" in tiled.stdout
 
 
 @pytest.mark.parametrize(
@@ -153,8 +156,8 @@ def test_a_layer_that_is_refused_is_told_with_its_reason_and_tiles(amphw, monkey
         (TWO, ["--set", "device.links=z=1Gb/s"], "device.links: there is no device 'z' beside the cpu"),
         (TWO, ["--set", "device.links=a=0Gb/s"], "'0Gb/s' is no number of bits a second"),
         (TWO, ["--limit", "z=1"], "the limit of nodes: there is no device 'z'"),
-        (TWO, ["--tile", "nothing:2"], "there is no such node"),
-        (TWO, ["--tile", "cell"], "there is no pass 'tile=cell'"),
+        (TWO, ["--set", "device.tile=nothing:2"], "there is no such node"),
+        (TWO, ["--set", "device.tile=cell"], "'cell' is not of the form NODE:N"),
     ],
 )
 def test_what_cannot_be_is_said(amphw, device, more, complaint) -> None:

@@ -202,3 +202,13 @@ def test_resuming_a_run_without_a_checkpoint_says_so(amphw, trained) -> None:
     done = amphw("train", "list-reduction", "--resume", "run")
     assert done.exit_code == 1
     assert "the run in run saved no checkpoint to go on from" in done.stderr
+
+
+def test_a_layer_may_be_cut_into_tiles(amphw, tiny) -> None:
+    placed = ["device.tile=head:2", "device.place=head_0=sleep,head_1=cpu,cell=cpu"]
+    settings = [word for each in placed for word in ("--set", each)]
+    done = amphw("train", "list-reduction", *tiny, "--device", "cpu,sleep:1TFLOPS", *settings, "--out", "run")
+    assert done.exit_code == 0, done.stderr
+    assert "placed on sleep: head_0" in done.stderr
+    on_cpu = amphw("predict", "run", "max 1 2 3")  # the run says which nodes there are
+    assert on_cpu.exit_code == 0, on_cpu.stderr

@@ -83,6 +83,7 @@ def test_device_settings_and_the_trace_are_handed_on() -> None:
         "depth": 2,
         "memory": 1048576,
         "place": "",
+        "tile": "",
         "strict": True,
     }
     note(1, "cell", "forward", 10.0, 2.5, 6, None, 3)
