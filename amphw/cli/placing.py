@@ -10,7 +10,6 @@ from amphw.cli.output import remarks
 from amphw.cli.running import opened
 
 if TYPE_CHECKING:
-    from amphw.engine.placing import Placing
     from amphw.estimate.cost_model import CostModel, Estimate
     from amphw.estimate.tiles import Tiling
     from amphw.host.config import RunConfig
@@ -28,7 +27,6 @@ class Proposal:
     graph: Graph
     devices: Any
     model: CostModel
-    placing: Placing
     heuristic: Estimate
     search: Estimate | None
     host: Estimate
@@ -118,7 +116,7 @@ def propose(
     tiles = tilings(graph, rules, made.parts, model.refused, nodes)
     size = sum(found.size(i) for i in sample) / len(sample)
     return Proposal(
-        graph, made, model, placing, heuristic, better, model.on_host(), fixed, tiles, len(sample), size,
+        graph, made, model, heuristic, better, model.on_host(), fixed, tiles, len(sample), size,
         found.counted, cfg.device.tile,
     )  # fmt: skip
 
