@@ -211,6 +211,6 @@ def test_a_layer_may_be_cut_into_tiles(amphw, tiny) -> None:
     assert done.exit_code == 0, done.stderr
     assert "placed on sleep: head_0" in done.stderr
     on_cpu = amphw(
-        "predict", "list-reduction", "max 1 2 3", "--checkpoint", "run"
+        "predict", "list-reduction", "mean 1 2 3", "--checkpoint", "run"
     )  # the run says which nodes there are
     assert on_cpu.exit_code == 0, on_cpu.stderr
