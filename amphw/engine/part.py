@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -41,6 +42,11 @@ class PartFrame:
     rows: Mapping[str, np.ndarray]
     arrays: Sequence[np.ndarray | None]
     ints: Sequence[np.ndarray]
+
+    @cached_property
+    def totals(self) -> dict[str, int]:
+        """Rows of all firings together, by space."""
+        return {space: int(counts.sum()) for space, counts in self.rows.items()}
 
     def cut(self, array: np.ndarray, space: str, i: int) -> np.ndarray:
         """The rows of firing number i, of an array in `space` that holds those of all."""

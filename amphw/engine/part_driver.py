@@ -126,7 +126,7 @@ class PartDriver:
             if array is None:
                 right = right and not needed
             elif needed:
-                right = right and array.shape == (frame.rows[space].sum(), width)
+                right = right and array.shape == (frame.totals[space], width)
                 right = right and array.dtype == np.float32
         fields = len(unit.behaviour.decides) if frame.kind != BACKWARD else 0
         right = right and len(result.decided) == fields

@@ -85,14 +85,14 @@ def nothing(unit: Unit, frame: PartFrame) -> PartResult:
     """Zeros for all that the frame's firings send; a decided field is 0."""
     if frame.kind == BACKWARD:
         gradients = [
-            np.zeros((int(frame.rows[o.space].sum()), o.width), np.float32) if o.needs_gradient else None
+            np.zeros((frame.totals[o.space], o.width), np.float32) if o.needs_gradient else None
             for o in unit.operands
         ]
         return PartResult(frame.number, gradients)
     program = unit.behaviour.program
     assert program is not None
     outputs = [
-        None if t.kind == "int" else np.zeros((int(frame.rows[t.space].sum()), t.width), np.float32)
+        None if t.kind == "int" else np.zeros((frame.totals[t.space], t.width), np.float32)
         for t in program.outputs_types
     ]
     decided = [np.zeros(len(frame.slots), np.int64) for _ in unit.behaviour.decides]
@@ -218,7 +218,7 @@ class SleepPart(NullPart):
 
     def start(self, frame: PartFrame) -> None:
         unit, cost = self._units[frame.unit], self._costs[frame.unit]
-        rows = int(frame.rows["rows"].sum())
+        rows = frame.totals["rows"]
         work = cost.work(rows, frame.kind)
         if frame.kind == BACKWARD and unit.name in self._params:
             work += self._counted(self._params[unit.name], rows) * cost.update

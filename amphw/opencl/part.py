@@ -223,7 +223,7 @@ class OpenCLPart:
         elif frame.kind == FORWARD and log is not None:
             for slot, firing in zip(frame.slots.tolist(), frame.firings.tolist(), strict=True):
                 self._versions[frame.unit, slot, firing] = log.version
-        rows, piece = [int(frame.rows[s].sum()) for s in frames.tiled.spaces], None
+        rows, piece = [frame.totals[s] for s in frames.tiled.spaces], None
         log = log if frame.kind == BACKWARD else None
         if log is not None:
             if not log.fits(rows):

@@ -305,7 +305,7 @@ class UnitFrames:
             values = self.view.integers(written.slots[slot], int(counts.sum()))
             decided.append(values[np.cumsum(counts) - counts])
         floats = [
-            None if t.kind == "int" else self._made(written, k, int(frame.rows[t.space].sum()), t.width)
+            None if t.kind == "int" else self._made(written, k, frame.totals[t.space], t.width)
             for k, t in enumerate(program.outputs_types)
         ]
         return PartResult(frame.number, floats, decided)
