@@ -7,9 +7,11 @@ attributes that say where in the Python source something was written are left ou
 
 from __future__ import annotations
 
+import gc
 import re
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,6 +111,18 @@ def with_plain_ports(component: Any, *, clocked: bool = False, reset: bool = Tru
     return Top()
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """A design is millions of objects that stay: to look for garbage among them takes as long again."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
 def verilog(component: Any, name: str = "top", *, clocked: bool = False, reset: bool = True) -> str:
     """The Verilog of a component (anything with a `signature`), whose top module is called `name`.
 
@@ -120,7 +134,8 @@ def verilog(component: Any, name: str = "top", *, clocked: bool = False, reset: 
     from amaranth.back import rtlil
 
     top = with_plain_ports(component, clocked=clocked, reset=reset)
-    text = rtlil.convert(top, name=name, emit_src=False)
+    with _uncollected():
+        text = rtlil.convert(top, name=name, emit_src=False)
 
     def build(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="amphw-verilog-") as scratch:
