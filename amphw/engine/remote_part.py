@@ -12,6 +12,7 @@ import os
 import pickle
 import threading
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -104,7 +105,7 @@ class RemotePart:
         self.process = context.Process(target=_serve, args=(self.make, *ends), daemon=True)
         self.process.start()
         self._done: list[PartResult] = []
-        self._heard = time.perf_counter() + STARTING
+        self._heard, self._starting, self._told = time.perf_counter(), True, False
         self._shown: dict[str, NodeParameters] | None = None
         kept = {k: v for k, v in options.settings.items() if k not in LOCAL}
         numbers = [u.index for u in units]
@@ -130,19 +131,31 @@ class RemotePart:
                 raise DeviceLostError(f"its process {self.process.pid}: {error}") from error
             now = time.perf_counter()
             if found is not None:
-                self._heard = now
+                self._heard, self._starting = now, False
                 if found[0] != ALIVE:
                     return found[0], pickle.loads(found[1])
             elif not self.process.is_alive():
                 raise DeviceLostError(
                     f"its process {self.process.pid} has ended (exit code {self.process.exitcode})"
                 )
-            if now - self._heard > self.patience:
-                raise DeviceLostError(
-                    f"its process {self.process.pid} has given no sign of life for {self.patience:.0f} s"
-                )
+            self._check_silence(now - self._heard)
             if now >= end:
                 return None
+
+    def _check_silence(self, silent: float) -> None:
+        """A new process is given time; that it takes long is said."""
+        if silent > (self.patience + STARTING if self._starting else self.patience):
+            raise DeviceLostError(
+                f"its process {self.process.pid} has given no sign of life for {silent:.0f} s"
+            )
+        if self._starting and silent > self.patience and not self._told:
+            self._told = True
+            warnings.warn(
+                f"the process {self.process.pid} of the device {self.capabilities().name} has said nothing "
+                f"since it was started {silent:.0f} s ago; it counts as lost after another {STARTING:.0f} s",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
     def _call(self, method: str, *arguments: Any) -> Any:
         self._send(CALL, (method, arguments))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -69,6 +70,28 @@ def test_parameters_go_both_ways() -> None:
     assert found.forward == found.backward
     device.close()
     assert all(np.all(v == 0.5) for p in device.parameters().values() for v in p.values.values())
+
+
+def slow_part() -> KernelPart:
+    """Takes its time in a process of its own."""
+    if os.environ["AMPHW_TEST_PARENT"] != str(os.getpid()):
+        time.sleep(4.5)
+    return numpy_part()
+
+
+def test_a_process_that_is_slow_to_start_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMPHW_TEST_PARENT", str(os.getpid()))
+    graph, instances = CASES[0].build(), CASES[0].instances()
+
+    class Slow(ReferenceDevice):
+        def part(self) -> RemotePart:
+            return RemotePart(slow_part)
+
+    device = MixedDevice({"one": Slow(), "two": InProcess()})
+    with pytest.warns(RuntimeWarning, match="has said nothing since it was started"):
+        found = run(device, graph, instances, place=alternately(graph, 0), silence=4.0)
+    device.close()
+    assert found.forward == found.backward
 
 
 def killed(part: RemotePart) -> None:
