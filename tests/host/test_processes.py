@@ -72,20 +72,25 @@ def test_parameters_go_both_ways() -> None:
     assert all(np.all(v == 0.5) for p in device.parameters().values() for v in p.values.values())
 
 
-def slow_part() -> KernelPart:
-    """Takes its time in a process of its own."""
-    if os.environ["AMPHW_TEST_PARENT"] != str(os.getpid()):
+class SlowToArrive:
+    """Makes a part, and takes its time to be unpacked in another process."""
+
+    def __call__(self) -> KernelPart:
+        return numpy_part()
+
+    def __setstate__(self, state: Any) -> None:
         time.sleep(4.5)
-    return numpy_part()
+
+    def __getstate__(self) -> str:
+        return "slow"
 
 
-def test_a_process_that_is_slow_to_start_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AMPHW_TEST_PARENT", str(os.getpid()))
+def test_a_process_that_is_slow_to_start_is_told_of() -> None:
     graph, instances = CASES[0].build(), CASES[0].instances()
 
     class Slow(ReferenceDevice):
         def part(self) -> RemotePart:
-            return RemotePart(slow_part)
+            return RemotePart(SlowToArrive())
 
     device = MixedDevice({"one": Slow(), "two": InProcess()})
     with pytest.warns(RuntimeWarning, match="has said nothing since it was started"):
