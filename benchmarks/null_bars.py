@@ -1,7 +1,7 @@
 """What a run on several devices costs when the devices cost nothing: microseconds a message.
 
     python benchmarks/null_bars.py
-    python benchmarks/null_bars.py --parts 2 --keys 64 --json null.json
+    python benchmarks/null_bars.py --parts 2 --keys 256 --json null.json
 
 List reduction, one sequence an instance, all nodes that compute on `null` parts, which answer every frame
 with zeros at once; the CPU joins operands, routes messages and computes the losses. Messages are those nodes
@@ -86,7 +86,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--parts", type=int, default=3)
-    parser.add_argument("--keys", type=int, default=256, help="instances in flight, and firings in a frame")
+    parser.add_argument("--keys", type=int, default=64, help="instances in flight, and firings in a frame")
     parser.add_argument("--instances", type=int, default=5000)
     parser.add_argument("--min-rows", type=int, default=FRAME, help="of a frame while there is other work")
     parser.add_argument("--rounds", type=int, default=7)

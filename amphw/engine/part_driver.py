@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -30,6 +29,8 @@ SHOWN = 4
 
 LOOK = 0.002
 """Seconds after which a thread whose part is at work looks for more frames."""
+
+Answer = TypeVar("Answer")
 
 
 class PartDriver:
@@ -164,16 +165,15 @@ class PartDriver:
 
     # --- the host's side --------------------------------------------------------------------------
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """The part is the host's for a while. DeviceLostError where its thread does not let go of it."""
+    def _ask(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
+        """Call the part, which is the host's meanwhile. DeviceLostError where its thread does not let go."""
         if self.lost:
             raise DeviceLostError(f"{self.label}: {self.lost}")
         if not self._lock.acquire(timeout=self.patience):
             self.lose(self.overdue(0.0) or f"has not returned from a call for {self.patience} s")
             raise DeviceLostError(f"{self.label}: {self.lost}")
         try:
-            yield
+            return call(*arguments)
         except DeviceLostError as error:
             self.lose(str(error))
             raise DeviceLostError(f"{self.label}: {error}") from error
@@ -181,33 +181,25 @@ class PartDriver:
             self._lock.release()
 
     def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
-        with self._turn():
-            return self.part.begin(slot, generation, instance, mode)
+        return self._ask(self.part.begin, slot, generation, instance, mode)
 
     def end(self, slot: int) -> None:
-        with self._turn():
-            self.part.end(slot)
+        self._ask(self.part.end, slot)
 
     def update(self, nodes: Sequence[str]) -> None:
-        with self._turn():
-            self.part.update(nodes)
+        self._ask(self.part.update, nodes)
 
     def parameters(self) -> dict[str, NodeParameters]:
-        with self._turn():
-            return self.part.parameters()
+        return self._ask(self.part.parameters)
 
     def statistics(self) -> Statistics:
-        if self.lost:
-            return Statistics()
-        with self._turn():
-            return self.part.statistics()
+        return Statistics() if self.lost else self._ask(self.part.statistics)
 
     def link_use(self) -> LinkUse | None:
         """None: its link is not modelled, or it is lost."""
         if self.lost or not isinstance(self.part, ModelsLink):
             return None
-        with self._turn():
-            return self.part.link_use()
+        return self._ask(self.part.link_use)
 
     def stop(self) -> None:
         """After the frame that it is at."""
