@@ -9,7 +9,14 @@ import numpy as np
 
 from amphw.engine.lower import Lowered, Unit
 from amphw.engine.numpy_plane.arithmetic import Arithmetic
-from amphw.engine.numpy_plane.frames import ForwardRecord, Frame, UnitCode, forward_record
+from amphw.engine.numpy_plane.frames import (
+    ForwardRecord,
+    Frame,
+    UnitCode,
+    count_staleness,
+    forward_record,
+    residuals_of,
+)
 from amphw.engine.numpy_plane.gradients import GradientLog
 from amphw.engine.part import PartFrame, PartResult
 from amphw.engine.policy import BACKWARD, FORWARD
@@ -134,16 +141,14 @@ class KernelPart:
         inputs = [
             a.to_payload(g, "gradient") for k in code.float_outputs if (g := frame.arrays[k]) is not None
         ]
-        for k, space in enumerate(code.residual_spaces):
-            parts = [record.part(k, space, i) for record, i in own.records]
-            inputs.append(parts[0] if len(parts) == 1 else np.concatenate(parts))
+        inputs += residuals_of(own)
         ints = [frame.ints[k] for k in code.backward_ints]
         own.outputs = code.backward.run(own.context, inputs, ints, own.values)
         for k, operand in enumerate(code.wrt):
             wanted[operand] = _floats(a.to_float(own.outputs[k], "gradient"))
         log = self._logs.get(frame.unit)
         if log is not None:
-            self._count_staleness(log, own)
+            count_staleness(self._stats.staleness.setdefault(log.node, {}), own, log.params.version)
             log.add(
                 own.rows, [(None if t.a is None else own.outputs[t.a], own.outputs[t.dz]) for t in code.terms]
             )
@@ -156,15 +161,6 @@ class KernelPart:
         return done
 
     # --- parameters -------------------------------------------------------------------------------
-
-    def _count_staleness(self, log: GradientLog, frame: Frame) -> None:
-        histogram = self._stats.staleness.setdefault(log.node, {})
-        counts = frame.context.counts["rows"]
-        for i, (record, _) in enumerate(frame.records):
-            behind = log.params.version - record.version
-            histogram[behind] = histogram.get(behind, 0) + (
-                counts if isinstance(counts, int) else int(counts[i])
-            )
 
     def _reduce(self, log: GradientLog, due: bool) -> None:
         share = log.take(due)

@@ -16,7 +16,15 @@ from amphw.engine import faults
 from amphw.engine.lower import Lowered, Unit, choices
 from amphw.engine.numpy_plane.arithmetic import Arithmetic
 from amphw.engine.numpy_plane.float32 import FLOAT32
-from amphw.engine.numpy_plane.frames import Frame, Task, UnitCode, forward_record, plain_operands, starts_of
+from amphw.engine.numpy_plane.frames import (
+    Frame,
+    Task,
+    UnitCode,
+    count_staleness,
+    forward_record,
+    plain_operands,
+    starts_of,
+)
 from amphw.engine.numpy_plane.gradients import GradientLog
 from amphw.engine.numpy_plane.slots import DONE, FAULT, Origin, Route, Slot
 from amphw.engine.policy import BACKWARD, FORWARD, INFER, Queue
@@ -312,12 +320,7 @@ class Delivery:
             frame.rows, [(None if t.a is None else outputs[t.a], outputs[t.dz]) for t in frame.code.terms]
         )
         histogram = self.stats.staleness.setdefault(log.node, {})
-        counts = frame.context.counts["rows"]
-        for i, (record, _) in enumerate(frame.records):
-            behind = log.params.version - record.version
-            histogram[behind] = histogram.get(behind, 0) + (
-                counts if isinstance(counts, int) else int(counts[i])
-            )
+        count_staleness(histogram, frame, log.params.version)
         if self.waits and log.rows >= log.params.rule.interval:
             # The instances whose gradients complete the interval retire only once the update is published:
             # with one key in flight, the next instance sees it.

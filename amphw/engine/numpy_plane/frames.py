@@ -179,7 +179,7 @@ def compute(frame: Frame) -> None:
             u = code.unit.index
             frame.records = [slot.units[u].fired[at] for slot, at, _ in tasks]
             if code.backward is not None:  # else no parameters here or upstream: the messages return empty
-                inputs = _backward_inputs(frame)
+                inputs = [*(_output_gradient(frame, k) for k in code.float_outputs), *residuals_of(frame)]
                 ints = [ints[k] for k in code.backward_ints]
                 frame.outputs = code.backward.run(frame.context, inputs, ints, frame.values)
                 if code.outside is not None:
@@ -221,14 +221,21 @@ def computed(frame: Frame) -> list[list[np.ndarray | None]]:
     ]
 
 
-def _backward_inputs(frame: Frame) -> list[np.ndarray]:
-    """Gradients of the float outputs, then the residuals that each firing left."""
-    code = frame.code
-    inputs = [_output_gradient(frame, k) for k in code.float_outputs]
-    for k, space in enumerate(code.residual_spaces):
+def residuals_of(frame: Frame) -> list[np.ndarray]:
+    """What the firings of a backward frame left when they went forward."""
+    found = []
+    for k, space in enumerate(frame.code.residual_spaces):
         parts = [record.part(k, space, i) for record, i in frame.records]
-        inputs.append(parts[0] if len(parts) == 1 else np.concatenate(parts))
-    return inputs
+        found.append(parts[0] if len(parts) == 1 else np.concatenate(parts))
+    return found
+
+
+def count_staleness(histogram: dict[int, int], frame: Frame, version: int) -> None:
+    """Add a backward frame's rows, by how many versions they are behind `version`."""
+    counts = frame.context.counts["rows"]
+    for i, (record, _) in enumerate(frame.records):
+        behind = version - record.version
+        histogram[behind] = histogram.get(behind, 0) + (counts if isinstance(counts, int) else int(counts[i]))
 
 
 def _output_gradient(frame: Frame, k: int) -> np.ndarray:
