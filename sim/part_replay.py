@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ import numpy as np
 from amphw.engine.kernel_part import KernelPart
 from amphw.engine.lower import Unit
 from amphw.engine.part import PartFrame, PartResult
-from amphw.engine.policy import BACKWARD
+from amphw.engine.plan import Plan, Planner
+from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.ir.device import Mode
 from amphw.ir.instance import Instance
 from amphw.rtl.fixed.device import FixedDevice
@@ -28,7 +29,8 @@ class _Open:
 class ReplayedPart(KernelPart):
     """Computes firing by firing in the order of `log`, which a `HardwareDevice` kept, and updates as it did.
 
-    formats, plan: of the hardware. What it is handed waits until its turn comes.
+    formats, plan: of the hardware. What it is handed waits until its turn comes. A firing that sent nothing
+    goes backward at once on the hardware, before it is handed over: its result then waits.
     """
 
     depth = 1 << 30
@@ -37,6 +39,7 @@ class ReplayedPart(KernelPart):
         device = FixedDevice(formats)
         super().__init__(device.capabilities(), device._chosen)
         self._names = [u.name for u in plan.lowered.units]
+        self._planner: Planner[Plan] = Planner(plan.lowered, lambda p: p)
         self._log = deque(event for event in log if event[0] in ("start", "flush"))
 
     def load(self, graph: Any, lowered: Any, units: Sequence[Unit], rules: Any, options: Any) -> None:
@@ -46,19 +49,28 @@ class ReplayedPart(KernelPart):
         self._owners = {log.node: log for log in self._logs.values()}
         self._slots: dict[tuple[int, str], int] = {}
         self._handed: dict[tuple[int, int, int, int], tuple[_Open, int]] = {}  # unit, kind, slot, firing
+        self._plans: dict[int, Plan] = {}  # by slot
+        self._went: dict[tuple[int, int, int], PartFrame] = {}  # forward, by unit, slot and firing
+        self._early: dict[tuple[int, int, int], PartResult] = {}
+        self._whole: list[PartResult] = []
 
     def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
         self._slots[instance.number, mode.value] = slot
+        self._plans[slot] = self._planner.plan(instance)
         return super().begin(slot, generation, instance, mode)
 
     def start(self, frame: PartFrame) -> None:
         opened = _Open(frame)
         for i, (slot, firing) in enumerate(zip(frame.slots.tolist(), frame.firings.tolist(), strict=True)):
-            self._handed[frame.unit, frame.kind, slot, firing] = opened, i
+            early = self._early.pop((frame.unit, slot, firing), None) if frame.kind == BACKWARD else None
+            if early is None:
+                self._handed[frame.unit, frame.kind, slot, firing] = opened, i
+            else:
+                opened.results[i] = early
+        self._close(opened)
 
     def finished(self, timeout: float) -> list[PartResult]:
         """What the log goes on with, as far as it has been handed over."""
-        done: list[PartResult] = []
         while self._log:
             if self._log[0][0] == "flush":
                 _, node, _, due = self._log.popleft()
@@ -66,16 +78,38 @@ class ReplayedPart(KernelPart):
                 continue
             _, _, unit, kind, ((number, mode, firing),) = self._log[0]
             u = self._by_name[self._names[unit]]
-            key = (u.index, kind, self._slots.get((number, mode), -1), firing)
-            if key not in self._handed:
+            slot = self._slots.get((number, mode), -1)
+            if (u.index, kind, slot, firing) in self._handed:
+                opened, i = self._handed.pop((u.index, kind, slot, firing))
+                one = _one(u, opened.frame, i)
+                if kind == FORWARD:
+                    self._went[u.index, slot, firing] = one
+                opened.results[i] = self._computed(one)
+                self._close(opened)
+            elif kind == BACKWARD and self._sent_nothing(unit, slot, firing):
+                went = self._went[u.index, slot, firing]
+                self._early[u.index, slot, firing] = self._computed(_nothing_came(u, went))
+            else:
                 break
             self._log.popleft()
-            opened, i = self._handed.pop(key)
-            super().start(_one(u, opened.frame, i))
-            (opened.results[i],) = super().finished(0.0)
-            if len(opened.results) == len(opened.frame.slots):
-                done.append(_joined(opened))
+        done, self._whole = self._whole, []
         return done
+
+    def _computed(self, one: PartFrame) -> PartResult:
+        super().start(one)
+        (result,) = super().finished(0.0)
+        return result
+
+    def _close(self, opened: _Open) -> None:
+        if len(opened.results) == len(opened.frame.slots):
+            self._whole.append(_joined(opened))
+
+    def _sent_nothing(self, unit: int, slot: int, firing: int) -> bool:
+        """unit: as the hardware numbers it."""
+        if slot not in self._plans:
+            return False
+        paths = self._plans[slot].units[unit].paths
+        return all(t.start[firing] == t.start[firing + 1] for t in paths)
 
 
 def _one(unit: Unit, frame: PartFrame, i: int) -> PartFrame:
@@ -95,6 +129,17 @@ def _one(unit: Unit, frame: PartFrame, i: int) -> PartFrame:
         [None if a is None else frame.cut(a, s, i) for a, s in zip(frame.arrays, spaces, strict=True)],
         [frame.cut(a, space, i) for a, (_, space) in zip(frame.ints, program.ints, strict=True)],
     )
+
+
+def _nothing_came(unit: Unit, went: PartFrame) -> PartFrame:
+    """The backward frame of a firing that nobody answers."""
+    program = unit.behaviour.program
+    assert program is not None
+    arrays = [
+        None if t.kind == "int" else np.zeros((went.totals[t.space], t.width), np.float32)
+        for t in program.outputs_types
+    ]
+    return replace(went, kind=BACKWARD, arrays=arrays)
 
 
 def _joined(opened: _Open) -> PartResult:
