@@ -3,18 +3,21 @@
     python benchmarks/circuit_bars.py [--minutes 15] [--formats q4.12] [--json FILE]
 
 `amphw train list-reduction --set hidden=32 --device cpu,verilator` for so long, compiling not counted, then
-validation. Then as many instances, in the same order, on `cpu,fixed`: the bar is a point of accuracy between
-the two. Last the first run again from its logs, with the model of the arithmetic in the circuit's place:
+validation. Then as many instances, in the same order, on `cpu,fixed`, several times, since the order in which
+several keys update differs from run to run: the bar is a point of accuracy between the circuit and the median
+of these. Last the first run again from its logs, with the model of the arithmetic in the circuit's place:
 every parameter must come out the same to the bit.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -71,9 +74,8 @@ class Run:
 
     def train(self, most: int | None = None, seconds: float = float("inf")) -> int:
         """-> instances."""
-        held = MODEL.training(self.cfg.model, self.cfg.train.seed, 1)
         end = time.perf_counter() + seconds
-        given = (_numbered(held[k], k) for k in range(len(held) if most is None else most))
+        given = itertools.islice(self._epochs(), most)
         hooks = PumpHooks(lambda instance, report: None)
         trained = self.session.train_pump.run(
             given, Mode.TRAIN, hooks, stopped=lambda: time.perf_counter() > end
@@ -81,7 +83,13 @@ class Run:
         self.device.drain()
         return trained
 
-    def accuracy(self, sequences: int = 5000) -> float:
+    def _epochs(self) -> Iterator[Instance]:
+        numbers = itertools.count()
+        for epoch in itertools.count(1):
+            held = MODEL.training(self.cfg.model, self.cfg.train.seed, epoch)
+            yield from (_numbered(held[k], next(numbers)) for k in range(len(held)))
+
+    def accuracy(self, sequences: int = 10_000) -> float:
         held = MODEL.validation(self.cfg.model, self.cfg.train.seed, sequences)
         right = rows = 0.0
 
@@ -109,6 +117,7 @@ def main() -> None:
     )
     parser.add_argument("--minutes", type=float, default=15)
     parser.add_argument("--formats", default="q4.12")
+    parser.add_argument("--runs", type=int, default=5, help="of cpu,fixed")
     parser.add_argument("--set", action="append", default=[], help="further settings")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
@@ -131,11 +140,13 @@ def main() -> None:
     )
 
     settings.append(f"batch={circuit.cfg.model.batch}")  # which the others would not choose
-    fixed = Run(MixedDevice({"fixed": FixedDevice(args.formats)}), settings)
-    fixed.train(instances)
-    beside = fixed.accuracy()
-    fixed.device.close()
-    print(f"cpu,fixed: as many: {beside:.2f} %")
+    beside = []
+    for _ in range(args.runs):
+        fixed = Run(MixedDevice({"fixed": FixedDevice(args.formats)}), settings)
+        fixed.train(instances)
+        beside.append(fixed.accuracy())
+        fixed.device.close()
+        print(f"cpu,fixed: as many: {beside[-1]:.2f} %", flush=True)
 
     again = Run(MixedDevice({"verilator": repeated}, replay=log), settings)
     again.train(instances)
@@ -144,7 +155,7 @@ def main() -> None:
     replayed = len(same) == len(parameters)
     print(f"replay: {len(same)} of {len(parameters)} parameters the same to the bit")
 
-    met = replayed and abs(learnt - beside) <= BAR
+    met = replayed and abs(learnt - statistics.median(beside)) <= BAR
     print(f"bar: {BAR:g} point and equal bits, {'met' if met else 'NOT met'}")
     if args.json is not None:
         found = {
