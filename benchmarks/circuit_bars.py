@@ -33,10 +33,9 @@ from amphw.host.session import Session
 from amphw.ir.device import Device, DeviceOptions, Mode, Report
 from amphw.ir.instance import Instance
 from amphw.models import get_model
-from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.fixed.device import FixedDevice
-from sim.part_replay import ReplayedPart
+from sim.part_replay import ReplayedDevice
 
 BAR = 1.0
 """Points of accuracy."""
@@ -50,17 +49,6 @@ class Logged(MixedDevice):
 
     def load(self, graph: Any, rules: Any, options: DeviceOptions) -> None:
         super().load(graph, rules, replace(options, log=True))
-
-
-class Replayed(FixedDevice):
-    """Repeats what a hardware part has done."""
-
-    def __init__(self, formats: str, hardware: HardwareDevice):
-        super().__init__(formats)
-        self.text, self.plan, self.log_of = formats, hardware.plan, list(hardware.log)
-
-    def part(self) -> ReplayedPart:
-        return ReplayedPart(self.text, self.plan, self.log_of)
 
 
 class Run:
@@ -131,7 +119,7 @@ def main() -> None:
     assert isinstance(circuit.device, MixedDevice)
     hardware = circuit.device.parts["verilator"].device  # type: ignore[attr-defined]
     log, parameters = list(circuit.device.log), circuit.parameters()
-    repeated = Replayed(args.formats, hardware)
+    repeated = ReplayedDevice(args.formats, hardware)
     learnt = circuit.accuracy()
     circuit.device.close()
     print(

@@ -16,6 +16,7 @@ from amphw.engine.plan import Plan, Planner
 from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.ir.device import Mode
 from amphw.ir.instance import Instance
+from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.fixed.device import FixedDevice
 from amphw.rtl.hardware_plan import HardwarePlan
 
@@ -149,3 +150,17 @@ def _joined(opened: _Open) -> PartResult:
         found = [a for r in each if (a := r.arrays[k]) is not None]
         arrays.append(np.concatenate(found) if found else None)
     return PartResult(opened.frame.number, arrays)
+
+
+class ReplayedDevice(FixedDevice):
+    """Takes the place of a device of hardware in the replay of a run: its part repeats what that one did.
+
+    formats: as the hardware was given them; hardware: it has run, with its log kept.
+    """
+
+    def __init__(self, formats: str, hardware: HardwareDevice):
+        super().__init__(formats)
+        self._text, self._plan, self._done = formats, hardware.plan, list(hardware.log)
+
+    def part(self) -> ReplayedPart:
+        return ReplayedPart(self._text, self._plan, self._done)

@@ -11,9 +11,6 @@ from amphw.ir.device import Findings, LinkRate, LinkUse
 from amphw.ir.errors import AmphwError
 from amphw.ir.units import written
 
-WORD = 2
-"""Bytes of a word of the hardware's link."""
-
 FIXED = "its link is what it is; device.links is for devices that are simulated: verilator and sleep"
 
 
@@ -52,7 +49,7 @@ def links_found(uses: Mapping[str, LinkUse]) -> Findings:
                 str(use.rate),
                 written(use.seconds, "s") + (" simulated" if simulated else ""),
                 *(
-                    f"{count // WORD:,} words" if simulated else written(count, "B")
+                    f"{count // use.word:,} words" if simulated else written(count, "B")
                     for count in (use.sent, use.came)
                 ),
                 *(f"{use.share(busy):.0%}" for busy in (use.busy_to, use.busy_back)),
@@ -76,6 +73,6 @@ def _json(use: LinkUse) -> dict[str, Any]:
     }
     if use.clock is not None:
         cycles = {"cycles": use.seconds, "idle_cycles": use.idle}
-        out |= {"clock": use.clock, "words_to": use.sent // WORD, "words_back": use.came // WORD}
+        out |= {"clock": use.clock, "words_to": use.sent // use.word, "words_back": use.came // use.word}
         out |= {name: round(seconds * use.clock) for name, seconds in cycles.items()}
     return out

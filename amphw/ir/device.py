@@ -60,7 +60,7 @@ class LinkUse:
 
     sent, came: bytes to the device and back. seconds: that passed; busy_to, busy_back: of these, something
     was on that way; idle: the device had nothing to do while the link had. clock: of a device whose time is
-    simulated, in cycles a second.
+    simulated, in cycles a second; word: bytes that cross its link together.
     """
 
     rate: LinkRate
@@ -71,6 +71,7 @@ class LinkUse:
     busy_back: float
     idle: float
     clock: float | None = None
+    word: int = 1
 
     def share(self, seconds: float) -> float:
         return seconds / self.seconds if self.seconds else 0.0

@@ -14,11 +14,10 @@ from amphw.ir.device import Device, Mode
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
-from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.fixed.device import FixedDevice
-from sim.part_replay import ReplayedPart
+from sim.part_replay import ReplayedDevice
 from tests.conformance.harness import Outcome, run
 from tests.rtl.cases import SMALL, problem
 
@@ -59,17 +58,6 @@ def test_hardware_beside_the_cpu(name: str) -> None:
                 assert np.allclose(found.gradients[key], value, rtol=1e-4, atol=1e-6), key
 
 
-class Replayed(FixedDevice):
-    """Repeats what a hardware part has done."""
-
-    def __init__(self, hardware: HardwareDevice):
-        super().__init__(str(hardware.formats))
-        self.hardware = hardware
-
-    def part(self) -> ReplayedPart:
-        return ReplayedPart(FORMATS, self.hardware.plan, list(self.hardware.log))
-
-
 @pytest.mark.parametrize("name", PLACES)
 def test_a_run_with_hardware_is_replayed_to_the_bit(name: str) -> None:
     """With updates and several keys: the engine's log orders frames, the hardware's what it did with them."""
@@ -83,7 +71,7 @@ def test_a_run_with_hardware_is_replayed_to_the_bit(name: str) -> None:
     found = run(first, graph, instances, log=True, **options)
     (part,) = first.parts.values()
     assert isinstance(part, HardwarePart)
-    again = MixedDevice({"part": Replayed(part.device)}, replay=list(first.log))
+    again = MixedDevice({"part": ReplayedDevice(FORMATS, part.device)}, replay=list(first.log))
     repeated = run(again, graph, instances, **options)
     assert repeated.losses == found.losses
     for key, value in found.parameters.items():

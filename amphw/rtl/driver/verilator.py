@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from amphw.engine.links import WORD, link_of, links_found
+from amphw.engine.links import link_of, links_found
 from amphw.ir.device import Capabilities, DeviceOptions, Findings, LinkRate, LinkUse
 from amphw.ir.errors import DeviceAbsentError
 from amphw.ir.graph import Graph
@@ -19,6 +19,7 @@ from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.hardware_plan import HardwarePlan
 from amphw.rtl.toolchain.environment import missing
+from amphw.rtl.wire import WORD
 
 CLOCK = "50MHz"
 """Of a device whose link has a rate; without one, only cycles count."""
@@ -101,10 +102,11 @@ class VerilatorDevice(HardwareDevice):
         p = link.paced
         now, sent, came, skipped = p.now, p.sent, p.came, p.skipped  # before anybody asks the device
         starved = self.counters().get("starved", 0) if self.plan.sizes.counters else 0
-        to, back = WORD * sent, WORD * came
+        word = WORD // 8
+        to, back = word * sent, word * came
         busy_to, busy_back = (8 * count / p.rate.bits_per_s for count in (to, back))
         idle = (starved + skipped) / p.clock
-        return LinkUse(p.rate, to, back, now / p.clock, busy_to, busy_back, idle, p.clock)
+        return LinkUse(p.rate, to, back, now / p.clock, busy_to, busy_back, idle, p.clock, word)
 
     def findings(self) -> Findings:
         """See `Investigates`: what the link was loaded with."""

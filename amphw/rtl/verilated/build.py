@@ -141,7 +141,7 @@ def library(component: Any, *, trace: str = "", idle: str = "", verilator: Seque
     form = interface(component, trace)
     if idle and not any(port.name == idle and port.width == 1 for port in form.outputs):
         raise ToolchainError(f"{type(component).__name__}: there is no 1-bit output {idle}.")
-    # Without a reset a third of the logic is gone that a cycle evaluates.
+    # Without a reset there is less to evaluate in each cycle.
     source, wrapper = _quicker(verilog(component, clocked=True, reset=False)), shim(form, idle)
     options = (*_VERILATE, *verilator)
 
