@@ -8,7 +8,7 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from amphw.rtl.word_frames import Decoder, encode
+from amphw.rtl.word_frames import Decoder, Encoder
 from sim.bench import PACES, Bench
 from sim.streams import Receiver, Sender
 
@@ -24,7 +24,7 @@ class Reports:
         self.restart()
 
     def restart(self) -> None:
-        self.damaged = self.missing = 0
+        self.damaged = self.missing = self.failed = 0
 
     def drive(self) -> None:
         pass
@@ -32,13 +32,16 @@ class Reports:
     def sample(self) -> None:
         self.damaged += int(self.dut.damaged.value)
         self.missing += int(self.dut.missing.value)
+        self.failed += int(self.dut.failed.value)
 
 
 def line(rate: float) -> bytes:
     """The bytes of some words, each lost, followed by an invented one, or damaged in one bit, at a rate."""
     words = np.array([random.randrange(1 << 16) for _ in range(COUNT)], np.uint16)
+    encoder = Encoder()
+    encoder.feed(words[: random.randrange(16)])  # what came before is not heard
     result = bytearray()
-    for byte in encode(words, first=random.randrange(16)):
+    for byte in encoder.feed(words):
         if random.random() >= rate:
             result.append(byte)
         if random.random() < rate:
@@ -65,6 +68,7 @@ async def as_the_host_decodes(dut: Any, faults: str, sender: str, receiver: str)
     assert sink.received == host.feed(received).tolist()
     assert reports.damaged == host.damaged
     assert bool(reports.missing) == bool(host.lost)
+    assert reports.failed == host.failed
 
 
 @cocotb.test()
@@ -73,7 +77,7 @@ async def reset(dut: Any) -> None:
     source, sink, reports = Sender(dut, "i"), Receiver(dut, "o"), Reports(dut)
     bench = Bench(dut, source, sink, reports)
     await bench.start()
-    frame = encode(np.array([0x1234, 0xBEEF], np.uint16))
+    frame = Encoder().feed(np.array([0x1234, 0xBEEF], np.uint16))
     source.send(frame[:2])
     await bench.step(5)
     await bench.reset()

@@ -8,7 +8,7 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from amphw.rtl.word_frames import Decoder, encode
+from amphw.rtl.word_frames import ALARM, BYTES, Decoder, Encoder, signal
 from sim.bench import PACES, Bench, always, never, settings
 from sim.streams import Receiver, Sender
 
@@ -56,6 +56,16 @@ def words(count: int) -> np.ndarray:
     return np.array([random.randrange(1 << 16) for _ in range(count)], np.uint16)
 
 
+def encode(sent: np.ndarray) -> bytes:
+    return Encoder().feed(sent)
+
+
+def heard(line: Line) -> tuple[list[int], Decoder]:
+    """The words on the line, and how the host found them."""
+    host = Decoder()
+    return host.feed(bytes(line.received)).tolist(), host
+
+
 def made(dut: Any, sender: Any = always, receiver: Any = always) -> tuple[Bench, Sender, Receiver, Line]:
     source, sink, line = Sender(dut, "i", sender), Receiver(dut, "o", receiver), Line(dut)
     return Bench(dut, source, sink, line), source, sink, line
@@ -69,11 +79,14 @@ async def both_ways_at_once(dut: Any, pace: str) -> None:
     outward, inward = words(20), words(20)
     source.send(outward.tolist())
     line.send(encode(inward))
-    await bench.until(lambda: len(sink.received) == 20 and len(line.received) == 60, 10_000, "the last word")
-    host = Decoder()
-    assert host.feed(bytes(line.received)).tolist() == outward.tolist()
-    assert sink.received == inward.tolist()
-    assert line.faults == host.damaged == host.lost == 0
+    whole = BYTES * (20 + 2)  # and a check at least
+    await bench.until(
+        lambda: len(sink.received) == 20 and len(line.received) >= whole, 20_000, "the last word"
+    )
+    await bench.step(120 * settings()["divisor"])
+    found, host = heard(line)
+    assert found == outward.tolist() and not host.faulty
+    assert sink.received == inward.tolist() and line.faults == 0
 
 
 @cocotb.test()
@@ -88,6 +101,31 @@ async def a_full_queue_is_a_fault(dut: Any) -> None:
     sink.pace = always
     await bench.step(settings()["depth"] + 10)
     assert sink.received[: settings()["depth"]] == sent[: settings()["depth"]].tolist()
+    assert heard(line)[1].alarm  # the other end is told
+
+
+@cocotb.test()
+async def a_line_that_is_bad_is_told_of_once(dut: Any) -> None:
+    """Until the other end starts anew, after which everything counts again."""
+    bench, source, sink, line = made(dut)
+    await bench.start()
+    spoilt = bytearray(encode(words(12)))
+    for at in (4, 13, 22):
+        spoilt[at] ^= 1
+    for _ in range(2):
+        line.received.clear()
+        line.send(Encoder().start() + bytes(spoilt))
+        await bench.until(lambda: not line.levels, 20_000, "the end of the line")
+        await bench.step(80 * settings()["divisor"])
+        assert bytes(line.received) == signal(ALARM)
+    line.received.clear()
+    line.faults, outward = 0, words(3)
+    line.send(Encoder().start() + encode(words(5)))
+    source.send(outward.tolist())
+    await bench.until(lambda: not line.levels, 20_000, "the end of the line")
+    await bench.step(80 * settings()["divisor"])
+    found, host = heard(line)
+    assert found == outward.tolist() and not host.faulty and line.faults == 0
 
 
 @cocotb.test()
@@ -129,6 +167,10 @@ async def reset(dut: Any) -> None:
     outward, inward = words(4), words(4)
     source.send(outward.tolist())
     line.send(encode(inward))
-    await bench.until(lambda: len(sink.received) == 4 and len(line.received) == 12, 10_000, "the last word")
+    whole = BYTES * (4 + 2)
+    await bench.until(
+        lambda: len(sink.received) == 4 and len(line.received) >= whole, 10_000, "the last word"
+    )
+    await bench.step(80 * settings()["divisor"])
     assert sink.received == inward.tolist() and line.faults == 0
-    assert Decoder().feed(bytes(line.received)).tolist() == outward.tolist()
+    assert heard(line)[0] == outward.tolist()

@@ -11,7 +11,7 @@ import pytest
 from amphw.engine.remote_part import ALIVE, CALL
 from amphw.engine.ring import ALIGN, HEADER, POSITIONS, Ring, semaphore
 from amphw.rtl.wire import FIELDS, HEADER_WORDS, Fault, Kind, c_header, pack, unpack
-from amphw.rtl.word_frames import QUEUE, Decoder, encode
+from amphw.rtl.word_frames import ALARM, BLOCK, QUEUE, SEQUENCE, START, Decoder, Encoder, signal
 from tests.docs.test_commands import ROOT
 
 PAGE = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
@@ -33,9 +33,11 @@ def test_a_message_is_these_words_and_bytes(lines: list[str]) -> None:
     assert len(words) == HEADER_WORDS + given.get("words", 0)
     [first] = re.findall(r"^line (\d+):", lines[2])
     line = bytes.fromhex(lines[2].partition(":")[2])
-    assert encode(np.array(words, np.uint16), int(first)) == line
-    decoder = Decoder()
-    assert decoder.feed(line).tolist() == words and not decoder.damaged and not decoder.lost
+    encoder, decoder = Encoder(), Decoder()
+    decoder.feed(encoder.start())
+    decoder.feed(encoder.feed(np.zeros(int(first), np.uint16)))
+    assert encoder.feed(np.array(words, np.uint16)) == line
+    assert decoder.feed(line).tolist() == words and not decoder.faulty
 
 
 def test_a_ring_holds_these_bytes() -> None:
@@ -71,6 +73,8 @@ def test_the_tables_of_the_page() -> None:
         if name in Kind.__members__:
             assert Kind[name] == int(number)
     assert all(f" {kind.value} {kind.name}" in PAGE for kind in Kind)
+    assert f"`{signal(START).hex()}` | START" in PAGE and f"`{signal(ALARM).hex()}` | ALARM" in PAGE
+    assert f"words modulo {SEQUENCE}," in PAGE and f"a check behind {BLOCK}" in PAGE
     assert f"queue holds {QUEUE} words" in PAGE and len(list(Fault)) == 5
     order = [name for name, _ in FIELDS]
     assert order == [

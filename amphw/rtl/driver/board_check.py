@@ -19,7 +19,7 @@ from amphw.rtl.driver.serial_line import Line
 from amphw.rtl.driver.serial_link import LOOKS, SerialLink
 from amphw.rtl.hardware_plan import HardwarePlan
 from amphw.rtl.wire import FIELDS, HEADER_WORDS, WORD, Fault, Kind, Register, pack
-from amphw.rtl.word_frames import BITS, BYTES, Decoder, encode
+from amphw.rtl.word_frames import BITS, BYTES, Decoder, Encoder
 
 QUIET = 0.2
 """Seconds without a byte after which nothing more is expected; USB bridges wait for up to 16 ms."""
@@ -32,8 +32,8 @@ LONGEST = 1 << WORD
 """Words of a message."""
 
 
-def settle(line: Line, baud: int) -> int:
-    """Have both ends of the line at the beginning of a message -> words sent.
+def settle(line: Line, baud: int) -> Encoder:
+    """Have both ends of the line at the beginning of a message -> what encodes all further words.
 
     Whatever was on its way is thrown away, and a message that an earlier host has not finished is ended.
     DeviceLostError where no answer is right, with what came instead.
@@ -44,19 +44,19 @@ def settle(line: Line, baud: int) -> int:
 class _Settling:
     def __init__(self, line: Line, baud: int):
         self.line, self.baud = line, baud
-        self.sent = 0
-        self.decoder = Decoder()
+        self.encoder, self.decoder = Encoder(), Decoder()
         self.data = b""
         self.words = np.zeros(0, np.uint16)
 
-    def run(self) -> int:
+    def run(self) -> Encoder:
         self._listen(lambda: False)
+        self.line.write(self.encoder.start())
         for number in range(1, TRIES + 1):
             expected = pack(Kind.VALUE, place=Register.VERSION, firing=number)[: HEADER_WORDS - 2]
             self.words = self.words[:0]
             self._send(pack(Kind.PEEK, place=Register.VERSION, firing=number))
             if self._listen(lambda: self.words[-HEADER_WORDS:-2].tolist() == expected):  # noqa: B023
-                return self.sent
+                return self.encoder
             if not self._begin_message():
                 break
         raise DeviceLostError(self._complaint())
@@ -82,8 +82,7 @@ class _Settling:
         return True
 
     def _send(self, words: list[int]) -> None:
-        self.line.write(encode(np.array(words, np.uint16), self.sent))
-        self.sent += len(words)
+        self.line.write(self.encoder.feed(np.array(words, np.uint16)))
 
     def _listen(self, enough: Callable[[], bool]) -> bool:
         """Until that is said, or nothing comes any more. A line that is never quiet is not waited for."""

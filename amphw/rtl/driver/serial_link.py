@@ -18,7 +18,7 @@ from amphw.ir.errors import DeviceLostError
 from amphw.rtl.driver.messages import Messages
 from amphw.rtl.driver.serial_line import Line
 from amphw.rtl.wire import Kind, Register, pack
-from amphw.rtl.word_frames import QUEUE, Decoder, encode
+from amphw.rtl.word_frames import QUEUE, Decoder, Encoder
 
 WINDOW = QUEUE - 64
 """Words on their way at most; the rest of the queue is for the link's own."""
@@ -32,6 +32,10 @@ BUFFER = 1 << 17
 LOOKS = 100
 """Times in which the patience with a silent device is used up."""
 
+_REMEDY = (
+    "use a better cable, a lower baud rate, or see whether another program reads the port or sends to it"
+)
+
 ASKS: dict[int, Kind] = {Kind.PEEK: Kind.VALUE, Kind.UPDATE: Kind.UPDATED}
 MARK = pack(Kind.PEEK, place=Register.VERSION)
 
@@ -39,12 +43,13 @@ MARK = pack(Kind.PEEK, place=Register.VERSION)
 class SerialLink:
     """See `Link`. patience: seconds for which the device may be silent while it owes an answer.
 
-    The line must be at the beginning of a message on both sides: `settle` sees to that.
+    The line must be at the beginning of a message on both sides: `settle` sees to that, and gives
+    the encoder.
     """
 
-    def __init__(self, line: Line, patience: float, sequence: int = 0):
+    def __init__(self, line: Line, patience: float, encoder: Encoder | None = None):
         self.line, self.patience = line, patience
-        self._sequence = sequence
+        self._encoder = encoder or Encoder()
         self._decoder = Decoder()
         self._offered, self._incoming = Messages(), Messages()
         self._queue: deque[np.ndarray] = deque()  # messages to be sent
@@ -124,9 +129,7 @@ class SerialLink:
 
     def _write(self, messages: list[np.ndarray]) -> None:
         if messages:
-            words = np.concatenate(messages)
-            self.line.write(encode(words, self._sequence))
-            self._sequence += len(words)
+            self.line.write(self._encoder.feed(np.concatenate(messages)))
 
     # --- from the device --------------------------------------------------------------------------
 
@@ -135,15 +138,27 @@ class SerialLink:
         self._heard = time.monotonic()
         words = self._decoder.feed(data)
         self._came += len(data)
-        if self._decoder.damaged or self._decoder.lost:
-            d = self._decoder
-            what = [f"{d.damaged} damaged"] * bool(d.damaged) + [f"at least {d.lost} missing"] * bool(d.lost)
-            raise DeviceLostError(
-                f"the line from {self.line.name} is bad: {' and '.join(what)} word(s) among {self._came:,} "
-                f"bytes, the last of them {data[-12:].hex(' ')}. Nothing is sent again: use a better cable, "
-                "a lower baud rate, or see whether another program reads the port"
-            )
+        if self._decoder.faulty:
+            raise DeviceLostError(f"{self._complaint(data)}. Nothing is sent again: {_REMEDY}")
         return [m for m in self._incoming.cut(words) if not self._own(int(m[0]) & 15)]
+
+    def _complaint(self, data: bytes) -> str:
+        d, name = self._decoder, self.line.name
+        what = [
+            text
+            for n, text in (
+                (d.damaged, f"{d.damaged} damaged word(s)"),
+                (d.lost, f"at least {d.lost} missing word(s)"),
+                (d.failed, f"{d.failed} block(s) whose checksum is wrong"),
+            )
+            if n
+        ]
+        if not what:
+            return f"the line to {name} is bad: the board says that words came damaged, or not at all"
+        return (
+            f"the line from {name} is bad: {', '.join(what)} among {self._came:,} bytes, the last of them "
+            f"{data[-12:].hex(' ')}"
+        )
 
     def _own(self, kind: int) -> bool:
         """Whether it answers a question of the link."""

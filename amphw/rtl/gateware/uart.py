@@ -112,7 +112,7 @@ class UartLink(wiring.Component):
     """A link of 16-bit words over a serial line, behind a queue of `depth` words received.
 
     `faults` is set in each cycle in which the line was seen to damage or lose something: the words that come
-    out then are not all that were sent.
+    out then are not all that were sent. The other end is told so, once until it starts anew.
     """
 
     def __init__(self, divisor: int, depth: int = QUEUE) -> None:
@@ -136,8 +136,13 @@ class UartLink(wiring.Component):
         m.d.comb += [
             receiver.rx.eq(self.rx),
             self.tx.eq(transmitter.tx),
-            self.faults.eq(receiver.overrun | receiver.broken | decoder.damaged | decoder.missing),
+            self.faults.eq(
+                receiver.overrun | receiver.broken | decoder.damaged | decoder.missing | decoder.failed
+            ),
         ]
+        told = Signal()
+        m.d.comb += encoder.alarm.eq(self.faults & ~told)
+        m.d.sync += told.eq((told | self.faults) & ~decoder.started)
         return m
 
 

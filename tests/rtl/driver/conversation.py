@@ -78,8 +78,33 @@ def words_of(data: list[bytes]) -> np.ndarray:
 
     decoder = Decoder()
     found = decoder.feed(b"".join(data))
-    assert not decoder.damaged and not decoder.lost
+    assert not decoder.faulty
     return found
+
+
+def with_another_bit(data: bytes, number: int) -> bytes:
+    """The line with the lowest bit of word `number` turned over, and its block's check to match."""
+    from amphw.rtl.word_frames import BYTES, Encoder
+
+    frames = [data[k : k + BYTES] for k in range(0, len(data), BYTES)]
+    words = [k for k, frame in enumerate(frames) if frame[0] >> 3 & 15 != 15]
+    checks = [k for k, frame in enumerate(frames) if frame[0] >> 3 & 15 == 15]
+    at = words[number]
+    end = next(k for k in checks if k > at)
+    begin = max((k for k in checks if k < at), default=-1) + 1
+    block = words_of([b"".join(frames[begin:end])])
+    block[at - begin] ^= 1
+    encoded = Encoder().feed(block)
+    frames[at] = _numbered(encoded[BYTES * (at - begin) :][:BYTES], frames[at])
+    frames[end : end + 2] = [encoded[-2 * BYTES : -BYTES], encoded[-BYTES:]]
+    return b"".join(frames)
+
+
+def _numbered(frame: bytes, like: bytes) -> bytes:
+    """The frame with another's sequence number, and the parity that belongs to it."""
+    first = frame[0] & 0x83 | like[0] & 0x78
+    ones = first.bit_count() + frame[1].bit_count() + frame[2].bit_count()
+    return bytes([first | (ones % 2 == 0) << 2, frame[1], frame[2]])
 
 
 if __name__ == "__main__":

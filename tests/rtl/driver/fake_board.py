@@ -7,7 +7,7 @@ from collections import deque
 import numpy as np
 
 from amphw.rtl.wire import HEADER_WORDS, Fault, Kind, pack, unpack
-from amphw.rtl.word_frames import Decoder, encode
+from amphw.rtl.word_frames import Decoder, Encoder
 
 SIZES = {"slot": 2, "unit": 3, "firing": 16, "place": 32, "payload": 64}
 """What is outside, by field; unit and firing of FIRINGS, payload of TABLE and FORWARD."""
@@ -31,7 +31,7 @@ class FakeBoard:
         self.queue: deque[int] = deque()
         self.fullest = 0
         self.taken: list[dict[str, int]] = []
-        self.sequence = 0
+        self.encoder = Encoder()
         self.dumb = False
         self.spoil = bytes
         self.closed = False
@@ -51,8 +51,7 @@ class FakeBoard:
 
     def say(self, words: list[int]) -> None:
         if not self.dumb:
-            self.pending += self.spoil(encode(np.array(words, np.uint16), self.sequence))
-            self.sequence += len(words)
+            self.pending += self.spoil(self.encoder.feed(np.array(words, np.uint16)))
 
     def _word(self, word: int) -> None:
         if self.left:

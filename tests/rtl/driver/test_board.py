@@ -27,7 +27,7 @@ from amphw.rtl.fixed.device import FixedDevice
 from amphw.rtl.formats import Formats
 from amphw.rtl.hardware_plan import hardware_plan
 from amphw.rtl.wire import Kind, pack
-from amphw.rtl.word_frames import encode
+from amphw.rtl.word_frames import Encoder
 from tests.conformance.harness import run
 from tests.rtl.driver.small_board import FORMATS, RULE, SIZES, plan, problem
 
@@ -99,7 +99,7 @@ def test_a_board_that_was_left_within_a_message(board: SimulatedBoard, folder: P
     """The host before has died; its last bytes were half a header, and some that are no words at all."""
     left = [*pack(Kind.BEGIN), *pack(Kind.TABLE, words=9)[:7]]
     with open(board.port, "wb", buffering=0) as port:
-        port.write(b"\xff\x00\x55" + encode(np.array(left, np.uint16)))
+        port.write(b"\xff\x00\x55" + Encoder().feed(np.array(left, np.uint16)))
     device = BoardDevice(f"{board.port},circuit={folder}")
     device.load(problem()[0], {"*": RULE}, OPTIONS)
     given = device.given["cell"].values

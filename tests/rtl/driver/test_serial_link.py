@@ -17,7 +17,7 @@ from amphw.rtl.driver.messages import Messages
 from amphw.rtl.driver.serial_link import BUFFER, SerialLink
 from amphw.rtl.hardware_plan import Sizes
 from amphw.rtl.wire import HEADER_WORDS, Kind, pack
-from amphw.rtl.word_frames import QUEUE
+from amphw.rtl.word_frames import ALARM, QUEUE, signal
 from tests.rtl.driver.fake_board import SIZES, FakeBoard
 
 BAUD = 1_000_000
@@ -112,11 +112,12 @@ def test_a_message_longer_than_the_queue_goes_when_nothing_else_is_on_its_way() 
 @pytest.mark.parametrize(
     ("spoil", "what"),
     [
-        (lambda d: d[:2] + bytes([d[2] ^ 1]) + d[3:], r"1 damaged and at least 1 missing|1 damaged"),
+        (lambda d: d[:2] + bytes([d[2] ^ 1]) + d[3:], "1 damaged word"),
         (lambda d: d[:3] + d[6:], "at least 1 missing"),  # lost
-        (lambda d: d[:6] + d[3:], "at least 15 missing"),  # twice
+        (lambda d: d[:6] + d[3:], "at least 14 missing"),  # twice
         (lambda d: d[:3] + d[6:9] + d[3:6] + d[9:], "missing"),  # in another order
         (lambda d: d[:4] + b"\x81" + d[5:], "damaged"),
+        (lambda d: d[:1] + bytes([d[1] ^ 1, d[2] ^ 1]) + d[3:], "1 block.* whose checksum is wrong"),
     ],
 )
 def test_a_bad_line_ends_the_link(spoil: Any, what: str) -> None:
@@ -129,6 +130,17 @@ def test_a_bad_line_ends_the_link(spoil: Any, what: str) -> None:
     assert "Nothing is sent again" in str(caught.value)
     with pytest.raises(DeviceLostError, match="the line from fake is bad"):  # and stays ended
         link.exchange(np.zeros(0, np.uint16), 0)
+
+
+def test_a_board_that_hears_badly_ends_the_link() -> None:
+    board = FakeBoard()
+    link = SerialLink(board, 1.0)
+    ask(link, pack(Kind.PEEK))
+    board.pending += signal(ALARM)
+    with pytest.raises(
+        DeviceLostError, match="the line to fake is bad: the board says that words came damaged"
+    ):
+        ask(link, pack(Kind.PEEK))
 
 
 def test_silence_says_what_is_owed() -> None:

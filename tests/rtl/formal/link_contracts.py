@@ -55,7 +55,8 @@ class ThereAndBack(wiring.Component):
     def __init__(self, encoder: type, decoder: type) -> None:
         self.encoder, self.decoder = encoder, decoder
         word = stream.Signature(unsigned(16))
-        super().__init__({"i": In(word), "o": Out(word), "damaged": Out(1), "missing": Out(1)})
+        told = {name: Out(1) for name in ("damaged", "missing", "failed")}
+        super().__init__({"i": In(word), "o": Out(word), **told})
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
@@ -64,8 +65,9 @@ class ThereAndBack(wiring.Component):
         wiring.connect(m, wiring.flipped(self.i), encoder.i)
         wiring.connect(m, encoder.o, decoder.i)
         wiring.connect(m, decoder.o, wiring.flipped(self.o))
-        m.d.comb += [self.damaged.eq(decoder.damaged), self.missing.eq(decoder.missing)]
-        m.d.comb += Assert(~self.damaged & ~self.missing)
+        for name in ("damaged", "missing", "failed"):
+            m.d.comb += getattr(self, name).eq(getattr(decoder, name))
+        m.d.comb += Assert(~self.damaged & ~self.missing & ~self.failed)
         return m
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from amaranth.lib import crc
 
 from amphw.rtl.gateware.controller_memory import ControlShape
 from amphw.rtl.gateware.framing import WordDecoder, WordEncoder
 from amphw.rtl.gateware.link import Receiver, Sender
-from tests.rtl.formal.cases import Case, proofs_of
+from tests.rtl.formal.cases import Case, proofs_of, variant
 from tests.rtl.formal.contracts import PassesOn
 from tests.rtl.formal.link_contracts import SMALL, Receives, Sends, ThereAndBack
 
@@ -18,21 +19,34 @@ SHAPE = ControlShape(
     decisions=1, loops=1, reads=1, by_rows=False, paths=1,
 )  # fmt: skip
 
+SHORT = {"CRC32": crc.catalog.CRC8_AUTOSAR}
+"""A check that a solver is through with; the benches have the real one."""
+
+
+def small(component: type) -> type:
+    return variant(component, "", "", SHORT)
+
+
 CASES = {
     "encoder": Case(
         WordEncoder,
-        lambda make: PassesOn(ThereAndBack(make, WordDecoder), capacity=0, delay=2),
-        11,
+        lambda make: PassesOn(ThereAndBack(make, small(WordDecoder)), capacity=1, delay=8),
+        14,
         (
-            ("self.i.ready.eq(self.o.ready)]", "self.i.ready.eq(1)]"),  # loses
-            ("sequence.eq(sequence + 1)", "sequence.eq(sequence)"),  # would hide a loss
-            ("word[7:14]", "word[6:13]"),
+            ("with m.If(self.o.ready):", "with m.If(1):"),  # loses
+            (
+                "sequence.eq(Mux(sequence == SEQUENCE - 1, 0, sequence + 1))",
+                "sequence.eq(0)",
+            ),  # would hide a loss
+            ("value[7:14]", "value[6:13]"),
+            ("check.crc[:16]", "check.crc[:7]"),
         ),
+        SHORT,
     ),
     "decoder": Case(
         WordDecoder,
-        lambda make: PassesOn(ThereAndBack(WordEncoder, make), capacity=0, delay=2),
-        11,
+        lambda make: PassesOn(ThereAndBack(small(WordEncoder), make), capacity=1, delay=8),
+        14,
         (
             (
                 "self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)",
@@ -40,6 +54,7 @@ CASES = {
             ),
             ("Cat(byte[:7], middle, head[:2])", "Cat(byte[:7], head, middle[:2])"),
         ),
+        SHORT,
     ),
     "receiver": Case(
         Receiver,
