@@ -29,7 +29,7 @@ from amphw.ir.device import (
     StartsSlowly,
     Statistics,
 )
-from amphw.ir.errors import AmphwError, DeviceLostError, ExecutionError
+from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse
@@ -156,7 +156,7 @@ class MixedDevice(PlaneDevice):
         for k, ((label, part), mine) in enumerate(zip(used.items(), units, strict=True)):
             try:
                 part.load(graph, self.lowered, mine, rules, theirs)
-            except DeviceLostError as error:  # as one that is not there
+            except (DeviceAbsentError, DeviceLostError) as error:
                 del self.parts[label], self.devices[label]
                 self.absent[label] = str(error)
                 for each in (part, *(driver.part for driver in self._drivers)):

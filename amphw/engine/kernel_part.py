@@ -16,6 +16,7 @@ from amphw.engine.numpy_plane.frames import (
     count_staleness,
     forward_record,
     residuals_of,
+    staleness_of,
 )
 from amphw.engine.numpy_plane.gradients import GradientLog
 from amphw.engine.part import PartFrame, PartResult
@@ -148,7 +149,8 @@ class KernelPart:
             wanted[operand] = _floats(a.to_float(own.outputs[k], "gradient"))
         log = self._logs.get(frame.unit)
         if log is not None:
-            count_staleness(self._stats.staleness.setdefault(log.node, {}), own, log.params.version)
+            histogram = self._stats.staleness.setdefault(log.node, {})
+            count_staleness(histogram, log.params.version, *staleness_of(own))
             log.add(
                 own.rows, [(None if t.a is None else own.outputs[t.a], own.outputs[t.dz]) for t in code.terms]
             )

@@ -45,7 +45,10 @@ BYTES = 40
 numbers, as float64."""
 
 BEAT = 1.0
-"""Seconds between two signs of life."""
+"""Seconds between two signs of life, which say how many packets an idle process has received."""
+
+MISSED = 3
+"""Signs of life in a row by which an idle process has not received what was sent: that is lost."""
 
 LONG = frozenset({"load", "parameters", "restore"})
 """What may take as long as it likes while the process is alive: compiling, reading memories over a link."""
@@ -106,6 +109,7 @@ class RemotePart:
         self.process.start()
         self._done: list[PartResult] = []
         self._heard, self._starting, self._told = time.perf_counter(), True, False
+        self._missed = 0
         self._shown: dict[str, NodeParameters] | None = None
         kept = {k: v for k, v in options.settings.items() if k not in LOCAL}
         numbers = [u.index for u in units]
@@ -132,8 +136,10 @@ class RemotePart:
             now = time.perf_counter()
             if found is not None:
                 self._heard, self._starting = now, False
-                if found[0] != ALIVE:
-                    return found[0], pickle.loads(found[1])
+                kind, content = found[0], pickle.loads(found[1])
+                if kind != ALIVE:
+                    return kind, content
+                self._check_received(content)
             elif not self.process.is_alive():
                 raise DeviceLostError(
                     f"its process {self.process.pid} has ended (exit code {self.process.exitcode})"
@@ -141,6 +147,15 @@ class RemotePart:
             self._check_silence(now - self._heard)
             if now >= end:
                 return None
+
+    def _check_received(self, received: int | None) -> None:
+        """Nothing else may follow a lost packet and so tell that there was one."""
+        self._missed = self._missed + 1 if received is not None and received < self._to.sent else 0
+        if self._missed == MISSED:
+            raise DeviceLostError(
+                f"its process {self.process.pid} waits and has received {received:,} of {self._to.sent:,} "
+                "packets: some are lost"
+            )
 
     def _check_silence(self, silent: float) -> None:
         """A new process is given time; that it takes long is said."""
@@ -257,13 +272,16 @@ class _Server:
         self.make = make
         self._in, self._out = Ring(to[1], name=to[0]), Ring(back[1], name=back[0])
         self._lock = threading.Lock()  # one packet at a time
+        self._idle = False
         self._parent = os.getppid()
 
     def run(self) -> None:
         threading.Thread(target=self._beat, daemon=True).start()
         part, owed = self.make(), 0
         while os.getppid() == self._parent:
+            self._idle = not owed
             found = self._in.receive(0.0 if owed else BEAT)
+            self._idle = False
             try:
                 if found is not None and found[0] == FRAME:
                     part.start(pickle.loads(found[1]))
@@ -294,7 +312,7 @@ class _Server:
 
     def _beat(self) -> None:
         while True:
-            self._send(ALIVE, None)
+            self._send(ALIVE, self._in.received if self._idle else None)
             time.sleep(BEAT)
 
 

@@ -86,6 +86,11 @@ class Ring:
         rest = len(data) - first
         self._buf[POSITIONS.size : POSITIONS.size + rest] = data[first:]
 
+    @property
+    def sent(self) -> int:
+        """Packets, by this end."""
+        return self._sent
+
     # --- the reader -------------------------------------------------------------------------------
 
     def receive(self, timeout: float) -> tuple[int, bytearray] | None:
@@ -117,6 +122,11 @@ class Ring:
             if (expected - number) & 0xFFFFFFFF > 1 << 31:  # it is ahead
                 raise LinkError(f"packet {number} came, {expected} was the next: some are lost")
         return None
+
+    @property
+    def received(self) -> int:
+        """Packets, by this end."""
+        return self._received
 
     def _read(self, position: int, length: int) -> bytearray:
         at = POSITIONS.size + position % self.capacity

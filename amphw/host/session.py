@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from amphw.engine.links import FIXED
 from amphw.host.config import RunConfig, UpdateConfig, check_nodes, update_for
 from amphw.host.config_fields import ConfigError
 from amphw.host.modes import TrainingMode, training_mode
@@ -76,10 +77,7 @@ class Session:
         )
         # Checkpoints go by the graph itself: a prediction knows nothing of where training started.
         if cfg.device.links and not isinstance(device, Linked):
-            raise ConfigError(
-                f"device.links: the link of the device {device.capabilities().name} is what it is; the "
-                "setting is for devices that are simulated: verilator and sleep"
-            )
+            raise ConfigError(f"device.links: {device.capabilities().name}: {FIXED}")
         device.load(starting_at(self.graph, start) if start else self.graph, self.rules, options)
         self.train_pump = Pump(device, 0, self.mode.window)
         self.infer_pump = Pump(device, self.mode.window, cfg.train.max_infer_keys)

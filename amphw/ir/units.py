@@ -45,10 +45,8 @@ def quantity(text: str, of: str) -> float:
 
 def written(value: float, unit: str) -> str:
     """1.25e9 with "b/s" -> `1.25 Gb/s`: three digits, and a prefix."""
-    for name, size in reversed(DECIMAL.items()):
-        if abs(value) >= size:
-            return f"{value / size:.3g} {name}{unit}"
-    for name, size in _SMALL.items():
+    value = float(f"{value:.3g}")  # first, since it may reach the next prefix
+    for name, size in (*reversed(DECIMAL.items()), *_SMALL.items()):
         if abs(value) >= size:
             return f"{value / size:.3g} {name}{unit}"
     return f"{value:.3g} {unit}"

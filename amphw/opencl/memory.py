@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from amphw.opencl.platforms import OpenCLError
+from amphw.opencl.platforms import MemorySettingError
 
 WORD = 4
 LARGEST = (1 << 31) * WORD - mmap.PAGESIZE
@@ -40,7 +40,7 @@ class Arena:
         try:
             self._map = mmap.mmap(-1, self.size, flags=flags)
         except OSError as error:
-            raise OpenCLError(
+            raise MemorySettingError(
                 f"device.memory = {self.size}: the host does not give so many bytes of address space "
                 f"({error.strerror}); lower it"
             ) from error

@@ -14,6 +14,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from amphw.engine.lower import Lowered, Unit
+from amphw.engine.numpy_plane.frames import count_staleness
 from amphw.engine.numpy_plane.gradients import WORTH_REDUCING
 from amphw.engine.part import PartFrame, PartResult
 from amphw.engine.plan import firings
@@ -33,7 +34,7 @@ from amphw.opencl.part_frames import SLACK, UnitFrames, View, Written
 from amphw.opencl.part_log import GradientLog, LogRows
 from amphw.opencl.part_memory import APART, Counts, Room
 from amphw.opencl.plane import DEPTH, arena_bytes
-from amphw.opencl.platforms import Found, OpenCLError, capabilities, check_process
+from amphw.opencl.platforms import Found, MemorySettingError, capabilities, check_process
 from amphw.opencl.update import SCALARS
 
 _P = ParamSpec("_P")
@@ -137,7 +138,7 @@ class OpenCLPart:
             for u, _ in units:
                 self._warm_up(u)
         except DeviceLostError as error:
-            raise OpenCLError(
+            raise MemorySettingError(
                 f"device.memory = {self.arena.size} bytes are too few for the nodes on {self.found}; raise it"
             ) from error
         for index, values in self.executor.parameters.items():  # what they run for the host
@@ -263,9 +264,9 @@ class OpenCLPart:
             return
         histogram = self._stats.staleness.setdefault(self.lowered.units[frame.unit].name, {})
         rows = frame.rows[self._units[frame.unit].tiled.spaces[0]]
-        for slot, firing, n in zip(frame.slots.tolist(), frame.firings.tolist(), rows.tolist(), strict=True):
-            behind = log.version - self._versions.pop((frame.unit, slot, firing))
-            histogram[behind] = histogram.get(behind, 0) + n
+        firings = zip(frame.slots.tolist(), frame.firings.tolist(), strict=True)
+        seen = (self._versions.pop((frame.unit, *firing)) for firing in firings)
+        count_staleness(histogram, log.version, seen, rows.tolist())
 
     @_watched
     def finished(self, timeout: float) -> list[PartResult]:

@@ -24,7 +24,7 @@ from amphw.ir.update import NodeParameters, no_parameters
 from amphw.opencl.executor import Executor, Running
 from amphw.opencl.forms import Form
 from amphw.opencl.memory import LEAST, Arena
-from amphw.opencl.platforms import Found, OpenCLError
+from amphw.opencl.platforms import Found, MemorySettingError
 from amphw.opencl.variants import Tune
 
 DEPTH = 3
@@ -65,7 +65,7 @@ class OpenCLPlane(EnginePlane):
                 **options,
             )
         except MemoryError as error:
-            raise OpenCLError(
+            raise MemorySettingError(
                 f"device.memory = {self.arena.size} bytes are too few for this graph's constants; raise it"
             ) from error
         self.depth = int(settings.get("depth", DEPTH))
@@ -341,7 +341,9 @@ def arena_bytes(devices: Sequence[Found], settings: Mapping[str, Any]) -> int:
     most = min(d.largest_allocation for d in devices)
     wanted = int(settings.get("memory") or min(most, *(d.memory // 4 for d in devices), 2 << 30))
     if wanted < LEAST:
-        raise OpenCLError(f"device.memory = {wanted}, allowed is {LEAST} bytes or more")
+        raise MemorySettingError(f"device.memory = {wanted}, allowed is {LEAST} bytes or more")
     if wanted > most:
-        raise OpenCLError(f"device.memory = {wanted}, the device allocates at most {most} bytes in one piece")
+        raise MemorySettingError(
+            f"device.memory = {wanted}, the device allocates at most {most} bytes in one piece"
+        )
     return wanted

@@ -4,14 +4,14 @@ A word is three bytes, of which the first alone has its top bit set:
 
     1 s s s s p w w   0 w w w w w w w   0 w w w w w w w        (the word's bits from the top, w15 first)
 
-s is a sequence number, 0 .. 14 and 0 again, p makes the number of ones in the three bytes odd. So the receiver
-finds the next word wherever it starts to listen, sees any single wrong bit, and sees that words are missing
-unless a multiple of 15 in a row are.
+s is a sequence number, 0 .. 14 and 0 again, p makes the number of ones in the three bytes odd. So the
+receiver finds the next word wherever it starts to listen, sees any single wrong bit, and sees that words are
+missing unless a multiple of 15 in a row are.
 
 s = 15 says that it is no word. Two such, with the low and the high half of a CRC-32, are a check of all words
 since the one before; a sender puts it behind BLOCK words, and wherever it has no more words to send. With an
-even number of ones it is a signal: START to a board, which forgets what it has received so far, and ALARM from
-one, that the line to it is bad.
+even number of ones it is a signal: START to a board, which forgets what it has received so far, and ALARM
+from one, that the line to it is bad.
 
 Nothing that is wrong is sent again: a link with losses is broken. `amphw/rtl/gateware/framing.py` is the same
 in hardware.

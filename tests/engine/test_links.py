@@ -129,5 +129,5 @@ def test_links_that_cannot_be(spec: str, links: str, complaint: str) -> None:
 @pytest.mark.parametrize("spec", ["cpu", "fixed:q4.12", "reference", "null"])
 def test_a_device_alone_whose_link_is_what_it_is(spec: str) -> None:
     device = make_device(spec)
-    with pytest.raises(ConfigError, match="device.links: the link of the device .* is what it is"):
+    with pytest.raises(ConfigError, match="device.links: .*: its link is what it is"):
         Session(MODEL, settings("device.links=cpu=1Mb/s"), device)

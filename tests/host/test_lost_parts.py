@@ -19,7 +19,7 @@ from amphw.host.controller import Trainer
 from amphw.host.devices import DeviceError, make_device, split_specs
 from amphw.host.progress import Progress
 from amphw.ir.device import Capabilities, DeviceOptions, Mode
-from amphw.ir.errors import AmphwError, DeviceLostError
+from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError
 from amphw.ir.graph import Graph
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule, initial_parameters
@@ -158,20 +158,25 @@ def test_a_device_that_is_not_there_is_replaced(monkeypatch: pytest.MonkeyPatch)
 
 
 class NeverLoaded(FaultyDevice):
-    """Its part is lost while it is loaded."""
+    """Its part is lost, or not there, while it is loaded."""
+
+    def __init__(self, error: type[AmphwError] = DeviceLostError):
+        super().__init__()
+        self.error = error
 
     def part(self) -> KernelPart:
         part = super().part()
 
         def load(*arguments: Any) -> None:
-            raise DeviceLostError("its process has ended")
+            raise self.error("its process has ended")
 
         part.load = load  # type: ignore[method-assign]
         return part
 
 
-def test_a_device_that_is_lost_while_it_is_loaded_is_replaced() -> None:
-    summary, trainer, notes = train(MixedDevice({"two": FaultyDevice(), "one": NeverLoaded()}))
+@pytest.mark.parametrize("error", [DeviceLostError, DeviceAbsentError])
+def test_a_device_that_is_lost_while_it_is_loaded_is_replaced(error: type[AmphwError]) -> None:
+    summary, trainer, notes = train(MixedDevice({"two": FaultyDevice(), "one": NeverLoaded(error)}))
     assert any(n.startswith("WARNING: one is not there, the cpu takes its place: its process") for n in notes)
     assert trainer.device.capabilities().name == "cpu,two" and "placed on two: head" in notes
     assert summary.messages["lost"] == 0 < summary.messages["forward"]

@@ -14,12 +14,13 @@ import pytest
 from amphw.cpu_runtime import planes
 from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.engine.kernel_part import KernelPart
+from amphw.engine.lower import lower
 from amphw.engine.remote_part import RemotePart
 from amphw.engine.ring import POSITIONS
 from amphw.host.controller import Trainer
 from amphw.host.devices import make_device
-from amphw.ir.device import Capabilities, Mode
-from amphw.ir.errors import AmphwError
+from amphw.ir.device import Capabilities, DeviceOptions, Mode
+from amphw.ir.errors import AmphwError, DeviceLostError
 from amphw.ir.reference import ReferenceDevice
 from tests.conformance.harness import assert_same, reference, run
 from tests.conformance.test_mixed import alternately
@@ -125,6 +126,17 @@ def skipped(part: RemotePart) -> None:
     part._to._sent += 1
 
 
+def lost(part: RemotePart) -> None:
+    """The next packet, and the host may wait for its answer before it sends another one."""
+    ring, plain = part._to, part._to.send
+
+    def send(*packet: Any) -> None:
+        ring._sent += 1
+        ring.send = plain  # type: ignore[method-assign]
+
+    ring.send = send  # type: ignore[method-assign]
+
+
 @pytest.fixture
 def undisturbed() -> Iterator[Any]:
     yield trained(lambda part: None, 10**9)[0]
@@ -152,7 +164,9 @@ def trained(fault: Callable[[RemotePart], None], at: int) -> tuple[Any, list[str
         device.close()
 
 
-@pytest.mark.parametrize("fault", [killed, frozen, garbled, repeated, skipped], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "fault", [killed, frozen, garbled, repeated, skipped, lost], ids=lambda f: f.__name__
+)
 @pytest.mark.parametrize("at", [2, 17])
 def test_the_run_goes_on_without_the_process(fault: Any, at: int, undisturbed: Any) -> None:
     summary, notes = trained(fault, at)
@@ -163,6 +177,17 @@ def test_the_run_goes_on_without_the_process(fault: Any, at: int, undisturbed: A
     (warning,) = [n for n in notes if n.startswith("WARNING: the device")]
     assert "one: " in warning
     assert summary.device == "cpu,one, then cpu"
+
+
+def test_a_call_that_may_take_long_is_lost() -> None:
+    graph = MODEL.graph(MODEL.config())
+    lowered = lower(graph)
+    part = RemotePart(numpy_part)
+    part.load(graph, lowered, [u for u in lowered.units if u.owns], {}, DeviceOptions(1, 1))
+    lost(part)
+    with pytest.raises(DeviceLostError, match="waits and has received 1 of 2 packets: some are lost"):
+        part.parameters()
+    part.close()
 
 
 def test_a_device_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,10 @@ def test_a_number_written_for_people_is_within_its_digits(value):
     assert float(number) * sizes[unit.removesuffix("b/s")] == pytest.approx(value, rel=6e-3)
 
 
+def test_a_number_that_reaches_the_next_prefix():
+    assert written(999_999, "b/s") == "1 Mb/s" and written(999.4, "b/s") == "999 b/s"
+
+
 @pytest.mark.parametrize("text", ["100Mb/s", "100Mb/s+20us", "1.5Gb/s+1ms"])
 def test_a_link_is_written_as_it_is_read(text):
     assert str(LinkRate.parse(text)) == text

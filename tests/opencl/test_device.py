@@ -28,7 +28,7 @@ from amphw.opencl import OpenCLDevice, executor, platforms  # noqa: E402
 from amphw.opencl.abi import Kernel  # noqa: E402
 from amphw.opencl.build import Launch, built  # noqa: E402
 from amphw.opencl.forms import GPU_FORM, SINGLE_FORM, Form  # noqa: E402
-from amphw.opencl.platforms import OpenCLError, default_form  # noqa: E402
+from amphw.opencl.platforms import MemorySettingError, OpenCLError, default_form  # noqa: E402
 
 BY_NAME = {case.name: case for case in CASES}
 RNN, TREE, DECIDE = BY_NAME["rnn-hash"], BY_NAME["tree-all"], BY_NAME["decide"]
@@ -274,7 +274,7 @@ def batches(*rows: int) -> list[Any]:
 
 @pytest.mark.parametrize("memory,told", [(0, "65536 bytes or more"), (-1, "65536"), (1 << 60, "at most")])
 def test_memory_out_of_range_is_refused(memory: int, told: str) -> None:
-    with pytest.raises(OpenCLError, match=rf"device.memory = {memory}, .*{told}"):
+    with pytest.raises(MemorySettingError, match=rf"device.memory = {memory}, .*{told}"):
         OpenCLDevice(PTHREAD).load(problem(RNN)[0], {}, DeviceOptions(settings={"memory": memory or "0"}))
 
 

@@ -32,7 +32,7 @@ cl = pytest.importorskip("pyopencl")
 
 from amphw.opencl import OpenCLDevice  # noqa: E402
 from amphw.opencl.build import Launch  # noqa: E402
-from amphw.opencl.platforms import OpenCLError  # noqa: E402
+from amphw.opencl.platforms import MemorySettingError  # noqa: E402
 
 Load = Callable[..., MixedDevice]
 
@@ -119,7 +119,7 @@ def test_an_instance_that_never_fits_names_its_bytes_and_the_setting(load: Load)
 
 def test_memory_that_is_too_little_for_anything_is_refused(load: Load) -> None:
     with pytest.raises(
-        OpenCLError, match=r"device.memory = 65536 bytes are too few for the nodes on opencl:1"
+        MemorySettingError, match=r"device.memory = 65536 bytes are too few for the nodes on opencl:1"
     ):
         load(mlp(hidden=4000), "layer1=one", memory=1 << 16)
 

@@ -7,7 +7,7 @@ import pytest
 from amphw.host.session import Session
 from amphw.opencl import OpenCLDevice
 from amphw.opencl.plane import DEPTH
-from amphw.opencl.platforms import OpenCLError
+from amphw.opencl.platforms import MemorySettingError
 from tests.host.training import MODEL, settings
 from tests.opencl.devices import PTHREAD
 
@@ -28,6 +28,6 @@ def test_the_depth_of_the_queue_and_the_memory() -> None:
 def test_more_memory_than_the_device_has() -> None:
     device = OpenCLDevice(PTHREAD)
     with pytest.raises(
-        OpenCLError, match="^device.memory = .*, the device allocates at most .* bytes in one piece"
+        MemorySettingError, match="^device.memory = .*, the device allocates at most .* bytes in one piece"
     ):
         Session(MODEL, settings(f"memory={1 << 60}"), device)

@@ -23,6 +23,7 @@ from amphw.engine.numpy_plane.frames import (
     count_staleness,
     forward_record,
     plain_operands,
+    staleness_of,
     starts_of,
 )
 from amphw.engine.numpy_plane.gradients import GradientLog
@@ -320,7 +321,7 @@ class Delivery:
             frame.rows, [(None if t.a is None else outputs[t.a], outputs[t.dz]) for t in frame.code.terms]
         )
         histogram = self.stats.staleness.setdefault(log.node, {})
-        count_staleness(histogram, frame, log.params.version)
+        count_staleness(histogram, log.params.version, *staleness_of(frame))
         if self.waits and log.rows >= log.params.rule.interval:
             # The instances whose gradients complete the interval retire only once the update is published:
             # with one key in flight, the next instance sees it.

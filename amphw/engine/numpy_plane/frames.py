@@ -7,7 +7,8 @@ neither locks nor routes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -230,12 +231,19 @@ def residuals_of(frame: Frame) -> list[np.ndarray]:
     return found
 
 
-def count_staleness(histogram: dict[int, int], frame: Frame, version: int) -> None:
-    """Add a backward frame's rows, by how many versions they are behind `version`."""
+def count_staleness(
+    histogram: dict[int, int], version: int, seen: Iterable[int], rows: Iterable[int]
+) -> None:
+    """Add the rows of a backward frame's firings, by how many versions what each has seen is behind."""
+    for used, n in zip(seen, rows, strict=True):
+        histogram[version - used] = histogram.get(version - used, 0) + n
+
+
+def staleness_of(frame: Frame) -> tuple[Iterable[int], Iterable[int]]:
+    """(versions that the firings of a backward frame have seen, rows of each)."""
     counts = frame.context.counts["rows"]
-    for i, (record, _) in enumerate(frame.records):
-        behind = version - record.version
-        histogram[behind] = histogram.get(behind, 0) + (counts if isinstance(counts, int) else int(counts[i]))
+    each = itertools.repeat(counts, len(frame.records)) if isinstance(counts, int) else counts.tolist()
+    return (record.version for record, _ in frame.records), each
 
 
 def _output_gradient(frame: Frame, k: int) -> np.ndarray:

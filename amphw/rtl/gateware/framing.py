@@ -12,9 +12,9 @@ from amphw.rtl.word_frames import ALARM, BLOCK, NO_WORD, SEQUENCE, START
 
 BYTE = stream.Signature(unsigned(8))
 WORD = stream.Signature(unsigned(16))
-
-
 CRC32 = crc.catalog.CRC32_ISO_HDLC
+DIGIT = 4
+"""Bits of a word that go into its check in one cycle: a line leaves time, and an iCE40 little room."""
 
 
 class WordEncoder(wiring.Component):
@@ -28,14 +28,15 @@ class WordEncoder(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        m.submodules.crc = check = CRC32(data_width=16).create()
+        m.submodules.crc = check = CRC32(data_width=DIGIT).create()
         value, mark, odd = Signal(16), Signal(4), Signal()  # of what is sent
+        digit = Signal(range(16 // DIGIT))
         sequence, count = Signal(4), Signal(range(BLOCK + 1))
         half, alarming = Signal(), Signal()
         parity = value.xor() ^ mark.xor() ^ ~odd  # the first byte's top bit is set
         with m.If(self.alarm):
             m.d.sync += alarming.eq(1)
-        m.d.comb += [check.data.eq(self.i.payload), check.start.eq(check.valid & (count == 0))]
+        m.d.comb += check.data.eq(value.word_select(digit, DIGIT))
         with m.FSM(name="encoder"):
             with m.State("Choose"):
                 m.d.sync += [mark.eq(NO_WORD), odd.eq(1)]
@@ -49,13 +50,18 @@ class WordEncoder(wiring.Component):
                     m.d.sync += [value.eq(check.crc[:16]), half.eq(1)]
                     m.next = "First"
                 with m.Elif(self.i.valid):
-                    m.d.comb += [self.i.ready.eq(1), check.valid.eq(1)]
+                    m.d.comb += [self.i.ready.eq(1), check.start.eq(count == 0)]
                     m.d.sync += [
                         value.eq(self.i.payload),
                         mark.eq(sequence),
                         sequence.eq(Mux(sequence == SEQUENCE - 1, 0, sequence + 1)),
                         count.eq(count + 1),
                     ]
+                    m.next = "Sum"
+            with m.State("Sum"):
+                m.d.comb += check.valid.eq(1)
+                m.d.sync += digit.eq(digit + 1)
+                with m.If(digit == 16 // DIGIT - 1):
                     m.next = "First"
             for name, then, byte in (
                 ("First", "Middle", Cat(value[14:], parity, mark, Const(1, 1))),
@@ -95,7 +101,8 @@ class WordDecoder(wiring.Component):
             word.eq(whole & (mark != NO_WORD)),
             self.o.payload.eq(value),
         ]
-        checks, delivers = Signal(), Signal()
+        sums, checks, delivers = Signal(), Signal(), Signal()
+        digit = Signal(range(16 // DIGIT))
         with m.FSM(name="decoder"):
             with m.State("First"):
                 m.d.comb += [self.i.ready.eq(1), self.damaged.eq(taken & ~starts)]
@@ -125,35 +132,37 @@ class WordDecoder(wiring.Component):
                     ]
                     with m.If(taken):
                         m.next = "First"
-                with m.Else():
-                    m.d.comb += [self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)]
-                    with m.If(taken):
-                        m.d.comb += [delivers.eq(1), self.missing.eq(counting & (mark != expected))]
-                        m.d.sync += [
-                            expected.eq(Mux(mark == SEQUENCE - 1, 0, mark + 1)),
-                            counting.eq(1),
-                        ]
-                        m.next = "First"
+                with m.Elif(self.i.valid):
+                    m.d.comb += sums.eq(1)
+                    m.d.sync += digit.eq(digit + 1)
+                    with m.If(digit == 16 // DIGIT - 1):
+                        m.next = "Deliver"
+            with m.State("Deliver"):
+                m.d.comb += [self.o.valid.eq(1), self.i.ready.eq(self.o.ready)]
+                with m.If(taken):
+                    m.d.comb += [delivers.eq(1), self.missing.eq(counting & (mark != expected))]
+                    m.d.sync += [expected.eq(Mux(mark == SEQUENCE - 1, 0, mark + 1)), counting.eq(1)]
+                    m.next = "First"
         with m.If(self.started):
             m.d.sync += [expected.eq(0), counting.eq(1)]
-        self._check(m, value, delivers, checks)
+        self._check(m, value, value.word_select(digit, DIGIT), sums, delivers, checks)
         return m
 
-    def _check(self, m: Module, value: Any, delivers: Any, checks: Any) -> None:
-        """delivers: a word has gone on; checks: half of a check has come."""
-        m.submodules.crc = check = CRC32(data_width=16).create()
-        low, half, fresh, known = Signal(16), Signal(), Signal(init=1), Signal()
-        m.d.comb += [
-            check.data.eq(value),
-            check.valid.eq(delivers),
-            check.start.eq(delivers & fresh),
-        ]
+    def _check(self, m: Module, value: Any, digit: Any, sums: Any, delivers: Any, checks: Any) -> None:
+        """sums: the digit belongs to a word. delivers: a word has gone on. checks: half a check has come."""
+        m.submodules.crc = check = CRC32(data_width=DIGIT).create()
+        half, differs = Signal(), Signal()
+        fresh, known = Signal(init=1), Signal()
+        m.d.comb += [check.data.eq(digit), check.valid.eq(sums), check.start.eq(sums & fresh)]
+        with m.If(sums):
+            m.d.sync += fresh.eq(0)
         with m.If(delivers):
             m.d.comb += self.failed.eq(half)
-            m.d.sync += [fresh.eq(0), half.eq(0)]
+            m.d.sync += half.eq(0)
         with m.Elif(checks):
-            m.d.comb += self.failed.eq(half & known & (Cat(low, value) != check.crc))
-            m.d.sync += [low.eq(value), half.eq(~half)]
+            unlike = value != Mux(half, check.crc[16:], check.crc[:16])
+            m.d.comb += self.failed.eq(half & known & (differs | unlike))
+            m.d.sync += [differs.eq(unlike), half.eq(~half)]
             with m.If(half):
                 m.d.sync += [fresh.eq(1), known.eq(1)]
         with m.Elif(self.started):

@@ -15,7 +15,7 @@ from amphw.rtl.fixed.device import FixedDevice
 from amphw.rtl.wire import HEADER_WORDS, Kind, unpack
 from amphw.rtl.word_frames import Decoder, Encoder
 from tests.conformance.harness import run
-from tests.rtl.driver.conversation import RecordedLine, read, talk, words_of, with_another_bit
+from tests.rtl.driver.conversation import RecordedLine, read, talk, with_another_bit, words_of
 from tests.rtl.driver.small_board import FORMATS, RULE, plan, problem
 
 

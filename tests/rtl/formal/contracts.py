@@ -90,11 +90,12 @@ def within(m: Module, cycles: int, pending: Any, done: Any) -> None:
 class PassesOn(Contract):
     """One input, one output: everything passes, in order; at most `capacity` are inside, and they move on.
 
-    delay: cycles in which a willing receiver may be left waiting while something is inside.
+    delay: cycles in which a willing receiver may be left waiting while something is inside. reached: how many
+    are delivered within the depth of the proof, at least.
     """
 
-    def __init__(self, design: Any, capacity: int, delay: int) -> None:
-        self.capacity, self.delay = capacity, delay
+    def __init__(self, design: Any, capacity: int, delay: int, reached: int = 3) -> None:
+        self.capacity, self.delay, self.reached = capacity, delay, reached
         payload = design.i.payload.shape()
         super().__init__(design, {"valid": 1, "payload": payload, "ready": 1}, {"k": COUNT})
 
@@ -107,7 +108,9 @@ class PassesOn(Contract):
         keeps_offers(m, design.i, Assume)
         keeps_offers(m, design.o, Assert)
         push, pop = transfer(design.i), transfer(design.o)
-        inside, _ = follow(m, self.k, push, self.payload, pop, as_bits(design.o.payload))
+        inside, _ = follow(
+            m, self.k, push, self.payload, pop, as_bits(design.o.payload), reached=self.reached
+        )
         m.d.comb += Assert(inside <= self.capacity)
         m.d.comb += Cover(inside == self.capacity)
         if hasattr(design, "level"):

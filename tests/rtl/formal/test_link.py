@@ -19,19 +19,22 @@ SHAPE = ControlShape(
     decisions=1, loops=1, reads=1, by_rows=False, paths=1,
 )  # fmt: skip
 
-SHORT = {"CRC32": crc.catalog.CRC8_AUTOSAR}
-"""A check that a solver is through with; the benches have the real one."""
+SHORT = {"CRC32": crc.catalog.CRC3_GSM, "DIGIT": 16}
+"""A check that a solver is through with, in one cycle; the benches have the real one."""
 
 
-def small(component: type) -> type:
-    return variant(component, "", "", SHORT)
+def judging() -> type:
+    """A decoder that judges the first check too."""
+    return variant(
+        WordDecoder, "known = Signal(init=1), Signal()", "known = Signal(init=1), Signal(init=1)", SHORT
+    )
 
 
 CASES = {
     "encoder": Case(
         WordEncoder,
-        lambda make: PassesOn(ThereAndBack(make, small(WordDecoder)), capacity=1, delay=8),
-        14,
+        lambda make: PassesOn(ThereAndBack(make, judging()), capacity=1, delay=10, reached=2),
+        18,
         (
             ("with m.If(self.o.ready):", "with m.If(1):"),  # loses
             (
@@ -39,18 +42,20 @@ CASES = {
                 "sequence.eq(0)",
             ),  # would hide a loss
             ("value[7:14]", "value[6:13]"),
-            ("check.crc[:16]", "check.crc[:7]"),
+            ("check.crc[:16]", "check.crc[1:16]"),
         ),
         SHORT,
     ),
     "decoder": Case(
         WordDecoder,
-        lambda make: PassesOn(ThereAndBack(small(WordEncoder), make), capacity=1, delay=8),
-        14,
+        lambda make: PassesOn(
+            ThereAndBack(variant(WordEncoder, "", "", SHORT), make), capacity=1, delay=10, reached=2
+        ),
+        18,
         (
             (
-                "self.o.valid.eq(self.i.valid), self.i.ready.eq(self.o.ready)",
-                "self.o.valid.eq(self.i.valid), self.i.ready.eq(1)",
+                "self.o.valid.eq(1), self.i.ready.eq(self.o.ready)",
+                "self.o.valid.eq(1), self.i.ready.eq(1)",
             ),
             ("Cat(byte[:7], middle, head[:2])", "Cat(byte[:7], head, middle[:2])"),
         ),
