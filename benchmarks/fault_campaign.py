@@ -220,6 +220,9 @@ def campaign(faults: list[str], runs: int, patient: int, minutes: float) -> dict
     accuracies = [r.accuracy for r in undisturbed]
     mean, spread = statistics.mean(accuracies), statistics.stdev(accuracies)
     bound = mean - 4 * spread
+    for each in undisturbed:
+        for text in each.wrong:
+            print(f"undisturbed, seed {each.seed}: {text}")
     print(f"undisturbed: accuracy {mean:.3f}, standard deviation {spread:.3f} over {SEEDS} seeds, twice each")
     usual = {where: min(r.packets[where] for r in undisturbed) for where in ("to", "back")}
     seconds = min(r.seconds for r in undisturbed) - 1.0  # a process starts for about one
@@ -238,7 +241,7 @@ def campaign(faults: list[str], runs: int, patient: int, minutes: float) -> dict
             where = rng.choice(["to", "back"])
             at = rng.uniform(0.0, seconds) if fault in SIGNALS else rng.uniform(1.0, 0.98 * usual[where])
             result = run(fault, seed, where, at, silence, rng)
-            if result.hit:
+            if result.hit or result.wrong:
                 break
         if result.accuracy < bound:
             result.wrong.append(f"accuracy {result.accuracy:.3f}, below {bound:.3f}")
@@ -258,7 +261,7 @@ def campaign(faults: list[str], runs: int, patient: int, minutes: float) -> dict
     return {
         "undisturbed": {"mean": mean, "spread": spread, "bound": bound, "accuracies": accuracies},
         "runs": [asdict(r) for r in done],
-        "wrong": sum(bool(r.wrong) for r in done),
+        "wrong": sum(bool(r.wrong) for r in (*undisturbed, *done)),
         "leaked": leaked,
     }
 

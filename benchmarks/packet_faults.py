@@ -112,7 +112,7 @@ class Injector:
                 return plain(timeout)
             if self.fault == "corrupt" and not self._damage(ring):
                 return plain(timeout)
-            before = ring._positions()[1]
+            before = ring._positions[1]
             found = plain(timeout) if self.fault not in ("reorder", "corrupt") else None
             if found is None and self.fault in ("drop", "duplicate"):
                 return None  # there was none yet
@@ -129,7 +129,7 @@ class Injector:
         ring.receive = receive  # type: ignore[method-assign]
 
     def _damage(self, ring: Ring) -> bool:
-        written, read = ring._positions()
+        written, read = ring._positions
         if written == read:
             return False
         packet = bytes(ring._read(read, _length(ring, read)))
@@ -146,7 +146,7 @@ def _swap(ring: Ring, timeout: float) -> bool:
     """Exchange the next two packets, once there are two -> whether there were."""
     end = time.perf_counter() + timeout
     while time.perf_counter() < end:
-        written, read = ring._positions()
+        written, read = ring._positions
         if written > read:
             first = -(-_length(ring, read) // ALIGN) * ALIGN
             if written > read + first:

@@ -176,7 +176,7 @@ class Soaked:
 
 def _bytes(ring: Ring) -> int:
     """On their way."""
-    written, read = ring._positions()
+    written, read = ring._positions
     return written - read
 
 

@@ -62,7 +62,11 @@ class MixedDevice(PlaneDevice):
         for label, device in devices.items():
             if label == HOST:
                 raise AmphwError(f"the device '{HOST}' is in every run already: give this one another name")
-            self.parts[label] = offered(device)
+            try:
+                self.parts[label] = offered(device)
+            except DeviceAbsentError as error:  # by now, in place of one that is lost
+                del self.devices[label]
+                self.absent[label] = str(error)
         kind, _ = planes.chosen()
         if kind.name != "C++ data plane":
             raise AmphwError(
@@ -156,11 +160,14 @@ class MixedDevice(PlaneDevice):
         for k, ((label, part), mine) in enumerate(zip(used.items(), units, strict=True)):
             try:
                 part.load(graph, self.lowered, mine, rules, theirs)
-            except (DeviceAbsentError, DeviceLostError) as error:
-                del self.parts[label], self.devices[label]
-                self.absent[label] = str(error)
+            except BaseException as error:
                 for each in (part, *(driver.part for driver in self._drivers)):
                     each.close()
+                self._drivers = []
+                if not isinstance(error, DeviceAbsentError | DeviceLostError):
+                    raise
+                del self.parts[label], self.devices[label]
+                self.absent[label] = str(error)
                 self.load(graph, rules, options)
                 return
             driver = PartDriver(plane, self.lowered, workers + k, part, label, patience)
@@ -305,12 +312,13 @@ class MixedDevice(PlaneDevice):
         for driver in self._drivers:
             driver.stop()
         super().close()
-        if not self.plane.failed:
-            self._kept = None
-            try:
+        try:
+            if not self.plane.failed:
+                self._kept = None
                 self._kept = self.parameters()
                 self._uses = self._link_uses()
-            except DeviceLostError:  # which is told to whoever asks for them
-                pass
-        for driver in self._drivers:
-            driver.close()
+        except DeviceLostError:  # which is told to whoever asks for them
+            pass
+        finally:
+            for driver in self._drivers:
+                driver.close()

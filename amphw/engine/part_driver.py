@@ -209,6 +209,6 @@ class PartDriver:
         """A part that is lost may never let go of its thread, which then ends with the process."""
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join(LETTING_GO if self.lost else None)
+            self._thread.join(LETTING_GO if self.lost else self.patience)
         if not self._thread.is_alive():
             self.part.close()

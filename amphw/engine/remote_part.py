@@ -29,9 +29,10 @@ from amphw.engine.part import (
 )
 from amphw.engine.ring import LinkError, Ring, semaphore
 from amphw.ir.device import SILENCE, Capabilities, DeviceOptions, LinkRate, LinkUse, Mode, Statistics
-from amphw.ir.errors import AmphwError, DeviceLostError
+from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
+from amphw.ir.units import written
 from amphw.ir.update import NodeParameters, UpdateRule
 
 CALL, ANSWER, FAILED, FRAME, RESULT, ALIVE = range(6)
@@ -100,22 +101,28 @@ class RemotePart:
         self.close()
         self.patience = float(options.settings.get("silence", self.patience))
         context = multiprocessing.get_context("spawn")
-        specs = [spec for u in units if u.owns for spec in graph.nodes[u.name].params]
-        capacity = CAPACITY + BYTES * sum(math.prod(spec.shape) for spec in specs)
-        self._to = Ring(semaphore(context), capacity)
-        self._back = Ring(semaphore(context), capacity)
+        own = [spec for u in units if u.owns for spec in graph.nodes[u.name].params]
+        capacity = CAPACITY + BYTES * sum(math.prod(spec.shape) for spec in own)
+        given = [spec.values for node in graph.nodes.values() for spec in node.params]
+        self._to = _ring(context, capacity + sum(v.nbytes for v in given if v is not None))
+        try:
+            self._back = _ring(context, capacity)
+        except DeviceAbsentError:
+            self._to.close()
+            raise
         ends = (self._to.name, self._to.filled), (self._back.name, self._back.filled)
-        self.process = context.Process(target=_serve, args=(self.make, *ends), daemon=True)
+        self.process = context.Process(target=_serve, args=(self.make, os.getpid(), *ends), daemon=True)
         self.process.start()
         self._done: list[PartResult] = []
         self._heard, self._starting, self._told = time.perf_counter(), True, False
         self._missed = 0
+        self._said = 0.0  # when the last packet was sent
         self._shown: dict[str, NodeParameters] | None = None
         kept = {k: v for k, v in options.settings.items() if k not in LOCAL}
         numbers = [u.index for u in units]
         if self._rate is not None:
             self._call("state_link", self._rate)
-        self._call("load", graph, lowered, numbers, dict(rules), replace(options, settings=kept))
+        self.depth = self._call("load", graph, lowered, numbers, dict(rules), replace(options, settings=kept))
 
     # --- packets ----------------------------------------------------------------------------------
 
@@ -124,6 +131,7 @@ class RemotePart:
             self._to.send(kind, pickle.dumps(content, 5), self.patience)
         except LinkError as error:
             raise DeviceLostError(f"its process {self.process.pid}: {error}") from error
+        self._said, self._missed = time.monotonic(), 0
 
     def _hear(self, timeout: float) -> tuple[int, Any] | None:
         """The next packet that is no sign of life. DeviceLostError where the process is gone or silent."""
@@ -139,7 +147,7 @@ class RemotePart:
                 kind, content = found[0], pickle.loads(found[1])
                 if kind != ALIVE:
                     return kind, content
-                self._check_received(content)
+                self._check_received(*content)
             elif not self.process.is_alive():
                 raise DeviceLostError(
                     f"its process {self.process.pid} has ended (exit code {self.process.exitcode})"
@@ -148,9 +156,13 @@ class RemotePart:
             if now >= end:
                 return None
 
-    def _check_received(self, received: int | None) -> None:
-        """Nothing else may follow a lost packet and so tell that there was one."""
-        self._missed = self._missed + 1 if received is not None and received < self._to.sent else 0
+    def _check_received(self, received: int | None, at: float) -> None:
+        """Nothing else may follow a lost packet and so tell that there was one.
+
+        at: when that was received, since signs of life wait in the ring until the host listens.
+        """
+        missed = received is not None and received < self._to.sent and at > self._said
+        self._missed = self._missed + 1 if missed else 0
         if self._missed == MISSED:
             raise DeviceLostError(
                 f"its process {self.process.pid} waits and has received {received:,} of {self._to.sent:,} "
@@ -256,6 +268,16 @@ class RemotePart:
         self._back.close()
 
 
+def _ring(context: Any, capacity: int) -> Ring:
+    try:
+        return Ring(semaphore(context), capacity)
+    except OSError as error:
+        raise DeviceAbsentError(
+            f"{written(capacity, 'B')} of shared memory for its process cannot be had ({error.strerror}): "
+            "give the machine more, as with --shm-size for a container, or have the device without a process"
+        ) from error
+
+
 STARTING = 60.0
 """Seconds that a new process is given until its first packet: it imports the backend."""
 
@@ -268,16 +290,20 @@ End = tuple[str, Any]
 class _Server:
     """Serves one part until it is told to end, or nobody is there to serve."""
 
-    def __init__(self, make: Callable[[], Part], to: End, back: End):
+    def __init__(self, make: Callable[[], Part], parent: int, to: End, back: End):
         self.make = make
         self._in, self._out = Ring(to[1], name=to[0]), Ring(back[1], name=back[0])
         self._lock = threading.Lock()  # one packet at a time
         self._idle = False
-        self._parent = os.getppid()
+        self._parent = parent
 
     def run(self) -> None:
         threading.Thread(target=self._beat, daemon=True).start()
-        part, owed = self.make(), 0
+        try:
+            part, owed = self.make(), 0
+        except Exception as error:  # in answer to the first call
+            self._send(FAILED, _told(error))
+            return
         while os.getppid() == self._parent:
             self._idle = not owed
             found = self._in.receive(0.0 if owed else BEAT)
@@ -299,7 +325,8 @@ class _Server:
     def _answer(self, part: Part, method: str, arguments: tuple[Any, ...]) -> Any:
         if method == "load":
             graph, lowered, numbers, rules, options = arguments
-            return part.load(graph, lowered, [lowered.units[n] for n in numbers], rules, options)
+            part.load(graph, lowered, [lowered.units[n] for n in numbers], rules, options)
+            return part.depth
         if method == "restore":
             for node, own in part.parameters().items():
                 own.become(arguments[0][node])
@@ -312,7 +339,7 @@ class _Server:
 
     def _beat(self) -> None:
         while True:
-            self._send(ALIVE, self._in.received if self._idle else None)
+            self._send(ALIVE, (self._in.received if self._idle else None, time.monotonic()))
             time.sleep(BEAT)
 
 
@@ -328,8 +355,8 @@ def _told(error: Exception) -> Exception:
         return AmphwError(str(error)) if isinstance(error, AmphwError) else RuntimeError(repr(error))
 
 
-def _serve(make: Callable[[], Part], to: End, back: End) -> None:
+def _serve(make: Callable[[], Part], parent: int, to: End, back: End) -> None:
     try:
-        _Server(make, to, back).run()
+        _Server(make, parent, to, back).run()
     except LinkError:
         os._exit(3)  # there is nobody to tell

@@ -8,6 +8,7 @@ one that writes where it should not, must not be believed.
 
 from __future__ import annotations
 
+import os
 import struct
 import time
 import zlib
@@ -36,24 +37,33 @@ class LinkError(AmphwError):
 class Ring:
     """One end of a ring of `capacity` bytes. name: of one that exists; None makes it.
 
-    filled: a semaphore of both processes, 0 at the start.
+    filled: a semaphore of both processes, 0 at the start. OSError where there is not so much shared memory.
     """
 
     def __init__(self, filled: Semaphore, capacity: int = 0, name: str | None = None):
         self.filled = filled
         size = POSITIONS.size + capacity
         self._owner = name is None
+        # That of a container is often small, and the system says so only when it is written to: by a signal.
         self._memory = shared_memory.SharedMemory(name, create=self._owner, size=size if self._owner else 0)
+        if self._owner:
+            self._allocate(size)
         buffer = self._memory.buf
         assert buffer is not None  # it is None once it is closed
         self._buf: memoryview = buffer
+        self._positions = buffer[: POSITIONS.size].cast("Q")  # written in one piece, unlike with struct
         self.name = self._memory.name
         self.capacity = (len(self._buf) - POSITIONS.size) // ALIGN * ALIGN
         self._sent = self._received = 0  # packets
 
-    def _positions(self) -> tuple[int, int]:
-        written, read = POSITIONS.unpack_from(self._buf, 0)
-        return written, read
+    def _allocate(self, size: int) -> None:
+        """OSError where there is not so much."""
+        try:
+            os.posix_fallocate(self._memory._fd, 0, size)  # type: ignore[attr-defined]
+        except OSError:
+            self._memory.close()
+            self._memory.unlink()
+            raise
 
     # --- the writer -------------------------------------------------------------------------------
 
@@ -65,7 +75,7 @@ class Ring:
             raise LinkError(f"a packet of {length:,} bytes, the ring holds {self.capacity:,}")
         end = time.perf_counter() + timeout
         while True:
-            written, read = self._positions()
+            written, read = self._positions
             if written - read + padded <= self.capacity:
                 break
             if time.perf_counter() > end:
@@ -75,7 +85,7 @@ class Ring:
         checksum = zlib.crc32(payload, zlib.crc32(head[:-4]))
         self._write(written, head[:-4] + checksum.to_bytes(4, "little"))
         self._write(written + HEADER.size, payload)
-        struct.pack_into("<Q", self._buf, 0, written + padded)
+        self._positions[0] = written + padded
         self._sent += 1
         self.filled.release()
 
@@ -100,7 +110,7 @@ class Ring:
         version, or not the next.
         """
         while self.filled.acquire(True, max(0.0, timeout)):
-            written, read = self._positions()
+            written, read = self._positions
             if written - read < HEADER.size:
                 raise LinkError("a packet was announced that is not there")
             head = bytes(self._read(read, HEADER.size))
@@ -114,7 +124,7 @@ class Ring:
             payload = self._read(read + HEADER.size, length)
             if zlib.crc32(payload, zlib.crc32(head[:-4])) != checksum:
                 raise LinkError(f"packet {number} is damaged (its checksum differs)")
-            struct.pack_into("<Q", self._buf, 8, read + -(-(HEADER.size + length) // ALIGN) * ALIGN)
+            self._positions[1] = read + -(-(HEADER.size + length) // ALIGN) * ALIGN
             expected = self._received & 0xFFFFFFFF
             if number == expected:
                 self._received += 1
@@ -137,6 +147,7 @@ class Ring:
 
     def close(self) -> None:
         """The maker removes it from the machine."""
+        self._positions.release()
         self._memory.close()
         if self._owner:
             self._memory.unlink()

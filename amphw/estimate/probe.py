@@ -49,8 +49,8 @@ def probe(
     instances: those that `traffic` was counted on. Raises DeviceLostError if the part does not answer.
     """
     frames = _Frames(traffic, unit, instances, max(1, round(firings)))
-    part.load(graph, traffic.lowered, [unit], rules, options)
     try:
+        part.load(graph, traffic.lowered, [unit], rules, options)
         for slot in frames.slots:
             if not part.begin(slot, 0, instances[slot], Mode.TRAIN):
                 raise AmphwError(

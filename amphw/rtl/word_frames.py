@@ -108,6 +108,11 @@ class Decoder:
     def faulty(self) -> bool:
         return bool(self.damaged or self.lost or self.failed or self.alarm)
 
+    def forgive(self) -> None:
+        """What was wrong so far does not count: the line is at the beginning of something."""
+        self.damaged = self.lost = self.failed = 0
+        self.alarm = False
+
     def feed(self, received: bytes) -> np.ndarray:
         """The words [n] uint16 that these bytes complete."""
         words: list[int] = []

@@ -59,7 +59,7 @@ def test_a_ring_holds_these_bytes() -> None:
         assert bytes(written._buf[at : at + len(whole)]) == whole
         assert len(packet) == -(-(HEADER.size + len(payload)) // ALIGN) * ALIGN
         read._buf[at : at + len(whole)] = whole
-        POSITIONS.pack_into(read._buf, 0, len(whole), read._positions()[1])
+        POSITIONS.pack_into(read._buf, 0, len(whole), read._positions[1])
         read.filled.release()
         assert read.receive(1.0) == (kinds[-1], payload)
     assert kinds == [ALIVE, CALL]

@@ -32,8 +32,8 @@ LONGEST = 1 << WORD
 """Words of a message."""
 
 
-def settle(line: Line, baud: int) -> Encoder:
-    """Have both ends of the line at the beginning of a message -> what encodes all further words.
+def settle(line: Line, baud: int) -> tuple[Encoder, Decoder]:
+    """Have both ends of the line at the beginning of a message -> what encodes and decodes all further words.
 
     Whatever was on its way is thrown away, and a message that an earlier host has not finished is ended.
     DeviceLostError where no answer is right, with what came instead.
@@ -48,7 +48,7 @@ class _Settling:
         self.data = b""
         self.words = np.zeros(0, np.uint16)
 
-    def run(self) -> Encoder:
+    def run(self) -> tuple[Encoder, Decoder]:
         self._listen(lambda: False)
         self.line.write(self.encoder.start())
         for number in range(1, TRIES + 1):
@@ -56,7 +56,8 @@ class _Settling:
             self.words = self.words[:0]
             self._send(pack(Kind.PEEK, place=Register.VERSION, firing=number))
             if self._listen(lambda: self.words[-HEADER_WORDS:-2].tolist() == expected):  # noqa: B023
-                return self.encoder
+                self.decoder.forgive()
+                return self.encoder, self.decoder
             if not self._begin_message():
                 break
         raise DeviceLostError(self._complaint())

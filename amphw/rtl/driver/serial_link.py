@@ -44,13 +44,12 @@ class SerialLink:
     """See `Link`. patience: seconds for which the device may be silent while it owes an answer.
 
     The line must be at the beginning of a message on both sides: `settle` sees to that, and gives
-    the encoder.
+    the encoder and the decoder.
     """
 
-    def __init__(self, line: Line, patience: float, encoder: Encoder | None = None):
+    def __init__(self, line: Line, patience: float, ends: tuple[Encoder, Decoder] | None = None):
         self.line, self.patience = line, patience
-        self._encoder = encoder or Encoder()
-        self._decoder = Decoder()
+        self._encoder, self._decoder = ends or (Encoder(), Decoder())
         self._offered, self._incoming = Messages(), Messages()
         self._queue: deque[np.ndarray] = deque()  # messages to be sent
         self._held = 0  # words in it
