@@ -103,8 +103,8 @@ class RemotePart:
         context = multiprocessing.get_context("spawn")
         own = [spec for u in units if u.owns for spec in graph.nodes[u.name].params]
         capacity = CAPACITY + BYTES * sum(math.prod(spec.shape) for spec in own)
-        given = [spec.values for node in graph.nodes.values() for spec in node.params]
-        self._to = _ring(context, capacity + sum(v.nbytes for v in given if v is not None))
+        starts = [spec.values for node in graph.nodes.values() for spec in node.params]
+        self._to = _ring(context, capacity + sum(v.nbytes for v in starts if v is not None))
         try:
             self._back = _ring(context, capacity)
         except DeviceAbsentError:
@@ -120,9 +120,14 @@ class RemotePart:
         self._shown: dict[str, NodeParameters] | None = None
         kept = {k: v for k, v in options.settings.items() if k not in LOCAL}
         numbers = [u.index for u in units]
-        if self._rate is not None:
-            self._call("state_link", self._rate)
-        self.depth = self._call("load", graph, lowered, numbers, dict(rules), replace(options, settings=kept))
+        try:
+            if self._rate is not None:
+                self._call("state_link", self._rate)
+            given = graph, lowered, numbers, dict(rules), replace(options, settings=kept)
+            self.depth = self._call("load", *given)
+        except BaseException:
+            self.close()
+            raise
 
     # --- packets ----------------------------------------------------------------------------------
 

@@ -182,6 +182,45 @@ def test_a_device_that_is_lost_while_it_is_loaded_is_replaced(error: type[AmphwE
     assert summary.messages["lost"] == 0 < summary.messages["forward"]
 
 
+def test_a_part_that_refuses_to_be_loaded_leaves_no_other_behind() -> None:
+    class Refusing(NeverLoaded):
+        def __init__(self) -> None:
+            super().__init__(AmphwError)
+
+    class Counting(FaultyDevice):
+        closed = 0
+
+        def part(self) -> KernelPart:
+            part = super().part()
+            plain = part.close
+
+            def close() -> None:
+                Counting.closed += 1
+                plain()
+
+            part.close = close  # type: ignore[method-assign]
+            return part
+
+    with pytest.raises(AmphwError, match="its process has ended"):
+        train(MixedDevice({"one": Counting(), "two": Refusing()}))
+    assert Counting.closed == 1
+
+
+class GoneLater(FaultyDevice):
+    """Offers a part once, and is not there after that."""
+
+    def part(self) -> KernelPart:
+        if self.frames[0]:
+            raise DeviceAbsentError("it has been unplugged")
+        return super().part()
+
+
+def test_another_device_is_not_there_any_more_when_one_is_lost() -> None:
+    summary, _, notes = train(MixedDevice({"one": FaultyDevice(dies, 5), "two": GoneLater()}))
+    assert summary.messages["lost"] == 0 and summary.device.endswith(", then cpu")
+    assert any("two is not there, the cpu takes its place: it has been unplugged" in n for n in notes)
+
+
 class Forgetful(FaultyDevice):
     """Its part is lost when somebody asks for its parameters for the time number `at`."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import multiprocessing
 import os
 import signal
 import time
@@ -15,12 +17,12 @@ from amphw.cpu_runtime import planes
 from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.engine.kernel_part import KernelPart
 from amphw.engine.lower import lower
-from amphw.engine.remote_part import RemotePart
+from amphw.engine.remote_part import BEAT, MISSED, RemotePart
 from amphw.engine.ring import POSITIONS
 from amphw.host.controller import Trainer
 from amphw.host.devices import make_device
 from amphw.ir.device import Capabilities, DeviceOptions, Mode
-from amphw.ir.errors import AmphwError, DeviceLostError
+from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError
 from amphw.ir.reference import ReferenceDevice
 from tests.conformance.harness import assert_same, reference, run
 from tests.conformance.test_mixed import alternately
@@ -180,14 +182,47 @@ def test_the_run_goes_on_without_the_process(fault: Any, at: int, undisturbed: A
 
 
 def test_a_call_that_may_take_long_is_lost() -> None:
-    graph = MODEL.graph(MODEL.config())
-    lowered = lower(graph)
-    part = RemotePart(numpy_part)
-    part.load(graph, lowered, [u for u in lowered.units if u.owns], {}, DeviceOptions(1, 1))
+    part = loaded(RemotePart(numpy_part))
     lost(part)
     with pytest.raises(DeviceLostError, match="waits and has received 1 of 2 packets: some are lost"):
         part.parameters()
     part.close()
+
+
+def loaded(part: RemotePart) -> RemotePart:
+    graph = MODEL.graph(MODEL.config())
+    lowered = lower(graph)
+    part.load(graph, lowered, [u for u in lowered.units if u.owns], {}, DeviceOptions(1, 1))
+    return part
+
+
+def test_a_process_that_is_left_alone_for_a_while() -> None:
+    """Its signs of life wait in the ring, and say how many packets it had received then."""
+    part = loaded(RemotePart(numpy_part))
+    time.sleep((MISSED + 1) * BEAT)
+    assert set(part.parameters()) == {"cell", "head"}
+    part.close()
+
+
+class Fails:
+    def __call__(self) -> KernelPart:
+        if multiprocessing.parent_process() is not None:
+            raise AmphwError("there is no such device in this process")
+        return numpy_part()
+
+
+def test_a_device_that_cannot_be_made_in_its_process_says_why() -> None:
+    with pytest.raises(AmphwError, match="no such device in this process"):
+        loaded(RemotePart(Fails()))
+
+
+def test_too_little_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(DeviceAbsentError, match="of shared memory .*No space left.*--shm-size"):
+        loaded(RemotePart(numpy_part))
 
 
 def test_a_device_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ class FakeBoard:
         self.encoder = Encoder()
         self.dumb = False
         self.spoil = bytes
+        self.most = 1 << 20  # bytes that one read gives
         self.closed = False
 
     def write(self, data: bytes) -> None:
@@ -43,7 +44,7 @@ class FakeBoard:
     def read(self, seconds: float) -> bytes:
         for _ in range(min(self.pace, len(self.queue))):
             self._word(self.queue.popleft())
-        out, self.pending = bytes(self.pending), bytearray()
+        out, self.pending = bytes(self.pending[: self.most]), self.pending[self.most :]
         return out
 
     def close(self) -> None:

@@ -57,6 +57,16 @@ def test_garbage_before_the_first_message_is_passed_over(garbage: bytes) -> None
     assert board.taken[-1]["kind"] == Kind.PEEK
 
 
+@pytest.mark.parametrize("cut", [27, 28, 30, 31, 33])
+def test_the_link_goes_on_where_settling_has_stopped_reading(cut: int) -> None:
+    """The answer is known before its check has come, of which a read may give a part."""
+    board = FakeBoard(garbage=b"hello")
+    board.most = cut
+    ends = settle(board, BAUD)
+    link = SerialLink(board, 1.0, ends)
+    assert [h["firing"] for h in ask(link, pack(Kind.PEEK, firing=5))] == [5]
+
+
 def test_nobody_answers() -> None:
     board = FakeBoard()
     board.dumb = True
