@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -155,6 +156,8 @@ class MixedDevice(PlaneDevice):
         )
         self._drivers = []
         self._waiting: deque[tuple[int, int, Instance, Mode]] = deque()  # for room
+        self._full: PartDriver | None = None  # who had none
+        self._moved = time.perf_counter()  # when something was in flight, or nothing waited
         self._at: dict[str, PartDriver] = {}
         serves: dict[int, PartDriver] = {}
         for k, ((label, part), mine) in enumerate(zip(used.items(), units, strict=True)):
@@ -239,6 +242,7 @@ class MixedDevice(PlaneDevice):
         try:
             for driver in self._drivers:
                 if not driver.begin(slot, generation, instance, mode):
+                    self._full = driver
                     return False
                 begun.append(driver)
             super().submit(slot, generation, instance, mode)
@@ -268,7 +272,18 @@ class MixedDevice(PlaneDevice):
             for driver in self._drivers:
                 driver.end(report.slot)
         self._pump()
+        self._check_room()
         return reports
+
+    def _check_room(self) -> None:
+        """A part that has none while it has nothing will never have any."""
+        now = time.perf_counter()
+        if self.plane.in_flight or not self._waiting or self._full is None:
+            self._moved = now
+        elif now - self._moved > self._full.patience:
+            self._full.lose(
+                f"has had no room for an instance for {now - self._moved:.1f} s, though none is in flight"
+            )
 
     def drain(self) -> list[Report]:
         out: list[Report] = []

@@ -194,7 +194,14 @@ class OffersPart(Protocol):
 
 
 def offered(device: Device) -> Part:
-    """The device's part of a run with others. Raises AmphwError where it has none."""
+    """The device's part of a run with others. Raises AmphwError where it has none, or not a whole one."""
     if not isinstance(device, OffersPart):
         raise AmphwError(f"the device {device.capabilities().name} cannot share a run with others")
-    return device.part()
+    part = device.part()
+    wanted = ["depth", *(name for name in vars(Part) if not name.startswith("_"))]
+    if missing := [name for name in wanted if not hasattr(part, name)]:
+        raise AmphwError(
+            f"what {type(device).__name__}.part() gives lacks {', '.join(missing)}: docs/several-devices.md "
+            "and amphw.engine.part.Part say what these do"
+        )
+    return part

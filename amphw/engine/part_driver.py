@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from amphw.engine.lower import Lowered
 from amphw.engine.part import ModelsLink, Part, PartFrame, PartResult
 from amphw.engine.policy import BACKWARD, KINDS
 from amphw.ir.device import LinkUse, Mode, Statistics
-from amphw.ir.errors import DeviceLostError
+from amphw.ir.errors import AmphwError, DeviceLostError
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters
 
@@ -80,7 +81,7 @@ class PartDriver:
         if not self._begun:
             return took
         with self._lock:
-            done = self.part.finished(LOOK)
+            done = _guarded(self.part.finished, LOOK)
         for result in done:
             self.bring_back(result)
         return took or bool(done)
@@ -101,7 +102,7 @@ class PartDriver:
         self._news = self._news if self._begun else now
         self._begun[frame.number] = now, frame
         with self._lock:
-            self.part.start(frame)
+            _guarded(self.part.start, frame)
 
     def bring_back(self, result: PartResult) -> None:
         engine = self.plane.engine
@@ -173,7 +174,7 @@ class PartDriver:
             self.lose(self.overdue(0.0) or f"has not returned from a call for {self.patience} s")
             raise DeviceLostError(f"{self.label}: {self.lost}")
         try:
-            return call(*arguments)
+            return _guarded(call, *arguments)
         except DeviceLostError as error:
             self.lose(str(error))
             raise DeviceLostError(f"{self.label}: {error}") from error
@@ -212,3 +213,16 @@ class PartDriver:
             self._thread.join(LETTING_GO if self.lost else self.patience)
         if not self._thread.is_alive():
             self.part.close()
+
+
+def _guarded(call: Callable[..., Answer], *arguments: Any) -> Answer:
+    """Call a part, whose own mistakes are a loss of the device."""
+    try:
+        return call(*arguments)
+    except AmphwError:
+        raise
+    except Exception as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        raise DeviceLostError(
+            f"it failed with {type(error).__name__}: {error} (in {at.name}, {at.filename}:{at.lineno})"
+        ) from error

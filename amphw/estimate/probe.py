@@ -58,7 +58,7 @@ def probe(
                     "is timed with; count on fewer instances"
                 )
         taken: dict[int, list[float]] = {FORWARD: [], BACKWARD: []}
-        number, began = 0, time.perf_counter()
+        number, began = 1, time.perf_counter()
         while len(taken[BACKWARD]) <= LEAST or time.perf_counter() - began < SECONDS:
             for kind in (FORWARD, BACKWARD):
                 frame = frames.of(kind, number)

@@ -115,7 +115,9 @@ def make_device(spec: str) -> Device:
     several = split_specs(spec)
     if len(several) > 1 or several[0][1].partition(":")[0] == "process":
         return _mixed(several)
-    return _made(spec)
+    made = _made(spec)
+    # What computes nodes alone needs an engine to route for it: the CPU's.
+    return made if hasattr(made, "submit") else _mixed(several)
 
 
 def _made(spec: str) -> Device:

@@ -196,3 +196,21 @@ def test_training_follows_the_search_and_its_folder_says_so(amphw, tiny, tmp_pat
     again = amphw("train", "list-reduction", "--device", TWO, "--resume", "run", "--set", "epochs=2")
     assert again.exit_code == 0, again.stderr
     assert "estimated at" not in again.stderr  # it goes on where its nodes were
+
+
+def test_an_opencl_device_is_timed(amphw) -> None:
+    pytest.importorskip("pyopencl")
+    done = amphw(
+        "place",
+        "list-reduction",
+        "--device",
+        "cpu,opencl:0",
+        *SMALL,
+        "--no-search",
+        "--limit",
+        "opencl=1",
+        "--json",
+    )
+    assert done.exit_code == 0, done.stderr
+    on = [node["on"]["opencl"] for node in json.loads(done.stdout)["nodes"]]
+    assert all(each["origin"] == "measured" and each["busy"] > 0 for each in on)

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane i
 def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MixedDevice:
     (program,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     install(tmp_path, monkeypatch, "mine", "mypackage:MyDevice", program)
+    assert make_device("mine").capabilities().name == "cpu,mine"
     made = make_device("cpu,mine")
     assert isinstance(made, MixedDevice)
     return made

@@ -206,6 +206,37 @@ def test_a_part_that_refuses_to_be_loaded_leaves_no_other_behind() -> None:
     assert Counting.closed == 1
 
 
+def breaks(part: FaultyPart, frame: PartFrame) -> None:
+    raise ValueError("boom")
+
+
+def test_a_mistake_of_a_part_is_its_loss() -> None:
+    summary, _, notes = train(MixedDevice({"one": FaultyDevice(breaks, 5), "two": FaultyDevice()}))
+    assert summary.messages["lost"] == 0 and summary.device == "cpu,one,two, then cpu,two"
+    assert any("it failed with ValueError: boom (in breaks, " in n for n in notes)
+
+
+def test_a_part_that_never_has_room() -> None:
+    class Full(FaultyDevice):
+        def part(self) -> KernelPart:
+            part = super().part()
+            part.begin = lambda *arguments: False  # type: ignore[method-assign]
+            return part
+
+    summary, _, notes = train(MixedDevice({"one": Full(), "two": FaultyDevice()}))
+    assert summary.messages["lost"] == 0 and summary.device == "cpu,one,two, then cpu,two"
+    assert any("has had no room for an instance for 3" in n for n in notes)
+
+
+def test_a_part_lacks_something() -> None:
+    class Lacking(FaultyDevice):
+        def part(self) -> Any:
+            return object()
+
+    with pytest.raises(AmphwError, match=r"what Lacking.part\(\) gives lacks depth, capabilities, refused"):
+        MixedDevice({"one": Lacking()})
+
+
 class GoneLater(FaultyDevice):
     """Offers a part once, and is not there after that."""
 
