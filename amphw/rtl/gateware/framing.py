@@ -13,7 +13,7 @@ from amphw.rtl.word_frames import ALARM, BLOCK, NO_WORD, SEQUENCE, START
 BYTE = stream.Signature(unsigned(8))
 WORD = stream.Signature(unsigned(16))
 CRC32 = crc.catalog.CRC32_ISO_HDLC
-DIGIT = 4
+DIGIT = 2
 """Bits of a word that go into its check in one cycle: a line leaves time, and an iCE40 little room."""
 
 
