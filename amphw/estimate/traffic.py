@@ -27,17 +27,19 @@ REFERENCE = "counted on the reference, with the decisions that the model takes b
 
 @dataclass(frozen=True)
 class Spread:
-    """How a count is distributed over instances."""
+    """How a count is distributed over instances. p95: the 95th percentile, between two counts if need be."""
 
     mean: float
     least: float
     median: float
+    p95: float
     most: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         found = np.asarray(values, float)
-        return cls(float(found.mean()), float(found.min()), float(np.median(found)), float(found.max()))
+        middle, high = np.percentile(found, (50, 95))
+        return cls(float(found.mean()), float(found.min()), float(middle), float(high), float(found.max()))
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,10 @@ class NodeRate:
 
 @dataclass(frozen=True)
 class EdgeRate:
-    """From an output of a node to an operand of another: messages and their bytes for an instance."""
+    """From an output of a node to an operand of another: messages and their bytes for an instance.
+
+    returned: whether as many bytes of gradients come back. If not, messages without any do.
+    """
 
     source: str
     output: int
@@ -64,6 +69,7 @@ class EdgeRate:
     port: str
     messages: Spread
     bytes: Spread
+    returned: bool
 
 
 @dataclass(frozen=True)
@@ -146,6 +152,7 @@ def _edges(lowered: Lowered, walks: Sequence[Walk], plans: Sequence[SlotPlan]) -
             units[target].operands[operand].port,
             Spread.of(messages[key]),
             Spread.of(sizes[key]),
+            units[target].operands[operand].needs_gradient,
         )
         for key in keys
         for source, value, target, operand in [key]
