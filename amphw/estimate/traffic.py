@@ -86,6 +86,10 @@ class Traffic:
     walks: Sequence[Walk]
     plans: Sequence[SlotPlan]
 
+    def rows_by_instance(self, node: str) -> dict[str, list[int]]:
+        """Of a node that computes: rows of each instance, by space."""
+        return _rows(self.lowered.units[self.lowered.by_name[node]], self.walks, self.plans)
+
 
 def count(lowered: Lowered, instances: Sequence[Instance]) -> Traffic:
     """Count the messages of these instances on the lowered graph.
@@ -110,16 +114,27 @@ def count(lowered: Lowered, instances: Sequence[Instance]) -> Traffic:
 
 def _node(unit: Unit, walks: Sequence[Walk], plans: Sequence[SlotPlan]) -> NodeRate:
     firings, received = [], []
-    rows: dict[str, list[float]] = {space: [] for space, _ in unit.behaviour.spaces}
-    for w, plan in zip(walks, plans, strict=True):
-        table = plan.units[unit.index]
-        mine = [at for at in w.order if w.shape.unit[at] == unit.index]
+    for w in walks:
+        mine = _mine(unit, w)
         firings.append(len(mine))
         received.append(sum(w.shape.need[at] for at in mine))
+    spreads = {space: Spread.of(of) for space, of in _rows(unit, walks, plans).items()}
+    return NodeRate(Spread.of(firings), spreads, Spread.of(received))
+
+
+def _mine(unit: Unit, walked: Walk) -> list[int]:
+    """The unit's firings in an instance."""
+    return [at for at in walked.order if walked.shape.unit[at] == unit.index]
+
+
+def _rows(unit: Unit, walks: Sequence[Walk], plans: Sequence[SlotPlan]) -> dict[str, list[int]]:
+    """Of each instance, by space."""
+    rows: dict[str, list[int]] = {space: [] for space, _ in unit.behaviour.spaces}
+    for w, plan in zip(walks, plans, strict=True):
+        table, mine = plan.units[unit.index], _mine(unit, w)
         for space, of in rows.items():
             of.append(sum(value_at(table.spaces[space], w.at[at]) for at in mine))
-    spreads = {space: Spread.of(of) for space, of in rows.items()}
-    return NodeRate(Spread.of(firings), spreads, Spread.of(received))
+    return rows
 
 
 def value_at(values: int | Sequence[int], at: int) -> int:
