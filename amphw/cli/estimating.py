@@ -115,3 +115,33 @@ def paper_case(
         notes=notes,
         beside={"formula on the data": of_data, "model on instances": general},
     )
+
+
+def by_sleeping(
+    found: Any,
+    cfg: RunConfig[Any],
+    network: Network,
+    instances: int,
+    seconds: float,
+    epochs: int | None,
+    said: Mapping[str, str],
+) -> Outcome:
+    """A run whose layers wait as long as the network's devices would take; with the estimate for these."""
+    from amphw.bench.sleeping import measure
+    from amphw.estimate.outcome import Origin
+
+    outcome = on_network(found, cfg, network, None, 1, instances, said)
+    heavy = {node.name: node.devices[0] for node in outcome.per_node if node.memory.value}
+    measured = measure(found, cfg, heavy, network.rate, instances, seconds, epochs or 1)
+    how = f"{seconds:g} s of each, on this machine, with all control and layers that wait"
+    target = Origin("stated", f"--epochs {epochs}") if epochs else Origin("assumed", "one epoch")
+    more = {
+        "train_per_s": Origin("measured", how),
+        "valid_per_s": Origin("measured", how),
+        "epochs": target,
+        "train_size": Origin("counted", "the model's training and validation instances"),
+        "reference": Origin(
+            "stated", "AMPNet, ICLR 2018 submission HJnQJXbC-, table 3: on 16 cores, at 1 TFLOPS"
+        ),
+    }
+    return replace(outcome, measured=measured, origin={**outcome.origin, **more})

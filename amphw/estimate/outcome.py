@@ -119,11 +119,28 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """By the sleep method (`amphw.bench.sleeping`), in what the model counts: a second of training and of
+    validation; in an epoch of each. time_to_target: seconds of so many epochs. seconds: of each measurement.
+    reference: a second of training in the paper, None where it has no such model."""
+
+    train_per_s: float
+    valid_per_s: float
+    train_size: int
+    valid_size: int
+    epochs: int
+    time_to_target: float
+    seconds: float
+    reference: float | None = None
+
+
+@dataclass(frozen=True)
 class Outcome:
     """throughput: instances a second. loads: the busiest first. keys: instances in flight. chain: seconds of
     an instance's longest chain of messages, there and back. instances: that were counted on; counted,
     counted_per_instance: what the model's throughput counts. origin: of everything given or assumed. notes:
-    what the reader should know. case: of a paper's calculation. beside: other calculations, by name."""
+    what the reader should know. case: of a paper's calculation. measured: by the sleep method. beside: other
+    calculations, by name."""
 
     model: str
     devices: Sequence[DeviceOutcome]
@@ -140,6 +157,7 @@ class Outcome:
     counted_per_instance: float = 1.0
     notes: Sequence[str] = ()
     case: Case | None = None
+    measured: Measured | None = None
     beside: Mapping[str, Outcome] = field(default_factory=dict)
 
     @property

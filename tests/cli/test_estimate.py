@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from amphw.cpu_runtime import planes
+
 SMALL = ["list-reduction", "--set", "hidden=8", "--set", "batch=5", "--instances", "4"]
 GGNN = ["ggnn", "--set", "sample=true", "--instances", "4"]
 KEYS = {"version", "model", "devices", "throughput", "bottleneck", "per_node", "per_edge", "origin"}
@@ -99,6 +101,25 @@ def test_the_papers_case_as_a_table(amphw) -> None:
     assert "flops: stated: --flops 2TFLOPS" in text and "Beside it, model on instances:" in text
 
 
+@pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+def test_the_sleep_method_measures_and_extrapolates(amphw) -> None:
+    sleep = ["--flops", "1TFLOPS", "--method", "sleep", "--seconds", "0.05"]
+    found = estimated(amphw, *SMALL, *sleep, "--epochs", "3", "--set", "train_instances=100")
+    measured = found["measured"]
+    assert (measured["epochs"], measured["train_size"], measured["reference"]) == (3, 100, 268_000)
+    assert measured["time_to_target"] == pytest.approx(
+        3 * (100 / measured["train_per_s"] + measured["valid_size"] / measured["valid_per_s"])
+    )
+    assert found["origin"]["train_per_s"]["origin"] == "measured"
+    assert found["origin"]["reference"]["origin"] == "stated"
+    assert KEYS <= set(found) and len(found["devices"]) == 2
+    done = amphw("estimate", *SMALL, *sleep)
+    assert done.exit_code == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "the paper: 268,000 instances/s in training, on 16 cores" in text
+    assert "epochs: assumed: one epoch" in text
+
+
 @pytest.mark.parametrize(
     "more, complaint",
     [
@@ -124,7 +145,16 @@ def test_what_cannot_be_is_said(amphw, more, complaint) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [[], ["--flops", "1TFLOPS", "--devices", "0"], ["--flops", "1TFLOPS", "--keys", "0"]]
+    "more",
+    [
+        [],
+        ["--flops", "1TFLOPS", "--devices", "0"],
+        ["--flops", "1TFLOPS", "--keys", "0"],
+        ["--flops", "1TFLOPS", "--method", "magic"],
+        ["--flops", "1TFLOPS", "--epochs", "3"],
+        ["--flops", "1TFLOPS", "--method", "sleep", "--link", "10Gb/s"],
+        ["--flops", "1TFLOPS", "--method", "sleep", "--replicas", "2"],
+    ],
 )
 def test_a_command_line_that_cannot_be_read(amphw, more) -> None:
     assert amphw("estimate", *SMALL, *more).exit_code == 2
