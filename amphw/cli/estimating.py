@@ -108,7 +108,7 @@ def paper_case(
         f"{GatedGraph().steps} times as much.",
         "In the model here the update is one node with all its layers, and the paper counts 2 + 1 devices.",
     ]
-    graphs = Origin("assumed", "N = E = 30, as the appendix has them")
+    graphs = Origin("assumed", "H = 200, N = E = 30, C = 4, as the appendix has them")
     return replace(
         paper,
         origin={**paper.origin, "graphs": graphs, "flops": rate},
