@@ -16,6 +16,7 @@ from amphw.cli.check import check
 from amphw.cli.demo import demo
 from amphw.cli.devices import devices
 from amphw.cli.errors import ReportingGroup
+from amphw.cli.estimate import estimate
 from amphw.cli.flash import flash
 from amphw.cli.graph import graph
 from amphw.cli.models import models
@@ -35,7 +36,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, predict, demo, graph, place, opencl, rtl, flash, models, devices, check, bench):
+for command in (
+    train,
+    predict,
+    demo,
+    graph,
+    estimate,
+    place,
+    opencl,
+    rtl,
+    flash,
+    models,
+    devices,
+    check,
+    bench,
+):
     app.command()(command)
 
 

@@ -62,3 +62,17 @@ def number(value: float | None) -> str:
 def percent(value: float | None) -> str:
     """A share in 0..1 as whole percents."""
     return _UNKNOWN if value is None or not math.isfinite(value) else f"{value:.0%}"
+
+
+def seconds(value: float) -> str:
+    """A time with its unit; nothing is told below a nanosecond."""
+    from amphw.ir.units import written
+
+    return ("< 1 ns" if value < 1e-9 else written(value, "s")) if value else "0"
+
+
+def size(value: float) -> str:
+    """Bytes with their unit."""
+    from amphw.ir.units import written
+
+    return written(value, "B") if value else "0"

@@ -8,7 +8,7 @@ import typer
 
 from amphw.cli.blas import pin_blas
 from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
-from amphw.cli.output import emit_json, number, percent, results, table
+from amphw.cli.output import emit_json, number, percent, results, seconds, size, table
 from amphw.cli.placing import INSTANCES, Proposal, propose
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def _nodes(m: CostModel) -> Any:
             name,
             number(m.traffic.nodes[name].firings.mean),
             number((work.forward + work.backward + work.update) / 1e6),
-            _bytes(work.parameters),
-            *(_seconds(m.seconds[name, x].busy) if x in m.allowed(name) else "refused" for x in m.labels),
+            size(work.parameters),
+            *(seconds(m.seconds[name, x].busy) if x in m.allowed(name) else "refused" for x in m.labels),
         )
     return rows
 
@@ -157,7 +157,7 @@ def _placements(p: Proposal) -> Any:
     rows.add_row("instances/s", *(number(e.throughput) for e in columns.values()))
     if p.size != 1:
         rows.add_row(f"{p.counted}/s", *(number(e.throughput * p.size) for e in columns.values()))
-    rows.add_row("time of an instance", *(_seconds(1 / e.throughput) for e in columns.values()))
+    rows.add_row("time of an instance", *(seconds(1 / e.throughput) for e in columns.values()))
     rows.add_row(
         "beside all on cpu", *(f"x {number(p.host.throughput / e.throughput)}" for e in columns.values())
     )
@@ -174,20 +174,20 @@ def _loads(m: CostModel, of: Estimate) -> Any:
         device = m.devices.get(load.name)
         more = ["", "", "", ""]
         if load.of == "device":
-            more[0] = _bytes(of.memory[load.name])
+            more[0] = size(of.memory[load.name])
         if device is not None:
-            more[1:3] = [_bytes(of.bytes_to[load.name]), _bytes(of.bytes_from[load.name])]
+            more[1:3] = [size(of.bytes_to[load.name]), size(of.bytes_from[load.name])]
             more[3] = "" if device.link is None else str(device.link)
-        rows.add_row(load.name, _seconds(load.seconds), percent(load.share), *more)
+        rows.add_row(load.name, seconds(load.seconds), percent(load.share), *more)
     return rows
 
 
 def _named(of: Estimate) -> str:
     load = of.bottleneck
     what = {
-        "device": f"{load.name} computes for {_seconds(load.seconds)} an instance",
-        "link": f"the link {load.name} is busy for {_seconds(load.seconds)} an instance",
-        "handing": f"the host takes {_seconds(load.seconds)} to pump an instance and to hand frames over",
+        "device": f"{load.name} computes for {seconds(load.seconds)} an instance",
+        "link": f"the link {load.name} is busy for {seconds(load.seconds)} an instance",
+        "handing": f"the host takes {seconds(load.seconds)} to pump an instance and to hand frames over",
         "keys": "an instance's longest chain of messages; with more max_active_keys others fill its waits",
     }
     return what[load.of]
@@ -198,15 +198,3 @@ def _tile(each: Any) -> str:
     if not each.tiles:
         return f"{head} tiles do not help: {each.why}"
     return f"{head} in {each.tiles} tiles {each.label} takes it: --set device.tile={each.node}:{each.tiles}"
-
-
-def _seconds(value: float) -> str:
-    from amphw.ir.units import written
-
-    return ("< 1 ns" if value < 1e-9 else written(value, "s")) if value else "0"
-
-
-def _bytes(value: float) -> str:
-    from amphw.ir.units import written
-
-    return written(value, "B") if value else "0"

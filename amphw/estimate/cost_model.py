@@ -1,9 +1,8 @@
 """The throughput of a placement: what each device, each link and the host are busy with for an instance.
 
-Asynchronous training keeps all of them at work at once, so the busiest one limits: with `keys` instances in
-flight, throughput is at most 1 / (the largest of the loads), where a load is in seconds an instance. The
-engine on the host joins and routes for all nodes; whatever goes to another device or comes from it crosses
-that device's link, also what one node of a device sends to another one there.
+The busiest limits (`amphw.estimate.loads`). The engine on the host joins and routes for all nodes; whatever
+goes to another device or comes from it crosses that device's link, also what one node of a device sends to
+another one there.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amphw.engine.placing import HOST
+from amphw.estimate.loads import Load, ranked
 from amphw.estimate.shape import Walk
 from amphw.estimate.traffic import Traffic
 from amphw.estimate.work import NodeWork
@@ -65,17 +65,6 @@ class DeviceFacts:
     memory: int | None = None
     most_nodes: int | None = None
     link: LinkRate | None = None
-
-
-@dataclass(frozen=True)
-class Load:
-    """seconds: an instance keeps it busy. of: "device", "link", "handing" or "keys". share: of the time that
-    it is busy at the estimated throughput, 0 to 1."""
-
-    name: str
-    of: str
-    seconds: float
-    share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -152,12 +141,10 @@ class CostModel:
                     loads.append(Load(f"{way} {label}", "link", 8 * size / device.link.bits_per_s))
         loads.append(Load("pumping", "handing", self._handing(placement)))
         loads.append(Load("instances in flight", "keys", self._alone(placement) / self.keys))
-        slowest = max(max(load.seconds for load in loads), 1e-12)
-        ranked = [Load(x.name, x.of, x.seconds, x.seconds / slowest) for x in loads]
-        ranked.sort(key=lambda x: -x.seconds)
+        busiest, throughput = ranked(loads)
         memory = {label: self._memory(placement, label) for label in self.labels}
         short = self._short(placement, memory)
-        return Estimate(dict(placement), ranked, 1 / slowest, to, back, memory, short)
+        return Estimate(dict(placement), busiest, throughput, to, back, memory, short)
 
     # --- loads ------------------------------------------------------------------------------------
 
@@ -182,17 +169,8 @@ class CostModel:
 
     def _alone(self, placement: Placement) -> float:
         """Seconds of an instance's longest chain of messages, there and back, if nothing else were there."""
-        units = self.traffic.lowered.units
-        spent = [self._firing(u.name, placement) for u in units]
-        total = 0.0
-        for walked in self._followed:
-            done = [0.0] * len(walked.shape.unit)
-            for at in walked.order:
-                here = done[at] = done[at] + spent[walked.shape.unit[at]]
-                for target in walked.shape.targets[at]:
-                    done[target] = max(done[target], here)
-            total += max(done, default=0.0)
-        return total / len(self._followed)
+        spent = [self._firing(u.name, placement) for u in self.traffic.lowered.units]
+        return sum(walked.longest(spent) for walked in self._followed) / len(self._followed)
 
     @cached_property
     def _followed(self) -> Sequence[Walk]:

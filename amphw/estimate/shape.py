@@ -54,6 +54,18 @@ class Walk:
         """As a device counts them, forward."""
         return len(self.shape.first) + sum(map(len, self.shape.targets))
 
+    def longest(
+        self, spent: Sequence[float], crossing: Callable[[int, int], float] = lambda source, target: 0.0
+    ) -> float:
+        """Seconds of the longest chain of messages, where a firing of unit u takes spent[u] seconds, and a
+        message from one unit to another `crossing`."""
+        unit, done = self.shape.unit, [0.0] * len(self.shape.unit)
+        for at in self.order:
+            here = done[at] = done[at] + spent[unit[at]]
+            for target in self.shape.targets[at]:
+                done[target] = max(done[target], here + crossing(unit[at], unit[target]))
+        return max(done, default=0.0)
+
 
 def shape_of(lowered: Lowered, plan: SlotPlan) -> Shape:
     """See `walk`."""

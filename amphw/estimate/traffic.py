@@ -27,17 +27,19 @@ REFERENCE = "counted on the reference, with the decisions that the model takes b
 
 @dataclass(frozen=True)
 class Spread:
-    """How a count is distributed over instances."""
+    """How a count is distributed over instances. p95: the 95th percentile, between two counts if need be."""
 
     mean: float
     least: float
     median: float
+    p95: float
     most: float
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         found = np.asarray(values, float)
-        return cls(float(found.mean()), float(found.min()), float(np.median(found)), float(found.max()))
+        middle, high = np.percentile(found, (50, 95))
+        return cls(float(found.mean()), float(found.min()), float(middle), float(high), float(found.max()))
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,10 @@ class NodeRate:
 
 @dataclass(frozen=True)
 class EdgeRate:
-    """From an output of a node to an operand of another: messages and their bytes for an instance."""
+    """From an output of a node to an operand of another: messages and their bytes for an instance.
+
+    returned: whether as many bytes of gradients come back. If not, messages without any do.
+    """
 
     source: str
     output: int
@@ -64,6 +69,7 @@ class EdgeRate:
     port: str
     messages: Spread
     bytes: Spread
+    returned: bool
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,10 @@ class Traffic:
     origin: str
     walks: Sequence[Walk]
     plans: Sequence[SlotPlan]
+
+    def rows_by_instance(self, node: str) -> dict[str, list[int]]:
+        """Of a node that computes: rows of each instance, by space."""
+        return _rows(self.lowered.units[self.lowered.by_name[node]], self.walks, self.plans)
 
 
 def count(lowered: Lowered, instances: Sequence[Instance]) -> Traffic:
@@ -104,16 +114,27 @@ def count(lowered: Lowered, instances: Sequence[Instance]) -> Traffic:
 
 def _node(unit: Unit, walks: Sequence[Walk], plans: Sequence[SlotPlan]) -> NodeRate:
     firings, received = [], []
-    rows: dict[str, list[float]] = {space: [] for space, _ in unit.behaviour.spaces}
-    for w, plan in zip(walks, plans, strict=True):
-        table = plan.units[unit.index]
-        mine = [at for at in w.order if w.shape.unit[at] == unit.index]
+    for w in walks:
+        mine = _mine(unit, w)
         firings.append(len(mine))
         received.append(sum(w.shape.need[at] for at in mine))
+    spreads = {space: Spread.of(of) for space, of in _rows(unit, walks, plans).items()}
+    return NodeRate(Spread.of(firings), spreads, Spread.of(received))
+
+
+def _mine(unit: Unit, walked: Walk) -> list[int]:
+    """The unit's firings in an instance."""
+    return [at for at in walked.order if walked.shape.unit[at] == unit.index]
+
+
+def _rows(unit: Unit, walks: Sequence[Walk], plans: Sequence[SlotPlan]) -> dict[str, list[int]]:
+    """Of each instance, by space."""
+    rows: dict[str, list[int]] = {space: [] for space, _ in unit.behaviour.spaces}
+    for w, plan in zip(walks, plans, strict=True):
+        table, mine = plan.units[unit.index], _mine(unit, w)
         for space, of in rows.items():
             of.append(sum(value_at(table.spaces[space], w.at[at]) for at in mine))
-    spreads = {space: Spread.of(of) for space, of in rows.items()}
-    return NodeRate(Spread.of(firings), spreads, Spread.of(received))
+    return rows
 
 
 def value_at(values: int | Sequence[int], at: int) -> int:
@@ -146,6 +167,7 @@ def _edges(lowered: Lowered, walks: Sequence[Walk], plans: Sequence[SlotPlan]) -
             units[target].operands[operand].port,
             Spread.of(messages[key]),
             Spread.of(sizes[key]),
+            units[target].operands[operand].needs_gradient,
         )
         for key in keys
         for source, value, target, operand in [key]

@@ -13,6 +13,7 @@ from amphw.ir.errors import AmphwError
 from amphw.ir.instance import Instance
 from amphw.models import get_model
 from tests.conformance.harness import run
+from tests.estimate.chain import chain, rows
 from tests.graphs.cases import CASES, Case
 
 
@@ -64,13 +65,30 @@ def test_a_recurrent_layer_takes_what_its_sequences_are_long() -> None:
     assert back.bytes.most == back.messages.most * 5 * 8 * 4  # rows, units, bytes
 
 
+def test_gradients_come_back_to_whom_has_parameters_upstream() -> None:
+    found = count(lower(chain([8, 2])), rows())
+    assert {e.target: e.returned for e in found.edges} == {"layer0": False, "layer1": True, "loss": True}
+    assert {e.target: e.bytes.mean for e in found.edges} == {"layer0": 16.0, "layer1": 32.0, "loss": 8.0}
+
+
+def test_the_longest_chain_takes_its_firings_and_what_lies_between_them() -> None:
+    found = count(lower(chain([8, 2])), rows())
+    at = found.lowered.by_name
+    spent = [0.0] * len(at)
+    spent[at["layer0"]], spent[at["layer1"]] = 1.0, 2.0
+    (walked,) = found.walks
+    assert walked.longest(spent) == 3.0
+    between = {(at["layer0"], at["layer1"]): 10.0}
+    assert walked.longest(spent, lambda source, target: between.get((source, target), 0.0)) == 13.0
+
+
 def test_without_instances_there_is_nothing_to_count() -> None:
     with pytest.raises(AmphwError, match="counted on instances, and there are none"):
         count(lower(CASES[0].build()), [])
 
 
 def test_a_spread_has_mean_and_most() -> None:
-    assert Spread.of([1, 2, 6]) == Spread(3.0, 1.0, 2.0, 6.0)
+    assert Spread.of([1, 2, 6]) == Spread(3.0, 1.0, 2.0, 5.6, 6.0)  # 5.6: nine tenths of the way from 2 to 6
 
 
 def test_the_same_instances_give_the_same_counts() -> None:

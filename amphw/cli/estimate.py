@@ -1,0 +1,143 @@
+"""`amphw estimate`: how fast a model would train on a network of devices, and what would cross its links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from amphw.cli.blas import pin_blas
+from amphw.cli.estimate_tables import show, show_case, show_measured
+from amphw.cli.options import ConfigOption, JsonOption, ModelArgument, SetOption
+from amphw.cli.output import emit_json
+from amphw.cli.placing import INSTANCES
+
+NETWORK, SLEEP = "network", "sleep"
+SECONDS = 2.0
+
+
+def estimate(
+    model: ModelArgument,
+    flops: Annotated[
+        str | None, typer.Option("--flops", metavar="RATE", help="Of a device, such as 1TFLOPS.")
+    ] = None,
+    devices: Annotated[
+        int | None,
+        typer.Option("--devices", metavar="N", help="Without it, one a node with parameters.", min=1),
+    ] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(
+            "--link", metavar="RATE", help="From a device to another, such as 10Gb/s; else no limit."
+        ),
+    ] = None,
+    latency: Annotated[
+        str | None, typer.Option("--latency", metavar="TIME", help="Of a message, such as 1us; else none.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory", metavar="SIZE", help="Of a device, such as 8GB; else no limit.")
+    ] = None,
+    utilisation: Annotated[
+        float | None,
+        typer.Option("--utilisation", metavar="SHARE", help="Of a device's rate that is put to use (1)."),
+    ] = None,
+    keys: Annotated[
+        int | None,
+        typer.Option("--keys", metavar="K", help="Instances in flight; else max_active_keys.", min=1),
+    ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option("--replicas", metavar="R", help="Of each node with parameters (1).", min=1),
+    ] = None,
+    instances: Annotated[
+        int, typer.Option("--instances", metavar="N", help="Training instances to count on.", min=1)
+    ] = INSTANCES,
+    case: Annotated[
+        str | None,
+        typer.Option("--case", metavar="NAME", help="A paper's own calculation, such as `paper` for ggnn."),
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="network: calculate; sleep: run, with layers that wait as long as the devices would take.",
+        ),
+    ] = NETWORK,
+    epochs: Annotated[
+        int | None, typer.Option("--epochs", metavar="E", help="For sleep: until the target (1).", min=1)
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", help="For sleep: of each measurement (2).", min=0.01)
+    ] = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Estimate throughput, traffic and memory of a model on a network of devices."""
+    pin_blas()
+    from amphw.cli.estimating import by_sleeping, on_network, paper_case
+    from amphw.estimate.cases import case_of
+    from amphw.estimate.network import Network
+    from amphw.estimate.outcome import outcome_json
+    from amphw.host.config import resolve
+    from amphw.models import get_model
+
+    _check_method(
+        method,
+        {"--epochs": epochs, "--seconds": seconds},
+        {"--case": case, "--link": link, "--latency": latency, "--keys": keys, "--replicas": replicas},
+    )
+    if flops is None and case is None:
+        raise typer.BadParameter("say how fast a device is, as in --flops 1TFLOPS", param_hint="--flops")
+    found: Any = get_model(model)
+    assumed = case_of(found.name, case) if case is not None else None
+    network = Network(
+        flops=_given("--flops", flops, "operations a second") or (assumed.flops if assumed else 0.0),
+        devices=devices,
+        bandwidth=_given("--link", link, "bits a second"),
+        latency=_given("--latency", latency, "seconds") or 0.0,
+        memory=_given("--memory", memory, "bytes"),
+        use=(assumed.use if assumed else 1.0) if utilisation is None else utilisation,
+    )
+    given = {
+        "flops": flops, "devices": devices, "link": link, "latency": latency, "memory": memory,
+        "utilisation": utilisation, "keys": keys, "replicas": replicas,
+    }  # fmt: skip
+    said = {name: f"--{name} {value}" for name, value in given.items() if value is not None}
+    wanted = [*(assumed.settings if assumed else ()), *(settings or ())]
+    cfg = resolve(found.config, found.defaults, config, wanted)
+    if method == SLEEP:
+        outcome = by_sleeping(found, cfg, network, instances, seconds or SECONDS, epochs, said)
+    else:
+        calculate = paper_case if assumed else on_network
+        outcome = calculate(found, cfg, network, keys, replicas or 1, instances, said)
+    if as_json:
+        emit_json(outcome_json(outcome))
+    elif outcome.case is not None:
+        show_case(outcome)
+    elif outcome.measured is not None:
+        show_measured(outcome, outcome.measured)
+    else:
+        show(outcome)
+
+
+def _check_method(method: str, of_sleep: Mapping[str, Any], of_network: Mapping[str, Any]) -> None:
+    """Options that the method does not look at are refused, since they would seem to be in the result."""
+    if method not in (NETWORK, SLEEP):
+        raise typer.BadParameter(f"'{method}': expected {NETWORK} or {SLEEP}", param_hint="--method")
+    for option, value in (of_sleep if method == NETWORK else of_network).items():
+        if value is not None:
+            raise typer.BadParameter(f"{option} is not for --method {method}", param_hint=option)
+
+
+def _given(option: str, text: str | None, of: str) -> float | None:
+    """The quantity; an error says which option it is about."""
+    from amphw.ir.errors import AmphwError
+    from amphw.ir.units import quantity
+
+    try:
+        return None if text is None else quantity(text, of)
+    except AmphwError as error:
+        raise AmphwError(f"{option}: {error}") from None

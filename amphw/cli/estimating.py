@@ -1,0 +1,147 @@
+"""Estimates that `amphw estimate` prints: from a model and its settings to an outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from amphw.estimate.network import Network
+    from amphw.estimate.outcome import Origin, Outcome
+    from amphw.host.config import RunConfig
+
+SAMPLE = 1000
+"""Generated molecules whose atoms and bonds are counted where there is no data."""
+
+
+def on_network(
+    found: Any,
+    cfg: RunConfig[Any],
+    network: Network,
+    keys: int | None,
+    replicas: int,
+    instances: int,
+    said: Mapping[str, str],
+) -> Outcome:
+    """The model `found` on a network of devices. keys: None: as many as in training. said: option by the name
+    of what it states. Raises AmphwError, also for a device that is too small."""
+    from amphw.bench.export import chosen_instances
+    from amphw.estimate.assemble import apart, placeable
+    from amphw.estimate.network import estimate
+    from amphw.estimate.traffic import count
+    from amphw.host.session import graph_of, update_rules
+
+    graph = graph_of(found, cfg)
+    rules = update_rules(cfg, graph)
+    found.prepare(cfg.model, cfg.train.seed)
+    sample = chosen_instances(found, cfg, instances)
+    traffic = count(apart(graph, placeable(graph)), sample)
+    outcome = estimate(found.name, traffic, rules, network, keys or cfg.train.max_active_keys, replicas)
+    return replace(
+        outcome,
+        counted=found.counted,
+        counted_per_instance=sum(found.size(i) for i in sample) / len(sample),
+        origin=_origins(cfg, network, traffic.origin, outcome, said),
+    )
+
+
+def _origins(
+    cfg: RunConfig[Any], network: Network, counting: str, of: Outcome, said: Mapping[str, str]
+) -> dict[str, Origin]:
+    from amphw.estimate.outcome import Origin
+
+    one_each = f"one for each replica of a node with parameters: {len(of.devices)}"
+    unsaid = {
+        "flops": "the rate of the paper's devices",
+        "devices": one_each,
+        "link": "no limit: what crosses is told",
+        "latency": "none",
+        "memory": "no limit: what is needed is told",
+        "keys": f"the model's max_active_keys, {of.keys}",
+        "replicas": "one of each node",
+        "utilisation": f"{network.use:.0%} of a device's rate",
+    }
+    found = {
+        name: Origin("stated", said[name]) if name in said else Origin("assumed", how)
+        for name, how in unsaid.items()
+    }
+    generated = getattr(cfg.model, "sample", False)
+    data = ("synthesised", "generated") if generated else ("counted", "the first training")
+    return found | {
+        "instances": Origin(data[0], f"{data[1]} instances, {of.instances} of them"),  # type: ignore[arg-type]
+        "messages": Origin("counted", counting),
+        "operations": Origin("counted", "all primitives of the nodes' programs, for the instances' rows"),
+        "parameters": Origin("counted", "shapes of the parameters; arrays of the nodes' optimisers"),
+    }
+
+
+def paper_case(
+    found: Any,
+    cfg: RunConfig[Any],
+    network: Network,
+    keys: int | None,
+    replicas: int,
+    instances: int,
+    said: Mapping[str, str],
+) -> Outcome:
+    """The paper's calculation for GGNN; beside it the same with what the data say, and `on_network`'s."""
+    from amphw.data.qm9 import BOND_TYPES, load_qm9, sample_qm9
+    from amphw.estimate.cases import GatedGraph, gated_graph
+    from amphw.estimate.outcome import Origin
+
+    generated = cfg.model.sample
+    molecules = sample_qm9(SAMPLE, cfg.train.seed) if generated else load_qm9("train")
+    atoms = sum(len(m.kinds) for m in molecules) / len(molecules)
+    edges = 2 * sum(len(m.bonds) for m in molecules) / len(molecules)
+    flops = network.flops
+    real = GatedGraph(cfg.model.hidden, atoms, edges, len(BOND_TYPES), cfg.model.steps)
+    of_data = gated_graph(found.name, real, flops)
+    how = f"N = {atoms:.4g}, E = {edges:.4g} directed: means of {len(molecules):,} molecules"
+    counted = Origin("synthesised" if generated else "counted", how)
+    rate = Origin("stated", said["flops"]) if "flops" in said else Origin("assumed", "the paper's rate")
+    of_data = replace(of_data, origin={**of_data.origin, "graphs": counted, "flops": rate})
+    general = on_network(found, cfg, network, keys, replicas, instances, said)
+    paper = gated_graph(found.name, GatedGraph(), flops, printed=True)
+    notes = [
+        "The paper's bandwidth is that of one of the four steps; with all of them it is "
+        f"{GatedGraph().steps} times as much.",
+        "In the model here the update is one node with all its layers, and the paper counts 2 + 1 devices.",
+    ]
+    graphs = Origin("assumed", "H = 200, N = E = 30, C = 4, as the appendix has them")
+    return replace(
+        paper,
+        origin={**paper.origin, "graphs": graphs, "flops": rate},
+        notes=notes,
+        beside={"formula on the data": of_data, "model on instances": general},
+    )
+
+
+def by_sleeping(
+    found: Any,
+    cfg: RunConfig[Any],
+    network: Network,
+    instances: int,
+    seconds: float,
+    epochs: int | None,
+    said: Mapping[str, str],
+) -> Outcome:
+    """A run whose layers wait as long as the network's devices would take; with the estimate for these."""
+    from amphw.bench.sleeping import measure
+    from amphw.estimate.outcome import Origin
+
+    outcome = on_network(found, cfg, network, None, 1, instances, said)
+    heavy = {node.name: node.devices[0] for node in outcome.per_node if node.memory.value}
+    measured = measure(found, cfg, heavy, network.rate, instances, seconds, epochs or 1)
+    how = f"{seconds:g} s of each, on this machine, with all control and layers that wait"
+    target = Origin("stated", f"--epochs {epochs}") if epochs else Origin("assumed", "one epoch")
+    more = {
+        "train_per_s": Origin("measured", how),
+        "valid_per_s": Origin("measured", how),
+        "epochs": target,
+        "train_size": Origin("counted", "the model's training and validation instances"),
+        "reference": Origin(
+            "stated", "AMPNet, ICLR 2018 submission HJnQJXbC-, table 3: on 16 cores, at 1 TFLOPS"
+        ),
+    }
+    return replace(outcome, measured=measured, origin={**outcome.origin, **more})

@@ -1,0 +1,172 @@
+"""What an estimate says, for tables and for other programs: one object, and its JSON.
+
+Times are in seconds, sizes in bytes, rates a second; None: not known, or nobody has said. What is "of an
+instance" is one training instance, forward, backward and its share of the updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from amphw.estimate.loads import Load
+from amphw.estimate.traffic import Spread
+
+VERSION = 1
+"""Of the JSON. A key that is added leaves it; one that goes or means something else raises it."""
+
+Kind = Literal["measured", "synthesised", "assumed", "stated", "counted"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a number is known. how: in words."""
+
+    origin: Kind
+    how: str
+
+
+@dataclass(frozen=True)
+class NodeMemory:
+    """Bytes of one replica. in_flight: what instances leave there until their gradients are back."""
+
+    value: float
+    gradient: float
+    optimiser: float
+    in_flight: float = 0.0
+
+    @property
+    def parameters(self) -> float:
+        """With what belongs to them."""
+        return self.value + self.gradient + self.optimiser
+
+
+@dataclass(frozen=True)
+class NodeOutcome:
+    """devices: of its replicas. forward, backward: operations of an instance; update: on average. firings,
+    messages (that it takes) and, by space, rows: of an instance. busy: seconds of one device for an instance
+    that goes there. messages_per_s: at the estimated throughput, over all replicas."""
+
+    name: str
+    devices: Sequence[int]
+    forward: Spread
+    backward: Spread
+    update: float
+    memory: NodeMemory
+    busy: float
+    firings: Spread | None = None
+    messages: Spread | None = None
+    rows: Mapping[str, Spread] = field(default_factory=dict)
+    messages_per_s: float | None = None
+
+
+@dataclass(frozen=True)
+class EdgeOutcome:
+    """From an output of a node to an operand of another. activation_bytes: of an instance, forward.
+    weight_bytes: of the parameters of the node that it leads to. bits_per_s: forward, at the estimated
+    throughput; gradient_bits_per_s: back. links: that they cross; none where both nodes are on one device."""
+
+    source: str
+    target: str
+    port: str
+    output: int
+    activation_bytes: Spread
+    weight_bytes: float
+    bits_per_s: float
+    gradient_bits_per_s: float | None
+    messages: Spread | None = None
+    messages_per_s: float | None = None
+    links: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class DeviceOutcome:
+    """flops: operations a second. busy: for an instance. share: of the time, at the estimated throughput.
+    memory: that it needs; room: that it has."""
+
+    number: int
+    flops: float
+    nodes: Sequence[str]
+    busy: float
+    share: float
+    memory: float
+    room: float | None = None
+
+
+@dataclass(frozen=True)
+class LinkOutcome:
+    """From one device to another. bytes: of an instance. share: of its bandwidth, where it has a limit."""
+
+    name: str
+    source: int
+    target: int
+    bytes: float
+    bits_per_s: float
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A paper's calculation. source: where it stands. inputs, figures: what goes in and comes out, by name.
+    printed: what the paper gives for some of the figures."""
+
+    name: str
+    source: str
+    inputs: Mapping[str, float]
+    figures: Mapping[str, float]
+    printed: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """By the sleep method (`amphw.bench.sleeping`), in what the model counts: a second of training and of
+    validation; in an epoch of each. time_to_target: seconds of so many epochs. seconds: of each measurement.
+    reference: a second of training in the paper, None where it has no such model."""
+
+    train_per_s: float
+    valid_per_s: float
+    train_size: int
+    valid_size: int
+    epochs: int
+    time_to_target: float
+    seconds: float
+    reference: float | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """throughput: instances a second. loads: the busiest first. keys: instances in flight. chain: seconds of
+    an instance's longest chain of messages, there and back. instances: that were counted on; counted,
+    counted_per_instance: what the model's throughput counts. origin: of everything given or assumed. notes:
+    what the reader should know. case: of a paper's calculation. measured: by the sleep method. beside: other
+    calculations, by name."""
+
+    model: str
+    devices: Sequence[DeviceOutcome]
+    throughput: float
+    loads: Sequence[Load]
+    per_node: Sequence[NodeOutcome]
+    per_edge: Sequence[EdgeOutcome]
+    origin: Mapping[str, Origin]
+    links: Sequence[LinkOutcome] = ()
+    keys: int | None = None
+    chain: Spread | None = None
+    instances: int = 0
+    counted: str = "instances"
+    counted_per_instance: float = 1.0
+    notes: Sequence[str] = ()
+    case: Case | None = None
+    measured: Measured | None = None
+    beside: Mapping[str, Outcome] = field(default_factory=dict)
+
+    @property
+    def bottleneck(self) -> Load:
+        return self.loads[0]
+
+
+def outcome_json(of: Outcome) -> dict[str, Any]:
+    """Version 1: the fields above by their names, and `bottleneck`."""
+    values = asdict(of)
+    beside = {name: outcome_json(other) for name, other in of.beside.items()}
+    return {"version": VERSION, **values, "bottleneck": asdict(of.bottleneck), "beside": beside}

@@ -1,0 +1,172 @@
+"""`amphw estimate`: on a network of devices, and as papers calculate."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from amphw.cpu_runtime import planes
+
+SMALL = ["list-reduction", "--set", "hidden=8", "--set", "batch=5", "--instances", "4"]
+GGNN = ["ggnn", "--set", "sample=true", "--instances", "4"]
+KEYS = {"version", "model", "devices", "throughput", "bottleneck", "per_node", "per_edge", "origin"}
+
+
+def estimated(amphw, *arguments: str) -> dict:
+    done = amphw("estimate", *arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_tables_say_what_limits_and_how_numbers_are_known(amphw) -> None:
+    network = ["--flops", "1TFLOPS", "--link", "10Gb/s", "--latency", "1us", "--memory", "1MB"]
+    done = amphw("estimate", *SMALL, *network)
+    assert done.exit_code == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    for part in (
+        "list-reduction: 2 nodes with parameters on 2 devices",
+        "flops: stated: --flops 1TFLOPS",
+        "link: stated: --link 10Gb/s",
+        "devices: assumed: one for each replica of a node with parameters: 2",
+        "messages: counted: counted in the plans of the instances",
+        "instances: counted: the first training instances, 4 of them",
+        "Throughput: ",
+        "sequences/s",
+        "Bottleneck: ",
+    ):
+        assert part in text
+    assert all(len(line.rstrip()) <= 120 for line in done.stdout.splitlines())
+
+
+def test_the_json_keeps_its_contract(amphw) -> None:
+    found = estimated(amphw, *SMALL, "--flops", "1TFLOPS")
+    assert KEYS <= set(found) and found["version"] == 1
+    assert found["bottleneck"] == found["loads"][0]
+    assert found["throughput"] == pytest.approx(1 / found["bottleneck"]["seconds"])
+    cell = next(n for n in found["per_node"] if n["name"] == "cell")
+    numbers = 14 * 8 + 16 * 8 + 8
+    assert cell["memory"]["value"] == cell["memory"]["gradient"] == 4 * numbers
+    assert set(cell["firings"]) == {"mean", "least", "median", "p95", "most"}
+    for edge in found["per_edge"]:
+        assert edge["bits_per_s"] == pytest.approx(8 * edge["activation_bytes"]["mean"] * found["throughput"])
+        assert edge["weight_bytes"] == next(
+            n["memory"]["value"] for n in found["per_node"] if n["name"] == edge["target"]
+        )
+    kinds = {"measured", "synthesised", "assumed", "stated", "counted"}
+    assert {each["origin"] for each in found["origin"].values()} <= kinds
+    assert all(each["how"] for each in found["origin"].values())
+    assert (found["instances"], found["counted_per_instance"]) == (4, 5)
+
+
+def test_devices_replicas_and_keys_are_as_asked_for(amphw) -> None:
+    found = estimated(amphw, *SMALL, "--flops", "1TFLOPS", "--devices", "3", "--replicas", "2", "--keys", "7")
+    assert len(found["devices"]) == 3 and found["keys"] == 7
+    assert next(n["devices"] for n in found["per_node"] if n["name"] == "cell") == [0, 1]
+    assert found["origin"]["replicas"] == {"origin": "stated", "how": "--replicas 2"}
+
+
+def test_generated_data_are_told_from_real_ones(amphw) -> None:
+    found = estimated(amphw, *GGNN, "--flops", "1TFLOPS")
+    assert found["origin"]["instances"] == {"origin": "synthesised", "how": "generated instances, 4 of them"}
+
+
+def test_a_model_that_decides_is_counted_on_the_reference(amphw) -> None:
+    found = estimated(amphw, "babi15", "--set", "sample=true", "--instances", "2", "--flops", "1GFLOPS")
+    assert "counted" in found["origin"]["messages"]["how"]
+
+
+def test_the_papers_case(amphw) -> None:
+    """AMPNet, arXiv 1705.09786, appendix C: 6.5e3 samples/s, 1.2e9 bit/s, 1.2 MB, seven devices."""
+    found = estimated(amphw, *GGNN, "--case", "paper")
+    assert KEYS <= set(found)
+    assert found["throughput"] == pytest.approx(6510.4, abs=0.1)
+    assert [edge["bits_per_s"] for edge in found["per_edge"]] == [pytest.approx(1.25e9)]
+    assert len(found["devices"]) == 7
+    assert max(device["memory"] for device in found["devices"]) == 1_280_000
+    assert found["case"]["printed"] == {"samples_per_s": 6.5e3, "bits_per_s": 1.2e9, "memory_bytes": 1.2e6}
+    data, model = found["beside"]["formula on the data"], found["beside"]["model on instances"]
+    assert data["origin"]["graphs"]["origin"] == "synthesised" and data["case"]["inputs"]["hidden"] == 200
+    assert data["case"]["figures"]["bits_per_s_of_all_steps"] == 4 * data["case"]["figures"]["bits_per_s"]
+    assert model["instances"] == 4 and model["case"] is None and len(model["devices"]) == 8
+    update = next(n for n in model["per_node"] if n["name"] == "update")
+    assert update["memory"]["value"] == 4 * (3 * 2 * 200 * 200 + 6 * 200)  # the case's width, and biases
+
+
+def test_the_papers_case_as_a_table(amphw) -> None:
+    done = amphw("estimate", *GGNN, "--case", "paper", "--flops", "2TFLOPS")
+    assert done.exit_code == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "samples_per_s 6,500 13,021" in text
+    assert "flops: stated: --flops 2TFLOPS" in text and "Beside it, model on instances:" in text
+
+
+@pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+def test_the_sleep_method_measures_and_extrapolates(amphw) -> None:
+    sleep = ["--flops", "1TFLOPS", "--method", "sleep", "--seconds", "0.05"]
+    found = estimated(amphw, *SMALL, *sleep, "--epochs", "3", "--set", "train_instances=100")
+    measured = found["measured"]
+    assert (measured["epochs"], measured["train_size"], measured["reference"]) == (3, 100, 268_000)
+    assert measured["time_to_target"] == pytest.approx(
+        3 * (100 / measured["train_per_s"] + measured["valid_size"] / measured["valid_per_s"])
+    )
+    assert found["origin"]["train_per_s"]["origin"] == "measured"
+    assert found["origin"]["reference"]["origin"] == "stated"
+    assert KEYS <= set(found) and len(found["devices"]) == 2
+    done = amphw("estimate", *SMALL, *sleep)
+    assert done.exit_code == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "the paper: 268,000 instances/s in training, on 16 cores" in text
+    assert "epochs: assumed: one epoch" in text
+
+
+@pytest.mark.parametrize(
+    "more, complaint",
+    [
+        (["--flops", "0TFLOPS"], "--flops: '0TFLOPS' is no number of operations a second"),
+        (["--flops", "-1TFLOPS"], "--flops: '-1TFLOPS' is no number of operations a second"),
+        (["--flops", "infFLOPS"], "--flops: 'infFLOPS' is no number"),
+        (["--flops", "nanFLOPS"], "--flops: 'nanFLOPS' is no number"),
+        (["--flops", "1e999FLOPS"], "--flops: '1e999FLOPS' is no number"),
+        (["--flops", "1000"], "--flops: '1000' is no number of operations a second: write it as 1TFLOPS"),
+        (["--flops", "1TFLOPS", "--link", "10"], "--link: '10' is no number of bits a second"),
+        (["--flops", "1TFLOPS", "--link", "10GB"], "--link: '10GB' is no number of bits a second"),
+        (["--flops", "1TFLOPS", "--memory", "8"], "--memory: '8' is no number of bytes"),
+        (["--flops", "1TFLOPS", "--latency", "1"], "--latency: '1' is no number of seconds"),
+        (["--flops", "1TFLOPS", "--utilisation", "0"], "rate in use is 0.0"),
+        (["--flops", "1TFLOPS", "--utilisation", "nan"], "rate in use is nan"),
+        (["--flops", "1TFLOPS", "--memory", "1kB"], "device 0 is too small by"),
+        (["--flops", "1TFLOPS", "--case", "paper"], "no case 'paper' of the model list-reduction"),
+    ],
+)
+def test_what_cannot_be_is_said(amphw, more, complaint) -> None:
+    done = amphw("estimate", *SMALL, *more)
+    assert done.exit_code == 1 and complaint in done.stderr
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        ["--flops", "1TFLOPS", "--devices", "0"],
+        ["--flops", "1TFLOPS", "--keys", "0"],
+        ["--flops", "1TFLOPS", "--method", "magic"],
+        ["--flops", "1TFLOPS", "--epochs", "3"],
+        ["--flops", "1TFLOPS", "--method", "sleep", "--link", "10Gb/s"],
+        ["--flops", "1TFLOPS", "--method", "sleep", "--replicas", "2"],
+    ],
+)
+def test_a_command_line_that_cannot_be_read(amphw, more) -> None:
+    assert amphw("estimate", *SMALL, *more).exit_code == 2
+    assert amphw("estimate", *SMALL[:-1], "0", "--flops", "1TFLOPS").exit_code == 2  # no instances
+
+
+def test_a_model_that_there_is_none_of(amphw) -> None:
+    done = amphw("estimate", "nothing", "--flops", "1TFLOPS")
+    assert done.exit_code == 1 and "there is no model 'nothing'" in done.stderr
+
+
+def test_a_file_without_a_model(amphw, tmp_path) -> None:
+    (tmp_path / "empty.py").write_text("x = 1\n")
+    done = amphw("estimate", "empty.py", "--flops", "1TFLOPS")
+    assert done.exit_code == 1 and "empty.py" in done.stderr
