@@ -195,7 +195,7 @@ class HardwareDevice(ABC):
             return
         try:
             self._kept = self._link.read() if not self.active else self.given
-        except DeviceLostError:
+        except (DeviceLostError, ExecutionError):  # it is gone, or stuck
             self._kept = self.given
         finally:
             self.link.close()
