@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from amphw.engine.lower import lower
-from amphw.ir.device import DeviceOptions, LinkRate
+from amphw.ir.device import DeviceOptions, LinkRate, Mode
 from amphw.ir.errors import DeviceLostError
 from amphw.ir.update import UpdateRule
 from amphw.rtl.driver.device import HardwareDevice
@@ -16,7 +16,7 @@ from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.driver.verilator import SimulatedLink, SimulatedPart, VerilatorDevice
 from amphw.rtl.hardware_plan import HardwarePlan
 from amphw.rtl.wire import Fault, Kind, pack
-from tests.rtl.cases import SMALL, case
+from tests.rtl.cases import SMALL, case, problem
 
 
 class Circuit:
@@ -52,11 +52,12 @@ class StuckSimulation(Circuit, SimulatedLink):
         self.paced = SimpleNamespace(rate=LinkRate(1e8), clock=5e7, now=0, sent=0, came=0, skipped=0)  # type: ignore[assignment]
 
 
-def loaded(part: HardwarePart) -> HardwarePart:
+def loaded(part: HardwarePart, **sizes: int) -> HardwarePart:
     graph = case("tree-leaves").build()
     lowered = lower(graph)
     units = [lowered.units[lowered.by_name[name]] for name in ("leaf", "branch")]
-    part.load(graph, lowered, units, {"*": UpdateRule()}, DeviceOptions(4, 0, "none", 3, settings=SMALL))
+    options = DeviceOptions(4, 0, "none", 3, settings={**SMALL, **sizes})
+    part.load(graph, lowered, units, {"*": UpdateRule()}, options)
     return part
 
 
@@ -71,6 +72,15 @@ def test_a_circuit_that_does_not_answer_is_lost(make: type[Broken], why: str) ->
     part = loaded(HardwarePart(make))
     with pytest.raises(DeviceLostError, match=why):
         part.parameters()
+
+
+def test_a_circuit_too_small_for_an_instance_is_lost() -> None:
+    """The CPU has room."""
+    part = loaded(HardwarePart(Broken), firings=1)
+    with pytest.raises(
+        DeviceLostError, match=r"instance 0 .* of its firings memory, which has 1 .*place=NODE=cpu"
+    ):
+        part.begin(0, 1, problem("tree-leaves")[1][0], Mode.TRAIN)
 
 
 @pytest.mark.parametrize("make", [Broken, Complaining])
