@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from amphw.rtl import events
 from amphw.rtl.commands import IndexMode, LaneOp, VectorOp
-from amphw.rtl.gateware.device import What
 from amphw.rtl.gateware.lanes_shape import LaneShape, command_layout
 from amphw.rtl.gateware.vector_command import VectorShape
 from sim.bench import Pace
@@ -61,7 +61,7 @@ class Engine(ABC):
             self.waiting.append(self.decode(unpacked(self.layout, int(self._payload.value))))
 
     def wrote(self, address: int, word: int) -> None:
-        self.told(What.WRITE.value | address << 20 | (int(word) & 0xFFFF) << 36)
+        self.told(events.pack(events.What.WRITE, firing=address, data=int(word) & 0xFFFF))
 
     def decode(self, fields: dict[str, Any]) -> Any:
         return fields

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from amphw.engine.links import frame_bytes
 from amphw.engine.lower import Lowered, Unit
 from amphw.engine.part import NodeTime, PartFrame, PartResult
 from amphw.engine.policy import BACKWARD, FORWARD
@@ -122,10 +123,6 @@ class Cost:
         return self.row * rows * (2 if kind == BACKWARD else 1)
 
 
-FIRING_BYTES = 8
-"""That say which firing it is: slot and number."""
-
-
 @dataclass
 class _Lines:
     """Both directions of a link; without a rate, everything is there at once. Seconds of `perf_counter`."""
@@ -143,7 +140,7 @@ class _Lines:
         """When a frame that sets out now is there. free: from when on the device has nothing else to do."""
         if self.rate is None:
             return now
-        size = _bytes(frame, [*frame.arrays, *frame.ints])
+        size = _bytes(frame, frame.arrays, frame.ints)
         took = 8 * size / self.rate.bits_per_s
         self.to_free = max(self.to_free, now) + took
         there = self.to_free + self.rate.latency
@@ -154,7 +151,7 @@ class _Lines:
     def back(self, frame: PartFrame, result: PartResult, now: float) -> float:
         if self.rate is None:
             return now
-        size = _bytes(frame, [*result.arrays, *result.decided])
+        size = _bytes(frame, result.arrays, result.decided)
         took = 8 * size / self.rate.bits_per_s
         self.back_free = max(self.back_free, now) + took
         self.came, self.busy_back = self.came + size, self.busy_back + took
@@ -165,8 +162,9 @@ class _Lines:
         return LinkUse(self.rate, self.sent, self.came, seconds, self.busy_to, self.busy_back, self.idle)
 
 
-def _bytes(frame: PartFrame, arrays: Sequence[np.ndarray | None]) -> int:
-    return FIRING_BYTES * len(frame.slots) + sum(a.nbytes for a in arrays if a is not None)
+def _bytes(frame: PartFrame, arrays: Sequence[np.ndarray | None], ints: Sequence[np.ndarray]) -> int:
+    floats = sum(a.size for a in arrays if a is not None)
+    return int(frame_bytes(len(frame.slots), floats, sum(a.size for a in ints)))
 
 
 class SleepPart(NullPart):
@@ -208,7 +206,7 @@ class SleepPart(NullPart):
         options: DeviceOptions,
     ) -> None:
         super().load(graph, lowered, units, rules, options)
-        self._costs = {u.index: Cost.of(u) for u in units}
+        self._costs = {u.name: Cost.of(u) for u in units}
         self._self_updating = options.updates == "self"
         self._waits: deque[tuple[float, PartResult]] = deque()
         self._loaded_at = time.perf_counter()
@@ -217,19 +215,28 @@ class SleepPart(NullPart):
         self._updates = 0
 
     def start(self, frame: PartFrame) -> None:
-        unit, cost = self._units[frame.unit], self._costs[frame.unit]
+        unit = self._units[frame.unit]
+        cost = self._costs[unit.name]
         rows = frame.totals["rows"]
         work = cost.work(rows, frame.kind)
         if frame.kind == BACKWARD and unit.name in self._params:
             work += self._counted(self._params[unit.name], rows) * cost.update
         there, result = self._link.arrival(frame, time.perf_counter(), self._free_at), nothing(unit, frame)
-        self._free_at = max(self._free_at, there) + work / self.flops
+        self._take_time(there, work)
         self._waits.append((self._link.back(frame, result, self._free_at), result))
+
+    def _take_time(self, there: float, operations: float) -> None:
+        """Work on what is there at that time, after everything else."""
+        self._free_at = max(self._free_at, there) + operations / self.flops
 
     def _counted(self, params: NodeParameters, rows: int) -> int:
         """Count gradient rows -> updates that they bring."""
         params.rows += rows
-        if not self._self_updating or not params.due:
+        return self._updated(params) if self._self_updating and params.due else 0
+
+    def _updated(self, params: NodeParameters) -> int:
+        """Apply the rows that there are -> updates."""
+        if not params.rows:
             return 0
         params.rows = 0
         params.version += 1
@@ -250,10 +257,8 @@ class SleepPart(NullPart):
         for name in nodes:
             if name not in self._params:
                 raise AmphwError(no_parameters(name))
-            if self._params[name].rows:
-                self._params[name].rows = 0
-                self._params[name].version += 1
-                self._updates += 1
+            updates = self._updated(self._params[name])
+            self._take_time(time.perf_counter(), updates * self._costs[name].update)
 
     def statistics(self) -> Statistics:
         updates, self._updates = self._updates, 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from amphw.engine.links import FLOAT_BYTES
 from amphw.engine.lower import Lowered, Unit, choices
 from amphw.engine.numpy_plane.slots import SlotPlan, finish_plan
 from amphw.engine.plan import build_plan
@@ -17,9 +18,6 @@ from amphw.ir.device import DeviceOptions, Direction, Mode
 from amphw.ir.errors import AmphwError
 from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice
-
-FLOAT_BYTES, INT_BYTES = 4, 8
-"""Of a number in a message between devices, and of an integer operand."""
 
 PLANNED = "counted in the plans of the instances"
 REFERENCE = "counted on the reference, with the decisions that the model takes before it is trained"

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from amphw.engine.links import FLOAT_BYTES, frame_bytes
 from amphw.engine.lower import Unit
-from amphw.estimate.traffic import FLOAT_BYTES, INT_BYTES, NodeRate
+from amphw.estimate.traffic import NodeRate
 from amphw.ir.flops import backward_operations, operations
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
@@ -20,7 +21,7 @@ class NodeWork:
     row_flops: floating-point operations for a row of each space, (forward, backward). forward, backward,
     update: operations. updates: their number. parameters: bytes. held: bytes of parameters with gradients and
     the optimiser's arrays. kept: bytes that the instance with the most has there until its gradients are
-    back. to_device, from_device: bytes of the payloads of its frames, both directions of training together.
+    back. to_device, from_device: bytes of its frames and their results, both directions of training together.
     """
 
     row_flops: Mapping[str, tuple[int, int]]
@@ -45,16 +46,16 @@ def work_of(graph: Graph, unit: Unit, rate: NodeRate, rule: UpdateRule) -> NodeW
     specs = graph.nodes[unit.name].params if unit.owns else ()
     numbers = sum(math.prod(spec.shape) for spec in specs)
     updates = rate.rows["rows"].mean / rule.interval if specs and "rows" in rate.rows else 0.0
-    operands, results, returned = _operand_bytes(unit), _result_bytes(unit), _returned_bytes(unit)
-    decided = len(unit.behaviour.decides) * INT_BYTES * rate.firings.mean
-    ints = _int_bytes(unit)
+    operands, results, returned = _operands(unit), _results(unit), _returned(unit)
     residuals = _summed(
-        (t.space, FLOAT_BYTES * t.width)
+        (t.space, t.width)
         for t in derivative.forward.outputs_types[len(program.outputs) :]
         if t.kind == "float"
     )
     most = {space: rate.rows[space].most for space in spaces}
     mean = {space: rate.rows[space].mean for space in spaces}
+    firings, ints = rate.firings.mean, _times(_ints(unit), mean)
+    decided = len(unit.behaviour.decides) * firings
     return NodeWork(
         row_flops,
         sum(ahead[s] * mean[s] for s in spaces),
@@ -63,9 +64,10 @@ def work_of(graph: Graph, unit: Unit, rate: NodeRate, rule: UpdateRule) -> NodeW
         updates,
         FLOAT_BYTES * numbers,
         rule.bytes(specs),
-        sum(_times(each, most) for each in (operands, results, residuals)),
-        sum(_times(each, mean) for each in (operands, ints, ints, results)),
-        _times(results, mean) + _times(returned, mean) + decided,
+        FLOAT_BYTES * sum(_times(each, most) for each in (operands, results, residuals)),
+        frame_bytes(firings, _times(operands, mean), ints)
+        + frame_bytes(firings, _times(results, mean), ints),
+        frame_bytes(firings, _times(results, mean), decided) + frame_bytes(firings, _times(returned, mean)),
     )
 
 
@@ -73,30 +75,31 @@ def _times(by_space: Mapping[str, int], rows: Mapping[str, float]) -> float:
     return sum(each * rows.get(space, 0.0) for space, each in by_space.items())
 
 
-def _operand_bytes(unit: Unit) -> dict[str, int]:
-    """Of a row of each space, what comes in forward."""
-    return _summed((o.space, FLOAT_BYTES * o.width) for o in unit.operands)
+def _operands(unit: Unit) -> dict[str, int]:
+    """Of a row of each space, numbers that come in forward."""
+    return _summed((o.space, o.width) for o in unit.operands)
 
 
-def _returned_bytes(unit: Unit) -> dict[str, int]:
+def _returned(unit: Unit) -> dict[str, int]:
     """What goes out backward."""
-    return _summed((o.space, FLOAT_BYTES * o.width) for o in unit.operands if o.needs_gradient)
+    return _summed((o.space, o.width) for o in unit.operands if o.needs_gradient)
 
 
-def _result_bytes(unit: Unit) -> dict[str, int]:
+def _results(unit: Unit) -> dict[str, int]:
     """What goes out forward, and comes in backward."""
     assert unit.behaviour.program is not None
     types = unit.behaviour.program.outputs_types
-    return _summed((t.space, FLOAT_BYTES * t.width) for t in types if t.kind == "float")
+    return _summed((t.space, t.width) for t in types if t.kind == "float")
 
 
-def _int_bytes(unit: Unit) -> dict[str, int]:
+def _ints(unit: Unit) -> dict[str, int]:
+    """Integer operands, which come in both times."""
     assert unit.behaviour.program is not None
-    return _summed((space, INT_BYTES) for _, space in unit.behaviour.program.ints)
+    return _summed((space, 1) for _, space in unit.behaviour.program.ints)
 
 
 def _summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     out: dict[str, int] = {}
-    for space, size in pairs:
-        out[space] = out.get(space, 0) + size
+    for space, numbers in pairs:
+        out[space] = out.get(space, 0) + numbers
     return out

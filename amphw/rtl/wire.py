@@ -83,29 +83,38 @@ FIELDS: Sequence[tuple[str, int]] = (
 HEADER_WORDS = sum(bits for _, bits in FIELDS) // WORD
 
 
-def pack(kind: Kind, **fields: int) -> list[int]:
-    """The header's words; AmphwError for a number that does not fit its field."""
+def joined(layout: Sequence[tuple[str, int]], whose: str, **given: int) -> int:
+    """Fields as one number, those not given as 0; AmphwError for a number that does not fit its field."""
     total, offset = 0, 0
-    given = {"kind": int(kind), **fields}
-    for name, bits in FIELDS:
+    for name, bits in layout:
         value = int(given.pop(name, 0))
         if not 0 <= value < 1 << bits:
-            raise AmphwError(f"a message's '{name}' = {value} does not fit {bits} bits")
+            raise AmphwError(f"{whose}'s '{name}' = {value} does not fit {bits} bits")
         total |= value << offset
         offset += bits
     if given:
-        raise AmphwError(f"a message's header has no field {', '.join(map(repr, given))}")
+        raise AmphwError(f"{whose} has no field {', '.join(map(repr, given))}")
+    return total
+
+
+def parted(layout: Sequence[tuple[str, int]], total: int) -> dict[str, int]:
+    """The fields of such a number."""
+    out, offset = {}, 0
+    for name, bits in layout:
+        out[name] = total >> offset & (1 << bits) - 1
+        offset += bits
+    return out
+
+
+def pack(kind: Kind, **fields: int) -> list[int]:
+    """The header's words; AmphwError for a number that does not fit its field."""
+    total = joined(FIELDS, "a message", kind=int(kind), **fields)
     return [total >> WORD * k & 0xFFFF for k in range(HEADER_WORDS)]
 
 
 def unpack(words: Sequence[int]) -> dict[str, int]:
     """The fields of a header's words."""
-    total = sum(int(w) << WORD * k for k, w in enumerate(words[:HEADER_WORDS]))
-    out, offset = {}, 0
-    for name, bits in FIELDS:
-        out[name] = total >> offset & (1 << bits) - 1
-        offset += bits
-    return out
+    return parted(FIELDS, sum(int(w) << WORD * k for k, w in enumerate(words[:HEADER_WORDS])))
 
 
 def c_header() -> str:

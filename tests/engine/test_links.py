@@ -12,7 +12,7 @@ from amphw.cpu_runtime import planes
 from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.engine.lower import lower
 from amphw.engine.part import PartFrame
-from amphw.engine.policy import FORWARD
+from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.engine.stand_in import SleepPart
 from amphw.host.config_fields import ConfigError
 from amphw.host.devices import make_device
@@ -104,6 +104,34 @@ def test_transfers_queue_in_each_direction_and_overlap_with_computing(
     use = part.link_use()
     assert (use.sent, use.came) == (3 * size_to, 3 * size_back)
     assert (use.busy_to, use.busy_back, use.idle) == pytest.approx((3.0, 3 * back, 2.0))
+
+
+def test_an_update_that_the_host_asks_for_takes_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """din x dout operations, before the frames that come after; none where there is nothing to apply."""
+    clock = Clock()
+    monkeypatch.setattr("amphw.engine.stand_in.time", clock)
+    graph = MODEL.graph(MODEL.config())
+    lowered = lower(graph)
+    unit = lowered.units[lowered.by_name["cell"]]
+    numbers = sum(int(np.prod(spec.shape)) for spec in graph.nodes["cell"].params)
+    part = SleepPart(Capabilities("sleep", "sleep"), 2 * 3 * 8 / 4.0)  # 4 s for a frame of a row, 8 backward
+    part.load(graph, lowered, [unit], {"*": UpdateRule()}, DeviceOptions(updates="none"))
+    one = np.zeros(1, np.int32)
+    spaces = {name: np.ones(1, np.int32) for name, _ in unit.behaviour.spaces}
+
+    def done(kind: int) -> float:
+        part.start(PartFrame(0, unit.index, kind, one, one, spaces, [np.zeros((1, 8), np.float32)], []))
+        while not part.finished(100.0):
+            pass
+        return clock.now
+
+    assert done(BACKWARD) == pytest.approx(8.0)
+    part.update(["cell"])
+    updated = 8.0 + numbers * 4.0 / (2 * 3 * 8)
+    assert done(FORWARD) == pytest.approx(updated + 4.0)
+    part.update(["cell"])
+    assert done(FORWARD) == pytest.approx(updated + 8.0)
+    assert part.statistics().updates == 1
 
 
 @pytest.mark.parametrize(

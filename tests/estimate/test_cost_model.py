@@ -34,19 +34,19 @@ def test_workers_share_what_is_on_the_host() -> None:
 
 
 def test_a_message_to_a_device_crosses_its_link_and_comes_back() -> None:
-    """An input of 4 and a result of 8 there and back, in float32; nobody wants the data's gradient."""
+    """An input of 4 and a result of 8 there and back, 8 bytes a firing; nobody wants the data's gradient."""
     link = LinkRate(8e4)  # 10 kB/s
     found = two(DeviceFacts("a", "a", link=link)).estimate({"layer0": "a", "layer1": "cpu"})
-    assert (found.bytes_to["a"], found.bytes_from["a"]) == (4 * (4 + 8), 4 * 8)
+    assert (found.bytes_to["a"], found.bytes_from["a"]) == (4 * (4 + 8) + 16, 4 * 8 + 16)
     assert found.bottleneck.name == "to a"
-    assert found.bottleneck.seconds == pytest.approx(48 / 1e4)
+    assert found.bottleneck.seconds == pytest.approx(64 / 1e4)
     beside = two(DeviceFacts("a", "a")).estimate({"layer0": "a", "layer1": "cpu"})
     assert not any(load.of == "link" for load in beside.loads)
 
 
 def test_neighbours_on_one_device_cross_the_host_too() -> None:
     found = two(DeviceFacts("a", "a")).estimate({"layer0": "a", "layer1": "a"})
-    assert found.bytes_to["a"] == 4 * (4 + 8) + 4 * (8 + 2)
+    assert found.bytes_to["a"] == 4 * (4 + 8) + 4 * (8 + 2) + 4 * 8
 
 
 def test_latency_limits_what_few_instances_in_flight_can_do() -> None:

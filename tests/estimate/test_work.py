@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
+from amphw.cpu_runtime import planes
+from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.engine.lower import lower
 from amphw.estimate.traffic import count
 from amphw.estimate.work import NodeWork, work_of
+from amphw.host.devices import make_device
 from amphw.ir.flops import backward_operations, operations, products
 from amphw.ir.functions import linear, sum_cols, tanh
 from amphw.ir.graph import Graph
@@ -15,6 +20,9 @@ from amphw.ir.instance import Instance, Schema
 from amphw.ir.nodes import PPT, Loss, Source
 from amphw.ir.program import ParamSpec, trace
 from amphw.ir.update import UpdateRule
+from tests.conformance.harness import run
+from tests.conformance.test_mixed import computing
+from tests.graphs.cases import CASES
 
 
 def two_layers() -> Graph:
@@ -65,7 +73,30 @@ def test_updates_come_once_in_an_interval_of_rows() -> None:
 
 
 def test_what_crosses_to_a_device_and_back() -> None:
-    """Forward an input and its result, backward a gradient of each that is wanted."""
-    assert work("first", UpdateRule()).to_device == 4 * (5 + 7)
-    assert work("first", UpdateRule()).from_device == 4 * 7  # nobody wants the gradient of the data
-    assert work("second", UpdateRule()).from_device == 4 * (3 + 7)
+    """Forward an input and its result, backward a gradient of each that is wanted; and which firing it is."""
+    which = 2 * 8
+    assert work("first", UpdateRule()).to_device == 4 * (5 + 7) + which
+    assert work("first", UpdateRule()).from_device == 4 * 7 + which  # nobody wants the gradient of the data
+    assert work("second", UpdateRule()).from_device == 4 * (3 + 7) + which
+
+
+@pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+@pytest.mark.parametrize(
+    "name", ["tree-leaves", "message-passing", "look-up", "decide", "fe-batch", "fe-film"]
+)
+def test_a_run_sends_the_bytes_that_are_estimated(name: str) -> None:
+    """Of nodes with integer operands, decided fields and several firings, too."""
+    case = next(c for c in CASES if c.name == name)
+    graph, instances = case.build(), case.instances()
+    device = make_device("cpu,one=sleep:1PFLOPS")
+    assert isinstance(device, MixedDevice)
+    run(device, graph, instances, place=dict.fromkeys(computing(graph), "one"), links="one=1Tb/s")
+    on, lowered = device.placing.on("one"), device.lowered
+    device.close()
+    (use,) = json.loads(device.findings().files["links.json"]).values()
+    traffic = count(lowered, instances)
+    found = [
+        work_of(graph, lowered.units[lowered.by_name[n]], traffic.nodes[n], UpdateRule()) for n in sorted(on)
+    ]
+    assert use["bytes_to"] == pytest.approx(len(instances) * sum(w.to_device for w in found))
+    assert use["bytes_back"] == pytest.approx(len(instances) * sum(w.from_device for w in found))

@@ -27,7 +27,7 @@ def test_a_header_is_what_was_packed(kind: Kind, fields: dict[str, int]) -> None
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(AmphwError, match=r"a message's 'slot' = 256 does not fit 8 bits"):
         pack(Kind.BEGIN, slot=256)
-    with pytest.raises(AmphwError, match="a message's header has no field 'colour'"):
+    with pytest.raises(AmphwError, match="a message has no field 'colour'"):
         pack(Kind.BEGIN, colour=1)
 
 

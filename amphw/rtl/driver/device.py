@@ -195,7 +195,7 @@ class HardwareDevice(ABC):
             return
         try:
             self._kept = self._link.read() if not self.active else self.given
-        except DeviceLostError:
+        except (DeviceLostError, ExecutionError):  # it is gone, or stuck
             self._kept = self.given
         finally:
             self.link.close()
@@ -232,9 +232,12 @@ class HardwareDevice(ABC):
             ("firings", "places", "payload", "table"), self._arenas, sizes, strict=True
         ):
             if size > arena.room:
-                raise AmphwError(
-                    f"instance {instance.number} needs {size} words of the device's {what} memory, which has "
-                    f"{arena.room}: build it larger (device.{what})"
+                fewer = "lower max_active_keys and max_infer_keys, " if what == "table" else ""
+                raise DeviceLostError(
+                    f"instance {instance.number} does not fit on the device even alone: it needs {size} "
+                    f"words of its {what} memory, which has {arena.room} for instances, and never more than "
+                    f"{MOST_WORDS} in all. Make instances smaller (--set batch, where the model has one), "
+                    f"{fewer}or, in a run on several devices, give nodes to the CPU (device.place=NODE=cpu)."
                 )
         taken: list[int] = []
         for arena, size in zip(self._arenas, sizes, strict=True):

@@ -61,7 +61,6 @@ class Layout:
     n_firings: int = 0
     n_places: int = 0
     n_payload: int = 0
-    n_table: int = 0
 
 
 def rows_of(rows: np.ndarray | int, at: int) -> int:

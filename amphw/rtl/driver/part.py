@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -290,26 +291,35 @@ class HardwarePart:
         return any(self._held[slot].ended for slot in self.device.active)
 
     def _turn(self) -> None:
-        try:
+        with lost_if_stuck():
             self.device.turn()
-        except ExecutionError as error:
-            raise DeviceLostError(str(error)) from error
 
     # --- the rest ---------------------------------------------------------------------------------
 
     def update(self, nodes: Sequence[str]) -> None:
-        self.device.update(nodes)
+        with lost_if_stuck():
+            self.device.update(nodes)
 
     def parameters(self) -> dict[str, NodeParameters]:
         while self._leaving():
             self._turn()
-        return self.device.parameters()
+        with lost_if_stuck():
+            return self.device.parameters()
 
     def statistics(self) -> Statistics:
         return self.device.statistics()
 
     def close(self) -> None:
         self.device.close()
+
+
+@contextmanager
+def lost_if_stuck() -> Iterator[None]:
+    """To a run on several devices, a circuit that is silent or drops messages is lost: DeviceLostError."""
+    try:
+        yield
+    except ExecutionError as error:
+        raise DeviceLostError(str(error)) from error
 
 
 @dataclass

@@ -10,13 +10,13 @@ import numpy as np
 
 from amphw.engine.links import link_of, links_found
 from amphw.ir.device import Capabilities, DeviceOptions, Findings, LinkRate, LinkUse
-from amphw.ir.errors import DeviceAbsentError
+from amphw.ir.errors import DeviceAbsentError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.units import quantity
 from amphw.ir.update import UpdateRule
 from amphw.rtl.driver.active import Link
 from amphw.rtl.driver.device import HardwareDevice
-from amphw.rtl.driver.part import HardwarePart
+from amphw.rtl.driver.part import HardwarePart, lost_if_stuck
 from amphw.rtl.hardware_plan import HardwarePlan
 from amphw.rtl.toolchain.environment import missing
 from amphw.rtl.wire import WORD
@@ -114,8 +114,11 @@ class VerilatorDevice(HardwareDevice):
         return links_found({self.name: use} if use is not None else {})
 
     def close(self) -> None:
-        if self.link is not None and not self.active:
-            self._use = self.link_use()
+        try:
+            if self.link is not None and not self.active:
+                self._use = self.link_use()
+        except ExecutionError:  # it is stuck
+            pass
         super().close()
 
 
@@ -143,6 +146,7 @@ class SimulatedPart(HardwarePart):
         assert isinstance(self.device, VerilatorDevice)
         while self._leaving():
             self._turn()
-        found = self.device.link_use()
+        with lost_if_stuck():
+            found = self.device.link_use()
         assert found is not None
         return found

@@ -9,15 +9,15 @@ from amphw.engine import policy
 from amphw.engine.lower import Lowered
 from amphw.engine.plan import Plan
 from amphw.ir.device import Mode
+from amphw.rtl.events import RunKind, What, unpack
 
 if TYPE_CHECKING:
     from amphw.rtl.driver.active import Active
     from amphw.rtl.driver.device import HardwareDevice
 
-FORWARD, INFER, BACKWARD = 0, 1, 2
-"""Kinds of runs, as the hardware numbers them."""
+FORWARD, INFER, BACKWARD = RunKind.FORWARD, RunKind.INFER, RunKind.BACKWARD
 
-KIND_OF_PLANE = {FORWARD: policy.FORWARD, BACKWARD: policy.BACKWARD, INFER: policy.INFER}
+KIND_OF_PLANE: dict[int, int] = {FORWARD: policy.FORWARD, BACKWARD: policy.BACKWARD, INFER: policy.INFER}
 
 
 class Watcher:
@@ -34,16 +34,15 @@ class Watcher:
         self.writes: list[tuple[dict[str, Any], dict[int, int]]] | None = [] if writes else None
 
     def note(self, events: list[int]) -> None:
-        for event in events:
-            what, kind, unit = event & 3, event >> 2 & 3, event >> 4 & 0xFF
-            slot, firing, word = event >> 12 & 0xFF, event >> 20 & 0xFFFF, event >> 36 & 0xFFFF
-            if what == 3:
+        for event in map(unpack, events):
+            what, data = event["what"], event["data"]
+            if what == What.WRITE:
                 if self.writes is not None and self.writes:
-                    self.writes[-1][1][firing] = word - 0x10000 if word & 0x8000 else word
-            elif what == 2:
-                self._update(unit)
-            elif what == 0:
-                self._begin(kind, unit, slot, firing)
+                    self.writes[-1][1][event["firing"]] = data - 0x10000 if data & 0x8000 else data
+            elif what == What.UPDATE:
+                self._update(event["unit"])
+            elif what == What.BEGIN:
+                self._begin(event["kind"], event["unit"], event["slot"], event["firing"])
             else:
                 self.device.note(("end", self._running))
 

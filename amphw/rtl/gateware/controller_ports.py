@@ -7,16 +7,12 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import Out
 from amaranth.utils import ceil_log2
 
+from amphw.rtl import events
 from amphw.rtl.gateware.controller_memory import ADDRESS, ControlShape
+from amphw.rtl.gateware.enums import shaped
 from amphw.rtl.wire import FIELDS
 
-
-class RunKind(enum.Enum, shape=2):  # type: ignore[call-arg, misc]
-    """How a unit runs."""
-
-    FORWARD = 0
-    INFER = 1
-    BACKWARD = 2
+RunKind = shaped(events.RunKind, events.BITS["kind"])
 
 
 class PreludeOp(enum.Enum, shape=2):  # type: ignore[call-arg, misc]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
-from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from amphw.rtl import events
 from amphw.rtl.commands import IndexMode, VectorOp
 from amphw.rtl.counters import CYCLES
 from amphw.rtl.fixed.curves import curve
@@ -17,6 +18,7 @@ from amphw.rtl.gateware.activity import Activity
 from amphw.rtl.gateware.controller import Controller
 from amphw.rtl.gateware.controller_memory import ControlShape
 from amphw.rtl.gateware.controller_ports import Job, PreludeOp, RunKind
+from amphw.rtl.gateware.enums import shaped
 from amphw.rtl.gateware.keeper import Keeper, Owner, Segment
 from amphw.rtl.gateware.lanes import LaneEngine
 from amphw.rtl.gateware.lanes_shape import LaneShape, command_layout
@@ -29,21 +31,14 @@ from amphw.rtl.hardware_plan import JOBS, HardwarePlan, widest
 from amphw.rtl.microcode.compile import CURVES
 from amphw.rtl.wire import WORD
 
-
-class What(enum.Enum, shape=2):  # type: ignore[call-arg, misc]
-    """What a device tells whoever watches it."""
-
-    BEGIN = 0
-    END = 1
-    UPDATE = 2
-    WRITE = 3
+What = shaped(events.What, events.BITS["what"])
 
 
 class Watched(data.StructLayout):
-    """An event: a firing begins or ends, a unit's parameters have changed, an engine writes a word."""
+    """An event, as `amphw.rtl.events` defines it."""
 
     def __init__(self) -> None:
-        super().__init__({"what": What, "kind": RunKind, "unit": 8, "slot": 8, "firing": 16, "data": 16})
+        super().__init__({**events.BITS, "what": What, "kind": RunKind})
 
 
 def control_shape(plan: HardwarePlan) -> ControlShape:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from amphw.host.config import DeviceConfig
+from amphw.host.config_fields import options
 from amphw.ir.device import DeviceOptions, Mode
-from amphw.ir.errors import AmphwError, GraphError
+from amphw.ir.errors import DeviceLostError, GraphError
 from amphw.ir.update import UpdateRule
 from amphw.rtl.driver.messages import Messages
 from amphw.rtl.driver.verilator import VerilatorDevice
@@ -64,9 +67,12 @@ def test_an_instance_that_never_fits_is_refused() -> None:
     device._arenas[2].end = device._arenas[2].first + 10
     _, instances = problem("tree-leaves")
     with pytest.raises(
-        AmphwError, match=r"instance \d+ needs \d+ words of the device's payload memory, which has 10"
-    ):
+        DeviceLostError,
+        match=r"instance \d+ does not fit .* \d+ words of its payload memory, which has 10 for",
+    ) as error:
         device.submit(0, 1, instances[0], Mode.TRAIN)
+    advised = set(re.findall(r"device\.(\w+)", str(error.value)))
+    assert advised and advised <= set(options(DeviceConfig))  # settings that there are
 
 
 def test_too_narrow_an_accumulator() -> None:
