@@ -7,10 +7,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from amphw.engine.lower import Unit
-from amphw.estimate.traffic import FLOAT_BYTES, INT_BYTES, NodeRate
+from amphw.estimate.shape import FLOAT_BYTES
+from amphw.estimate.traffic import NodeRate
 from amphw.ir.flops import backward_operations, operations
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
+
+INT_BYTES = 8
+"""Of an integer operand."""
 
 
 @dataclass(frozen=True)
