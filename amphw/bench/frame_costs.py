@@ -18,10 +18,11 @@ import numpy as np
 
 from amphw.bench.errors import BenchError
 from amphw.bench.ours import PumpLoop
-from amphw.bench.schedule import Costs, Line, Log, Rules
 from amphw.engine.lower import Lowered
 from amphw.engine.numpy_plane import NumpyPlane
+from amphw.engine.numpy_plane.gradients import WORTH_REDUCING
 from amphw.engine.policy import BACKWARD, KINDS, POLICIES
+from amphw.estimate.simulation import Costs, Line, Rules
 from amphw.host.devices import make_device
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.graph import Graph
@@ -50,6 +51,40 @@ class Slice:
     @property
     def end(self) -> float:
         return self.begin + self.duration
+
+
+@dataclass
+class Chunk:
+    """Logged gradient rows that are reduced together."""
+
+    rows: int = 0
+    due: bool = False
+
+
+class Log:
+    """When one worker reduces the gradient log of a node, as `Parameters` of the engine has it.
+
+    The engine also seals a chunk that has no room for the rows of a space other than the first; what such
+    reductions take counts as delivery.
+    """
+
+    def __init__(self, interval: int) -> None:
+        self.interval = interval
+        self._open = Chunk()
+        self._since = 0  # rows since the last update was due
+
+    def add(self, rows: int) -> Chunk | None:
+        """Rows of a frame -> the chunk that is reduced behind it."""
+        chunk = self._open
+        chunk.rows += rows
+        self._since += rows
+        chunk.due = self._since >= self.interval
+        if chunk.due:
+            self._since = 0
+        elif chunk.rows < WORTH_REDUCING:
+            return None
+        self._open = Chunk()
+        return chunk
 
 
 @dataclass(frozen=True)
@@ -142,14 +177,11 @@ def fit_costs(
             continue
         reduced = 0
         if here.kind == BACKWARD and here.unit in logs:
-            log = logs[here.unit]
-            log.reserve(here.rows).writers = 0
-            while (chunk := log.claim()) is not None:
-                log.reducing = False
-                if chunk.due:
-                    due[here.unit] = chunk.rows
-                else:
-                    reduced += chunk.rows
+            chunk = logs[here.unit].add(here.rows)
+            if chunk is not None and chunk.due:
+                due[here.unit] = chunk.rows
+            elif chunk is not None:
+                reduced = chunk.rows
         if not fits:
             continue
         key, gap = (here.unit, here.kind), following.begin - here.end

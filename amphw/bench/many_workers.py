@@ -19,7 +19,6 @@ from amphw.bench.figures import Figure
 from amphw.bench.frame_costs import Profile, measure_costs
 from amphw.bench.load import Usage, UsageMeter, total
 from amphw.bench.plan import Plan, Say
-from amphw.bench.schedule import Costs, Simulation, Tally
 from amphw.bench.sides import our_side, processors
 from amphw.bench.subject import GRACE_S
 from amphw.bench.validity import load_reasons, round_reasons
@@ -27,6 +26,7 @@ from amphw.engine.lower import Lowered
 from amphw.engine.numpy_plane.slots import finish_plan
 from amphw.engine.plan import Planner
 from amphw.estimate.shape import Shape, shape_of
+from amphw.estimate.simulation import Costs, Simulation, Tally, shared_memory
 from amphw.host.run_folder import environment
 from amphw.host.session import update_rules
 from amphw.ir.device import DeviceOptions
@@ -119,7 +119,7 @@ def measure_workers(plan: Plan, workers: Sequence[int], say: Say) -> dict[str, A
     profile = _profile(plan, instances, intervals)
     usage = total([usage, meter.read()])
     say(f"amphw: the costs account for {profile.explained:.0%} of the worker's time")
-    shapes = Shapes(profile.lowered, instances, [int(plan.model.size(i)) for i in instances])
+    shapes = shapes_of(profile.lowered, instances, [int(plan.model.size(i)) for i in instances])
     simulated = {}
     for setting in wanted:
         at = max(here, setting.workers)
@@ -198,25 +198,17 @@ def _profile(plan: Plan, instances: Sequence[Instance], intervals: Mapping[str, 
 # --- simulating ---------------------------------------------------------------------------------------
 
 
-class Shapes:
-    """Shapes of the instances that are pumped, in a cycle; made when they are first asked for."""
-
-    def __init__(self, lowered: Lowered, instances: Sequence[Instance], sizes: Sequence[int]) -> None:
-        self._instances, self._sizes = instances, sizes
-        self._planner = Planner(lowered, lambda plan: shape_of(lowered, finish_plan(lowered, plan)))
-        self._made: dict[int, Shape] = {}
-
-    def __call__(self, number: int) -> Shape:
-        at = number % len(self._instances)
-        if at not in self._made:
-            self._made[at] = replace(self._planner.plan(self._instances[at]), size=self._sizes[at])
-        return self._made[at]
+def shapes_of(lowered: Lowered, instances: Sequence[Instance], sizes: Sequence[int]) -> list[Shape]:
+    """sizes: what the model counts of each."""
+    planner = Planner(lowered, lambda plan: shape_of(lowered, finish_plan(lowered, plan)))
+    return [replace(planner.plan(i), size=n) for i, n in zip(instances, sizes, strict=True)]
 
 
-def simulate(shapes: Shapes, profile: Profile, setting: Setting, at: int) -> Simulated:
+def simulate(shapes: Sequence[Shape], profile: Profile, setting: Setting, at: int) -> Simulated:
     """The steady state of a setting, on so many processors."""
     workers, keys = setting.workers, setting.keys
-    simulation = Simulation(shapes, profile.costs, profile.rules, workers, keys, at)
+    topology = shared_memory(workers, profile.rules, at)
+    simulation = Simulation(shapes, profile.costs, profile.rules, topology, keys)
     before = simulation.run(2 * keys)
     after = simulation.run(before.retired + max(8 * keys, _LEAST_RETIRED))
     return Simulated(setting, after.since(before))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from amphw.engine.links import FLOAT_BYTES
 from amphw.estimate.loads import Load, ranked
 from amphw.estimate.outcome import Case, DeviceOutcome, EdgeOutcome, NodeMemory, NodeOutcome, Origin, Outcome
-from amphw.estimate.traffic import FLOAT_BYTES, Spread
+from amphw.estimate.traffic import Spread
 from amphw.ir.errors import AmphwError
 
 GGNN_SOURCE = "AMPNet, arXiv 1705.09786, appendix C"

@@ -14,7 +14,8 @@ from amphw.engine.lower import Unit
 from amphw.engine.part import NodeTime, Part, PartFrame
 from amphw.engine.plan import integers
 from amphw.engine.policy import BACKWARD, FORWARD
-from amphw.estimate.traffic import Traffic, value_at
+from amphw.estimate.shape import value_at
+from amphw.estimate.traffic import Traffic
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import AmphwError, DeviceLostError
 from amphw.ir.graph import Graph

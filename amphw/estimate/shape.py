@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from amphw.engine.links import FLOAT_BYTES
 from amphw.engine.lower import Lowered
 from amphw.engine.numpy_plane.slots import FAULT, Route, SlotPlan
 from amphw.ir.errors import AmphwError
@@ -23,7 +24,8 @@ class Shape:
 
     By firing: its unit, its rows, the messages it needs, the firings it sends to, and those it returns
     gradients to; returned: the messages that it sends back, those to sources included. first: the firings
-    that the sources send to.
+    that the sources send to. Bytes of the payloads of all these messages, in the same order; none given: all
+    are empty.
     """
 
     unit: Sequence[int]
@@ -34,6 +36,9 @@ class Shape:
     returned: Sequence[int]
     first: Sequence[int]
     size: int = 1  # what the model counts
+    target_bytes: Sequence[Sequence[int]] = ()
+    origin_bytes: Sequence[Sequence[int]] = ()
+    first_bytes: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,7 @@ def walk(lowered: Lowered, plan: SlotPlan, decides: Decides | None = None) -> Wa
     left: list[int] = []
     numbers: list[int] = []
     first: list[int] = []
+    first_bytes: list[int] = []
     sources: list[int] = []
     sent: list[list[Route]] = [[] for _ in range(base[-1])]
     for u, table in zip(lowered.units, plan.units, strict=True):
@@ -96,6 +102,7 @@ def walk(lowered: Lowered, plan: SlotPlan, decides: Decides | None = None) -> Wa
                 sources.append(len(unit))
                 sent[len(unit)] = _taken(table.routes[at])
                 first += [base[r[0]] + r[2] for r in sent[len(unit)]]
+                first_bytes += [message_bytes(lowered, plan, r) for r in sent[len(unit)]]
             unit.append(u.index)
             numbers.append(at)
             rows.append(counts if isinstance(counts, int) else counts[at])
@@ -105,6 +112,8 @@ def walk(lowered: Lowered, plan: SlotPlan, decides: Decides | None = None) -> Wa
     waiting = list(first)
     targets: list[list[int]] = [[] for _ in unit]
     origins: list[list[int]] = [[] for _ in unit]
+    target_bytes: list[list[int]] = [[] for _ in unit]
+    origin_bytes: list[list[int]] = [[] for _ in unit]
     while waiting:
         at = waiting.pop()
         left[at] -= 1
@@ -117,10 +126,37 @@ def walk(lowered: Lowered, plan: SlotPlan, decides: Decides | None = None) -> Wa
         sent[at] = _taken(plan.units[u.index].routes[number])
         targets[at] = [base[r[0]] + r[2] for r in sent[at]]
         waiting += targets[at]
-        for target in targets[at]:
+        for target, route in zip(targets[at], sent[at], strict=True):
+            size = message_bytes(lowered, plan, route)
+            target_bytes[at].append(size)
             origins[target].append(at)
-    shape = Shape(unit, rows, need, targets, origins, need, first)
+            wanted = lowered.units[route[0]].operands[route[1]].needs_gradient
+            origin_bytes[target].append(size if wanted else 0)
+    shape = Shape(
+        unit,
+        rows,
+        need,
+        targets,
+        origins,
+        need,
+        first,
+        target_bytes=target_bytes,
+        origin_bytes=origin_bytes,
+        first_bytes=first_bytes,
+    )
     return Walk(shape, [*sources, *order], numbers, sent)
+
+
+def message_bytes(lowered: Lowered, plan: SlotPlan, route: Route) -> int:
+    """Of the payload that takes this route."""
+    target, operand, firing, _, row, _ = route
+    rows = 1 if row >= 0 else value_at(plan.units[target].rows[operand], firing)
+    return rows * lowered.units[target].operands[operand].width * FLOAT_BYTES
+
+
+def value_at(values: int | Sequence[int], at: int) -> int:
+    """One of a plan's counts, which is an int where all are alike."""
+    return values if isinstance(values, int) else values[at]
 
 
 def _taken(routes: Sequence[Route]) -> list[Route]:

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from amphw.engine.links import FLOAT_BYTES
 from amphw.engine.lower import Lowered, Unit, choices
 from amphw.engine.numpy_plane.slots import SlotPlan, finish_plan
 from amphw.engine.plan import build_plan
-from amphw.estimate.shape import Decides, Walk, walk
+from amphw.estimate.shape import Decides, Walk, message_bytes, value_at, walk
 from amphw.ir.device import DeviceOptions, Direction, Mode
 from amphw.ir.errors import AmphwError
 from amphw.ir.instance import Instance
@@ -135,11 +134,6 @@ def _rows(unit: Unit, walks: Sequence[Walk], plans: Sequence[SlotPlan]) -> dict[
     return rows
 
 
-def value_at(values: int | Sequence[int], at: int) -> int:
-    """One of a plan's counts, which is an int where all are alike."""
-    return values if isinstance(values, int) else values[at]
-
-
 def _edges(lowered: Lowered, walks: Sequence[Walk], plans: Sequence[SlotPlan]) -> list[EdgeRate]:
     keys = dict.fromkeys((p.source, p.value, p.target, p.operand) for p in lowered.paths if p.target >= 0)
     messages: dict[tuple[int, int, int, int], list[int]] = {key: [] for key in keys}
@@ -148,11 +142,11 @@ def _edges(lowered: Lowered, walks: Sequence[Walk], plans: Sequence[SlotPlan]) -
         number: Counter[tuple[int, int, int, int]] = Counter()
         size: Counter[tuple[int, int, int, int]] = Counter()
         for at in w.order:
-            for target, operand, firing, _, row, value in w.sent[at]:
+            for route in w.sent[at]:
+                target, operand, *_, value = route
                 key = (w.shape.unit[at], value, target, operand)
-                rows = 1 if row >= 0 else value_at(plan.units[target].rows[operand], firing)
                 number[key] += 1
-                size[key] += rows * lowered.units[target].operands[operand].width * FLOAT_BYTES
+                size[key] += message_bytes(lowered, plan, route)
         for key in keys:
             messages[key].append(number[key])
             sizes[key].append(size[key])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from amphw.bench.frame_costs import UPDATE, Slice, fit, fit_costs
-from amphw.bench.schedule import Line
 from amphw.engine.policy import BACKWARD, FORWARD
+from amphw.estimate.simulation import Line
 
 
 def test_a_line_goes_through_its_points() -> None:

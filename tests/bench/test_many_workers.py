@@ -13,21 +13,22 @@ from amphw.bench.frame_costs import Profile
 from amphw.bench.many_workers import (
     Measured,
     Setting,
-    Shapes,
     Simulated,
     limit,
     measure_workers,
     rows,
     settings,
+    shapes_of,
     simulate,
 )
 from amphw.bench.plan import Plan
 from amphw.bench.report import workers_report
-from amphw.bench.schedule import Costs, Line, Rules, Tally
 from amphw.bench.workloads import WORKLOADS
 from amphw.cpu_runtime.planes import built
 from amphw.engine.lower import lower
 from amphw.engine.policy import KINDS, POLICIES
+from amphw.estimate.shape import Shape
+from amphw.estimate.simulation import Costs, Line, Rules, Tally
 from tests.cpu_runtime import graphs
 
 NAMES = ("a", "b")
@@ -38,7 +39,17 @@ def tally(
 ) -> Tally:
     """Of 1000 us, in which 10 retired and `work` was computed, less what was serial."""
     left = work - sum(serial)
-    return Tally(1000.0, 10, 10, 10, 100, left, 0.0, host, stolen, dict(enumerate(serial)))
+    return Tally(
+        us=1000.0,
+        retired=10,
+        counted=10,
+        frames=10,
+        rows=100,
+        computing=left,
+        host=host,
+        stolen=stolen,
+        serial=dict(enumerate(serial)),
+    )
 
 
 ONE = Simulated(Setting(1, 4), tally(work=1000.0))
@@ -70,7 +81,7 @@ def test_keys_are_the_workloads_and_as_many_for_each_worker() -> None:
     assert settings([8], keys=1, configured=2) == [Setting(1, 1), Setting(8, 1), Setting(8, 4)]
 
 
-def profile() -> tuple[Shapes, Profile]:
+def profile() -> tuple[list[Shape], Profile]:
     lowered = lower(graphs.mlp())
     units = range(len(lowered.units))
     keys = [(u, k) for u in units for k in range(len(KINDS))]
@@ -86,7 +97,7 @@ def profile() -> tuple[Shapes, Profile]:
         POLICIES["default"].table(lowered, 1), [u.depth for u in lowered.units], dict.fromkeys(owners, 64)
     )
     instances = graphs.rows(3)
-    return Shapes(lowered, instances, [4] * 3), Profile(given, 1.0, lowered, order)
+    return shapes_of(lowered, instances, [4] * 3), Profile(given, 1.0, lowered, order)
 
 
 def test_more_workers_do_more_until_something_limits_them() -> None:

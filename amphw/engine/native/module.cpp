@@ -2,7 +2,8 @@
 #include "bind.hpp"
 
 NB_MODULE(_native, m) {
-    m.doc() = "The native data plane of the CPU device.";
+    m.doc() = "The native data plane of the CPU device, and its simulation.";
     amphw::bind_kernels(m);
     amphw::bind_engine(m);
+    amphw::bind_simulation(m);
 }

@@ -8,15 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from amphw.bench.errors import BenchError
-from amphw.bench.schedule import Costs, Line, Log, Rules, Simulation, Tally
 from amphw.cpu_runtime import CpuDevice
 from amphw.engine.lower import lower
 from amphw.engine.numpy_plane.slots import finish_plan
 from amphw.engine.plan import build_plan
 from amphw.engine.policy import BACKWARD, FORWARD, PolicyTable
 from amphw.estimate.shape import DecidesItsRoutes, Shape, shape_of
+from amphw.estimate.simulation import Costs, Line, Rules, Simulation, Tally, shared_memory
 from amphw.ir.device import DeviceOptions
+from amphw.ir.errors import AmphwError
 from amphw.ir.update import UpdateRule
 from tests.cpu_runtime.graphs import mlp, rows
 from tests.cpu_runtime.running import pump
@@ -74,7 +74,7 @@ def simulate(
     retired: int = 1,
     processors: int | None = None,
 ) -> Tally:
-    return Simulation(lambda _: shape, given, order, workers, keys, processors).run(retired)
+    return Simulation([shape], given, order, shared_memory(workers, order, processors), keys).run(retired)
 
 
 def test_a_chain_on_one_worker_takes_the_sum_of_its_costs() -> None:
@@ -136,21 +136,6 @@ def test_one_worker_at_a_time_reduces_a_node() -> None:
     assert two_nodes.us == 400.0 and two_nodes.serial == {0: 400.0, 1: 400.0}
 
 
-def test_a_log_is_sealed_by_rows_and_by_the_interval() -> None:
-    log = Log(interval=1000)
-    first = log.reserve(200)
-    assert log.claim() is None  # too few rows
-    assert log.reserve(100) is first and log.claim() is None  # still written
-    first.writers = 0
-    assert log.claim() is first and first.rows == 300 and not first.due
-    second = log.reserve(700)
-    second.writers = 0
-    assert second.due and log.claim() is None  # somebody reduces
-    log.reducing = False
-    assert log.claim() is second
-    assert not log.reserve(999).due
-
-
 def test_the_host_submits_one_instance_after_another() -> None:
     busy = simulate(CHAIN, costs(host=1000.0), rules(), workers=8, keys=8, retired=10)
     assert busy.us == pytest.approx(10 * 1000 + 90)
@@ -167,7 +152,8 @@ def test_a_simulation_repeats() -> None:
     def tallies(workers: int) -> list[Tally]:
         order = rules({0: 7, 2: 5}, cap=3, least=2)
         given = costs(11.0, 17.0, per_row=0.3, reduce=0.7, update=31.0, host=3.0)
-        simulation = Simulation(lambda n: replace(CHAIN, size=n), given, order, workers, 6)
+        shapes = [replace(CHAIN, size=n) for n in range(60)]
+        simulation = Simulation(shapes, given, order, shared_memory(workers, order), 6)
         return [simulation.run(20), simulation.run(60)]
 
     assert tallies(3) == tallies(3)
@@ -176,7 +162,7 @@ def test_a_simulation_repeats() -> None:
 
 
 def test_a_schedule_that_cannot_go_on_is_an_error() -> None:
-    with pytest.raises(BenchError, match="is stuck"):
+    with pytest.raises(AmphwError, match="is stuck"):
         simulate(replace(CHAIN, need=[1, 2, 1]), costs(), rules())
 
 
@@ -209,7 +195,9 @@ def test_simulated_messages_are_those_of_the_device(case: Case) -> None:
     shapes = [shape_of(lowered, finish_plan(lowered, build_plan(lowered, i))) for i in instances]
     assert sum(len(s.first) + sum(map(len, s.targets)) for s in shapes) == counted.forward
     units = len(lowered.units)
-    tally = Simulation(shapes.__getitem__, costs(units=units), rules(units=units), 1, 1).run(len(shapes))
+    order = rules(units=units)
+    tally = Simulation(shapes, costs(units=units), order, shared_memory(1, order), 1).run(len(shapes))
+    assert tally.messages == counted.forward + counted.backward
     assert tally.retired == len(instances)
 
 

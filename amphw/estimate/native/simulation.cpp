@@ -1,0 +1,431 @@
+#include "simulation.hpp"
+
+#include <algorithm>
+
+namespace amphw::simulated {
+
+Simulation::Simulation(Network network, std::vector<Shape> shapes, std::vector<int32_t> order, int32_t keys,
+                       int64_t slices)
+    : net_(std::move(network)), shapes_(std::move(shapes)), order_(std::move(order)), keys_(keys),
+      keep_(size_t(slices)) {
+    const size_t nodes = size_t(net_.units) * net_.replicas, devices = net_.devices.size();
+    for (auto* of : {&tally_.serial, &tally_.busy}) of->resize(nodes);
+    for (auto* of : {&tally_.unit_frames, &tally_.unit_firings, &tally_.updates, &tally_.stale_rows, &tally_.stale})
+        of->resize(nodes);
+    for (auto* of : {&tally_.device_busy, &tally_.device_routing}) of->resize(devices);
+    for (auto* of : {&tally_.held, &tally_.most_held, &tally_.most_queued}) of->resize(devices);
+    for (auto* of : {&tally_.link_busy, &tally_.link_waited}) of->resize(net_.links.size());
+    for (auto* of : {&tally_.link_messages, &tally_.link_bytes, &tally_.link_most_queued})
+        of->resize(net_.links.size());
+    queues_.resize(nodes * KINDS);
+    filled_.resize(devices);
+    queued_.resize(devices);
+    routers_.resize(devices);
+    workers_of_.resize(devices);
+    links_.resize(net_.links.size());
+    for (size_t l = 0; l < links_.size(); l++) links_[l].credits = net_.links[l].credits;
+    for (size_t n = 0; n < nodes; n++)
+        logs_.push_back(net_.interval[n % net_.units] > 0 ? std::make_unique<Log>() : nullptr);
+    at(0.0, What::Act, HOST);
+    for (size_t d = 0; d < devices; d++)
+        for (int32_t w = 0; w < net_.devices[d].workers; w++) {
+            workers_of_[d].push_back(int32_t(workers_.size()));
+            at(0.0, What::Act, int32_t(workers_.size()));
+            workers_.emplace_back().device = int32_t(d);
+        }
+    for (int32_t k = 0; k < keys_; k++)
+        for (int32_t r = 0; r < net_.replicas; r++) free_.push_back(r);
+}
+
+// --- events ---------------------------------------------------------------------------------------------------
+
+void Simulation::at(double time, What what, int32_t who, int32_t message) {
+    events_.push({time, number_++, what, who, message});
+}
+
+const Tally& Simulation::run(int64_t retired, int64_t messages) {
+    while (tally_.retired < retired && tally_.messages < messages) {
+        if (events_.empty()) throw std::runtime_error("no worker has anything to do");
+        const Event event = events_.top();
+        events_.pop();
+        if (event.what == What::Act && event.who != HOST && workers_[event.who].owed > 0.0) {
+            Worker& w = workers_[event.who];
+            at(event.time + w.owed, What::Act, event.who);
+            w.owed = 0.0;
+            continue;
+        }
+        tally_.us = event.time;
+        switch (event.what) {
+        case What::Act: act(event.who); break;
+        case What::Sent: links_[event.who].busy = false; begin_sending(event.who); break;
+        case What::Credit: links_[event.who].credits++; begin_sending(event.who); break;
+        case What::Arrive: {
+            const Message message = messages_[event.message];
+            unused_.push_back(event.message);
+            arrive(message.to, message.kind, message.bytes);
+            flush(message.kind);
+            break;
+        }
+        case What::Routed: {
+            Router& router = routers_[event.who];
+            Frame frame = std::move(router.frames.front()), again;
+            router.frames.pop_front();
+            router.busy = false;
+            commit(frame, again);
+            if (!again.tasks.empty()) {  // they go backward as any others that are ready
+                for (const Firing& f : again.tasks) ready_.push_back(f);
+                flush(BACKWARD);
+            }
+            route(event.who);
+            break;
+        }
+        }
+    }
+    return tally_;
+}
+
+void Simulation::act(int32_t who) {
+    const double spent = who == HOST ? host() : work(who);
+    if (spent != SLEEP) at(tally_.us + spent, What::Act, who);
+}
+
+void Simulation::wake(int32_t who) {
+    bool& asleep = who == HOST ? host_asleep_ : workers_[who].asleep;
+    if (!asleep) return;
+    asleep = false;
+    at(tally_.us, What::Act, who);
+}
+
+// --- the host -------------------------------------------------------------------------------------------------
+
+double Simulation::host() {
+    if (submitting_ >= 0) submit(pumped_++, submitting_);
+    submitting_ = -1;
+    if (free_.empty()) {
+        if (done_.empty() && !host_slept_) {
+            host_slept_ = host_asleep_ = true;
+            return SLEEP;
+        }
+        host_slept_ = false;
+        free_.insert(free_.end(), done_.begin(), done_.end());
+        done_.clear();
+        if (free_.empty()) return host();
+    }
+    submitting_ = free_.front();
+    free_.pop_front();
+    steal(net_.host);
+    tally_.host += net_.host;
+    return net_.host;
+}
+
+void Simulation::submit(int64_t number, int32_t replica) {
+    if (free_instances_.empty()) {
+        instances_.push_back(std::make_unique<Instance>());
+        free_instances_.push_back(instances_.back().get());
+    }
+    Instance& i = *free_instances_.back();
+    free_instances_.pop_back();
+    i.shape = &shapes_[order_[number % int64_t(order_.size())]];
+    i.age = number;
+    i.replica = replica;
+    i.begun = tally_.us;
+    i.left = i.shape->need;
+    i.missing.assign(i.shape->firings(), 0);
+    i.version.assign(i.shape->firings(), 0);
+    i.kept.assign(i.shape->firings(), 0);
+    const int32_t first = int32_t(i.shape->first.size()), from = int32_t(net_.devices.size());
+    i.outstanding = 1 + first;  // 1: so that it cannot retire before it is pumped
+    const int32_t kind = net_.trains ? FORWARD : INFER;
+    for (int32_t k = 0; k < first; k++) send(from, {&i, i.shape->first[k]}, kind, i.shape->first_bytes[k]);
+    flush(kind);
+    settle(&i, 1);
+}
+
+// The operating system runs the host where a worker would have run.
+void Simulation::steal(double spent) {
+    if (net_.shared < 0) return;
+    std::vector<int32_t> running;
+    for (int32_t w : workers_of_[net_.shared])
+        if (!workers_[w].asleep) running.push_back(w);
+    if (int32_t(running.size()) < net_.processors) return;
+    victim_++;
+    workers_[running[victim_ % int64_t(running.size())]].owed += spent;
+    tally_.stolen += spent;
+}
+
+// --- workers --------------------------------------------------------------------------------------------------
+
+double Simulation::work(int32_t who) {
+    Worker& w = workers_[who];
+    if (w.step == Step::Served) {
+        const bool overlaps = net_.devices[w.device].overlaps;
+        const std::shared_ptr<Chunk> chunk = w.frame.chunk;
+        if (overlaps) {
+            routers_[w.device].frames.push_back(w.frame);
+            route(w.device);
+        } else {
+            commit(w.frame, w.again);
+        }
+        if (chunk != nullptr) {
+            chunk->writers--;
+            const double spent = reduce(w);
+            if (spent != SLEEP) return spent;
+        }
+    } else if (w.step == Step::Reduced) {
+        logs_[w.frame.node]->reducing = false;
+        for (Instance* i : w.reduces->waiting) settle(i, 1);
+        w.reduces = nullptr;
+        const double spent = reduce(w);
+        if (spent != SLEEP) return spent;
+    }
+    if (!w.again.tasks.empty()) {
+        w.frame = std::move(w.again);
+        w.again = {};
+        return serve(who);
+    }
+    w.step = Step::Look;
+    if (look(w)) return serve(who);
+    if (!done_.empty()) wake(HOST);
+    w.asleep = true;
+    return SLEEP;
+}
+
+bool Simulation::look(Worker& w) {
+    int32_t best = -1, fullest = -1;
+    int64_t most = -1, rank[3] = {};
+    for (int32_t q : filled_[w.device]) {
+        const Waiting& queue = queues_[q];
+        const int32_t of = (q / KINDS % net_.units) * KINDS + q % KINDS;  // in the tables, which replicas share
+        if (queue.rows > most) {
+            most = queue.rows;
+            fullest = q;
+        }
+        if (queue.rows < net_.policy.min_rows[of]) continue;
+        const Ready& next = queue.heap.front();
+        const int64_t among = net_.policy.order == Order::Age       ? next.age
+                              : net_.policy.order == Order::Arrival ? next.arrival
+                                                                    : -queue.rows;
+        const int64_t key[3] = {net_.policy.priority[of], among, -int64_t(net_.depth[of / KINDS])};
+        if (best < 0 || std::lexicographical_compare(key, key + 3, rank, rank + 3)) {
+            best = q;
+            std::copy(key, key + 3, rank);
+        }
+    }
+    if (best < 0) best = fullest;
+    if (best < 0) return false;
+    w.frame = {};
+    w.frame.node = best / KINDS;
+    w.frame.kind = best % KINDS;
+    pop(queues_[best], net_.devices[w.device], w.frame);
+    queued_[w.device] -= int64_t(w.frame.tasks.size());
+    if (queues_[best].heap.empty()) filled_[w.device].erase(best);
+    return true;
+}
+
+// Up to frame_cap firings, and none after they have frame_rows rows together.
+void Simulation::pop(Waiting& queue, const Device& device, Frame& frame) {
+    int64_t taken = 0;
+    while (!queue.heap.empty() && int32_t(frame.tasks.size()) < device.frame_cap && taken < device.frame_rows) {
+        std::pop_heap(queue.heap.begin(), queue.heap.end());
+        frame.tasks.push_back(queue.heap.back().firing);
+        taken += queue.heap.back().rows;
+        queue.heap.pop_back();
+    }
+    queue.rows -= taken;
+}
+
+double Simulation::serve(int32_t who) {
+    Worker& w = workers_[who];
+    Frame& f = w.frame;
+    const int32_t unit = f.node % net_.units, number = unit * KINDS + f.kind;
+    Log* log = logs_[f.node].get();
+    f.rows = 0;
+    for (const Firing& t : f.tasks) {
+        const int32_t rows = t.instance->shape->rows[t.at];
+        f.rows += rows;
+        if (log == nullptr) continue;
+        if (f.kind == BACKWARD) {
+            tally_.stale_rows[f.node] += rows;
+            tally_.stale[f.node] += int64_t(log->version - t.instance->version[t.at]) * rows;
+        } else {
+            t.instance->version[t.at] = log->version;
+        }
+    }
+    f.chunk = nullptr;
+    if (log != nullptr && f.kind == BACKWARD) {
+        f.chunk = log->open;
+        f.chunk->rows += f.rows;
+        f.chunk->writers++;
+        log->since += f.rows;
+        f.chunk->due = log->since >= net_.interval[unit];
+        if (f.chunk->due || f.chunk->rows >= net_.worth_reducing) {
+            log->sealed.push_back(f.chunk);
+            log->open = std::make_shared<Chunk>();
+        }
+        if (f.chunk->due) {
+            log->since = 0;
+            for (const Firing& t : f.tasks) {
+                t.instance->outstanding++;
+                f.chunk->waiting.push_back(t.instance);
+            }
+        }
+    }
+    const double computing = net_.frame[number].of(f.rows), delivering = net_.delivery[number].of(f.rows);
+    const double spent = net_.devices[w.device].overlaps ? computing : computing + delivering;
+    tally_.frames++;
+    tally_.rows += f.rows;
+    tally_.computing += computing;
+    tally_.delivering += delivering;
+    tally_.unit_frames[f.node]++;
+    tally_.unit_firings[f.node] += int64_t(f.tasks.size());
+    tally_.busy[f.node] += spent;
+    tally_.device_busy[w.device] += spent;
+    if (slices_.size() < keep_) slices_.push_back({w.device, who, f.node, f.kind, tally_.us, spent, f.rows});
+    w.step = Step::Served;
+    return spent;
+}
+
+// Reduces the next chunk of the frame's node; SLEEP if there is none, or somebody is at it or still writes it.
+double Simulation::reduce(Worker& w) {
+    const int32_t unit = w.frame.node % net_.units;
+    Log& log = *logs_[w.frame.node];
+    if (log.reducing || log.sealed.empty() || log.sealed.front()->writers > 0) return SLEEP;
+    log.reducing = true;
+    w.reduces = log.sealed.front();
+    log.sealed.pop_front();
+    const bool due = w.reduces->due;
+    const double spent = double(w.reduces->rows) * net_.reduce[unit] + (due ? net_.update[unit] : 0.0);
+    log.version += due;
+    tally_.updates[w.frame.node] += due;
+    tally_.serial[w.frame.node] += spent;
+    tally_.device_busy[w.device] += spent;
+    w.step = Step::Reduced;
+    return spent;
+}
+
+// --- messages -------------------------------------------------------------------------------------------------
+
+void Simulation::route(int32_t device) {
+    Router& router = routers_[device];
+    if (router.busy || router.frames.empty()) return;
+    router.busy = true;
+    const Frame& f = router.frames.front();
+    const double spent = net_.delivery[(f.node % net_.units) * KINDS + f.kind].of(f.rows);
+    tally_.device_routing[device] += spent;
+    at(tally_.us + spent, What::Routed, device);
+}
+
+// Sends what a frame has made. again: firings that go backward at once.
+void Simulation::commit(Frame& frame, Frame& again) {
+    const int32_t from = net_.device_of[frame.node];
+    for (const Firing& f : frame.tasks) {
+        Instance& i = *f.instance;
+        const Shape& s = *i.shape;
+        if (frame.kind == BACKWARD) {
+            const int32_t first = s.origins.starts[f.at], last = s.origins.starts[f.at + 1];
+            for (int32_t k = first; k < last; k++) send(from, {&i, s.origins.values[k]}, BACKWARD, s.origin_bytes[k]);
+            tally_.messages += s.returned[f.at] - (last - first);  // to sources, which take nothing of it
+            tally_.held[from] -= i.kept[f.at];
+            continue;
+        }
+        const int32_t begin = s.targets.starts[f.at], end = s.targets.starts[f.at + 1];
+        i.missing[f.at] = end - begin;
+        i.outstanding += end - begin;
+        for (int32_t k = begin; k < end; k++)
+            send(from, {&i, s.targets.values[k]}, frame.kind, s.target_bytes[k]);
+        if (frame.kind == INFER) tally_.held[from] -= i.kept[f.at];
+        if (begin == end && frame.kind == FORWARD) again.tasks.push_back(f);
+    }
+    flush(frame.kind);
+    if (frame.kind != FORWARD)
+        for (const Firing& f : frame.tasks) settle(f.instance, f.instance->shape->returned[f.at]);
+    again.node = frame.node;
+    again.kind = BACKWARD;
+}
+
+void Simulation::send(int32_t from, Firing to, int32_t kind, int32_t bytes) {
+    tally_.messages++;
+    const int32_t devices = int32_t(net_.devices.size());
+    const int32_t number = net_.link_of[size_t(from) * devices + device(to)];
+    if (number < 0) return arrive(to, kind, bytes);
+    LinkState& link = links_[number];
+    (kind == BACKWARD ? link.backward : link.forward).push_back({to, kind, bytes, tally_.us});
+    const int64_t waiting = int64_t(link.forward.size() + link.backward.size());
+    tally_.link_most_queued[number] = std::max(tally_.link_most_queued[number], waiting);
+    begin_sending(number);
+}
+
+void Simulation::begin_sending(int32_t number) {
+    LinkState& link = links_[number];
+    const Link& of = net_.links[number];
+    if (link.busy) return;
+    const bool back = !link.backward.empty();
+    if (!back && (link.forward.empty() || (of.credits > 0 && link.credits == 0))) return;
+    std::deque<Message>& queue = back ? link.backward : link.forward;
+    const Message message = queue.front();
+    queue.pop_front();
+    link.busy = true;
+    const double spent = (double(message.bytes) + of.overhead) * of.us_per_byte;
+    tally_.link_busy[number] += spent;
+    tally_.link_waited[number] += tally_.us - message.sent;
+    tally_.link_messages[number]++;
+    tally_.link_bytes[number] += int64_t(double(message.bytes) + of.overhead);
+    if (unused_.empty()) {
+        unused_.push_back(int32_t(messages_.size()));
+        messages_.emplace_back();
+    }
+    const int32_t slot = unused_.back();
+    unused_.pop_back();
+    messages_[slot] = message;
+    at(tally_.us + spent, What::Sent, number);
+    at(tally_.us + spent + of.latency, What::Arrive, number, slot);
+    if (!back && of.credits > 0) {
+        link.credits--;
+        at(tally_.us + spent + 2.0 * of.latency, What::Credit, number);
+    }
+}
+
+// What is complete is put into `ready_`, for `flush`.
+void Simulation::arrive(Firing to, int32_t kind, int32_t bytes) {
+    Instance& i = *to.instance;
+    if (kind != BACKWARD) {
+        const int32_t d = device(to);
+        i.kept[to.at] += bytes;
+        tally_.held[d] += bytes;
+        tally_.most_held[d] = std::max(tally_.most_held[d], tally_.held[d]);
+    }
+    int32_t& left = kind == BACKWARD ? i.missing[to.at] : i.left[to.at];
+    if (--left == 0) ready_.push_back(to);
+}
+
+void Simulation::flush(int32_t kind) {
+    touched_.clear();
+    for (const Firing& f : ready_) {
+        const int32_t n = node(f), d = net_.device_of[n], rows = f.instance->shape->rows[f.at];
+        Waiting& queue = queues_[n * KINDS + kind];
+        if (queue.heap.empty()) filled_[d].insert(n * KINDS + kind);
+        queue.heap.push_back({net_.by_age ? f.instance->age : 0, ++arrivals_, f, rows});
+        std::push_heap(queue.heap.begin(), queue.heap.end());
+        queue.rows += rows;
+        tally_.most_queued[d] = std::max(tally_.most_queued[d], ++queued_[d]);
+        if (std::find(touched_.begin(), touched_.end(), d) == touched_.end()) touched_.push_back(d);
+    }
+    ready_.clear();
+    for (int32_t d : touched_)
+        for (int32_t w : workers_of_[d]) wake(w);
+}
+
+void Simulation::settle(Instance* i, int32_t messages) {
+    i->outstanding -= messages;
+    if (i->outstanding > 0) return;
+    const double latency = tally_.us - i->begun;
+    tally_.retired++;
+    tally_.counted += i->shape->size;
+    tally_.latency += latency;
+    tally_.most_latency = std::max(tally_.most_latency, latency);
+    done_.push_back(i->replica);
+    free_instances_.push_back(i);
+    if (int32_t(done_.size()) >= net_.report_batch) wake(HOST);
+}
+
+}  // namespace amphw::simulated
