@@ -93,7 +93,8 @@ def _train_one(
     if resume is not None:
         folder = RunFolder.open(resume)
         had = _trained_epochs(folder, model.name)
-        cfg = searched(model, _resolve(model, None, settings, device, saved=folder), device)
+        cfg = _resolve(model, None, settings, device, saved=folder)
+        cfg = searched(model, _on_these_devices(cfg, device, folder), device)
         runner = ready(model, cfg, device, resumed=True)
     else:
         had = None
@@ -146,6 +147,30 @@ def _resolve(
     else:
         defaults = saved_settings(saved)
     return resolve(model.config, defaults, config, settings or ())
+
+
+def _on_these_devices(cfg: Any, device: str, saved: Any) -> Any:
+    """The settings of a run that goes on, without what they say of other devices where this is just one.
+
+    Raises ConfigError where it is several, which may be placed otherwise.
+    """
+    from amphw.host.config_fields import ConfigError
+    from amphw.host.devices import make_device
+    from amphw.host.placed import fitting, nowhere, saved_for_others
+    from amphw.ir.device import Places
+
+    made = make_device(device)
+    had = saved_settings(saved).get("device", {})
+    if any(getattr(cfg.device, setting) != had.get(setting) for setting in nowhere(cfg, made)):
+        return cfg  # it has been set for this run: what is wrong with it is said there
+    if isinstance(made, Places):
+        if wrong := saved_for_others(cfg, made):
+            raise ConfigError(wrong)
+        return cfg
+    cfg, notes = fitting(cfg, made)
+    for note in notes:
+        remarks().print(f"amphw: {note}")
+    return cfg
 
 
 def saved_settings(folder: Any) -> dict[str, Any]:

@@ -91,6 +91,10 @@ class MixedDevice(PlaneDevice):
             notes="; ".join(f"{label}: {c.name}" for label, c in each.items()),
         )
 
+    def places(self) -> list[str]:
+        """See `Places`."""
+        return [HOST, *self.parts, *self.absent]
+
     def slow_start(self) -> str:
         """See `StartsSlowly`."""
         return "; ".join(dict.fromkeys(filter(None, self._slow)))

@@ -29,7 +29,7 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from amphw.host.config_fields import ConfigError, Option, check_section, did_you_mean, option, options
+from amphw.host.config_fields import NONE, ConfigError, Option, check_section, did_you_mean, option, options
 from amphw.ir.device import SILENCE
 
 M = TypeVar("M")
@@ -169,6 +169,9 @@ class DeviceConfig:
 
     def __post_init__(self) -> None:
         check_section(self, "device")
+        for name in ("place", "tile", "links"):
+            if getattr(self, name).strip() == NONE:
+                object.__setattr__(self, name, "")  # the class is frozen
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from amphw.host.live_validation import LiveValidation
 from amphw.host.lost_device import Kept, let_go, stopped, went_on
 from amphw.host.memory import planned_memory
 from amphw.host.meters import Tally, percentile
+from amphw.host.placed import fitting
 from amphw.host.progress import Progress
 from amphw.host.records import EpochRecord, RunSummary, first_reaching
 from amphw.host.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
@@ -164,7 +165,9 @@ class Trainer:
         slow = self.device.slow_start() if isinstance(self.device, StartsSlowly) else ""
         if slow and self.progress is not None:
             self.progress.note(slow)
-        self.session = Session(self.model, self.cfg, self.device, self.trace, self._start)
+        # A spare device has none of the labels that the settings may name.
+        cfg = fitting(self.cfg, self.device)[0] if self._spared else self.cfg
+        self.session = Session(self.model, cfg, self.device, self.trace, self._start)
 
     def _make_phases(self) -> None:
         tally, keys = self.state.tally, self.cfg.train.live_valid

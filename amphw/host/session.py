@@ -17,7 +17,7 @@ from amphw.host.pumping import Pump
 from amphw.host.records import Slice
 from amphw.host.run_model import RunModel
 from amphw.host.trace import Trace
-from amphw.ir.device import Device, DeviceOptions, Linked
+from amphw.ir.device import Device, DeviceOptions, Linked, Places
 from amphw.ir.errors import GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.nodes import Loss
@@ -78,6 +78,11 @@ class Session:
         # Checkpoints go by the graph itself: a prediction knows nothing of where training started.
         if cfg.device.links and not isinstance(device, Linked):
             raise ConfigError(f"device.links: {device.capabilities().name}: {FIXED}")
+        if cfg.device.place and not isinstance(device, Places):
+            raise ConfigError(
+                f"device.place: {device.capabilities().name} runs all nodes; nodes are placed in a run on "
+                "several devices, such as --device cpu,a=fixed:q7.9"
+            )
         device.load(starting_at(self.graph, start) if start else self.graph, self.rules, options)
         self.train_pump = Pump(device, 0, self.mode.window)
         self.infer_pump = Pump(device, self.mode.window, cfg.train.max_infer_keys)

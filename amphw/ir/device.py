@@ -257,6 +257,15 @@ class Explains(Protocol):
 
 
 @runtime_checkable
+class Places(Protocol):
+    """A device that consists of several, of which the setting `place` says who takes a node: `cell=a`."""
+
+    def places(self) -> Sequence[str]:
+        """The labels of those, also of devices that are replaced because they are not there."""
+        ...
+
+
+@runtime_checkable
 class Linked(Protocol):
     """A device some of whose links to the host are modelled, so that their rates may be stated: the setting
     `links`, such as `a=100Mb/s+20us`."""

@@ -214,3 +214,67 @@ def test_a_layer_may_be_cut_into_tiles(amphw, tiny) -> None:
         "predict", "list-reduction", "mean 1 2 3", "--checkpoint", "run"
     )  # the run says which nodes there are
     assert on_cpu.exit_code == 0, on_cpu.stderr
+
+
+TWO = ("--device", "cpu,a=fixed:q7.9,b=fixed:q7.9", "--set", "optimizer=momentum")
+
+
+@pytest.fixture
+def placed(amphw, tiny) -> None:
+    done = amphw(
+        "train", "list-reduction", *tiny, *TWO, "--set", "device.place=cell=a,head=b", "--out", "run"
+    )
+    assert done.exit_code == 0, done.stderr
+
+
+def more(device: str, *place: str) -> tuple[str, ...]:
+    settings = [word for each in ("epochs=2", *place) for word in ("--set", each)]
+    return ("train", "list-reduction", "--resume", "run", "--device", device, *settings)
+
+
+@pytest.mark.usefixtures("placed")
+def test_a_saved_placement_on_other_devices_says_where_it_comes_from(amphw) -> None:
+    done = amphw(*more("cpu,b=fixed:q7.9"))
+    assert done.exit_code == 1
+    assert done.stderr == (
+        "amphw: device.place = 'cell=a,head=b' comes from the saved run, and there is no device 'a' in this "
+        "one: --set device.place= leaves it out, --set device.place=... says it for the devices that are "
+        "there.\n"
+    )
+
+
+@pytest.mark.usefixtures("placed")
+@pytest.mark.parametrize("place", ["device.place=", "device.place=none", "device.place=cell=c"])
+def test_a_saved_placement_can_be_left_out_or_replaced(amphw, tmp_path, place) -> None:
+    done = amphw(*more("cpu,c=fixed:q7.9", place))
+    assert done.exit_code == 0, done.stderr
+    assert "placed on c: cell" in done.stderr
+    saved = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert saved["device"]["place"] == ("cell=c" if place.endswith("c") else "")
+
+
+@pytest.mark.usefixtures("placed")
+def test_a_run_goes_on_on_one_device_without_its_placement(amphw) -> None:
+    done = amphw(*more("cpu"))
+    assert done.exit_code == 0, done.stderr
+    assert (
+        "device.place = 'cell=a,head=b', as it was saved, is left out: there is no device 'a', 'b' here.\n"
+        in done.stderr
+    )
+
+
+@pytest.mark.usefixtures("placed")
+@pytest.mark.parametrize("device", ["cpu", "cpu,b=fixed:q7.9", "cpu,a=fixed:q7.9,b=fixed:q7.9"])
+def test_a_model_predicts_on_other_devices_than_it_was_placed_on(amphw, device) -> None:
+    done = amphw("predict", "list-reduction", "mean 1 2 3", "--checkpoint", "run", "--device", device)
+    assert done.exit_code == 0, done.stderr
+    assert ("as it was saved, is left out" in done.stderr) == ("a=" not in device)
+
+
+@pytest.mark.parametrize("device", ["cpu", "fixed:q7.9"])
+def test_nodes_are_not_placed_on_one_device(amphw, tiny, device, tmp_path) -> None:
+    place = ("--set", "device.place=cell=a", "--set", "optimizer=momentum")
+    done = amphw("train", "list-reduction", *tiny, "--device", device, *place, "--out", "run")
+    assert done.exit_code == 1
+    assert "device.place: " in done.stderr and "placed in a run on several devices" in done.stderr
+    assert not (tmp_path / "run").exists()

@@ -18,7 +18,7 @@ from amphw.engine.part import PartFrame, PartResult
 from amphw.host.controller import Trainer
 from amphw.host.devices import DeviceError, make_device, split_specs
 from amphw.host.progress import Progress
-from amphw.ir.device import Capabilities, DeviceOptions, Mode
+from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report
 from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError
 from amphw.ir.graph import Graph
 from amphw.ir.reference import ReferenceDevice
@@ -297,3 +297,20 @@ def test_parameters_move_with_their_nodes() -> None:
     assert all(np.all(v == 0.25) for p in other.parameters().values() for v in p.values.values())
     one.close()
     other.close()
+
+
+def test_a_spare_device_needs_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine itself fails; what is left has none of the labels that the settings name."""
+    mixed = MixedDevice({"one": FaultyDevice(), "two": FaultyDevice()})
+
+    def fails(timeout: float = 0.0) -> list[Report]:
+        raise DeviceLostError("the engine has stopped.")
+
+    monkeypatch.setattr(mixed, "poll", fails)
+    cfg = settings("max_active_keys=1", "device.place=cell=one,head=two")
+    notes = Notes()
+    summary = Trainer(MODEL, cfg, mixed, None, notes, spare=ReferenceDevice).run()
+    assert summary.messages["lost"] == 0 and "then reference" in summary.device
+    assert any(
+        n.startswith("WARNING: the device cpu,one,two was lost in epoch 1: the engine") for n in notes.notes
+    )
