@@ -31,7 +31,7 @@ from amphw.host.config_toml import to_toml
 from amphw.host.divergence import DivergedError, diverged
 from amphw.host.epochs import PhaseFigures, Phases
 from amphw.host.live_validation import LiveValidation
-from amphw.host.lost_device import Kept, let_go, stopped, went_on
+from amphw.host.lost_device import Kept, let_go, parts_lost, stopped, went_on
 from amphw.host.memory import planned_memory
 from amphw.host.meters import Tally, percentile
 from amphw.host.placed import fitting
@@ -191,6 +191,9 @@ class Trainer:
             if self.spare is None or self._spared:
                 return False
             self._spared, rest = True, self.spare()
+            self._lost = lost.capabilities().name
+        else:
+            self._lost = parts_lost(lost.capabilities().name, rest.capabilities().name)
         self.device = rest
         self._devices.append(rest)
         return True
@@ -205,8 +208,7 @@ class Trainer:
 
     def _warn(self, error: DeviceLostError, epoch: int) -> None:
         if self.progress is not None:
-            names = [device.capabilities().name for device in self._devices]
-            self.progress.note(went_on(error, names[-2], names[-1], epoch))
+            self.progress.note(went_on(error, self._lost, self.device.capabilities().name, epoch))
 
     def _save_kept(self) -> Path | None:
         """The checkpoint of the last consistent state, written unless it is there; None: none are kept."""
