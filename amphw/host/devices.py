@@ -122,6 +122,12 @@ def _made(spec: str) -> Device:
     """One device."""
     name, colon, argument = spec.partition(":")
     entries = device_entries()
+    if "," in name:  # a list with a piece that names no device
+        pieces = [piece.strip() for piece in name.split(",")]
+        wrong = next((p for p in pieces if p.rpartition("=")[2] not in entries), name)
+        label, _, name = wrong.rpartition("=")
+        if not name:
+            raise DeviceError(f"{label!r} has no device behind its '='. {_listed(entries)}")
     if name not in entries:
         near = did_you_mean(name, list(entries))
         raise DeviceError(f"there is no device {name!r}.{near} {_listed(entries)}")
@@ -156,14 +162,17 @@ def split_specs(text: str) -> list[tuple[str, str]]:
 
 
 def _mixed(several: list[tuple[str, str]]) -> Device:
+    if any(spec == "cpu" for _, spec in several) and [s for s in several if "cpu" in s] != [("cpu", "cpu")]:
+        raise DeviceError("the cpu is in a run once, under its own name: it holds the run together")
     labels = [label for label, _ in several]
     for label in labels:
         if labels.count(label) > 1:
+            first, second = [spec for each, spec in several if each == label][:2]
+            names = "ab" if not {"a", "b"} & set(labels) else (f"{label}_0", f"{label}_1")
             raise DeviceError(
-                f"two devices are called {label!r}: give them names, such as a={label},b={label}"
+                f"two devices are called {label!r}: give them names, such as "
+                f"{names[0]}={first},{names[1]}={second}"
             )
-    if ("cpu", "cpu") not in several and any(spec == "cpu" for _, spec in several):
-        raise DeviceError("the cpu is in a run once, under its own name: it holds the run together")
     others: dict[str, Device] = {}
     absent: dict[str, str] = {}
     for label, spec in several:

@@ -30,7 +30,10 @@ def graph_of(model: RunModel, cfg: RunConfig[Any]) -> Graph:
     """The model's graph, in the tiles that are asked for. Raises GraphError where there are no such."""
     graph: Graph = model.graph(cfg.model)
     for node, n in _tiles(cfg):
-        graph = tile(graph, n, [node])
+        try:
+            graph = tile(graph, n, [node])
+        except GraphError as error:
+            raise GraphError(f"device.tile = '{cfg.device.tile}': {error}") from error
     return graph
 
 

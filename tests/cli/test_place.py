@@ -156,6 +156,7 @@ def test_a_layer_that_is_refused_is_told_with_its_reason_and_tiles(amphw, monkey
         (TWO, ["--set", "device.links=z=1Gb/s"], "device.links: there is no device 'z' beside the cpu"),
         (TWO, ["--set", "device.links=a=0Gb/s"], "'0Gb/s' is no number of bits a second"),
         (TWO, ["--limit", "z=1"], "the limit of nodes: there is no device 'z'"),
+        (TWO, ["--set", "device.tile=head:11"], "device.tile = 'head:11': cannot be tiled: head: it has 10 "),
         (TWO, ["--set", "device.tile=nothing:2"], "there is no such node"),
         (TWO, ["--set", "device.tile=cell"], "'cell' is not of the form NODE:N"),
     ],

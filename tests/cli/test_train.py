@@ -126,6 +126,8 @@ def test_ending_a_resume_with_another_graph_is_refused(amphw, trained) -> None:
     done = amphw("train", "list-reduction", "--resume", "run", "--set", "hidden=16", "--device", "reference")
     assert done.exit_code == 1
     assert "belongs to another graph" in done.stderr
+    tiled = amphw("train", "list-reduction", "--resume", "run", "--set", "device.tile=head:2")
+    assert tiled.exit_code == 1 and "device.tile included (tiles are nodes with names" in tiled.stderr
 
 
 @pytest.mark.parametrize(
