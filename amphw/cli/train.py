@@ -206,7 +206,8 @@ def report_outcome(outcome: Any, as_json: bool) -> None:
         rows.add_row(f"target {number(summary.target)}", when)
     rows.add_row("epochs", f"{summary.epochs}, stopped by {summary.stopped_by or 'nothing recorded'}")
     rows.add_row(
-        "throughput", f"{number(summary.instances_per_s)} {outcome.counted}/s on {summary.device} ({NOISE})"
+        "throughput",
+        f"{number(summary.instances_per_s)} {outcome.counted}/s on {summary.last_device} ({NOISE})",
     )
     stale = summary.staleness
     rows.add_row("staleness", f"p50 {number(stale.get('p50'))}, p99 {number(stale.get('p99'))} versions")

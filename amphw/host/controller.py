@@ -34,9 +34,9 @@ from amphw.host.live_validation import LiveValidation
 from amphw.host.lost_device import Kept, let_go, parts_lost, stopped, went_on
 from amphw.host.memory import planned_memory
 from amphw.host.meters import Tally, percentile
-from amphw.host.placed import fitting
+from amphw.host.placed import fitting, where
 from amphw.host.progress import Progress
-from amphw.host.records import EpochRecord, RunSummary, first_reaching
+from amphw.host.records import THEN, EpochRecord, RunSummary, first_reaching
 from amphw.host.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
 from amphw.host.run_model import InstanceSet, RunModel
 from amphw.host.run_state import RunState
@@ -156,6 +156,7 @@ class Trainer:
             if not len(held):
                 raise ConfigError(f"the model {self.model.name} has no instances to {what} on")
         self._make_phases()
+        self._begin_stretch()
         self._kept = Kept.of(self.state, self.device)
         if self.folder is not None:
             self.folder.write_text(CONFIG, self.toml)
@@ -168,6 +169,11 @@ class Trainer:
         # A spare device has none of the labels that the settings may name.
         cfg = fitting(self.cfg, self.device)[0] if self._spared else self.cfg
         self.session = Session(self.model, cfg, self.device, self.trace, self._start)
+
+    def _begin_stretch(self) -> None:
+        """From here on throughput is that of the device as it is now."""
+        self._stretch = self.state.size, self.state.seconds
+        self.state.goes_on(where(self.device))
 
     def _make_phases(self) -> None:
         tally, keys = self.state.tally, self.cfg.train.live_valid
@@ -202,6 +208,7 @@ class Trainer:
         """From the last consistent state, on the device that is there now."""
         self._open()
         self._kept.restore(self.state, self.device)
+        self._begin_stretch()
         self._make_phases()
         self._warn(error, self._kept.epoch)
         self._explain()
@@ -270,11 +277,12 @@ class Trainer:
     def _end(self, reason: str) -> RunSummary:
         state = self.state
         self._save(final=True)
+        size, seconds = self._stretch if state.size > self._stretch[0] else (0, 0.0)
         summary = RunSummary(
             model=self.model.name,
-            device=", then ".join(device.capabilities().name for device in self._devices),
+            device=THEN.join(device.capabilities().name for device in self._devices),
             epochs=state.epoch,
-            instances_per_s=_rate(state.size, state.seconds),
+            instances_per_s=_rate(state.size - size, state.seconds - seconds),
             target_reached=reason == TARGET,
             valid=dict(state.history[-1].valid) if state.history else {},
             staleness={"p50": percentile(state.staleness, 0.5), "p99": percentile(state.staleness, 0.99)},
@@ -288,6 +296,7 @@ class Trainer:
             stopped_by=reason,
             metric=self.model.metric,
             target=self.cfg.train.target,
+            ran=list(state.ran),
         )
         if self.folder is not None:
             self.folder.write_json(SUMMARY, summary)

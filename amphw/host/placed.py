@@ -10,7 +10,7 @@ from typing import Any
 
 from amphw.engine.placing import asked_for, links_asked_for
 from amphw.host.config import RunConfig
-from amphw.ir.device import Device, Linked, Places
+from amphw.ir.device import Device, Explains, Linked, Places
 
 AGAIN = "--set device.{0}= leaves it out, --set device.{0}=... says it for the devices that are there"
 
@@ -45,6 +45,16 @@ def saved_for_others(cfg: RunConfig[Any], device: Device) -> str:
         f"device {_names(labels)} in this one: {AGAIN.format(setting)}."
         for setting, labels in nowhere(cfg, device).items()
     )
+
+
+def where(device: Device) -> str:
+    """What runs a loaded graph: the device's name and, of several, which they are and what each computes."""
+    about = device.capabilities()
+    if not isinstance(device, Places):
+        return about.full_name
+    placed = device.explained() if isinstance(device, Explains) else []
+    said = [about.notes, *(line for line in placed if line.startswith(("placed on ", "WARNING: ")))]
+    return "; ".join([about.name, *filter(None, said)])
 
 
 def _names(labels: list[str]) -> str:

@@ -101,6 +101,11 @@ class Capabilities:
     notes: str = ""
     advice: str = ""
 
+    @property
+    def full_name(self) -> str:
+        """With its formats, where they are not floats: `verilator:q4.12`."""
+        return ":".join([self.name, *(f for f in self.formats if f != "float32" and f not in self.name)])
+
 
 @dataclass
 class Report:

@@ -280,3 +280,17 @@ def test_nodes_are_not_placed_on_one_device(amphw, tiny, device, tmp_path) -> No
     assert done.exit_code == 1
     assert "device.place: " in done.stderr and "placed in a run on several devices" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("placed")
+def test_the_folder_says_which_devices_ran_what(amphw, tmp_path) -> None:
+    assert amphw(*more("cpu")).exit_code == 0
+    done = amphw(*more("cpu", "epochs=3"))
+    assert done.exit_code == 0, done.stderr
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    first, second = summary["ran"]  # a stretch that goes on where it was is no other
+    assert first.startswith("from epoch 1: cpu,a,b; a: fixed:q7.9")
+    assert "placed on a: cell" in first and "placed on b: head" in first and second == "from epoch 2: cpu"
+    assert "Ran from epoch 1: cpu,a,b; a: fixed:q7.9" in (tmp_path / "run" / "report.html").read_text()
+    last = summary["history"][2]
+    assert summary["instances_per_s"] == pytest.approx(last["instances_per_s"])

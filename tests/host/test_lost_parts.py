@@ -296,6 +296,11 @@ class Choosy(FaultyDevice):
         return part
 
 
+def test_devices_are_named_with_their_formats() -> None:
+    device = make_device("cpu,a=verilator:q7.9,w=q5.11,b=fixed:q4.12,null")
+    assert device.capabilities().notes == "a: verilator:q7.9,w=q5.11; b: fixed:q4.12; null: null"
+
+
 def test_a_refusal_names_its_node_once() -> None:
     with pytest.raises(AmphwError, match="^node 'cell' cannot be placed on one: it has no lookup$"):
         train(MixedDevice({"one": Choosy()}), "device.place=cell=one")
@@ -360,3 +365,21 @@ def test_a_spare_device_needs_no_placement(monkeypatch: pytest.MonkeyPatch) -> N
     assert any(
         n.startswith("WARNING: the device cpu,one,two was lost in epoch 1: the engine") for n in notes.notes
     )
+
+
+def test_the_summary_says_what_ran_where_and_how_fast_the_last_stretch_was() -> None:
+    summary, trainer, _ = train(
+        MixedDevice({"one": FaultyDevice(dies, 40), "two": FaultyDevice()}), "epochs=3"
+    )
+    first, second = summary.ran
+    assert (
+        first
+        == "from epoch 1: cpu,one,two; one: faulty; two: faulty; placed on one: cell; "
+        + first[first.index("placed on two") :]
+    )
+    assert "placed on two: head; placed on cpu: " in first
+    assert second.startswith("from epoch 2: cpu,two; two: faulty; WARNING: one is not there")
+    rest = summary.history[1:]
+    seconds = rest[-1].seconds - summary.history[0].seconds
+    assert summary.instances_per_s == pytest.approx((rest[-1].instances - 120) / seconds)
+    assert summary.last_device == "cpu,two"
