@@ -43,7 +43,7 @@ def train(
         bool,
         typer.Option(
             "--strict",
-            help="On fixed, verilator: refuse weights outside of their format; short for --set strict=true.",
+            help="On fixed, verilator and board: refuse weights outside of their format; --set strict=true.",
         ),
     ] = False,
     as_json: JsonOption = False,

@@ -165,7 +165,9 @@ class DeviceConfig:
         "in a run on several devices, where nodes go that device.place does not name; heuristic: they take "
         "turns; search: as is estimated to be fastest",
     )
-    strict: bool = option(False, "on fixed: refuse weights outside of their format rather than clip them")
+    strict: bool = option(
+        False, "on fixed, verilator and board: refuse weights outside of their format rather than clip them"
+    )
 
     def __post_init__(self) -> None:
         check_section(self, "device")

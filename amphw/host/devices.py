@@ -109,7 +109,8 @@ def make_device(spec: str) -> Device:
     """The device that `name` or `name:argument` stands for, as in `reference:lifo`; or a run on several of
     them beside the CPU, as in `cpu,opencl:0` or, with names of their own, `cpu,a=verilator,b=verilator`.
 
-    Raises DeviceError for an unknown name, a device that cannot be imported, and an argument that it refuses.
+    Raises DeviceError for an unknown name, a device that cannot be imported (UnusableError, unless its
+    package names what it does not have), and an argument that it refuses.
     """
     spec = stands_for(spec)
     several = split_specs(spec)
@@ -196,15 +197,29 @@ def device_variants(entry: DeviceEntry) -> dict[str, Capabilities | str]:
 
 
 def _load(entry: DeviceEntry, target: str = "") -> Callable[..., Any]:
-    module, _, attribute = (target or entry.target).partition(":")
+    named = target or entry.target
+    module, _, attribute = named.partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
+        found = importlib.import_module(module)
     except (ImportError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            raise _misnamed(entry, named) from error
         others = {name: each for name, each in device_entries().items() if name != entry.name}
         raise UnusableError(
             f"the device {entry.name!r} cannot be used here: {error}. Install what it needs, "
             f"or choose another one. {_listed(others)}"
         ) from error
+    if not hasattr(found, attribute):
+        raise _misnamed(entry, named)
+    return getattr(found, attribute)  # type: ignore[no-any-return]
+
+
+def _misnamed(entry: DeviceEntry, named: str) -> DeviceError:
+    """Nothing that could be installed: the package itself is wrong."""
+    return DeviceError(
+        f"the device {entry.name!r} {entry.summary} cannot be made: its entry point names {named}, and there "
+        "is no such thing; this is a mistake in that package"
+    )
 
 
 def _listed(entries: dict[str, DeviceEntry]) -> str:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from amphw.host.config import DeviceConfig
+from amphw.host.config_fields import options
+
 KEYS = {
     "model",
     "device",
@@ -294,3 +297,9 @@ def test_the_folder_says_which_devices_ran_what(amphw, tmp_path) -> None:
     assert "Ran from epoch 1: cpu,a,b; a: fixed:q7.9" in (tmp_path / "run" / "report.html").read_text()
     last = summary["history"][2]
     assert summary["instances_per_s"] == pytest.approx(last["instances_per_s"])
+
+
+def test_the_option_and_the_setting_say_the_same_of_whom_they_concern(amphw) -> None:
+    setting = options(DeviceConfig)["strict"].help.partition(":")[0]
+    shown = amphw("train", "--help").stdout
+    assert setting.removeprefix("on ") in " ".join(shown.replace("│", " ").split())
