@@ -55,7 +55,10 @@ def write_artifacts(
     written["report"] = folder.file(REPORT)
     found = ReportTable(findings.heading, findings.columns, findings.rows, findings.remarks)
     # Without a table the remarks stand alone.
-    notes, tables = ((), [found]) if findings.rows else (findings.remarks, [])
+    notes: Sequence[str] = () if findings.rows else findings.remarks
+    tables = [found] if findings.rows else []
+    ran = summary.ran if any("placed on" in line for line in summary.ran) or len(summary.ran) > 1 else []
+    notes = [*(f"Ran {line}" for line in ran), *notes]
     write_report(written["report"], title, [ReportRun.from_folder(folder.path)], plots, notes, tables)
     return written
 

@@ -97,10 +97,8 @@ def _show(model: str, device: str, p: Proposal) -> None:
     say.print(_nodes(m))
     for line in _origins(m):
         say.print(line)
-    for (node, label), why in m.refused.items():
-        say.print(f"{label} refuses {node}: {why}")
-    for each in p.tiles:
-        say.print(_tile(each))
+    for line in _refusals(p):
+        say.print(line)
     say.print("\nWhere they go:")
     say.print(_placements(p))
     say.print(f"\nLoads of the {'heuristic' if p.search is None else 'search'}'s placement:")
@@ -115,9 +113,12 @@ def _show(model: str, device: str, p: Proposal) -> None:
         f"Where a device is not there, or dies, the {_CPU} takes its nodes."
     )
     tile = f" --set device.tile={p.tile}" if p.tile else ""
-    say.print(
-        f"To train so, with the same settings:\n  --device {device}{tile} --set device.place={p.setting}"
-    )
+    if set(p.chosen.placement.values()) <= {_CPU}:
+        say.print(f"To train so, with the same settings:\n  --device {_CPU}{tile}")
+    else:
+        say.print(
+            f"To train so, with the same settings:\n  --device {device}{tile} --set device.place={p.setting}"
+        )
 
 
 def _nodes(m: CostModel) -> Any:
@@ -158,11 +159,17 @@ def _placements(p: Proposal) -> Any:
     if p.size != 1:
         rows.add_row(f"{p.counted}/s", *(number(e.throughput * p.size) for e in columns.values()))
     rows.add_row("time of an instance", *(seconds(1 / e.throughput) for e in columns.values()))
-    rows.add_row(
-        "beside all on cpu", *(f"x {number(p.host.throughput / e.throughput)}" for e in columns.values())
-    )
+    rows.add_row("beside all on cpu", *(_faster(e.throughput / p.host.throughput) for e in columns.values()))
     rows.add_row("bottleneck", *(e.bottleneck.name for e in columns.values()))
     return rows
+
+
+def _faster(ratio: float) -> str:
+    """A ratio of throughputs, in words."""
+    shown = number(max(ratio, 1 / ratio))
+    if shown == number(1.0):
+        return "the same"
+    return f"{shown} x {'faster' if ratio > 1 else 'slower'}"
 
 
 def _loads(m: CostModel, of: Estimate) -> Any:
@@ -193,8 +200,21 @@ def _named(of: Estimate) -> str:
     return what[load.of]
 
 
-def _tile(each: Any) -> str:
-    head = f"Every device but the {_CPU} refuses {each.node};"
-    if not each.tiles:
-        return f"{head} tiles do not help: {each.why}"
-    return f"{head} in {each.tiles} tiles {each.label} takes it: --set device.tile={each.node}:{each.tiles}"
+def _refusals(p: Proposal) -> list[str]:
+    """One line for all nodes that a device refuses for one reason, and for tiles that do or do not help."""
+    refused: dict[tuple[str, str], list[str]] = {}
+    for (node, label), why in p.model.refused.items():
+        refused.setdefault((label, why), []).append(node)
+    lines = [f"{label} refuses {', '.join(nodes)}: {why}" for (label, why), nodes in refused.items()]
+    no_help: dict[str, list[str]] = {}
+    for each in p.tiles:
+        if each.tiles:
+            lines.append(
+                f"Every device but the {_CPU} refuses {each.node}; in {each.tiles} tiles {each.label} takes "
+                f"it: --set device.tile={each.node}:{each.tiles}"
+            )
+        else:
+            no_help.setdefault(each.why.replace(f"{each.node}: ", ""), []).append(each.node)
+    for why, nodes in no_help.items():
+        lines.append(f"Every device but the {_CPU} refuses {', '.join(nodes)}; tiles do not help: {why}")
+    return lines

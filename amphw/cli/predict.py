@@ -11,7 +11,7 @@ import typer
 
 from amphw.cli.blas import pin_blas
 from amphw.cli.options import DeviceOption, JsonOption, ModelArgument
-from amphw.cli.output import emit_json, number, results
+from amphw.cli.output import emit_json, number, remarks, results
 
 
 def predict(
@@ -31,6 +31,7 @@ def predict(
     from amphw.cli.running import opened
     from amphw.host.config import resolve
     from amphw.host.devices import DeviceError
+    from amphw.host.placed import fitting
     from amphw.host.prediction import predict as run
     from amphw.models import get_model
 
@@ -40,6 +41,9 @@ def predict(
     lines = _lines(texts or ["-"])
     instances = [found.parse(cfg.model, line) for line in lines]
     runner = opened(device)
+    cfg, notes = fitting(cfg, runner)
+    for note in notes:
+        remarks().print(f"amphw: {note}")
     try:
         reports = run(found, cfg, runner, path, instances)
     finally:

@@ -43,7 +43,7 @@ def train(
         bool,
         typer.Option(
             "--strict",
-            help="On fixed, verilator: refuse weights outside of their format; short for --set strict=true.",
+            help="On fixed, verilator and board: refuse weights outside of their format; --set strict=true.",
         ),
     ] = False,
     as_json: JsonOption = False,
@@ -93,7 +93,8 @@ def _train_one(
     if resume is not None:
         folder = RunFolder.open(resume)
         had = _trained_epochs(folder, model.name)
-        cfg = searched(model, _resolve(model, None, settings, device, saved=folder), device)
+        cfg = _resolve(model, None, settings, device, saved=folder)
+        cfg = searched(model, _on_these_devices(cfg, device, folder), device)
         runner = ready(model, cfg, device, resumed=True)
     else:
         had = None
@@ -148,6 +149,30 @@ def _resolve(
     return resolve(model.config, defaults, config, settings or ())
 
 
+def _on_these_devices(cfg: Any, device: str, saved: Any) -> Any:
+    """The settings of a run that goes on, without what they say of other devices where this is just one.
+
+    Raises ConfigError where it is several, which may be placed otherwise.
+    """
+    from amphw.host.config_fields import ConfigError
+    from amphw.host.devices import make_device
+    from amphw.host.placed import fitting, nowhere, saved_for_others
+    from amphw.ir.device import Places
+
+    made = make_device(device)
+    had = saved_settings(saved).get("device", {})
+    if any(getattr(cfg.device, setting) != had.get(setting) for setting in nowhere(cfg, made)):
+        return cfg  # it has been set for this run: what is wrong with it is said there
+    if isinstance(made, Places):
+        if wrong := saved_for_others(cfg, made):
+            raise ConfigError(wrong)
+        return cfg
+    cfg, notes = fitting(cfg, made)
+    for note in notes:
+        remarks().print(f"amphw: {note}")
+    return cfg
+
+
 def saved_settings(folder: Any) -> dict[str, Any]:
     """The settings that the run in `folder` was resolved to."""
     from amphw.host.run_folder import CONFIG, RunFolderError
@@ -181,7 +206,8 @@ def report_outcome(outcome: Any, as_json: bool) -> None:
         rows.add_row(f"target {number(summary.target)}", when)
     rows.add_row("epochs", f"{summary.epochs}, stopped by {summary.stopped_by or 'nothing recorded'}")
     rows.add_row(
-        "throughput", f"{number(summary.instances_per_s)} {outcome.counted}/s on {summary.device} ({NOISE})"
+        "throughput",
+        f"{number(summary.instances_per_s)} {outcome.counted}/s on {summary.last_device} ({NOISE})",
     )
     stale = summary.staleness
     rows.add_row("staleness", f"p50 {number(stale.get('p50'))}, p99 {number(stale.get('p99'))} versions")

@@ -89,8 +89,12 @@ class MixedDevice(PlaneDevice):
             workers=1 + len(each),
             instance_bytes=min(rooms, default=None),
             optimizers=tuple(optimizers),
-            notes="; ".join(f"{label}: {c.name}" for label, c in each.items()),
+            notes="; ".join(f"{label}: {c.full_name}" for label, c in each.items()),
         )
+
+    def places(self) -> list[str]:
+        """See `Places`."""
+        return [HOST, *self.parts, *self.absent]
 
     def slow_start(self) -> str:
         """See `StartsSlowly`."""

@@ -36,9 +36,16 @@ def asked_for(text: str | Mapping[str, str]) -> Mapping[str, str]:
 
 def links_asked_for(text: str | Mapping[str, str]) -> dict[str, LinkRate]:
     """The link of each device in `a=100Mb/s+20us,b=1Gb/s`. Raises AmphwError where that is not its form."""
-    return {
-        label: LinkRate.parse(rate) for label, rate in _pairs(text, "links", "DEVICE=RATE+LATENCY").items()
-    }
+    found = {}
+    for label, rate in _pairs(text, "links", "DEVICE=RATE+LATENCY").items():
+        try:
+            found[label] = LinkRate.parse(rate)
+        except AmphwError as error:
+            raise AmphwError(
+                f"device.links: {label}={rate}: {error}; a link is RATE+LATENCY, such as "
+                f"{label}=100Mb/s+20us, or RATE alone"
+            ) from error
+    return found
 
 
 def _pairs(text: str | Mapping[str, str], setting: str, form: str) -> Mapping[str, str]:
@@ -85,7 +92,7 @@ def place(
             return ""
         part, there = parts[label], [*out.on(label), unit.name]
         if (unit.name, label) not in out.refused:
-            out.refused[unit.name, label] = part.refused(graph, unit, rules)
+            out.refused[unit.name, label] = refusal(part, graph, unit, rules)
         units = [lowered.units[lowered.by_name[n]] for n in there]
         return out.refused[unit.name, label] or too_much(part, graph, units, rules)
 
@@ -97,7 +104,10 @@ def place(
         out.of[unit.name] = wanted[unit.name]
     turn = 0
     labels = [*parts, HOST] if host else list(parts)
-    for unit in sorted((u for u in able if u.owns and u.name not in wanted), key=lambda u: -_size(graph, u)):
+    for unit in sorted((u for u in able if u.owns), key=lambda u: -_size(graph, u)):
+        if unit.name in wanted:
+            turn += 1  # so that the others go where they would go without it
+            continue
         for k in range(len(labels)):
             label = labels[(turn + k) % len(labels)]
             if why := refuses(unit, label):
@@ -126,6 +136,11 @@ def _check(graph: Graph, out: Placing, parts: Mapping[str, Part], wanted: Mappin
                 f"device.place: there is no device '{label}' in this run for node '{node}'; there are "
                 f"{', '.join([HOST, *parts])}"
             )
+
+
+def refusal(part: Part, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
+    """Why a part cannot have this node, in words that do not name it again; empty: it can."""
+    return part.refused(graph, unit, rules).removeprefix(f"node '{unit.name}': ")
 
 
 def too_much(part: Part, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]) -> str:

@@ -8,7 +8,7 @@ from functools import cache
 
 from amphw.engine.lower import Lowered, Unit, lower
 from amphw.engine.part import NodeTime, Part, TellsTime
-from amphw.engine.placing import HOST, too_much
+from amphw.engine.placing import HOST, refusal, too_much
 from amphw.estimate.cost_model import CostModel, DeviceFacts, HostCosts, NodeSeconds
 from amphw.estimate.probe import probe
 from amphw.estimate.traffic import Traffic
@@ -84,7 +84,7 @@ def cost_model(
             host.how,
         )
         for label, part in parts.items():
-            why = part.refused(graph, own[name], rules) or too_much(part, graph, [own[name]], rules)
+            why = refusal(part, graph, own[name], rules) or too_much(part, graph, [own[name]], rules)
             if why:
                 refused[name, label] = why
                 continue

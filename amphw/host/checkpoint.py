@@ -85,7 +85,8 @@ def load_checkpoint(path: Path, expect_graph: str | None) -> tuple[dict[str, np.
         raise CheckpointError(
             f"{path} belongs to another graph: it was saved from {header['graph']} "
             f"(model {header['model']}), this model is {expect_graph}; "
-            "use the config saved with the checkpoint, or start a new run"
+            "use the config saved with the checkpoint, device.tile included (tiles are nodes with names of "
+            "their own), or start a new run"
         )
     try:
         tensors = _parse(data)

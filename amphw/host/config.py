@@ -29,7 +29,7 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from amphw.host.config_fields import ConfigError, Option, check_section, did_you_mean, option, options
+from amphw.host.config_fields import NONE, ConfigError, Option, check_section, did_you_mean, option, options
 from amphw.ir.device import SILENCE
 
 M = TypeVar("M")
@@ -165,10 +165,15 @@ class DeviceConfig:
         "in a run on several devices, where nodes go that device.place does not name; heuristic: they take "
         "turns; search: as is estimated to be fastest",
     )
-    strict: bool = option(False, "on fixed: refuse weights outside of their format rather than clip them")
+    strict: bool = option(
+        False, "on fixed, verilator and board: refuse weights outside of their format rather than clip them"
+    )
 
     def __post_init__(self) -> None:
         check_section(self, "device")
+        for name in ("place", "tile", "links"):
+            if getattr(self, name).strip() == NONE:
+                object.__setattr__(self, name, "")  # the class is frozen
 
 
 @dataclass(frozen=True)

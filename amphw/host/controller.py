@@ -31,11 +31,12 @@ from amphw.host.config_toml import to_toml
 from amphw.host.divergence import DivergedError, diverged
 from amphw.host.epochs import PhaseFigures, Phases
 from amphw.host.live_validation import LiveValidation
-from amphw.host.lost_device import Kept, let_go, stopped, went_on
+from amphw.host.lost_device import Kept, let_go, parts_lost, stopped, went_on
 from amphw.host.memory import planned_memory
 from amphw.host.meters import Tally, percentile
+from amphw.host.placed import fitting, where
 from amphw.host.progress import Progress
-from amphw.host.records import EpochRecord, RunSummary, first_reaching
+from amphw.host.records import THEN, EpochRecord, RunSummary, first_reaching
 from amphw.host.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
 from amphw.host.run_model import InstanceSet, RunModel
 from amphw.host.run_state import RunState
@@ -155,6 +156,7 @@ class Trainer:
             if not len(held):
                 raise ConfigError(f"the model {self.model.name} has no instances to {what} on")
         self._make_phases()
+        self._begin_stretch()
         self._kept = Kept.of(self.state, self.device)
         if self.folder is not None:
             self.folder.write_text(CONFIG, self.toml)
@@ -164,7 +166,14 @@ class Trainer:
         slow = self.device.slow_start() if isinstance(self.device, StartsSlowly) else ""
         if slow and self.progress is not None:
             self.progress.note(slow)
-        self.session = Session(self.model, self.cfg, self.device, self.trace, self._start)
+        # A spare device has none of the labels that the settings may name.
+        cfg = fitting(self.cfg, self.device)[0] if self._spared else self.cfg
+        self.session = Session(self.model, cfg, self.device, self.trace, self._start)
+
+    def _begin_stretch(self) -> None:
+        """From here on throughput is that of the device as it is now."""
+        self._stretch = self.state.size, self.state.seconds
+        self.state.goes_on(where(self.device))
 
     def _make_phases(self) -> None:
         tally, keys = self.state.tally, self.cfg.train.live_valid
@@ -188,6 +197,9 @@ class Trainer:
             if self.spare is None or self._spared:
                 return False
             self._spared, rest = True, self.spare()
+            self._lost = lost.capabilities().name
+        else:
+            self._lost = parts_lost(lost.capabilities().name, rest.capabilities().name)
         self.device = rest
         self._devices.append(rest)
         return True
@@ -196,14 +208,14 @@ class Trainer:
         """From the last consistent state, on the device that is there now."""
         self._open()
         self._kept.restore(self.state, self.device)
+        self._begin_stretch()
         self._make_phases()
         self._warn(error, self._kept.epoch)
         self._explain()
 
     def _warn(self, error: DeviceLostError, epoch: int) -> None:
         if self.progress is not None:
-            names = [device.capabilities().name for device in self._devices]
-            self.progress.note(went_on(error, names[-2], names[-1], epoch))
+            self.progress.note(went_on(error, self._lost, self.device.capabilities().name, epoch))
 
     def _save_kept(self) -> Path | None:
         """The checkpoint of the last consistent state, written unless it is there; None: none are kept."""
@@ -265,11 +277,12 @@ class Trainer:
     def _end(self, reason: str) -> RunSummary:
         state = self.state
         self._save(final=True)
+        size, seconds = self._stretch if state.size > self._stretch[0] else (0, 0.0)
         summary = RunSummary(
             model=self.model.name,
-            device=", then ".join(device.capabilities().name for device in self._devices),
+            device=THEN.join(device.capabilities().name for device in self._devices),
             epochs=state.epoch,
-            instances_per_s=_rate(state.size, state.seconds),
+            instances_per_s=_rate(state.size - size, state.seconds - seconds),
             target_reached=reason == TARGET,
             valid=dict(state.history[-1].valid) if state.history else {},
             staleness={"p50": percentile(state.staleness, 0.5), "p99": percentile(state.staleness, 0.99)},
@@ -283,6 +296,7 @@ class Trainer:
             stopped_by=reason,
             metric=self.model.metric,
             target=self.cfg.train.target,
+            ran=list(state.ran),
         )
         if self.folder is not None:
             self.folder.write_json(SUMMARY, summary)

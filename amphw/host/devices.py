@@ -109,7 +109,8 @@ def make_device(spec: str) -> Device:
     """The device that `name` or `name:argument` stands for, as in `reference:lifo`; or a run on several of
     them beside the CPU, as in `cpu,opencl:0` or, with names of their own, `cpu,a=verilator,b=verilator`.
 
-    Raises DeviceError for an unknown name, a device that cannot be imported, and an argument that it refuses.
+    Raises DeviceError for an unknown name, a device that cannot be imported (UnusableError, unless its
+    package names what it does not have), and an argument that it refuses.
     """
     spec = stands_for(spec)
     several = split_specs(spec)
@@ -124,6 +125,12 @@ def _made(spec: str) -> Device:
     """One device."""
     name, colon, argument = spec.partition(":")
     entries = device_entries()
+    if "," in name:  # a list with a piece that names no device
+        pieces = [piece.strip() for piece in name.split(",")]
+        wrong = next((p for p in pieces if p.rpartition("=")[2] not in entries), name)
+        label, _, name = wrong.rpartition("=")
+        if not name:
+            raise DeviceError(f"{label!r} has no device behind its '='. {_listed(entries)}")
     if name not in entries:
         near = did_you_mean(name, list(entries))
         raise DeviceError(f"there is no device {name!r}.{near} {_listed(entries)}")
@@ -158,14 +165,17 @@ def split_specs(text: str) -> list[tuple[str, str]]:
 
 
 def _mixed(several: list[tuple[str, str]]) -> Device:
+    if any(spec == "cpu" for _, spec in several) and [s for s in several if "cpu" in s] != [("cpu", "cpu")]:
+        raise DeviceError("the cpu is in a run once, under its own name: it holds the run together")
     labels = [label for label, _ in several]
     for label in labels:
         if labels.count(label) > 1:
+            first, second = [spec for each, spec in several if each == label][:2]
+            names = "ab" if not {"a", "b"} & set(labels) else (f"{label}_0", f"{label}_1")
             raise DeviceError(
-                f"two devices are called {label!r}: give them names, such as a={label},b={label}"
+                f"two devices are called {label!r}: give them names, such as "
+                f"{names[0]}={first},{names[1]}={second}"
             )
-    if ("cpu", "cpu") not in several and any(spec == "cpu" for _, spec in several):
-        raise DeviceError("the cpu is in a run once, under its own name: it holds the run together")
     others: dict[str, Device] = {}
     absent: dict[str, str] = {}
     for label, spec in several:
@@ -189,15 +199,29 @@ def device_variants(entry: DeviceEntry) -> dict[str, Capabilities | str]:
 
 
 def _load(entry: DeviceEntry, target: str = "") -> Callable[..., Any]:
-    module, _, attribute = (target or entry.target).partition(":")
+    named = target or entry.target
+    module, _, attribute = named.partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
+        found = importlib.import_module(module)
     except (ImportError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            raise _misnamed(entry, named) from error
         others = {name: each for name, each in device_entries().items() if name != entry.name}
         raise UnusableError(
             f"the device {entry.name!r} cannot be used here: {error}. Install what it needs, "
             f"or choose another one. {_listed(others)}"
         ) from error
+    if not hasattr(found, attribute):
+        raise _misnamed(entry, named)
+    return getattr(found, attribute)  # type: ignore[no-any-return]
+
+
+def _misnamed(entry: DeviceEntry, named: str) -> DeviceError:
+    """Nothing that could be installed: the package itself is wrong."""
+    return DeviceError(
+        f"the device {entry.name!r} {entry.summary} cannot be made: its entry point names {named}, and there "
+        "is no such thing; this is a mistake in that package"
+    )
 
 
 def _listed(entries: dict[str, DeviceEntry]) -> str:

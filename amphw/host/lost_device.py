@@ -48,11 +48,17 @@ class Kept:
             p.become(self.parameters[node])
 
 
+def parts_lost(before: str, after: str) -> str:
+    """`cpu,a,b` that has become `cpu,b` -> `a`: of the names of devices that consist of others."""
+    return ",".join(label for label in before.split(",") if label not in after.split(",")) or before
+
+
 def went_on(error: DeviceLostError, lost: str, spare: str, epoch: int) -> str:
-    """The warning of a run that goes on elsewhere."""
+    """The warning of a run that goes on elsewhere. lost, spare: names of the devices."""
     return (
-        f"WARNING: the device {lost} was lost in epoch {epoch}: {error} The run goes on on the device "
-        f"{spare}, which trains epoch {epoch} again from where it began; no instance is left out."
+        f"WARNING: the device {lost} was lost in epoch {epoch}: {_sentence(error).removeprefix(f'{lost}: ')} "
+        f"The run goes on on the device {spare}, which trains epoch {epoch} again from where it began; no "
+        "instance is left out."
     )
 
 
@@ -65,7 +71,12 @@ def stopped(error: DeviceLostError, epoch: int, checkpoint: Path | None) -> Devi
             f"The last consistent state is in {checkpoint}; go on from it with --resume {checkpoint.parent}, "
             "on this device or another one, such as --device cpu."
         )
-    return DeviceLostError(f"the device was lost in epoch {epoch}: {error} {rest}")
+    return DeviceLostError(f"the device was lost in epoch {epoch}: {_sentence(error)} {rest}")
+
+
+def _sentence(error: DeviceLostError) -> str:
+    text = str(error).rstrip()
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def let_go(device: Device) -> None:

@@ -31,7 +31,9 @@ def predict(
     """
     path = find_checkpoint(checkpoint)
     # Nothing is updated: the device need neither have the optimiser nor keep its state.
-    session = Session(model, replace(cfg, update=UpdateConfig(), node_updates={}), device)
+    # And nothing is searched for: what is placed stays, the others take turns.
+    own = replace(cfg.device, placing="heuristic")
+    session = Session(model, replace(cfg, update=UpdateConfig(), node_updates={}, device=own), device)
     snapshots.load(path, device, session.graph, values_only=True)
     reports: dict[int, Report] = {}
 

@@ -19,6 +19,10 @@ DIRECTIONS: tuple[str, ...] = get_args(Direction)
 _LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "rmse", "perplexity")
 
 
+THEN = ", then "
+"""Between the devices of a run that had to change them."""
+
+
 @dataclass(slots=True)
 class Slice:
     """One uninterrupted piece of work of one worker: a frame of messages through a node, or an update.
@@ -101,6 +105,10 @@ class RunSummary:
     `staleness` has keys p50 and p99 (versions); `messages` has forward, backward and lost (counts);
     `stopped_by` says in a word or two why training ended ("target", "epochs", "interrupt", ...). `metric`
     and `target` are the validation metric and value that the run was trained towards, where it had any.
+
+    `instances_per_s` is that of the last stretch, since the run began, went on or changed its device (of all
+    of it where nothing was left to train); `device` names the devices since it began or went on. `ran` has a
+    line for each stretch, also before: from which epoch on which device, and which nodes on which of several.
     """
 
     model: str
@@ -116,6 +124,12 @@ class RunSummary:
     stopped_by: str = ""
     metric: str | None = None
     target: float | None = None
+    ran: list[str] = field(default_factory=list)
+
+    @property
+    def last_device(self) -> str:
+        """The one that `instances_per_s` is of."""
+        return self.device.rpartition(THEN)[2]
 
     def to_json(self) -> dict[str, Any]:
         """The summary as strict JSON values (NaN and infinities are null), one key per field."""

@@ -126,7 +126,7 @@ def _headline_of(summary: RunSummary) -> list[tuple[str, str, str]]:
     seconds = summary.history[-1].seconds if summary.history else math.nan
     sent = summary.messages.get("forward", 0) + summary.messages.get("backward", 0)
     tiles = [
-        ("throughput", f"{_number(summary.instances_per_s)}/s", f"instances, on {summary.device}"),
+        ("throughput", f"{_number(summary.instances_per_s)}/s", f"instances, on {summary.last_device}"),
         ("epochs", str(summary.epochs), f"stopped by {summary.stopped_by or 'nothing recorded'}"),
         ("training time", _seconds(seconds), "without validation"),
     ]

@@ -20,7 +20,7 @@ class RunState:
     forward, backward: messages in training. staleness: gradient rows by versions behind, all nodes.
     best: best validation value so far, reached in best_epoch. tally, epoch_size, epoch_seconds: of the
     epoch that `position` is in. live: the running estimate of the validation metrics when that epoch's
-    training last ended or was stopped.
+    training last ended or was stopped. ran: as `RunSummary` has it.
     """
 
     tally: Tally
@@ -38,6 +38,7 @@ class RunState:
     epoch_seconds: float = 0.0
     history: list[EpochRecord] = field(default_factory=list)
     live: dict[str, float] = field(default_factory=dict)
+    ran: list[str] = field(default_factory=list)
 
     _PLAIN: ClassVar[tuple[str, ...]] = (
         "epoch",
@@ -66,6 +67,11 @@ class RunState:
         self.tally = Tally(self.tally.node, self.tally.names)
         self.epoch_size, self.epoch_seconds, self.live = 0, 0.0, {}
 
+    def goes_on(self, where: str) -> None:
+        """A stretch begins there; the same one as before is told once."""
+        if not self.ran or self.ran[-1].partition(": ")[2] != where:
+            self.ran.append(f"from epoch {self.epoch + 1}: {where}")
+
     def to_json(self) -> dict[str, Any]:
         """JSON values; floats survive exactly."""
         return {
@@ -74,6 +80,7 @@ class RunState:
             "tally": self.tally.to_json(),
             "history": [record.to_json() for record in self.history],
             "live": self.live,
+            "ran": self.ran,
         }
 
     def restore(self, data: Mapping[str, Any]) -> None:
@@ -83,5 +90,6 @@ class RunState:
         self.staleness = Counter({int(behind): rows for behind, rows in data["staleness"].items()})
         self.tally.restore(data["tally"])
         self.history = [EpochRecord.from_json(record) for record in data["history"]]
-        # Checkpoints of earlier versions have none.
+        # Checkpoints of earlier versions have neither.
         self.live = {str(name): float(value) for name, value in data.get("live", {}).items()}
+        self.ran = [str(line) for line in data.get("ran", [])]

@@ -17,7 +17,7 @@ from amphw.host.pumping import Pump
 from amphw.host.records import Slice
 from amphw.host.run_model import RunModel
 from amphw.host.trace import Trace
-from amphw.ir.device import Device, DeviceOptions, Linked
+from amphw.ir.device import Device, DeviceOptions, Linked, Places
 from amphw.ir.errors import GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.nodes import Loss
@@ -30,7 +30,10 @@ def graph_of(model: RunModel, cfg: RunConfig[Any]) -> Graph:
     """The model's graph, in the tiles that are asked for. Raises GraphError where there are no such."""
     graph: Graph = model.graph(cfg.model)
     for node, n in _tiles(cfg):
-        graph = tile(graph, n, [node])
+        try:
+            graph = tile(graph, n, [node])
+        except GraphError as error:
+            raise GraphError(f"device.tile = '{cfg.device.tile}': {error}") from error
     return graph
 
 
@@ -78,6 +81,11 @@ class Session:
         # Checkpoints go by the graph itself: a prediction knows nothing of where training started.
         if cfg.device.links and not isinstance(device, Linked):
             raise ConfigError(f"device.links: {device.capabilities().name}: {FIXED}")
+        if cfg.device.place and not isinstance(device, Places):
+            raise ConfigError(
+                f"device.place: {device.capabilities().name} runs all nodes; nodes are placed in a run on "
+                "several devices, such as --device cpu,a=fixed:q7.9"
+            )
         device.load(starting_at(self.graph, start) if start else self.graph, self.rules, options)
         self.train_pump = Pump(device, 0, self.mode.window)
         self.infer_pump = Pump(device, self.mode.window, cfg.train.max_infer_keys)

@@ -101,6 +101,11 @@ class Capabilities:
     notes: str = ""
     advice: str = ""
 
+    @property
+    def full_name(self) -> str:
+        """With its formats, where they are not floats: `verilator:q4.12`."""
+        return ":".join([self.name, *(f for f in self.formats if f != "float32" and f not in self.name)])
+
 
 @dataclass
 class Report:
@@ -253,6 +258,15 @@ class Explains(Protocol):
 
     def explained(self) -> list[str]:
         """Sentences, of what has been loaded."""
+        ...
+
+
+@runtime_checkable
+class Places(Protocol):
+    """A device that consists of several, of which the setting `place` says who takes a node: `cell=a`."""
+
+    def places(self) -> Sequence[str]:
+        """The labels of those, also of devices that are replaced because they are not there."""
         ...
 
 

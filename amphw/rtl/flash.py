@@ -14,6 +14,10 @@ from amphw.rtl.toolchain.families import family
 LOADER = "openFPGALoader"
 GET_LOADER = f"on Debian: apt install openfpgaloader; others: https://trabucayre.github.io/{LOADER}"
 
+MAKE = (
+    "amphw rtl MODEL --board {} --bitstream --out DIR makes one, and amphw flash DIR puts it into the board"
+)
+
 
 class FlashError(AmphwError):
     """What cannot be put into a board. The message says why, and what to do."""
@@ -24,20 +28,23 @@ def find(what: Path, name: str | None) -> tuple[Path, Board]:
 
     name: of the board; a folder of `amphw rtl` knows it. Raises FlashError.
     """
+    if not what.exists():
+        raise FlashError(f"there is no file or folder {what}: {MAKE.format('BOARD')}")
     built = Circuit.read(what).board if (what / FILE).is_file() else ""
     if built and name and board(name).name != built:
         raise FlashError(f"{what} was built for the board {built}, not for {name}")
+    if what.is_dir() and not (name or built):
+        raise FlashError(
+            f"the folder {what} holds no {FILE}, so it is none that amphw rtl --board has written: "
+            f"{MAKE.format('BOARD')}"
+        )
     if not (name or built):
         raise FlashError(f"{what} does not say which board it is for: --board BOARD")
     on = board(name or built)
     kind = family(on.target).bitstream
     path = what / kind if what.is_dir() else what
     if not path.is_file():
-        wanted = f"{what} holds no bitstream {kind}" if what.is_dir() else f"there is no file {what}"
-        raise FlashError(
-            f"{wanted}: amphw rtl MODEL --board {on.name} --bitstream --out DIR makes one, and amphw flash "
-            "DIR puts it into the board"
-        )
+        raise FlashError(f"{what} holds no bitstream {kind}: {MAKE.format(on.name)}")
     if path.suffix != Path(kind).suffix:
         raise FlashError(f"{path} is no bitstream for {on.name}: those are called *{Path(kind).suffix}")
     return path, on

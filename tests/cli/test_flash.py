@@ -93,8 +93,10 @@ def test_what_cannot_be_flashed(amphw, built: Path, tmp_path: Path) -> None:
     for arguments, complaint in (
         (
             ["list-reduction", "--board", "icebreaker"],
-            "there is no file list-reduction: amphw rtl MODEL --board",
+            "there is no file or folder list-reduction: amphw rtl MODEL --board",
         ),
+        ([tmp_path / "none"], "there is no file or folder"),
+        ([tmp_path], f"holds no {FILE}, so it is none that amphw rtl --board has written"),
         ([built / "top.bin"], "does not say which board it is for: --board BOARD"),
         ([built, "--board", "ulx3s-85f"], "was built for the board icebreaker, not for ulx3s-85f"),
         ([built, "--board", "icebraker"], "There is no board 'icebraker'. Did you mean icebreaker?"),

@@ -132,7 +132,7 @@ def test_a_layer_that_is_refused_is_told_with_its_reason_and_tiles(amphw, monkey
     ]
     done = amphw(*wide)
     assert done.exit_code == 0, done.stderr
-    assert "a refuses linear1: it is 64 columns wide" in done.stdout
+    assert "a refuses linear1, linear2, linear3: it is 64 columns wide" in done.stdout
     assert (
         "Every device but the cpu refuses linear1; in 2 tiles a takes it: --set device.tile=linear1:2"
         in done.stdout
@@ -141,6 +141,27 @@ def test_a_layer_that_is_refused_is_told_with_its_reason_and_tiles(amphw, monkey
     assert tiled.exit_code == 0, tiled.stderr
     assert "linear1_1" in tiled.stdout and "refuses linear1_1" not in tiled.stdout
     assert "--set device.tile=linear1:2 --set device.place=" in tiled.stdout
+
+
+def test_a_placement_is_faster_or_slower_than_the_cpu_alone(amphw) -> None:
+    done = amphw("place", "list-reduction", "--device", TWO, *SMALL)
+    (line,) = [each for each in done.stdout.splitlines() if each.startswith("beside all on cpu")]
+    assert " x slower " in line and " x faster " in line and line.rstrip().endswith("the same")
+
+
+def test_one_reason_is_told_once_for_all_nodes(amphw) -> None:
+    done = amphw("place", "list-reduction", "--device", "cpu,fixed:q7.9", *SMALL, "--set", "optimizer=adam")
+    assert done.exit_code == 0, done.stderr
+    assert (
+        done.stdout.count("fixed refuses") == 1
+        and "fixed refuses cell, head: the hardware upd" in done.stdout
+    )
+    assert done.stdout.count("tiles do not help") <= 2
+
+
+def test_without_other_devices_the_cpu_is_proposed(amphw) -> None:
+    done = amphw("place", "list-reduction", "--device", "cpu,fixed:q7.9", *SMALL, "--set", "optimizer=adam")
+    assert done.stdout.rstrip().endswith("--device cpu") and "device.place=" not in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -156,6 +177,7 @@ def test_a_layer_that_is_refused_is_told_with_its_reason_and_tiles(amphw, monkey
         (TWO, ["--set", "device.links=z=1Gb/s"], "device.links: there is no device 'z' beside the cpu"),
         (TWO, ["--set", "device.links=a=0Gb/s"], "'0Gb/s' is no number of bits a second"),
         (TWO, ["--limit", "z=1"], "the limit of nodes: there is no device 'z'"),
+        (TWO, ["--set", "device.tile=head:11"], "device.tile = 'head:11': cannot be tiled: head: it has 10 "),
         (TWO, ["--set", "device.tile=nothing:2"], "there is no such node"),
         (TWO, ["--set", "device.tile=cell"], "'cell' is not of the form NODE:N"),
     ],

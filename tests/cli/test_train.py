@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from amphw.host.config import DeviceConfig
+from amphw.host.config_fields import options
+
 KEYS = {
     "model",
     "device",
@@ -126,6 +129,8 @@ def test_ending_a_resume_with_another_graph_is_refused(amphw, trained) -> None:
     done = amphw("train", "list-reduction", "--resume", "run", "--set", "hidden=16", "--device", "reference")
     assert done.exit_code == 1
     assert "belongs to another graph" in done.stderr
+    tiled = amphw("train", "list-reduction", "--resume", "run", "--set", "device.tile=head:2")
+    assert tiled.exit_code == 1 and "device.tile included (tiles are nodes with names" in tiled.stderr
 
 
 @pytest.mark.parametrize(
@@ -214,3 +219,87 @@ def test_a_layer_may_be_cut_into_tiles(amphw, tiny) -> None:
         "predict", "list-reduction", "mean 1 2 3", "--checkpoint", "run"
     )  # the run says which nodes there are
     assert on_cpu.exit_code == 0, on_cpu.stderr
+
+
+TWO = ("--device", "cpu,a=fixed:q7.9,b=fixed:q7.9", "--set", "optimizer=momentum")
+
+
+@pytest.fixture
+def placed(amphw, tiny) -> None:
+    done = amphw(
+        "train", "list-reduction", *tiny, *TWO, "--set", "device.place=cell=a,head=b", "--out", "run"
+    )
+    assert done.exit_code == 0, done.stderr
+
+
+def more(device: str, *place: str) -> tuple[str, ...]:
+    settings = [word for each in ("epochs=2", *place) for word in ("--set", each)]
+    return ("train", "list-reduction", "--resume", "run", "--device", device, *settings)
+
+
+@pytest.mark.usefixtures("placed")
+def test_a_saved_placement_on_other_devices_says_where_it_comes_from(amphw) -> None:
+    done = amphw(*more("cpu,b=fixed:q7.9"))
+    assert done.exit_code == 1
+    assert done.stderr == (
+        "amphw: device.place = 'cell=a,head=b' comes from the saved run, and there is no device 'a' in this "
+        "one: --set device.place= leaves it out, --set device.place=... says it for the devices that are "
+        "there.\n"
+    )
+
+
+@pytest.mark.usefixtures("placed")
+@pytest.mark.parametrize("place", ["device.place=", "device.place=none", "device.place=cell=c"])
+def test_a_saved_placement_can_be_left_out_or_replaced(amphw, tmp_path, place) -> None:
+    done = amphw(*more("cpu,c=fixed:q7.9", place))
+    assert done.exit_code == 0, done.stderr
+    assert "placed on c: cell" in done.stderr
+    saved = tomllib.loads((tmp_path / "run" / "config.toml").read_text())
+    assert saved["device"]["place"] == ("cell=c" if place.endswith("c") else "")
+
+
+@pytest.mark.usefixtures("placed")
+def test_a_run_goes_on_on_one_device_without_its_placement(amphw) -> None:
+    done = amphw(*more("cpu"))
+    assert done.exit_code == 0, done.stderr
+    assert (
+        "device.place = 'cell=a,head=b', as it was saved, is left out: there is no device 'a', 'b' here.\n"
+        in done.stderr
+    )
+
+
+@pytest.mark.usefixtures("placed")
+@pytest.mark.parametrize("device", ["cpu", "cpu,b=fixed:q7.9", "cpu,a=fixed:q7.9,b=fixed:q7.9"])
+def test_a_model_predicts_on_other_devices_than_it_was_placed_on(amphw, device) -> None:
+    done = amphw("predict", "list-reduction", "mean 1 2 3", "--checkpoint", "run", "--device", device)
+    assert done.exit_code == 0, done.stderr
+    assert ("as it was saved, is left out" in done.stderr) == ("a=" not in device)
+
+
+@pytest.mark.parametrize("device", ["cpu", "fixed:q7.9"])
+def test_nodes_are_not_placed_on_one_device(amphw, tiny, device, tmp_path) -> None:
+    place = ("--set", "device.place=cell=a", "--set", "optimizer=momentum")
+    done = amphw("train", "list-reduction", *tiny, "--device", device, *place, "--out", "run")
+    assert done.exit_code == 1
+    assert "device.place: " in done.stderr and "placed in a run on several devices" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("placed")
+def test_the_folder_says_which_devices_ran_what(amphw, tmp_path) -> None:
+    assert amphw(*more("cpu")).exit_code == 0
+    done = amphw(*more("cpu", "epochs=3"))
+    assert done.exit_code == 0, done.stderr
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    first, second = summary["ran"]  # a stretch that goes on where it was is no other
+    assert first.startswith("from epoch 1: cpu,a,b; a: fixed:q7.9")
+    assert "placed on a: cell" in first and "placed on b: head" in first and second == "from epoch 2: cpu"
+    assert "Ran from epoch 1: cpu,a,b; a: fixed:q7.9" in (tmp_path / "run" / "report.html").read_text()
+    last = summary["history"][2]
+    assert summary["instances_per_s"] == pytest.approx(last["instances_per_s"])
+
+
+def test_the_option_and_the_setting_say_the_same_of_whom_they_concern(amphw) -> None:
+    setting = options(DeviceConfig)["strict"].help.partition(":")[0]
+    shown = amphw("train", "--help").stdout
+    assert setting.removeprefix("on ") in " ".join(shown.replace("│", " ").split())

@@ -146,6 +146,8 @@ def test_an_update_that_the_host_asks_for_takes_its_time(monkeypatch: pytest.Mon
         ("cpu,one=sleep", "cpu=1Mb/s", "device.links: cpu: its link is what it is"),
         ("cpu,one=sleep", "two=1Mb/s", "device.links: there is no device 'two' in this run; there are one"),
         ("cpu,one=sleep", "one=1M", "'1M' is no number of bits a second: write it as 10Gb/s"),
+        ("cpu,one=sleep", "one=5", "device.links: one=5: '5' is no .*RATE.LATENCY, such as one=100Mb/s.20us"),
+        ("cpu,one=sleep", "one=20us", "device.links: one=20us: .*RATE.LATENCY, such as one=100Mb/s.20us"),
         ("cpu,one=sleep", "one", "device.links = 'one': 'one' is not of the form DEVICE=RATE.LATENCY"),
     ],
 )

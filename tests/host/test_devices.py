@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from amphw.host import devices
-from amphw.host.devices import DeviceError, device_entries, make_device, stands_for
+from amphw.host.devices import DeviceError, UnusableError, device_entries, make_device, stands_for
 from amphw.host.null_device import NullDevice
-from amphw.ir.errors import AmphwError
+from amphw.ir.errors import AmphwError, DeviceAbsentError
 from amphw.ir.reference import ReferenceDevice
 
 
@@ -26,6 +27,8 @@ def package(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         for name, value in (
             ("sleepy", "sleepy_package:make"),
             ("broken", "sleepy_package:missing"),
+            ("gone", "sleepy_package.gone:make"),
+            ("needy", "needy_package:make"),
             ("null", "sleepy_package:make"),
         )
     ]
@@ -99,14 +102,33 @@ def test_a_package_does_not_replace_a_built_in_device(package: ModuleType) -> No
     assert type(make_device("null")) is NullDevice
 
 
-def test_a_device_that_cannot_be_imported_says_why_and_what_else_there_is(package: ModuleType) -> None:
-    with pytest.raises(DeviceError) as caught:
-        make_device("broken")
-    assert "'broken' cannot be used here" in str(caught.value)
-    assert "has no attribute 'missing'" in str(caught.value)
-    assert "Devices: cpu, opencl, fixed, verilator, board, reference, sleep, process, null, sleepy." in str(
+def test_a_device_that_cannot_be_imported_says_why_and_what_else_there_is(
+    package: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "needy_package.py").write_text("import a_library_that_nobody_has\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UnusableError) as caught:
+        make_device("needy")
+    assert "'needy' cannot be used here: No module named 'a_library_that_nobody_has'. Install" in str(
         caught.value
     )
+    assert (
+        "Devices: cpu, opencl, fixed, verilator, board, reference, sleep, process, null, broken, gone, sl"
+        in str(caught.value)
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "target"), [("broken", "sleepy_package:missing"), ("gone", "sleepy_package.gone:make")]
+)
+def test_an_entry_point_that_names_nothing_is_a_mistake_of_its_package(
+    package: ModuleType, spec: str, target: str
+) -> None:
+    """And no device that is absent, in whose place the CPU would go on."""
+    for each in (spec, f"cpu,{spec}"):
+        with pytest.raises(DeviceError, match=f"names {target}, .*a mistake in that package") as caught:
+            make_device(each)
+        assert not isinstance(caught.value, DeviceAbsentError)
 
 
 def test_listing_imports_no_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ from amphw.engine.part import PartFrame, PartResult
 from amphw.host.controller import Trainer
 from amphw.host.devices import DeviceError, make_device, split_specs
 from amphw.host.progress import Progress
-from amphw.ir.device import Capabilities, DeviceOptions, Mode
-from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError
+from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report
+from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError, GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule, initial_parameters
@@ -127,7 +127,8 @@ def test_the_run_goes_on_without_it(fault: Fault, at: int) -> None:
         assert found.valid["loss"] == pytest.approx(expected.valid["loss"], rel=1e-4)
     assert summary.device == "cpu,one,two, then cpu,two"
     (warning,) = [n for n in notes if n.startswith("WARNING: the device")]
-    assert "was lost in epoch" in warning and "one: " in warning
+    assert warning.startswith("WARNING: the device one was lost in epoch ") and "one: " not in warning
+    assert ". The run goes on on the device cpu,two, which" in warning
     assert "placed on two: head" in notes
     assert trainer.device.capabilities().name == "cpu,two"
 
@@ -288,10 +289,60 @@ def test_names_of_devices() -> None:
         ("b", "opencl:0,1"),
         ("null", "null"),
     ]
-    with pytest.raises(DeviceError, match="two devices are called 'null': give them names"):
-        make_device("cpu,null,null")
-    with pytest.raises(DeviceError, match="there is no device 'nul'"):
-        make_device("nul,cpu")
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ("cpu,null,null", "two devices are called 'null': give them names, such as a=null,b=null"),
+        (
+            "fixed:q7.9,fixed:q4.12",
+            "two devices are called 'fixed': give them names, such as a=fixed:q7.9,b=fixed:q4.12",
+        ),
+        ("nul,cpu", "there is no device 'nul'. Did you mean null?"),
+        ("cpu,cpu", "the cpu is in a run once, under its own name: it holds the run together"),
+        ("cpu,a=cpu", "the cpu is in a run once, under its own name: it holds the run together"),
+        ("cpu,fixd:q7.9", "there is no device 'fixd'. Did you mean fixed?"),
+        ("cpu,b=fixd:q7.9,a=null", "there is no device 'fixd'. Did you mean fixed?"),
+        ("fixd,w=q5.11,cpu", "there is no device 'fixd'. Did you mean fixed?"),
+        ("cpu,a=", "'a' has no device behind its '='. Devices: cpu,"),
+    ],
+)
+def test_lists_of_devices_that_cannot_be(spec: str, complaint: str) -> None:
+    with pytest.raises(DeviceError) as caught:
+        make_device(spec)
+    assert str(caught.value).startswith(complaint)
+
+
+class Choosy(FaultyDevice):
+    """Refuses some nodes, as devices do whose reasons are errors about the graph."""
+
+    def part(self) -> KernelPart:
+        part = super().part()
+
+        def refused(graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
+            return str(GraphError("it has no lookup", node=unit.name)) if unit.name == "cell" else ""
+
+        part.refused = refused  # type: ignore[method-assign]
+        return part
+
+
+def test_devices_are_named_with_their_formats() -> None:
+    device = make_device("cpu,a=verilator:q7.9,w=q5.11,b=fixed:q4.12,null")
+    assert device.capabilities().notes == "a: verilator:q7.9,w=q5.11; b: fixed:q4.12; null: null"
+
+
+def test_a_refusal_names_its_node_once() -> None:
+    with pytest.raises(AmphwError, match="^node 'cell' cannot be placed on one: it has no lookup$"):
+        train(MixedDevice({"one": Choosy()}), "device.place=cell=one")
+    _, _, notes = train(MixedDevice({"one": Choosy()}), "device.place=")
+    assert "one refuses cell, which goes to cpu: it has no lookup" in notes
+
+
+@pytest.mark.parametrize("place", ["", "cell=one", "cell=two", "cell=cpu"])
+def test_what_is_said_of_one_node_leaves_the_others_where_they_are(place: str) -> None:
+    _, _, notes = train(MixedDevice({"one": FaultyDevice(), "two": FaultyDevice()}), f"device.place={place}")
+    assert any(n.startswith("placed on two:") and "head" in n for n in notes), notes
 
 
 @pytest.mark.parametrize(
@@ -328,3 +379,38 @@ def test_parameters_move_with_their_nodes() -> None:
     assert all(np.all(v == 0.25) for p in other.parameters().values() for v in p.values.values())
     one.close()
     other.close()
+
+
+def test_a_spare_device_needs_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine itself fails; what is left has none of the labels that the settings name."""
+    mixed = MixedDevice({"one": FaultyDevice(), "two": FaultyDevice()})
+
+    def fails(timeout: float = 0.0) -> list[Report]:
+        raise DeviceLostError("the engine has stopped.")
+
+    monkeypatch.setattr(mixed, "poll", fails)
+    cfg = settings("max_active_keys=1", "device.place=cell=one,head=two")
+    notes = Notes()
+    summary = Trainer(MODEL, cfg, mixed, None, notes, spare=ReferenceDevice).run()
+    assert summary.messages["lost"] == 0 and "then reference" in summary.device
+    assert any(
+        n.startswith("WARNING: the device cpu,one,two was lost in epoch 1: the engine") for n in notes.notes
+    )
+
+
+def test_the_summary_says_what_ran_where_and_how_fast_the_last_stretch_was() -> None:
+    summary, trainer, _ = train(
+        MixedDevice({"one": FaultyDevice(dies, 40), "two": FaultyDevice()}), "epochs=3"
+    )
+    first, second = summary.ran
+    assert (
+        first
+        == "from epoch 1: cpu,one,two; one: faulty; two: faulty; placed on one: cell; "
+        + first[first.index("placed on two") :]
+    )
+    assert "placed on two: head; placed on cpu: " in first
+    assert second.startswith("from epoch 2: cpu,two; two: faulty; WARNING: one is not there")
+    rest = summary.history[1:]
+    seconds = rest[-1].seconds - summary.history[0].seconds
+    assert summary.instances_per_s == pytest.approx((rest[-1].instances - 120) / seconds)
+    assert summary.last_device == "cpu,two"

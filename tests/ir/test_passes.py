@@ -262,11 +262,11 @@ def test_copies_of_a_node_are_tiled_together() -> None:
 @pytest.mark.parametrize(
     ("n", "nodes", "message"),
     [
-        (1, None, "1 tiles; at least 2 make sense"),
+        (1, None, "1 tiles: a layer is cut into 2 or more"),
         (2, ["linear9"], "linear9: there is no such node"),
-        (2, ["relu1"], "relu1: only a PPT with one out-port can be tiled"),
-        (11, ["linear4"], "linear4: it has 10 columns, of which at least 11 make sense"),
-        (2, None, "linear1: it has 6 columns, of which at least 64 make sense"),
+        (2, ["relu1"], "relu1: only a node that computes one output can be tiled"),
+        (11, ["linear4"], "linear4: it has 10 columns, too few for 11 tiles"),
+        (2, None, "linear1: it has 6 columns; a layer counts as wide from 64 on"),
     ],
 )
 def test_what_cannot_be_tiled_says_why(n: int, nodes: list[str] | None, message: str) -> None:

@@ -39,7 +39,7 @@ def tile(graph: Graph, n: int, nodes: Sequence[str] | None = None) -> Graph:
     is named cannot be, or where there is none.
     """
     if n < 2:
-        raise GraphError(f"{n} tiles; at least 2 make sense")
+        raise GraphError(f"{n} tiles: a layer is cut into 2 or more")
     infer(graph)
     why: dict[str, str] = {}
     tiles: dict[str, list[PPT]] = {}
@@ -99,10 +99,11 @@ def _tiles(graph: Graph, name: str, n: int, least: int) -> list[PPT] | str:
     if node is None:
         return f"there is no such node (there are: {', '.join(graph.nodes)})"
     if not isinstance(node, PPT) or len(node.outs) != 1:
-        return "only a PPT with one out-port can be tiled"
+        return "only a node that computes one output can be tiled"
     (out,) = node.program.outputs_types
     if out.width < least:
-        return f"it has {out.width} columns, of which at least {least} make sense"
+        few = f"; a layer counts as wide from {least} on" if least > n else f", too few for {n} tiles"
+        return f"it has {out.width} columns{few}"
     ends = [out.width * k // n for k in range(n + 1)]
     made = []
     for k, (start, end) in enumerate(zip(ends, ends[1:], strict=False)):
