@@ -80,7 +80,10 @@ class Notes(Progress):
 
     def note(self, text: str) -> None:
         if text.startswith("WARNING: the device"):
-            self.lost_at, self.why = time.perf_counter(), text.partition(": part: ")[2] or text
+            self.lost_at, self.why = (
+                time.perf_counter(),
+                text.partition(" was lost in epoch ")[2].partition(": ")[2],
+            )
 
 
 @dataclass

@@ -181,4 +181,8 @@ def test_the_run_goes_on_without_a_lost_device(
     if fault.raised:
         assert summary.device.startswith("cpu,one, then cpu")
         (warning,) = [n for n in notes.notes if n.startswith("WARNING: the device")]
-        assert "one: the OpenCL device failed" in warning and "the device does not answer" in warning
+        assert (
+            "the device one was lost" in warning
+            and "the OpenCL device failed" in warning
+            and "the device does not answer" in warning
+        )
