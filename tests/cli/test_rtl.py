@@ -134,11 +134,11 @@ def test_nothing_fits_after_all(amphw, asked) -> None:
 
 
 def test_an_estimate_within_its_error_is_left_to_the_mapping(amphw, asked) -> None:
-    """3.7 % too many flip-flops, by an estimate that may be off by 6 %. What is mapped has few of them."""
+    """5.4 % too many flip-flops, by an estimate that may be off by 6 %. What is mapped has few of them."""
     small = ("--set", "hidden=8", "--set", "batch=1", "--set", "optimizer=sgd", "--no-simulate")
     done = amphw("rtl", "list-reduction", *small, "--board", "tang-nano-9k", "--out", "hw")
     assert done.exit_code == 1 and [each.get("place", True) for each in asked] == [False]
-    assert "about 6,719 flip-flops, 239 too many (tang-nano-9k has 6,480)" in done.stderr
+    assert "about 6,830 flip-flops, 350 too many (tang-nano-9k has 6,480)" in done.stderr
     assert "after all: mapped they take 39 multipliers, 19 too many (tang-nano-9k has 20), 52" in done.stderr
 
 
