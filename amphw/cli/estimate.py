@@ -13,7 +13,7 @@ from amphw.cli.options import ConfigOption, JsonOption, ModelArgument, SetOption
 from amphw.cli.output import emit_json
 from amphw.cli.placing import INSTANCES
 
-NETWORK, SLEEP = "network", "sleep"
+NETWORK, EVENTS, SLEEP = METHODS = ("network", "events", "sleep")
 SECONDS = 2.0
 
 
@@ -62,7 +62,8 @@ def estimate(
         typer.Option(
             "--method",
             metavar="NAME",
-            help="network: calculate; sleep: run, with layers that wait as long as the devices would take.",
+            help="network: calculate; events: play it through in simulated time, too; sleep: run, with "
+            "layers that wait as long as the devices would take.",
         ),
     ] = NETWORK,
     epochs: Annotated[
@@ -84,11 +85,10 @@ def estimate(
     from amphw.host.config import resolve
     from amphw.models import get_model
 
-    _check_method(
-        method,
-        {"--epochs": epochs, "--seconds": seconds},
-        {"--case": case, "--link": link, "--latency": latency, "--keys": keys, "--replicas": replicas},
-    )
+    of_sleep: dict[str, Any] = {"--epochs": epochs, "--seconds": seconds}
+    of_network = {"--link": link, "--latency": latency, "--keys": keys, "--replicas": replicas}
+    refused = {NETWORK: of_sleep, EVENTS: {**of_sleep, "--case": case}, SLEEP: {**of_network, "--case": case}}
+    _check_method(method, refused)
     if flops is None and case is None:
         raise typer.BadParameter("say how fast a device is, as in --flops 1TFLOPS", param_hint="--flops")
     found: Any = get_model(model)
@@ -110,9 +110,11 @@ def estimate(
     cfg = resolve(found.config, found.defaults, config, wanted)
     if method == SLEEP:
         outcome = by_sleeping(found, cfg, network, instances, seconds or SECONDS, epochs, said)
+    elif assumed:
+        outcome = paper_case(found, cfg, network, keys, replicas or 1, instances, said)
     else:
-        calculate = paper_case if assumed else on_network
-        outcome = calculate(found, cfg, network, keys, replicas or 1, instances, said)
+        events = method == EVENTS
+        outcome = on_network(found, cfg, network, keys, replicas or 1, instances, said, events)
     if as_json:
         emit_json(outcome_json(outcome))
     elif outcome.case is not None:
@@ -123,11 +125,11 @@ def estimate(
         show(outcome)
 
 
-def _check_method(method: str, of_sleep: Mapping[str, Any], of_network: Mapping[str, Any]) -> None:
+def _check_method(method: str, refused: Mapping[str, Mapping[str, Any]]) -> None:
     """Options that the method does not look at are refused, since they would seem to be in the result."""
-    if method not in (NETWORK, SLEEP):
-        raise typer.BadParameter(f"'{method}': expected {NETWORK} or {SLEEP}", param_hint="--method")
-    for option, value in (of_sleep if method == NETWORK else of_network).items():
+    if method not in METHODS:
+        raise typer.BadParameter(f"'{method}': expected one of {', '.join(METHODS)}", param_hint="--method")
+    for option, value in refused[method].items():
         if value is not None:
             raise typer.BadParameter(f"{option} is not for --method {method}", param_hint=option)
 

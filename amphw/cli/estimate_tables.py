@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from amphw.cli.output import NOISE, number, percent, results, seconds, size, table
 
 if TYPE_CHECKING:
+    from amphw.estimate.events import Played
     from amphw.estimate.outcome import Measured, Outcome
     from amphw.estimate.traffic import Spread
 
@@ -28,8 +29,43 @@ def show(of: Outcome) -> None:
     if of.links:
         say.print("\nLinks that are used:")
         say.print(_links(of))
+    if of.played is not None:
+        _played(say, of, of.played)
     say.print("")
     _end(say, of)
+    if of.played is not None:
+        say.print(
+            f"Played through: {number(of.played.throughput)} instances/s, "
+            f"{percent(of.played.throughput / of.throughput)} of that."
+        )
+
+
+SHOWN = 16
+"""Links, of those that are busiest when the network is played through."""
+
+
+def _played(say: Any, of: Outcome, found: Played) -> None:
+    say.print(
+        f"\nPlayed through in time, {number(found.instances)} instances and {number(found.messages)} "
+        f"messages in {seconds(found.seconds)}:"
+    )
+    numbers = ("busy", "queued, most", "held, most")
+    rows = table("device", "nodes", *numbers, right=numbers)
+    for each, busy, queued, held in zip(of.devices, found.device_busy, found.queued, found.held, strict=True):
+        rows.add_row(str(each.number), ", ".join(each.nodes), percent(busy), number(queued), size(held))
+    say.print(rows)
+    names = sorted(found.link_busy, key=lambda name: -found.link_busy[name])
+    if names:
+        waits = ("busy", "a message waits")
+        rows = table("link", *waits, right=waits)
+        for name in names[:SHOWN]:
+            rows.add_row(name, percent(found.link_busy[name]), seconds(found.link_waited[name]))
+        say.print(rows)
+    if len(names) > SHOWN:
+        say.print(f"and {len(names) - SHOWN} links that are less busy")
+    late = ", ".join(f"{node} {number(value)}" for node, value in found.staleness.items())
+    say.print(f"An instance takes {seconds(found.latency)}.")
+    say.print(f"Updates between a firing and its gradient, on average: {late or 'none'}.")
 
 
 def _end(say: Any, of: Outcome) -> None:

@@ -23,9 +23,11 @@ def on_network(
     replicas: int,
     instances: int,
     said: Mapping[str, str],
+    events: bool = False,
 ) -> Outcome:
     """The model `found` on a network of devices. keys: None: as many as in training. said: option by the name
-    of what it states. Raises AmphwError, also for a device that is too small."""
+    of what it states. events: play it through in time, too. Raises AmphwError, also for a device that is too
+    small."""
     from amphw.bench.export import chosen_instances
     from amphw.estimate.assemble import apart, placeable
     from amphw.estimate.network import estimate
@@ -37,7 +39,8 @@ def on_network(
     found.prepare(cfg.model, cfg.train.seed)
     sample = chosen_instances(found, cfg, instances)
     traffic = count(apart(graph, placeable(graph)), sample)
-    outcome = estimate(found.name, traffic, rules, network, keys or cfg.train.max_active_keys, replicas)
+    keys = keys or cfg.train.max_active_keys
+    outcome = estimate(found.name, traffic, rules, network, keys, replicas, events)
     return replace(
         outcome,
         counted=found.counted,

@@ -15,8 +15,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from amphw.estimate.events import Played, play
 from amphw.estimate.loads import LEAST, Load, ranked
 from amphw.estimate.outcome import DeviceOutcome, EdgeOutcome, LinkOutcome, NodeMemory, NodeOutcome, Outcome
 from amphw.estimate.traffic import EdgeRate, Spread, Traffic
@@ -73,9 +74,10 @@ def estimate(
     network: Network,
     keys: int,
     replicas: int = 1,
+    events: bool = False,
 ) -> Outcome:
     """traffic: of the lowered graph whose nodes are placed. keys: instances in flight. replicas: of each node
-    with parameters; an instance goes to one of them, chosen by its number.
+    with parameters; an instance goes to one of them, chosen by its number. events: play it through, too.
 
     `origin` and what the caller alone knows (`counted`, ...) are left empty. Raises AmphwError for a graph
     without parameters, and where a device's memory is too small.
@@ -83,7 +85,9 @@ def estimate(
     for name, value in (("instances in flight", keys), ("replicas", replicas)):
         if value < 1:
             raise AmphwError(f"{name}: {value}, expected 1 or more")
-    return _Estimate(traffic, rules, network, keys, replicas).outcome(model)
+    made = _Estimate(traffic, rules, network, keys, replicas)
+    outcome = made.outcome(model)
+    return replace(outcome, played=made.played()) if events else outcome
 
 
 class _Estimate:
@@ -235,6 +239,14 @@ class _Estimate:
 
             found.append(walked.longest(spent, crossing))
         return Spread.of(found)
+
+    def played(self) -> Played:
+        links = {(a, b): _link(a, b) for a, b in sorted(self.flows())}
+        count, network = len(self.busy), self.network
+        return play(
+            *(self.traffic, self.work, self.rules, self.at, count, network.rate),
+            *(links, network.bandwidth, network.latency, self.keys),
+        )
 
     # --- the answer -------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from amphw.estimate.events import Played
 from amphw.estimate.loads import Load
 from amphw.estimate.traffic import Spread
 
@@ -139,8 +140,8 @@ class Outcome:
     """throughput: instances a second. loads: the busiest first. keys: instances in flight. chain: seconds of
     an instance's longest chain of messages, there and back. instances: that were counted on; counted,
     counted_per_instance: what the model's throughput counts. origin: of everything given or assumed. notes:
-    what the reader should know. case: of a paper's calculation. measured: by the sleep method. beside: other
-    calculations, by name."""
+    what the reader should know. case: of a paper's calculation. measured: by the sleep method. played: in
+    simulated time. beside: other calculations, by name."""
 
     model: str
     devices: Sequence[DeviceOutcome]
@@ -158,6 +159,7 @@ class Outcome:
     notes: Sequence[str] = ()
     case: Case | None = None
     measured: Measured | None = None
+    played: Played | None = None
     beside: Mapping[str, Outcome] = field(default_factory=dict)
 
     @property

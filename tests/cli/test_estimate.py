@@ -102,6 +102,18 @@ def test_the_papers_case_as_a_table(amphw) -> None:
 
 
 @pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+def test_a_network_is_played_through(amphw) -> None:
+    events = ["--flops", "1GFLOPS", "--link", "1Gb/s", "--latency", "1us", "--method", "events"]
+    found = estimated(amphw, *SMALL, *events)
+    assert 0.0 < found["played"]["throughput"] <= 1.05 * found["throughput"]
+    assert len(found["played"]["device_busy"]) == len(found["devices"])
+    done = amphw("estimate", *SMALL, *events)
+    assert done.exit_code == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "Played through in time, 400 instances" in text and "Played through: " in text
+
+
+@pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
 def test_the_sleep_method_measures_and_extrapolates(amphw) -> None:
     sleep = ["--flops", "1TFLOPS", "--method", "sleep", "--seconds", "0.05"]
     found = estimated(amphw, *SMALL, *sleep, "--epochs", "3", "--set", "train_instances=100")
@@ -151,6 +163,7 @@ def test_what_cannot_be_is_said(amphw, more, complaint) -> None:
         ["--flops", "1TFLOPS", "--devices", "0"],
         ["--flops", "1TFLOPS", "--keys", "0"],
         ["--flops", "1TFLOPS", "--method", "magic"],
+        ["--flops", "1TFLOPS", "--method", "events", "--seconds", "2"],
         ["--flops", "1TFLOPS", "--epochs", "3"],
         ["--flops", "1TFLOPS", "--method", "sleep", "--link", "10Gb/s"],
         ["--flops", "1TFLOPS", "--method", "sleep", "--replicas", "2"],
