@@ -9,7 +9,7 @@ from sim.runner import run_bench
 
 def test_framing() -> None:
     result = run_bench(WordDecoder, "framing_bench", name="framing")
-    assert result.seen == {"decoder_state": {"First", "Middle", "Last"}}
+    assert result.seen == {"decoder_state": {"First", "Middle", "Last", "Deliver"}}
 
 
 def test_uart() -> None:

@@ -59,7 +59,8 @@ def test_arrays_of_ports_are_numbered() -> None:
 
 def test_state_machines_by_path() -> None:
     machines = state_machines(UartLink(8))
-    assert machines["encoder.encoder_state"] == {0: "First", 1: "Middle", 2: "Last"}
+    states = machines["encoder.encoder_state"]
+    assert states == {0: "Choose", 1: "First", 2: "Sum", 3: "Middle", 4: "Last"}
     assert set(machines) == {"receiver.receiver_state", "decoder.decoder_state", "encoder.encoder_state"}
 
 
