@@ -106,11 +106,16 @@ def settings(workers: Sequence[int], keys: int, configured: int) -> list[Setting
 
 def measure_workers(plan: Plan, workers: Sequence[int], say: Say) -> dict[str, Any]:
     """Measure, trace and simulate -> the record. Raises BenchError for another device than the CPU."""
+    train, device = plan.cfg.train, plan.cfg.device
+    return measure_settings(plan, settings(workers, train.max_active_keys, device.workers), say)
+
+
+def measure_settings(plan: Plan, wanted: Sequence[Setting], say: Say) -> dict[str, Any]:
+    """See `measure_workers`; one worker is traced with the workload's keys."""
     if plan.device != "cpu":
         raise BenchError(f"--workers is about the device cpu, not {plan.device}")
     plan.model.prepare(plan.cfg.model, plan.cfg.train.seed)
     cfg = plan.cfg
-    wanted = settings(workers, cfg.train.max_active_keys, cfg.device.workers)
     here = processors()
     measured, intervals, usage = _measure(plan, [s for s in wanted if s.workers <= here], say)
     say("amphw: tracing one worker")
