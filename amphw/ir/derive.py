@@ -19,6 +19,7 @@ import numpy as np
 
 from amphw.ir.errors import ProgramError
 from amphw.ir.primitives import PRIMITIVES, ValueType
+from amphw.ir.primitives.base import product
 from amphw.ir.program import Builder, Instr, Program, Value
 
 
@@ -225,7 +226,7 @@ def add_rows(table: np.ndarray, index: np.ndarray, rows: np.ndarray) -> None:
     if len(table) <= FEW_ROWS:
         chosen = np.zeros((len(index), len(table)), dtype=table.dtype)
         chosen[np.arange(len(index)), index] = 1
-        table += chosen.T @ rows
+        table += product(chosen.T, rows)
     elif len(index):
         order = np.argsort(index, kind="stable")
         ordered = index[order]
@@ -237,7 +238,7 @@ def accumulate(kind: str, gradient: np.ndarray, a: np.ndarray | None, dz: np.nda
     """Add the gradient of the logged rows in place. a: [rows, din] or [rows]; dz: [rows, dout]."""
     if kind == "matmul":
         assert a is not None
-        gradient += a.T @ dz
+        gradient += product(a.T, dz)
     elif kind == "sum":
         gradient += dz.sum(axis=0)
     elif kind == "take":

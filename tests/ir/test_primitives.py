@@ -212,3 +212,11 @@ def test_indices_outside() -> None:
         with pytest.raises(ProgramError) as caught:
             analytic(case, f, output_gradients(case, f))
         assert str(caught.value) == text
+
+
+def test_a_product_leaves_what_is_not_finite_to_those_who_look_at_the_values() -> None:
+    """Flags of BLAS kernels come from unused lanes, too: warnings (errors here) would name sound products."""
+    program = trace(lambda p, x: x @ p.W, {"x": 2}, {"W": (2, 1)})
+    x, w = np.array([[3e38, 3e38]], np.float32), np.array([[10.0], [-10.0]], np.float32)
+    (y,) = program.run(RowContext(1, {"rows": 1}), [x], [], {"W": w})
+    assert np.isnan(y).all()

@@ -116,6 +116,16 @@ def need_ints(types: list[ValueType], first: int) -> None:
             )
 
 
+def product(a: Array, b: Array) -> Array:
+    """a @ b -> [m, n] for a [m, k] and b [k, n]; no warning of non-finite results, which show in the values.
+
+    BLAS kernels may raise the flag "invalid" for finite operands, from what stands in the lanes that a small
+    matrix leaves unused (numpy issues 13173, 24067), so the flag says nothing.
+    """
+    with np.errstate(all="ignore"):
+        return np.matmul(a, b)  # type: ignore[no-any-return]
+
+
 def checked(index: Array, width: int, what: str) -> Array:
     """The index as it is; ProgramError naming `what` where an entry is outside 0 .. width - 1."""
     if index.size and (index.min() < 0 or index.max() >= width):

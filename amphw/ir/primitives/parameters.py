@@ -18,6 +18,7 @@ from amphw.ir.primitives.base import (
     ValueType,
     checked,
     need_ints,
+    product,
     same,
 )
 
@@ -60,8 +61,10 @@ def _matmul_vjp(t: Tape, attrs: Attrs, args: list[int], y: int, d: Value) -> lis
     return [t.emit("matmul_t", [d], param=attrs["param"])]
 
 
-PRIMITIVES["matmul"] = Primitive(_matmul_infer, lambda c, at, p, a: a[0] @ p[at["param"]], _matmul_vjp)
-PRIMITIVES["matmul_t"] = Primitive(_matmul_t_infer, lambda c, at, p, a: a[0] @ p[at["param"]].T)
+PRIMITIVES["matmul"] = Primitive(
+    _matmul_infer, lambda c, at, p, a: product(a[0], p[at["param"]]), _matmul_vjp
+)
+PRIMITIVES["matmul_t"] = Primitive(_matmul_t_infer, lambda c, at, p, a: product(a[0], p[at["param"]].T))
 
 
 def _take_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
