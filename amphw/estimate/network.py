@@ -62,6 +62,18 @@ class Network:
         """Operations a second that a device does."""
         return self.flops * self.use
 
+    def computing(self, factor: float) -> Network:
+        """The same with devices so many times as fast."""
+        return replace(self, flops=factor * self.flops)
+
+    def linked(self, factor: float) -> Network:
+        """The same with links of so many times the bandwidth."""
+        return self if self.bandwidth is None else replace(self, bandwidth=factor * self.bandwidth)
+
+    def of(self, devices: int) -> Network:
+        """The same of so many devices."""
+        return replace(self, devices=devices)
+
     def sending(self, size: float) -> float:
         """Seconds that so many bytes keep a link busy."""
         return 0.0 if self.bandwidth is None else 8 * size / self.bandwidth
