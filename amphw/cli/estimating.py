@@ -97,7 +97,7 @@ def paper_case(
     molecules = sample_qm9(SAMPLE, cfg.train.seed) if generated else load_qm9("train")
     atoms = sum(len(m.kinds) for m in molecules) / len(molecules)
     edges = 2 * sum(len(m.bonds) for m in molecules) / len(molecules)
-    flops = network.flops
+    flops = network.device(0).peak
     real = GatedGraph(cfg.model.hidden, atoms, edges, len(BOND_TYPES), cfg.model.steps)
     of_data = gated_graph(found.name, real, flops)
     how = f"N = {atoms:.4g}, E = {edges:.4g} directed: means of {len(molecules):,} molecules"
@@ -135,7 +135,9 @@ def by_sleeping(
 
     outcome = on_network(found, cfg, network, None, 1, instances, said)
     heavy = {node.name: node.devices[0] for node in outcome.per_node if node.memory.value}
-    measured = measure(found, cfg, heavy, network.rate, instances, seconds, epochs or 1)
+    measured = measure(
+        found, cfg, heavy, network.device(0).peak * network.use, instances, seconds, epochs or 1
+    )
     how = f"{seconds:g} s of each, on this machine, with all control and layers that wait"
     target = Origin("stated", f"--epochs {epochs}") if epochs else Origin("assumed", "one epoch")
     more = {

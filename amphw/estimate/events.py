@@ -1,20 +1,27 @@
 """An estimate played through in time: the network's devices serve real instances, message by message.
 
 What `amphw.estimate.network` divides is simulated here (`amphw.estimate.simulation`): messages queue, devices
-wait for one another, gradients are late. A device takes one firing at a time, for its operations over the
-device's rate; updates are in it.
+wait for one another, gradients are late. A device takes one firing at a time, for as long as its kind takes
+for it (`amphw.estimate.devices`); updates are in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from amphw.engine.links import FLOAT_BYTES
+from amphw.engine.lower import Unit
 from amphw.engine.policy import BACKWARD, FORWARD, POLICIES
+from amphw.estimate.devices import Device, FiringTimes
 from amphw.estimate.loads import LEAST
+from amphw.estimate.shape import Shape
 from amphw.estimate.simulation import Costs, Line, Rules, Simulation, Station, Topology, Way
+from amphw.estimate.spent import firing
+from amphw.estimate.topology import Wire
 from amphw.estimate.traffic import Traffic
 from amphw.estimate.work import NodeWork
+from amphw.ir.errors import AmphwError
 from amphw.ir.update import UpdateRule, rule_of
 
 WARM, ROUNDS, ENOUGH = 2, 8, 400
@@ -45,30 +52,30 @@ class Played:
     staleness: Mapping[str, float]
 
 
-def play(
-    traffic: Traffic,
-    work: Mapping[str, NodeWork],
-    rules: Mapping[str, UpdateRule],
-    at: Mapping[str, Sequence[int]],
-    devices: int,
-    rate: float,
-    links: Mapping[tuple[int, int], str],
-    bandwidth: float | None,
-    latency: float,
-    keys: int,
-) -> Played:
-    """at: devices of a node's replicas. rate: operations a second of a device. links: names of those that are
-    used, by devices; bandwidth: bits a second, None: no limit; latency: seconds. keys: in flight."""
-    units = traffic.lowered.units
-    pipelines = max(len(where) for where in at.values())
-    place = [[_of(at.get(u.name, (0,)), r) for u in units] for r in range(pipelines)]
-    way = Way(latency * 1e6, bandwidth or NO_LIMIT)
-    topology = Topology([Station(frame_cap=1)] * devices, place, dict.fromkeys(links, way))
-    costs, order = _costs(traffic, work, rate), _rules(traffic, rules)
-    each = -(-keys // pipelines)
-    simulation = Simulation([w.shape for w in traffic.walks], costs, order, topology, each)
-    before = simulation.run(WARM * each * pipelines)
-    seen = simulation.run(before.retired + max(ROUNDS * each * pipelines, ENOUGH)).since(before)
+@dataclass(frozen=True)
+class Playing:
+    """What a simulation is made of. pipelines: replicas."""
+
+    shapes: Sequence[Shape]
+    costs: Costs
+    rules: Rules
+    topology: Topology
+
+    @property
+    def pipelines(self) -> int:
+        return len(self.topology.place)
+
+    def simulation(self, keys: int, slices: int = 0, trains: bool = True) -> Simulation:
+        """keys: in flight at each replica."""
+        return Simulation(self.shapes, self.costs, self.rules, self.topology, keys, slices, trains)
+
+
+def play(network: Playing, units: Sequence[Unit], names: Sequence[str], devices: int, keys: int) -> Played:
+    """names: of the links between the devices, which come first. keys: in flight."""
+    each = -(-keys // network.pipelines)
+    simulation = network.simulation(each)
+    before = simulation.run(WARM * each * network.pipelines)
+    seen = simulation.run(before.retired + max(ROUNDS * each * network.pipelines, ENOUGH)).since(before)
     most = simulation.most
     return Played(
         throughput=seen.retired / seen.us * 1e6,
@@ -77,13 +84,12 @@ def play(
         instances=seen.retired,
         messages=seen.messages,
         device_busy=[seen.device_busy[d] / seen.us for d in range(devices)],
-        link_busy={name: seen.way_busy[k] / seen.us for k, name in enumerate(links.values())},
+        link_busy={name: seen.way_busy[k] / seen.us for k, name in enumerate(names)},
         link_waited={
-            name: seen.way_waited[k] / max(1, seen.way_messages[k]) / 1e6
-            for k, name in enumerate(links.values())
+            name: seen.way_waited[k] / max(1, seen.way_messages[k]) / 1e6 for k, name in enumerate(names)
         },
-        queued=most["queued"],
-        held=most["held"],
+        queued=most["queued"][:devices],
+        held=most["held"][:devices],
         staleness={
             u.name: seen.stale.get(u.index, 0) / seen.stale_rows[u.index]
             for u in units
@@ -96,25 +102,93 @@ NO_LIMIT = 1e30
 """Bits a second."""
 
 
+def playing(
+    traffic: Traffic,
+    work: Mapping[str, NodeWork],
+    rules: Mapping[str, UpdateRule],
+    at: Mapping[str, Sequence[int]],
+    devices: Sequence[Device],
+    times: Mapping[object, FiringTimes],
+    wires: Mapping[tuple[int, int], Wire],
+    policy: str = "default",
+) -> Playing:
+    """at: devices of a node's replicas. times: by device. wires: those that are used, by devices.
+
+    Where devices leave losses to the host, this is one device more, over links of its own. Raises AmphwError
+    where replicas of a node are on devices that are not alike.
+    """
+    units = traffic.lowered.units
+    pipelines = max(len(where) for where in at.values())
+    taken: dict[str, FiringTimes] = {}
+    for name, where in at.items():
+        kinds = list(dict.fromkeys(devices[d] for d in where))
+        if len(kinds) > 1:
+            raise AmphwError(
+                f"replicas of '{name}' are on devices that are not alike ({kinds[0].label}; "
+                f"{kinds[1].label}): give them equal ones"
+            )
+        taken[name] = times[kinds[0]]
+    host = len(devices)
+    place = [
+        [_of(at[u.name], r) if u.name in at and taken[u.name].here(u.name) else host for u in units]
+        for r in range(pipelines)
+    ]
+    used = {d for row in place for d in row}
+    ways = {pair: _way(wire, devices[pair[0]]) for pair, wire in wires.items()}
+    for d, device in enumerate(devices):
+        if device.host is not None and {d, host} <= used:
+            way = _way(device.host, device)
+            ways |= {(host, d): way, (d, host): way, (-1, d): way}
+    stations = [Station(frame_cap=1, overlaps=d.host is not None) for d in devices]
+    topology = Topology([*stations, Station(frame_cap=1)], place, ways)
+    return Playing(
+        _shapes(traffic, taken), _costs(traffic, work, taken), _rules(traffic, rules, policy), topology
+    )
+
+
 def _of(where: Sequence[int], replica: int) -> int:
     return where[replica % len(where)]
 
 
-def _costs(traffic: Traffic, work: Mapping[str, NodeWork], rate: float) -> Costs:
-    """Of a row of the node's first space, as many as its operations are on average."""
-    frame, update = {}, {}
-    for name, each in work.items():
-        u = traffic.lowered.units[traffic.lowered.by_name[name]]
-        rows = max(traffic.nodes[name].rows[u.behaviour.spaces[0][0]].mean, LEAST)
-        for kind, flops in ((FORWARD, each.forward), (BACKWARD, each.backward)):
-            frame[u.index, kind] = Line(0.0, flops / rows / rate * 1e6)
-        if each.updates:
-            update[u.index] = each.update / each.updates / rate * 1e6
-    return Costs(frame, {}, {}, update, 0.0)
+def _way(wire: Wire, device: Device) -> Way:
+    """Messages count numbers of FLOAT_BYTES; those of the network may be shorter."""
+    scale = device.number_bytes / FLOAT_BYTES
+    bandwidth = NO_LIMIT if wire.bandwidth is None else wire.bandwidth / scale
+    return Way(wire.latency * 1e6, bandwidth, device.header_bytes / scale, wire.credits)
 
 
-def _rules(traffic: Traffic, rules: Mapping[str, UpdateRule]) -> Rules:
+def _shapes(traffic: Traffic, taken: Mapping[str, FiringTimes]) -> list[Shape]:
+    """The instances' own, with what each firing takes."""
+    units, found = traffic.lowered.units, []
+    for number, walked in enumerate(traffic.walks):
+        ahead, back = ([0.0] * len(walked.shape.unit) for _ in range(2))
+        for at in walked.order:
+            unit = units[walked.shape.unit[at]]
+            if unit.name in taken:
+                one = firing(traffic, number, walked, at, unit, taken[unit.name])
+                ahead[at], back[at] = 1e6 * one[0], 1e6 * one[1]
+        found.append(replace(walked.shape, ahead=ahead, back=back))
+    return found
+
+
+def _costs(traffic: Traffic, work: Mapping[str, NodeWork], taken: Mapping[str, FiringTimes]) -> Costs:
+    """Beside what each firing takes: fetching and delivering it, and updates."""
+    fetch, delivery, update = {}, {}, {}
+    for name, times in taken.items():
+        u, rate = traffic.lowered.units[traffic.lowered.by_name[name]], traffic.nodes[name]
+        firings = max(rate.firings.mean, LEAST)
+        sent = sum(e.messages.mean for e in traffic.edges if e.source == name) / firings
+        for kind in (FORWARD, BACKWARD):
+            fetched, delivered = times.control(name, kind == BACKWARD, rate.received.mean / firings, sent)
+            fetch[u.index, kind] = Line(1e6 * fetched, 0.0)
+            delivery[u.index, kind] = Line(1e6 * delivered, 0.0)
+        if work[name].updates:
+            update[u.index] = 1e6 * times.update(name)
+    return Costs({}, delivery, {}, update, 0.0, fetch)
+
+
+def _rules(traffic: Traffic, rules: Mapping[str, UpdateRule], policy: str) -> Rules:
     lowered = traffic.lowered
     intervals = {u.index: rule_of(rules, u.name).interval for u in lowered.units if u.owns}
-    table = POLICIES["default"].table(lowered, 1)
+    table = POLICIES[policy].table(lowered, 1)
     return Rules(table, [u.depth for u in lowered.units], intervals)

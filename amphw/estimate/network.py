@@ -1,10 +1,9 @@
-"""A model on a network of equal devices that there need not be: throughput, traffic and memory.
+"""A model on a network of devices that there need not be: throughput, traffic and memory.
 
-Every device computes at one rate, and every ordered pair of devices that exchanges messages has a link of one
-bandwidth and latency (AMPNet, arXiv 1705.09786, section 3 and appendix C: a node with parameters on a device
-of its own). Nodes with parameters are spread over the devices by their work, the longest first, each to the
-device with the least so far (Graham, SIAM J. Appl. Math. 17, 1969). The others live with the neighbour that
-they exchange most bytes with. Routing costs nothing, and sources have their data where it is needed.
+Nodes with parameters are spread over the devices by the time that they take there, the longest first, each to
+the device that is through with it first (Graham, SIAM J. Appl. Math. 17, 1969), unless the network says where
+they are. The others live with the neighbour that they exchange most bytes with. Sources have their data where
+it is needed.
 
 The busiest device or link limits (`amphw.estimate.loads`); or the longest chain of messages of an instance,
 of which `keys` are in flight.
@@ -15,68 +14,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from amphw.estimate.events import Played, play
+from amphw.engine.links import FLOAT_BYTES
+from amphw.estimate.devices import FiringTimes
+from amphw.estimate.events import Played, Playing, play, playing
 from amphw.estimate.loads import LEAST, Load, ranked
 from amphw.estimate.outcome import DeviceOutcome, EdgeOutcome, LinkOutcome, NodeMemory, NodeOutcome, Outcome
+from amphw.estimate.spent import Spent, spent_on
+from amphw.estimate.topology import Network, Wire
 from amphw.estimate.traffic import EdgeRate, Spread, Traffic
 from amphw.estimate.work import NodeWork, work_of
 from amphw.ir.errors import AmphwError
 from amphw.ir.units import written
 from amphw.ir.update import UpdateRule, rule_of
-
-
-@dataclass(frozen=True)
-class Network:
-    """flops: operations a second of a device, of which the share `use` is put to use. devices: their number;
-    None: one for each replica of a node with parameters. bandwidth: bits a second of a link; None: no limit.
-    latency: seconds. memory: bytes of a device; None: no limit. Raises AmphwError for what cannot be."""
-
-    flops: float
-    devices: int | None = None
-    bandwidth: float | None = None
-    latency: float = 0.0
-    memory: float | None = None
-    use: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name, value, least in (
-            ("flops", self.flops, 0.0),
-            ("bandwidth", self.bandwidth, 0.0),
-            ("memory", self.memory, 0.0),
-        ):
-            if value is not None and not least < value < math.inf:
-                raise AmphwError(f"a network's {name} is {value}: expected a finite number above 0")
-        if not 0.0 <= self.latency < math.inf:
-            raise AmphwError(
-                f"a network's latency is {self.latency}: expected a finite number of seconds, 0 up"
-            )
-        if not 0.0 < self.use <= 1.0:
-            raise AmphwError(f"the share of a device's rate in use is {self.use}: expected above 0, up to 1")
-        if self.devices is not None and self.devices < 1:
-            raise AmphwError(f"a network of {self.devices} devices: expected 1 or more")
-
-    @property
-    def rate(self) -> float:
-        """Operations a second that a device does."""
-        return self.flops * self.use
-
-    def computing(self, factor: float) -> Network:
-        """The same with devices so many times as fast."""
-        return replace(self, flops=factor * self.flops)
-
-    def linked(self, factor: float) -> Network:
-        """The same with links of so many times the bandwidth."""
-        return self if self.bandwidth is None else replace(self, bandwidth=factor * self.bandwidth)
-
-    def of(self, devices: int) -> Network:
-        """The same of so many devices."""
-        return replace(self, devices=devices)
-
-    def sending(self, size: float) -> float:
-        """Seconds that so many bytes keep a link busy."""
-        return 0.0 if self.bandwidth is None else 8 * size / self.bandwidth
 
 
 def estimate(
@@ -102,6 +53,14 @@ def estimate(
     return replace(outcome, played=made.played()) if events else outcome
 
 
+def seconds_of(
+    traffic: Traffic, rules: Mapping[str, UpdateRule], network: Network, keys: int, messages: int
+) -> float:
+    """Until so many messages were sent, forward and backward, from the first instance on."""
+    made = _Estimate(traffic, rules, network, keys, 1)
+    return made.playing().simulation(keys).run(messages=messages).us / 1e6
+
+
 class _Estimate:
     def __init__(
         self,
@@ -122,19 +81,31 @@ class _Estimate:
         if not self.heavy:
             raise AmphwError(f"graph '{graph.name}' has no node with parameters: there is nothing to spread")
         self.copies = {name: replicas if self.units[name].owns else 1 for name in self.work}
-        count = network.devices or len(self.heavy) * replicas
+        count = network.count or len(self.heavy) * replicas
         self.busy, self.memory = [0.0] * count, [0.0] * count
+        self.times: dict[object, FiringTimes] = {}  # by device
+        self.spent: dict[tuple[str, object], Spent] = {}  # by node and device
         self.at: dict[str, list[int]] = {}  # device of each replica
+        self._place_as_said()
         self._spread()
         self._settle()
         self._check_memory()
+        self._check_wires()
 
     # --- where nodes go ---------------------------------------------------------------------------
 
-    def seconds(self, name: str) -> float:
-        """That an instance keeps the node's device busy."""
-        work = self.work[name]
-        return (work.forward + work.backward + work.update) / self.network.rate
+    def spent_on(self, name: str, device: int) -> Spent:
+        """What the node takes there."""
+        of = self.network.device(device)
+        if of not in self.times:
+            self.times[of] = of.times(self.traffic, self.work, self.rules)
+        if (name, of) not in self.spent:
+            self.spent[name, of] = spent_on(self.traffic, self.work[name], self.units[name], self.times[of])
+        return self.spent[name, of]
+
+    def seconds(self, name: str, device: int) -> float:
+        """That an instance keeps a device busy with the node."""
+        return self.spent_on(name, device).seconds
 
     def needs(self, name: str) -> float:
         """Bytes of one replica."""
@@ -144,26 +115,40 @@ class _Estimate:
         work, here = self.work[name], math.ceil(self.keys / self.copies[name])
         value = work.parameters
         gradient = min(value, work.held - value)
-        return NodeMemory(value, gradient, work.held - value - gradient, here * work.kept)
+        kept = work.kept * self.network.number_bytes / FLOAT_BYTES
+        return NodeMemory(value, gradient, work.held - value - gradient, here * kept)
 
     def put(self, name: str, device: int) -> None:
         self.at.setdefault(name, []).append(device)
-        self.busy[device] += self.seconds(name) / self.copies[name]
+        self.busy[device] += self.seconds(name, device) / self.copies[name]
         self.memory[device] += self.needs(name)
+
+    def _place_as_said(self) -> None:
+        for device, part in enumerate(self.network.parts):
+            for name in part.nodes:
+                if name not in self.work:
+                    raise AmphwError(
+                        f"device {device} is to have node '{name}', and there is none that computes: "
+                        f"expected one of {', '.join(self.work)}"
+                    )
+                if len(self.at.get(name, ())) == self.copies[name]:
+                    raise AmphwError(f"node '{name}' is placed more often than it has replicas")
+                self.put(name, device)
 
     def _spread(self) -> None:
         """Those with parameters."""
-        room = math.inf if self.network.memory is None else self.network.memory
-        for name in sorted(self.heavy, key=lambda n: -self.seconds(n) / self.copies[n]):
-            for _ in range(self.copies[name]):
-                needs = self.needs(name)
-                self.put(
-                    name,
-                    min(
-                        range(len(self.busy)),
-                        key=lambda d: (self.memory[d] + needs > room, self.busy[d], self.memory[d]),
-                    ),
-                )
+        devices = range(len(self.busy))
+        longest = {n: max(self.seconds(n, d) for d in devices) / self.copies[n] for n in self.heavy}
+
+        def rank(device: int) -> tuple[bool, float, float]:
+            room = self.network.room(device)
+            short = room is not None and self.memory[device] + self.needs(name) > room
+            ready = self.busy[device] + self.seconds(name, device) / self.copies[name]
+            return short, ready, self.memory[device]
+
+        for name in sorted(self.heavy, key=lambda n: -longest[n]):
+            while len(self.at.get(name, ())) < self.copies[name]:
+                self.put(name, min(devices, key=rank))
 
     def _settle(self) -> None:
         """All others, next to those that are placed, the closest first."""
@@ -182,7 +167,7 @@ class _Estimate:
             if name in (edge.source, edge.target):
                 other = edge.target if edge.source == name else edge.source
                 for device in self.at.get(other, ()):
-                    size = edge.bytes.mean * (1 + edge.returned) / self.copies[other]
+                    size = self.size(edge) * (1 + edge.returned) / self.copies[other]
                     found[device] = found.get(device, 0.0) + size
         return found
 
@@ -190,19 +175,27 @@ class _Estimate:
         return [name for name, where in self.at.items() if device in where]
 
     def _check_memory(self) -> None:
-        room = self.network.memory
-        if room is None:
-            return
         short = [
             f"device {device} is too small by {math.ceil(needed - room):,} B: {', '.join(self.on(device))} "
             f"with {self.keys} instances in flight take {written(needed, 'B')} of its {written(room, 'B')}"
             for device, needed in enumerate(self.memory)
-            if needed > room
+            if (room := self.network.room(device)) is not None and needed > room
         ]
         if short:
             raise AmphwError(
                 "; ".join(short) + ". Give devices more memory, or more devices, or fewer instances in flight"
             )
+
+    def _check_wires(self) -> None:
+        for edge in self.traffic.edges:
+            for a, b in self.pairs(edge):
+                for one, other in ((a, b), (b, a)):
+                    if one != other and self.network.wire(one, other) is None:
+                        raise AmphwError(
+                            f"nodes '{edge.source}' on device {a} and '{edge.target}' on device {b} exchange "
+                            f"messages, and there is no link from {one} to {other}: add it, or place both "
+                            "nodes on one device"
+                        )
 
     # --- what crosses -----------------------------------------------------------------------------
 
@@ -216,6 +209,11 @@ class _Estimate:
             (source[k % len(source)], target[k % len(target)]) for k in range(max(len(source), len(target)))
         ]
 
+    def size(self, edge: EdgeRate) -> float:
+        """Bytes of an instance on the edge, forward, with what stands before each message."""
+        numbers = edge.bytes.mean * self.network.number_bytes / FLOAT_BYTES
+        return numbers + edge.messages.mean * self.network.header_bytes
+
     def flows(self) -> Counter[tuple[int, int]]:
         """Bytes of an instance from device to device."""
         found: Counter[tuple[int, int]] = Counter()
@@ -223,7 +221,7 @@ class _Estimate:
             pairs = self.pairs(edge)
             for a, b in pairs:
                 if a != b:
-                    size = edge.bytes.mean / len(pairs)
+                    size = self.size(edge) / len(pairs)
                     found[a, b] += size  # type: ignore[assignment]
                     found[b, a] += size * edge.returned  # type: ignore[assignment]
         return found
@@ -232,48 +230,63 @@ class _Estimate:
         """Seconds of an instance's longest chain of messages, there and back, if it were alone."""
         units = self.traffic.lowered.units
         spent = [0.0] * len(units)
-        for name, work in self.work.items():
+        for name in self.work:
             firings = max(self.traffic.nodes[name].firings.mean, LEAST)
-            spent[self.units[name].index] = (work.forward + work.backward) / firings / self.network.rate
-        way: dict[tuple[int, int], float] = {}
+            of = self.spent_on(name, self.at[name][0])
+            spent[self.units[name].index] = (of.ahead + of.back) / firings
+        sizes: dict[tuple[int, int], float] = {}
         for edge in self.traffic.edges:
-            size = edge.bytes.mean / max(edge.messages.mean, LEAST) * (1 + edge.returned)
+            size = self.size(edge) / max(edge.messages.mean, LEAST) * (1 + edge.returned)
             key = self.units[edge.source].index, self.units[edge.target].index
-            way[key] = max(way.get(key, 0.0), 2 * self.network.latency + self.network.sending(size))
+            sizes[key] = max(sizes.get(key, 0.0), size)
         found = []
         for number, walked in enumerate(self.traffic.walks):
 
             def crossing(source: int, target: int, number: int = number) -> float:
                 if units[source].name not in self.work:
                     return 0.0
-                a, b = self.at[units[source].name], self.at[units[target].name]
-                return 0.0 if a[number % len(a)] == b[number % len(b)] else way[source, target]
+                a, b = (of[number % len(of)] for of in (self.at[units[u].name] for u in (source, target)))
+                there, back = self.wire(a, b), self.wire(b, a)
+                return 0.0 if a == b else there.latency + back.latency + there.sending(sizes[source, target])
 
             found.append(walked.longest(spent, crossing))
         return Spread.of(found)
 
-    def played(self) -> Played:
-        links = {(a, b): _link(a, b) for a, b in sorted(self.flows())}
-        count, network = len(self.busy), self.network
-        return play(
-            *(self.traffic, self.work, self.rules, self.at, count, network.rate),
-            *(links, network.bandwidth, network.latency, self.keys),
+    def wire(self, a: int, b: int) -> Wire:
+        """Where messages go, there is one."""
+        return self.network.wire(a, b) or Wire()
+
+    def playing(self) -> Playing:
+        wires = {(a, b): self.wire(a, b) for a, b in sorted(self.flows())}
+        devices = [self.network.device(d) for d in range(len(self.busy))]
+        return playing(
+            *(self.traffic, self.work, self.rules, self.at, devices, self.times),
+            *(wires, self.network.policy),
         )
+
+    def played(self) -> Played:
+        names = [_link(a, b) for a, b in sorted(self.flows())]
+        return play(self.playing(), self.traffic.lowered.units, names, len(self.busy), self.keys)
 
     # --- the answer -------------------------------------------------------------------------------
 
     def outcome(self, model: str) -> Outcome:
         network, flows, chain = self.network, self.flows(), self.chain()
         loads = [Load(f"device {d}", "device", busy) for d, busy in enumerate(self.busy)]
-        if network.bandwidth is not None:
-            loads += [Load(_link(a, b), "link", network.sending(flows[a, b])) for a, b in sorted(flows)]
+        sending = {(a, b): self.wire(a, b).sending(size) for (a, b), size in sorted(flows.items())}
+        loads += [
+            Load(_link(a, b), "link", seconds)
+            for (a, b), seconds in sending.items()
+            if self.wire(a, b).bandwidth is not None
+        ]
         loads.append(Load("instances in flight", "keys", chain.mean / self.keys))
         busiest, throughput = ranked(loads)
         return Outcome(
             model=model,
             devices=[
                 DeviceOutcome(
-                    d, network.flops, self.on(d), busy, busy * throughput, self.memory[d], network.memory
+                    *(d, network.device(d).peak, self.on(d), busy, busy * throughput),
+                    *(self.memory[d], network.room(d), network.device(d).label),
                 )
                 for d, busy in enumerate(self.busy)
             ],
@@ -307,7 +320,7 @@ class _Estimate:
             backward=back,
             update=work.update,
             memory=self.memory_of(name),
-            busy=self.seconds(name),
+            busy=self.seconds(name, self.at[name][0]),
             firings=rate.firings,
             messages=rate.received,
             rows=rate.rows,
@@ -315,7 +328,7 @@ class _Estimate:
         )
 
     def _edge(self, edge: EdgeRate, throughput: float) -> EdgeOutcome:
-        bits = 8 * edge.bytes.mean * throughput
+        bits = 8 * self.size(edge) * throughput
         crossed = [_link(a, b) for a, b in self.pairs(edge) if a != b]
         return EdgeOutcome(
             source=edge.source,
@@ -332,7 +345,8 @@ class _Estimate:
         )
 
     def _link(self, a: int, b: int, size: float, throughput: float) -> LinkOutcome:
-        share = None if self.network.bandwidth is None else self.network.sending(size) * throughput
+        wire = self.wire(a, b)
+        share = None if wire.bandwidth is None else wire.sending(size) * throughput
         return LinkOutcome(_link(a, b), a, b, size, 8 * size * throughput, share)
 
 

@@ -83,8 +83,8 @@ class EdgeOutcome:
 
 @dataclass(frozen=True)
 class DeviceOutcome:
-    """flops: operations a second. busy: for an instance. share: of the time, at the estimated throughput.
-    memory: that it needs; room: that it has."""
+    """flops: operations a second that it could do; what: it is, in words. busy: for an instance. share: of
+    the time, at the estimated throughput. memory: that it needs; room: that it has."""
 
     number: int
     flops: float
@@ -93,6 +93,7 @@ class DeviceOutcome:
     share: float
     memory: float
     room: float | None = None
+    what: str = ""
 
 
 @dataclass(frozen=True)

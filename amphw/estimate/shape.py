@@ -25,7 +25,8 @@ class Shape:
     By firing: its unit, its rows, the messages it needs, the firings it sends to, and those it returns
     gradients to; returned: the messages that it sends back, those to sources included. first: the firings
     that the sources send to. Bytes of the payloads of all these messages, in the same order; none given: all
-    are empty.
+    are empty. ahead, back: microseconds that the firing adds to its frame, forward and backward; none given:
+    frames take what their rows do.
     """
 
     unit: Sequence[int]
@@ -39,6 +40,8 @@ class Shape:
     target_bytes: Sequence[Sequence[int]] = ()
     origin_bytes: Sequence[Sequence[int]] = ()
     first_bytes: Sequence[int] = ()
+    ahead: Sequence[float] = ()
+    back: Sequence[float] = ()
 
 
 @dataclass(frozen=True)

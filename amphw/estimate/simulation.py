@@ -39,6 +39,7 @@ class Costs:
 
     frame, delivery: of a frame by (unit, kind); delivery is all between a frame's arithmetic and the next
     frame's. reduce: a gradient row, update: an update, by unit. host: submitting and polling an instance.
+    fetch: of a frame, before its arithmetic, on a device that overlaps it.
     """
 
     frame: Mapping[tuple[int, int], Line]
@@ -46,6 +47,7 @@ class Costs:
     reduce: Mapping[int, float]
     update: Mapping[int, float]
     host: float
+    fetch: Mapping[tuple[int, int], Line] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,8 @@ class Rules:
 
 @dataclass(frozen=True)
 class Station:
-    """A device. workers share the queues of its nodes; overlaps: a frame is delivered by a unit of its own
-    while the worker computes the next. frame_cap, frame_rows: see `Rules`."""
+    """A device. workers share the queues of its nodes; overlaps: a unit of its own delivers what a frame has
+    computed and fetches the next while the worker computes. frame_cap, frame_rows: see `Rules`."""
 
     workers: int = 1
     frame_cap: int = 64
@@ -240,8 +242,8 @@ class Simulation:
         ]
         both = list(itertools.product(units, range(len(KINDS))))
         none = Line(0.0, 0.0)
-        for given, name in ((costs.frame, "frame"), (costs.delivery, "delivery")):
-            lines = [given.get(key, none) for key in both]
+        for name in ("frame", "delivery", "fetch"):
+            lines = [getattr(costs, name).get(key, none) for key in both]
             setattr(n, name, [s.Line(line.fixed, line.per_row) for line in lines])
         n.reduce = [costs.reduce.get(u, 0.0) for u in units]
         n.update = [costs.update.get(u, 0.0) for u in units]
@@ -265,6 +267,7 @@ class Simulation:
         made.origin_bytes = _flat(shape.origin_bytes) or [0] * sum(map(len, shape.origins))
         made.first = list(shape.first)
         made.first_bytes = list(shape.first_bytes) or [0] * len(shape.first)
+        made.ahead, made.back = list(shape.ahead), list(shape.back)
         made.size = shape.size
         return made
 

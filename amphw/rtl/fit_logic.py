@@ -26,13 +26,21 @@ _FAMILY = "ecp5"
 
 def features(plan: HardwarePlan) -> dict[str, float]:
     """What the line is over."""
-    momentum = any(r.mu is not None for r in plan.rules.values())
+    return _features(plan.sizes.lanes, any(r.mu is not None for r in plan.rules.values()))
+
+
+def _features(lanes: int, momentum: bool) -> dict[str, float]:
     return {
         "one": 1,
-        "lanes": plan.sizes.lanes,
+        "lanes": lanes,
         "momentum": int(momentum),
-        "lanes with momentum": momentum * plan.sizes.lanes,
+        "lanes with momentum": momentum * lanes,
     }
+
+
+def multipliers(lanes: int, momentum: bool = False) -> int:
+    """Of a device on a chip of the line's own family, about."""
+    return round(float(np.array(list(_features(lanes, momentum).values())) @ _line("dsps", _own())))
 
 
 @cache

@@ -78,6 +78,8 @@ void bind_simulation(nb::module_& parent) {
         .def_rw("origin_bytes", &Shape::origin_bytes)
         .def_rw("first", &Shape::first)
         .def_rw("first_bytes", &Shape::first_bytes)
+        .def_rw("ahead", &Shape::ahead)
+        .def_rw("back", &Shape::back)
         .def_rw("size", &Shape::size);
     nb::class_<Device>(m, "Device")
         .def(nb::init<int32_t, int32_t, int32_t, bool>(), "workers"_a, "frame_cap"_a, "frame_rows"_a, "overlaps"_a);
@@ -93,6 +95,7 @@ void bind_simulation(nb::module_& parent) {
         .def_rw("links", &Network::links)
         .def_rw("frame", &Network::frame)
         .def_rw("delivery", &Network::delivery)
+        .def_rw("fetch", &Network::fetch)
         .def_rw("reduce", &Network::reduce)
         .def_rw("update", &Network::update)
         .def_rw("interval", &Network::interval)

@@ -20,18 +20,23 @@ struct Lists {
 };
 
 // The firings of an instance. By firing: its unit, rows, the messages that it needs, those that it returns; the
-// firings that it sends to with the bytes of each message, and those that it returns gradients to. first: what
-// the sources send to.
+// firings that it sends to with the bytes of each message, and those that it returns gradients to; ahead and back:
+// microseconds that it adds to its frame, forward and backward, none if empty. first: what the sources send to.
 struct Shape {
     std::vector<int32_t> unit, rows, need, returned;
     Lists targets, origins;
     std::vector<int32_t> target_bytes, origin_bytes, first, first_bytes;
+    std::vector<double> ahead, back;
     int64_t size = 1;  // what the model counts
     int32_t firings() const { return int32_t(unit.size()); }
+    double added(int32_t kind, int32_t at) const {
+        const std::vector<double>& of = kind == BACKWARD ? back : ahead;
+        return of.empty() ? 0.0 : of[at];
+    }
 };
 
-// workers share the queues of its nodes. overlaps: what a frame has computed is delivered by a unit of the
-// device's own, one frame after another, while the worker computes the next.
+// workers share the queues of its nodes. overlaps: a unit of the device's own delivers what a frame has computed
+// and fetches the next, one thing at a time, while the worker computes the frame between them.
 struct Device {
     int32_t workers = 1, frame_cap = 64, frame_rows = 512;
     bool overlaps = false;
@@ -44,7 +49,7 @@ struct Link {
     int32_t credits = 0;
 };
 
-// By unit and kind: frame, delivery, priority and min_rows. By unit: depth, reduce (a gradient row), update,
+// By unit and kind: frame, delivery, fetch, priority and min_rows. By unit: depth, reduce (a gradient row), update,
 // interval (gradient rows between updates, 0 without parameters). device_of: by replica and unit. link_of: by
 // device and device, -1 where what is sent is there at once; the last row is the host's, which submits. shared: the
 // device on whose processors the host runs, -1 if it has its own; processors: how many it has.
@@ -53,7 +58,7 @@ struct Network {
     std::vector<Device> devices;
     std::vector<int32_t> device_of, link_of;
     std::vector<Link> links;
-    std::vector<Line> frame, delivery;
+    std::vector<Line> frame, delivery, fetch;
     std::vector<double> reduce, update;
     std::vector<int64_t> interval;
     std::vector<int32_t> depth;

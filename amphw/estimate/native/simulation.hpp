@@ -111,9 +111,11 @@ private:
         bool busy = false;
         int32_t credits = 0;
     };
+    // frames: to be delivered. there: what is `fetched` may be computed.
     struct Router {
         std::deque<Frame> frames;
-        bool busy = false;
+        Frame fetched;
+        bool busy = false, fetches = false, there = false;
     };
     enum class What { Act, Sent, Arrive, Credit, Routed };
     struct Event {
@@ -132,13 +134,15 @@ private:
     void act(int32_t who);
     double host();
     double work(int32_t who);
-    bool look(Worker& w);
+    bool look(int32_t device, Frame& frame);
+    bool take(Worker& w);
     double serve(int32_t who);
     double reduce(Worker& w);
     void commit(Frame& frame, Frame& again);
     void submit(int64_t number, int32_t replica);
     void steal(double spent);
     void route(int32_t device);
+    void routed(int32_t device);
     void begin_sending(int32_t link);
     void send(int32_t from, Firing to, int32_t kind, int32_t bytes);
     void arrive(Firing to, int32_t kind, int32_t bytes);
