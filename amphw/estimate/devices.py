@@ -49,7 +49,9 @@ class FiringTimes(Protocol):
 
     def firing(self, node: str, backward: bool, rows: Mapping[str, int], needs: int, sends: int) -> float: ...
 
-    def control(self, node: str, backward: bool, needs: float, sends: float) -> tuple[float, float]: ...
+    def control(
+        self, node: str, backward: bool, needs: float, sends: float, rows: float
+    ) -> tuple[float, float]: ...
 
     def update(self, node: str) -> float: ...
 
@@ -130,7 +132,9 @@ class _Operations:
     def firing(self, node: str, backward: bool, rows: Mapping[str, int], needs: int, sends: int) -> float:
         return sum(each[backward] * rows[s] for s, each in self.work[node].row_flops.items()) / self.rate
 
-    def control(self, node: str, backward: bool, needs: float, sends: float) -> tuple[float, float]:
+    def control(
+        self, node: str, backward: bool, needs: float, sends: float, rows: float
+    ) -> tuple[float, float]:
         return 0.0, 0.0
 
     def update(self, node: str) -> float:
@@ -149,7 +153,7 @@ class CircuitCycles(Protocol):
     ) -> float: ...
 
     def control(
-        self, node: str, backward: bool, needs: float = 1.0, sends: float = 1.0
+        self, node: str, backward: bool, needs: float = 1.0, sends: float = 1.0, rows: float = 1.0
     ) -> tuple[float, float]: ...
 
     def update(self, node: str) -> float: ...
@@ -234,8 +238,12 @@ class _Cycles:
     def firing(self, node: str, backward: bool, rows: Mapping[str, int], needs: int, sends: int) -> float:
         return self.of.firing(node, backward, rows, needs, sends) / self.clock if self.here(node) else 0.0
 
-    def control(self, node: str, backward: bool, needs: float, sends: float) -> tuple[float, float]:
-        fetch, deliver = self.of.control(node, backward, needs, sends) if self.here(node) else (0.0, 0.0)
+    def control(
+        self, node: str, backward: bool, needs: float, sends: float, rows: float
+    ) -> tuple[float, float]:
+        fetch, deliver = (
+            self.of.control(node, backward, needs, sends, rows) if self.here(node) else (0.0, 0.0)
+        )
         return fetch / self.clock, deliver / self.clock
 
     def update(self, node: str) -> float:

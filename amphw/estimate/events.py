@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from amphw.engine.links import FLOAT_BYTES
 from amphw.engine.lower import Unit
-from amphw.engine.policy import BACKWARD, FORWARD, POLICIES
+from amphw.engine.policy import BACKWARD, FORWARD, POLICIES, Policy, Ranked
 from amphw.estimate.devices import Device, FiringTimes
 from amphw.estimate.loads import LEAST
 from amphw.estimate.shape import Shape
@@ -101,6 +101,9 @@ def play(network: Playing, units: Sequence[Unit], names: Sequence[str], devices:
 NO_LIMIT = 1e30
 """Bits a second."""
 
+IN_HARDWARE = Ranked((0, 1, 1), "arrival", by_age=False)
+"""What has all gradients comes first, and then what was there first."""
+
 
 def playing(
     traffic: Traffic,
@@ -141,9 +144,9 @@ def playing(
             ways |= {(host, d): way, (d, host): way, (-1, d): way}
     stations = [Station(frame_cap=1, overlaps=d.host is not None) for d in devices]
     topology = Topology([*stations, Station(frame_cap=1)], place, ways)
-    return Playing(
-        _shapes(traffic, taken), _costs(traffic, work, taken), _rules(traffic, rules, policy), topology
-    )
+    order = IN_HARDWARE if all(d.host is not None for d in devices) else POLICIES[policy]
+    shapes, costs = _shapes(traffic, taken), _costs(traffic, work, taken)
+    return Playing(shapes, costs, _rules(traffic, rules, order), topology)
 
 
 def _of(where: Sequence[int], replica: int) -> int:
@@ -179,7 +182,8 @@ def _costs(traffic: Traffic, work: Mapping[str, NodeWork], taken: Mapping[str, F
         firings = max(rate.firings.mean, LEAST)
         sent = sum(e.messages.mean for e in traffic.edges if e.source == name) / firings
         for kind in (FORWARD, BACKWARD):
-            fetched, delivered = times.control(name, kind == BACKWARD, rate.received.mean / firings, sent)
+            taken_in, rows = rate.received.mean / firings, rate.rows[u.behaviour.spaces[0][0]].mean / firings
+            fetched, delivered = times.control(name, kind == BACKWARD, taken_in, sent, rows)
             fetch[u.index, kind] = Line(1e6 * fetched, 0.0)
             delivery[u.index, kind] = Line(1e6 * delivered, 0.0)
         if work[name].updates:
@@ -187,8 +191,7 @@ def _costs(traffic: Traffic, work: Mapping[str, NodeWork], taken: Mapping[str, F
     return Costs({}, delivery, {}, update, 0.0, fetch)
 
 
-def _rules(traffic: Traffic, rules: Mapping[str, UpdateRule], policy: str) -> Rules:
+def _rules(traffic: Traffic, rules: Mapping[str, UpdateRule], policy: Policy) -> Rules:
     lowered = traffic.lowered
     intervals = {u.index: rule_of(rules, u.name).interval for u in lowered.units if u.owns}
-    table = POLICIES[policy].table(lowered, 1)
-    return Rules(table, [u.depth for u in lowered.units], intervals)
+    return Rules(policy.table(lowered, 1), [u.depth for u in lowered.units], intervals, by_age=policy.by_age)

@@ -22,7 +22,7 @@ from amphw.rtl.fit_logic import multipliers
 from amphw.rtl.fixed.units import mapped
 from amphw.rtl.formats import Formats
 from amphw.rtl.hardware_plan import HardwarePlan, Sizes, hardware_plan
-from amphw.rtl.microcode.timing import VECTOR_READ, VECTOR_WRITE, firing_cycles
+from amphw.rtl.microcode.timing import firing_cycles
 from amphw.rtl.wire import HEADER_WORDS, WORD
 
 HANDED = 2
@@ -31,8 +31,11 @@ HANDED = 2
 GRADIENT = 6
 """Further ones of a backward firing: its gradient is looked up once the engines are through."""
 
-MEMBER = 7
-"""Of the controller for a group's member, beside its copy; both while the engines rest."""
+SUM, LOOKED = 15, 2
+"""To add gradients up, beside their words; by rows, each sum looks at all gradients of the output."""
+
+MEMBER = 16
+"""To copy a group's member, beside its words; the engines rest meanwhile."""
 
 SEGMENT, DIVIDES = 34, 40
 """Of an update: for each parameter, beside a cycle a weight; and to divide the rate by the rows."""
@@ -74,27 +77,27 @@ class CircuitModel:
         if not backward:
             groups = [o for o in unit.operands if o.count is not None]
             members = needs - (len(unit.operands) - len(groups))
-            words = [rows[o.space] * o.width for o in groups]
-            each = sum(words) / max(1, len(words)) + VECTOR_READ + VECTOR_WRITE + MEMBER
-            return members * each if groups else 0.0
+            words = sum(rows[o.space] * o.width for o in groups)
+            return words + members * MEMBER if groups else 0.0
         spent = float(GRADIENT)
         outputs = float_outputs(unit)
         assert unit.behaviour.program is not None
         for k in outputs:
-            parts = sends / len(outputs)
-            if parts != 1:
-                t = unit.behaviour.program.outputs_types[k]
-                spent += rows[t.space] * t.width * max(1.0, parts) + VECTOR_READ + VECTOR_WRITE
+            t, parts = unit.behaviour.program.outputs_types[k], sends / len(outputs)
+            sums = float(rows[t.space]) if any(p.by_row is not None and p.value == k for p in unit.out) else 1
+            if parts != 1 or sums > 1:
+                words = rows[t.space] * t.width * max(1.0, parts / sums)
+                spent += words + sums * (SUM + LOOKED * parts * (sums > 1))
         return spent
 
     def control(
-        self, node: str, backward: bool, needs: float = 1.0, sends: float = 1.0
+        self, node: str, backward: bool, needs: float = 1.0, sends: float = 1.0, rows: float = 1.0
     ) -> tuple[float, float]:
         """Cycles in which the controller (fetches, delivers) a firing, while the engines run others."""
         at, plan = self.units[node].index, self.plan.control
         before, after = (Phase.FETCH_BACKWARD, Phase.RETURN) if backward else (Phase.FETCH, Phase.ROUTE)
         fetched, passed = (sends, needs) if backward else (needs, sends)
-        return control_cycles(plan, at, before, fetched), control_cycles(plan, at, after, passed)
+        return control_cycles(plan, at, before, fetched, rows), control_cycles(plan, at, after, passed)
 
     def update(self, node: str) -> float:
         """Cycles of an update, in which nothing else runs."""

@@ -34,11 +34,15 @@ STATES: Mapping[StepOp, int] = {
 CHANGES = (StepOp.READ, StepOp.LOOP, StepOp.NEXT, StepOp.DECIDE)
 
 
-def control_cycles(plan: ControlPlan, unit: int, phase: Phase, repeated: float = 1.0) -> float:
-    """Of a unit's program. repeated: how often its loops go round, on average. Guards count as passed."""
+def control_cycles(
+    plan: ControlPlan, unit: int, phase: Phase, messages: float = 1.0, rows: float = 1.0
+) -> float:
+    """Of a unit's program, which deals with so many messages, and has rows with integers. Guards count as
+    passed, and loops within each other go round as often together as there are messages."""
     spent, weights = float(BEGINS), [1.0]
     before: Step | None = None
-    for step in plan.steps[plan.entries[unit, phase] :]:
+    steps = plan.steps[plan.entries[unit, phase] :]
+    for at, step in enumerate(steps):
         stages = max((_stages(e) for k in "abcde" if (e := getattr(step, k)) is not None), default=0)
         settled = 0 if before is not None and before.op in CHANGES else SETTLED
         cycles = 1 + max(0, stages - settled) + STATES.get(step.op, 1)
@@ -46,7 +50,8 @@ def control_cycles(plan: ControlPlan, unit: int, phase: Phase, repeated: float =
             cycles += JUMP
         spent += weights[-1] * cycles
         if step.op is StepOp.LOOP:
-            weights.append(weights[-1] * repeated)
+            over = next(s.op for s in steps[at:] if s.op not in (StepOp.LOOP, StepOp.READ))
+            weights.append(rows if over is StepOp.PUT else messages)
         elif step.op is StepOp.NEXT:
             weights.pop()
         elif step.op is StepOp.END:

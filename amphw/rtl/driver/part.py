@@ -24,7 +24,7 @@ from amphw.rtl.driver.border import Sent
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.layout import Layout, rows_of, way
 from amphw.rtl.hardware_plan import Sizes, hardware_plan
-from amphw.rtl.microcode.cost import cost
+from amphw.rtl.microcode.timing import firing_cycles
 
 DEPTH = 32
 """Frames at a time: so many that the device seldom waits for the host."""
@@ -114,7 +114,7 @@ class HardwarePart:
         clock = board(CLOCKED_AS).clock_hz
         messages = CYCLES_A_MESSAGE * len(unit.operands)
         forward, backward = (
-            (cost(program.words, counts, plan.sizes.lanes).cycles + messages) / clock
+            (firing_cycles(program.words, counts, plan.sizes.lanes) + messages) / clock
             for program in (code.forward, code.backward)
         )
         update = sum(math.prod(spec.shape) for spec in graph.nodes[unit.name].params) / clock

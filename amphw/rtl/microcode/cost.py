@@ -1,4 +1,4 @@
-"""How long microprograms take, counted without running them."""
+"""What microprograms are made of, counted without running them; `timing` says how long they take."""
 
 from __future__ import annotations
 
@@ -22,11 +22,6 @@ class Cost:
     vector: int
     lane_commands: int
     lanes: int
-
-    @property
-    def cycles(self) -> int:
-        """As if sequencer, vector unit and lane engine took turns, which they mostly do."""
-        return self.instructions + self.vector + self.lanes
 
     def __str__(self) -> str:
         return (
