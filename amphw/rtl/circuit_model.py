@@ -84,7 +84,8 @@ class CircuitModel:
         assert unit.behaviour.program is not None
         for k in outputs:
             t, parts = unit.behaviour.program.outputs_types[k], sends / len(outputs)
-            sums = float(rows[t.space]) if any(p.by_row is not None and p.value == k for p in unit.out) else 1
+            alone = any(p.by_row is not None and p.value == k for p in unit.out)
+            sums = rows[t.space] if alone else 1
             if parts != 1 or sums > 1:
                 words = rows[t.space] * t.width * max(1.0, parts / sums)
                 spent += words + sums * (SUM + LOOKED * parts * (sums > 1))
