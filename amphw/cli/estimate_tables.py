@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amphw.cli.output import NOISE, number, percent, results, seconds, size, table
+from amphw.cli.output import NOISE, results, table
+from amphw.page.numbers import bits, number, percent, seconds, size
 
 if TYPE_CHECKING:
     from amphw.estimate.events import Played
@@ -143,8 +144,8 @@ def _edges(of: Outcome) -> Any:
             size(edge.activation_bytes.mean),
             size(edge.activation_bytes.most),
             size(edge.weight_bytes),
-            _bits(edge.bits_per_s),
-            _bits(edge.gradient_bits_per_s),
+            bits(edge.bits_per_s),
+            bits(edge.gradient_bits_per_s),
             ", ".join(edge.links),
         )
     return rows
@@ -170,7 +171,7 @@ def _links(of: Outcome) -> Any:
     rows = table("link", *numbers, right=numbers)
     for each in sorted(of.links, key=lambda link: -link.bytes):
         share = "" if each.share is None else percent(each.share)
-        rows.add_row(each.name, size(each.bytes), _bits(each.bits_per_s), share)
+        rows.add_row(each.name, size(each.bytes), bits(each.bits_per_s), share)
     return rows
 
 
@@ -225,9 +226,3 @@ def _as_figures(of: Outcome) -> dict[str, float]:
         "memory_bytes": max(node.memory.parameters for node in of.per_node),
         "devices": len(of.devices),
     }
-
-
-def _bits(value: float | None) -> str:
-    from amphw.ir.units import written
-
-    return number(None) if value is None else written(value, "b/s") if value else "0"
