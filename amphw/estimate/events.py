@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from amphw.engine.policy import BACKWARD, FORWARD, POLICIES
+from amphw.engine.policy import BACKWARD, FORWARD, KINDS, POLICIES
 from amphw.estimate.loads import LEAST
 from amphw.estimate.simulation import Costs, Line, Rules, Simulation, Station, Topology, Way
 from amphw.estimate.traffic import Traffic
@@ -21,6 +21,35 @@ WARM, ROUNDS, ENOUGH = 2, 8, 400
 """Instances by those in flight: before anything is counted, and then; and how many that are at least."""
 
 
+WATCHED = 1500
+"""Firings of a timeline, at most."""
+
+SEARCHED = 200_000
+"""Firings among which a timeline's are looked for: more before the steady state, and it is of the beginning."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What a device did: a firing of `node`, forward or backward, from `begin` on for `seconds`."""
+
+    device: int
+    node: str
+    direction: str
+    begin: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What all devices did for `seconds` from `begin` of simulated time on. steady: not at its beginning, where
+    the first instances fill the network. Updates are what is left out between slices."""
+
+    begin: float
+    seconds: float
+    steady: bool
+    slices: Sequence[Slice]
+
+
 @dataclass(frozen=True)
 class Played:
     """What happened in `seconds` of simulated time, in the steady state.
@@ -29,7 +58,8 @@ class Played:
     on average. messages: forward and backward. device_busy, link_busy: shares of the time, by number and by
     name. link_waited: seconds that a message waited for its link, on average. queued: firings that were ready
     on a device at once, at most; held: bytes of messages that it kept for gradients, at most. staleness:
-    updates between a firing's forward and backward pass, on average, by node with parameters.
+    updates between a firing's forward and backward pass, on average, by node with parameters. timeline: where
+    asked for.
     """
 
     throughput: float
@@ -43,6 +73,7 @@ class Played:
     queued: Sequence[int]
     held: Sequence[int]
     staleness: Mapping[str, float]
+    timeline: Timeline | None = None
 
 
 def play(
@@ -56,9 +87,11 @@ def play(
     bandwidth: float | None,
     latency: float,
     keys: int,
+    watch: bool = False,
 ) -> Played:
     """at: devices of a node's replicas. rate: operations a second of a device. links: names of those that are
-    used, by devices; bandwidth: bits a second, None: no limit; latency: seconds. keys: in flight."""
+    used, by devices; bandwidth: bits a second, None: no limit; latency: seconds. keys: in flight.
+    watch: keep a timeline."""
     units = traffic.lowered.units
     pipelines = max(len(where) for where in at.values())
     place = [[_of(at.get(u.name, (0,)), r) for u in units] for r in range(pipelines)]
@@ -66,7 +99,7 @@ def play(
     topology = Topology([Station(frame_cap=1)] * devices, place, dict.fromkeys(links, way))
     costs, order = _costs(traffic, work, rate), _rules(traffic, rules)
     each = -(-keys // pipelines)
-    simulation = Simulation([w.shape for w in traffic.walks], costs, order, topology, each)
+    simulation = Simulation([w.shape for w in traffic.walks], costs, order, topology, each, SEARCHED * watch)
     before = simulation.run(WARM * each * pipelines)
     seen = simulation.run(before.retired + max(ROUNDS * each * pipelines, ENOUGH)).since(before)
     most = simulation.most
@@ -89,7 +122,23 @@ def play(
             for u in units
             if seen.stale_rows.get(u.index)
         },
+        timeline=_timeline(simulation, traffic, before.us) if watch else None,
     )
+
+
+def _timeline(simulation: Simulation, traffic: Traffic, steady: float) -> Timeline:
+    """steady: microseconds from which on the network is in its steady state."""
+    found = simulation.slices
+    late = [each for each in found if each[4] >= steady]
+    kept = (late or found)[: WATCHED + 1]
+    begin, end = (steady if late else 0.0), kept[-1][4]  # complete up to there: slices come as they begin
+    names = [u.name for u in traffic.lowered.units]
+    slices = [
+        Slice(device, names[unit], KINDS[kind], at / 1e6, min(lasts, end - at) / 1e6)
+        for device, _, unit, kind, at, lasts, _ in kept
+        if at < end
+    ]
+    return Timeline(begin / 1e6, (end - begin) / 1e6, bool(late), slices)
 
 
 NO_LIMIT = 1e30

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from amphw.estimate.events import Played, play
@@ -87,9 +87,12 @@ def estimate(
     keys: int,
     replicas: int = 1,
     events: bool = False,
+    at: Mapping[str, Sequence[int]] | None = None,
+    watch: bool = False,
 ) -> Outcome:
     """traffic: of the lowered graph whose nodes are placed. keys: instances in flight. replicas: of each node
-    with parameters; an instance goes to one of them, chosen by its number. events: play it through, too.
+    with parameters; an instance goes to one of them, chosen by its number. events: play it through, too;
+    watch: and keep a timeline of that. at: devices of each node's replicas; None: they are chosen here.
 
     `origin` and what the caller alone knows (`counted`, ...) are left empty. Raises AmphwError for a graph
     without parameters, and where a device's memory is too small.
@@ -97,9 +100,9 @@ def estimate(
     for name, value in (("instances in flight", keys), ("replicas", replicas)):
         if value < 1:
             raise AmphwError(f"{name}: {value}, expected 1 or more")
-    made = _Estimate(traffic, rules, network, keys, replicas)
+    made = _Estimate(traffic, rules, network, keys, replicas, at)
     outcome = made.outcome(model)
-    return replace(outcome, played=made.played()) if events else outcome
+    return replace(outcome, played=made.played(watch)) if events else outcome
 
 
 class _Estimate:
@@ -110,6 +113,7 @@ class _Estimate:
         network: Network,
         keys: int,
         replicas: int,
+        at: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self.traffic, self.rules, self.network, self.keys = traffic, rules, network, keys
         self.units = {u.name: u for u in traffic.lowered.units}
@@ -125,8 +129,12 @@ class _Estimate:
         count = network.devices or len(self.heavy) * replicas
         self.busy, self.memory = [0.0] * count, [0.0] * count
         self.at: dict[str, list[int]] = {}  # device of each replica
-        self._spread()
-        self._settle()
+        if at is None:
+            self._spread()
+            self._settle()
+        for name, where in (at or {}).items():
+            for device in where:
+                self.put(name, device)
         self._check_memory()
 
     # --- where nodes go ---------------------------------------------------------------------------
@@ -252,12 +260,12 @@ class _Estimate:
             found.append(walked.longest(spent, crossing))
         return Spread.of(found)
 
-    def played(self) -> Played:
+    def played(self, watch: bool) -> Played:
         links = {(a, b): _link(a, b) for a, b in sorted(self.flows())}
         count, network = len(self.busy), self.network
         return play(
             *(self.traffic, self.work, self.rules, self.at, count, network.rate),
-            *(links, network.bandwidth, network.latency, self.keys),
+            *(links, network.bandwidth, network.latency, self.keys, watch),
         )
 
     # --- the answer -------------------------------------------------------------------------------
@@ -316,7 +324,8 @@ class _Estimate:
 
     def _edge(self, edge: EdgeRate, throughput: float) -> EdgeOutcome:
         bits = 8 * edge.bytes.mean * throughput
-        crossed = [_link(a, b) for a, b in self.pairs(edge) if a != b]
+        pairs = self.pairs(edge)
+        crossed = Counter(_link(a, b) for a, b in pairs if a != b)
         return EdgeOutcome(
             source=edge.source,
             target=edge.target,
@@ -328,7 +337,8 @@ class _Estimate:
             gradient_bits_per_s=bits * edge.returned,
             messages=edge.messages,
             messages_per_s=edge.messages.mean * throughput,
-            links=list(dict.fromkeys(crossed)),
+            links=list(crossed),
+            link_bytes={name: edge.bytes.mean * times / len(pairs) for name, times in crossed.items()},
         )
 
     def _link(self, a: int, b: int, size: float, throughput: float) -> LinkOutcome:
