@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amphw.cli.output import NOISE, results, table
+from amphw.estimate.words import accuracy_line, what_limits
 from amphw.page.numbers import bits, number, percent, seconds, size
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ def show(of: Outcome) -> None:
             f"Played through: {number(of.played.throughput)} instances/s, "
             f"{percent(of.played.throughput / of.throughput)} of that."
         )
+    if of.sensitivity:
+        say.print("\nWhat doubling buys, instances/s:")
+        say.print(_sensitivity(of))
+        say.print("\nPlacements:")
+        say.print(_placements(of))
+    if accuracy_line(of):
+        say.print(accuracy_line(of))
 
 
 SHOWN = 16
@@ -69,26 +77,30 @@ def _played(say: Any, of: Outcome, found: Played) -> None:
     say.print(f"Updates between a firing and its gradient, on average: {late or 'none'}.")
 
 
+def _sensitivity(of: Outcome) -> Any:
+    numbers = ("calculated", "played")
+    rows = table("", *numbers, "then limits", right=numbers)
+    for each in of.sensitivity:
+        rows.add_row(each.what, number(each.throughput), number(each.played), each.bottleneck or each.why)
+    return rows
+
+
+def _placements(of: Outcome) -> Any:
+    numbers = ("devices", "calculated", "played", "busiest link")
+    rows = table("", *numbers, "limit", right=numbers)
+    for each in of.placements:
+        rates = (number(each.throughput), number(each.played), bits(each.busiest_bits_per_s))
+        rows.add_row(each.name, str(each.devices), *rates, each.bottleneck or each.why)
+    return rows
+
+
 def _end(say: Any, of: Outcome) -> None:
     for name, each in of.origin.items():
         say.print(f"{name}: {each.origin}: {each.how}")
     for note in of.notes:
         say.print(note)
     say.print(f"\nThroughput: {_rate(of)}")
-    say.print(f"Bottleneck: {_bottleneck(of)}.")
-
-
-def _bottleneck(of: Outcome) -> str:
-    load = of.bottleneck
-    if load.of == "keys":
-        return (
-            f"an instance's longest chain of messages, over {of.keys} instances in flight;\n"
-            "with more of them (--keys) others fill its waits"
-        )
-    if load.of == "link":
-        return f"the link {load.name} is busy for {seconds(load.seconds)} an instance"
-    nodes = next(d.nodes for d in of.devices if load.name == f"device {d.number}")
-    return f"{load.name} ({', '.join(nodes)}) computes for {seconds(load.seconds)} an instance"
+    say.print(f"Bottleneck: {what_limits(of)}.")
 
 
 def _rate(of: Outcome) -> str:

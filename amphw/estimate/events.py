@@ -25,7 +25,7 @@ WATCHED = 1500
 """Firings of a timeline, at most."""
 
 SEARCHED = 200_000
-"""Firings among which a timeline's are looked for: more before the steady state, and it is of the beginning."""
+"""Firings among which a timeline's are looked for: more until the steady state, and it is of the start."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Slice:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What all devices did for `seconds` from `begin` of simulated time on. steady: not at its beginning, where
-    the first instances fill the network. Updates are what is left out between slices."""
+    """What all devices did for `seconds` from `begin` of simulated time on. steady: not at its start, where
+    the first instances fill the network. Updates are left out."""
 
     begin: float
     seconds: float

@@ -154,7 +154,7 @@ class Change:
 @dataclass(frozen=True)
 class Candidate:
     """A placement. where: devices of each node's replicas. devices: their number. busiest_bits_per_s: of the
-    link that carries most, at the throughput. bytes: of an instance, over all links. The rest: see `Change`."""
+    link that carries most, at the throughput. bytes: of an instance, over all links. See `Change`."""
 
     name: str
     devices: int

@@ -11,9 +11,13 @@ from collections.abc import Collection, Sequence
 from amphw.page.style import STYLE
 
 
+class Markup(str):
+    """Text that is markup already, as a cell of a table."""
+
+
 def text(value: str) -> str:
     """Escaped, for markup and attributes."""
-    return html.escape(value, quote=True)
+    return value if isinstance(value, Markup) else html.escape(value, quote=True)
 
 
 def document(title: str, body: Sequence[str], style: str = "") -> str:

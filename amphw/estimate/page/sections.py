@@ -1,0 +1,250 @@
+"""The parts of the page that are tables, with bars in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from amphw.estimate.outcome import Candidate, Outcome
+from amphw.estimate.page.roofline import points
+from amphw.estimate.page.svg import colour, legend
+from amphw.estimate.words import factor
+from amphw.page.html import Markup, note, table, text
+from amphw.page.numbers import bits, number, percent, seconds, size
+
+STYLE = """\
+.bar { display: flex; width: 160px; height: 10px; margin: 7px 0; background: var(--panel); }
+.bar i { display: block; height: 100%; background: var(--c); }
+.bar i + i { margin-left: 1px; }
+.two .bar { height: 8px; margin: 4px 0; }
+"""
+
+PARTS = ("value", "gradient", "optimiser", "in_flight")
+PART_NAMES = ("parameters", "gradients", "optimiser", "instances in flight")
+
+
+def bars(*shares: Sequence[tuple[float, int]]) -> Markup:
+    """Below each other; each of parts with (share of the width, colour)."""
+    made = "".join(
+        '<div class="bar">'
+        + "".join(
+            f'<i class="{colour(k)}" style="width:{100 * min(1.0, part):.2f}%"></i>' for part, k in each
+        )
+        + "</div>"
+        for each in shares
+    )
+    return Markup(f'<div class="two">{made}</div>' if len(shares) > 1 else made)
+
+
+def links(of: Outcome) -> str:
+    played = of.played
+    columns = ["link", "bytes an instance", "b/s", "busy, calculated"]
+    columns += ["busy, played", "a message waits"] if played else []
+    rows = []
+    for link in sorted(of.links, key=lambda link: -link.bytes):
+        row = [link.name, size(link.bytes), bits(link.bits_per_s)]
+        row.append("no limit" if link.share is None else percent(link.share))
+        if played:
+            row += [percent(played.link_busy[link.name]), seconds(played.link_waited[link.name])]
+        rows.append(row)
+    return table(columns, rows, columns[1:])
+
+
+def edges(of: Outcome) -> str:
+    numbers = [
+        *("messages", "messages/s", "bytes", "bytes, most", "weights"),
+        *("b/s", "b/s back"),
+    ]
+    rows = [
+        [
+            f"{edge.source} → {edge.target}" + (f".{edge.port}" if edge.port else ""),
+            number(edge.messages.mean if edge.messages else None),
+            number(edge.messages_per_s),
+            size(edge.activation_bytes.mean),
+            size(edge.activation_bytes.most),
+            size(edge.weight_bytes),
+            bits(edge.bits_per_s),
+            bits(edge.gradient_bits_per_s),
+            ", ".join(edge.links) or "stays",
+        ]
+        for edge in of.per_edge
+    ]
+    return table(["edge", *numbers, "link"], rows, numbers)
+
+
+def intensities(of: Outcome) -> str:
+    columns = ["node", "operations for a byte", "operations/s"]
+    rows = [
+        [p.node, "nothing crosses" if p.intensity == float("inf") else number(p.intensity), number(p.rate)]
+        for p in points(of)
+    ]
+    return table(columns, rows, columns[1:])
+
+
+def rates(of: Outcome) -> str:
+    """As calculated and as played through."""
+    played = of.played
+    assert played is not None
+    steady = (of.keys or 0) / of.throughput
+    rows = [
+        [
+            "instances a second",
+            number(of.throughput),
+            number(played.throughput),
+            percent(played.throughput / of.throughput),
+        ],
+        [
+            "an instance takes",
+            seconds(steady),
+            seconds(played.latency),
+            percent(played.latency / steady) if steady else "",
+        ],
+        ["an instance alone takes", seconds(of.chain.mean) if of.chain else "", "", ""],
+    ]
+    columns = ["", "calculated", "played through", "of that"]
+    return table(columns, rows, columns[1:])
+
+
+def devices(of: Outcome) -> str:
+    played = of.played
+    assert played is not None
+    columns = ["device", "nodes", "busy, calculated", "busy, played", "", "firings waiting, most"]
+    rows = []
+    for each, busy, queued in zip(of.devices, played.device_busy, played.queued, strict=True):
+        own = bars([(each.share, 0)], [(busy, 1)])
+        nodes = ", ".join(each.nodes) or "none"
+        rows.append([str(each.number), nodes, percent(each.share), percent(busy), own, number(queued)])
+    return table(columns, rows, [columns[2], columns[3], columns[5]])
+
+
+def nodes(of: Outcome) -> str:
+    assert of.played is not None
+    columns = ["node", "devices", "firings", "Mflop", "messages/s", "updates behind"]
+    rows = []
+    for node in of.per_node:
+        flops = node.forward.mean + node.backward.mean + node.update
+        late = of.played.staleness.get(node.name)
+        rows.append(
+            [
+                node.name,
+                ", ".join(map(str, node.devices)),
+                number(node.firings.mean if node.firings else None),
+                number(flops / 1e6),
+                number(node.messages_per_s),
+                "no parameters" if late is None else number(late),
+            ]
+        )
+    return table(columns, rows, columns[2:])
+
+
+def memory(of: Outcome) -> str:
+    """Of each device: what is in it, on one scale, which is the room where that is known."""
+    most = max(max(d.memory, d.room or 0.0) for d in of.devices) or 1.0
+    rows = []
+    for device in of.devices:
+        parts = [sum(_times(of, device.number, part)) for part in PARTS]
+        own = bars([(part / most, k) for k, part in enumerate(parts)])
+        room = "no limit" if device.room is None else size(device.room)
+        rows.append([str(device.number), size(device.memory), room, own, *map(size, parts)])
+    columns = ["device", "needed", "of", "", *PART_NAMES]
+    names = [(name, colour(k)) for k, name in enumerate(PART_NAMES)]
+    return legend(names) + table(columns, rows, [*columns[1:3], *PART_NAMES])
+
+
+def _times(of: Outcome, device: int, part: str) -> list[float]:
+    """Of the nodes there, with all their replicas."""
+    return [getattr(node.memory, part) * list(node.devices).count(device) for node in of.per_node]
+
+
+def sensitivity(of: Outcome) -> str:
+    base = of.sensitivity[0]
+    top = max(
+        [each.throughput or 0.0 for each in of.sensitivity] + [each.played or 0.0 for each in of.sensitivity]
+    )
+    columns = ["", "calculated", "gain", "played through", "gain", "", "then limits"]
+    rows = []
+    for each in of.sensitivity:
+        if each.throughput is None or each.played is None:
+            rows.append([each.what, "", "", "", "", "", each.why])
+            continue
+        gains = each.throughput / (base.throughput or 1.0), each.played / (base.played or 1.0)
+        own = bars([(each.throughput / top, 0)], [(each.played / top, 1)])
+        rates = number(each.throughput), factor(gains[0]), number(each.played), factor(gains[1])
+        rows.append([each.what, *rates, own, each.bottleneck])
+    return _both() + table(columns, rows, columns[1:5])
+
+
+def _both() -> str:
+    return legend([("calculated", colour(0)), ("played through", colour(1))])
+
+
+def placements(of: Outcome) -> str:
+    top = max((each.played or 0.0 for each in of.placements), default=1.0)
+    top = max(top, *(each.throughput or 0.0 for each in of.placements))
+    columns = ["placement", "devices used", "calculated", "played through", "", "limits", "busiest link"]
+    columns.append("bytes that cross")
+    rows = []
+    for each in of.placements:
+        if each.throughput is None or each.played is None:
+            rows.append([each.name, "", "", "", "", each.why, "", ""])
+            continue
+        own = bars([(each.throughput / top, 0)], [(each.played / top, 1)])
+        rows.append(
+            [
+                each.name,
+                str(each.devices),
+                number(each.throughput),
+                number(each.played),
+                own,
+                each.bottleneck,
+                bits(each.busiest_bits_per_s),
+                size(each.bytes),
+            ]
+        )
+    where = "".join(_where(each) for each in of.placements if each.where)
+    return _both() + table(columns, rows, [*columns[1:4], *columns[6:]]) + where
+
+
+def _where(of: Candidate) -> str:
+    rows = [[name, ", ".join(map(str, devices))] for name, devices in of.where.items()]
+    return f"<details><summary>{text(of.name)}: where nodes are</summary>{table(['node', 'devices'], rows)}</details>"
+
+
+def accuracy(of: Outcome) -> str:
+    if not of.accuracy:
+        return note("No estimate has been measured.")
+    columns = [
+        "model",
+        "setting",
+        "beside",
+        "measured",
+        "simulated",
+        "unit",
+        "error",
+        "date",
+        "machine",
+        "note",
+    ]
+    rows = [
+        [
+            row.model,
+            row.setting,
+            row.against,
+            number(row.measured),
+            number(row.simulated),
+            row.unit,
+            f"{row.error:+.1%}",
+            row.date,
+            row.machine,
+            row.note,
+        ]
+        for row in sorted(of.accuracy, key=lambda row: row.model != of.model)
+    ]
+    commands = dict.fromkeys(row.command for row in of.accuracy)
+    return table(columns, rows, ["measured", "simulated", "error"]) + note(
+        f"Measured by: {'; '.join(commands)}."
+    )
+
+
+def origins(of: Outcome) -> str:
+    rows = [[name, each.origin, each.how] for name, each in of.origin.items()]
+    return table(["number", "origin", "how it is known"], rows)
