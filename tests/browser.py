@@ -1,7 +1,7 @@
 """A Chromium without a window, spoken to in the DevTools protocol over a pair of pipes.
 
-https://chromedevtools.github.io/devtools-protocol/: commands and answers are JSON, each ended by a zero byte. It
-needs no driver and no library beside the browser, whose versions would have to match.
+https://chromedevtools.github.io/devtools-protocol/: commands and answers are JSON, each ended by a zero byte.
+It needs no driver and no library beside the browser, whose versions would have to match.
 """
 
 from __future__ import annotations

@@ -75,9 +75,7 @@ def estimate(
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option(
-            "--html", metavar="FILE", help="Write a report; it is played through and compared, too."
-        ),
+        typer.Option("--html", metavar="FILE", help="Write a report, played through and compared."),
     ] = None,
     compare: Annotated[
         bool,

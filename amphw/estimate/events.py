@@ -21,7 +21,7 @@ WARM, ROUNDS, ENOUGH = 2, 8, 400
 """Instances by those in flight: before anything is counted, and then; and how many that are at least."""
 
 
-WATCHED = 1500
+WATCHED = 6000
 """Firings of a timeline, at most."""
 
 SEARCHED = 200_000

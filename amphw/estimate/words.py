@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amphw.estimate.accuracy import summary
 from amphw.estimate.loads import Load
-from amphw.estimate.outcome import Candidate, Change, Outcome
+from amphw.estimate.outcome import Outcome
 from amphw.page.numbers import number, percent, seconds
 
 NOTABLE = 0.02
@@ -30,35 +30,25 @@ def what_it_costs(of: Outcome) -> str:
     said = f"No more than {number(of.throughput)} instances a second pass."
     if next_one is not None and next_one.seconds > 0:
         said += (
-            f" Without it there would be {number(1 / next_one.seconds)}, {factor(1 / next_one.share)} as many: "
-            f"then {_named(of, next_one)} would limit."
+            f" Without it there would be {number(1 / next_one.seconds)}, {factor(1 / next_one.share)} as "
+            f"many: then {_named(of, next_one)} would limit."
         )
     working = sum(device.share for device in of.devices) / len(of.devices)
     return f"{said} Devices compute for {percent(working)} of the time, on average."
 
 
-def what_would_buy_more(of: Outcome) -> str:
-    """The changes and placements that give more when they are played through, the best first; empty where
-    none was asked for."""
+def what_would_buy_more(of: Outcome) -> list[str]:
+    """The compared changes and placements that give more when they are played through, the best first."""
     if not of.sensitivity:
-        return ""
+        return []
     base = of.sensitivity[0].played or of.throughput
-    gains = sorted(
-        (
-            (each.played / base, _named_change(each))
-            for each in (*of.sensitivity, *of.placements)
-            if each.played
-        ),
-        reverse=True,
-    )
-    worth = [f"{name}: {factor(gain)}" for gain, name in gains if gain > 1 + NOTABLE]
-    if not worth:
-        return "Nothing that is compared below gives notably more throughput."
-    return f"More throughput, played through: {'; '.join(worth)}."
-
-
-def _named_change(each: Change | Candidate) -> str:
-    return each.what if isinstance(each, Change) else f"the placement “{each.name}”"
+    gains = [(each.played, each.what) for each in of.sensitivity if each.played]
+    gains += [(each.played, f"placement: {each.name}") for each in of.placements if each.played]
+    return [
+        f"{name}: {factor(rate / base)} the throughput, {number(rate)}/s"
+        for rate, name in sorted(gains, reverse=True)
+        if rate > base * (1 + NOTABLE)
+    ]
 
 
 def factor(times: float) -> str:

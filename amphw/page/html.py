@@ -49,10 +49,16 @@ def tiles(found: Sequence[tuple[str, str, str]]) -> str:
     )
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> str:
+def table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Collection[str] = (),
+    long: Collection[str] = (),
+) -> str:
     """Texts in a box that scrolls where it is too wide. The first of a row is its heading. right: columns of
-    numbers. Without columns there is no row of headings."""
-    side = ["" if name not in right else ' class="number"' for name in columns]
+    numbers; long: of sentences. Without columns there is no row of headings."""
+    kinds = {**dict.fromkeys(right, ' class="number"'), **dict.fromkeys(long, ' class="long"')}
+    side = [kinds.get(name, "") for name in columns]
     cells = [
         f'<tr><th scope="row">{text(first)}</th>'
         + "".join(

@@ -117,7 +117,7 @@ class _Map:
         tops, heights, y = {}, {}, 1.0
         for d in self.order:
             count = sum(d in (wire.upper, wire.lower) for wire in self.wires)
-            heights[d] = max(34 + LINE * len(self._names(self.devices[d])), PORT * (count + 1))
+            heights[d] = max(38 + LINE * len(self._names(self.devices[d])), PORT * (count + 1))
             tops[d] = y
             y += heights[d] + BETWEEN
         return tops, heights
@@ -125,8 +125,8 @@ class _Map:
     def _ports(
         self, tops: dict[int, float], heights: dict[int, float]
     ) -> dict[tuple[int, int], tuple[float, float]]:
-        """Heights of a wire's ends, by its devices. At a box those that lead up stand above, and those in outer
-        lanes further away from where they lead to, so that few wires cross."""
+        """Heights of a wire's ends, by its devices. At a box those that lead up stand above, and those in
+        outer lanes further away from where they lead to, so that few wires cross."""
         found: dict[tuple[int, int], list[float]] = {(w.upper, w.lower): [0.0, 0.0] for w in self.wires}
         for d in self.order:
             up = sorted((w for w in self.wires if w.lower == d), key=lambda w: w.lane)

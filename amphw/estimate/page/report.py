@@ -18,6 +18,7 @@ STYLE = (
     svg.STYLE
     + sections.STYLE
     + """\
+h3 { font-size: 1rem; margin: 24px 0 8px; }
 .lead { max-width: 75ch; font-size: 1.08rem; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 16px; margin: 8px 0; font-size: .9rem; }
 .key { display: inline-block; width: 12px; height: 12px; margin-right: 6px; background: var(--c); }
@@ -55,9 +56,9 @@ def _body(of: Outcome) -> Iterator[str]:
     yield from _timeline(of)
     yield "<h2>Calculated and played through</h2>"
     yield note(
-        "Calculated is what the busiest device or link allows, with the time of an instance that follows for so "
-        "many in flight. Played through, messages queue and devices wait for one another. Updates behind: those "
-        "between a firing and its gradient, on average."
+        "Calculated is what the busiest device or link allows, with the time of an instance that follows for "
+        "so many in flight. Played through, messages queue and devices wait for one another. Updates behind: "
+        "those between a firing and its gradient, on average."
     )
     yield sections.rates(of)
     yield svg.legend([("busy, calculated", svg.colour(0)), ("busy, played", svg.colour(1))])
@@ -72,8 +73,8 @@ def _body(of: Outcome) -> Iterator[str]:
     if of.placements:
         yield "<h2>Other placements</h2>"
         yield note(
-            "Instances a second. The local search moves single nodes, and exchanges two, as long as throughput "
-            "rises, or as much passes with fewer bytes that cross."
+            "Instances a second. The local search moves single nodes, and exchanges two, as long as "
+            "throughput rises, or as much passes with fewer bytes that cross."
         )
         yield sections.placements(of)
     yield "<h2>How right such estimates have been</h2>"
@@ -90,10 +91,14 @@ def _beginning(of: Outcome) -> Iterator[str]:
     played = of.played
     assert played is not None
     limits = what_limits(of).replace("\n", " ")
-    yield (
-        f'<p class="lead"><strong>What limits: {text(limits)}.</strong> {text(what_it_costs(of))} '
-        f"{text(what_would_buy_more(of))}</p>"
-    )
+    yield f'<p class="lead"><strong>What limits: {text(limits)}.</strong> {text(what_it_costs(of))}</p>'
+    more = what_would_buy_more(of)
+    if more:
+        items = "".join(f"<li>{text(each)}</li>" for each in more)
+        yield f'<p class="lead">What would give more, when it is played through:</p><ul>{items}</ul>'
+    elif of.sensitivity:
+        yield note("Nothing that is compared below gives notably more throughput.")
+    part = played.throughput / of.throughput
     unit = f"{of.counted}/s" if of.counted_per_instance != 1 else of.counted
     amount = f"{number(of.throughput * of.counted_per_instance)} " if of.counted_per_instance != 1 else ""
     largest = max(of.links, key=lambda link: link.bytes, default=None)
@@ -104,7 +109,7 @@ def _beginning(of: Outcome) -> Iterator[str]:
             (
                 "played through",
                 f"{number(played.throughput)}/s",
-                f"{percent(played.throughput / of.throughput)} of that",
+                f"{percent(part)} of that",
             ),
             ("an instance takes", seconds(played.latency), f"{of.keys} in flight"),
             (
@@ -120,8 +125,8 @@ def _beginning(of: Outcome) -> Iterator[str]:
 def _network(of: Outcome) -> Iterator[str]:
     shares = any(link.share is not None for link in of.links)
     yield note(
-        "Devices with their nodes and the share of the time that they compute; links with what crosses them at the "
-        "calculated throughput"
+        "Devices with their nodes and the share of the time that they compute; links with what crosses them "
+        "at the calculated throughput"
         + (", and its share of their bandwidth" if shares else " (their bandwidth has no limit)")
         + ". Where one figure stands, both directions carry as much. What limits is marked."
     )
@@ -135,17 +140,18 @@ def _network(of: Outcome) -> Iterator[str]:
         yield sections.links(of)
     yield "<h3>Edges of the model</h3>"
     yield note(
-        "Of an instance: messages and bytes of activations; weights are those of the node that an edge leads to."
+        "Of an instance: messages and bytes of activations; weights are those of the node that an edge leads "
+        "to. An edge that stays is within one device, or comes from a source, whose data are there."
     )
     yield sections.edges(of)
 
 
 def _roofline(of: Outcome) -> Iterator[str]:
     yield note(
-        "Each point is a node (one replica): the operations that it does a second at the calculated throughput, "
-        "over its operations for each byte that crosses a link. Its bytes are those of its messages, activations "
-        "and gradients, on the link that carries most of them; parameters do not move. The level line is what a "
-        "device does, the slope what a link carries: no point can lie above."
+        "Each point is a node (one replica): the operations that it does a second at the calculated "
+        "throughput, over its operations for each byte that crosses a link. Its bytes are those of its "
+        "messages, activations and gradients, on the link that carries most of them; parameters do not move. "
+        "The level line is what a device does, the slope what a link carries: no point can lie above."
         + ("" if link_rates(of) else " Links have no limit here, so there is no slope.")
     )
     yield svg.for_both(lambda width: roofline(of, width))
@@ -160,8 +166,8 @@ def _timeline(of: Outcome) -> Iterator[str]:
         f"from {seconds(timeline.begin)} on, in the steady state" if timeline.steady else "from the beginning"
     )
     yield note(
-        f"{seconds(timeline.seconds)} of simulated time, {when}. Forward passes are in the upper half of a row, "
-        "backward passes in the lower; gaps are waits, and updates of parameters."
+        f"{seconds(timeline.seconds)} of simulated time, {when}. Forward passes are in the upper half of a "
+        "row, backward passes in the lower; gaps are waits, and updates of parameters."
     )
     busy = {each.node for each in timeline.slices}
     yield svg.legend([(name, svg.colour(k)) for name, k in numbers.items() if name in busy])

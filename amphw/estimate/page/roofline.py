@@ -1,8 +1,8 @@
 """A roofline of each node: operations for a byte that crosses a link, against operations a second.
 
-S. Williams, A. Waterman, D. Patterson: Roofline, Commun. ACM 52(4), 2009; here the slope is a link, not a memory.
-A node's bytes are those on the link that carries most of them, of messages there and gradients back: what the
-link can carry then bounds the node from above, however many links there are.
+S. Williams, A. Waterman, D. Patterson: Roofline, Commun. ACM 52(4), 2009; here the slope is a link, not a
+memory. A node's bytes are those on the link that carries most of them, of messages there and gradients back:
+what the link can carry then bounds the node from above, however many links there are.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from amphw.ir.units import written
 
 ABOVE, BELOW, RIGHT = 24.0, 44.0, 12.0
 """Around the plot."""
+
+DIAGONAL = ((0.8, -0.7), (0.8, 0.7), (-0.8, -0.7), (-0.8, 0.7))
+"""From a point to its label, sideways and down."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,6 @@ def link_rates(of: Outcome) -> list[float]:
 
 
 def roofline(of: Outcome, width: float) -> str:
-    """Raises nothing: without points the drawing is empty."""
     return _Plot(of, width).drawn()
 
 
@@ -95,13 +97,16 @@ class _Plot:
         ridges = [8 * rate / link for rate in self.rates[:1] for link in self.links[-1:]]
         self.x0, self.x1 = _decades([*inside, *ridges])
         self.y0, self.y1 = _decades([*(p.rate for p in self.points), *self.rates])
-        self.aside = 86.0 if len(inside) < len(self.points) else 0.0  # for what crosses nothing
+        outside = width_of(
+            max((p.node for p in self.points if not math.isfinite(p.intensity)), key=len, default="")
+        )
+        self.aside = max(60.0, outside) + 20 if len(inside) < len(self.points) else 0.0  # crosses nothing
         self.end = width - RIGHT - self.aside
         self.taken: list[tuple[float, float, float, float]] = []
 
     def x(self, intensity: float) -> float:
         if not math.isfinite(intensity):
-            return self.end + self.aside / 2
+            return self.end + 24
         return self.left + (math.log10(intensity) - self.x0) / (self.x1 - self.x0) * (self.end - self.left)
 
     def y(self, rate: float) -> float:
@@ -123,7 +128,7 @@ class _Plot:
         for power in range(self.x0, self.x1 + 1):
             x = self.x(10.0**power)
             yield line(x, ABOVE, x, bottom)
-            if (power - self.x0) % step == 0:
+            if (power - self.x0) % step == 0 and not (self.aside and power == self.x1):
                 yield label(x, bottom + 18, _power(power), "middle", "soft")
         step = 1 if bottom - ABOVE > 22 * (self.y1 - self.y0) else 2
         for power in range(self.y0, self.y1 + 1):
@@ -133,8 +138,8 @@ class _Plot:
                 yield label(self.left - 8, y + 4, written(10.0**power, "op/s"), "end", "soft")
         yield label((self.left + self.end) / 2, bottom + 36, "operations for a byte", "middle", "soft")
         if self.aside:
-            yield label(self.end + self.aside / 2, bottom + 18, "crosses", "middle", "soft")
-            yield label(self.end + self.aside / 2, bottom + 34, "nothing", "middle", "soft")
+            yield label(self.width - RIGHT, bottom + 18, "nothing", "end", "soft")
+            yield label(self.width - RIGHT, bottom + 34, "crosses", "end", "soft")
 
     def _roofs(self) -> Iterator[str]:
         top = max(self.rates, default=10.0**self.y1)
@@ -144,14 +149,23 @@ class _Plot:
             end = min(10.0**self.x1, 8 * top / link)
             if begin < end:
                 ends = (self.x(begin), self.y(begin * link / 8), self.x(end), self.y(end * link / 8))
-                yield line(*ends, style="roof link")
+                yield line(*ends, style="roof")
+                self._keep_off(*ends)
                 yield from self._beside(f"link {written(link, 'b/s')}", ends)
         least = 8 * top / max(self.links, default=math.inf)
         for rate in self.rates:
             begin = max(10.0**self.x0, least * rate / top)
             yield line(self.x(begin), self.y(rate), self.end, self.y(rate), "roof")
+            self._keep_off(self.x(begin), self.y(rate), self.end, self.y(rate))
             words = f"device {written(rate, 'op/s')}"
             yield from self._put(words, self.end - 4 - width_of(words), self.y(rate) - 7, "strong")
+
+    def _keep_off(self, x1: float, y1: float, x2: float, y2: float) -> None:
+        """No label on this line."""
+        steps = max(1, int(math.hypot(x2 - x1, y2 - y1) / 6))
+        for k in range(steps + 1):
+            x, y = x1 + (x2 - x1) * k / steps, y1 + (y2 - y1) * k / steps
+            self.taken.append((x - 3, y - 3, x + 3, y + 3))
 
     def _beside(self, words: str, ends: tuple[float, float, float, float]) -> Iterator[str]:
         """A label at the upper left of a slope."""

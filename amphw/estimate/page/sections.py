@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amphw.estimate.outcome import Candidate, Outcome
+from amphw.estimate.outcome import Outcome
 from amphw.estimate.page.roofline import points
 from amphw.estimate.page.svg import colour, legend
-from amphw.estimate.words import factor
-from amphw.page.html import Markup, note, table, text
+from amphw.ir.units import written
+from amphw.page.html import Markup, note, table
 from amphw.page.numbers import bits, number, percent, seconds, size
 
 STYLE = """\
+.scroll { margin: 12px 0; }
+td { white-space: nowrap; overflow-wrap: normal; min-width: 0; }
+td.long { white-space: normal; min-width: 16em; }
+th:first-child { position: sticky; left: 0; background: var(--page); }
 .bar { display: flex; width: 160px; height: 10px; margin: 7px 0; background: var(--panel); }
 .bar i { display: block; height: 100%; background: var(--c); }
-.bar i + i { margin-left: 1px; }
 .two .bar { height: 8px; margin: 4px 0; }
+@media (max-width: 720px) {
+  .bar { width: 120px; }
+  tbody th { overflow-wrap: break-word; min-width: 0; max-width: 10em; }
+}
 """
 
 PARTS = ("value", "gradient", "optimiser", "in_flight")
@@ -72,9 +79,13 @@ def edges(of: Outcome) -> str:
 
 
 def intensities(of: Outcome) -> str:
-    columns = ["node", "operations for a byte", "operations/s"]
+    columns = ["node", "operations for a byte", "operations a second"]
     rows = [
-        [p.node, "nothing crosses" if p.intensity == float("inf") else number(p.intensity), number(p.rate)]
+        [
+            p.node,
+            "nothing crosses" if p.intensity == float("inf") else number(p.intensity),
+            written(p.rate, "op/s"),
+        ]
         for p in points(of)
     ]
     return table(columns, rows, columns[1:])
@@ -107,13 +118,13 @@ def rates(of: Outcome) -> str:
 def devices(of: Outcome) -> str:
     played = of.played
     assert played is not None
-    columns = ["device", "nodes", "busy, calculated", "busy, played", "", "firings waiting, most"]
+    columns = ["device", "", "busy, calculated", "busy, played", "firings waiting, most", "nodes"]
     rows = []
     for each, busy, queued in zip(of.devices, played.device_busy, played.queued, strict=True):
         own = bars([(each.share, 0)], [(busy, 1)])
         nodes = ", ".join(each.nodes) or "none"
-        rows.append([str(each.number), nodes, percent(each.share), percent(busy), own, number(queued)])
-    return table(columns, rows, [columns[2], columns[3], columns[5]])
+        rows.append([str(each.number), own, percent(each.share), percent(busy), number(queued), nodes])
+    return table(columns, rows, columns[2:5], ["nodes"])
 
 
 def nodes(of: Outcome) -> str:
@@ -144,10 +155,10 @@ def memory(of: Outcome) -> str:
         parts = [sum(_times(of, device.number, part)) for part in PARTS]
         own = bars([(part / most, k) for k, part in enumerate(parts)])
         room = "no limit" if device.room is None else size(device.room)
-        rows.append([str(device.number), size(device.memory), room, own, *map(size, parts)])
-    columns = ["device", "needed", "of", "", *PART_NAMES]
+        rows.append([str(device.number), own, size(device.memory), room, *map(size, parts)])
+    columns = ["device", "", "needed", "of", *PART_NAMES]
     names = [(name, colour(k)) for k, name in enumerate(PART_NAMES)]
-    return legend(names) + table(columns, rows, [*columns[1:3], *PART_NAMES])
+    return legend(names) + table(columns, rows, columns[2:])
 
 
 def _times(of: Outcome, device: int, part: str) -> list[float]:
@@ -160,17 +171,17 @@ def sensitivity(of: Outcome) -> str:
     top = max(
         [each.throughput or 0.0 for each in of.sensitivity] + [each.played or 0.0 for each in of.sensitivity]
     )
-    columns = ["", "calculated", "gain", "played through", "gain", "", "then limits"]
+    columns = ["otherwise", "", "calculated", "gain", "played through", "gain, played", "then limits"]
     rows = []
     for each in of.sensitivity:
         if each.throughput is None or each.played is None:
-            rows.append([each.what, "", "", "", "", "", each.why])
+            rows.append([each.what, "", "", "", "", "", f"impossible: {each.why}"])
             continue
         gains = each.throughput / (base.throughput or 1.0), each.played / (base.played or 1.0)
         own = bars([(each.throughput / top, 0)], [(each.played / top, 1)])
-        rates = number(each.throughput), factor(gains[0]), number(each.played), factor(gains[1])
-        rows.append([each.what, *rates, own, each.bottleneck])
-    return _both() + table(columns, rows, columns[1:5])
+        rates = number(each.throughput), f"{gains[0]:.2f}×", number(each.played), f"{gains[1]:.2f}×"
+        rows.append([each.what, own, *rates, each.bottleneck])
+    return _both() + table(columns, rows, columns[2:6], columns[6:])
 
 
 def _both() -> str:
@@ -180,33 +191,37 @@ def _both() -> str:
 def placements(of: Outcome) -> str:
     top = max((each.played or 0.0 for each in of.placements), default=1.0)
     top = max(top, *(each.throughput or 0.0 for each in of.placements))
-    columns = ["placement", "devices used", "calculated", "played through", "", "limits", "busiest link"]
-    columns.append("bytes that cross")
+    columns = ["placement", "", "calculated", "played through", "devices used", "busiest link"]
+    columns += ["bytes that cross", "limits"]
     rows = []
     for each in of.placements:
         if each.throughput is None or each.played is None:
-            rows.append([each.name, "", "", "", "", each.why, "", ""])
+            rows.append([each.name, "", "", "", "", "", "", f"impossible: {each.why}"])
             continue
         own = bars([(each.throughput / top, 0)], [(each.played / top, 1)])
         rows.append(
             [
                 each.name,
-                str(each.devices),
+                own,
                 number(each.throughput),
                 number(each.played),
-                own,
-                each.bottleneck,
+                str(each.devices),
                 bits(each.busiest_bits_per_s),
                 size(each.bytes),
+                each.bottleneck,
             ]
         )
-    where = "".join(_where(each) for each in of.placements if each.where)
-    return _both() + table(columns, rows, [*columns[1:4], *columns[6:]]) + where
+    return _both() + table(columns, rows, columns[2:7], columns[7:]) + _where(of)
 
 
-def _where(of: Candidate) -> str:
-    rows = [[name, ", ".join(map(str, devices))] for name, devices in of.where.items()]
-    return f"<details><summary>{text(of.name)}: where nodes are</summary>{table(['node', 'devices'], rows)}</details>"
+def _where(of: Outcome) -> str:
+    """The devices of each node, by placement."""
+    known = [each for each in of.placements if each.where]
+    rows = [
+        [node.name, *(", ".join(map(str, each.where[node.name])) for each in known)] for node in of.per_node
+    ]
+    columns = ["node", *(each.name for each in known)]
+    return f"<details><summary>Devices of each node</summary>{table(columns, rows)}</details>"
 
 
 def accuracy(of: Outcome) -> str:
@@ -215,11 +230,11 @@ def accuracy(of: Outcome) -> str:
     columns = [
         "model",
         "setting",
-        "beside",
+        "error",
         "measured",
         "simulated",
         "unit",
-        "error",
+        "beside",
         "date",
         "machine",
         "note",
@@ -228,11 +243,11 @@ def accuracy(of: Outcome) -> str:
         [
             row.model,
             row.setting,
-            row.against,
+            f"{row.error:+.1%}",
             number(row.measured),
             number(row.simulated),
             row.unit,
-            f"{row.error:+.1%}",
+            row.against,
             row.date,
             row.machine,
             row.note,
@@ -240,11 +255,11 @@ def accuracy(of: Outcome) -> str:
         for row in sorted(of.accuracy, key=lambda row: row.model != of.model)
     ]
     commands = dict.fromkeys(row.command for row in of.accuracy)
-    return table(columns, rows, ["measured", "simulated", "error"]) + note(
-        f"Measured by: {'; '.join(commands)}."
-    )
+    made = table(columns, rows, ["error", "measured", "simulated"], ["note"])
+    return made + note(f"Measured by: {'; '.join(commands)}.")
 
 
 def origins(of: Outcome) -> str:
     rows = [[name, each.origin, each.how] for name, each in of.origin.items()]
-    return table(["number", "origin", "how it is known"], rows)
+    columns = ["number", "origin", "how it is known"]
+    return table(columns, rows, long=columns[2:])
