@@ -36,18 +36,16 @@ class Browser:
     def __init__(self, profile: Path) -> None:
         found = program()
         assert found is not None
-        there, self._send = os.pipe()
-        self._receive, back = os.pipe()
-        # The shell puts the ends where the browser looks for them: 3 to read, 4 to write.
+        # The shell puts the pipes where the browser looks for them: 3 to read, 4 to write.
         command = [found, *OPTIONS, f"--user-data-dir={profile}", "about:blank"]
         self._process = subprocess.Popen(
-            ["sh", "-c", f'exec "$@" 3<&{there} 4>&{back}', "sh", *command],
-            pass_fds=(there, back),
-            stdout=subprocess.DEVNULL,
+            ["sh", "-c", 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null', "sh", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        os.close(there)
-        os.close(back)
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._send, self._receive = self._process.stdin, self._process.stdout
         self._buffer, self._number, self._session = b"", 0, ""
         self.events: list[dict[str, Any]] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -61,7 +59,8 @@ class Browser:
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if self._session:
             message["sessionId"] = self._session
-        os.write(self._send, json.dumps(message).encode() + b"\0")
+        self._send.write(json.dumps(message).encode() + b"\0")
+        self._send.flush()
         while True:
             found = self._next()
             if found.get("id") == self._number:
@@ -74,7 +73,7 @@ class Browser:
         end = time.monotonic() + PATIENCE
         while b"\0" not in self._buffer:
             ready, _, _ = select.select([self._receive], [], [], max(0.0, end - time.monotonic()))
-            data = os.read(self._receive, 1 << 20) if ready else b""
+            data = os.read(self._receive.fileno(), 1 << 20) if ready else b""
             assert data, f"the browser says nothing (its exit status: {self._process.poll()})"
             self._buffer += data
         message, self._buffer = self._buffer.split(b"\0", 1)
@@ -108,10 +107,10 @@ class Browser:
         file.write_bytes(base64.b64decode(found["data"]))
 
     def close(self) -> None:
-        os.close(self._send)  # at which it ends
+        self._send.close()  # at which it ends
         try:
             self._process.wait(timeout=20)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        os.close(self._receive)
+        self._receive.close()

@@ -22,12 +22,13 @@ Where = dict[str, Sequence[int]]
 TRIED = 400
 """Placements that the local search looks at, at most."""
 
-OWN, ONE, EACH, SEARCHED = (
-    "spread by work, as estimated",
-    "everything on one device",
-    "a device for each replica of a node with parameters",
+OWN, ONE, EACH, FOUND = (
+    "by work, as estimated",
+    "all on one device",
+    "a device for each node",
     "local search",
 )
+"""Names of placements. A device for each node: for each replica of one with parameters."""
 
 
 def compared(
@@ -112,7 +113,7 @@ def _placements(of: Outcome, again: Callable[..., Outcome], network: Network) ->
         return float(f"{other.throughput:.9g}"), -sum(link.bytes for link in other.links)
 
     best = _searched(_where(of), len(of.devices), rated)
-    return [*found, _candidate(SEARCHED, lambda: again(here, at=best))]
+    return [*found, _candidate(FOUND, lambda: again(here, at=best))]
 
 
 def _candidate(name: str, make: Callable[[], Outcome]) -> Candidate:

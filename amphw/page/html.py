@@ -10,6 +10,11 @@ from collections.abc import Collection, Sequence
 
 from amphw.page.style import STYLE
 
+SHORT = 18
+"""Letters of a row's heading that is not broken."""
+
+LONG = ' class="long"'
+
 
 class Markup(str):
     """Text that is markup already, as a cell of a table."""
@@ -57,10 +62,10 @@ def table(
 ) -> str:
     """Texts in a box that scrolls where it is too wide. The first of a row is its heading. right: columns of
     numbers; long: of sentences. Without columns there is no row of headings."""
-    kinds = {**dict.fromkeys(right, ' class="number"'), **dict.fromkeys(long, ' class="long"')}
+    kinds = {**dict.fromkeys(right, ' class="number"'), **dict.fromkeys(long, LONG)}
     side = [kinds.get(name, "") for name in columns]
     cells = [
-        f'<tr><th scope="row">{text(first)}</th>'
+        f'<tr><th scope="row"{LONG if len(first) > SHORT else ""}>{text(first)}</th>'
         + "".join(
             f"<td{side[k] if columns else ''}>{text(value)}</td>" for k, value in enumerate(others, start=1)
         )

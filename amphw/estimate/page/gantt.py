@@ -57,7 +57,7 @@ def _paths(
     found: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
     for each in slices:
         start = left + (each.begin - begin) * across
-        end = start + max(each.seconds * across, 0.4)
+        end = start + max(each.seconds * across, 0.8)
         spans = found[each.node, each.direction]
         if spans and start - spans[-1][1] < 0.2:
             spans[-1][1] = max(end, spans[-1][1])

@@ -7,7 +7,7 @@ between two boxes, where no wire crosses a lane: so labels cannot lie on one ano
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from amphw.estimate.outcome import DeviceOutcome, LinkOutcome, Outcome
@@ -174,7 +174,8 @@ class _Map:
             word = name + ("," if k + 1 < len(device.nodes) else "")
             if lines[-1] and width_of(f"{lines[-1]} {word}") > room:
                 if len(lines) == LINES:
-                    lines[-1] = shortened(f"{lines[-1]} and {len(device.nodes) - k} more", room)
+                    more = f" and {len(device.nodes) - k} more"
+                    lines[-1] = shortened(lines[-1], room - width_of(more)).rstrip("…") + more
                     break
                 lines.append("")
             lines[-1] = shortened(f"{lines[-1]} {word}".strip(), room)
@@ -192,20 +193,25 @@ def _carrying(of: Outcome) -> set[int]:
 
 
 def _ordered(devices: list[int], pairs: Sequence[tuple[int, int]]) -> list[int]:
-    """An order in which wires are short: exchanges of two, as long as one helps."""
+    """An order in which wires are short: one device is moved, or two are exchanged, as long as that helps."""
 
     def length(order: Sequence[int]) -> int:
         at = {d: k for k, d in enumerate(order)}
         return sum(abs(at[a] - at[b]) for a, b in pairs)
 
-    best, better = length(devices), True
-    while better:
-        better = False
-        for j, k in itertools.combinations(range(len(devices)), 2):
-            other = list(devices)
-            other[j], other[k] = other[k], other[j]
-            if length(other) < best:
-                devices, best, better = other, length(other), True
+    def steps(order: list[int]) -> Iterator[list[int]]:
+        for j, k in itertools.permutations(range(len(order)), 2):
+            moved = [*order[:j], *order[j + 1 :]]
+            moved.insert(k, order[j])
+            yield moved
+            exchanged = list(order)
+            exchanged[j], exchanged[k] = order[k], order[j]
+            yield exchanged
+
+    better: list[int] | None = devices
+    while better is not None:
+        devices, least = better, length(better)
+        better = next((other for other in steps(devices) if length(other) < least), None)
     return devices
 
 

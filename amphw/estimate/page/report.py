@@ -74,7 +74,8 @@ def _body(of: Outcome) -> Iterator[str]:
         yield "<h2>Other placements</h2>"
         yield note(
             "Instances a second. The local search moves single nodes, and exchanges two, as long as "
-            "throughput rises, or as much passes with fewer bytes that cross."
+            "throughput rises, or as much passes with fewer bytes that cross. A device for each node: for "
+            "each replica of one with parameters."
         )
         yield sections.placements(of)
     yield "<h2>How right such estimates have been</h2>"
@@ -99,13 +100,13 @@ def _beginning(of: Outcome) -> Iterator[str]:
     elif of.sensitivity:
         yield note("Nothing that is compared below gives notably more throughput.")
     part = played.throughput / of.throughput
-    unit = f"{of.counted}/s" if of.counted_per_instance != 1 else of.counted
-    amount = f"{number(of.throughput * of.counted_per_instance)} " if of.counted_per_instance != 1 else ""
+    each = of.counted_per_instance
+    unit = f"instances; {number(of.throughput * each)} {of.counted}/s" if each != 1 else of.counted
     largest = max(of.links, key=lambda link: link.bytes, default=None)
     busiest = max(of.devices, key=lambda device: device.memory)
     yield tiles(
         [
-            ("throughput, calculated", f"{number(of.throughput)}/s", f"instances; {amount}{unit}"),
+            ("throughput, calculated", f"{number(of.throughput)}/s", unit),
             (
                 "played through",
                 f"{number(played.throughput)}/s",

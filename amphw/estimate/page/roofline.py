@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from amphw.estimate.outcome import NodeOutcome, Outcome
@@ -21,6 +21,10 @@ ABOVE, BELOW, RIGHT = 24.0, 44.0, 12.0
 
 DIAGONAL = ((0.8, -0.7), (0.8, 0.7), (-0.8, -0.7), (-0.8, 0.7))
 """From a point to its label, sideways and down."""
+
+
+ROOFS = 4
+"""Of devices, and of links, that are drawn at most."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +78,18 @@ def device_rates(of: Outcome) -> list[float]:
         for device in node.devices:
             work[device] += _operations(node) / len(node.devices)  # type: ignore[assignment]
     busy = {device.number: device.busy for device in of.devices}
-    found = {float(f"{work[d] / busy[d]:.3g}") for d in work if busy[d] > 0 and work[d]}
-    return sorted(found, reverse=True)
+    return _several(work[d] / busy[d] for d in work if busy[d] > 0 and work[d])
+
+
+def _several(rates: Iterable[float]) -> list[float]:
+    """The highest first; of many, the highest and the lowest."""
+    found = sorted({float(f"{rate:.3g}") for rate in rates}, reverse=True)
+    return found if len(found) <= ROOFS else [*found[: ROOFS - 1], found[-1]]
 
 
 def link_rates(of: Outcome) -> list[float]:
     """Bits a second, each value once; none without a limit."""
-    found = {float(f"{link.bits_per_s / link.share:.3g}") for link in of.links if link.share}
-    return sorted(found, reverse=True)
+    return _several(link.bits_per_s / link.share for link in of.links if link.share)
 
 
 def roofline(of: Outcome, width: float) -> str:
@@ -158,7 +166,8 @@ class _Plot:
             yield line(self.x(begin), self.y(rate), self.end, self.y(rate), "roof")
             self._keep_off(self.x(begin), self.y(rate), self.end, self.y(rate))
             words = f"device {written(rate, 'op/s')}"
-            yield from self._put(words, self.end - 4 - width_of(words), self.y(rate) - 7, "strong")
+            spots = [(self.end - 4 - part * width_of(words), self.y(rate) - 7) for part in (1, 2.2, 3.4)]
+            yield from self._put(words, spots)
 
     def _keep_off(self, x1: float, y1: float, x2: float, y2: float) -> None:
         """No label on this line."""
@@ -170,16 +179,20 @@ class _Plot:
     def _beside(self, words: str, ends: tuple[float, float, float, float]) -> Iterator[str]:
         """A label at the upper left of a slope."""
         x1, y1, x2, y2 = ends
+        spots = []
         for part in (0.5, 0.6, 0.4, 0.7, 0.3, 0.8, 0.2):
             x, y = x1 + part * (x2 - x1) - width_of(words) - 10, y1 + part * (y2 - y1) - 4
-            if x > self.left:
-                yield from self._put(words, x, y, "strong")
-                return
-        yield from self._put(words, self.left + 4, ABOVE + 14, "strong")
+            spots.append((x, y))
+        yield from self._put(words, [*spots, (self.left + 4, ABOVE + 14)])
 
-    def _put(self, words: str, x: float, y: float, style: str = "") -> Iterator[str]:
-        self.taken.append(_box(words, x, y))
-        yield label(x, y, words, style=style)
+    def _put(self, words: str, spots: Sequence[tuple[float, float]]) -> Iterator[str]:
+        """At the first spot that is free."""
+        for x, y in spots:
+            box = _box(words, x, y)
+            if box[0] > self.left and box[2] < self.end and not any(_meet(box, o) for o in self.taken):
+                self.taken.append(box)
+                yield label(x, y, words, style="strong")
+                return
 
     def _named(self, words: str, x: float, y: float) -> Sequence[str]:
         """A label where there is room, with a line to it where that is not beside the point."""

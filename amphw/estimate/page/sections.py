@@ -21,7 +21,8 @@ th:first-child { position: sticky; left: 0; background: var(--page); }
 .two .bar { height: 8px; margin: 4px 0; }
 @media (max-width: 720px) {
   .bar { width: 120px; }
-  tbody th { overflow-wrap: break-word; min-width: 0; max-width: 10em; }
+  tbody th { white-space: nowrap; min-width: 0; }
+  tbody th.long { white-space: normal; overflow-wrap: break-word; min-width: 9em; max-width: 9em; }
 }
 """
 
@@ -42,13 +43,18 @@ def bars(*shares: Sequence[tuple[float, int]]) -> Markup:
     return Markup(f'<div class="two">{made}</div>' if len(shares) > 1 else made)
 
 
+def _arrow(link: str) -> str:
+    """Its name, which is not broken."""
+    return link.replace(" -> ", "\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}")
+
+
 def links(of: Outcome) -> str:
     played = of.played
     columns = ["link", "bytes an instance", "b/s", "busy, calculated"]
     columns += ["busy, played", "a message waits"] if played else []
     rows = []
     for link in sorted(of.links, key=lambda link: -link.bytes):
-        row = [link.name, size(link.bytes), bits(link.bits_per_s)]
+        row = [_arrow(link.name), size(link.bytes), bits(link.bits_per_s)]
         row.append("no limit" if link.share is None else percent(link.share))
         if played:
             row += [percent(played.link_busy[link.name]), seconds(played.link_waited[link.name])]
@@ -71,7 +77,7 @@ def edges(of: Outcome) -> str:
             size(edge.weight_bytes),
             bits(edge.bits_per_s),
             bits(edge.gradient_bits_per_s),
-            ", ".join(edge.links) or "stays",
+            ", ".join(map(_arrow, edge.links)) or "stays",
         ]
         for edge in of.per_edge
     ]
@@ -180,7 +186,7 @@ def sensitivity(of: Outcome) -> str:
         gains = each.throughput / (base.throughput or 1.0), each.played / (base.played or 1.0)
         own = bars([(each.throughput / top, 0)], [(each.played / top, 1)])
         rates = number(each.throughput), f"{gains[0]:.2f}×", number(each.played), f"{gains[1]:.2f}×"
-        rows.append([each.what, own, *rates, each.bottleneck])
+        rows.append([each.what, own, *rates, _arrow(each.bottleneck)])
     return _both() + table(columns, rows, columns[2:6], columns[6:])
 
 
@@ -208,7 +214,7 @@ def placements(of: Outcome) -> str:
                 str(each.devices),
                 bits(each.busiest_bits_per_s),
                 size(each.bytes),
-                each.bottleneck,
+                _arrow(each.bottleneck),
             ]
         )
     return _both() + table(columns, rows, columns[2:7], columns[7:]) + _where(of)
@@ -227,18 +233,8 @@ def _where(of: Outcome) -> str:
 def accuracy(of: Outcome) -> str:
     if not of.accuracy:
         return note("No estimate has been measured.")
-    columns = [
-        "model",
-        "setting",
-        "error",
-        "measured",
-        "simulated",
-        "unit",
-        "beside",
-        "date",
-        "machine",
-        "note",
-    ]
+    columns = ["model", "setting", "error", "measured", "simulated", "unit", "beside", "date", "machine"]
+    own_first = sorted(of.accuracy, key=lambda row: row.model != of.model)
     rows = [
         [
             row.model,
@@ -250,13 +246,13 @@ def accuracy(of: Outcome) -> str:
             row.against,
             row.date,
             row.machine,
-            row.note,
         ]
-        for row in sorted(of.accuracy, key=lambda row: row.model != of.model)
+        for row in own_first
     ]
-    commands = dict.fromkeys(row.command for row in of.accuracy)
-    made = table(columns, rows, ["error", "measured", "simulated"], ["note"])
-    return made + note(f"Measured by: {'; '.join(commands)}.")
+    remarks = dict.fromkeys(f"{row.model}: {row.note}." for row in own_first if row.note)
+    commands = dict.fromkeys(row.command for row in own_first)
+    made = table(columns, rows, ["error", "measured", "simulated"])
+    return made + "".join(map(note, remarks)) + note(f"Measured by: {'; '.join(commands)}.")
 
 
 def origins(of: Outcome) -> str:
