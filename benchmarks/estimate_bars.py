@@ -47,8 +47,8 @@ def accuracy(model: str, record: dict[str, Any], command: str, more: list[str]) 
         Accuracy(
             against="the CPU engine",
             model=model,
-            setting=" ".join(
-                [f"workers={row['workers']}", f"max_active_keys={row['max_active_keys']}", *more]
+            setting=", ".join(
+                [_counted(row["workers"], "worker"), _counted(row["max_active_keys"], "key"), *more]
             ),
             measured=row["measured"]["median"],
             simulated=row["simulation"]["instances_per_s"],
@@ -60,6 +60,10 @@ def accuracy(model: str, record: dict[str, Any], command: str, more: list[str]) 
         )
         for row in record["workers"]
     ]
+
+
+def _counted(number: int, of: str) -> str:
+    return f"{number} {of}{'s' * (number > 1)}"
 
 
 def swapped(rates: list[tuple[float, float]]) -> int:

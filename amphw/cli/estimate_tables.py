@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amphw.cli.output import NOISE, results, table
-from amphw.estimate.words import accuracy_line, what_limits
 from amphw.page.numbers import bits, number, percent, seconds, size
 
 if TYPE_CHECKING:
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
 
 
 def show(of: Outcome) -> None:
+    from amphw.estimate.words import accuracy_line
+
     say = results()
     heavy = sum(node.memory.value > 0 for node in of.per_node)
     say.print(
@@ -45,8 +46,9 @@ def show(of: Outcome) -> None:
         say.print(_sensitivity(of))
         say.print("\nPlacements:")
         say.print(_placements(of))
-    if accuracy_line(of):
-        say.print(accuracy_line(of))
+    accuracy = accuracy_line(of)
+    if accuracy:
+        say.print(accuracy)
 
 
 SHOWN = 16
@@ -95,6 +97,8 @@ def _placements(of: Outcome) -> Any:
 
 
 def _end(say: Any, of: Outcome) -> None:
+    from amphw.estimate.words import what_limits
+
     for name, each in of.origin.items():
         say.print(f"{name}: {each.origin}: {each.how}")
     for note in of.notes:

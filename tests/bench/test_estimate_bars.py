@@ -57,8 +57,8 @@ def test_rows_are_written_when_asked_for(file: Path, monkeypatch: pytest.MonkeyP
     bench(monkeypatch, "--update", "rnn", "--seconds", "1.5")
     rows = read(file)
     assert [(row.model, row.setting, row.measured, row.simulated) for row in rows] == [
-        ("rnn", "workers=1 max_active_keys=1", 100.0, 110.0),
-        ("rnn", "workers=1 max_active_keys=4", 200.0, 190.0),
+        ("rnn", "1 worker, 1 key", 100.0, 110.0),
+        ("rnn", "1 worker, 4 keys", 200.0, 190.0),
     ]
     first = rows[0]
     assert (first.unit, first.machine, first.note) == ("words/s", "a processor, 2 cores", "a reason")
