@@ -69,9 +69,9 @@ def _body(of: Outcome) -> Iterator[str]:
     if of.sensitivity:
         yield "<h2>What doubling one thing buys</h2>"
         yield note(
-            "Instances a second. “Then limits” is the largest load of the changed network. Replicas have equal "
-            "shares of the instances where it is calculated, and take the next when they are ready where it is "
-            "played through."
+            "Instances a second. “Then limits” is the largest load of the changed network. Replicas have "
+            "equal shares of the instances where it is calculated, and take the next when they are ready "
+            "where it is played through."
         )
         yield sections.sensitivity(of)
     if of.placements:
