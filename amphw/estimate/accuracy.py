@@ -98,4 +98,4 @@ def summary(rows: Sequence[Accuracy], model: str) -> str:
         )
     if not parts:
         return ""
-    return f"{'' if mine else f'no measurement of {model}; of other models '}{', '.join(parts)}"
+    return f"{'' if mine else f'not measured for {model}; other models '}{', '.join(parts)}"

@@ -48,7 +48,7 @@ def test_a_line_for_the_model_or_for_all() -> None:
     rows = [ROW, replace(ROW, simulated=220.0), replace(ROW, model="lstm", simulated=300.0)]
     assert summary(rows, "rnn") == "-10% to +10% beside an engine (2 measured)"
     assert summary(rows, "lstm") == "+50% beside an engine (1 measured)"
-    other = "no measurement of ggnn; of other models -10% to +50% beside an engine (3 measured)"
+    other = "not measured for ggnn; other models -10% to +50% beside an engine (3 measured)"
     assert summary(rows, "ggnn") == other
     assert summary([], "ggnn") == ""
 

@@ -20,6 +20,9 @@ DEVICES, WIRES = 16, 24
 BETWEEN, PORT = 44.0, 15.0
 """Between boxes, for labels of two lines; and between the ends of wires at a box."""
 
+AS_BUSY = 0.99
+"""Share of the bottleneck's time from which on something else limits, too."""
+
 LINES = 4
 """Of nodes' names in a box."""
 
@@ -69,7 +72,7 @@ def left_out(of: Outcome) -> tuple[int, int]:
 
 class _Map:
     def __init__(self, of: Outcome, width: float) -> None:
-        self.hot = of.bottleneck.name
+        self.hot = {load.name for load in of.loads if load.share > AS_BUSY}
         self.box = 300.0 if width > 600 else 150.0
         devices = _carrying(of)
         pairs: dict[tuple[int, int], dict[tuple[int, int], LinkOutcome]] = {}
@@ -138,7 +141,7 @@ class _Map:
         return {key: (a, b) for key, (a, b) in found.items()}
 
     def _limits(self, wire: Wire) -> bool:
-        return any(link.name == self.hot for link in wire.links)
+        return any(link.name in self.hot for link in wire.links)
 
     def _wire(self, wire: Wire, ports: dict[tuple[int, int], tuple[float, float]], x: float) -> list[str]:
         a, b = ports[wire.upper, wire.lower]
@@ -159,7 +162,7 @@ class _Map:
     def _device(self, device: DeviceOutcome, top: float, height: float) -> list[str]:
         title = f"device {device.number}"
         parts = [
-            rect(1, top, self.box - 1, height, "box hot" if title == self.hot else "box", 6),
+            rect(1, top, self.box - 1, height, "box hot" if title in self.hot else "box", 6),
             label(11, top + 20, title, style="strong"),
             label(self.box - 10, top + 20, percent(device.share), "end", "soft"),
             rect(11, top + 27, self.box - 21, 3, "trough"),

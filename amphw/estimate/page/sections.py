@@ -43,9 +43,31 @@ def bars(*shares: Sequence[tuple[float, int]]) -> Markup:
     return Markup(f'<div class="two">{made}</div>' if len(shares) > 1 else made)
 
 
+FOLDED = 40
+"""Rows from which on a table is shown when somebody asks for it."""
+
+
+def _folded(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[str] = (),
+    long: Sequence[str] = (),
+) -> str:
+    made = table(columns, rows, right, long)
+    if len(rows) < FOLDED:
+        return made
+    return f"<details><summary>{number(len(rows))} rows by {columns[0]}</summary>{made}</details>"
+
+
 def _arrow(link: str) -> str:
     """Its name, which is not broken."""
     return link.replace(" -> ", "\N{NO-BREAK SPACE}→\N{NO-BREAK SPACE}")
+
+
+def _crossed(names: Sequence[str]) -> str:
+    """The links of an edge, of many the first."""
+    more = f" and {number(len(names) - 1)} more" if len(names) > 2 else ""
+    return ", ".join(map(_arrow, names[:1] if more else names)) + more or "stays"
 
 
 def links(of: Outcome) -> str:
@@ -59,7 +81,7 @@ def links(of: Outcome) -> str:
         if played:
             row += [percent(played.link_busy[link.name]), seconds(played.link_waited[link.name])]
         rows.append(row)
-    return table(columns, rows, columns[1:])
+    return _folded(columns, rows, columns[1:])
 
 
 def edges(of: Outcome) -> str:
@@ -77,11 +99,11 @@ def edges(of: Outcome) -> str:
             size(edge.weight_bytes),
             bits(edge.bits_per_s),
             bits(edge.gradient_bits_per_s),
-            ", ".join(map(_arrow, edge.links)) or "stays",
+            _crossed(edge.links),
         ]
         for edge in of.per_edge
     ]
-    return table(["edge", *numbers, "link"], rows, numbers)
+    return _folded(["edge", *numbers, "link"], rows, numbers)
 
 
 def intensities(of: Outcome) -> str:
@@ -94,7 +116,7 @@ def intensities(of: Outcome) -> str:
         ]
         for p in points(of)
     ]
-    return table(columns, rows, columns[1:])
+    return _folded(columns, rows, columns[1:])
 
 
 def rates(of: Outcome) -> str:
@@ -118,7 +140,7 @@ def rates(of: Outcome) -> str:
         ["an instance alone takes", seconds(of.chain.mean) if of.chain else "", "", ""],
     ]
     columns = ["", "calculated", "played through", "of that"]
-    return table(columns, rows, columns[1:])
+    return _folded(columns, rows, columns[1:])
 
 
 def devices(of: Outcome) -> str:
@@ -130,7 +152,7 @@ def devices(of: Outcome) -> str:
         own = bars([(each.share, 0)], [(busy, 1)])
         nodes = ", ".join(each.nodes) or "none"
         rows.append([str(each.number), own, percent(each.share), percent(busy), number(queued), nodes])
-    return table(columns, rows, columns[2:5], ["nodes"])
+    return _folded(columns, rows, columns[2:5], ["nodes"])
 
 
 def nodes(of: Outcome) -> str:
@@ -150,7 +172,7 @@ def nodes(of: Outcome) -> str:
                 "no parameters" if late is None else number(late),
             ]
         )
-    return table(columns, rows, columns[2:])
+    return _folded(columns, rows, columns[2:])
 
 
 def memory(of: Outcome) -> str:
@@ -164,7 +186,7 @@ def memory(of: Outcome) -> str:
         rows.append([str(device.number), own, size(device.memory), room, *map(size, parts)])
     columns = ["device", "", "needed", "of", *PART_NAMES]
     names = [(name, colour(k)) for k, name in enumerate(PART_NAMES)]
-    return legend(names) + table(columns, rows, columns[2:])
+    return legend(names) + _folded(columns, rows, columns[2:])
 
 
 def _times(of: Outcome, device: int, part: str) -> list[float]:
@@ -187,7 +209,7 @@ def sensitivity(of: Outcome) -> str:
         own = bars([(each.throughput / top, 0)], [(each.played / top, 1)])
         rates = number(each.throughput), f"{gains[0]:.2f}×", number(each.played), f"{gains[1]:.2f}×"
         rows.append([each.what, own, *rates, _arrow(each.bottleneck)])
-    return _both() + table(columns, rows, columns[2:6], columns[6:])
+    return _both() + _folded(columns, rows, columns[2:6], columns[6:])
 
 
 def _both() -> str:
@@ -217,7 +239,7 @@ def placements(of: Outcome) -> str:
                 _arrow(each.bottleneck),
             ]
         )
-    return _both() + table(columns, rows, columns[2:7], columns[7:]) + _where(of)
+    return _both() + _folded(columns, rows, columns[2:7], columns[7:]) + _where(of)
 
 
 def _where(of: Outcome) -> str:
@@ -251,11 +273,11 @@ def accuracy(of: Outcome) -> str:
     ]
     remarks = dict.fromkeys(f"{row.model}: {row.note}." for row in own_first if row.note)
     commands = dict.fromkeys(row.command for row in own_first)
-    made = table(columns, rows, ["error", "measured", "simulated"])
+    made = _folded(columns, rows, ["error", "measured", "simulated"])
     return made + "".join(map(note, remarks)) + note(f"Measured by: {'; '.join(commands)}.")
 
 
 def origins(of: Outcome) -> str:
     rows = [[name, each.origin, each.how] for name, each in of.origin.items()]
     columns = ["number", "origin", "how it is known"]
-    return table(columns, rows, long=columns[2:])
+    return _folded(columns, rows, long=columns[2:])

@@ -54,6 +54,7 @@ def test_directions_that_differ_are_told_apart() -> None:
 
 
 def test_what_limits_is_marked() -> None:
+    """Everything that is as busy as the bottleneck, here the links there and back."""
     assert 'class="box hot"' in network_map(outcome([8, 8], compare=False), 1080)
     assert 'class="wire hot"' in network_map(
         outcome([8, 8], replace(LINKED, bandwidth=1e6), compare=False), 1080

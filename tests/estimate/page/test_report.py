@@ -10,6 +10,7 @@ import pytest
 from amphw.cpu_runtime import planes
 from amphw.estimate.outcome import Outcome
 from amphw.estimate.page.report import estimate_page
+from amphw.estimate.page.sections import FOLDED
 from amphw.ir.errors import AmphwError
 from tests.estimate.page.outcomes import LINKED, outcome
 
@@ -123,6 +124,11 @@ def test_names_cannot_break_the_page(three: Outcome) -> None:
     )
     source = estimate_page(bad)
     assert "<script" not in source and Page(source).text.count("alert(1)") > 20
+
+
+def test_long_tables_are_folded() -> None:
+    folded, plain = (estimate_page(outcome([4] * n, compare=False)) for n in (FOLDED, 4))
+    assert f"<summary>{FOLDED} rows by device</summary>" in folded and "rows by" not in plain
 
 
 def test_one_device_has_no_links() -> None:
