@@ -19,7 +19,7 @@ from typing import Any
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 OPTIONS = """
 --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
---disable-component-update --disable-sync --remote-debugging-pipe
+--disable-component-update --disable-sync --hide-scrollbars --remote-debugging-pipe
 """.split()
 PATIENCE = 60.0
 """Seconds that an answer may take."""
