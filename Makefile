@@ -12,7 +12,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint pytest torch slow hardware sanitize clean
+.PHONY: help demo test lint pytest browser torch slow hardware sanitize clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -47,7 +47,11 @@ BESIDE := tests/opencl tests/conformance/test_opencl.py tests/conformance/test_m
           tests/rtl tests/conformance/test_rtl.py tests/conformance/test_mixed_rtl.py \
           tests/conformance/test_protocol_slow.py
 
-pytest: $(READY)
+# The tests of HTML pages look at them in Chromium.
+browser:
+	@.ci/browser
+
+pytest: $(READY) browser
 	@mkdir -p build; nice -n 19 $(BIN)/python -m pytest $(BESIDE) >build/beside-tests.log 2>&1 & beside=$$!; \
 	$(BIN)/python -m pytest $(addprefix --ignore=,$(BESIDE)); status=$$?; \
 	echo "the tests of OpenCL and of the hardware:"; \

@@ -1,16 +1,19 @@
 """Throughput of the CPU engine as its simulation has it, beside what is measured, by instances in flight.
 
-    python benchmarks/estimate_bars.py [--workers 1] [--rounds 5] [--seconds 2] [--json FILE] [MODEL ...]
+    python benchmarks/estimate_bars.py [--workers 1] [--rounds 5] [--seconds 2] [--json FILE] [--update]
+                                        [MODEL ...]
 
 One worker is traced with the keys that the workload has; the costs of its frames then play 1, 4, 16 and 64
 keys (`amphw.estimate.simulation`). The bars: within 15 % of what is measured, and the settings in the same
-order. Measured on a machine that does nothing else, in interleaved rounds.
+order. Measured on a machine that does nothing else, in interleaved rounds. --update writes the results into
+`amphw/estimate/accuracy.json`, which reports on estimates show.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from itertools import combinations
 from pathlib import Path
@@ -19,6 +22,7 @@ from typing import Any
 from amphw.bench.many_workers import Setting, measure_settings
 from amphw.bench.plan import Plan
 from amphw.bench.workloads import WORKLOADS
+from amphw.estimate.accuracy import FILE, Accuracy, read, updated, write
 
 MODELS = ("list-reduction", "tree-lstm", "ggnn")
 KEYS = (1, 4, 16, 64)
@@ -34,6 +38,32 @@ def measure(model: str, args: argparse.Namespace) -> dict[str, Any]:
     )
     wanted = [Setting(args.workers, keys) for keys in KEYS]
     return measure_settings(plan, wanted, lambda line: print(line, file=sys.stderr, flush=True))
+
+
+def accuracy(model: str, record: dict[str, Any], command: str, more: list[str]) -> list[Accuracy]:
+    """Rows for `accuracy.json`. more: further settings."""
+    cpu = record["environment"]["cpu"]
+    return [
+        Accuracy(
+            against="the CPU engine",
+            model=model,
+            setting=", ".join(
+                [_counted(row["workers"], "worker"), _counted(row["max_active_keys"], "key"), *more]
+            ),
+            measured=row["measured"]["median"],
+            simulated=row["simulation"]["instances_per_s"],
+            unit=f"{record['counted']}/s",
+            command=command,
+            machine=f"{cpu['name']}, {cpu['usable']} cores",
+            date=record["date"],
+            note="; ".join(record["invalid_because"]),
+        )
+        for row in record["workers"]
+    ]
+
+
+def _counted(number: int, of: str) -> str:
+    return f"{number} {of}{'s' * (number > 1)}"
 
 
 def swapped(rates: list[tuple[float, float]]) -> int:
@@ -55,6 +85,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--set", action="append", default=[], help="further settings")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--update", action="store_true", help=f"write the results into {FILE.name}, too")
     args = parser.parse_args()
     records, met = {}, True
     for model in args.models:
@@ -73,6 +104,10 @@ def main() -> None:
         met &= swapped(rates) == 0
         print(f"{model:16} {swapped(rates)} pairs in another order; explained {record['explained']:.0%}")
     print(f"bars: {BAR:.0%} and the same order, {'met' if met else 'NOT met'}")
+    if args.update:
+        command = shlex.join(["python", *(word for word in sys.argv if word != "--update")])
+        new = [row for model in records for row in accuracy(model, records[model], command, args.set)]
+        write(FILE, updated(read(FILE), new))
     if args.json is not None:
         args.json.write_text(json.dumps(records, indent=1) + "\n")
     sys.exit(not met)

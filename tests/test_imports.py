@@ -17,18 +17,19 @@ ROOT = Path(amphw.__file__).parent
 
 ALLOWED = {
     "ir": set(),
+    "page": {"ir"},  # whose units it writes
     "frontend": {"ir"},
     "engine": {"ir"},
     "cpu_runtime": {"ir", "engine"},
     "opencl": {"ir", "engine"},
     "rtl": {"ir", "engine"},
-    "estimate": {"ir", "engine"},  # whose plans it counts, and whose parts it asks and times
+    "estimate": {"ir", "engine", "page"},  # whose plans it counts, and whose parts it asks and times
     "data": {"ir"},
     "models": {"ir", "data", "frontend"},
-    "host": {"ir", "engine"},  # whose parts its own devices offer
+    "host": {"ir", "engine", "page"},  # whose parts its own devices offer
     "bench": {"ir", "engine", "estimate", "data", "models", "host", "opencl"},  # whose kernels it measures
     # whose platforms and sources it shows, and whose hardware it builds
-    "cli": {"ir", "engine", "estimate", "data", "models", "host", "bench", "opencl", "rtl"},
+    "cli": {"ir", "engine", "page", "estimate", "data", "models", "host", "bench", "opencl", "rtl"},
 }
 """Per part, the other parts that it may import. A part that does not exist yet has no files to check."""
 

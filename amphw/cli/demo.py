@@ -13,7 +13,8 @@ import typer
 from amphw.cli.blas import pin_blas
 from amphw.cli.errors import INTERRUPTED
 from amphw.cli.options import DeviceOption, JsonOption
-from amphw.cli.output import NOISE, emit_json, number, percent, remarks, results, table
+from amphw.cli.output import NOISE, emit_json, remarks, results, table
+from amphw.page.numbers import number, percent
 
 if TYPE_CHECKING:
     from amphw.cli.running import Outcome

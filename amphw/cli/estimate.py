@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from amphw.cli.blas import pin_blas
 from amphw.cli.estimate_tables import show, show_case, show_measured
 from amphw.cli.options import ConfigOption, JsonOption, ModelArgument, SetOption
-from amphw.cli.output import emit_json
+from amphw.cli.output import emit_json, remarks
 from amphw.cli.placing import INSTANCES
 
 NETWORK, EVENTS, SLEEP = METHODS = ("network", "events", "sleep")
@@ -72,6 +73,14 @@ def estimate(
     seconds: Annotated[
         float | None, typer.Option("--seconds", help="For sleep: of each measurement (2).", min=0.01)
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a report, played through and compared."),
+    ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="With what doubling one thing buys, and with other placements."),
+    ] = False,
     config: ConfigOption = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
@@ -82,13 +91,23 @@ def estimate(
     from amphw.estimate.cases import case_of
     from amphw.estimate.network import Network
     from amphw.estimate.outcome import outcome_json
+    from amphw.estimate.page.report import estimate_page
     from amphw.host.config import resolve
+    from amphw.host.run_folder import write_atomic
     from amphw.models import get_model
 
     of_sleep: dict[str, Any] = {"--epochs": epochs, "--seconds": seconds}
     of_network = {"--link": link, "--latency": latency, "--keys": keys, "--replicas": replicas}
-    refused = {NETWORK: of_sleep, EVENTS: {**of_sleep, "--case": case}, SLEEP: {**of_network, "--case": case}}
+    of_page = {"--html": html, "--compare": compare or None}
+    refused = {
+        NETWORK: of_sleep,
+        EVENTS: {**of_sleep, "--case": case},
+        SLEEP: {**of_network, **of_page, "--case": case},
+    }
     _check_method(method, refused)
+    for option, value in of_page.items() if case is not None else ():
+        if value is not None:
+            raise typer.BadParameter(f"{option} is not for --case", param_hint=option)
     if flops is None and case is None:
         raise typer.BadParameter("say how fast a device is, as in --flops 1TFLOPS", param_hint="--flops")
     found: Any = get_model(model)
@@ -113,8 +132,16 @@ def estimate(
     elif assumed:
         outcome = paper_case(found, cfg, network, keys, replicas or 1, instances, said)
     else:
-        events = method == EVENTS
-        outcome = on_network(found, cfg, network, keys, replicas or 1, instances, said, events)
+        page, events = html is not None, method == EVENTS or html is not None
+        outcome = on_network(
+            *(found, cfg, network, keys, replicas or 1, instances, said),
+            events=events,
+            watch=page,
+            compare=compare or page,
+        )
+    if html is not None:
+        write_atomic(html, estimate_page(outcome).encode("utf-8"))
+        remarks().print(f"report: {html}")
     if as_json:
         emit_json(outcome_json(outcome))
     elif outcome.case is not None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amphw.cli.output import NOISE, number, percent, results, seconds, size, table
+from amphw.cli.output import NOISE, results, table
+from amphw.page.numbers import bits, number, percent, seconds, size
 
 if TYPE_CHECKING:
     from amphw.estimate.events import Played
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 
 def show(of: Outcome) -> None:
+    from amphw.estimate.words import accuracy_line
+
     say = results()
     heavy = sum(node.memory.value > 0 for node in of.per_node)
     say.print(
@@ -38,6 +41,14 @@ def show(of: Outcome) -> None:
             f"Played through: {number(of.played.throughput)} instances/s, "
             f"{percent(of.played.throughput / of.throughput)} of that."
         )
+    if of.sensitivity:
+        say.print("\nWhat doubling buys, instances/s:")
+        say.print(_sensitivity(of))
+        say.print("\nPlacements:")
+        say.print(_placements(of))
+    accuracy = accuracy_line(of)
+    if accuracy:
+        say.print(accuracy)
 
 
 SHOWN = 16
@@ -68,26 +79,32 @@ def _played(say: Any, of: Outcome, found: Played) -> None:
     say.print(f"Updates between a firing and its gradient, on average: {late or 'none'}.")
 
 
+def _sensitivity(of: Outcome) -> Any:
+    numbers = ("calculated", "played")
+    rows = table("", *numbers, "then limits", right=numbers)
+    for each in of.sensitivity:
+        rows.add_row(each.what, number(each.throughput), number(each.played), each.bottleneck or each.why)
+    return rows
+
+
+def _placements(of: Outcome) -> Any:
+    numbers = ("devices", "calculated", "played", "busiest link")
+    rows = table("", *numbers, "limit", right=numbers)
+    for each in of.placements:
+        rates = (number(each.throughput), number(each.played), bits(each.busiest_bits_per_s))
+        rows.add_row(each.name, str(each.devices), *rates, each.bottleneck or each.why)
+    return rows
+
+
 def _end(say: Any, of: Outcome) -> None:
+    from amphw.estimate.words import what_limits
+
     for name, each in of.origin.items():
         say.print(f"{name}: {each.origin}: {each.how}")
     for note in of.notes:
         say.print(note)
     say.print(f"\nThroughput: {_rate(of)}")
-    say.print(f"Bottleneck: {_bottleneck(of)}.")
-
-
-def _bottleneck(of: Outcome) -> str:
-    load = of.bottleneck
-    if load.of == "keys":
-        return (
-            f"an instance's longest chain of messages, over {of.keys} instances in flight;\n"
-            "with more of them (--keys) others fill its waits"
-        )
-    if load.of == "link":
-        return f"the link {load.name} is busy for {seconds(load.seconds)} an instance"
-    nodes = next(d.nodes for d in of.devices if load.name == f"device {d.number}")
-    return f"{load.name} ({', '.join(nodes)}) computes for {seconds(load.seconds)} an instance"
+    say.print(f"Bottleneck: {what_limits(of)}.")
 
 
 def _rate(of: Outcome) -> str:
@@ -143,8 +160,8 @@ def _edges(of: Outcome) -> Any:
             size(edge.activation_bytes.mean),
             size(edge.activation_bytes.most),
             size(edge.weight_bytes),
-            _bits(edge.bits_per_s),
-            _bits(edge.gradient_bits_per_s),
+            bits(edge.bits_per_s),
+            bits(edge.gradient_bits_per_s),
             ", ".join(edge.links),
         )
     return rows
@@ -170,7 +187,7 @@ def _links(of: Outcome) -> Any:
     rows = table("link", *numbers, right=numbers)
     for each in sorted(of.links, key=lambda link: -link.bytes):
         share = "" if each.share is None else percent(each.share)
-        rows.add_row(each.name, size(each.bytes), _bits(each.bits_per_s), share)
+        rows.add_row(each.name, size(each.bytes), bits(each.bits_per_s), share)
     return rows
 
 
@@ -225,9 +242,3 @@ def _as_figures(of: Outcome) -> dict[str, float]:
         "memory_bytes": max(node.memory.parameters for node in of.per_node),
         "devices": len(of.devices),
     }
-
-
-def _bits(value: float | None) -> str:
-    from amphw.ir.units import written
-
-    return number(None) if value is None else written(value, "b/s") if value else "0"

@@ -24,12 +24,16 @@ def on_network(
     instances: int,
     said: Mapping[str, str],
     events: bool = False,
+    watch: bool = False,
+    compare: bool = False,
 ) -> Outcome:
     """The model `found` on a network of devices. keys: None: as many as in training. said: option by the name
-    of what it states. events: play it through in time, too. Raises AmphwError, also for a device that is too
-    small."""
+    of what it states. events: play it through in time, too; watch: with a timeline. compare: with what
+    doubling buys, and with other placements. Raises AmphwError, also for a device that is too small."""
     from amphw.bench.export import chosen_instances
+    from amphw.estimate.accuracy import known
     from amphw.estimate.assemble import apart, placeable
+    from amphw.estimate.compare import compared
     from amphw.estimate.network import estimate
     from amphw.estimate.traffic import count
     from amphw.host.session import graph_of, update_rules
@@ -40,12 +44,15 @@ def on_network(
     sample = chosen_instances(found, cfg, instances)
     traffic = count(apart(graph, placeable(graph)), sample)
     keys = keys or cfg.train.max_active_keys
-    outcome = estimate(found.name, traffic, rules, network, keys, replicas, events)
+    outcome = estimate(found.name, traffic, rules, network, keys, replicas, events, watch=watch)
+    if compare:
+        outcome = compared(outcome, traffic, rules, network, keys, replicas)
     return replace(
         outcome,
         counted=found.counted,
         counted_per_instance=sum(found.size(i) for i in sample) / len(sample),
         origin=_origins(cfg, network, traffic.origin, outcome, said),
+        accuracy=known(),
     )
 
 

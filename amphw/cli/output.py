@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import sys
 from typing import Any
 
@@ -13,7 +12,6 @@ from rich.table import Table
 
 NOISE = "one run; varies by a factor of two and more on a busy machine"
 """What a throughput is to be read with."""
-_UNKNOWN = "n/a"
 _WIDE = 120  # columns of a table in a file or a pipe, where there is no terminal to ask
 
 
@@ -50,29 +48,3 @@ def table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     for name in columns:
         made.add_column(name, justify="right" if name in right else "left", overflow="fold")
     return made
-
-
-def number(value: float | None) -> str:
-    """Four significant digits, with separators for thousands; n/a for what is not known."""
-    if value is None or not math.isfinite(value):
-        return _UNKNOWN
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-
-
-def percent(value: float | None) -> str:
-    """A share in 0..1 as whole percents."""
-    return _UNKNOWN if value is None or not math.isfinite(value) else f"{value:.0%}"
-
-
-def seconds(value: float) -> str:
-    """A time with its unit; nothing is told below a nanosecond."""
-    from amphw.ir.units import written
-
-    return ("< 1 ns" if value < 1e-9 else written(value, "s")) if value else "0"
-
-
-def size(value: float) -> str:
-    """Bytes with their unit."""
-    from amphw.ir.units import written
-
-    return written(value, "B") if value else "0"

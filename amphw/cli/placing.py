@@ -123,10 +123,10 @@ def propose(
 
 def searched(found: Any, cfg: RunConfig[Any], device: str) -> RunConfig[Any]:
     """The configuration with its nodes where a search puts them, if it asks for that."""
-    from amphw.cli.output import number
     from amphw.engine.placing import asked_for
     from amphw.host.devices import make_device
     from amphw.host.session import graph_of
+    from amphw.page.numbers import number
 
     if cfg.device.placing != "search" or not hasattr(make_device(device), "parts"):
         return cfg

@@ -11,7 +11,8 @@ import typer
 
 from amphw.cli.blas import pin_blas
 from amphw.cli.options import DeviceOption, JsonOption, ModelArgument
-from amphw.cli.output import emit_json, number, remarks, results
+from amphw.cli.output import emit_json, remarks, results
+from amphw.page.numbers import number
 
 
 def predict(

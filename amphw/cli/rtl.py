@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from amphw.cli.options import ConfigOption, JsonOption, ModelArgument, SetOption
-from amphw.cli.output import emit_json, number, percent, remarks, results, table
+from amphw.cli.output import emit_json, remarks, results, table
+from amphw.page.numbers import number, percent
 
 if TYPE_CHECKING:
     from amphw.rtl.board_build import BoardBuild

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from amphw.cli.errors import INTERRUPTED
-from amphw.cli.output import emit_json, number, remarks, results, table
+from amphw.cli.output import emit_json, remarks, results, table
+from amphw.page.numbers import number
 
 if TYPE_CHECKING:
     from amphw.host.records import RunSummary

@@ -12,8 +12,9 @@ from amphw.cli.blas import pin_blas
 from amphw.cli.errors import INTERRUPTED
 from amphw.cli.models import show_settings
 from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
-from amphw.cli.output import NOISE, emit_json, number, remarks, results, table
+from amphw.cli.output import NOISE, emit_json, remarks, results, table
 from amphw.cli.placing import searched
+from amphw.page.numbers import number
 
 
 def train(

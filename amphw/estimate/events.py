@@ -12,20 +12,49 @@ from dataclasses import dataclass, replace
 
 from amphw.engine.links import FLOAT_BYTES
 from amphw.engine.lower import Unit
-from amphw.engine.policy import BACKWARD, FORWARD, POLICIES, Policy, Ranked
+from amphw.engine.policy import BACKWARD, FORWARD, KINDS, POLICIES, Policy, Ranked
 from amphw.estimate.devices import Device, FiringTimes
 from amphw.estimate.loads import LEAST
 from amphw.estimate.shape import Shape
 from amphw.estimate.simulation import Costs, Line, Rules, Simulation, Station, Topology, Way
-from amphw.estimate.spent import firing
+from amphw.estimate.spent import seconds_of
 from amphw.estimate.topology import Wire
-from amphw.estimate.traffic import Traffic
+from amphw.estimate.traffic import Firing, Traffic
 from amphw.estimate.work import NodeWork
 from amphw.ir.errors import AmphwError
 from amphw.ir.update import UpdateRule, rule_of
 
 WARM, ROUNDS, ENOUGH = 2, 8, 400
 """Instances by those in flight: before anything is counted, and then; and how many that are at least."""
+
+
+WATCHED = 6000
+"""Firings of a timeline, at most."""
+
+SEARCHED = 200_000
+"""Firings among which a timeline's are looked for: more until the steady state, and it is of the start."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What a device did: a firing of `node`, forward or backward, from `begin` on for `seconds`."""
+
+    device: int
+    node: str
+    direction: str
+    begin: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What all devices did for `seconds` from `begin` of simulated time on. steady: not at its start, where
+    the first instances fill the network. Updates are left out."""
+
+    begin: float
+    seconds: float
+    steady: bool
+    slices: Sequence[Slice]
 
 
 @dataclass(frozen=True)
@@ -36,7 +65,8 @@ class Played:
     on average. messages: forward and backward. device_busy, link_busy: shares of the time, by number and by
     name. link_waited: seconds that a message waited for its link, on average. queued: firings that were ready
     on a device at once, at most; held: bytes of messages that it kept for gradients, at most. staleness:
-    updates between a firing's forward and backward pass, on average, by node with parameters.
+    updates between a firing's forward and backward pass, on average, by node with parameters. timeline: where
+    asked for.
     """
 
     throughput: float
@@ -50,6 +80,7 @@ class Played:
     queued: Sequence[int]
     held: Sequence[int]
     staleness: Mapping[str, float]
+    timeline: Timeline | None = None
 
 
 @dataclass(frozen=True)
@@ -70,10 +101,17 @@ class Playing:
         return Simulation(self.shapes, self.costs, self.rules, self.topology, keys, slices, trains)
 
 
-def play(network: Playing, units: Sequence[Unit], names: Sequence[str], devices: int, keys: int) -> Played:
-    """names: of the links between the devices, which come first. keys: in flight."""
+def play(
+    network: Playing,
+    units: Sequence[Unit],
+    names: Sequence[str],
+    devices: int,
+    keys: int,
+    watch: bool = False,
+) -> Played:
+    """names: of the links between the devices, which come first. keys: in flight. watch: keep a timeline."""
     each = -(-keys // network.pipelines)
-    simulation = network.simulation(each)
+    simulation = network.simulation(each, SEARCHED * watch)
     before = simulation.run(WARM * each * network.pipelines)
     seen = simulation.run(before.retired + max(ROUNDS * each * network.pipelines, ENOUGH)).since(before)
     most = simulation.most
@@ -95,7 +133,23 @@ def play(network: Playing, units: Sequence[Unit], names: Sequence[str], devices:
             for u in units
             if seen.stale_rows.get(u.index)
         },
+        timeline=_timeline(simulation, units, devices, before.us) if watch else None,
     )
+
+
+def _timeline(simulation: Simulation, units: Sequence[Unit], devices: int, steady: float) -> Timeline:
+    """steady: microseconds from which on the network is in its steady state."""
+    found = [each for each in simulation.slices if each[0] < devices]
+    late = [each for each in found if each[4] >= steady]
+    kept = (late or found)[: WATCHED + 1]
+    begin, end = (steady if late else 0.0), kept[-1][4]  # complete up to there: slices come as they begin
+    names = [u.name for u in units]
+    slices = [
+        Slice(device, names[unit], KINDS[kind], at / 1e6, min(lasts, end - at) / 1e6)
+        for device, _, unit, kind, at, lasts, _ in kept
+        if at < end
+    ]
+    return Timeline(begin / 1e6, (end - begin) / 1e6, bool(late), slices)
 
 
 NO_LIMIT = 1e30
@@ -162,14 +216,18 @@ def _way(wire: Wire, device: Device) -> Way:
 
 def _shapes(traffic: Traffic, taken: Mapping[str, FiringTimes]) -> list[Shape]:
     """The instances' own, with what each firing takes."""
-    units, found = traffic.lowered.units, []
-    for number, walked in enumerate(traffic.walks):
+    known: dict[tuple[int, Firing], tuple[float, float]] = {}
+    found = []
+    for walked, firings in zip(traffic.walks, traffic.firings, strict=True):
         ahead, back = ([0.0] * len(walked.shape.unit) for _ in range(2))
-        for at in walked.order:
-            unit = units[walked.shape.unit[at]]
-            if unit.name in taken:
-                one = firing(traffic, number, walked, at, unit, taken[unit.name])
-                ahead[at], back[at] = 1e6 * one[0], 1e6 * one[1]
+        for at, firing in firings.items():
+            unit = traffic.lowered.units[walked.shape.unit[at]]
+            if unit.name not in taken:
+                continue
+            key = unit.index, firing
+            if key not in known:
+                known[key] = seconds_of(firing, unit.name, taken[unit.name])
+            ahead[at], back[at] = (1e6 * each for each in known[key])
         found.append(replace(walked.shape, ahead=ahead, back=back))
     return found
 

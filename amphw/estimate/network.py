@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from amphw.engine.links import FLOAT_BYTES
@@ -38,9 +38,12 @@ def estimate(
     keys: int,
     replicas: int = 1,
     events: bool = False,
+    at: Mapping[str, Sequence[int]] | None = None,
+    watch: bool = False,
 ) -> Outcome:
     """traffic: of the lowered graph whose nodes are placed. keys: instances in flight. replicas: of each node
-    with parameters; an instance goes to one of them, chosen by its number. events: play it through, too.
+    with parameters; an instance goes to one of them, chosen by its number. events: play it through, too;
+    watch: and keep a timeline of that. at: devices of each node's replicas; None: they are chosen here.
 
     `origin` and what the caller alone knows (`counted`, ...) are left empty. Raises AmphwError for a graph
     without parameters, and where a device's memory is too small.
@@ -48,9 +51,9 @@ def estimate(
     for name, value in (("instances in flight", keys), ("replicas", replicas)):
         if value < 1:
             raise AmphwError(f"{name}: {value}, expected 1 or more")
-    made = _Estimate(traffic, rules, network, keys, replicas)
+    made = _Estimate(traffic, rules, network, keys, replicas, at)
     outcome = made.outcome(model)
-    return replace(outcome, played=made.played()) if events else outcome
+    return replace(outcome, played=made.played(watch)) if events else outcome
 
 
 def seconds_of(
@@ -69,6 +72,7 @@ class _Estimate:
         network: Network,
         keys: int,
         replicas: int,
+        at: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
         self.traffic, self.rules, self.network, self.keys = traffic, rules, network, keys
         self.units = {u.name: u for u in traffic.lowered.units}
@@ -86,9 +90,13 @@ class _Estimate:
         self.times: dict[object, FiringTimes] = {}  # by device
         self.spent: dict[tuple[str, object], Spent] = {}  # by node and device
         self.at: dict[str, list[int]] = {}  # device of each replica
-        self._place_as_said()
-        self._spread()
-        self._settle()
+        if at is None:
+            self._place_as_said()
+            self._spread()
+            self._settle()
+        for name, where in (at or {}).items():
+            for device in where:
+                self.put(name, device)
         self._check_memory()
         self._check_wires()
 
@@ -264,9 +272,9 @@ class _Estimate:
             *(wires, self.network.policy),
         )
 
-    def played(self) -> Played:
-        names = [_link(a, b) for a, b in sorted(self.flows())]
-        return play(self.playing(), self.traffic.lowered.units, names, len(self.busy), self.keys)
+    def played(self, watch: bool = False) -> Played:
+        names, units = [_link(a, b) for a, b in sorted(self.flows())], self.traffic.lowered.units
+        return play(self.playing(), units, names, len(self.busy), self.keys, watch)
 
     # --- the answer -------------------------------------------------------------------------------
 
@@ -329,7 +337,8 @@ class _Estimate:
 
     def _edge(self, edge: EdgeRate, throughput: float) -> EdgeOutcome:
         bits = 8 * self.size(edge) * throughput
-        crossed = [_link(a, b) for a, b in self.pairs(edge) if a != b]
+        pairs = self.pairs(edge)
+        crossed = Counter(_link(a, b) for a, b in pairs if a != b)
         return EdgeOutcome(
             source=edge.source,
             target=edge.target,
@@ -341,7 +350,8 @@ class _Estimate:
             gradient_bits_per_s=bits * edge.returned,
             messages=edge.messages,
             messages_per_s=edge.messages.mean * throughput,
-            links=list(dict.fromkeys(crossed)),
+            links=list(crossed),
+            link_bytes={name: edge.bytes.mean * times / len(pairs) for name, times in crossed.items()},
         )
 
     def _link(self, a: int, b: int, size: float, throughput: float) -> LinkOutcome:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from amphw.estimate.accuracy import Accuracy, as_json
 from amphw.estimate.events import Played
 from amphw.estimate.loads import Load
 from amphw.estimate.traffic import Spread
@@ -66,7 +67,8 @@ class NodeOutcome:
 class EdgeOutcome:
     """From an output of a node to an operand of another. activation_bytes: of an instance, forward.
     weight_bytes: of the parameters of the node that it leads to. bits_per_s: forward, at the estimated
-    throughput; gradient_bits_per_s: back. links: that they cross; none where both nodes are on one device."""
+    throughput; gradient_bits_per_s: back. links: that they cross; none where both nodes are on one device.
+    link_bytes: of activations of an instance, by link."""
 
     source: str
     target: str
@@ -79,6 +81,7 @@ class EdgeOutcome:
     messages: Spread | None = None
     messages_per_s: float | None = None
     links: Sequence[str] = ()
+    link_bytes: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -137,12 +140,42 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Change:
+    """What the throughput would be if one thing were otherwise. what: "devices twice as fast" and so on.
+    throughput, played: instances a second, as calculated and as played through. bottleneck: the largest load
+    then. why: the network is impossible, and the numbers are None."""
+
+    what: str
+    throughput: float | None = None
+    played: float | None = None
+    bottleneck: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A placement. where: devices of each node's replicas. devices: their number. busiest_bits_per_s: of the
+    link that carries most, at the throughput. bytes: of an instance, over all links. See `Change`."""
+
+    name: str
+    devices: int
+    where: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    throughput: float | None = None
+    played: float | None = None
+    bottleneck: str = ""
+    busiest_bits_per_s: float = 0.0
+    bytes: float = 0.0
+    why: str = ""
+
+
+@dataclass(frozen=True)
 class Outcome:
     """throughput: instances a second. loads: the busiest first. keys: instances in flight. chain: seconds of
     an instance's longest chain of messages, there and back. instances: that were counted on; counted,
     counted_per_instance: what the model's throughput counts. origin: of everything given or assumed. notes:
     what the reader should know. case: of a paper's calculation. measured: by the sleep method. played: in
-    simulated time. beside: other calculations, by name."""
+    simulated time. beside: other calculations, by name. sensitivity, placements: compared, where asked for.
+    accuracy: of estimates beside what was measured, of all models."""
 
     model: str
     devices: Sequence[DeviceOutcome]
@@ -162,6 +195,9 @@ class Outcome:
     measured: Measured | None = None
     played: Played | None = None
     beside: Mapping[str, Outcome] = field(default_factory=dict)
+    sensitivity: Sequence[Change] = ()
+    placements: Sequence[Candidate] = ()
+    accuracy: Sequence[Accuracy] = ()
 
     @property
     def bottleneck(self) -> Load:
@@ -172,4 +208,10 @@ def outcome_json(of: Outcome) -> dict[str, Any]:
     """Version 1: the fields above by their names, and `bottleneck`."""
     values = asdict(of)
     beside = {name: outcome_json(other) for name, other in of.beside.items()}
-    return {"version": VERSION, **values, "bottleneck": asdict(of.bottleneck), "beside": beside}
+    return {
+        "version": VERSION,
+        **values,
+        "bottleneck": asdict(of.bottleneck),
+        "beside": beside,
+        "accuracy": [as_json(row) for row in of.accuracy],
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,15 @@ class EdgeRate:
 
 
 @dataclass(frozen=True)
+class Firing:
+    """What decides how long one takes. rows: by space. needs, sends: messages, forward."""
+
+    rows: tuple[tuple[str, int], ...]
+    needs: int
+    sends: int
+
+
+@dataclass(frozen=True)
 class Traffic:
     """nodes: by name, those that compute. edges: with the routing between nodes compiled in. messages:
     forward ones of an instance, as a device counts them; as many come back. origin: how it was counted.
@@ -82,6 +92,23 @@ class Traffic:
     origin: str
     walks: Sequence[Walk]
     plans: Sequence[SlotPlan]
+
+    @cached_property
+    def firings(self) -> Sequence[Mapping[int, Firing]]:
+        """Those that occur, by instance and by their number in its shape."""
+        return [
+            {at: _firing(walked, plan, at) for at in walked.order}
+            for walked, plan in zip(self.walks, self.plans, strict=True)
+        ]
+
+    @cached_property
+    def alike(self) -> Mapping[int, Counter[Firing]]:
+        """How many firings of each unit are alike, in all instances."""
+        found: dict[int, Counter[Firing]] = {}
+        for walked, firings in zip(self.walks, self.firings, strict=True):
+            for at, one in firings.items():
+                found.setdefault(walked.shape.unit[at], Counter())[one] += 1
+        return found
 
     def rows_by_instance(self, node: str) -> dict[str, list[int]]:
         """Of a node that computes: rows of each instance, by space."""
@@ -107,6 +134,12 @@ def count(lowered: Lowered, instances: Sequence[Instance]) -> Traffic:
     origin = REFERENCE if decide else PLANNED
     messages = Spread.of([w.messages for w in walks])
     return Traffic(lowered, nodes, _edges(lowered, walks, plans), messages, origin, walks, plans)
+
+
+def _firing(walked: Walk, plan: SlotPlan, at: int) -> Firing:
+    spaces, number = plan.units[walked.shape.unit[at]].spaces, walked.at[at]
+    rows = tuple((space, value_at(values, number)) for space, values in spaces.items())
+    return Firing(rows, walked.shape.need[at], len(walked.shape.targets[at]))
 
 
 def _node(unit: Unit, walks: Sequence[Walk], plans: Sequence[SlotPlan]) -> NodeRate:

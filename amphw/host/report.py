@@ -7,7 +7,6 @@ white. On a narrow screen the comparison table turns into one card per run.
 from __future__ import annotations
 
 import base64
-import html
 import json
 import math
 import tomllib
@@ -18,6 +17,8 @@ from typing import Any
 
 from amphw.host.records import RunSummary, higher_is_better
 from amphw.host.run_folder import CONFIG, ENVIRONMENT, SUMMARY, RunFolder, RunFolderError, write_atomic
+from amphw.page.html import document, note, table, text, tiles
+from amphw.page.numbers import number
 
 _MISSING = "–"
 _TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -81,9 +82,9 @@ def write_report(
     if not runs:
         raise ValueError(f"no run to report on in {path}; pass at least one")
     body = [
-        f"<h1>{_text(title)}</h1>",
+        f"<h1>{text(title)}</h1>",
         _headline(runs),
-        "".join(f'<p class="note">{_text(note)}</p>' for note in notes),
+        *(note(each) for each in notes),
         f"<h2>{'Runs' if len(runs) > 1 else 'Run'}</h2>",
         _comparison(runs),
         *(_table(each) for each in tables),
@@ -93,39 +94,30 @@ def write_report(
         "<h2>Environment</h2>",
         _settings([(run.label, _flat(run.environment)) for run in runs], "no environment was recorded"),
     ]
-    page = _PAGE.replace("@TITLE@", _text(title)).replace("@BODY@", "\n".join(body))
-    write_atomic(Path(path), page.encode("utf-8"))
+    write_atomic(Path(path), document(title, body, _STYLE).encode("utf-8"))
 
 
 def _headline(runs: Sequence[ReportRun]) -> str:
     """The few numbers to read first: of the one run, or which run leads in what."""
     if len(runs) == 1:
-        tiles = _headline_of(runs[0].summary)
+        found = _headline_of(runs[0].summary)
     else:
-        tiles = [("runs compared", str(len(runs)), ", ".join(sorted({run.summary.model for run in runs})))]
+        found = [("runs compared", str(len(runs)), ", ".join(sorted({run.summary.model for run in runs})))]
         fastest = max(runs, key=lambda run: _or(run.summary.instances_per_s, -math.inf))
-        tiles.append(("highest throughput", f"{_number(fastest.summary.instances_per_s)}/s", fastest.label))
+        found.append(("highest throughput", f"{_number(fastest.summary.instances_per_s)}/s", fastest.label))
         met = [(at, run) for run in runs if (at := run.summary.reached_at()) is not None]
         if met:
             at, run = min(met, key=lambda pair: pair[0].seconds)
-            tiles.append(("first to target", _seconds(at.seconds), run.label))
+            found.append(("first to target", _seconds(at.seconds), run.label))
             at, run = min(met, key=lambda pair: pair[0].epoch)
-            tiles.append(("fewest epochs to target", str(at.epoch), run.label))
-    return (
-        '<div class="tiles">'
-        + "".join(
-            f'<div class="tile"><div class="name">{_text(name)}</div><div class="value">{_text(value)}</div>'
-            f'<div class="detail">{_text(detail)}</div></div>'
-            for name, value, detail in tiles
-        )
-        + "</div>"
-    )
+            found.append(("fewest epochs to target", str(at.epoch), run.label))
+    return tiles(found)
 
 
 def _headline_of(summary: RunSummary) -> list[tuple[str, str, str]]:
     seconds = summary.history[-1].seconds if summary.history else math.nan
     sent = summary.messages.get("forward", 0) + summary.messages.get("backward", 0)
-    tiles = [
+    found = [
         ("throughput", f"{_number(summary.instances_per_s)}/s", f"instances, on {summary.last_device}"),
         ("epochs", str(summary.epochs), f"stopped by {summary.stopped_by or 'nothing recorded'}"),
         ("training time", _seconds(seconds), "without validation"),
@@ -133,11 +125,11 @@ def _headline_of(summary: RunSummary) -> list[tuple[str, str, str]]:
     goal = f"target {_number(summary.target)}, " if summary.target is not None else ""
     for name, value in summary.valid.items():
         verdict = f"{goal}{'reached' if summary.target_reached else 'not reached'}" if goal else ""
-        tiles.append((f"validation {name}", _number(value), verdict if name == summary.metric else ""))
+        found.append((f"validation {name}", _number(value), verdict if name == summary.metric else ""))
     p50, p99 = (_number(summary.staleness.get(key, math.nan)) for key in ("p50", "p99"))
-    tiles.append(("staleness", f"{p50} / {p99}", "versions, p50 / p99"))
-    tiles.append(("messages", _number(sent), f"{summary.messages.get('lost', 0)} lost"))
-    return tiles
+    found.append(("staleness", f"{p50} / {p99}", "versions, p50 / p99"))
+    found.append(("messages", _number(sent), f"{summary.messages.get('lost', 0)} lost"))
+    return found
 
 
 def _comparison(runs: Sequence[ReportRun]) -> str:
@@ -166,27 +158,21 @@ def _comparison(runs: Sequence[ReportRun]) -> str:
         ]
         rows.append((run, values))
     best = _best_cells(runs, metrics, first_metric=6)
-    head = "".join(f'<th scope="col">{_text(name)}</th>' for name in ["run", *columns])
+    head = "".join(f'<th scope="col">{text(name)}</th>' for name in ["run", *columns])
     body = ""
     for row, (run, values) in enumerate(rows):
         cells = "".join(
-            f'<td data-name="{_text(name)}"{" class=best" if (row, column) in best else ""}>'
-            f"<span>{_text(value)}</span></td>"
+            f'<td data-name="{text(name)}"{" class=best" if (row, column) in best else ""}>'
+            f"<span>{text(value)}</span></td>"
             for column, (name, value) in enumerate(zip(columns, values, strict=True))
         )
-        body += f'<tr><th scope="row">{_text(run.label)}</th>{cells}</tr>\n'
+        body += f'<tr><th scope="row">{text(run.label)}</th>{cells}</tr>\n'
     return f'<table class="runs"><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>'
 
 
-def _table(table: ReportTable) -> str:
-    head = "".join(f'<th scope="col">{_text(name)}</th>' for name in table.columns)
-    body = _rows([(first, list(others)) for first, *others in table.rows])
-    remarks = "".join(f'<p class="note">{_text(remark)}</p>' for remark in table.remarks)
-    return (
-        f"<h2>{_text(table.heading[:1].upper() + table.heading[1:])}</h2>"
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-        f"{remarks}"
-    )
+def _table(of: ReportTable) -> str:
+    heading = f"<h2>{text(of.heading[:1].upper() + of.heading[1:])}</h2>"
+    return heading + table(of.columns, of.rows) + "".join(note(each) for each in of.remarks)
 
 
 def _best_cells(runs: Sequence[ReportRun], metrics: list[str], first_metric: int) -> set[tuple[int, int]]:
@@ -213,35 +199,20 @@ def _settings(columns: list[tuple[str, dict[str, str]]], empty: str) -> str:
     """What the runs share in one table, and before it, for several runs, only what differs between them."""
     names = list(dict.fromkeys(name for _, values in columns for name in values))
     if not names:
-        return f"<p>{_text(empty)}</p>"
+        return f"<p>{text(empty)}</p>"
     shared = {name for name in names if len({values.get(name) for _, values in columns}) == 1}
     parts = []
     differing = [name for name in names if name not in shared]
     if differing:
-        head = "".join(f'<th scope="col">{_text(label)}</th>' for label, _ in columns)
-        rows = [(name, [values.get(name, _MISSING) for _, values in columns]) for name in differing]
-        parts.append(
-            f'<div class="scroll"><table><thead><tr><th scope="col">differs</th>{head}</tr></thead>'
-            f"<tbody>{_rows(rows)}</tbody></table></div>"
-        )
+        labels = [label for label, _ in columns]
+        rows = [[name, *(values.get(name, _MISSING) for _, values in columns)] for name in differing]
+        parts.append(table(["differs", *labels], rows))
     if shared:
-        rows = [(name, [columns[0][1][name]]) for name in names if name in shared]
+        rows = [[name, columns[0][1][name]] for name in names if name in shared]
         caption = "settings shared by all runs" if len(columns) > 1 else "settings"
         opened = " open" if len(columns) == 1 else ""
-        parts.append(
-            f"<details{opened}><summary>{len(rows)} {caption}</summary>"
-            f'<div class="scroll"><table><tbody>{_rows(rows)}</tbody></table></div></details>'
-        )
+        parts.append(f"<details{opened}><summary>{len(rows)} {caption}</summary>{table((), rows)}</details>")
     return "\n".join(parts)
-
-
-def _rows(rows: Sequence[tuple[str, Sequence[str]]]) -> str:
-    return "".join(
-        f'<tr><th scope="row">{_text(name)}</th>'
-        + "".join(f"<td>{_text(value)}</td>" for value in values)
-        + "</tr>\n"
-        for name, values in rows
-    )
 
 
 def _plot(caption: str, file: Path) -> str:
@@ -253,8 +224,8 @@ def _plot(caption: str, file: Path) -> str:
     except OSError as error:
         raise RunFolderError(f"cannot read plot {file}: {error.strerror or error}; draw it again") from error
     # As an image, not as inline markup: the ids of two SVGs on a page would collide.
-    image = f'<img alt="{_text(caption)}" src="data:{kind};base64,{data}">'
-    return f'<figure><figcaption>{_text(caption)}</figcaption><div class="card scroll">{image}</div></figure>'
+    image = f'<img alt="{text(caption)}" src="data:{kind};base64,{data}">'
+    return f'<figure><figcaption>{text(caption)}</figcaption><div class="card scroll">{image}</div></figure>'
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -279,11 +250,8 @@ def _or(value: float, other: float) -> float:
 
 
 def _number(value: float) -> str:
-    if not math.isfinite(value):
-        return _MISSING
-    if abs(value) >= 1e6:  # message counts; all digits would not fit their tile
-        return f"{value / 1e6:,.4g}M"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    # Message counts: all digits would not fit their tile.
+    return f"{value / 1e6:,.4g}M" if 1e6 <= abs(value) < math.inf else number(value, _MISSING)
 
 
 def _seconds(value: float) -> str:
@@ -296,55 +264,16 @@ def _seconds(value: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"
 
 
-def _text(value: str) -> str:
-    return html.escape(value, quote=True)
-
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>@TITLE@</title>
-<style>
-:root { color-scheme: light dark; --ink: #1b1f24; --soft: #57606a; --page: #ffffff; --panel: #f4f6f8;
-  --line: #d5dae0; --best: #d6efe3; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e9ed; --soft: #a3adb8; --page: #14171b; --panel: #1f242a;
-    --line: #3a424b; --best: #17402f; }
-}
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1180px; padding: 24px 20px 48px; color: var(--ink); background: var(--page);
-  font: 16px/1.5 system-ui, "Segoe UI", Roboto, "Liberation Sans", sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.25; margin: 0 0 20px; overflow-wrap: anywhere; }
-h2 { font-size: 1.2rem; margin: 36px 0 12px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(145px, 1fr)); gap: 12px; }
-.tile { background: var(--panel); border-radius: 8px; padding: 12px 14px; min-width: 0; }
-.tile .name, .tile .detail { color: var(--soft); font-size: .85rem; line-height: 1.35;
-  overflow-wrap: anywhere; }
-.tile .value { font-size: 1.45rem; font-weight: 600; overflow-wrap: anywhere;
-  font-variant-numeric: tabular-nums; }
-.note { max-width: 75ch; }
-table { border-collapse: collapse; font-size: .92rem; }
-th, td { padding: 7px 12px; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-thead th { color: var(--soft); font-weight: 600; }
-tbody th { font-weight: 500; white-space: nowrap; }
-td { font-variant-numeric: tabular-nums; overflow-wrap: anywhere; min-width: 5.5em; }
+_STYLE = """\
+:root { --best: #d6efe3; }
+@media (prefers-color-scheme: dark) { :root { --best: #17402f; } }
 table.runs { width: 100%; }
 .runs td, .runs thead th + th { text-align: right; }
 .runs tbody th { font-weight: 600; white-space: normal; overflow-wrap: break-word; min-width: 11em; }
 .best { background: var(--best); font-weight: 600; }
-.scroll { overflow-x: auto; }
-details { margin-top: 12px; }
-summary { cursor: pointer; color: var(--soft); }
-figure { margin: 32px 0 0; }
-figcaption { font-weight: 600; margin-bottom: 8px; }
 .card { background: #ffffff; border: 1px solid var(--line); border-radius: 8px; padding: 8px; }
 .card img { display: block; width: 100%; min-width: 640px; height: auto; }
 @media (max-width: 720px) {
-  body { padding: 16px 12px 32px; }
-  .tiles { grid-template-columns: repeat(2, 1fr); }
-  tbody th { white-space: normal; overflow-wrap: anywhere; min-width: 9em; }
   .runs thead { display: none; }
   .runs, .runs tbody, .runs tr, .runs th, .runs td { display: block; }
   .runs tr { background: var(--panel); border-radius: 8px; margin-bottom: 12px; padding: 4px 0; }
@@ -352,10 +281,4 @@ figcaption { font-weight: 600; margin-bottom: 8px; }
   .runs td { display: flex; min-width: 0; justify-content: space-between; gap: 16px; padding: 5px 12px; }
   .runs td::before { content: attr(data-name); color: var(--soft); font-weight: 400; text-align: left; }
 }
-</style>
-</head>
-<body>
-@BODY@
-</body>
-</html>
 """

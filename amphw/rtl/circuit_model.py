@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from amphw.engine.lower import Unit
@@ -85,10 +85,10 @@ class CircuitModel:
         for k in outputs:
             t, parts = unit.behaviour.program.outputs_types[k], sends / len(outputs)
             alone = any(p.by_row is not None and p.value == k for p in unit.out)
-            sums = rows[t.space] if alone else 1
+            sums = float(rows[t.space] if alone else 1)
             if parts != 1 or sums > 1:
-                words = rows[t.space] * t.width * max(1.0, parts / sums)
-                spent += words + sums * (SUM + LOOKED * parts * (sums > 1))
+                added = rows[t.space] * t.width * max(1.0, parts / sums)
+                spent += added + sums * (SUM + LOOKED * parts * (sums > 1))
         return spent
 
     def control(
@@ -117,10 +117,14 @@ class Circuits:
     number_bytes: int = WORD // 8
     header_bytes: int = WORD // 8 * HEADER_WORDS
     latency: float = LATENCY
+    _made: dict[tuple[int, int], CircuitModel] = field(default_factory=dict, compare=False, repr=False)
 
     def dsps(self, lanes: int) -> int:
         """Of a device without momentum on ECP5, by the line through real builds."""
         return multipliers(lanes)
 
     def cycles(self, graph: Graph, rules: Mapping[str, UpdateRule], lanes: int) -> CircuitModel:
-        return CircuitModel(graph, rules, self.formats, lanes)
+        made = self._made.get((id(graph), lanes))  # planning takes long beside an estimate
+        if made is None or made.plan.graph is not graph:
+            made = self._made[id(graph), lanes] = CircuitModel(graph, rules, self.formats, lanes)
+        return made

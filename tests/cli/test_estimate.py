@@ -93,6 +93,12 @@ def test_the_papers_case(amphw) -> None:
     assert update["memory"]["value"] == 4 * (3 * 2 * 200 * 200 + 6 * 200)  # the case's width, and biases
 
 
+@pytest.mark.parametrize("more", [["--compare"], ["--html", "report.html"]])
+def test_the_papers_case_is_not_compared(amphw, more) -> None:
+    done = amphw("estimate", *GGNN, "--case", "paper", *more)
+    assert done.exit_code == 2 and f"{more[0]} is not for --case" in " ".join(done.stderr.split())
+
+
 def test_the_papers_case_as_a_table(amphw) -> None:
     done = amphw("estimate", *GGNN, "--case", "paper", "--flops", "2TFLOPS")
     assert done.exit_code == 0, done.stderr
@@ -111,6 +117,52 @@ def test_a_network_is_played_through(amphw) -> None:
     assert done.exit_code == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert "Played through in time, 400 instances" in text and "Played through: " in text
+
+
+@pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+def test_comparisons_are_made_where_they_are_asked_for(amphw) -> None:
+    network = ["--flops", "1GFLOPS", "--link", "1Gb/s", "--latency", "1us"]
+    plain, found = estimated(amphw, *SMALL, *network), estimated(amphw, *SMALL, *network, "--compare")
+    assert plain["sensitivity"] == plain["placements"] == [] and found["played"] is None
+    assert found["throughput"] == plain["throughput"] == found["sensitivity"][0]["throughput"]
+    changes = {each["what"]: each for each in found["sensitivity"]}
+    for what in (
+        "devices twice as fast",
+        "links of twice the bandwidth",
+        "twice as many instances in flight",
+    ):
+        assert changes[what]["throughput"] >= plain["throughput"] and changes[what]["played"] > 0
+    names = [each["name"] for each in found["placements"]]
+    assert names == ["by work, as estimated", "all on one device", "a device for each node", "local search"]
+    done = amphw("estimate", *SMALL, *network, "--compare")
+    text = " ".join(done.stdout.split())
+    assert "What doubling buys" in text and "links of twice the bandwidth" in text and "local search" in text
+    assert all(len(line.rstrip()) <= 120 for line in done.stdout.splitlines())
+
+
+def test_how_right_estimates_have_been_is_said_with_each(amphw) -> None:
+    rows = estimated(amphw, *SMALL, "--flops", "1TFLOPS")["accuracy"]
+    own = [row for row in rows if row["model"] == "list-reduction"]
+    assert len(own) >= 4
+    for row in own:
+        assert row["error"] == pytest.approx(row["simulated"] / row["measured"] - 1)
+    done = amphw("estimate", *SMALL, "--flops", "1TFLOPS")
+    lines = [line for line in done.stdout.splitlines() if line.startswith("Error of simulated throughput: ")]
+    assert len(lines) == 1 and "beside the CPU engine (4 measured)" in lines[0]
+
+
+@pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+def test_a_report_is_written(amphw, tmp_path) -> None:
+    network = ["--flops", "1GFLOPS", "--link", "1Gb/s"]
+    done = amphw("estimate", *SMALL, *network, "--html", "new/report.html")
+    assert done.exit_code == 0, done.stderr
+    assert "report: new/report.html" in done.stderr and "Played through: " in done.stdout
+    page = (tmp_path / "new" / "report.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>") and "list-reduction on 2 devices" in page
+    found = estimated(amphw, *SMALL, *network, "--html", "report.html")
+    timeline = found["played"]["timeline"]
+    assert timeline["steady"] and {s["direction"] for s in timeline["slices"]} == {"forward", "backward"}
+    assert found["sensitivity"] and found["placements"]
 
 
 @pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
@@ -167,6 +219,8 @@ def test_what_cannot_be_is_said(amphw, more, complaint) -> None:
         ["--flops", "1TFLOPS", "--epochs", "3"],
         ["--flops", "1TFLOPS", "--method", "sleep", "--link", "10Gb/s"],
         ["--flops", "1TFLOPS", "--method", "sleep", "--replicas", "2"],
+        ["--flops", "1TFLOPS", "--method", "sleep", "--html", "report.html"],
+        ["--flops", "1TFLOPS", "--method", "sleep", "--compare"],
     ],
 )
 def test_a_command_line_that_cannot_be_read(amphw, more) -> None:

@@ -109,6 +109,26 @@ def test_replicas_share_instances() -> None:
     assert sum(link.bytes for link in three.links) == pytest.approx(2 * 32 + 2 * 8 * 2 / 3)
 
 
+def test_a_placement_that_is_given_is_kept() -> None:
+    traffic = count(lower(chain([8, 8, 2])), rows())
+    network = replace(KHZ, devices=3)
+    where = {"layer0": [2], "layer1": [0], "layer2": [2], "loss": [0]}
+    found = estimate("chain", traffic, RULES, network, MANY, at=where)
+    assert {n.name: n.devices for n in found.per_node} == where
+    assert [d.nodes for d in found.devices] == [["layer1", "loss"], [], ["layer0", "layer2"]]
+    assert found.devices[1].busy == 0 and {link.name for link in found.links} == {"0 -> 2", "2 -> 0"}
+    own = estimate("chain", traffic, RULES, network, MANY)
+    again = estimate("chain", traffic, RULES, network, MANY, at={n.name: n.devices for n in own.per_node})
+    assert again.throughput == pytest.approx(own.throughput) and again.links == own.links
+
+
+def test_bytes_of_an_edge_are_told_by_link() -> None:
+    edge = next(e for e in two(KHZ).per_edge if e.source == "layer0")
+    assert edge.link_bytes == {"0 -> 1": 32}
+    three = next(e for e in two(KHZ, replicas=3, instances=6).per_edge if e.source == "layer0")
+    assert three.links == list(three.link_bytes) and sum(three.link_bytes.values()) == pytest.approx(32)
+
+
 def test_what_is_not_put_to_use_is_time() -> None:
     assert two(replace(KHZ, use=0.5)).throughput == pytest.approx(two(KHZ).throughput / 2)
 

@@ -1,0 +1,1 @@
+"""The report of an estimate: one HTML page, with drawings in SVG."""

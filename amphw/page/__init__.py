@@ -1,0 +1,1 @@
+"""Pages that reports are written as: one HTML file each, which needs nothing else."""

@@ -1,0 +1,28 @@
+"""Estimates of chains, played through and compared: what pages are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from amphw.engine.lower import lower
+from amphw.estimate.accuracy import known
+from amphw.estimate.compare import compared
+from amphw.estimate.network import Network, estimate
+from amphw.estimate.outcome import Origin, Outcome
+from amphw.estimate.traffic import count
+from amphw.ir.update import UpdateRule
+from tests.estimate.chain import chain, rows
+
+LINKED = Network(1e9, bandwidth=1e9, latency=1e-6)
+
+
+def outcome(
+    widths: Sequence[int], network: Network = LINKED, keys: int = 8, replicas: int = 1, compare: bool = True
+) -> Outcome:
+    traffic, rules = count(lower(chain(widths)), rows(4)), {"*": UpdateRule()}
+    found = estimate("chain", traffic, rules, network, keys, replicas, events=True, watch=True)
+    if compare:
+        found = compared(found, traffic, rules, network, keys, replicas)
+    origin = {"flops": Origin("stated", "by the test"), "latency": Origin("assumed", "1 us")}
+    return replace(found, origin=origin, accuracy=known())
