@@ -20,6 +20,9 @@ from amphw.ir.update import UpdateRule, rule_of
 WARM, ROUNDS, ENOUGH = 2, 8, 400
 """Instances by those in flight: before anything is counted, and then; and how many that are at least."""
 
+FEWEST_ROUNDS, ENOUGH_OF_ALL = 2, 4000
+"""Of many pipelines, which are alike: together they see more instances in fewer rounds; at least so many."""
+
 
 @dataclass(frozen=True)
 class Played:
@@ -68,7 +71,9 @@ def play(
     each = -(-keys // pipelines)
     simulation = Simulation([w.shape for w in traffic.walks], costs, order, topology, each)
     before = simulation.run(WARM * each * pipelines)
-    seen = simulation.run(before.retired + max(ROUNDS * each * pipelines, ENOUGH)).since(before)
+    rounds = max(ROUNDS // pipelines, FEWEST_ROUNDS)
+    enough = max(rounds * each * pipelines, min(ENOUGH * pipelines, ENOUGH_OF_ALL))
+    seen = simulation.run(before.retired + enough).since(before)
     most = simulation.most
     return Played(
         throughput=seen.retired / seen.us * 1e6,

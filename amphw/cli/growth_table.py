@@ -1,0 +1,67 @@
+"""What `amphw estimate --grow` says: throughput by the number of devices."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from amphw.cli.output import number, percent, results, size, table
+
+if TYPE_CHECKING:
+    from amphw.estimate.outcome import Growth, Limit, Outcome
+
+BAR = 24
+"""Characters."""
+
+
+def show_growth(of: Outcome, found: Growth) -> None:
+    say = results()
+    say.print(f"{of.model}: {found.keys} instances in flight in each pipeline\n")
+    numbers = ("devices", "pipelines", "calculated", "played", "a device")
+    rows = table(*numbers, "throughput (log)", "what limits", right=numbers)
+    reached = [step.throughput for step in found.steps if step.throughput]
+    least, most = min(reached), max(reached)
+    whole = least / next(step.devices for step in found.steps if step.throughput)
+    for step in found.steps:
+        rows.add_row(
+            str(step.devices),
+            str(step.replicas),
+            f"{number(step.calculated)}/s",
+            f"{number(step.played)}/s",
+            percent(step.throughput / step.devices / whole) if step.throughput else "",
+            _bar(step.throughput, least, most),
+            _limit(step.limit),
+        )
+    say.print(rows)
+    say.print("")
+    for name, each in of.origin.items():
+        if name not in ("devices", "replicas", "keys"):
+            say.print(f"{name}: {each.origin}: {each.how}")
+    if found.source_bytes:
+        say.print(f"One host sends all data: {size(found.source_bytes)} an instance.")
+    say.print("Averaging replicas is not counted.")
+    say.print("")
+    if found.stops is None:
+        say.print(f"It does not stop up to {found.steps[-1].devices:,} devices.")
+    else:
+        assert found.why is not None
+        say.print(
+            f"It stops at {found.stops:,} device{'s' if found.stops > 1 else ''}: behind that no doubling gains {percent(found.gain)}; "
+            f"{found.why.words}."
+        )
+    if found.ceiling is not None and found.ceiling_limit is not None:
+        say.print(f"No number of devices exceeds {number(found.ceiling)}/s: {found.ceiling_limit.words}.")
+
+
+def _limit(of: Limit) -> str:
+    if of.of == "link":
+        return f"{of.name}: {' -> '.join(of.nodes)}"
+    return ": ".join((of.name or "no room", *of.nodes[:1]))
+
+
+def _bar(value: float, least: float, most: float) -> str:
+    """One character at the least, all at the most, on a logarithmic scale."""
+    if not value:
+        return ""
+    share = math.log(value / least) / math.log(most / least) if most > least else 0.0
+    return "█" * max(1, round(1 + share * (BAR - 1)))
