@@ -10,26 +10,25 @@ from amphw.cli.output import number, percent, results, size, table
 if TYPE_CHECKING:
     from amphw.estimate.outcome import Growth, Limit, Outcome
 
-BAR = 24
-"""Characters."""
+DOUBLING = 2
+"""Characters of a bar that twice the throughput is longer by."""
 
 
 def show_growth(of: Outcome, found: Growth) -> None:
     say = results()
     say.print(f"{of.model}: {found.keys} instances in flight in each pipeline\n")
     numbers = ("devices", "pipelines", "calculated", "played", "a device")
-    rows = table(*numbers, "throughput (log)", "what limits", right=numbers)
-    reached = [step.throughput for step in found.steps if step.throughput]
-    least, most = min(reached), max(reached)
-    whole = least / next(step.devices for step in found.steps if step.throughput)
+    rows = table(*numbers, "doublings", "what limits", right=numbers)
+    first = next(step for step in found.steps if step.throughput)
+    least = min(step.throughput for step in found.steps if step.throughput)
     for step in found.steps:
         rows.add_row(
             str(step.devices),
             str(step.replicas),
             f"{number(step.calculated)}/s",
             f"{number(step.played)}/s",
-            percent(step.throughput / step.devices / whole) if step.throughput else "",
-            _bar(step.throughput, least, most),
+            percent(step.throughput / step.devices * first.devices / first.throughput),
+            _bar(step.throughput, least),
             _limit(step.limit),
         )
     say.print(rows)
@@ -45,10 +44,9 @@ def show_growth(of: Outcome, found: Growth) -> None:
         say.print(f"It does not stop up to {found.steps[-1].devices:,} devices.")
     else:
         assert found.why is not None
-        say.print(
-            f"It stops at {found.stops:,} device{'s' if found.stops > 1 else ''}: behind that no doubling gains {percent(found.gain)}; "
-            f"{found.why.words}."
-        )
+        devices = "1 device" if found.stops == 1 else f"{found.stops:,} devices"
+        gain = percent(found.gain)
+        say.print(f"It stops at {devices}: more gain less than {gain} a doubling; {found.why.words}.")
     if found.ceiling is not None and found.ceiling_limit is not None:
         say.print(f"No number of devices exceeds {number(found.ceiling)}/s: {found.ceiling_limit.words}.")
 
@@ -59,9 +57,6 @@ def _limit(of: Limit) -> str:
     return ": ".join((of.name or "no room", *of.nodes[:1]))
 
 
-def _bar(value: float, least: float, most: float) -> str:
-    """One character at the least, all at the most, on a logarithmic scale."""
-    if not value:
-        return ""
-    share = math.log(value / least) / math.log(most / least) if most > least else 0.0
-    return "█" * max(1, round(1 + share * (BAR - 1)))
+def _bar(value: float, least: float) -> str:
+    """One character at the least throughput."""
+    return "█" * (1 + round(DOUBLING * math.log2(value / least))) if value else ""

@@ -20,7 +20,7 @@ from amphw.ir.units import written
 
 MOST = 1000
 GAIN = 0.1
-"""Of a doubling of the devices, below which throughput is said not to grow."""
+"""For a doubling of the devices: with less throughput is said not to grow."""
 
 
 def grow(
@@ -82,12 +82,12 @@ def _of_the_source(data: float) -> Limit:
 
 
 def _last_gain(steps: Sequence[Step]) -> int:
-    """The number of the step behind which none gains enough: some grow after a pause, when a further pipeline
-    has room."""
+    """The number of the step over which none behind it gains enough. (Some grow after a pause, when there are
+    devices for a further pipeline.)"""
     at = 0
     for k in range(1, len(steps)):
-        doublings = math.log2(steps[k].devices / steps[k - 1].devices)
-        if steps[k].throughput > steps[k - 1].throughput * (1 + GAIN) ** doublings:
+        doublings = math.log2(steps[k].devices / steps[at].devices)
+        if steps[k].throughput > steps[at].throughput * (1 + GAIN) ** doublings:
             at = k
     return at
 

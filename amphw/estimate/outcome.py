@@ -138,9 +138,9 @@ class Measured:
 @dataclass(frozen=True)
 class Limit:
     """What bounds a throughput. of: "device", "link", "source" (the link that brings the data), "keys"
-    (waiting, with too few instances in flight) or "memory". name: of the device or link. nodes: of the device,
-    the one that takes most time first; of the link, the ends of the edge that most bytes are of. words: why,
-    as a clause of a sentence."""
+    (waiting, with too few instances in flight) or "memory". name: of the device or link. nodes: of the
+    device, the one that takes most time first; of the link, the ends of the edge that most bytes are of.
+    words: why, as a clause of a sentence."""
 
     of: str
     name: str
@@ -182,9 +182,9 @@ class Cheaper:
 @dataclass(frozen=True)
 class Proposal:
     """What it would take. target: instances a second, None: the most. best: the most that was found within
-    the budget, where it was looked for. reached: the target is. aim: what `configuration` is the cheapest for.
-    placement: devices of each node's replicas. staleness: as played, by node. cheaper: some that fail. looked:
-    all that were played; calculated: how many were. budget: what was said, by key."""
+    the budget, where it was looked for. reached: the target is. aim: instances a second that `configuration`
+    is the cheapest for. placement: devices of each node's replicas. staleness: as played, by node. cheaper:
+    some that fail. looked: all that were played; calculated: how many were. budget: what was said, by key."""
 
     target: float | None
     reached: bool
@@ -216,8 +216,8 @@ class Step:
 @dataclass(frozen=True)
 class Growth:
     """Throughput over the number of devices. keys: in flight in each pipeline. stops: the number of devices
-    from which on none of the doublings that follow gains `gain`; None: it goes on. why: what limits behind
-    it. source_bytes: of an instance's data. ceiling: what no number of devices exceeds, since all pipelines
+    over which no larger one gains `gain` for each doubling; None: the last does. why: what limits behind it.
+    source_bytes: of an instance's data. ceiling: what no number of devices exceeds, since all pipelines
     share it; None: they share nothing."""
 
     steps: Sequence[Step]

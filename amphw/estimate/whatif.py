@@ -6,8 +6,8 @@ that order that reaches the target is proposed. It reaches it where the calculat
 (`amphw.estimate.network`) and the simulation, which knows queues (`amphw.estimate.events`); the calculation
 is cheap, so it is asked first.
 
-Not tried: slower links where the fastest do not reach it, and fewer instances in flight where the most do
-not.
+Not tried: slower links where the fastest do not even come near, and fewer instances in flight where the most
+do not.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ from amphw.ir.errors import AmphwError
 
 Estimator = Callable[[Network, int, int, bool], Outcome]
 """(network, instances in flight, replicas, whether it is played) -> its estimate; `AmphwError`: no room."""
+
+NEAR = 0.95
+"""Of a target."""
 
 NEARLY = 0.99
 """Of the most that a budget gives: the cheapest that reaches so much of it is proposed."""
@@ -185,7 +188,7 @@ class _Search:
         if self.bound(layout) < target:
             return
         networks = self.links(layout)
-        if self._least_keys(layout, networks[-1], target) is None:
+        if not self._comes_near(self.fullest(layout, networks[-1]), target):
             return
         for network in networks:
             point = self._least_keys(layout, network, target)
@@ -193,9 +196,13 @@ class _Search:
                 yield point
                 return
 
+    def _comes_near(self, point: Point, target: float) -> bool:
+        """A little short is near: what is played is of finite length, and no smooth function of anything."""
+        return self.throughput(point) >= target and self.play(point).sustained >= NEAR * target
+
     def _least_keys(self, layout: Layout, network: Network, target: float) -> Point | None:
         """With the fewest instances in flight that reach the target."""
-        if not self.reaches(self.fullest(layout, network), target):
+        if not self._comes_near(self.fullest(layout, network), target):
             return None
         last = 0
         for keys in self.key_counts(layout):
