@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from amphw.cli.output import number, percent, results, size, table
+from amphw.cli.output import number, per_second, percent, results, size, table
 
 if TYPE_CHECKING:
     from amphw.estimate.outcome import Growth, Limit, Outcome
@@ -25,8 +25,8 @@ def show_growth(of: Outcome, found: Growth) -> None:
         rows.add_row(
             str(step.devices),
             str(step.replicas),
-            f"{number(step.calculated)}/s",
-            f"{number(step.played)}/s",
+            per_second(step.calculated),
+            per_second(step.played),
             percent(step.throughput / step.devices * first.devices / first.throughput),
             _bar(step.throughput, least),
             _limit(step.limit),

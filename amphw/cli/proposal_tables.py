@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from amphw.cli.output import number, percent, results, size, table
+from amphw.cli.output import number, per_second, percent, results, size, table
 
 if TYPE_CHECKING:
     from amphw.estimate.outcome import Configuration, Outcome, Proposal
@@ -58,8 +58,8 @@ def _configurations(named: dict[str, Configuration]) -> Any:
             str(each.keys),
             "no limit" if each.bandwidth is None else _bits(each.bandwidth),
             str(each.links),
-            f"{number(each.calculated)}/s",
-            f"{number(each.played)}/s",
+            per_second(each.calculated),
+            per_second(each.played),
         )
     return rows
 

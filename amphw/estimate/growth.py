@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from amphw.estimate.limit import limit_of
+from amphw.estimate.limit import limit_of, no_room
 from amphw.estimate.network import Network
 from amphw.estimate.outcome import Growth, Limit, Outcome, Step
 from amphw.estimate.whatif import Estimator
@@ -61,7 +61,7 @@ def _step(
     except AmphwError as error:
         if network.memory is None:
             raise
-        return Step(devices, replicas, keys * replicas, None, None, 0.0, Limit("memory", "", [], str(error)))
+        return Step(devices, replicas, keys * replicas, None, None, 0.0, no_room(error))
     assert found.played is not None
     limit, throughput = limit_of(found), found.sustained
     if throughput * sending > 1:

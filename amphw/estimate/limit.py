@@ -26,6 +26,11 @@ def limit_of(of: Outcome) -> Limit:
     return _waiting(of)
 
 
+def no_room(error: Exception) -> Limit:
+    """Of the first device that is too small."""
+    return Limit("memory", "", [], str(error).split(";")[0])
+
+
 def heaviest(of: Outcome, device: int) -> list[str]:
     """Nodes of a device that take time, the one that takes most first."""
     busy = {n.name: n.busy / len(n.devices) for n in of.per_node if device in n.devices and n.busy}

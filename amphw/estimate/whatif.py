@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from amphw.estimate.budget import Budget
-from amphw.estimate.limit import limit_of
+from amphw.estimate.limit import limit_of, no_room
 from amphw.estimate.network import Network
-from amphw.estimate.outcome import Cheaper, Configuration, Limit, Outcome, Proposal
+from amphw.estimate.outcome import Cheaper, Configuration, Outcome, Proposal
 from amphw.estimate.space import (
     Rate,
     affordable,
@@ -142,6 +142,12 @@ class _Search:
             self.calculated[point] = found
         known = self.calculated[point]
         return known if isinstance(known, Outcome) else None
+
+    def _refusal(self, point: Point) -> AmphwError:
+        """Why there is no room for what was calculated."""
+        known = self.calculated[point]
+        assert isinstance(known, AmphwError)
+        return known
 
     def throughput(self, point: Point) -> float:
         """As calculated; 0 without room."""
@@ -271,7 +277,7 @@ class _Search:
         layout = self.layouts(self.rates[-1], self.counts[-1])[0]
         point = Point(layout, self.links(layout)[-1], self.key_counts(layout)[0])
         self.calculate(point)
-        error = self.calculated[point]
+        error = self._refusal(point)
         return AmphwError(
             f"no network has room for the model; most of it is with devices: {layout.devices}, instances in "
             f"flight: {point.keys}, and {error}"
@@ -292,8 +298,11 @@ class _Search:
         below = [layout for rate, devices in levels for layout in self.layouts(rate, devices)]
         below.sort(key=lambda layout: (self.bound(layout), layout.cost))
         points = [self.fullest(layout, self.links(layout)[-1]) for layout in below[-BELOW:]]
+        tried = [p for p in self.played if p.layout.cost < point.layout.cost]
         if points:
-            yield Cheaper("rate", self.configuration(max(points, key=self.throughput), play=True))
+            fastest = [max(points, key=self.throughput), *tried]
+            found = [self.configuration(p, play=True) for p in fastest]
+            yield Cheaper("rate", max(found, key=lambda each: each.throughput))
         links = self.links(point.layout)
         if links.index(point.network) and self._bandwidth(point):
             slower = links[links.index(point.network) - 1]
@@ -308,7 +317,6 @@ class _Search:
         if found and (play or point in self.played):
             found = self.play(point)
         flops = self.alone[layout.rate].devices[0].flops
-        no_room = Limit("memory", "", [], str(self.calculated[point]))
         return Configuration(
             devices=layout.devices,
             rate=layout.rate.label,
@@ -322,5 +330,5 @@ class _Search:
             throughput=found.sustained if found else 0.0,
             total_rate=flops * layout.devices,
             total_bandwidth=self._bandwidth(point),
-            limit=limit_of(found) if found else no_room,
+            limit=limit_of(found) if found else no_room(self._refusal(point)),
         )
