@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from amphw.estimate.limit import limit_of, no_room
 from amphw.estimate.network import Network
-from amphw.estimate.outcome import Growth, Limit, Outcome, Step
+from amphw.estimate.outcome import Growth, Limit, NodeOutcome, Outcome, Step
 from amphw.estimate.whatif import Estimator
 from amphw.ir.errors import AmphwError
 from amphw.ir.units import written
@@ -94,17 +94,16 @@ def _last_gain(steps: Sequence[Step]) -> int:
 
 def _ceiling(alone: Outcome, sending: float, data: float) -> tuple[float, Limit] | None:
     """What pipelines share: nodes without parameters, of which there is one, and the host's link."""
-    found = [
-        (
-            n.busy,
-            f"{n.name}, which has no parameters and so one copy, takes {written(n.busy, 's')} an instance",
-        )
-        for n in alone.per_node
-        if not n.memory.value and n.busy
-    ]
-    limits = [(seconds, Limit("device", words.split(",")[0], [], words)) for seconds, words in found]
-    limits += [(sending, _of_the_source(data))] if sending else []
-    if not limits:
+    found = [(n.busy, _of_one_copy(n)) for n in alone.per_node if not n.memory.value and n.busy]
+    found += [(sending, _of_the_source(data))] if sending else []
+    if not found:
         return None
-    seconds, limit = max(limits, key=lambda each: each[0])
+    seconds, limit = max(found, key=lambda each: each[0])
     return 1 / seconds, limit
+
+
+def _of_one_copy(node: NodeOutcome) -> Limit:
+    words = (
+        f"{node.name}, which has no parameters and so one copy, takes {written(node.busy, 's')} an instance"
+    )
+    return Limit("device", node.name, [node.name], words)

@@ -39,6 +39,8 @@ def heaviest(of: Outcome, device: int) -> list[str]:
 
 def _device(of: Outcome, number: int) -> Limit:
     nodes = heaviest(of, number)
+    if not nodes:
+        return Limit("device", f"device {number}", [], "nothing takes time")
     largest = next(n for n in of.per_node if n.name == nodes[0])
     if len(largest.devices) > 1:
         copies = f"one of its {len(largest.devices)} copies is there"

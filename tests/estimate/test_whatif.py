@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 
 import pytest
@@ -16,7 +17,7 @@ from amphw.estimate.assemble import apart, placeable
 from amphw.estimate.budget import Budget
 from amphw.estimate.network import Network, estimate
 from amphw.estimate.outcome import Configuration, Outcome, Proposal, outcome_json
-from amphw.estimate.space import affordable, bandwidths, device_counts, key_counts, rates, replica_counts
+from amphw.estimate.space import bandwidths, device_counts, key_counts, rates, replica_counts
 from amphw.estimate.traffic import count
 from amphw.estimate.whatif import NEARLY, Estimator, propose
 from amphw.ir.errors import AmphwError
@@ -41,7 +42,7 @@ def proposal_of(found: Outcome) -> Proposal:
 
 def network_of(found: Configuration, network: Network) -> Network:
     """By hand."""
-    made = network.computing(found.flops / network.flops).of(found.devices)
+    made = network.computing(float(Fraction(found.rate))).of(found.devices)
     return replace(made, bandwidth=found.bandwidth)
 
 
@@ -82,8 +83,7 @@ def everything(network: Network, budget: Budget, heavy: int) -> Iterator[tuple[N
                     yield linked, keys, replicas
 
 
-@pytest.mark.parametrize("link", [None, 2e3, 2e4])
-@pytest.mark.parametrize("widths", [(6, 6, 2), (3, 9)])
+@pytest.mark.parametrize("widths, link", [((6, 6, 2), None), ((6, 6, 2), 2e3), ((3, 9), 2e4)])
 def test_nothing_that_is_cheaper_reaches_the_target(widths: tuple[int, ...], link: float | None) -> None:
     estimator, budget = layers(*widths), replace(SMALL, link=link)
     network = KHZ if link is None else replace(KHZ, bandwidth=link)
@@ -91,7 +91,7 @@ def test_nothing_that_is_cheaper_reaches_the_target(widths: tuple[int, ...], lin
     for tried, keys, replicas in everything(network, budget, len(widths)):
         found = estimator(tried, keys, replicas, True)
         bandwidth = len(found.links) * (tried.bandwidth or 0.0)
-        grid.append((found.sustained, (tried.flops * len(found.devices), bandwidth, keys)))
+        grid.append((found.sustained, (sum(d.flops for d in found.devices), bandwidth, keys)))
     most = max(throughput for throughput, _ in grid)
     for share in (0.03, 0.2, 0.5, 0.8, 1.0):
         target = share * most
@@ -191,17 +191,6 @@ def test_memory_bounds_instances_in_flight() -> None:
 def test_dsps_are_for_circuits() -> None:
     with pytest.raises(AmphwError, match="dsps=56 is for devices that are circuits: --flops says how fast"):
         propose(layers(8, 2), KHZ, Budget(dsps=56), 1.0)
-    assert affordable(KHZ, None) == rates(KHZ)
-
-
-def test_numbers_of_devices_of_a_smaller_budget_are_among_those_of_a_larger() -> None:
-    before: set[int] = set()
-    for most in (1, 7, 32, 33, 36, 64, 100, 1000):
-        found = device_counts(KHZ, Budget(devices=most))
-        assert before <= set(found) and found == sorted(found) and found[-1] <= most
-        before = set(found)
-    assert before >= set(range(1, 33)) | {36, 64, 72, 128, 144, 512, 960}
-    assert device_counts(KHZ.of(77), Budget()) == [77]
 
 
 @pytest.mark.parametrize("case", CASES[::5], ids=lambda case: case.name)
