@@ -11,8 +11,8 @@ import pytest
 from amphw.cpu_runtime import planes
 from amphw.engine.lower import lower
 from amphw.estimate.growth import grow
-from amphw.estimate.network import estimate
-from amphw.estimate.outcome import outcome_json
+from amphw.estimate.network import Network, estimate
+from amphw.estimate.outcome import Outcome, outcome_json
 from amphw.estimate.traffic import count
 from amphw.ir.errors import AmphwError
 from tests.estimate.chain import WIDTH, chain, rows
@@ -91,6 +91,28 @@ def test_it_stops_where_one_host_sends_all_data() -> None:
     assert found.why is not None and found.why.of == "source"
     assert "the host's link brings 16 B of data" in found.why.words
     assert found.ceiling == pytest.approx(bound)
+
+
+@pytest.mark.parametrize(
+    "throughputs, stops",
+    [
+        ([1, 2, 4, 8], None),
+        ([1, 2, 2, 8], None),  # a pause
+        ([4, 1, 2, 4], 1),
+        ([1, 1.05, 1.1025, 1.16], 1),  # never a tenth for a doubling
+        ([1, 2, 2.1, 2.2], 2),
+    ],
+)
+def test_growth_is_a_tenth_for_each_doubling(throughputs: list[float], stops: int | None) -> None:
+    real = layers(8, 2)
+
+    def told(network: Network, keys: int, replicas: int, events: bool) -> Outcome:
+        found = real(network, keys, replicas, events)
+        value = throughputs[(network.devices or 1).bit_length() - 1]
+        played = replace(found.played, throughput=value) if found.played else None
+        return replace(found, throughput=value, played=played)
+
+    assert grow(told, MHZ, keys=1, most=8).stops == stops
 
 
 def test_networks_without_room_are_told_and_passed_over() -> None:
