@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from amphw.cli.estimate_tables import show, show_case, show_measured
 from amphw.cli.options import ConfigOption, JsonOption, ModelArgument, SetOption
 from amphw.cli.output import emit_json, remarks
 from amphw.cli.placing import INSTANCES
+
+if TYPE_CHECKING:
+    from amphw.estimate.budget import Budget
 
 NETWORK, EVENTS, SLEEP = METHODS = ("network", "events", "sleep")
 SECONDS = 2.0
@@ -67,6 +70,23 @@ def estimate(
             "layers that wait as long as the devices would take.",
         ),
     ] = NETWORK,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", metavar="RATE", help="What it would take: instances a second, such as 20k/s."
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget",
+            metavar="LIMITS",
+            help="The most of it: devices=8,link=10Gb/s,memory=8GB,dsps=56, or some of them.",
+        ),
+    ] = None,
+    grow: Annotated[
+        bool, typer.Option("--grow", help="How throughput grows with the devices, up to 1,000.")
+    ] = False,
     epochs: Annotated[
         int | None, typer.Option("--epochs", metavar="E", help="For sleep: until the target (1).", min=1)
     ] = None,
@@ -87,7 +107,9 @@ def estimate(
 ) -> None:
     """Estimate throughput, traffic and memory of a model on a network of devices."""
     pin_blas()
-    from amphw.cli.estimating import by_sleeping, on_network, paper_case
+    from amphw.cli.estimating import by_sleeping, growing, on_network, paper_case, proposed
+    from amphw.cli.growth_table import show_growth
+    from amphw.cli.proposal_tables import show_proposal
     from amphw.estimate.cases import case_of
     from amphw.estimate.network import Network
     from amphw.estimate.outcome import outcome_json
@@ -97,17 +119,19 @@ def estimate(
     from amphw.models import get_model
 
     of_sleep: dict[str, Any] = {"--epochs": epochs, "--seconds": seconds}
+    searches: dict[str, Any] = {"--target": target, "--budget": budget, "--grow": grow or None}
     of_network = {"--link": link, "--latency": latency, "--keys": keys, "--replicas": replicas}
     of_page = {"--html": html, "--compare": compare or None}
     refused = {
         NETWORK: of_sleep,
         EVENTS: {**of_sleep, "--case": case},
-        SLEEP: {**of_network, **of_page, "--case": case},
+        SLEEP: {**of_network, **of_page, **searches, "--case": case},
     }
     _check_method(method, refused)
     for option, value in of_page.items() if case is not None else ():
         if value is not None:
             raise typer.BadParameter(f"{option} is not for --case", param_hint=option)
+    _check_searches(searches, {"--case": case, **of_page}, {"--devices": devices})
     if flops is None and case is None:
         raise typer.BadParameter("say how fast a device is, as in --flops 1TFLOPS", param_hint="--flops")
     found: Any = get_model(model)
@@ -120,6 +144,8 @@ def estimate(
         memory=_given("--memory", memory, "bytes"),
         use=(assumed.use if assumed else 1.0) if utilisation is None else utilisation,
     )
+    goal = _given("--target", target, "instances a second")
+    most = _budget(budget, {"devices": devices, "link": link, "memory": memory})
     given = {
         "flops": flops, "devices": devices, "link": link, "latency": latency, "memory": memory,
         "utilisation": utilisation, "keys": keys, "replicas": replicas,
@@ -129,6 +155,10 @@ def estimate(
     cfg = resolve(found.config, found.defaults, config, wanted)
     if method == SLEEP:
         outcome = by_sleeping(found, cfg, network, instances, seconds or SECONDS, epochs, said)
+    elif goal is not None or budget is not None:
+        outcome = proposed(found, cfg, network, most, goal, keys, replicas, instances, said)
+    elif grow:
+        outcome = growing(found, cfg, network, keys, replicas, instances, said)
     elif assumed:
         outcome = paper_case(found, cfg, network, keys, replicas or 1, instances, said)
     else:
@@ -144,6 +174,10 @@ def estimate(
         remarks().print(f"report: {html}")
     if as_json:
         emit_json(outcome_json(outcome))
+    elif outcome.proposal is not None:
+        show_proposal(outcome, outcome.proposal)
+    elif outcome.growth is not None:
+        show_growth(outcome, outcome.growth)
     elif outcome.case is not None:
         show_case(outcome)
     elif outcome.measured is not None:
@@ -159,6 +193,32 @@ def _check_method(method: str, refused: Mapping[str, Mapping[str, Any]]) -> None
     for option, value in refused[method].items():
         if value is not None:
             raise typer.BadParameter(f"{option} is not for --method {method}", param_hint=option)
+
+
+def _check_searches(searches: Mapping[str, Any], never: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+    """never: options that none of the searches has; fixed: that growth varies."""
+    asked = [option for option, value in searches.items() if value is not None]
+    grows = "--grow" in asked
+    if grows and len(asked) > 1:
+        raise typer.BadParameter(f"--grow is not for a search with {asked[0]}", param_hint="--grow")
+    for option, value in {**never, **(fixed if grows else {})}.items():
+        if asked and value is not None:
+            raise typer.BadParameter(f"{option} is not for {asked[0]}", param_hint=option)
+
+
+def _budget(text: str | None, fixed: Mapping[str, Any]) -> Budget:
+    """fixed: by key of a budget, what is given as an option: then it is not at most that, but just that."""
+    from amphw.estimate.budget import Budget
+    from amphw.ir.errors import AmphwError
+
+    try:
+        found = Budget() if text is None else Budget.parse(text)
+    except AmphwError as error:
+        raise AmphwError(f"--budget: {error}") from None
+    for key in found.said:
+        if fixed.get(key) is not None:
+            raise AmphwError(f"--budget: {key} is given by --{key}, too: leave one of them out")
+    return found
 
 
 def _given(option: str, text: str | None, of: str) -> float | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from amphw.estimate.budget import Budget
     from amphw.estimate.network import Network
     from amphw.estimate.outcome import Origin, Outcome
+    from amphw.estimate.traffic import Traffic
     from amphw.host.config import RunConfig
+    from amphw.ir.update import UpdateRule
 
 SAMPLE = 1000
 """Generated molecules whose atoms and bonds are counted where there is no data."""
@@ -30,30 +33,103 @@ def on_network(
     """The model `found` on a network of devices. keys: None: as many as in training. said: option by the name
     of what it states. events: play it through in time, too; watch: with a timeline. compare: with what
     doubling buys, and with other placements. Raises AmphwError, also for a device that is too small."""
-    from amphw.bench.export import chosen_instances
-    from amphw.estimate.accuracy import known
-    from amphw.estimate.assemble import apart, placeable
     from amphw.estimate.compare import compared
-    from amphw.estimate.network import estimate
-    from amphw.estimate.traffic import count
-    from amphw.host.session import graph_of, update_rules
 
-    graph = graph_of(found, cfg)
-    rules = update_rules(cfg, graph)
-    found.prepare(cfg.model, cfg.train.seed)
-    sample = chosen_instances(found, cfg, instances)
-    traffic = count(apart(graph, placeable(graph)), sample)
-    keys = keys or cfg.train.max_active_keys
-    outcome = estimate(found.name, traffic, rules, network, keys, replicas, events, watch=watch)
+    counted, keys = _Counted.on(found, cfg, instances), keys or cfg.train.max_active_keys
+    outcome = counted.estimate(network, keys, replicas, events, watch)
     if compare:
-        outcome = compared(outcome, traffic, rules, network, keys, replicas)
-    return replace(
-        outcome,
-        counted=found.counted,
-        counted_per_instance=sum(found.size(i) for i in sample) / len(sample),
-        origin=_origins(cfg, network, traffic.origin, outcome, said),
-        accuracy=known(),
-    )
+        outcome = compared(outcome, counted.traffic, counted.rules, network, keys, replicas)
+    return counted.told(outcome, network, said)
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """A model, and what was counted on its instances. size: what the model counts, of an instance."""
+
+    found: Any
+    cfg: RunConfig[Any]
+    traffic: Traffic
+    rules: Mapping[str, UpdateRule]
+    size: float
+
+    @classmethod
+    def on(cls, found: Any, cfg: RunConfig[Any], instances: int) -> _Counted:
+        from amphw.bench.export import chosen_instances
+        from amphw.estimate.assemble import apart, placeable
+        from amphw.estimate.traffic import count
+        from amphw.host.session import graph_of, update_rules
+
+        graph = graph_of(found, cfg)
+        rules = update_rules(cfg, graph)
+        found.prepare(cfg.model, cfg.train.seed)
+        sample = chosen_instances(found, cfg, instances)
+        traffic = count(apart(graph, placeable(graph)), sample)
+        return cls(found, cfg, traffic, rules, sum(found.size(i) for i in sample) / len(sample))
+
+    def estimate(
+        self, network: Network, keys: int, replicas: int, events: bool, watch: bool = False
+    ) -> Outcome:
+        from amphw.estimate.network import estimate
+
+        name, rules = self.found.name, self.rules
+        return estimate(name, self.traffic, rules, network, keys, replicas, events, watch=watch)
+
+    def told(self, outcome: Outcome, network: Network, said: Mapping[str, str]) -> Outcome:
+        """With what the estimate itself does not know."""
+        from amphw.estimate.accuracy import known
+
+        return replace(
+            outcome,
+            counted=self.found.counted,
+            counted_per_instance=self.size,
+            origin=_origins(self.cfg, network, self.traffic.origin, outcome, said),
+            accuracy=known(),
+        )
+
+
+def proposed(
+    found: Any,
+    cfg: RunConfig[Any],
+    network: Network,
+    budget: Budget,
+    target: float | None,
+    keys: int | None,
+    replicas: int | None,
+    instances: int,
+    said: Mapping[str, str],
+) -> Outcome:
+    """The network that it would take, and its estimate; see `amphw.estimate.whatif.propose`."""
+    from amphw.estimate.outcome import Origin
+    from amphw.estimate.whatif import propose
+
+    counted = _Counted.on(found, cfg, instances)
+    outcome = propose(counted.estimate, network, budget, target, replicas, keys)
+    told = counted.told(outcome, network, said)
+    searched = {name for name in ("devices", "replicas", "keys") if name not in said}
+    searched |= {"flops"} | ({"link"} if budget.link is not None else set())
+    how = {name: Origin("assumed", "proposed by the search") for name in searched}
+    if budget.memory is not None:
+        how["memory"] = Origin("stated", f"--budget memory={budget.said['memory']}")
+    return replace(told, origin={**told.origin, **how})
+
+
+def growing(
+    found: Any,
+    cfg: RunConfig[Any],
+    network: Network,
+    keys: int | None,
+    replicas: int | None,
+    instances: int,
+    said: Mapping[str, str],
+) -> Outcome:
+    """The estimate of one pipeline, a device for each node with parameters; with how throughput grows."""
+    from amphw.estimate.growth import grow
+
+    counted = _Counted.on(found, cfg, instances)
+    keys = keys or cfg.train.max_active_keys
+    growth = grow(counted.estimate, network, keys, replicas)
+    outcome = counted.estimate(network, keys, 1, False)
+    return replace(counted.told(outcome, network, said), growth=growth)
 
 
 def _origins(

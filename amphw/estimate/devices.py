@@ -77,6 +77,10 @@ class Device(Protocol):
     @property
     def host(self) -> Wire | None: ...
 
+    @property
+    def resources(self) -> Mapping[str, int]:
+        """Of a chip, by name; none where it is not known what it is made of."""
+
     def faster(self, factor: float) -> Device:
         """The same, so many times as fast."""
 
@@ -109,6 +113,10 @@ class Processor:
     @property
     def peak(self) -> float:
         return self.flops
+
+    @property
+    def resources(self) -> Mapping[str, int]:
+        return {}
 
     def faster(self, factor: float) -> Processor:
         return replace(self, flops=factor * self.flops)
@@ -171,8 +179,8 @@ class CircuitMaker(Protocol):
     @property
     def header_bytes(self) -> int: ...
 
-    def dsps(self, lanes: int) -> int:
-        """Multipliers of a chip that a device with so many lanes takes."""
+    def resources(self, lanes: int) -> Mapping[str, int]:
+        """Of a chip: luts, ffs and dsps of a device with so many lanes."""
 
     def cycles(self, graph: Graph, rules: Mapping[str, UpdateRule], lanes: int) -> CircuitCycles: ...
 
@@ -202,8 +210,8 @@ class Circuit:
         return 2 * self.lanes * self.clock
 
     @property
-    def dsps(self) -> int:
-        return self.maker.dsps(self.lanes)
+    def resources(self) -> Mapping[str, int]:
+        return self.maker.resources(self.lanes)
 
     @property
     def number_bytes(self) -> int:

@@ -27,6 +27,9 @@ from amphw.ir.update import UpdateRule, rule_of
 WARM, ROUNDS, ENOUGH = 2, 8, 400
 """Instances by those in flight: before anything is counted, and then; and how many that are at least."""
 
+FEWEST_ROUNDS, ENOUGH_OF_ALL = 2, 4000
+"""Of many pipelines, which are alike: together they see more instances in fewer rounds; at least so many."""
+
 
 WATCHED = 6000
 """Firings of a timeline, at most."""
@@ -113,7 +116,10 @@ def play(
     each = -(-keys // network.pipelines)
     simulation = network.simulation(each, SEARCHED * watch)
     before = simulation.run(WARM * each * network.pipelines)
-    seen = simulation.run(before.retired + max(ROUNDS * each * network.pipelines, ENOUGH)).since(before)
+    pipelines = network.pipelines
+    rounds = max(ROUNDS // pipelines, FEWEST_ROUNDS)
+    enough = max(rounds * each * pipelines, min(ENOUGH * pipelines, ENOUGH_OF_ALL))
+    seen = simulation.run(before.retired + enough).since(before)
     most = simulation.most
     return Played(
         throughput=seen.retired / seen.us * 1e6,

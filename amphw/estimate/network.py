@@ -294,7 +294,7 @@ class _Estimate:
             devices=[
                 DeviceOutcome(
                     *(d, network.device(d).peak, self.on(d), busy, busy * throughput),
-                    *(self.memory[d], network.room(d), network.device(d).label),
+                    *(self.memory[d], network.room(d), network.device(d).label, network.device(d).resources),
                 )
                 for d, busy in enumerate(self.busy)
             ],

@@ -86,8 +86,9 @@ class EdgeOutcome:
 
 @dataclass(frozen=True)
 class DeviceOutcome:
-    """flops: operations a second that it could do; what: it is, in words. busy: for an instance. share: of
-    the time, at the estimated throughput. memory: that it needs; room: that it has."""
+    """flops: operations a second that it could do; what: it is, in words; resources: of a chip, by name, for
+    a circuit. busy: for an instance. share: of the time, at the estimated throughput. memory: that it needs;
+    room: that it has."""
 
     number: int
     flops: float
@@ -97,6 +98,7 @@ class DeviceOutcome:
     memory: float
     room: float | None = None
     what: str = ""
+    resources: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,12 +171,112 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """What bounds a throughput. of: "device", "link", "source" (the link that brings the data), "keys"
+    (waiting, with too few instances in flight) or "memory". name: of the device or link. nodes: of the
+    device, the one that takes most time first; of the link, the ends of the edge that most bytes are of.
+    words: why, as a clause of a sentence."""
+
+    of: str
+    name: str
+    nodes: Sequence[str]
+    words: str
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A network that a search looked at. rate: of a device, by its axis' label; flops: operations a second
+    that it could do; device: what it is, in words; of a circuit lanes and dsps. bandwidth: bits a second of a
+    link, None: no limit; links: that are used. calculated, played: instances a second; None: it was not (no
+    room, or not worth it). throughput: the lesser of both. total_rate, total_bandwidth, keys: what it costs,
+    in the order of their weight."""
+
+    devices: int
+    rate: str
+    flops: float
+    replicas: int
+    keys: int
+    bandwidth: float | None
+    links: int
+    calculated: float | None
+    played: float | None
+    throughput: float
+    total_rate: float
+    total_bandwidth: float
+    limit: Limit
+    device: str = ""
+    lanes: int | None = None
+    dsps: int | None = None
+
+
+@dataclass(frozen=True)
+class Cheaper:
+    """A configuration that is cheaper than the one proposed, and does not reach what it has to. by: "rate",
+    "bandwidth" or "keys"."""
+
+    by: str
+    configuration: Configuration
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What it would take. target: instances a second, None: the most. best: the most that was found within
+    the budget, where it was looked for. reached: the target is. aim: instances a second that `configuration`
+    is the cheapest for. placement: devices of each node's replicas. staleness: as played, by node. cheaper:
+    some that fail. looked: all that were played; calculated: how many were. budget: what was said, by key."""
+
+    target: float | None
+    reached: bool
+    aim: float
+    best: Configuration | None
+    configuration: Configuration
+    placement: Mapping[str, Sequence[int]]
+    staleness: Mapping[str, float]
+    cheaper: Sequence[Cheaper]
+    looked: Sequence[Configuration]
+    calculated: int
+    budget: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A network of so many devices. keys: in flight, of all replicas. calculated, played: instances a second,
+    None where a device is too small. throughput: the least of both and of what the source's link brings."""
+
+    devices: int
+    replicas: int
+    keys: int
+    calculated: float | None
+    played: float | None
+    throughput: float
+    limit: Limit
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Throughput over the number of devices. keys: in flight in each pipeline. stops: the number of devices
+    over which no larger one gains `gain` for each doubling; None: the last does. why: what limits behind it.
+    source_bytes: of an instance's data. ceiling: what no number of devices exceeds, since all pipelines
+    share it; None: they share nothing."""
+
+    steps: Sequence[Step]
+    keys: int
+    gain: float
+    stops: int | None
+    why: Limit | None
+    source_bytes: float
+    ceiling: float | None
+    ceiling_limit: Limit | None
+
+
+@dataclass(frozen=True)
 class Outcome:
     """throughput: instances a second. loads: the busiest first. keys: instances in flight. chain: seconds of
     an instance's longest chain of messages, there and back. instances: that were counted on; counted,
     counted_per_instance: what the model's throughput counts. origin: of everything given or assumed. notes:
     what the reader should know. case: of a paper's calculation. measured: by the sleep method. played: in
-    simulated time. beside: other calculations, by name. sensitivity, placements: compared, where asked for.
+    simulated time. proposal: of a search, whose configuration the rest is of. growth: over the number of
+    devices. beside: other calculations, by name. sensitivity, placements: compared, where asked for.
     accuracy: of estimates beside what was measured, of all models."""
 
     model: str
@@ -194,6 +296,8 @@ class Outcome:
     case: Case | None = None
     measured: Measured | None = None
     played: Played | None = None
+    proposal: Proposal | None = None
+    growth: Growth | None = None
     beside: Mapping[str, Outcome] = field(default_factory=dict)
     sensitivity: Sequence[Change] = ()
     placements: Sequence[Candidate] = ()
@@ -202,6 +306,11 @@ class Outcome:
     @property
     def bottleneck(self) -> Load:
         return self.loads[0]
+
+    @property
+    def sustained(self) -> float:
+        """Instances a second that are calculated and, where it was played through, played, too."""
+        return min(self.throughput, self.played.throughput) if self.played else self.throughput
 
 
 def outcome_json(of: Outcome) -> dict[str, Any]:

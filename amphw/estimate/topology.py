@@ -75,6 +75,10 @@ class Network:
         """From a device to another; None: there is none."""
         return self._alike if self.wires is None else self.wires.get((a, b))
 
+    def sending(self, size: float) -> float:
+        """Seconds that so many bytes keep a link busy, where all are alike."""
+        return self._alike.sending(size)
+
     @property
     def number_bytes(self) -> int:
         """Of a number in a message: as many as the least exact device has."""

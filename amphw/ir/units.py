@@ -21,6 +21,7 @@ _UNITS: Mapping[str, tuple[Mapping[str, float], Mapping[str, float]]] = {
     "bytes": (DECIMAL | _BINARY, {"B": 1.0}),
     "seconds": (_SMALL, {"s": 1.0}),
     "cycles a second": (DECIMAL, {"Hz": 1.0}),
+    "instances a second": (DECIMAL, {"/s": 1.0}),
 }
 _EXAMPLES = {
     "operations a second": "1TFLOPS",
@@ -28,6 +29,7 @@ _EXAMPLES = {
     "bytes": "1.2MB",
     "seconds": "20us",
     "cycles a second": "50MHz",
+    "instances a second": "20k/s",
 }
 
 

@@ -14,6 +14,11 @@ def number(value: float | None, unknown: str = UNKNOWN) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+def per_second(value: float | None) -> str:
+    """A rate; `UNKNOWN` for what is not known."""
+    return number(value) if value is None else f"{number(value)}/s"
+
+
 def percent(value: float | None) -> str:
     """A share in 0..1 as whole percents."""
     return UNKNOWN if value is None or not math.isfinite(value) else f"{value:.0%}"

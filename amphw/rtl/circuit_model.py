@@ -18,7 +18,7 @@ from amphw.rtl.boards import Board
 from amphw.rtl.control import Phase, float_outputs
 from amphw.rtl.control_timing import control_cycles
 from amphw.rtl.fit import Estimate, estimate
-from amphw.rtl.fit_logic import multipliers
+from amphw.rtl.fit_logic import of_lanes
 from amphw.rtl.fixed.units import mapped
 from amphw.rtl.formats import Formats
 from amphw.rtl.hardware_plan import HardwarePlan, Sizes, hardware_plan
@@ -39,6 +39,10 @@ MEMBER = 16
 
 SEGMENT, DIVIDES = 34, 40
 """Of an update: for each parameter, beside a cycle a weight; and to divide the rate by the rows."""
+
+CLOCK = 89.65e6
+"""Cycles a second that nextpnr reaches for a whole device of 4 lanes on an ECP5-85F, the median of its seeds
+(benchmarks/results/rtl/device-ecp5.json)."""
 
 LATENCY = 8.0
 """From a message's last word to what takes it, and from who sends it to its first."""
@@ -119,9 +123,9 @@ class Circuits:
     latency: float = LATENCY
     _made: dict[tuple[int, int], CircuitModel] = field(default_factory=dict, compare=False, repr=False)
 
-    def dsps(self, lanes: int) -> int:
+    def resources(self, lanes: int) -> Mapping[str, int]:
         """Of a device without momentum on ECP5, by the line through real builds."""
-        return multipliers(lanes)
+        return of_lanes(lanes)
 
     def cycles(self, graph: Graph, rules: Mapping[str, UpdateRule], lanes: int) -> CircuitModel:
         made = self._made.get((id(graph), lanes))  # planning takes long beside an estimate

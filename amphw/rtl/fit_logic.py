@@ -38,9 +38,10 @@ def _features(lanes: int, momentum: bool) -> dict[str, float]:
     }
 
 
-def multipliers(lanes: int, momentum: bool = False) -> int:
-    """Of a device on a chip of the line's own family, about."""
-    return round(float(np.array(list(_features(lanes, momentum).values())) @ _line("dsps", _own())))
+def of_lanes(lanes: int, momentum: bool = False) -> dict[str, int]:
+    """FIGURES of a device on a chip of the line's own family, about."""
+    row = list(_features(lanes, momentum).values())
+    return {name: round(float(np.array(row) @ _line(name, _own()))) for name in FIGURES}
 
 
 @cache

@@ -20,6 +20,9 @@ from amphw.ir.units import quantity, written
         ("20us", "seconds", 20e-6),
         (".5s", "seconds", 0.5),
         ("50MHz", "cycles a second", 5e7),
+        ("20k/s", "instances a second", 2e4),
+        ("20000/s", "instances a second", 2e4),
+        ("1.5 M/s", "instances a second", 1.5e6),
     ],
 )
 def test_a_quantity_is_read(text, of, value):
@@ -37,6 +40,10 @@ def test_a_quantity_is_read(text, of, value):
         ("fast", "operations a second"),
         ("1xFLOPS", "operations a second"),
         ("1Ms", "seconds"),
+        ("20000", "instances a second"),
+        ("20kb/s", "instances a second"),
+        ("0/s", "instances a second"),
+        ("-1/s", "instances a second"),
         ("", "bytes"),
     ],
 )
