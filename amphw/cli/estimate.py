@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from amphw.cli.blas import pin_blas
+from amphw.cli.estimate_network import Options, given, network_of
 from amphw.cli.estimate_tables import show, show_case, show_measured
 from amphw.cli.options import ConfigOption, JsonOption, ModelArgument, SetOption
 from amphw.cli.output import emit_json, remarks
@@ -26,6 +27,26 @@ def estimate(
     flops: Annotated[
         str | None, typer.Option("--flops", metavar="RATE", help="Of a device, such as 1TFLOPS.")
     ] = None,
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            "--lanes", metavar="N", help="Of a device that is a circuit, instead of --flops.", min=2
+        ),
+    ] = None,
+    clock: Annotated[
+        str | None,
+        typer.Option(
+            "--clock", metavar="RATE", help="Of circuits, such as 90MHz; else as placed and routed."
+        ),
+    ] = None,
+    formats: Annotated[
+        str | None,
+        typer.Option("--formats", metavar="FORMATS", help="Of circuits, as for `amphw rtl` (q4.12)."),
+    ] = None,
+    listed: Annotated[
+        Path | None,
+        typer.Option("--network", metavar="FILE", help="Devices and links one by one, as TOML lists them."),
+    ] = None,
     devices: Annotated[
         int | None,
         typer.Option("--devices", metavar="N", help="Without it, one a node with parameters.", min=1),
@@ -38,6 +59,12 @@ def estimate(
     ] = None,
     latency: Annotated[
         str | None, typer.Option("--latency", metavar="TIME", help="Of a message, such as 1us; else none.")
+    ] = None,
+    credits: Annotated[
+        int | None,
+        typer.Option(
+            "--credits", metavar="N", help="Forward messages under way on a link; else any number.", min=1
+        ),
     ] = None,
     memory: Annotated[
         str | None, typer.Option("--memory", metavar="SIZE", help="Of a device, such as 8GB; else no limit.")
@@ -111,7 +138,6 @@ def estimate(
     from amphw.cli.growth_table import show_growth
     from amphw.cli.proposal_tables import show_proposal
     from amphw.estimate.cases import case_of
-    from amphw.estimate.network import Network
     from amphw.estimate.outcome import outcome_json
     from amphw.estimate.page.report import estimate_page
     from amphw.host.config import resolve
@@ -120,39 +146,41 @@ def estimate(
 
     of_sleep: dict[str, Any] = {"--epochs": epochs, "--seconds": seconds}
     searches: dict[str, Any] = {"--target": target, "--budget": budget, "--grow": grow or None}
-    of_network = {"--link": link, "--latency": latency, "--keys": keys, "--replicas": replicas}
+    of_network = {
+        "--link": link,
+        "--latency": latency,
+        "--credits": credits,
+        "--keys": keys,
+        "--replicas": replicas,
+    }
+    of_circuits = {"--lanes": lanes, "--network": listed}
     of_page = {"--html": html, "--compare": compare or None}
     refused = {
         NETWORK: of_sleep,
         EVENTS: {**of_sleep, "--case": case},
-        SLEEP: {**of_network, **of_page, **searches, "--case": case},
+        SLEEP: {**of_network, **of_circuits, **of_page, **searches, "--case": case},
     }
     _check_method(method, refused)
-    for option, value in of_page.items() if case is not None else ():
+    _check_searches(searches, {"--case": case, **of_page, "--network": listed}, {"--devices": devices})
+    for option, value in {**of_page, **of_circuits}.items() if case is not None else ():
         if value is not None:
             raise typer.BadParameter(f"{option} is not for --case", param_hint=option)
-    _check_searches(searches, {"--case": case, **of_page}, {"--devices": devices})
-    if flops is None and case is None:
-        raise typer.BadParameter("say how fast a device is, as in --flops 1TFLOPS", param_hint="--flops")
+    options = Options(
+        *(flops, lanes, clock, formats, listed, devices),
+        *(link, latency, credits, memory, utilisation),
+    )
+    options.check(case is not None)
     found: Any = get_model(model)
     assumed = case_of(found.name, case) if case is not None else None
-    network = Network(
-        flops=_given("--flops", flops, "operations a second") or (assumed.flops if assumed else 0.0),
-        devices=devices,
-        bandwidth=_given("--link", link, "bits a second"),
-        latency=_given("--latency", latency, "seconds") or 0.0,
-        memory=_given("--memory", memory, "bytes"),
-        use=(assumed.use if assumed else 1.0) if utilisation is None else utilisation,
-    )
-    goal = _given("--target", target, "instances a second")
+    goal = given("--target", target, "instances a second")
     most = _budget(budget, {"devices": devices, "link": link, "memory": memory})
-    given = {
-        "flops": flops, "devices": devices, "link": link, "latency": latency, "memory": memory,
-        "utilisation": utilisation, "keys": keys, "replicas": replicas,
-    }  # fmt: skip
-    said = {name: f"--{name} {value}" for name, value in given.items() if value is not None}
+    given_too = {"keys": keys, "replicas": replicas}
+    said = options.said | {
+        name: f"--{name} {value}" for name, value in given_too.items() if value is not None
+    }
     wanted = [*(assumed.settings if assumed else ()), *(settings or ())]
     cfg = resolve(found.config, found.defaults, config, wanted)
+    network = network_of(options, assumed, cfg.device.policy)
     if method == SLEEP:
         outcome = by_sleeping(found, cfg, network, instances, seconds or SECONDS, epochs, said)
     elif goal is not None or budget is not None:
@@ -219,14 +247,3 @@ def _budget(text: str | None, fixed: Mapping[str, Any]) -> Budget:
         if fixed.get(key) is not None:
             raise AmphwError(f"--budget: {key} is given by --{key}, too: leave one of them out")
     return found
-
-
-def _given(option: str, text: str | None, of: str) -> float | None:
-    """The quantity; an error says which option it is about."""
-    from amphw.ir.errors import AmphwError
-    from amphw.ir.units import quantity
-
-    try:
-        return None if text is None else quantity(text, of)
-    except AmphwError as error:
-        raise AmphwError(f"{option}: {error}") from None

@@ -135,23 +135,32 @@ def growing(
 def _origins(
     cfg: RunConfig[Any], network: Network, counting: str, of: Outcome, said: Mapping[str, str]
 ) -> dict[str, Origin]:
+    from amphw.cli.estimate_network import circuit_origins
     from amphw.estimate.outcome import Origin
 
-    one_each = f"one for each replica of a node with parameters: {len(of.devices)}"
     unsaid = {
-        "flops": "the rate of the paper's devices",
-        "devices": one_each,
         "link": "no limit: what crosses is told",
         "latency": "none",
-        "memory": "no limit: what is needed is told",
         "keys": f"the model's max_active_keys, {of.keys}",
         "replicas": "one of each node",
-        "utilisation": f"{network.use:.0%} of a device's rate",
     }
+    if network.parts:
+        unsaid |= {"network": ""}
+        said = {**said, "network": said["listed"]}
+    else:
+        one_each = f"one for each replica of a node with parameters: {len(of.devices)}"
+        unsaid |= {"devices": one_each, "memory": "no limit: what is needed is told"}
+    if network.flops is not None:
+        share = f"{network.use:.0%} of a device's rate"
+        unsaid |= {"flops": "the rate of the paper's devices", "utilisation": share}
+    if network.wires is not None:
+        said = {**said, "link": said["listed"], "latency": said["listed"]}
     found = {
         name: Origin("stated", said[name]) if name in said else Origin("assumed", how)
         for name, how in unsaid.items()
     }
+    if any(device.resources for device in of.devices):
+        found |= circuit_origins(said)
     generated = getattr(cfg.model, "sample", False)
     data = ("synthesised", "generated") if generated else ("counted", "the first training")
     return found | {

@@ -41,7 +41,7 @@ SEGMENT, DIVIDES = 34, 40
 """Of an update: for each parameter, beside a cycle a weight; and to divide the rate by the rows."""
 
 CLOCK = 89.65e6
-"""Cycles a second that nextpnr reaches for a whole device of 4 lanes on an ECP5-85F, the median of its seeds
+"""Cycles a second that nextpnr reaches for a whole device of 4 lanes on an ECP5-85F
 (benchmarks/results/rtl/device-ecp5.json)."""
 
 LATENCY = 8.0
