@@ -100,8 +100,8 @@ def main() -> None:
             met &= abs(error) <= BAR
             print(
                 f"{model:16} {row['max_active_keys']:3} keys: measured {real:12,.0f}, simulated "
-                f"{simulated:12,.0f} {record['counted']}/s, {error:+.1%}; rounds differ by "
-                f"{row['measured']['spread']:.0%}",
+                f"{simulated:12,.0f} {record['counted']}/s, {error:+.1%} (CPU time "
+                f"{row['simulation']['cpu_error']:+.1%}); rounds differ by {row['measured']['spread']:.0%}",
                 flush=True,
             )
         found = pairs(record["workers"])
@@ -111,7 +111,8 @@ def main() -> None:
             print(f"{model:16} {pair}")
         print(
             f"{model:16} {wrong} pairs in another order, {sum(pair.tie for pair in found)} ties, rank "
-            f"correlation {correlation(found):+.2f}; explained {record['explained']:.0%}",
+            f"correlation {correlation(found):+.2f}; explained {record['explained']:.0%}; by other processes "
+            f"{record['foreign_load'] or 0:.0%} of the processors",
             flush=True,
         )
     print(f"bars: {BAR:.0%} and the same order, {'met' if met else 'NOT met'}")
