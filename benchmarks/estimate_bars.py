@@ -2,10 +2,10 @@
 
     python benchmarks/estimate_bars.py [--workers 1] [--rounds 5] [--seconds 2] [--json FILE] [MODEL ...]
 
-One worker is traced with 2, 8 and 32 keys, in the same rounds; the costs of its frames then play 1, 4, 16 and
-64 keys (`amphw.bench.many_workers`). The bars: within 15 % of what is measured, and the settings in the same
-order. Two settings have an order where the quartiles of the ratio of their rates in a round say so; rounds
-are interleaved, and there should be five or more.
+One worker is traced with 1, 2, 8 and 32 keys, in the same rounds; the costs of its frames then play 1, 4, 16
+and 64 keys (`amphw.bench.many_workers`). The bars: within 15 % of what is measured, and the settings in the
+same order. Two settings have an order where the quartiles of the ratio of their rates in a round say so;
+rounds are interleaved, and there should be five or more.
 """
 
 from __future__ import annotations

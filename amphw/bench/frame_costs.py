@@ -112,12 +112,14 @@ class Log:
 
 @dataclass
 class Samples:
-    """What one trace says. reductions: the frame's rows, the chunk's rows, the time to the next frame."""
+    """What one trace says. reductions: the frame's rows, the chunk's rows, the time to the next frame. waits:
+    times between a frame and one that begins an instance."""
 
     frames: dict[tuple[int, int], list[Sample]] = field(default_factory=lambda: defaultdict(list))
     gaps: dict[tuple[int, int], list[Sample]] = field(default_factory=lambda: defaultdict(list))
     reductions: dict[int, list[tuple[int, int, float]]] = field(default_factory=lambda: defaultdict(list))
     updates: dict[int, list[Sample]] = field(default_factory=lambda: defaultdict(list))
+    waits: list[float] = field(default_factory=list)
 
     @property
     def us(self) -> float:
@@ -141,7 +143,8 @@ class Samples:
 
 def fit_costs(traces: Mapping[int, Trace], nodes: Nodes) -> tuple[dict[int, Costs], float]:
     """Traces by instances in flight -> the costs of each, and the share of the worker's time that they
-    account for. What a frame takes however few rows it has is the same in all of them."""
+    account for. What a frame takes however few rows it has is the same in all of them. With one instance in
+    flight the host takes what the worker waits for it, which has in it that both must wake up."""
     samples = {keys: samples_of(trace, nodes) for keys, trace in traces.items()}
     all_ = list(samples.values())
     frame = _lines([s.frames for s in all_])
@@ -160,7 +163,8 @@ def fit_costs(traces: Mapping[int, Trace], nodes: Nodes) -> tuple[dict[int, Cost
             left = [max(0.0, us - rows * reduce[u]) for rows, us in spent]
             update[u] = median(left) if left else 0.0
         lines = {key: each[number] for key, each in frame.items()}
-        found[keys] = Costs(lines, after, reduce, update, traces[keys].host)
+        host = median(here.waits) if keys == 1 and here.waits else traces[keys].host
+        found[keys] = Costs(lines, after, reduce, update, host)
     us = sum(s.us for s in all_)
     return found, sum(s.explained(found[keys]) for keys, s in samples.items()) / us if us else 0.0
 
@@ -225,7 +229,8 @@ def samples_of(trace: Trace, nodes: Nodes) -> Samples:
             continue
         found.frames[key].append((here.rows, here.duration))
         if following.unit in nodes.first and following.kind != BACKWARD:
-            continue  # the worker may have waited
+            found.waits.append(gap)  # for the host, or it is a delivery: who knows
+            continue
         if reduced:
             found.reductions[here.unit].append((here.rows, reduced, gap))
         else:

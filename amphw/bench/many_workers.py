@@ -42,7 +42,7 @@ NOTABLE = 0.1
 LEAST_EXPLAINED = 0.9
 """Share of the traced worker's time that the costs must account for."""
 
-TRACED_KEYS = (2, 8, 32)
+TRACED_KEYS = (1, 2, 8, 32)
 """Instances in flight with which one worker is traced."""
 
 _LEAST_RETIRED = 400
@@ -224,7 +224,7 @@ def simulate(shapes: Sequence[Shape], profile: Profile, setting: Setting, at: in
     """The steady state of a setting, on so many processors."""
     workers, keys = setting.workers, setting.keys
     topology = shared_memory(workers, profile.rules, at)
-    simulation = Simulation(shapes, profile.costs(keys / workers), profile.rules, topology, keys)
+    simulation = Simulation(shapes, profile.costs(workers, keys), profile.rules, topology, keys)
     before = simulation.run(2 * keys)
     after = simulation.run(before.retired + max(8 * keys, _LEAST_RETIRED))
     return Simulated(setting, after.since(before))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from amphw.bench.errors import BenchError
@@ -31,9 +31,9 @@ class Profile:
     lowered: Lowered
     rules: Rules
 
-    def costs(self, keys: float) -> Costs:
-        """With so many instances in flight for a worker."""
-        return costs_with(self.traced, keys)
+    def costs(self, workers: int, keys: int) -> Costs:
+        """With so many instances in flight: the host serves all, a worker's caches hold its part of them."""
+        return replace(costs_with(self.traced, keys / workers), host=costs_with(self.traced, keys).host)
 
 
 class Tracer:

@@ -110,7 +110,11 @@ def test_waiting_for_the_host_is_no_delivery() -> None:
         waits = s.kind == FORWARD and len(slices) % 3 == 0
         waited += 40.0 * waits
         slices.append(replace(s, unit=1 if waits else 0, begin=s.begin + waited))
-    costs, explained = costs_of(slices, Nodes({0: 1 << 30}, first=frozenset({1})))
+    nodes = Nodes({0: 1 << 30}, first=frozenset({1}))
+    alone, _ = fit_costs({1: Trace(slices, [(0.0, slices[-1].end)], 9.0)}, nodes)
+    assert alone[1].host == pytest.approx(43.0)
+    costs, explained = costs_of(slices, nodes, host=9.0)
+    assert costs.host == 9.0
     assert costs.delivery[0, BACKWARD].of(128) == pytest.approx(3.0)
     assert explained == pytest.approx(1.0, abs=0.01)
 

@@ -29,7 +29,7 @@ def test_runs_of_a_tracer_become_costs() -> None:
         tracer.run(0.05)
     profile = profile_of({2: tracer})
     assert len(profile.rules.intervals) == 3 and set(profile.rules.intervals.values()) == {64}
-    assert set(profile.traced) == {2} and profile.costs(2) == profile.traced[2]
+    assert set(profile.traced) == {2} and profile.costs(1, 2) == profile.traced[2]
     assert profile.traced[2].host > 0 and 0 < profile.explained
     for unit in profile.rules.intervals:
         for kind in range(2):
