@@ -4,8 +4,8 @@
 
 One worker is traced with 1, 2, 8 and 32 keys, in the same rounds; the costs of its frames then play 1, 4, 16
 and 64 keys (`amphw.bench.many_workers`). The bars: within 15 % of what is measured, and the settings in the
-same order. Two settings have an order where the quartiles of the ratio of their rates in a round say so;
-rounds are interleaved, and there should be five or more.
+same order. Rounds are interleaved; two settings have an order where so many rounds agree on it as would by
+chance in one of ten cases at most, which takes five of five, or eight of nine.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import comb
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 from typing import Any
 
 from amphw.bench.many_workers import Setting, measure_settings
@@ -27,6 +28,8 @@ from amphw.bench.workloads import WORKLOADS
 MODELS = ("list-reduction", "tree-lstm", "ggnn")
 KEYS = (1, 4, 16, 64)
 BAR = 0.15
+CHANCE = 0.1
+"""That settings which are alike are taken to have an order."""
 
 
 def measure(model: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -40,23 +43,25 @@ def measure(model: str, args: argparse.Namespace) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two settings. measured: quartiles of the ratio of their rates in a round; simulated: that ratio."""
+    """Two settings. rounds: the ratio of their rates in each; simulated: that ratio."""
 
     keys: tuple[int, int]
-    measured: tuple[float, float, float]
+    rounds: tuple[float, ...]
     simulated: float
 
     @property
     def tie(self) -> bool:
-        """Whether the engine does not tell them apart."""
-        return self.measured[0] <= 1.0 <= self.measured[2]
+        """Whether the engine does not tell them apart: a sign test."""
+        count, wins = len(self.rounds), sum(ratio > 1.0 for ratio in self.rounds)
+        agree = max(wins, count - wins)
+        return 2 * sum(comb(count, k) for k in range(agree, count + 1)) / 2**count > CHANCE
 
     @property
     def swapped(self) -> bool:
-        return (self.measured[1] - 1.0) * (self.simulated - 1.0) < 0
+        return (median(self.rounds) - 1.0) * (self.simulated - 1.0) < 0
 
     def __str__(self) -> str:
-        low, middle, high = (f"{m - 1:+.1%}" for m in self.measured)
+        low, middle, high = (f"{m - 1:+.1%}" for m in quantiles(self.rounds, method="inclusive"))
         order = "a tie" if self.tie else "SWAPPED" if self.swapped else "in order"
         return (
             f"{self.keys[0]} over {self.keys[1]} keys: measured {middle} ({low} to {high}), simulated "
@@ -69,9 +74,10 @@ def pairs(rows: Sequence[Mapping[str, Any]]) -> list[Pair]:
     found = []
     for a, b in combinations(rows, 2):
         rounds = zip(a["measured"]["rounds"], b["measured"]["rounds"], strict=True)
-        low, middle, high = quantiles([x / y for x, y in rounds], method="inclusive")
         simulated = a["simulation"]["instances_per_s"] / b["simulation"]["instances_per_s"]
-        found.append(Pair((a["max_active_keys"], b["max_active_keys"]), (low, middle, high), simulated))
+        found.append(
+            Pair((a["max_active_keys"], b["max_active_keys"]), tuple(x / y for x, y in rounds), simulated)
+        )
     return found
 
 
