@@ -3,10 +3,11 @@
     python benchmarks/estimate_bars.py [--workers 1] [--rounds 5] [--seconds 2] [--json FILE] [--update]
                                         [MODEL ...]
 
-One worker is traced with the keys that the workload has; the costs of its frames then play 1, 4, 16 and 64
-keys (`amphw.estimate.simulation`). The bars: within 15 % of what is measured, and the settings in the same
-order. Measured on a machine that does nothing else, in interleaved rounds. --update writes the results into
-`amphw/estimate/accuracy.json`, which reports on estimates show.
+One worker is traced with 1, 2, 8 and 32 keys, in the same rounds; the costs of its frames then play 1, 4, 16
+and 64 keys (`amphw.bench.many_workers`). The bars: within 15 % of what is measured, and the settings in the
+same order. Rounds are interleaved; two settings have an order where so many rounds agree on it as would by
+chance in one of ten cases at most, which takes five of five, or eight of nine.
+--update writes the results into `amphw/estimate/accuracy.json`, which reports on estimates show.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ import argparse
 import json
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
+from math import comb
 from pathlib import Path
+from statistics import median, quantiles
 from typing import Any
 
 from amphw.bench.many_workers import Setting, measure_settings
@@ -27,8 +32,8 @@ from amphw.estimate.accuracy import FILE, Accuracy, read, updated, write
 MODELS = ("list-reduction", "tree-lstm", "ggnn")
 KEYS = (1, 4, 16, 64)
 BAR = 0.15
-SAME = 0.05
-"""Measured rates that are as near as this have no order."""
+CHANCE = 0.1
+"""That settings which are alike are taken to have an order."""
 
 
 def measure(model: str, args: argparse.Namespace) -> dict[str, Any]:
@@ -66,13 +71,49 @@ def _counted(number: int, of: str) -> str:
     return f"{number} {of}{'s' * (number > 1)}"
 
 
-def swapped(rates: list[tuple[float, float]]) -> int:
-    """Pairs of settings that the simulation has in another order; (measured, simulated) of each."""
-    return sum(
-        (a[0] - b[0]) * (a[1] - b[1]) < 0
-        for a, b in combinations(rates, 2)
-        if abs(a[0] - b[0]) > SAME * max(a[0], b[0])
-    )
+@dataclass(frozen=True)
+class Pair:
+    """Two settings. rounds: the ratio of their rates in each; simulated: that ratio."""
+
+    keys: tuple[int, int]
+    rounds: tuple[float, ...]
+    simulated: float
+
+    @property
+    def tie(self) -> bool:
+        """Whether the engine does not tell them apart: a sign test."""
+        count, wins = len(self.rounds), sum(ratio > 1.0 for ratio in self.rounds)
+        agree = max(wins, count - wins)
+        return 2 * sum(comb(count, k) for k in range(agree, count + 1)) / 2**count > CHANCE
+
+    @property
+    def swapped(self) -> bool:
+        return (median(self.rounds) - 1.0) * (self.simulated - 1.0) < 0
+
+    def __str__(self) -> str:
+        low, middle, high = (f"{m - 1:+.1%}" for m in quantiles(self.rounds, method="inclusive"))
+        order = "a tie" if self.tie else "SWAPPED" if self.swapped else "in order"
+        return (
+            f"{self.keys[0]} over {self.keys[1]} keys: measured {middle} ({low} to {high}), simulated "
+            f"{self.simulated - 1:+.1%}: {order}"
+        )
+
+
+def pairs(rows: Sequence[Mapping[str, Any]]) -> list[Pair]:
+    """Of the settings of a record, measured in at least two rounds."""
+    found = []
+    for a, b in combinations(rows, 2):
+        rounds = zip(a["measured"]["rounds"], b["measured"]["rounds"], strict=True)
+        simulated = a["simulation"]["instances_per_s"] / b["simulation"]["instances_per_s"]
+        found.append(
+            Pair((a["max_active_keys"], b["max_active_keys"]), tuple(x / y for x, y in rounds), simulated)
+        )
+    return found
+
+
+def correlation(found: Sequence[Pair]) -> float:
+    """Kendall's rank correlation of all pairs, ties of the engine's included."""
+    return 1.0 - 2.0 * sum(pair.swapped for pair in found) / len(found)
 
 
 def main() -> None:
@@ -90,19 +131,27 @@ def main() -> None:
     records, met = {}, True
     for model in args.models:
         record = records[model] = measure(model, args)
-        rates = []
         for row in record["workers"]:
             simulated, real = row["simulation"]["instances_per_s"], row["measured"]["median"]
-            rates.append((real, simulated))
             error = simulated / real - 1
             met &= abs(error) <= BAR
             print(
                 f"{model:16} {row['max_active_keys']:3} keys: measured {real:12,.0f}, simulated "
-                f"{simulated:12,.0f} {record['counted']}/s, {error:+.1%}",
+                f"{simulated:12,.0f} {record['counted']}/s, {error:+.1%} (CPU time "
+                f"{row['simulation']['cpu_error']:+.1%}); rounds differ by {row['measured']['spread']:.0%}",
                 flush=True,
             )
-        met &= swapped(rates) == 0
-        print(f"{model:16} {swapped(rates)} pairs in another order; explained {record['explained']:.0%}")
+        found = pairs(record["workers"])
+        wrong = sum(pair.swapped and not pair.tie for pair in found)
+        met &= wrong == 0
+        for pair in found:
+            print(f"{model:16} {pair}")
+        print(
+            f"{model:16} {wrong} pairs in another order, {sum(pair.tie for pair in found)} ties, rank "
+            f"correlation {correlation(found):+.2f}; explained {record['explained']:.0%}; by other processes "
+            f"{record['foreign_load'] or 0:.0%} of the processors",
+            flush=True,
+        )
     print(f"bars: {BAR:.0%} and the same order, {'met' if met else 'NOT met'}")
     if args.update:
         command = shlex.join(["python", *(word for word in sys.argv if word != "--update")])

@@ -1,33 +1,29 @@
-"""What frames, deliveries, reductions and updates take, from the trace of one worker.
+"""What frames, deliveries, reductions and updates take, from traces of one worker.
 
-A slice of the trace is a frame's arithmetic. The time from a slice to the next is that of delivering its
-messages and, where the frame filled a chunk of the gradient log, of reducing that; which frames do is known
-from the rows of the slices, by the log's own rules.
+A slice of a trace is a frame's arithmetic. The time from a slice to the next is that of delivering its
+messages and, where the frame filled a chunk of the gradient log, of reducing that. Which frames do is known
+from the rows of the slices, by the log's own rules; where the log has rows of several spaces, of which a
+slice has the first's alone, it is seen from how long the delivery seems to take.
+
+The more instances are in flight, the less of what a frame touches is still in a near cache. So one worker is
+traced with several numbers of instances, and a row costs what it does with about as many.
 """
 
 from __future__ import annotations
 
-import time
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from math import log2
 from statistics import median
-from typing import Any
 
 import numpy as np
 
-from amphw.bench.errors import BenchError
-from amphw.bench.ours import PumpLoop
-from amphw.engine.lower import Lowered
-from amphw.engine.numpy_plane import NumpyPlane
 from amphw.engine.numpy_plane.gradients import WORTH_REDUCING
-from amphw.engine.policy import BACKWARD, KINDS, POLICIES
-from amphw.estimate.simulation import Costs, Line, Rules
-from amphw.host.devices import make_device
-from amphw.ir.device import DeviceOptions, Mode
-from amphw.ir.graph import Graph
-from amphw.ir.instance import Instance
-from amphw.ir.update import UpdateRule
+from amphw.engine.policy import BACKWARD, KINDS
+from amphw.estimate.simulation import Costs, Line
 
 UPDATE = len(KINDS)
 OUTLIER = 3.0
@@ -37,8 +33,11 @@ SHORT_US = 0.5
 GROUPS = 16
 """What is usual: medians of so many groups of samples with about as many rows."""
 
+Sample = tuple[int, float]
+"""Rows and microseconds."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Slice:
     """What one worker did from `begin` on, in microseconds. kind: of a frame, or UPDATE."""
 
@@ -53,6 +52,29 @@ class Slice:
         return self.begin + self.duration
 
 
+@dataclass(frozen=True)
+class Trace:
+    """All slices of one worker since it was loaded, in order. windows: the stretches (begin, end), in order,
+    that say what things take. host: microseconds for an instance."""
+
+    slices: Sequence[Slice]
+    windows: Sequence[tuple[float, float]]
+    host: float
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """What must be known of the units to read a trace.
+
+    intervals: gradient rows between updates, by owning unit. several: owning units whose log has rows of
+    several spaces. first: units that hear of sources alone; a worker that waited for the host goes on there.
+    """
+
+    intervals: Mapping[int, int]
+    several: frozenset[int] = frozenset()
+    first: frozenset[int] = frozenset()
+
+
 @dataclass
 class Chunk:
     """Logged gradient rows that are reduced together."""
@@ -64,174 +86,231 @@ class Chunk:
 class Log:
     """When one worker reduces the gradient log of a node, as `Parameters` of the engine has it.
 
-    The engine also seals a chunk that has no room for the rows of a space other than the first; what such
-    reductions take counts as delivery.
+    long: the least time between a frame and the next that says that the frame reduced, None where the rows
+    say it.
     """
 
-    def __init__(self, interval: int) -> None:
-        self.interval = interval
+    def __init__(self, interval: int, long: Line | None = None) -> None:
+        self.interval, self.long = interval, long
         self._open = Chunk()
         self._since = 0  # rows since the last update was due
 
-    def add(self, rows: int) -> Chunk | None:
-        """Rows of a frame -> the chunk that is reduced behind it."""
+    def add(self, rows: int, gap: float = 0.0) -> Chunk | None:
+        """Rows of a frame, and the time to the next -> the chunk that is reduced behind it."""
         chunk = self._open
         chunk.rows += rows
         self._since += rows
         chunk.due = self._since >= self.interval
+        full = chunk.rows >= WORTH_REDUCING if self.long is None else gap > self.long.of(rows)
         if chunk.due:
             self._since = 0
-        elif chunk.rows < WORTH_REDUCING:
+        elif not full:
             return None
         self._open = Chunk()
         return chunk
 
 
-@dataclass(frozen=True)
-class Profile:
-    """What a simulation needs to know of a device. explained: share of the worker's time that the costs,
-    applied to the same frames, account for."""
+@dataclass
+class Samples:
+    """What one trace says. reductions: the frame's rows, the chunk's rows, the time to the next frame. waits:
+    times between a frame and one that begins an instance."""
 
-    costs: Costs
-    explained: float
-    lowered: Lowered
-    rules: Rules
+    frames: dict[tuple[int, int], list[Sample]] = field(default_factory=lambda: defaultdict(list))
+    gaps: dict[tuple[int, int], list[Sample]] = field(default_factory=lambda: defaultdict(list))
+    reductions: dict[int, list[tuple[int, int, float]]] = field(default_factory=lambda: defaultdict(list))
+    updates: dict[int, list[Sample]] = field(default_factory=lambda: defaultdict(list))
+    waits: list[float] = field(default_factory=list)
+
+    @property
+    def us(self) -> float:
+        """Of the worker, all of them together."""
+        lists = chain(self.frames.values(), self.gaps.values(), self.updates.values())
+        return sum(us for each in lists for _, us in each) + sum(
+            gap for each in self.reductions.values() for _, _, gap in each
+        )
+
+    def explained(self, costs: Costs) -> float:
+        """Of that, what the costs make of the same frames."""
+        us = sum(costs.frame[key].of(rows) for key, each in self.frames.items() for rows, _ in each)
+        us += sum(costs.delivery[key].of(rows) for key, each in self.gaps.items() for rows, _ in each)
+        for u, reductions in self.reductions.items():
+            after = costs.delivery[u, BACKWARD]
+            us += sum(after.of(rows) + costs.reduce[u] * chunk for rows, chunk, _ in reductions)
+        return us + sum(
+            costs.update[u] + costs.reduce[u] * rows for u, each in self.updates.items() for rows, _ in each
+        )
 
 
-def measure_costs(
-    graph: Graph,
-    rules: Mapping[str, UpdateRule],
-    options: DeviceOptions,
-    instances: Sequence[Instance],
-    seconds: float,
-    warm: float,
-) -> Profile:
-    """Run instances on one worker for `seconds`, after `warm` seconds of the same.
-
-    Raises BenchError without the C++ data plane.
-    """
-    found: list[Slice] = []
-
-    def collect(
-        _worker: int, node: str, kind: str, begin: float, duration: float, rows: int, *_: object
-    ) -> None:
-        number = UPDATE if kind == "update" else KINDS.index(kind)
-        found.append(Slice(device.lowered.by_name[node], number, begin, duration, rows))
-
-    device: Any = make_device("cpu")
-    settings = {**options.settings, "workers": 1, "trace": collect}
-    device.load(
-        graph, rules, DeviceOptions(options.max_active_keys, 0, "self", options.seed, settings=settings)
-    )
-    try:
-        if isinstance(device.plane, NumpyPlane):
-            raise BenchError(
-                "a schedule is simulated from the costs of the C++ data plane, which is not built"
+def fit_costs(traces: Mapping[int, Trace], nodes: Nodes) -> tuple[dict[int, Costs], float]:
+    """Traces by instances in flight -> the costs of each, and the share of the worker's time that they
+    account for. What a frame takes however few rows it has is the same in all of them. With one instance in
+    flight the host takes what the worker waits for it, which has in it that both must wake up."""
+    samples = {keys: samples_of(trace, nodes) for keys, trace in traces.items()}
+    all_ = list(samples.values())
+    frame = _lines([s.frames for s in all_])
+    delivery = _lines([s.gaps for s in all_])
+    found = {}
+    for number, (keys, here) in enumerate(samples.items()):
+        after = {key: delivery[key][number] if key in delivery else Line(0.0, 0.0) for key in frame}
+        reduce, update = {}, {}
+        for u in nodes.intervals:
+            line = after.get((u, BACKWARD), Line(0.0, 0.0))
+            own = _of_row(here.reductions[u], line) or _of_row(
+                [r for s in all_ for r in s.reductions[u]], line
             )
-        device.plane.trace = None  # the engine keeps the slices: handing them over would be measured as well
-        loop = PumpLoop(device, instances, [1] * len(instances), range(options.max_active_keys), Mode.TRAIN)
-        loop.run(warm)
-        began, cpu = time.perf_counter() * 1e6, time.thread_time()
-        pumped = loop.run(seconds)["count"]
-        host = (time.thread_time() - cpu) * 1e6 / pumped
-        device.close()  # first: an idle worker hands its slices over as well, and would not wait for this one
-        device.plane.trace = collect
-        device.plane.poll(0.0)
-        order = _rules(device, rules)
-        slices = sorted(found, key=lambda s: s.begin)
-        costs, explained = fit_costs(slices, order.intervals, host, began)
-        return Profile(costs, explained, device.lowered, order)
-    finally:
-        device.close()
+            spent = here.updates[u] or [sample for s in all_ for sample in s.updates[u]]
+            reduce[u] = median(own) if own else fit(spent).per_row
+            left = [max(0.0, us - rows * reduce[u]) for rows, us in spent]
+            update[u] = median(left) if left else 0.0
+        lines = {key: each[number] for key, each in frame.items()}
+        host = median(here.waits) if keys == 1 and here.waits else traces[keys].host
+        found[keys] = Costs(lines, after, reduce, update, host)
+    us = sum(s.us for s in all_)
+    return found, sum(s.explained(found[keys]) for keys, s in samples.items()) / us if us else 0.0
 
 
-def _rules(device: Any, rules: Mapping[str, UpdateRule]) -> Rules:
-    lowered, settings = device.lowered, device.options.settings
-    policy = settings.get("policy", "default")
-    return Rules(
-        table=device.plane.policy,
-        depth=[u.depth for u in lowered.units],
-        intervals={u.index: rules[u.name].interval for u in lowered.units if u.name in device.params},
-        frame_cap=int(settings.get("frame_cap", 64)),
-        frame_rows=int(settings.get("frame_rows", 512)),
-        by_age=POLICIES[policy].by_age,
+def costs_with(traced: Mapping[int, Costs], keys: float) -> Costs:
+    """Costs with so many instances in flight: between two traces by the logarithm of their number, beyond all
+    of them those of the nearest."""
+    known = sorted(traced)
+    place = bisect_right(known, keys)
+    if place in (0, len(known)):
+        return traced[known[max(0, place - 1)]]
+    low, high = known[place - 1], known[place]
+    share = log2(keys / low) / log2(high / low)
+    a, b = traced[low], traced[high]
+
+    def mean(x: float, y: float) -> float:
+        return x + share * (y - x)
+
+    def lines(
+        x: Mapping[tuple[int, int], Line], y: Mapping[tuple[int, int], Line]
+    ) -> dict[tuple[int, int], Line]:
+        return {k: Line(mean(x[k].fixed, y[k].fixed), mean(x[k].per_row, y[k].per_row)) for k in x if k in y}
+
+    return Costs(
+        lines(a.frame, b.frame),
+        lines(a.delivery, b.delivery),
+        {u: mean(a.reduce[u], b.reduce[u]) for u in a.reduce},
+        {u: mean(a.update[u], b.update[u]) for u in a.update},
+        mean(a.host, b.host),
     )
 
 
-def fit_costs(
-    slices: Sequence[Slice], intervals: Mapping[int, int], host: float, warm: float = 0.0
-) -> tuple[Costs, float]:
-    """Costs from all slices of one worker since it was loaded, in order, and the share of its time that they
-    account for. Slices before `warm` are not fitted."""
-    logs = {u: Log(interval) for u, interval in intervals.items()}
-    frames: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
-    gaps: dict[tuple[int, int], list[tuple[int, float]]] = defaultdict(list)
-    reductions: dict[int, list[tuple[int, int, float]]] = defaultdict(list)  # frame's rows, chunk's rows, gap
-    updates: dict[int, list[tuple[int, float]]] = defaultdict(list)
+# --- samples ------------------------------------------------------------------------------------------
+
+
+def samples_of(trace: Trace, nodes: Nodes) -> Samples:
+    """What lies within the windows; slices outside count for the logs alone."""
+    found = Samples()
+    long = {u: _long(trace, u) for u in nodes.several}
+    logs = {u: Log(interval, long.get(u)) for u, interval in nodes.intervals.items()}
     due: dict[int, int] = {}  # rows of the chunk that the next update reduces
-    for here, following in zip(slices, slices[1:], strict=False):
-        fits = here.begin >= warm
+    windows = iter(trace.windows)
+    begin, end = next(windows)
+    for here, following in pairwise(trace.slices):
+        while here.begin >= end:
+            begin, end = next(windows, (float("inf"), float("inf")))
+        fits = begin <= here.begin and following.begin <= end
         if here.kind == UPDATE:
+            rows = due.pop(here.unit, 0)
             if fits:
-                updates[here.unit].append((due.pop(here.unit, 0), here.duration))
+                found.updates[here.unit].append((rows, here.duration))
             continue
+        key, gap = (here.unit, here.kind), following.begin - here.end
         reduced = 0
         if here.kind == BACKWARD and here.unit in logs:
-            chunk = logs[here.unit].add(here.rows)
+            chunk = logs[here.unit].add(here.rows, gap)
             if chunk is not None and chunk.due:
                 due[here.unit] = chunk.rows
             elif chunk is not None:
                 reduced = chunk.rows
         if not fits:
             continue
-        key, gap = (here.unit, here.kind), following.begin - here.end
-        frames[key].append((here.rows, here.duration))
+        found.frames[key].append((here.rows, here.duration))
+        if following.unit in nodes.first and following.kind != BACKWARD:
+            found.waits.append(gap)  # for the host, or it is a delivery: who knows
+            continue
         if reduced:
-            reductions[here.unit].append((here.rows, reduced, gap))
+            found.reductions[here.unit].append((here.rows, reduced, gap))
         else:
-            gaps[key].append((here.rows, gap))
-    frame = {key: fit(samples) for key, samples in frames.items()}
-    delivery = {key: fit(gaps[key]) for key in frames}
-    reduce, update = {}, {}
-    for u in intervals:
-        after = delivery.get((u, BACKWARD), Line(0.0, 0.0))
-        each = [max(0.0, gap - after.of(rows)) / chunk for rows, chunk, gap in reductions[u]]
-        whole = fit(updates[u])
-        reduce[u] = median(each) if each else whole.per_row
-        left = [max(0.0, spent - rows * reduce[u]) for rows, spent in updates[u]]
-        update[u] = median(left) if left else 0.0
-    costs = Costs(frame, delivery, reduce, update, host)
-    spent = sum(frame[key].of(rows) for key, samples in frames.items() for rows, _ in samples)
-    spent += sum(delivery[key].of(rows) for key, samples in gaps.items() for rows, _ in samples)
-    spent += sum(
-        delivery[u, BACKWARD].of(rows) + reduce[u] * chunk
-        for u, samples in reductions.items()
-        for rows, chunk, _ in samples
-    )
-    spent += sum(update[u] + reduce[u] * rows for u, samples in updates.items() for rows, _ in samples)
-    timed = [s for s in slices if s.begin >= warm]
-    return costs, spent / (timed[-1].begin - timed[0].begin) if len(timed) > 1 else 0.0
+            found.gaps[key].append((here.rows, gap))
+    return found
 
 
-def fit(samples: Sequence[tuple[int, float]]) -> Line:
+def _long(trace: Trace, unit: int) -> Line:
+    """From when on the time after a backward frame includes a reduction: half of what reductions take, which
+    are the gaps that are too long for a delivery."""
+    gaps = [
+        (here.rows, following.begin - here.end)
+        for here, following in pairwise(trace.slices)
+        if here.unit == unit and here.kind == BACKWARD
+    ]
+    usual = fit(gaps)
+    more = [gap - usual.of(rows) for rows, gap in gaps if gap > OUTLIER * max(usual.of(rows), SHORT_US)]
+    return Line(usual.fixed + (median(more) / 2 if more else float("inf")), usual.per_row)
+
+
+def _of_row(reductions: Iterable[tuple[int, int, float]], delivery: Line) -> list[float]:
+    return [max(0.0, gap - delivery.of(rows)) / chunk for rows, chunk, gap in reductions]
+
+
+# --- lines --------------------------------------------------------------------------------------------
+
+
+def fit(samples: Sequence[Sample]) -> Line:
     """The line through (rows, microseconds) by least squares, neither part negative, without outliers."""
-    if not samples:
-        return Line(0.0, 0.0)
-    ordered = np.array(sorted(samples), float)
+    return fit_together([samples])[0]
+
+
+def fit_together(traces: Sequence[Sequence[Sample]]) -> list[Line]:
+    """A line for the samples of each trace, which keeps what they take in all; the fixed part, by least
+    squares, is the same in all lines. Neither part is negative, and outliers do not count. A trace without
+    samples has the line of all others."""
+    kept = [_kept(samples) for samples in traces]
+    whole = np.concatenate(kept) if kept else np.empty((0, 2))
+    if not len(whole):
+        return [Line(0.0, 0.0)] * len(kept)
+    fixed = _fixed([each for each in kept if len(each)])
+    if fixed is None:  # no trace has frames with fewer rows and with more
+        fixed = _fixed([whole])
+    return [_line(each if len(each) else whole, fixed) for each in kept]
+
+
+def _lines(traces: Sequence[Mapping[tuple[int, int], Sequence[Sample]]]) -> dict[tuple[int, int], list[Line]]:
+    keys = sorted({key for each in traces for key in each})
+    return {key: fit_together([each.get(key, ()) for each in traces]) for key in keys}
+
+
+def _kept(samples: Sequence[Sample]) -> np.ndarray:
+    """Samples without outliers, in a row each."""
+    ordered = np.array(sorted(samples), float).reshape(-1, 2)
+    if not len(ordered):
+        return ordered
     groups = np.array_split(ordered, max(1, min(GROUPS, len(ordered) // GROUPS)))
     usual = np.array([np.median(group, axis=0) for group in groups])
-    rough = _line(usual[:, 0], usual[:, 1])
+    rough = _line(usual, _fixed([usual]))
     limit = OUTLIER * np.maximum(rough.fixed + rough.per_row * ordered[:, 0], SHORT_US)
     kept = ordered[ordered[:, 1] <= limit]
-    return _line(kept[:, 0], kept[:, 1]) if len(kept) else rough
+    return kept if len(kept) else usual
 
 
-def _line(rows: np.ndarray, spent: np.ndarray) -> Line:
-    middle, mean = rows.mean(), spent.mean()
-    across = ((rows - middle) ** 2).sum()
-    slope = ((rows - middle) * spent).sum() / across if across > 0 else 0.0
-    if slope <= 0:
-        return Line(float(mean), 0.0)
-    if mean < slope * middle:
-        return Line(0.0, float((rows * spent).sum() / (rows**2).sum()))
-    return Line(float(mean - slope * middle), float(slope))
+def _fixed(traces: Sequence[np.ndarray]) -> float | None:
+    """What no rows would take, by least squares, where rows take what they do in each trace; not negative.
+    None where the rows of no trace vary."""
+    above, below = 0.0, 0.0
+    for rows, us in (each.T for each in traces):
+        if rows.min() == rows.max():
+            continue
+        share = rows.sum() / (rows**2).sum()
+        above += us.sum() - share * (rows * us).sum()
+        below += len(rows) - share * rows.sum()
+    return max(0.0, above / below) if below > 0 else None
+
+
+def _line(samples: np.ndarray, fixed: float | None) -> Line:
+    """With this fixed part, and through the middle of the samples."""
+    rows, us = samples.T.mean(axis=1)
+    if fixed is None or us <= fixed or rows <= 0:
+        return Line(float(us), 0.0)
+    return Line(float(fixed), float((us - fixed) / rows))

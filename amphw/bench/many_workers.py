@@ -1,8 +1,9 @@
 """Throughput by the number of workers: measured where the machine has the processors, else simulated.
 
-One worker is traced, what its frames take becomes costs (`frame_costs`), and a schedule with those costs is
-simulated for each number of workers (`schedule`), on a machine with as many processors as workers. How far
-the simulation is from what was measured with few workers is part of the record.
+One worker is traced with a few numbers of instances in flight (`TRACED_KEYS`), what its frames take becomes
+costs (`frame_costs`), and a schedule with those costs is simulated for each number of workers, on a machine
+with as many processors as workers. How far the simulation is from what was measured with few workers is part
+of the record; no measured throughput is part of the costs.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import Any
 from amphw.bench.errors import BenchError
 from amphw.bench.export import chosen_instances
 from amphw.bench.figures import Figure
-from amphw.bench.frame_costs import Profile, measure_costs
 from amphw.bench.load import Usage, UsageMeter, total
 from amphw.bench.plan import Plan, Say
 from amphw.bench.sides import our_side, processors
 from amphw.bench.subject import GRACE_S
+from amphw.bench.traced import Profile, Tracer, profile_of
 from amphw.bench.validity import load_reasons, round_reasons
 from amphw.engine.lower import Lowered
 from amphw.engine.numpy_plane.slots import finish_plan
@@ -40,6 +41,9 @@ NOTABLE = 0.1
 
 LEAST_EXPLAINED = 0.9
 """Share of the traced worker's time that the costs must account for."""
+
+TRACED_KEYS = (1, 2, 8, 32)
+"""Instances in flight with which one worker is traced."""
 
 _LEAST_RETIRED = 400
 
@@ -111,18 +115,14 @@ def measure_workers(plan: Plan, workers: Sequence[int], say: Say) -> dict[str, A
 
 
 def measure_settings(plan: Plan, wanted: Sequence[Setting], say: Say) -> dict[str, Any]:
-    """See `measure_workers`; one worker is traced with the workload's keys."""
+    """See `measure_workers`."""
     if plan.device != "cpu":
         raise BenchError(f"--workers is about the device cpu, not {plan.device}")
     plan.model.prepare(plan.cfg.model, plan.cfg.train.seed)
     cfg = plan.cfg
     here = processors()
-    measured, intervals, usage = _measure(plan, [s for s in wanted if s.workers <= here], say)
-    say("amphw: tracing one worker")
     instances = chosen_instances(plan.model, cfg, plan.workload.instances)
-    meter = UsageMeter([])
-    profile = _profile(plan, instances, intervals)
-    usage = total([usage, meter.read()])
+    measured, profile, usage = _measure(plan, [s for s in wanted if s.workers <= here], instances, say)
     say(f"amphw: the costs account for {profile.explained:.0%} of the worker's time")
     shapes = shapes_of(profile.lowered, instances, [int(plan.model.size(i)) for i in instances])
     simulated = {}
@@ -140,7 +140,7 @@ def measure_settings(plan: Plan, wanted: Sequence[Setting], say: Say) -> dict[st
         "counted": plan.model.counted,
         "processors": here,
         "workers": rows(measured, simulated, names),
-        "costs_us": costs_to_json(profile.costs, names),
+        "costs_us": {str(keys): costs_to_json(costs, names) for keys, costs in profile.traced.items()},
         "explained": profile.explained,
         "min_update_interval": plan.every[0],
         "foreign_load": usage.foreign,
@@ -161,9 +161,10 @@ def _validity(usage: Usage, rounds: int, explained: float) -> dict[str, Any]:
 
 
 def _measure(
-    plan: Plan, wanted: Sequence[Setting], say: Say
-) -> tuple[dict[Setting, Measured], Mapping[str, int], Usage]:
-    """Our side with these settings in turn -> its rates, the nodes' update intervals."""
+    plan: Plan, wanted: Sequence[Setting], instances: Sequence[Instance], say: Say
+) -> tuple[dict[Setting, Measured], Profile, Usage]:
+    """Our side with these settings in turn, and one worker that is traced in the same rounds, as machines do
+    not keep their speed."""
     answers: dict[Setting, list[dict[str, float]]] = {s: [] for s in wanted}
     usages = []
     with ExitStack() as stack:
@@ -174,6 +175,12 @@ def _measure(
             spec["overrides"] = [*spec["overrides"], *more]
             say(f"amphw: starting, workers: {s.workers}, keys: {s.keys}")
             sides[s] = stack.enter_context(our_side(spec, s.workers))
+        intervals = sides[wanted[0]].first["intervals"]
+        tracers = {}
+        for keys in TRACED_KEYS:
+            say(f"amphw: starting, traced: 1 worker, keys: {keys}")
+            tracers[keys] = tracer = _tracer(plan, instances, intervals, keys)
+            stack.callback(tracer.close)
         for number in range(plan.rounds):
             for s in wanted if number % 2 == 0 else reversed(wanted):
                 meter = UsageMeter(sides[s].pids)
@@ -182,22 +189,26 @@ def _measure(
                     subject.ask("run", plan.seconds + GRACE_S, seconds=plan.seconds, mode="train")
                 )
                 usages.append(meter.read())
+            meter = UsageMeter([])
+            for tracer in tracers.values():
+                tracer.run(plan.seconds / len(tracers))
+            usages.append(meter.read())
             rates = [(s, answers[s][-1]["count"] / answers[s][-1]["seconds"]) for s in wanted]
             told = "; ".join(f"{s.workers} workers, {s.keys} keys {rate:,.0f}" for s, rate in rates)
             say(f"round {number + 1} of {plan.rounds}: {told}")
-        intervals = sides[wanted[0]].first["intervals"]
-    return {s: Measured.of(runs) for s, runs in answers.items()}, intervals, total(usages)
+        profile = profile_of(tracers)
+    return {s: Measured.of(runs) for s, runs in answers.items()}, profile, total(usages)
 
 
-def _profile(plan: Plan, instances: Sequence[Instance], intervals: Mapping[str, int]) -> Profile:
+def _tracer(plan: Plan, instances: Sequence[Instance], intervals: Mapping[str, int], keys: int) -> Tracer:
     cfg = plan.cfg
     graph = plan.model.graph(cfg.model)
     rules = {
         n: replace(r, interval=intervals.get(n, r.interval)) for n, r in update_rules(cfg, graph).items()
     }
     given = asdict(cfg.device) | dict(plan.workload.device)
-    options = DeviceOptions(cfg.train.max_active_keys, 0, "self", seed=cfg.train.seed, settings=given)
-    return measure_costs(graph, rules, options, instances, plan.seconds, plan.brief)
+    options = DeviceOptions(keys, 0, "self", seed=cfg.train.seed, settings=given)
+    return Tracer(graph, rules, options, instances, keys, plan.brief)
 
 
 # --- simulating ---------------------------------------------------------------------------------------
@@ -213,7 +224,7 @@ def simulate(shapes: Sequence[Shape], profile: Profile, setting: Setting, at: in
     """The steady state of a setting, on so many processors."""
     workers, keys = setting.workers, setting.keys
     topology = shared_memory(workers, profile.rules, at)
-    simulation = Simulation(shapes, profile.costs, profile.rules, topology, keys)
+    simulation = Simulation(shapes, profile.costs(workers, keys), profile.rules, topology, keys)
     before = simulation.run(2 * keys)
     after = simulation.run(before.retired + max(8 * keys, _LEAST_RETIRED))
     return Simulated(setting, after.since(before))

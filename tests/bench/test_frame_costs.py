@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
-from amphw.bench.frame_costs import UPDATE, Slice, fit, fit_costs
+from amphw.bench.frame_costs import (
+    UPDATE,
+    Nodes,
+    Slice,
+    Trace,
+    costs_with,
+    fit,
+    fit_costs,
+    fit_together,
+)
 from amphw.engine.policy import BACKWARD, FORWARD
-from amphw.estimate.simulation import Line
+from amphw.estimate.simulation import Costs, Line
 
 
 def test_a_line_goes_through_its_points() -> None:
@@ -28,7 +40,7 @@ def test_interrupted_samples_do_not_count() -> None:
         ([(7, 3.0)], Line(3.0, 0.0)),
         ([(4, 2.0), (4, 4.0)], Line(3.0, 0.0)),  # one number of rows says nothing of a row
         ([(1, 4.0), (2, 3.0)], Line(3.5, 0.0)),  # no row costs less than nothing
-        ([(10, 10.0), (20, 30.0)], Line(0.0, 1.4)),  # nor does a frame
+        ([(10, 10.0), (20, 30.0)], Line(0.0, 4 / 3)),  # nor does a frame
     ],
 )
 def test_no_part_of_a_line_is_negative(samples: list[tuple[int, float]], expected: Line) -> None:
@@ -36,31 +48,37 @@ def test_no_part_of_a_line_is_negative(samples: list[tuple[int, float]], expecte
     assert line.fixed == pytest.approx(expected.fixed) and line.per_row == pytest.approx(expected.per_row)
 
 
-def traced(frames: int, interval: int, rows: int = 128) -> list[Slice]:
-    """One worker, one node: forward 10 + 1 a row, backward 20 + 2 a row, delivery 3, reducing half a
-    microsecond a row, an update 50. Of the rows, every frame has a few less than the one before."""
+def traced(frames: int, interval: int, rows: int = 128, full: int = 256, row: float = 1.0) -> list[Slice]:
+    """One worker, one node: forward 10 + `row` a row, backward 20 + 2 `row` a row, delivery 3, reducing half
+    a microsecond a row of a chunk that is full, an update 50. Of the rows, every frame has a few less than
+    the one before."""
     slices: list[Slice] = []
     at, chunk, since = 0.0, 0, 0
     for number in range(frames):
         n = rows - number % 7
-        slices.append(Slice(0, FORWARD, at, 10.0 + n, n))
-        at += 10.0 + n + 3.0
-        slices.append(Slice(0, BACKWARD, at, 20.0 + 2 * n, n))
-        at += 20.0 + 2 * n + 3.0
+        for kind, us in ((FORWARD, 10.0 + row * n), (BACKWARD, 20.0 + 2 * row * n)):
+            slices.append(Slice(0, kind, at, us, n))
+            at += us + 3.0
         chunk += n
         since += n
         if since >= interval:
             slices.append(Slice(0, UPDATE, at, 50.0 + chunk / 2, 0))
             at += 50.0 + chunk / 2
             chunk = since = 0
-        elif chunk >= 256:
+        elif chunk >= full:
             at += chunk / 2
             chunk = 0
     return slices
 
 
+def costs_of(slices: Sequence[Slice], nodes: Nodes, host: float = 0.0) -> tuple[Costs, float]:
+    """From one trace that counts from its beginning to its end."""
+    found, explained = fit_costs({8: Trace(slices, [(0.0, slices[-1].end)], host)}, nodes)
+    return found[8], explained
+
+
 def test_what_a_trace_was_made_of_is_found() -> None:
-    costs, explained = fit_costs(traced(400, interval=2000), {0: 2000}, host=9.0)
+    costs, explained = costs_of(traced(400, interval=2000), Nodes({0: 2000}), host=9.0)
     for kind, line in ((FORWARD, Line(10.0, 1.0)), (BACKWARD, Line(20.0, 2.0))):
         assert costs.frame[0, kind].fixed == pytest.approx(line.fixed, abs=0.1)
         assert costs.frame[0, kind].per_row == pytest.approx(line.per_row, rel=1e-3)
@@ -70,24 +88,81 @@ def test_what_a_trace_was_made_of_is_found() -> None:
 
 
 def test_a_node_that_updates_every_frame_has_its_reductions_in_its_updates() -> None:
-    costs, explained = fit_costs(traced(400, interval=1), {0: 1}, host=0.0)
+    costs, explained = costs_of(traced(400, interval=1), Nodes({0: 1}))
     assert costs.reduce[0] == pytest.approx(0.5) and costs.update[0] == pytest.approx(50.0)
     assert explained == pytest.approx(1.0, abs=0.01)
 
 
-def test_slices_before_the_measurement_count_for_the_log_alone() -> None:
-    slices = traced(400, interval=2000)
-    slow = [Slice(s.unit, s.kind, s.begin, s.duration, s.rows) for s in slices]
-    middle = len(slow) // 2
-    costs, _ = fit_costs(slow, {0: 2000}, host=0.0, warm=slow[middle].begin)
+def test_reductions_that_rows_do_not_tell_are_seen_from_the_time_they_take() -> None:
+    slices = traced(400, interval=2000, rows=40, full=150)
+    costs, explained = costs_of(slices, Nodes({0: 2000}, several=frozenset({0})))
     assert costs.reduce[0] == pytest.approx(0.5) and costs.update[0] == pytest.approx(50.0)
+    assert costs.delivery[0, BACKWARD].of(40) == pytest.approx(3.0)
+    assert explained == pytest.approx(1.0, abs=0.01)
+    _, explained = costs_of(slices, Nodes({0: 2000}))
+    assert explained < 0.9
+
+
+def test_waiting_for_the_host_is_no_delivery() -> None:
+    """Every third forward frame begins an instance, for which the worker has waited."""
+    slices, waited = [], 0.0
+    for s in traced(300, interval=1 << 30, full=1 << 30):
+        waits = s.kind == FORWARD and len(slices) % 3 == 0
+        waited += 40.0 * waits
+        slices.append(replace(s, unit=1 if waits else 0, begin=s.begin + waited))
+    nodes = Nodes({0: 1 << 30}, first=frozenset({1}))
+    alone, _ = fit_costs({1: Trace(slices, [(0.0, slices[-1].end)], 9.0)}, nodes)
+    assert alone[1].host == pytest.approx(43.0)
+    costs, explained = costs_of(slices, nodes, host=9.0)
+    assert costs.host == 9.0
+    assert costs.delivery[0, BACKWARD].of(128) == pytest.approx(3.0)
+    assert explained == pytest.approx(1.0, abs=0.01)
+
+
+def test_slices_outside_of_the_windows_count_for_the_log_alone() -> None:
+    fast, slow = (traced(400, interval=2000, row=row) for row in (1.0, 3.0))
+    later = fast[-1].end + 1000.0
+    slices = [*fast, *(replace(s, begin=s.begin + later) for s in slow)]
+    middle = fast[len(fast) // 2].begin
+    trace = Trace(slices, [(middle, fast[-1].end)], 0.0)
+    costs, explained = fit_costs({8: trace}, Nodes({0: 2000}))
+    assert costs[8].frame[0, FORWARD].per_row == pytest.approx(1.0, rel=1e-3)
+    assert costs[8].reduce[0] == pytest.approx(0.5) and costs[8].update[0] == pytest.approx(50.0)
+    assert explained == pytest.approx(1.0, abs=0.01)
 
 
 def test_time_that_costs_do_not_account_for_is_told() -> None:
     slices = traced(400, interval=2000)
     middle = slices[len(slices) // 2].begin
-    late = [
-        s if s.begin < middle else Slice(s.unit, s.kind, s.begin + middle, s.duration, s.rows) for s in slices
-    ]
-    _, explained = fit_costs(late, {0: 2000}, host=0.0)
+    late = [s if s.begin < middle else replace(s, begin=s.begin + middle) for s in slices]
+    _, explained = costs_of(late, Nodes({0: 2000}))
     assert explained == pytest.approx(2 / 3, abs=0.02)
+
+
+# --- several traces -----------------------------------------------------------------------------------
+
+
+def test_traces_share_what_a_frame_takes_without_rows() -> None:
+    """The second has frames of one size only, which alone say nothing of a row."""
+    few, many = fit_together([[(n, 5.0 + 0.5 * n) for n in range(1, 60)], [(80, 85.0)] * 50])
+    assert few.fixed == pytest.approx(5.0) and few.per_row == pytest.approx(0.5)
+    assert many.fixed == pytest.approx(5.0) and many.per_row == pytest.approx(1.0)
+
+
+def test_a_trace_without_samples_has_the_line_of_the_others() -> None:
+    first, second = fit_together([[(n, 5.0 + 0.5 * n) for n in range(1, 60)], []])
+    assert first == second
+
+
+def test_a_row_costs_what_it_does_with_as_many_instances_in_flight() -> None:
+    traces = {
+        keys: Trace(slices, [(0.0, slices[-1].end)], host)
+        for keys, slices, host in ((2, traced(400, 2000), 10.0), (8, traced(400, 2000, row=3.0), 20.0))
+    }
+    found, explained = fit_costs(traces, Nodes({0: 2000}))
+    assert explained == pytest.approx(1.0, abs=0.01)
+    for keys, row, host in ((1, 1.0, 10.0), (2, 1.0, 10.0), (4, 2.0, 15.0), (8, 3.0, 20.0), (64, 3.0, 20.0)):
+        costs = costs_with(found, keys)
+        assert costs.frame[0, FORWARD].per_row == pytest.approx(row, rel=1e-2)
+        assert costs.frame[0, FORWARD].fixed == pytest.approx(10.0, rel=1e-2)
+        assert costs.host == pytest.approx(host) and costs.reduce[0] == pytest.approx(0.5)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from amphw.bench.errors import BenchError
-from amphw.bench.frame_costs import Profile
 from amphw.bench.many_workers import (
+    TRACED_KEYS,
     Measured,
     Setting,
     Simulated,
@@ -23,6 +24,7 @@ from amphw.bench.many_workers import (
 )
 from amphw.bench.plan import Plan
 from amphw.bench.report import workers_report
+from amphw.bench.traced import Profile
 from amphw.bench.workloads import WORKLOADS
 from amphw.cpu_runtime.planes import built
 from amphw.engine.lower import lower
@@ -97,7 +99,16 @@ def profile() -> tuple[list[Shape], Profile]:
         POLICIES["default"].table(lowered, 1), [u.depth for u in lowered.units], dict.fromkeys(owners, 64)
     )
     instances = graphs.rows(3)
-    return shapes_of(lowered, instances, [4] * 3), Profile(given, 1.0, lowered, order)
+    return shapes_of(lowered, instances, [4] * 3), Profile({8: given}, 1.0, lowered, order)
+
+
+def test_costs_are_those_with_as_many_keys_for_a_worker() -> None:
+    shapes, given = profile()
+    slow = replace(given.traced[8], frame=dict.fromkeys(given.traced[8].frame, Line(40.0, 2.0)))
+    given = replace(given, traced={2: given.traced[8], 8: slow})
+    for setting, factor in ((Setting(1, 2), 1.0), (Setting(4, 8), 1.0), (Setting(1, 8), 2.0)):
+        tally = simulate(shapes, given, setting, setting.workers).tally
+        assert tally.computing == pytest.approx(factor * (20.0 * tally.frames + tally.rows))
 
 
 def test_more_workers_do_more_until_something_limits_them() -> None:
@@ -150,7 +161,10 @@ def test_a_workload_from_its_instances_to_the_report(monkeypatch: pytest.MonkeyP
     assert [(r["workers"], r["max_active_keys"]) for r in record["workers"]][:2] == [(1, 8), (1, 4)]
     assert [r["simulated"] for r in record["workers"]] == [r["workers"] > 1 for r in record["workers"]]
     assert all(r["instances_per_s"] > 0 for r in record["workers"])
-    assert {f["kind"] for f in record["costs_us"]["frames"]} == {"forward", "backward"}
+    assert list(record["costs_us"]) == [str(keys) for keys in TRACED_KEYS]
+    for costs in record["costs_us"].values():
+        assert {f["kind"] for f in costs["frames"]} == {"forward", "backward"}
+        assert all(f["frame"]["fixed"] + f["frame"]["per_row"] > 0 for f in costs["frames"])
     assert any("round 1 of 1" in line for line in told)
     json.dumps({k: v for k, v in record.items() if k != "environment"})
     workers_report(record)
