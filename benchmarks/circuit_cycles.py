@@ -1,10 +1,11 @@
 """Cycles of the Verilated hardware beside those that the event simulation foresees.
 
-    python benchmarks/circuit_cycles.py [--messages 1000] [--json FILE] [NAME ...]
+    python benchmarks/circuit_cycles.py [--messages 1000] [--json FILE] [--update] [NAME ...]
 
 Instances are trained on a device that has all nodes, so many in flight, until that many messages, forward and
 backward, have been delivered; the simulation plays the same instances on a circuit of the same lanes, whose
-cycles come from the programs alone. The bar: within 3 % for list reduction.
+cycles come from the programs alone. The bar: within 3 % for list reduction. --update writes the results into
+`amphw/estimate/accuracy.json`, which reports on estimates show.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import argparse
 import json
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from amphw.bench.export import chosen_instances
 from amphw.engine.lower import lower
+from amphw.estimate.accuracy import FILE, Accuracy, read, updated, write
 from amphw.estimate.devices import Circuit
 from amphw.estimate.network import Network, seconds_of
 from amphw.estimate.traffic import count
@@ -115,6 +118,21 @@ def both(run: Run, messages: int) -> dict[str, Any]:
     }
 
 
+def accuracy(run: Run, found: dict[str, Any]) -> Accuracy:
+    """A row for `accuracy.json`: of rates, as others there."""
+    rates = (1e6 * found["messages"] / found[of] for of in ("measured", "simulated"))
+    return Accuracy(
+        "the simulated circuit",
+        run.model,
+        f"{run.lanes} lanes, {run.keys} keys, {' '.join(run.settings)}",
+        *rates,
+        unit="messages in a million cycles",
+        command="python benchmarks/circuit_cycles.py",
+        machine=f"cycles, whatever the machine; {FORMATS}",
+        date=datetime.now(UTC).date().isoformat(),
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -122,6 +140,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", default=list(RUNS), help=", ".join(RUNS))
     parser.add_argument("--messages", type=int, default=1000)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--update", action="store_true", help="write the results into accuracy.json")
     given = parser.parse_args()
     records, met = {}, True
     for name in given.names:
@@ -132,6 +151,8 @@ def main() -> None:
             f"{record['measured']:,} cycles, simulated {record['simulated']:,.0f}, {record['error']:+.1%}",
             flush=True,
         )
+    if given.update:
+        write(FILE, updated(read(FILE), [accuracy(RUNS[name], of) for name, of in records.items()]))
     print(f"bar: {BAR:.0%} for list reduction, {'met' if met else 'NOT met'}")
     if given.json is not None:
         given.json.write_text(json.dumps(records, indent=1) + "\n")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from amphw.cli.blas import pin_blas
-from amphw.cli.estimate_network import Options, given, network_of
+from amphw.cli.estimate_network import Options, given, network_of, timed_like
 from amphw.cli.estimate_tables import show, show_case, show_measured
 from amphw.cli.options import ConfigOption, JsonOption, ModelArgument, SetOption
 from amphw.cli.output import emit_json, remarks
@@ -46,6 +46,12 @@ def estimate(
     listed: Annotated[
         Path | None,
         typer.Option("--network", metavar="FILE", help="Devices and links one by one, as TOML lists them."),
+    ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like", metavar="DEVICE", help="As fast as one that is here, such as cpu: it is timed."
+        ),
     ] = None,
     devices: Annotated[
         int | None,
@@ -153,7 +159,7 @@ def estimate(
         "--keys": keys,
         "--replicas": replicas,
     }
-    of_circuits = {"--lanes": lanes, "--network": listed}
+    of_circuits = {"--lanes": lanes, "--network": listed, "--like": like}
     of_page = {"--html": html, "--compare": compare or None}
     refused = {
         NETWORK: of_sleep,
@@ -166,7 +172,7 @@ def estimate(
         if value is not None:
             raise typer.BadParameter(f"{option} is not for --case", param_hint=option)
     options = Options(
-        *(flops, lanes, clock, formats, listed, devices),
+        *(flops, lanes, clock, formats, listed, like, devices),
         *(link, latency, credits, memory, utilisation),
     )
     options.check(case is not None)
@@ -180,7 +186,9 @@ def estimate(
     }
     wanted = [*(assumed.settings if assumed else ()), *(settings or ())]
     cfg = resolve(found.config, found.defaults, config, wanted)
-    network = network_of(options, assumed, cfg.device.policy)
+    network = network_of(
+        options, assumed, cfg.device.policy, lambda name: timed_like(found, cfg, name, instances)
+    )
     if method == SLEEP:
         outcome = by_sleeping(found, cfg, network, instances, seconds or SECONDS, epochs, said)
     elif goal is not None or budget is not None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 if TYPE_CHECKING:
     from amphw.estimate.cases import Assumed
     from amphw.estimate.devices import Circuit
+    from amphw.estimate.measured import Measured
     from amphw.estimate.outcome import Origin
     from amphw.estimate.topology import Network
+    from amphw.host.config import RunConfig
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class Options:
     clock: str | None
     formats: str | None
     listed: Path | None
+    like: str | None
     devices: int | None
     link: str | None
     latency: str | None
@@ -44,7 +47,7 @@ class Options:
     def check(self, assumed: bool) -> None:
         """assumed: a rate is known without them. Raises typer.BadParameter for options that say something
         twice, or nothing of how fast devices are."""
-        fast = [f"--{n}" for n in ("flops", "lanes") if getattr(self, n) is not None]
+        fast = [f"--{n}" for n in ("flops", "lanes", "like") if getattr(self, n) is not None]
         if self.listed is not None:
             fast += [f"--{n}" for n in ("devices", "memory", "utilisation") if getattr(self, n) is not None]
             if fast:
@@ -53,11 +56,11 @@ class Options:
                 )
         elif len(fast) > 1:
             raise typer.BadParameter(
-                "a device has either --flops or --lanes; --network lists several", param_hint="--lanes"
+                f"a device has either {' or '.join(fast)}; --network lists several", param_hint=fast[1]
             )
         elif not fast and not assumed:
             raise typer.BadParameter(
-                "say how fast a device is, as in --flops 1TFLOPS, or --lanes 16 for a circuit",
+                "say how fast a device is, as in --flops 1TFLOPS, --lanes 16 for a circuit, or --like cpu",
                 param_hint="--flops",
             )
         of_circuits = [f"--{n}" for n in ("clock", "formats") if getattr(self, n) is not None]
@@ -65,17 +68,20 @@ class Options:
             of_circuits = [option for option in of_circuits if option == "--clock"]  # which the file says
         if self.lanes is None and of_circuits:
             raise typer.BadParameter(f"{of_circuits[0]} is for --lanes", param_hint=of_circuits[0])
-        if self.lanes is not None and self.utilisation is not None:
+        if not {"--lanes", "--like"}.isdisjoint(fast) and self.utilisation is not None:
             raise typer.BadParameter(
-                "--utilisation is for --flops: cycles of circuits are counted", param_hint="--utilisation"
+                f"--utilisation is for --flops: {fast[0]} has times as they are", param_hint="--utilisation"
             )
 
 
 FORMATS = "q4.12"
 
+Timed = Callable[[str], "Measured"]
+"""Times the model's nodes on a device that is here, by its name."""
 
-def network_of(options: Options, assumed: Assumed | None, policy: str) -> Network:
-    """assumed: a paper's, for what is not given. policy: of the model's run."""
+
+def network_of(options: Options, assumed: Assumed | None, policy: str, timed: Timed) -> Network:
+    """assumed: a paper's, for what is not given. policy: of the model's run. timed: for --like."""
     from dataclasses import replace
 
     from amphw.estimate.network_file import read_network
@@ -91,6 +97,8 @@ def network_of(options: Options, assumed: Assumed | None, policy: str) -> Networ
     if options.lanes is not None:
         clock = given("--clock", options.clock, "cycles a second")
         return replace(alike, flops=None, circuit=circuit(options, options.lanes, clock))
+    if options.like is not None:
+        return replace(alike, flops=None, another=timed(options.like))
     use = options.utilisation if options.utilisation is not None else assumed.use if assumed else 1.0
     flops = given("--flops", options.flops, "operations a second")
     return replace(alike, flops=flops or (assumed.flops if assumed else 0.0), use=use)
@@ -113,8 +121,7 @@ def circuit_origins(said: Mapping[str, str]) -> dict[str, Origin]:
         "lanes": Origin("stated", said.get("lanes") or said["listed"]),
         "cycles": Origin(
             "counted",
-            "microprograms played on the times of the engines, control programs step by step; compared with "
-            "simulated circuits by benchmarks/circuit_cycles.py",
+            "programs of engines and controller; benchmarks/circuit_cycles.py compares them",
         ),
         "resources": Origin(
             "synthesised", "a line through builds of list reduction on ECP5 by Yosys, without momentum"
@@ -138,3 +145,48 @@ def given(option: str, text: str | None, of: str) -> float | None:
         return None if text is None else quantity(text, of)
     except AmphwError as error:
         raise AmphwError(f"{option}: {error}") from None
+
+
+def timed_like(found: Any, cfg: RunConfig[Any], device: str, instances: int) -> Measured:
+    """The model's nodes with parameters, timed on a device that is here: frames of a worker for the `cpu`, of
+    the device alone for another, as `amphw place` does. Raises AmphwError for one that refuses a node."""
+    import os
+    from dataclasses import asdict
+
+    from amphw.bench.export import chosen_instances
+    from amphw.bench.host_costs import host_costs
+    from amphw.cli.output import remarks
+    from amphw.cli.running import opened
+    from amphw.engine.placing import HOST
+    from amphw.estimate.assemble import apart, cost_model, facts, placeable
+    from amphw.estimate.measured import Measured
+    from amphw.estimate.traffic import count
+    from amphw.host.session import graph_of, update_rules
+    from amphw.ir.device import DeviceOptions
+    from amphw.ir.errors import AmphwError
+
+    graph = graph_of(found, cfg)
+    rules, nodes = update_rules(cfg, graph), placeable(graph)
+    made: Any = opened(f"{HOST},{device}" if device != HOST else HOST)
+    parts = made.parts if device != HOST else {}
+    found.prepare(cfg.model, cfg.train.seed)
+    sample = chosen_instances(found, cfg, instances)
+    traffic = count(apart(graph, nodes), sample)
+    options = DeviceOptions(
+        cfg.train.max_active_keys, 1, "self", cfg.train.seed, settings=asdict(cfg.device) | {"place": ""}
+    )
+    remarks().print("amphw: measuring what the nodes take here; this takes some seconds")
+    firings = {n: traffic.nodes[n].firings.mean for n in nodes}
+    costs = host_costs(graph, rules, options, sample, nodes, firings)
+    about = facts(parts, {}, {})
+    model = cost_model(
+        *(graph, rules, parts, about, nodes, traffic, sample, costs, options, 1, os.cpu_count() or 1)
+    )
+    label = next(iter(parts), HOST)
+    for name in nodes:
+        if (name, label) in model.refused:
+            raise AmphwError(f"{device} refuses node '{name}': {model.refused[name, label]}")
+    seconds = {name: model.seconds[name, label].busy for name in nodes}
+    done = {n: model.work[n].forward + model.work[n].backward + model.work[n].update for n in nodes}
+    peak = max(done[name] / taken for name, taken in seconds.items() if taken > 0)
+    return Measured(device, seconds, peak)

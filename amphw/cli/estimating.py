@@ -159,6 +159,9 @@ def _origins(
         name: Origin("stated", said[name]) if name in said else Origin("assumed", how)
         for name, how in unsaid.items()
     }
+    if network.another is not None:
+        how = "frames of each node with parameters, on this machine; others are taken to need no time"
+        found["times"] = Origin("measured", f"{said['like']}: {how}")
     if any(device.resources for device in of.devices):
         found |= circuit_origins(said)
     generated = getattr(cfg.model, "sample", False)

@@ -21,9 +21,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Network:
-    """Equal devices: of `flops` operations a second with the share `use` put to use, or each a `circuit`;
-    devices: their number, None: one for each replica of a node with parameters; memory: bytes of each, None:
-    no limit. Or `parts`, one by one.
+    """Equal devices: of `flops` operations a second with the share `use` put to use, or each a `circuit`, or
+    of `another` kind; devices: their number, None: one for each replica of a node with parameters; memory:
+    bytes of each, None: no limit. Or `parts`, one by one.
 
     bandwidth, latency, credits: of the link from each device to each other (`Wire`); or `wires`, by (from,
     to), and no others. policy: in which order devices serve. Raises AmphwError for what cannot be.
@@ -40,11 +40,13 @@ class Network:
     wires: Mapping[tuple[int, int], Wire] | None = None
     credits: int = 0
     policy: str = "default"
+    another: Device | None = None
     _alike: Wire = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if (self.flops is not None) + (self.circuit is not None) + bool(self.parts) != 1:
-            raise AmphwError("a network is of devices with `flops`, or of a `circuit` each, or of `parts`")
+        kinds = self.flops, self.circuit, self.another
+        if sum(kind is not None for kind in kinds) + bool(self.parts) != 1:
+            raise AmphwError("a network's devices have `flops`, or are a `circuit` or `another`, or `parts`")
         for room in [self.memory, *(part.memory for part in self.parts)]:
             if room is not None and not 0.0 < room < math.inf:
                 raise AmphwError(f"a device's memory is {room}: expected a finite number above 0")
@@ -65,7 +67,7 @@ class Network:
     def device(self, number: int) -> Device:
         if self.parts:
             return self.parts[number].device
-        return self.circuit or Processor(self.flops or 0.0, self.use)
+        return self.circuit or self.another or Processor(self.flops or 0.0, self.use)
 
     def room(self, number: int) -> float | None:
         """Bytes of a device's memory."""
@@ -97,6 +99,8 @@ class Network:
             return replace(self, parts=[replace(p, device=p.device.faster(factor)) for p in self.parts])
         if self.circuit is not None:
             return replace(self, circuit=self.circuit.faster(factor))
+        if self.another is not None:
+            return replace(self, another=self.another.faster(factor))
         assert self.flops is not None
         return replace(self, flops=factor * self.flops)
 

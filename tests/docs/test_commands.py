@@ -27,7 +27,7 @@ _BLOCK = re.compile(
     r"(?:^<!-- test: (?P<test>[^\n]*) -->\n+)?^```(?P<kind>console|sh)\n(?P<body>.*?)^```",
     re.MULTILINE | re.DOTALL,
 )
-_FILE = re.compile(r"^<!-- test: file (\S+) -->\n+```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"^<!-- test: file (\S+) -->\n+```(?:python|toml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _TRAINS = re.compile(r"(?:\w+=(?:\"[^\"]*\"|\S+) )*amphw (train|demo)\b")
 
 
