@@ -66,4 +66,4 @@ def _named(of: Outcome, load: Load) -> str:
 def accuracy_line(of: Outcome) -> str:
     """How right such estimates have been; empty where nothing was measured."""
     found = summary(of.accuracy, of.model)
-    return f"Error of simulated throughput: {found}." if found else ""
+    return f"Errors so far: {found}." if found else ""

@@ -147,7 +147,7 @@ def test_how_right_estimates_have_been_is_said_with_each(amphw) -> None:
     for row in own:
         assert row["error"] == pytest.approx(row["simulated"] / row["measured"] - 1)
     done = amphw("estimate", *SMALL, "--flops", "1TFLOPS")
-    lines = [line for line in done.stdout.splitlines() if line.startswith("Error of simulated throughput: ")]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("Errors so far: ")]
     assert len(lines) == 1 and "beside the CPU engine (4 measured)" in lines[0]
 
 
@@ -237,3 +237,78 @@ def test_a_file_without_a_model(amphw, tmp_path) -> None:
     (tmp_path / "empty.py").write_text("x = 1\n")
     done = amphw("estimate", "empty.py", "--flops", "1TFLOPS")
     assert done.exit_code == 1 and "empty.py" in done.stderr
+
+
+CIRCUIT = [
+    "list-reduction",
+    "--set",
+    "hidden=8",
+    "--set",
+    "batch=1",
+    "--set",
+    "optimizer=sgd",
+    "--instances",
+    "4",
+]
+
+
+def test_circuits_are_counted_in_cycles(amphw) -> None:
+    few, many = (
+        estimated(amphw, *CIRCUIT, "--lanes", lanes, "--clock", "50MHz", "--devices", "1")
+        for lanes in ("2", "8")
+    )
+    assert few["throughput"] < many["throughput"]
+    (device,) = many["devices"]
+    assert device["what"] == "8 lanes at 50 MHz" and device["flops"] == 2 * 8 * 50e6
+    assert device["resources"]["dsps"] > 8
+    found = {name: each["origin"] for name, each in many["origin"].items()}
+    assert found["lanes"] == found["clock"] == "stated" and found["cycles"] == "counted"
+    assert found["resources"] == "synthesised" and "flops" not in found
+    faster = estimated(amphw, *CIRCUIT, "--lanes", "8", "--clock", "100MHz", "--devices", "1")
+    assert faster["throughput"] == pytest.approx(2 * many["throughput"])
+    unsaid = estimated(amphw, *CIRCUIT, "--lanes", "8")["origin"]["clock"]
+    assert unsaid["origin"] == "synthesised" and "MHz" in unsaid["how"]
+
+
+def test_a_network_from_a_file(amphw, tmp_path) -> None:
+    file = tmp_path / "net.toml"
+    file.write_text(
+        '[[device]]\nflops = "1GFLOPS"\nnodes = ["cell"]\n[[device]]\nlanes = 4\nclock = "50MHz"\nnodes = ["head"]\n'
+    )
+    found = estimated(amphw, *CIRCUIT, "--network", str(file), "--link", "1Gb/s")
+    assert [device["what"] for device in found["devices"]] == ["1 GFLOPS", "4 lanes at 50 MHz"]
+    assert "cell" in found["devices"][0]["nodes"] and "head" in found["devices"][1]["nodes"]
+    assert found["origin"]["network"] == {"origin": "stated", "how": f"--network {file}"}
+    file.write_text(file.read_text() + '[[device]]\nflops = "1GFLOPS"\n[[link]]\nbetween = [0, 2]\n')
+    done = amphw("estimate", *CIRCUIT, "--network", str(file))
+    assert done.exit_code != 0
+    assert "there is no link from" in " ".join(done.stderr.split())
+
+
+def test_devices_like_one_that_is_here(amphw) -> None:
+    found = estimated(amphw, *SMALL, "--like", "cpu")
+    assert found["throughput"] > 0 and {d["what"] for d in found["devices"]} == {"like cpu"}
+    assert found["origin"]["times"]["origin"] == "measured"
+
+
+@pytest.mark.parametrize(
+    "arguments, complaint",
+    [
+        (["--lanes", "3"], "3 lanes cannot be built"),
+        (["--lanes", "4", "--flops", "1TFLOPS"], "a device has either --flops or --lanes"),
+        (["--lanes", "4", "--like", "cpu"], "a device has either --lanes or --like"),
+        (["--lanes", "4", "--clock", "50"], "--clock: '50' is no number of cycles a second"),
+        (["--lanes", "4", "--utilisation", "0.5"], "--utilisation is for --flops"),
+        (["--lanes", "4", "--formats", "q99"], "q99"),
+        (["--flops", "1TFLOPS", "--clock", "50MHz"], "--clock is for --lanes"),
+        (["--network", "nowhere.toml"], "nowhere.toml"),
+        (["--network", "nowhere.toml", "--devices", "2"], "--devices is for devices that are alike"),
+        (["--flops", "1TFLOPS", "--credits", "0"], "greater than or equal to 1"),
+        (["--like", "abacus"], "abacus"),
+        ([], "say how fast a device is"),
+    ],
+)
+def test_devices_that_mean_nothing(amphw, arguments: list[str], complaint: str) -> None:
+    done = amphw("estimate", *CIRCUIT, *arguments)
+    assert done.exit_code != 0
+    assert complaint in " ".join(done.stderr.replace("│", " ").split())
