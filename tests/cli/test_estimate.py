@@ -273,7 +273,8 @@ def test_circuits_are_counted_in_cycles(amphw) -> None:
 def test_a_network_from_a_file(amphw, tmp_path) -> None:
     file = tmp_path / "net.toml"
     file.write_text(
-        '[[device]]\nflops = "1GFLOPS"\nnodes = ["cell"]\n[[device]]\nlanes = 4\nclock = "50MHz"\nnodes = ["head"]\n'
+        '[[device]]\nflops = "1GFLOPS"\nnodes = ["cell"]\n'
+        '[[device]]\nlanes = 4\nclock = "50MHz"\nnodes = ["head"]\n'
     )
     found = estimated(amphw, *CIRCUIT, "--network", str(file), "--link", "1Gb/s")
     assert [device["what"] for device in found["devices"]] == ["1 GFLOPS", "4 lanes at 50 MHz"]
