@@ -230,9 +230,7 @@ def by_sleeping(
 
     outcome = on_network(found, cfg, network, None, 1, instances, said)
     heavy = {node.name: node.devices[0] for node in outcome.per_node if node.memory.value}
-    measured = measure(
-        found, cfg, heavy, network.device(0).peak * network.use, instances, seconds, epochs or 1
-    )
+    measured = measure(found, cfg, heavy, network.device(0).roof, instances, seconds, epochs or 1)
     how = f"{seconds:g} s of each, on this machine, with all control and layers that wait"
     target = Origin("stated", f"--epochs {epochs}") if epochs else Origin("assumed", "one epoch")
     more = {

@@ -69,6 +69,10 @@ class Device(Protocol):
         """Operations a second that it could do."""
 
     @property
+    def roof(self) -> float:
+        """Of them, those that are put to use at most."""
+
+    @property
     def number_bytes(self) -> int: ...
 
     @property
@@ -115,6 +119,10 @@ class Processor:
         return self.flops
 
     @property
+    def roof(self) -> float:
+        return self.flops * self.use
+
+    @property
     def resources(self) -> Mapping[str, int]:
         return {}
 
@@ -124,7 +132,7 @@ class Processor:
     def times(
         self, traffic: Traffic, work: Mapping[str, NodeWork], rules: Mapping[str, UpdateRule]
     ) -> FiringTimes:
-        return _Operations(work, self.flops * self.use)
+        return _Operations(work, self.roof)
 
 
 @dataclass(frozen=True)
@@ -208,6 +216,10 @@ class Circuit:
     @property
     def peak(self) -> float:
         return 2 * self.lanes * self.clock
+
+    @property
+    def roof(self) -> float:
+        return self.peak
 
     @property
     def resources(self) -> Mapping[str, int]:

@@ -31,6 +31,10 @@ class Measured:
         return f"like {self.like}" + (f", {self.speed:g} times" if self.speed != 1.0 else "")
 
     @property
+    def roof(self) -> float:
+        return self.peak
+
+    @property
     def resources(self) -> Mapping[str, int]:
         return {}
 

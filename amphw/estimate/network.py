@@ -279,7 +279,7 @@ class _Estimate:
     # --- the answer -------------------------------------------------------------------------------
 
     def outcome(self, model: str) -> Outcome:
-        network, flows, chain = self.network, self.flows(), self.chain()
+        flows, chain = self.flows(), self.chain()
         loads = [Load(f"device {d}", "device", busy) for d, busy in enumerate(self.busy)]
         sending = {(a, b): self.wire(a, b).sending(size) for (a, b), size in sorted(flows.items())}
         loads += [
@@ -291,13 +291,7 @@ class _Estimate:
         busiest, throughput = ranked(loads)
         return Outcome(
             model=model,
-            devices=[
-                DeviceOutcome(
-                    *(d, network.device(d).peak, self.on(d), busy, busy * throughput),
-                    *(self.memory[d], network.room(d), network.device(d).label, network.device(d).resources),
-                )
-                for d, busy in enumerate(self.busy)
-            ],
+            devices=[self._device(d, busy, busy * throughput) for d, busy in enumerate(self.busy)],
             throughput=throughput,
             loads=busiest,
             per_node=[self._node(name, throughput) for name in self.work],
@@ -307,6 +301,21 @@ class _Estimate:
             keys=self.keys,
             chain=chain,
             instances=len(self.traffic.walks),
+        )
+
+    def _device(self, number: int, busy: float, share: float) -> DeviceOutcome:
+        of = self.network.device(number)
+        return DeviceOutcome(
+            number=number,
+            flops=of.peak,
+            nodes=self.on(number),
+            busy=busy,
+            share=share,
+            memory=self.memory[number],
+            room=self.network.room(number),
+            what=of.label,
+            resources=of.resources,
+            roof=of.roof,
         )
 
     def _node(self, name: str, throughput: float) -> NodeOutcome:
@@ -344,14 +353,14 @@ class _Estimate:
             target=edge.target,
             port=edge.port,
             output=edge.output,
-            activation_bytes=edge.bytes,
+            activation_bytes=edge.bytes.times(self.network.number_bytes / FLOAT_BYTES),
             weight_bytes=self.memory_of(edge.target).value,
             bits_per_s=bits,
             gradient_bits_per_s=bits * edge.returned,
             messages=edge.messages,
             messages_per_s=edge.messages.mean * throughput,
             links=list(crossed),
-            link_bytes={name: edge.bytes.mean * times / len(pairs) for name, times in crossed.items()},
+            link_bytes={name: self.size(edge) * times / len(pairs) for name, times in crossed.items()},
         )
 
     def _link(self, a: int, b: int, size: float, throughput: float) -> LinkOutcome:

@@ -86,9 +86,9 @@ class EdgeOutcome:
 
 @dataclass(frozen=True)
 class DeviceOutcome:
-    """flops: operations a second that it could do; what: it is, in words; resources: of a chip, by name, for
-    a circuit. busy: for an instance. share: of the time, at the estimated throughput. memory: that it needs;
-    room: that it has."""
+    """flops: operations a second that it could do, roof: that are put to use at most. what: it is, in words;
+    resources: of a chip, by name, for a circuit. busy: for an instance. share: of the time, at the estimated
+    throughput. memory: that it needs; room: that it has."""
 
     number: int
     flops: float
@@ -99,6 +99,7 @@ class DeviceOutcome:
     room: float | None = None
     what: str = ""
     resources: Mapping[str, int] = field(default_factory=dict)
+    roof: float = 0.0
 
 
 @dataclass(frozen=True)

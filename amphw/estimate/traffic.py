@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -38,6 +38,10 @@ class Spread:
         found = np.asarray(values, float)
         middle, high = np.percentile(found, (50, 95))
         return cls(float(found.mean()), float(found.min()), float(middle), float(high), float(found.max()))
+
+    def times(self, factor: float) -> Spread:
+        """Of so many times the values."""
+        return Spread(*(factor * value for value in astuple(self)))
 
 
 @dataclass(frozen=True)

@@ -72,13 +72,8 @@ def _bytes(of: Outcome) -> Counter[tuple[str, str]]:
 
 
 def device_rates(of: Outcome) -> list[float]:
-    """Operations a second that nodes get of their devices, each value once."""
-    work: Counter[int] = Counter()
-    for node in of.per_node:
-        for device in node.devices:
-            work[device] += _operations(node) / len(node.devices)  # type: ignore[assignment]
-    busy = {device.number: device.busy for device in of.devices}
-    return _several(work[d] / busy[d] for d in work if busy[d] > 0 and work[d])
+    """Operations a second of the devices that have nodes, each value once."""
+    return _several(device.roof for device in of.devices if device.nodes)
 
 
 def _several(rates: Iterable[float]) -> list[float]:

@@ -42,7 +42,7 @@ def test_no_point_lies_above_a_roof(bandwidth: float, devices: int | None, repli
 
 def test_of_many_rates_the_highest_and_the_lowest_are_roofs() -> None:
     found = outcome([8] * 6, compare=False)
-    slower = [replace(device, busy=device.busy * (1 + k)) for k, device in enumerate(found.devices)]
+    slower = [replace(device, roof=device.roof / (1 + k)) for k, device in enumerate(found.devices)]
     rates = device_rates(replace(found, devices=slower))
     assert len(rates) == ROOFS and (rates[0], rates[-1]) == (1e9, pytest.approx(1e9 / 6, rel=1e-2))
     drawn = roofline(replace(found, devices=slower), 1080)
