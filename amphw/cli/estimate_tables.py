@@ -169,10 +169,11 @@ def _edges(of: Outcome) -> Any:
 
 def _devices(of: Outcome) -> Any:
     numbers = ("an instance", "busy", "memory", "of")
-    rows = table("device", "nodes", *numbers, right=numbers)
+    rows = table("device", "what", "nodes", *numbers, right=numbers)
     for each in of.devices:
         rows.add_row(
             str(each.number),
+            each.what + (f", {each.resources['dsps']} DSPs" if each.resources else ""),
             ", ".join(each.nodes),
             seconds(each.busy),
             percent(each.share),

@@ -146,13 +146,15 @@ def rates(of: Outcome) -> str:
 def devices(of: Outcome) -> str:
     played = of.played
     assert played is not None
-    columns = ["device", "", "busy, calculated", "busy, played", "firings waiting, most", "nodes"]
+    columns = ["device", "", "busy, calculated", "busy, played", "firings waiting, most", "nodes", "what"]
     rows = []
     for each, busy, queued in zip(of.devices, played.device_busy, played.queued, strict=True):
         own = bars([(each.share, 0)], [(busy, 1)])
         nodes = ", ".join(each.nodes) or "none"
-        rows.append([str(each.number), own, percent(each.share), percent(busy), number(queued), nodes])
-    return _folded(columns, rows, columns[2:5], ["nodes"])
+        chip = [f"{count:,} {name}" for name, count in each.resources.items()]
+        what = ", ".join([each.what, *chip])
+        rows.append([str(each.number), own, percent(each.share), percent(busy), number(queued), nodes, what])
+    return _folded(columns, rows, columns[2:5], ["nodes", "what"])
 
 
 def nodes(of: Outcome) -> str:
