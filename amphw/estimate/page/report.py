@@ -172,7 +172,8 @@ def _timeline(of: Outcome) -> Iterator[str]:
     )
     yield note(
         f"{seconds(timeline.seconds)} of simulated time, {when}. Forward passes are in the upper half of a "
-        "row, backward passes in the lower; gaps are waits, and updates of parameters."
+        "row, backward passes in the lower; gaps are waits, and updates of parameters. Short "
+        "firings are drawn wider than they last."
     )
     busy = {each.node for each in timeline.slices}
     yield svg.legend([(name, svg.colour(k)) for name, k in numbers.items() if name in busy])
