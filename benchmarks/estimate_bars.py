@@ -154,7 +154,18 @@ def main() -> None:
         )
     print(f"bars: {BAR:.0%} and the same order, {'met' if met else 'NOT met'}")
     if args.update:
-        command = shlex.join(["python", *(word for word in sys.argv if word != "--update")])
+        seconds, settings = f"{args.seconds:g}", [word for each in args.set for word in ("--set", each)]
+        command = shlex.join(
+            [
+                "python",
+                "benchmarks/estimate_bars.py",
+                "--rounds",
+                str(args.rounds),
+                "--seconds",
+                seconds,
+                *settings,
+            ]
+        )
         new = [row for model in records for row in accuracy(model, records[model], command, args.set)]
         write(FILE, updated(read(FILE), new))
     if args.json is not None:

@@ -40,7 +40,7 @@ def main() -> None:
         own = [range(r * len(heavy), (r + 1) * len(heavy)) for r in range(replicas)]
         ways = {(a, b): Way(1.0, 1e10) for each in own for a in each for b in each if a != b}
         topology = Topology([Station(frame_cap=1)] * devices, place, ways)
-        simulation = Simulation([w.shape for w in traffic.walks], costs, rules, topology, keys=16)
+        simulation = Simulation([w.shape for w in traffic.walks], costs, rules, topology, keys=16 * replicas)
         start = time.perf_counter()
         tally = simulation.run(messages=MESSAGES)
         took = time.perf_counter() - start

@@ -129,10 +129,9 @@ def circuit_origins(said: Mapping[str, str]) -> dict[str, Origin]:
         "formats": Origin("stated", said["formats"]) if "formats" in said else Origin("assumed", FORMATS),
     }
     placed = f"{CLOCK / 1e6:g} MHz: nextpnr on an ECP5-85F, a device of 4 lanes; more lanes taken as alike"
-    stated = "clock" in said or "listed" in said
-    found["clock"] = (
-        Origin("stated", said.get("clock") or said["listed"]) if stated else Origin("synthesised", placed)
-    )
+    found["clock"] = Origin("stated", said["clock"]) if "clock" in said else Origin("synthesised", placed)
+    if "listed" in said:
+        found["clock"] = Origin("stated", f"{said['listed']}, and where that says none: {placed}")
     return found
 
 
@@ -169,6 +168,8 @@ def timed_like(found: Any, cfg: RunConfig[Any], device: str, instances: int) -> 
     rules, nodes = update_rules(cfg, graph), placeable(graph)
     made: Any = opened(f"{HOST},{device}" if device != HOST else HOST)
     parts = made.parts if device != HOST else {}
+    for label, why in getattr(made, "absent", {}).items():
+        raise AmphwError(f"--like {device}: {label} is not there: {why}")
     found.prepare(cfg.model, cfg.train.seed)
     sample = chosen_instances(found, cfg, instances)
     traffic = count(apart(graph, nodes), sample)
@@ -188,5 +189,7 @@ def timed_like(found: Any, cfg: RunConfig[Any], device: str, instances: int) -> 
             raise AmphwError(f"{device} refuses node '{name}': {model.refused[name, label]}")
     seconds = {name: model.seconds[name, label].busy for name in nodes}
     done = {n: model.work[n].forward + model.work[n].backward + model.work[n].update for n in nodes}
-    peak = max(done[name] / taken for name, taken in seconds.items() if taken > 0)
+    peak = max((done[name] / taken for name, taken in seconds.items() if taken > 0), default=0.0)
+    if not peak:
+        raise AmphwError(f"--like {device}: no node takes time there; name a device that computes")
     return Measured(device, seconds, peak)

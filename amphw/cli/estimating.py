@@ -106,7 +106,8 @@ def proposed(
     outcome = propose(counted.estimate, network, budget, target, replicas, keys)
     told = counted.told(outcome, network, said)
     searched = {name for name in ("devices", "replicas", "keys") if name not in said}
-    searched |= {"flops"} | ({"link"} if budget.link is not None else set())
+    fast = "lanes" if network.circuit is not None else "flops" if network.flops is not None else "times"
+    searched |= {fast} | ({"link"} if budget.link is not None else set())
     how = {name: Origin("assumed", "proposed by the search") for name in searched}
     if budget.memory is not None:
         how["memory"] = Origin("stated", f"--budget memory={budget.said['memory']}")
@@ -143,6 +144,7 @@ def _origins(
         "latency": "none",
         "keys": f"the model's max_active_keys, {of.keys}",
         "replicas": "one of each node",
+        "credits": "any number of messages under way",
     }
     if network.parts:
         unsaid |= {"network": ""}
@@ -168,6 +170,7 @@ def _origins(
     data = ("synthesised", "generated") if generated else ("counted", "the first training")
     return found | {
         "instances": Origin(data[0], f"{data[1]} instances, {of.instances} of them"),  # type: ignore[arg-type]
+        "policy": Origin("stated", f"device.policy={cfg.device.policy}, where it is played through"),
         "messages": Origin("counted", counting),
         "operations": Origin("counted", "all primitives of the nodes' programs, for the instances' rows"),
         "parameters": Origin("counted", "shapes of the parameters; arrays of the nodes' optimisers"),

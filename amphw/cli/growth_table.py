@@ -47,7 +47,9 @@ def show_growth(of: Outcome, found: Growth) -> None:
         assert found.why is not None
         devices = "1 device" if found.stops == 1 else f"{found.stops:,} devices"
         gain = percent(found.gain)
-        say.print(f"It stops at {devices}: more gain less than {gain} a doubling; {found.why.words}.")
+        say.print(
+            f"It stops at {devices}, beyond which a doubling gains less than {gain}: {found.why.words}."
+        )
     if found.ceiling is not None and found.ceiling_limit is not None:
         say.print(f"No number of devices exceeds {number(found.ceiling)}/s: {found.ceiling_limit.words}.")
 

@@ -6,7 +6,7 @@ Every other network and placement is calculated and played through like the esti
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from amphw.estimate.loads import Load
@@ -112,7 +112,8 @@ def _placements(of: Outcome, again: Callable[..., Outcome], network: Network) ->
         # Rounded: what a sum's order of terms changes is no throughput.
         return float(f"{other.throughput:.9g}"), -sum(link.bytes for link in other.links)
 
-    best = _searched(_where(of), len(of.devices), rated)
+    pinned = {name for part in network.parts for name in part.nodes}
+    best = _searched(_where(of), len(of.devices), rated, pinned)
     return [*found, _candidate(FOUND, lambda: again(here, at=best))]
 
 
@@ -138,15 +139,17 @@ def _where(of: Outcome) -> Where:
     return {node.name: list(node.devices) for node in of.per_node}
 
 
-def _searched(own: Where, devices: int, rated: Callable[[Where], tuple[float, float]]) -> Where:
+def _searched(
+    own: Where, devices: int, rated: Callable[[Where], tuple[float, float]], pinned: Collection[str]
+) -> Where:
     """The best of what single moves and exchanges lead to from the better of two beginnings: `own`, and
-    everything on one device. A step is taken as soon as it is better."""
-    one: Where = {name: [0] * len(where) for name, where in own.items()}
+    everything on one device. A step is taken as soon as it is better. pinned: nodes that stay."""
+    one: Where = {name: where if name in pinned else [0] * len(where) for name, where in own.items()}
     at, best = max(((w, rated(w)) for w in (own, one)), key=lambda pair: pair[1])
     tried, better = 2, True
     while better:
         better = False
-        for other in _steps(at, devices):
+        for other in _steps(at, devices, pinned):
             if tried == TRIED:
                 return at
             tried += 1
@@ -157,9 +160,9 @@ def _searched(own: Where, devices: int, rated: Callable[[Where], tuple[float, fl
     return at
 
 
-def _steps(at: Where, devices: int) -> Iterator[Where]:
+def _steps(at: Where, devices: int, pinned: Collection[str]) -> Iterator[Where]:
     """One replica elsewhere; or two exchanged."""
-    replicas = [(name, k) for name, where in at.items() for k in range(len(where))]
+    replicas = [(name, k) for name, where in at.items() if name not in pinned for k in range(len(where))]
     for name, k in replicas:
         for device in range(devices):
             if device != at[name][k]:

@@ -14,10 +14,9 @@ from amphw.engine.links import FLOAT_BYTES
 from amphw.engine.lower import Unit
 from amphw.engine.policy import BACKWARD, FORWARD, KINDS, POLICIES, Policy, Ranked
 from amphw.estimate.devices import Device, FiringTimes
-from amphw.estimate.loads import LEAST
 from amphw.estimate.shape import Shape
 from amphw.estimate.simulation import Costs, Line, Rules, Simulation, Station, Topology, Way
-from amphw.estimate.spent import seconds_of
+from amphw.estimate.spent import control_of, seconds_of
 from amphw.estimate.topology import Wire
 from amphw.estimate.traffic import Firing, Traffic
 from amphw.estimate.work import NodeWork
@@ -69,7 +68,7 @@ class Played:
     name. link_waited: seconds that a message waited for its link, on average. queued: firings that were ready
     on a device at once, at most; held: bytes of messages that it kept for gradients, at most. staleness:
     updates between a firing's forward and backward pass, on average, by node with parameters. timeline: where
-    asked for.
+    asked for. controller_busy: shares of the time in which what fetches and delivers is at it, by device.
     """
 
     throughput: float
@@ -84,23 +83,26 @@ class Played:
     held: Sequence[int]
     staleness: Mapping[str, float]
     timeline: Timeline | None = None
+    controller_busy: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
 class Playing:
-    """What a simulation is made of. pipelines: replicas."""
+    """What a simulation is made of. scale: bytes of a number in its messages, by those that it counts.
+    pipelines: replicas."""
 
     shapes: Sequence[Shape]
     costs: Costs
     rules: Rules
     topology: Topology
+    scale: float = 1.0
 
     @property
     def pipelines(self) -> int:
         return len(self.topology.place)
 
     def simulation(self, keys: int, slices: int = 0, trains: bool = True) -> Simulation:
-        """keys: in flight at each replica."""
+        """keys: in flight, shared by the replicas."""
         return Simulation(self.shapes, self.costs, self.rules, self.topology, keys, slices, trains)
 
 
@@ -113,12 +115,11 @@ def play(
     watch: bool = False,
 ) -> Played:
     """names: of the links between the devices, which come first. keys: in flight. watch: keep a timeline."""
-    each = -(-keys // network.pipelines)
-    simulation = network.simulation(each, SEARCHED * watch)
-    before = simulation.run(WARM * each * network.pipelines)
+    simulation = network.simulation(keys, SEARCHED * watch)
+    before = simulation.run(WARM * keys)
     pipelines = network.pipelines
     rounds = max(ROUNDS // pipelines, FEWEST_ROUNDS)
-    enough = max(rounds * each * pipelines, min(ENOUGH * pipelines, ENOUGH_OF_ALL))
+    enough = max(rounds * keys, min(ENOUGH * pipelines, ENOUGH_OF_ALL))
     seen = simulation.run(before.retired + enough).since(before)
     most = simulation.most
     return Played(
@@ -133,7 +134,8 @@ def play(
             name: seen.way_waited[k] / max(1, seen.way_messages[k]) / 1e6 for k, name in enumerate(names)
         },
         queued=most["queued"][:devices],
-        held=most["held"][:devices],
+        held=[round(size * network.scale) for size in most["held"][:devices]],
+        controller_busy=[seen.device_routing[d] / seen.us for d in range(devices)],
         staleness={
             u.name: seen.stale.get(u.index, 0) / seen.stale_rows[u.index]
             for u in units
@@ -173,9 +175,12 @@ def playing(
     devices: Sequence[Device],
     times: Mapping[object, FiringTimes],
     wires: Mapping[tuple[int, int], Wire],
+    number_bytes: int = FLOAT_BYTES,
+    header_bytes: int = 0,
     policy: str = "default",
 ) -> Playing:
-    """at: devices of a node's replicas. times: by device. wires: those that are used, by devices.
+    """at: devices of a node's replicas. times: by device. wires: those that are used, by devices; of numbers
+    and of headers with so many bytes.
 
     Where devices leave losses to the host, this is one device more, over links of its own. Raises AmphwError
     where replicas of a node are on devices that are not alike.
@@ -197,27 +202,27 @@ def playing(
         for r in range(pipelines)
     ]
     used = {d for row in place for d in row}
-    ways = {pair: _way(wire, devices[pair[0]]) for pair, wire in wires.items()}
+    ways = {pair: _way(wire, number_bytes, header_bytes) for pair, wire in wires.items()}
     for d, device in enumerate(devices):
         if device.host is not None and {d, host} <= used:
-            way = _way(device.host, device)
+            way = _way(device.host, device.number_bytes, device.header_bytes)
             ways |= {(host, d): way, (d, host): way, (-1, d): way}
     stations = [Station(frame_cap=1, overlaps=d.host is not None) for d in devices]
     topology = Topology([*stations, Station(frame_cap=1)], place, ways)
     order = IN_HARDWARE if all(d.host is not None for d in devices) else POLICIES[policy]
     shapes, costs = _shapes(traffic, taken), _costs(traffic, work, taken)
-    return Playing(shapes, costs, _rules(traffic, rules, order), topology)
+    return Playing(shapes, costs, _rules(traffic, rules, order), topology, number_bytes / FLOAT_BYTES)
 
 
 def _of(where: Sequence[int], replica: int) -> int:
     return where[replica % len(where)]
 
 
-def _way(wire: Wire, device: Device) -> Way:
+def _way(wire: Wire, number_bytes: int, header_bytes: int) -> Way:
     """Messages count numbers of FLOAT_BYTES; those of the network may be shorter."""
-    scale = device.number_bytes / FLOAT_BYTES
+    scale = number_bytes / FLOAT_BYTES
     bandwidth = NO_LIMIT if wire.bandwidth is None else wire.bandwidth / scale
-    return Way(wire.latency * 1e6, bandwidth, device.header_bytes / scale, wire.credits)
+    return Way(wire.latency * 1e6, bandwidth, header_bytes / scale, wire.credits)
 
 
 def _shapes(traffic: Traffic, taken: Mapping[str, FiringTimes]) -> list[Shape]:
@@ -242,12 +247,9 @@ def _costs(traffic: Traffic, work: Mapping[str, NodeWork], taken: Mapping[str, F
     """Beside what each firing takes: fetching and delivering it, and updates."""
     fetch, delivery, update = {}, {}, {}
     for name, times in taken.items():
-        u, rate = traffic.lowered.units[traffic.lowered.by_name[name]], traffic.nodes[name]
-        firings = max(rate.firings.mean, LEAST)
-        sent = sum(e.messages.mean for e in traffic.edges if e.source == name) / firings
+        u = traffic.lowered.units[traffic.lowered.by_name[name]]
         for kind in (FORWARD, BACKWARD):
-            taken_in, rows = rate.received.mean / firings, rate.rows[u.behaviour.spaces[0][0]].mean / firings
-            fetched, delivered = times.control(name, kind == BACKWARD, taken_in, sent, rows)
+            fetched, delivered = control_of(traffic, name, times, kind == BACKWARD)
             fetch[u.index, kind] = Line(1e6 * fetched, 0.0)
             delivery[u.index, kind] = Line(1e6 * delivered, 0.0)
         if work[name].updates:

@@ -16,10 +16,15 @@ def limit_of(of: Outcome) -> Limit:
         load = of.bottleneck
         if load.of == "device":
             return _device(of, next(d.number for d in of.devices if load.name == f"device {d.number}"))
+        if load.of == "controller":
+            return _controller(load.name)
         return _link(of, load.name) if load.of == "link" else _waiting(of)
     computing = max(range(len(of.devices)), key=lambda d: played.device_busy[d])
     if played.device_busy[computing] >= BUSY:
         return _device(of, computing)
+    controlling = max(range(len(of.devices)), key=lambda d: played.controller_busy[d])
+    if played.controller_busy[controlling] >= BUSY:
+        return _controller(f"controller of device {controlling}")
     sending = max(played.link_busy, key=lambda name: played.link_busy[name], default="")
     if played.link_busy.get(sending, 0.0) >= BUSY:
         return _link(of, sending)
@@ -51,12 +56,18 @@ def _device(of: Outcome, number: int) -> Limit:
     return Limit("device", f"device {number}", nodes, words)
 
 
+def _controller(name: str) -> Limit:
+    return Limit("controller", name, [], f"the {name} fetches and delivers firings all the time")
+
+
 def _link(of: Outcome, name: str) -> Limit:
     link = next(link for link in of.links if link.name == name)
     back = next((x.name for x in of.links if (x.source, x.target) == (link.target, link.source)), "")
     # Gradients take the way back.
     edges = [e for e in of.per_edge if name in e.links or (back in e.links and e.gradient_bits_per_s)]
-    most = max(edges, key=lambda e: e.activation_bytes.mean / len(e.links))
+    if not edges:
+        return Limit("link", name, [], f"the link {name} carries {written(link.bytes, 'B')} an instance")
+    most = max(edges, key=lambda e: e.link_bytes.get(name, e.link_bytes.get(back, 0.0)))
     words = (
         f"the link {name} carries {written(link.bytes, 'B')} an instance, mostly of "
         f"{most.source} -> {most.target}"
@@ -65,4 +76,5 @@ def _link(of: Outcome, name: str) -> Limit:
 
 
 def _waiting(of: Outcome) -> Limit:
-    return Limit("keys", "instances in flight", [], f"{of.keys} instances in flight do not fill all waits")
+    words = f"with {of.keys} instances in flight, devices and links wait for one another"
+    return Limit("keys", "instances in flight", [], words)

@@ -15,8 +15,8 @@ LEAST = 1e-12
 
 @dataclass(frozen=True)
 class Load:
-    """seconds: an instance keeps it busy. of: "device", "link", "handing" or "keys". share: of the time that
-    it is busy at the estimated throughput, 0 to 1."""
+    """seconds: an instance keeps it busy. of: "device", "controller", "link", "handing" or "keys". share: of
+    the time that it is busy at the estimated throughput, 0 to 1."""
 
     name: str
     of: str

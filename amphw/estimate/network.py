@@ -115,21 +115,21 @@ class _Estimate:
         """That an instance keeps a device busy with the node."""
         return self.spent_on(name, device).seconds
 
-    def needs(self, name: str) -> float:
-        """Bytes of one replica."""
-        return self.memory_of(name).parameters + self.memory_of(name).in_flight
+    def needs(self, name: str, device: int) -> float:
+        """Bytes of one replica there."""
+        return self.memory_of(name, device).parameters + self.memory_of(name, device).in_flight
 
-    def memory_of(self, name: str) -> NodeMemory:
+    def memory_of(self, name: str, device: int) -> NodeMemory:
         work, here = self.work[name], math.ceil(self.keys / self.copies[name])
         value = work.parameters
         gradient = min(value, work.held - value)
-        kept = work.kept * self.network.number_bytes / FLOAT_BYTES
+        kept = work.kept * self.network.device(device).number_bytes / FLOAT_BYTES
         return NodeMemory(value, gradient, work.held - value - gradient, here * kept)
 
     def put(self, name: str, device: int) -> None:
         self.at.setdefault(name, []).append(device)
         self.busy[device] += self.seconds(name, device) / self.copies[name]
-        self.memory[device] += self.needs(name)
+        self.memory[device] += self.needs(name, device)
 
     def _place_as_said(self) -> None:
         for device, part in enumerate(self.network.parts):
@@ -148,11 +148,12 @@ class _Estimate:
         devices = range(len(self.busy))
         longest = {n: max(self.seconds(n, d) for d in devices) / self.copies[n] for n in self.heavy}
 
-        def rank(device: int) -> tuple[bool, float, float]:
-            room = self.network.room(device)
-            short = room is not None and self.memory[device] + self.needs(name) > room
+        def rank(device: int) -> tuple[bool, bool, float, float]:
+            room, first = self.network.room(device), self.at.get(name, [device])[0]
+            unlike = self.network.device(device) != self.network.device(first)
+            short = room is not None and self.memory[device] + self.needs(name, device) > room
             ready = self.busy[device] + self.seconds(name, device) / self.copies[name]
-            return short, ready, self.memory[device]
+            return unlike, short, ready, self.memory[device]
 
         for name in sorted(self.heavy, key=lambda n: -longest[n]):
             while len(self.at.get(name, ())) < self.copies[name]:
@@ -241,7 +242,7 @@ class _Estimate:
         for name in self.work:
             firings = max(self.traffic.nodes[name].firings.mean, LEAST)
             of = self.spent_on(name, self.at[name][0])
-            spent[self.units[name].index] = (of.ahead + of.back) / firings
+            spent[self.units[name].index] = (of.ahead + of.back + of.control) / firings
         sizes: dict[tuple[int, int], float] = {}
         for edge in self.traffic.edges:
             size = self.size(edge) / max(edge.messages.mean, LEAST) * (1 + edge.returned)
@@ -269,7 +270,7 @@ class _Estimate:
         devices = [self.network.device(d) for d in range(len(self.busy))]
         return playing(
             *(self.traffic, self.work, self.rules, self.at, devices, self.times),
-            *(wires, self.network.policy),
+            *(wires, self.network.number_bytes, self.network.header_bytes, self.network.policy),
         )
 
     def played(self, watch: bool = False) -> Played:
@@ -287,6 +288,10 @@ class _Estimate:
             for (a, b), seconds in sending.items()
             if self.wire(a, b).bandwidth is not None
         ]
+        for d in range(len(self.busy)):
+            spent = [(self.spent_on(n, d).control, self.at[n].count(d) / self.copies[n]) for n in self.on(d)]
+            if seconds := sum(control * share for control, share in spent):
+                loads.append(Load(f"controller of device {d}", "controller", seconds))
         loads.append(Load("instances in flight", "keys", chain.mean / self.keys))
         busiest, throughput = ranked(loads)
         return Outcome(
@@ -336,7 +341,7 @@ class _Estimate:
             forward=ahead,
             backward=back,
             update=work.update,
-            memory=self.memory_of(name),
+            memory=self.memory_of(name, self.at[name][0]),
             busy=self.seconds(name, self.at[name][0]),
             firings=rate.firings,
             messages=rate.received,
@@ -354,7 +359,7 @@ class _Estimate:
             port=edge.port,
             output=edge.output,
             activation_bytes=edge.bytes.times(self.network.number_bytes / FLOAT_BYTES),
-            weight_bytes=self.memory_of(edge.target).value,
+            weight_bytes=self.memory_of(edge.target, self.at[edge.target][0]).value,
             bits_per_s=bits,
             gradient_bits_per_s=bits * edge.returned,
             messages=edge.messages,

@@ -67,6 +67,11 @@ def _network(said: Mapping[str, Any], circuit: MakeCircuit, like: Network | None
             _whole(table.get("credits", 0), f"{what}: credits"),
         )
     same = like or Network(1.0)
+    if links and (same.bandwidth is not None or same.latency or same.credits):
+        raise AmphwError(
+            "links are listed here, and --link, --latency and --credits are for files without [[link]]: "
+            "leave them out"
+        )
     return Network(
         bandwidth=same.bandwidth,
         latency=same.latency,
@@ -84,12 +89,15 @@ def _part(number: int, table: Mapping[str, Any], circuit: MakeCircuit) -> Part:
     device: Device
     if (flops is None) == ("lanes" not in table):
         raise AmphwError(f"{what}: say either flops or lanes")
+    for key, of in (("use", "lanes"), ("clock", "flops")):
+        if key in table and of in table:
+            raise AmphwError(f"{what}: {key} means nothing for a device with {of}")
     if flops is None:
         clock = _quantity(table, "clock", "cycles a second", what)
         device = circuit(_whole(table["lanes"], f"{what}: lanes"), clock)
     else:
         use = table.get("use", 1.0)
-        if not isinstance(use, int | float):
+        if isinstance(use, bool) or not isinstance(use, int | float):
             raise AmphwError(f"{what}: use = {use!r}, expected a number above 0, up to 1")
         device = Processor(flops, use)
     nodes = table.get("nodes", [])

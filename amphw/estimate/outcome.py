@@ -173,8 +173,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Limit:
-    """What bounds a throughput. of: "device", "link", "source" (the link that brings the data), "keys"
-    (waiting, with too few instances in flight) or "memory". name: of the device or link. nodes: of the
+    """What bounds a throughput. of: "device", "controller", "link", "source" (the link that brings the data),
+    "keys" (waiting for one another) or "memory". name: of the device or link. nodes: of the
     device, the one that takes most time first; of the link, the ends of the edge that most bytes are of.
     words: why, as a clause of a sentence."""
 

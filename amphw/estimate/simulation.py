@@ -160,8 +160,8 @@ class Tally:
 class Simulation:
     """Devices that serve instances without end: whenever one retires, the host submits the next.
 
-    shapes: the instances, in a cycle. keys: in flight, at each replica. slices: frames that are kept for a
-    picture. Raises AmphwError without the C++ data plane.
+    shapes: the instances, in a cycle. keys: in flight, shared by the replicas. slices: frames that are
+    kept for a picture. Raises AmphwError without the C++ data plane.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Simulation:
         self._native = simulation
         self._units = len(rules.depth)
         self._keys = keys
-        network = self._network(costs, rules, topology, keys * len(topology.place))
+        network = self._network(costs, rules, topology, keys)
         network.trains = trains
         made: dict[int, Any] = {}
         numbers = {id(s): k for k, s in enumerate({id(s): s for s in shapes}.values())}

@@ -52,8 +52,8 @@ def affordable(network: Network, dsps: int | None) -> list[Rate]:
         return found
     if any(rate.dsps is None for rate in found):
         raise AmphwError(
-            f"a budget of dsps={dsps} is for devices that are circuits: --flops says how fast a device is, "
-            "not what it is made of. Leave dsps out"
+            f"a budget of dsps={dsps} is for devices that are circuits (--lanes): of others it is known how "
+            "fast they are, not what they are made of. Leave dsps out"
         )
     fits = [rate for rate in found if rate.dsps is not None and rate.dsps <= dsps]
     if not fits:

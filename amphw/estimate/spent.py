@@ -6,17 +6,20 @@ from dataclasses import dataclass
 
 from amphw.engine.lower import Unit
 from amphw.estimate.devices import FiringTimes
+from amphw.estimate.loads import LEAST
 from amphw.estimate.traffic import Firing, Traffic
 from amphw.estimate.work import NodeWork
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds of an instance, on average: forward, backward, and its share of the updates."""
+    """Seconds of an instance, on average: forward, backward, its share of the updates, and beside these what
+    the device's controller takes."""
 
     ahead: float
     back: float
     update: float
+    control: float
 
     @property
     def seconds(self) -> float:
@@ -30,7 +33,19 @@ def spent_on(traffic: Traffic, work: NodeWork, unit: Unit, times: FiringTimes) -
         one = seconds_of(firing, unit.name, times)
         ahead, back = ahead + count * one[0], back + count * one[1]
     count = len(traffic.walks)
-    return Spent(ahead / count, back / count, work.updates * times.update(unit.name) if work.updates else 0.0)
+    update = work.updates * times.update(unit.name) if work.updates else 0.0
+    each = sum(sum(control_of(traffic, unit.name, times, backward)) for backward in (False, True))
+    control = each * traffic.nodes[unit.name].firings.mean
+    return Spent(ahead / count, back / count, update, control)
+
+
+def control_of(traffic: Traffic, node: str, times: FiringTimes, backward: bool) -> tuple[float, float]:
+    """Seconds of the controller to (fetch, deliver) a firing of the node, on average."""
+    rate = traffic.nodes[node]
+    firings = max(rate.firings.mean, LEAST)
+    sent = sum(e.messages.mean for e in traffic.edges if e.source == node)
+    rows = next(iter(rate.rows.values())).mean if rate.rows else firings
+    return times.control(node, backward, rate.received.mean / firings, sent / firings, rows / firings)
 
 
 def seconds_of(firing: Firing, node: str, times: FiringTimes) -> tuple[float, float]:

@@ -21,6 +21,8 @@ def what_limits(of: Outcome) -> str:
         )
     if load.of == "link":
         return f"the link {load.name} is busy for {seconds(load.seconds)} an instance"
+    if load.of == "controller":
+        return f"the {load.name} fetches and delivers for {seconds(load.seconds)} an instance"
     return f"{_named(of, load)} computes for {seconds(load.seconds)} an instance"
 
 
@@ -60,6 +62,8 @@ def _named(of: Outcome, load: Load) -> str:
     if load.of == "device":
         nodes = next(d.nodes for d in of.devices if load.name == f"device {d.number}")
         return f"{load.name} ({', '.join(nodes)})"
+    if load.of == "controller":
+        return f"the {load.name}"
     return f"the link {load.name}" if load.of == "link" else f"the number of {load.name}"
 
 

@@ -14,10 +14,8 @@ from functools import cached_property
 from amphw.engine.lower import Unit
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
-from amphw.rtl.boards import Board
 from amphw.rtl.control import Phase, float_outputs
 from amphw.rtl.control_timing import control_cycles
-from amphw.rtl.fit import Estimate, estimate
 from amphw.rtl.fit_logic import of_lanes
 from amphw.rtl.fixed.units import mapped
 from amphw.rtl.formats import Formats
@@ -108,10 +106,6 @@ class CircuitModel:
         """Cycles of an update, in which nothing else runs."""
         return DIVIDES + sum(SEGMENT + math.prod(spec.shape) for spec in self.plan.graph.nodes[node].params)
 
-    def resources(self, board: Board) -> Estimate:
-        """Of a chip, with memory for what `Sizes` has."""
-        return estimate(self.plan, board)
-
 
 @dataclass(frozen=True)
 class Circuits:
@@ -121,14 +115,16 @@ class Circuits:
     number_bytes: int = WORD // 8
     header_bytes: int = WORD // 8 * HEADER_WORDS
     latency: float = LATENCY
-    _made: dict[tuple[int, int], CircuitModel] = field(default_factory=dict, compare=False, repr=False)
+    _made: dict[tuple[int, int], tuple[Mapping[str, UpdateRule], CircuitModel]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
     def resources(self, lanes: int) -> Mapping[str, int]:
         """Of a device without momentum on ECP5, by the line through real builds."""
         return of_lanes(lanes)
 
     def cycles(self, graph: Graph, rules: Mapping[str, UpdateRule], lanes: int) -> CircuitModel:
-        made = self._made.get((id(graph), lanes))  # planning takes long beside an estimate
-        if made is None or made.plan.graph is not graph:
-            made = self._made[id(graph), lanes] = CircuitModel(graph, rules, self.formats, lanes)
-        return made
+        known = self._made.get((id(graph), lanes))  # planning takes long beside an estimate
+        if known is None or known[1].plan.graph is not graph or known[0] != rules:
+            known = self._made[id(graph), lanes] = rules, CircuitModel(graph, rules, self.formats, lanes)
+        return known[1]

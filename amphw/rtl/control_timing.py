@@ -38,7 +38,7 @@ def control_cycles(
     plan: ControlPlan, unit: int, phase: Phase, messages: float = 1.0, rows: float = 1.0
 ) -> float:
     """Of a unit's program, which deals with so many messages, and has rows with integers. Guards count as
-    passed, and loops within each other go round as often together as there are messages."""
+    passed. The body of the innermost loop runs once for each message."""
     spent, weights = float(BEGINS), [1.0]
     before: Step | None = None
     steps = plan.steps[plan.entries[unit, phase] :]

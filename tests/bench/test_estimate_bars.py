@@ -64,7 +64,7 @@ def test_rows_are_written_when_asked_for(file: Path, monkeypatch: pytest.MonkeyP
     ]
     first = rows[0]
     assert (first.unit, first.machine, first.note) == ("words/s", "a processor, 2 cores", "a reason")
-    assert first.command == "python benchmarks/estimate_bars.py rnn --seconds 1.5"
+    assert first.command == "python benchmarks/estimate_bars.py --rounds 5 --seconds 1.5"
 
 
 def test_a_second_measurement_replaces_the_first(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

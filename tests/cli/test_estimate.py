@@ -306,6 +306,8 @@ def test_devices_like_one_that_is_here(amphw) -> None:
         (["--network", "nowhere.toml", "--devices", "2"], "--devices is for devices that are alike"),
         (["--flops", "1TFLOPS", "--credits", "0"], "greater than or equal to 1"),
         (["--like", "abacus"], "abacus"),
+        (["--like", "board:nowhere"], "is not there"),
+        (["--like", "null"], "no node takes time there"),
         ([], "say how fast a device is"),
     ],
 )

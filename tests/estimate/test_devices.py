@@ -9,9 +9,13 @@ import pytest
 
 from amphw.cpu_runtime import planes
 from amphw.engine.lower import lower
-from amphw.estimate.devices import Circuit
+from amphw.estimate.compare import compared
+from amphw.estimate.devices import Circuit, Processor
+from amphw.estimate.limit import limit_of
 from amphw.estimate.network import Network, estimate, seconds_of
 from amphw.estimate.outcome import Outcome
+from amphw.estimate.space import affordable, rates
+from amphw.estimate.topology import Part
 from amphw.estimate.traffic import count
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
@@ -118,6 +122,52 @@ def test_seconds_until_so_many_messages() -> None:
     traffic = count(lower(chain([8, 2])), rows(4))
     some, many = (seconds_of(traffic, RULES, on(Maker()), 4, messages) for messages in (300, 600))
     assert (many - some) * 1e6 == pytest.approx(50 * WORK, rel=0.02)  # six messages an instance
+
+
+def test_the_controller_is_named_where_it_limits() -> None:
+    found = of_chain(on(Maker(fetches=600.0, delivers=400.0)), keys=16)
+    assert (found.bottleneck.of, found.bottleneck.name) == ("controller", "controller of device 0")
+    assert found.throughput == pytest.approx(1e6 / (4 * 1000.0))
+    assert found.played is not None and found.played.controller_busy[0] == pytest.approx(1.0, abs=0.02)
+    assert limit_of(found).of == "controller"
+
+
+def test_a_search_chooses_lanes_within_their_dsps() -> None:
+    most = on(Maker(), devices=1).of(1)
+    assert [(rate.label, rate.dsps) for rate in rates(most)] == [("2 lanes", 10), ("4 lanes", 12)]
+    assert [rate.label for rate in affordable(most, 11)] == ["2 lanes"]
+    with pytest.raises(AmphwError, match="the smallest device takes 10"):
+        affordable(most, 9)
+
+
+def test_a_mixed_network_plays_the_bytes_that_it_counts() -> None:
+    circuit, slow = Circuit(4, 1e6, Maker()), Processor(1e5)
+    network = Network(
+        parts=[Part(slow, nodes=["layer0"]), Part(circuit, nodes=["layer1"])], bandwidth=1e6, latency=0.0
+    )
+    found = of_chain(network, keys=8)
+    assert found.played is not None
+    for link in found.links:
+        busy = 8 * link.bytes / 1e6 * found.played.throughput
+        assert found.played.link_busy[link.name] == pytest.approx(busy, rel=0.02)
+    # What is kept for gradients has the numbers of the device that keeps it.
+    at = {node.name: node.memory.in_flight for node in found.per_node}
+    assert (at["layer0"], at["layer1"]) == (8 * 4 * (4 + 8), 8 * 2 * (8 + 2))
+
+
+def test_replicas_share_instances_that_they_do_not_divide() -> None:
+    traffic = count(lower(chain([8, 2])), rows(4))
+    found = estimate("chain", traffic, RULES, Network(1e3, devices=4), 5, 4, events=True)
+    assert found.played is not None
+    assert found.played.latency * found.played.throughput == pytest.approx(5, rel=0.05)  # Little's law
+
+
+def test_pinned_nodes_stay_where_they_are() -> None:
+    traffic = count(lower(chain([8, 2])), rows(4))
+    slow, fast = Part(Processor(1e2), nodes=["layer0"]), Part(Processor(1e5))
+    network = Network(parts=[slow, fast])
+    found = compared(estimate("chain", traffic, RULES, network, 4), traffic, RULES, network, 4, 1)
+    assert all(list(each.where["layer0"]) == [0] for each in found.placements if each.where)
 
 
 @pytest.mark.parametrize(

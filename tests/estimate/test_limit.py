@@ -32,7 +32,10 @@ def test_a_link_is_named_with_the_edge_that_most_of_it_is_of() -> None:
 
 def test_too_few_in_flight() -> None:
     found = limit_of(two(replace(KHZ, latency=10.0), keys=2))
-    assert (found.of, found.words) == ("keys", "2 instances in flight do not fill all waits")
+    assert (found.of, found.words) == (
+        "keys",
+        "with 2 instances in flight, devices and links wait for one another",
+    )
 
 
 @pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")

@@ -29,7 +29,9 @@ def test_the_given_rate_is_the_fastest() -> None:
 
 
 def test_dsps_bound_devices_that_are_known_to_have_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(AmphwError, match="dsps=8 is for devices that are circuits: .* Leave dsps out"):
+    with pytest.raises(
+        AmphwError, match=r"dsps=8 is for devices that are circuits \(--lanes\): .* Leave dsps out"
+    ):
         affordable(NETWORK, 8)
     circuits = [Rate(f"{lanes} lanes", lanes, NETWORK.computing(lanes), dsps=lanes) for lanes in (4, 8, 16)]
     monkeypatch.setattr(space, "rates", lambda network: circuits)

@@ -189,7 +189,7 @@ def test_memory_bounds_instances_in_flight() -> None:
 
 
 def test_dsps_are_for_circuits() -> None:
-    with pytest.raises(AmphwError, match="dsps=56 is for devices that are circuits: --flops says how fast"):
+    with pytest.raises(AmphwError, match=r"dsps=56 is for devices that are circuits \(--lanes\)"):
         propose(layers(8, 2), KHZ, Budget(dsps=56), 1.0)
 
 

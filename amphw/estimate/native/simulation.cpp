@@ -33,8 +33,7 @@ Simulation::Simulation(Network network, std::vector<Shape> shapes, std::vector<i
             at(0.0, What::Act, int32_t(workers_.size()));
             workers_.emplace_back().device = int32_t(d);
         }
-    for (int32_t k = 0; k < keys_; k++)
-        for (int32_t r = 0; r < net_.replicas; r++) free_.push_back(r);
+    for (int32_t k = 0; k < keys_; k++) free_.push_back(k % net_.replicas);
 }
 
 // --- events ---------------------------------------------------------------------------------------------------

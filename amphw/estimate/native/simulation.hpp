@@ -38,7 +38,7 @@ struct Slice {
 
 class Simulation {
 public:
-    // keys: in flight at each replica. order: of shapes, repeated. slices: frames that are kept for a picture.
+    // keys: in flight, shared by the replicas. order: of shapes, repeated. slices: frames that are kept for a picture.
     Simulation(Network network, std::vector<Shape> shapes, std::vector<int32_t> order, int32_t keys, int64_t slices);
 
     Simulation(const Simulation&) = delete;
