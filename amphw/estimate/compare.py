@@ -60,7 +60,7 @@ def _sensitivity(
 ) -> list[Change]:
     devices = len(of.devices)
     changes: dict[str, Callable[[], Outcome]] = {
-        "devices twice as fast": lambda: again(network.computing(2)),
+        _faster(network): lambda: again(network.computing(2)),
         "links of twice the bandwidth": lambda: again(network.linked(2)),
         "twice as many devices": lambda: again(network.of(2 * devices)),
         "twice as many instances in flight": lambda: again(network, 2 * keys),
@@ -74,6 +74,14 @@ def _sensitivity(
         del changes["twice as many devices"]  # they would be idle
     found = [_change("as estimated", lambda: of if of.played else again(network))]
     return found + [_change(what, make) for what, make in changes.items()]
+
+
+def _faster(network: Network) -> str:
+    """What `Network.computing` makes of its devices, in words."""
+    circuits = [network.device(d).resources for d in range(len(network.parts) or 1)]
+    if all(circuits):
+        return "circuits of twice the lanes"
+    return "circuits of twice the lanes, others twice as fast" if any(circuits) else "devices twice as fast"
 
 
 def _change(what: str, make: Callable[[], Outcome]) -> Change:

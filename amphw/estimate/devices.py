@@ -158,6 +158,10 @@ class _Operations:
         return of.update / of.updates / self.rate if of.updates else 0.0
 
 
+MOST_LANES = 64
+"""As `amphw rtl` has them."""
+
+
 class CircuitCycles(Protocol):
     """The same in cycles, of a circuit (`amphw.rtl.circuit_model.CircuitModel`). units: that are on it."""
 
@@ -204,8 +208,8 @@ class Circuit:
     link: Wire | None = None
 
     def __post_init__(self) -> None:
-        if self.lanes < 2 or self.lanes & (self.lanes - 1):
-            raise AmphwError(f"{self.lanes} lanes cannot be built: choose a power of two, 2 or more")
+        if not 2 <= self.lanes <= MOST_LANES or self.lanes & (self.lanes - 1):
+            raise AmphwError(f"{self.lanes} lanes cannot be built: choose a power of two, 2 to {MOST_LANES}")
         if not 0.0 < self.clock < math.inf:
             raise AmphwError(f"a clock of {self.clock} cycles a second: expected a finite number above 0")
 

@@ -176,6 +176,7 @@ def test_pinned_nodes_stay_where_they_are() -> None:
         ({"lanes": 3}, "3 lanes cannot be built"),
         ({"lanes": 0}, "0 lanes cannot be built"),
         ({"lanes": 1}, "1 lanes cannot be built"),
+        ({"lanes": 128}, "128 lanes cannot be built: choose a power of two, 2 to 64"),
         ({"clock": 0.0}, "a clock of 0.0 cycles"),
         ({"clock": float("nan")}, "a clock of nan cycles"),
     ],
