@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from amphw.cli.output import results, table
-from amphw.page.numbers import number, per_second, percent, size
+from amphw.page.numbers import bits, number, per_second, percent, size
 
 if TYPE_CHECKING:
     from amphw.estimate.outcome import Configuration, Outcome, Proposal
@@ -57,7 +57,7 @@ def _configurations(named: dict[str, Configuration]) -> Any:
             each.device,
             str(each.replicas),
             str(each.keys),
-            "no limit" if each.bandwidth is None else _bits(each.bandwidth),
+            "no limit" if each.bandwidth is None else bits(each.bandwidth),
             str(each.links),
             per_second(each.calculated),
             per_second(each.played),
@@ -121,9 +121,3 @@ def _each(of: Configuration) -> str:
     if of.dsps is not None:
         return f"{of.device} ({of.dsps} DSPs each)"
     return f"{of.device} = {written(of.total_rate, 'FLOPS')}"
-
-
-def _bits(value: float) -> str:
-    from amphw.ir.units import written
-
-    return written(value, "b/s")

@@ -199,13 +199,12 @@ class CircuitMaker(Protocol):
 
 @dataclass(frozen=True)
 class Circuit:
-    """A circuit of an FPGA. lanes: multipliers at work, a power of two. clock: cycles a second. link: to the
-    host; None: a word a cycle. Raises AmphwError for what cannot be."""
+    """A circuit of an FPGA. lanes: multipliers at work, a power of two. clock: cycles a second. To the
+    host a word goes in a cycle. Raises AmphwError for what cannot be."""
 
     lanes: int
     clock: float
     maker: CircuitMaker
-    link: Wire | None = None
 
     def __post_init__(self) -> None:
         if not 2 <= self.lanes <= MOST_LANES or self.lanes & (self.lanes - 1):
@@ -239,7 +238,7 @@ class Circuit:
 
     @property
     def host(self) -> Wire:
-        return self.link or Wire(8 * self.number_bytes * self.clock, self.maker.latency / self.clock)
+        return Wire(8 * self.number_bytes * self.clock, self.maker.latency / self.clock)
 
     def faster(self, factor: float) -> Circuit:
         """So many times the lanes."""

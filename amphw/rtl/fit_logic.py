@@ -38,9 +38,9 @@ def _features(lanes: int, momentum: bool) -> dict[str, float]:
     }
 
 
-def of_lanes(lanes: int, momentum: bool = False) -> dict[str, int]:
-    """FIGURES of a device on a chip of the line's own family, about."""
-    row = list(_features(lanes, momentum).values())
+def of_lanes(lanes: int) -> dict[str, int]:
+    """FIGURES of a device without momentum on a chip of the line's own family, about."""
+    row = list(_features(lanes, momentum=False).values())
     return {name: round(float(np.array(row) @ _line(name, _own()))) for name in FIGURES}
 
 

@@ -198,10 +198,7 @@ class _Plot:
                 (-1, 0),
                 (0, -1),
                 (0, 1),
-                (0.8, -0.7),
-                (0.8, 0.7),
-                (-0.8, -0.7),
-                (-0.8, 0.7),
+                *DIAGONAL,
             ):
                 at = x + dx * away - (wide if dx < 0 else wide / 2 if dx == 0 else 0)
                 base = y + 4 + dy * (away + 4)
