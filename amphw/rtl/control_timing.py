@@ -10,16 +10,13 @@ from collections.abc import Mapping
 
 from amphw.ir.expr import Expr, Op
 from amphw.rtl.control import ControlPlan, Phase
-from amphw.rtl.steps import Step, StepOp
+from amphw.rtl.steps import CHANGES, SINCE, Step, StepOp
 
 BEGINS = 6
 """Idle, reading whose firing it is, and the first step's word."""
 
 JUMP = 2
 """A step that is not the next one is read."""
-
-SETTLED = 2
-"""Cycles that an expression has had already, unless the step before changed what it is made of."""
 
 STATES: Mapping[StepOp, int] = {
     StepOp.READ: 2,
@@ -30,8 +27,6 @@ STATES: Mapping[StepOp, int] = {
     StepOp.RETURN: 5,
 }
 """Of steps with more than one."""
-
-CHANGES = (StepOp.READ, StepOp.LOOP, StepOp.NEXT, StepOp.DECIDE)
 
 
 def control_cycles(
@@ -44,7 +39,7 @@ def control_cycles(
     steps = plan.steps[plan.entries[unit, phase] :]
     for at, step in enumerate(steps):
         stages = max((_stages(e) for k in "abcde" if (e := getattr(step, k)) is not None), default=0)
-        settled = 0 if before is not None and before.op in CHANGES else SETTLED
+        settled = 0 if before is not None and before.op in CHANGES else SINCE
         cycles = 1 + max(0, stages - settled) + STATES.get(step.op, 1)
         if step.op is StepOp.NEXT:
             cycles += JUMP

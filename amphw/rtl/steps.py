@@ -51,6 +51,13 @@ class StepOp(IntEnum):
     RETURN = 16  # b words at payload[at], or none if n is 0, to where operand a came from; at += b
 
 
+CHANGES = (StepOp.READ, StepOp.LOOP, StepOp.NEXT, StepOp.DECIDE)
+"""What changes registers that expressions are made of."""
+
+SINCE = 2
+"""Cycles that those registers have stood still at least, when a step comes that is not behind such a one."""
+
+
 @dataclass
 class Step:
     op: StepOp

@@ -13,19 +13,13 @@ from amphw.ir.expr import Const, Expr
 from amphw.rtl.attribution import signals_of_nodes
 from amphw.rtl.control import ControlPlan
 from amphw.rtl.gateware.logic import ExpressionLogic
-from amphw.rtl.steps import Step, StepOp
+from amphw.rtl.steps import CHANGES, SINCE, Step
 
 SLOTS = "abcde"
 """The expressions of a step."""
 
 WAITS = 31
 """The longest wait for an expression, in cycles."""
-
-CHANGES = (StepOp.READ, StepOp.LOOP, StepOp.NEXT, StepOp.DECIDE)
-"""What changes registers that expressions are made of."""
-
-SINCE = 2
-"""Cycles that those registers have stood still at least, when a step comes that is not behind such a one."""
 
 
 class StepLogic:
