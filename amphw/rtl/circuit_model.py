@@ -38,6 +38,9 @@ MEMBER = 16
 SEGMENT, DIVIDES = 34, 40
 """Of an update: for each parameter, beside a cycle a weight; and to divide the rate by the rows."""
 
+CLIP = 123
+"""To limit a parameter's coefficient, beside a cycle a weight: a root and a quotient, bit by bit."""
+
 CLOCK = 89.65e6
 """Cycles a second that nextpnr reaches for a whole device of 4 lanes on an ECP5-85F
 (benchmarks/results/rtl/device-ecp5.json)."""
@@ -104,7 +107,9 @@ class CircuitModel:
 
     def update(self, node: str) -> float:
         """Cycles of an update, in which nothing else runs."""
-        return DIVIDES + sum(SEGMENT + math.prod(spec.shape) for spec in self.plan.graph.nodes[node].params)
+        sizes = [math.prod(spec.shape) for spec in self.plan.graph.nodes[node].params]
+        clips = bool(self.plan.rules[self.units[node].index].limit)
+        return DIVIDES + sum(SEGMENT + size + clips * (CLIP + size) for size in sizes)
 
 
 @dataclass(frozen=True)

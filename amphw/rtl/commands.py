@@ -114,6 +114,8 @@ class LaneOp(IntEnum):
     UPDATE = 4
     POKE = 5
     PEEK = 6
+    CLIP = 7
+    """Limits the coefficient of the next UPDATE by the norm of the parameter's gradient."""
 
 
 class Bank(IntEnum):

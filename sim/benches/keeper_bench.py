@@ -147,7 +147,7 @@ class Host:
 class Part:
     def __init__(self, dut: Any, host: str = "half", controller: str = "half", lanes: str = "half") -> None:
         given = settings()
-        self.model = KeeperModel(owners(given["momentum"]))
+        self.model = KeeperModel(owners(given["momentum"], given["clips"]))
         run = Run(ControlShape(**given["control"]))
         layout = command_layout(LaneShape(**given["lanes"]))
         self.runs = Runs(dut, self.model, run, PACES[controller]())

@@ -14,7 +14,7 @@ from amphw.rtl.gateware.lanes_shape import RESPONSE_BITS, LaneShape, command_lay
 from sim.bench import PACES, Bench, counted, generator, log, settings
 from sim.memory import Payload
 from sim.models.lane_commands import LOWER, UPPER, banks, command, fill, random_command
-from sim.models.lanes import Command, LaneModel
+from sim.models.lanes import UNLIMITED, Command, LaneModel
 from sim.streams import Receiver, Sender
 
 
@@ -53,7 +53,8 @@ class Engine:
         self.bench = Bench(dut, self.done, self.source, self.sink, self.payload)
 
     async def load(self, rng: np.random.Generator) -> None:
-        """Random contents, word by word; the model may have done something since."""
+        """Random contents, word by word, after a reset; the model may have done something since."""
+        self.model.ceiling = UNLIMITED
         fill(self.model, rng, weights=14, sums=self.shape.formats.sums - 2)
         self.payload.load([int(word) for word in self.model.memory])
         pokes = [

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from amphw.ir.update import UpdateRule
 from amphw.rtl.commands import LaneOp
 from amphw.rtl.fixed.parameters import exponent_of, fixed_rule, lfsr_seed
+from amphw.rtl.formats import Formats
 from amphw.rtl.gateware.controller_ports import RunKind
 from amphw.rtl.gateware.keeper import Owner, Segment
 from amphw.rtl.wire import Kind, Register
@@ -16,16 +17,16 @@ Fields = dict[str, int]
 UNITS = 6
 
 
-def owners(momentum: bool) -> dict[int, Owner]:
-    """Some of UNITS units own parameters; their rules differ."""
+def owners(momentum: bool, clips: bool = False) -> dict[int, Owner]:
+    """Some of UNITS units own parameters; their rules differ. clips: two of the rules clip."""
     optimizer = "momentum" if momentum else "sgd"
     given = [
-        UpdateRule(interval=20, lr=0.05, optimizer=optimizer, reduce="mean"),
+        UpdateRule(interval=20, lr=0.05, optimizer=optimizer, reduce="mean", clip=0.3 * clips),
         UpdateRule(interval=1, lr=0.01, optimizer=optimizer, reduce="sum"),
-        UpdateRule(interval=50, lr=0.1, optimizer=optimizer, reduce="mean", warmup=700),
+        UpdateRule(interval=50, lr=0.1, optimizer=optimizer, reduce="mean", warmup=700, clip=8.0 * clips),
     ]
     exponent = exponent_of(given)
-    rules = [fixed_rule("node", rule, exponent) for rule in given]
+    rules = [fixed_rule("node", rule, exponent, Formats()) for rule in given]
     return {
         0: Owner(rules[0], (Segment(0, 5, 2, 7, 0), Segment(10, 1, 2, 7, 1)), None),
         2: Owner(rules[1], (Segment(12, 9, 1, 4, 0),), 3),
@@ -64,6 +65,13 @@ class KeeperModel:
     def _update(self, unit: int, owner: Owner) -> None:
         version = self.versions[unit]
         for s in owner.segments:
+            if owner.rule.limit:
+                self.commands.append(
+                    {
+                        "op": LaneOp.CLIP, "base": s.base, "rows": s.rows, "blocks": s.blocks,
+                        "columns": s.columns, "scale": owner.rule.of_a_row(version), "data": owner.rule.limit,
+                    }
+                )  # fmt: skip
             self.commands.append(
                 {
                     "op": LaneOp.UPDATE, "base": s.base, "rows": s.rows, "blocks": s.blocks,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from amphw.rtl.commands import Bank, LaneOp
+from amphw.rtl.fixed.norm import LIMIT_BITS
 from amphw.rtl.fixed.parameters import COEFFICIENT_BITS, RATE_BITS, VELOCITY
 from amphw.rtl.gateware.lanes_shape import LaneShape
 from sim.models.lanes import Command, LaneModel
@@ -17,8 +18,8 @@ DEFAULTS: Command = {
     "lane": 0, "data": 0,
 }  # fmt: skip
 
-OPS = [*LaneOp, *2 * (LaneOp.FORWARD, LaneOp.BACKWARD)]
-"""Those of random commands; the two that have most parts come more often."""
+OPS = [*(op for op in LaneOp if op != LaneOp.CLIP), *2 * (LaneOp.FORWARD, LaneOp.BACKWARD)]
+"""Those of random commands; the two that have most parts come more often. CLIP joins where there is one."""
 
 LOWER, UPPER = 0, 96
 """Where operands and results of random commands begin: those of one area never reach the other."""
@@ -69,9 +70,11 @@ def random_command(
     def draw(low: int, high: int) -> int:
         return int(rng.integers(low, high + 1))
 
-    op = OPS[draw(0, len(OPS) - 1)]
+    ops = [*OPS, *[LaneOp.CLIP] * shape.clips]
+    op = ops[draw(0, len(ops) - 1)]
     columns = draw(1, 2 * shape.lanes + 1)
     bank = list(banks(shape))[draw(0, len(banks(shape)) - 1)]
+    data = draw(0, (1 << LIMIT_BITS) - 1) >> draw(0, 34) if op == LaneOp.CLIP else draw(*banks(shape)[bank])
     return command(
         op,
         count=draw(0, 3),
@@ -92,5 +95,5 @@ def random_command(
         seed=draw(1, (1 << 32) - 1),
         bank=bank,
         lane=draw(0, shape.lanes - 1),
-        data=draw(*banks(shape)[bank]),
+        data=data,
     )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from amphw.rtl.arithmetic import narrow, round_shift, saturate
 from amphw.rtl.commands import Bank, LaneOp
-from amphw.rtl.fixed.parameters import LFSR_TAPS, MU_BITS, VELOCITY
+from amphw.rtl.fixed.norm import norm_shift
+from amphw.rtl.fixed.parameters import COEFFICIENT_BITS, LFSR_TAPS, MU_BITS, VELOCITY
 from amphw.rtl.formats import BITS
 from amphw.rtl.gateware.lanes_shape import LaneShape
 
 Command = dict[str, Any]
+
+UNLIMITED = (1 << COEFFICIENT_BITS) - 1
+"""The ceiling of a coefficient that no CLIP has limited."""
 
 
 def select(condition: Any, a: Any, b: Any) -> Any:
@@ -36,6 +41,7 @@ class LaneModel:
         self.banks = {bank: np.zeros((shape.beats, shape.lanes), object) for bank in Bank}
         self.memory = np.zeros(1 << shape.address_bits, object)
         self.responses: list[int] = []
+        self.ceiling = UNLIMITED
 
     def run(self, command: Command) -> None:
         op = command["op"]
@@ -46,7 +52,10 @@ class LaneModel:
             for r in range(command["count"]):
                 self._take(command, r)
         elif op == LaneOp.UPDATE:
-            self._update(command)
+            self._update({**command, "scale": min(command["scale"], self.ceiling)})
+            self.ceiling = UNLIMITED
+        elif op == LaneOp.CLIP:
+            self._clip(command)
         elif op == LaneOp.POKE:
             self.banks[command["bank"]][command["base"], command["lane"]] = command["data"]
         else:
@@ -99,6 +108,15 @@ class LaneModel:
         else:
             dz = self.memory[command["dz"] + r * columns :][:columns]
             self._add(command, row, dz << formats.value.frac)
+
+    def _clip(self, command: Command) -> None:
+        """With integers of any length, apart from the model in `amphw.rtl.fixed.norm`."""
+        shift, squares = norm_shift(self.shape.formats), 0
+        for k in range(command["rows"]):
+            for s in self.row(Bank.GRADIENT, command, k):
+                squares += round_shift(int(s), shift) ** 2
+        root = math.isqrt(squares)
+        self.ceiling = min(command["scale"] * command["data"] // root, UNLIMITED) if root else UNLIMITED
 
     def _update(self, command: Command) -> None:
         shape, formats = self.shape, self.shape.formats

@@ -21,6 +21,7 @@ import numpy as np
 from amphw.ir.errors import GraphError
 from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.rtl.arithmetic import round_shift
+from amphw.rtl.fixed.norm import clipped, limit_of, norm, norm_shift
 from amphw.rtl.formats import BITS, Format, Formats
 
 UPDATES = ("sgd", "momentum")
@@ -60,7 +61,8 @@ class FixedRule:
     """One node's update rule as integers.
 
     interval: rows. mean: whether rows divide. rates: mantissas; update number n uses `rates[min(n >>
-    rate_step, 255)]`, over 2**exponent. mu: momentum's coefficient, None without momentum.
+    rate_step, 255)]`, over 2**exponent. mu: momentum's coefficient, None without momentum. limit: of the norm
+    of a parameter's gradient (`limit_of`), 0 without clipping.
     """
 
     interval: int
@@ -68,6 +70,7 @@ class FixedRule:
     rates: tuple[int, ...]
     rate_step: int
     mu: int | None
+    limit: int = 0
 
     def rate(self, updates: int) -> int:
         return self.rates[min(updates >> self.rate_step, RATES - 1)]
@@ -77,10 +80,15 @@ class FixedRule:
 
         The rate over the rows, or, with momentum, their reciprocal alone.
         """
-        rows = rows if self.mean else 1
-        if self.mu is not None:
-            return min((1 << RECIPROCAL) // rows, (1 << COEFFICIENT_BITS) - 1)
-        return min((self.rate(updates) << PER_ROW) // rows, (1 << COEFFICIENT_BITS) - 1)
+        return self.of_a_row(updates) // (rows if self.mean else 1)
+
+    def of_a_row(self, updates: int) -> int:
+        """The coefficient where there is one row; COEFFICIENT_BITS hold it."""
+        return 1 << RECIPROCAL if self.mu is not None else self.rate(updates) << PER_ROW
+
+    def clipped(self, updates: int, rows: int, norm: int) -> int:
+        """The coefficient of a parameter whose summed gradient has this norm."""
+        return clipped(self.coefficient(updates, rows), self.of_a_row(updates), self.limit, norm)
 
 
 def exponent_of(rules: Iterable[UpdateRule]) -> int:
@@ -89,7 +97,7 @@ def exponent_of(rules: Iterable[UpdateRule]) -> int:
     return RATE_BITS - 1 - math.floor(math.log2(largest)) if largest > 0 else RATE_BITS
 
 
-def fixed_rule(node: str, rule: UpdateRule, exponent: int) -> FixedRule:
+def fixed_rule(node: str, rule: UpdateRule, exponent: int, formats: Formats) -> FixedRule:
     """GraphError for what the update unit cannot do, naming the node."""
     if rule.optimizer not in UPDATES:
         raise GraphError(
@@ -97,9 +105,8 @@ def fixed_rule(node: str, rule: UpdateRule, exponent: int) -> FixedRule:
             "set update.optimizer=momentum (and a rate that suits it)",
             node=node,
         )
-    for name, value in (("clip", rule.clip), ("weight_decay", rule.weight_decay)):
-        if value:
-            raise GraphError(f"the hardware's update has no {name}: set update.{name}=0", node=node)
+    if rule.weight_decay:
+        raise GraphError("the hardware's update has no weight_decay: set update.weight_decay=0", node=node)
     # Past warmup and schedule the rate stays as it is.
     last = max(rule.warmup, 0 if rule.schedule == "constant" else 8 * rule.schedule_steps)
     if rule.schedule == "cosine":
@@ -110,7 +117,8 @@ def fixed_rule(node: str, rule: UpdateRule, exponent: int) -> FixedRule:
     mu = round(rule.momentum * 2**MU_BITS) if rule.optimizer == "momentum" else None
     if mu is not None and not 0 <= mu < 1 << MU_BITS:
         raise GraphError(f"momentum = {rule.momentum}, allowed is 0 .. 1 (excluded)", node=node)
-    return FixedRule(rule.interval, rule.reduce == "mean", rates, step, mu)
+    limit = limit_of(node, rule.clip, formats)
+    return FixedRule(rule.interval, rule.reduce == "mean", rates, step, mu, limit)
 
 
 @dataclass(frozen=True)
@@ -171,7 +179,7 @@ class FixedParameters:
     @classmethod
     def of(cls, node: str, formats: Formats, exponent: int, given: NodeParameters) -> FixedParameters:
         """From values in floats, such as a checkpoint's. What `in_floats` made comes back bit for bit."""
-        rule = fixed_rule(node, given.rule, exponent)
+        rule = fixed_rule(node, given.rule, exponent, formats)
         shifts = UpdateShifts.of(formats, exponent, rule.mu is not None)
         made = cls(node, formats, rule, shifts, {}, given.version, given.rows)
         for name, values in given.values.items():
@@ -199,9 +207,11 @@ class FixedParameters:
 
     def prepare(self) -> dict[str, np.ndarray]:
         """Update the masters with what has been summed -> the next version's visible weights."""
-        coefficient = self.rule.coefficient(self.version, max(self.rows, 1))
-        rate = self.rule.rate(self.version)
+        rule, rows = self.rule, max(self.rows, 1)
+        rate = rule.rate(self.version)
         for number, (name, a) in enumerate(self.arrays.items()):
+            size = norm(a.sums, norm_shift(self.formats)) if rule.limit else 0
+            coefficient = rule.clipped(self.version, rows, size)
             self._update(name, a, coefficient, rate, lfsr_seed(self.version, number))
             a.sums = np.zeros_like(a.sums)
         self.rows = 0

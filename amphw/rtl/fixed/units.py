@@ -27,7 +27,7 @@ class DeviceRules:
         """rules: by node, "*" for the others. GraphError for what the update unit cannot do."""
         given = {n: rules.get(n, rules.get("*", UpdateRule())) for n in owners}
         exponent = exponent_of(given.values())
-        found = {n: fixed_rule(n, rule, exponent) for n, rule in given.items()}
+        found = {n: fixed_rule(n, rule, exponent, formats) for n, rule in given.items()}
         momentum = {rule.mu for rule in found.values()}
         if len(momentum) > 1:
             raise GraphError(

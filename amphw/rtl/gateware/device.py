@@ -73,6 +73,7 @@ def lane_shape(plan: HardwarePlan) -> LaneShape:
         mu=momentum or 0,
         s1=plan.shifts.s1,
         s2=plan.shifts.s2,
+        clips=any(r.limit for r in plan.rules.values()),
     )
 
 

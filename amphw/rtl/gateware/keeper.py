@@ -16,6 +16,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.commands import LaneOp
+from amphw.rtl.fixed.norm import LIMIT_BITS
 from amphw.rtl.fixed.parameters import (
     COEFFICIENT_BITS,
     PER_ROW,
@@ -97,7 +98,8 @@ class Keeper(wiring.Component):
         m.d.comb += self.unit.eq(unit)
         for port in (count, count_write, version, version_write):
             m.d.comb += port.addr.eq(unit)
-        rate, interval, mean = self._rule(m, unit, version.data)
+        rate, interval, mean, limit = self._rule(m, unit, version.data)
+        begins = "CLIP" if self._clips else "UPDATE"
         divides, quotient, divided = self._divider(m, rate, Mux(mean, total, 1))
         segment, number = self._segment(m, unit), self._next_segment
         seed = self._seed(m, version.data, segment)
@@ -145,7 +147,17 @@ class Keeper(wiring.Component):
             with m.State("DIVIDE"):
                 m.d.comb += divides.eq(1)
                 with m.If(divided):
-                    m.next = "UPDATE"
+                    m.next = begins
+            if self._clips:
+                with m.State("CLIP"):
+                    m.d.comb += [
+                        self.lanes.valid.eq(limit != 0),
+                        lane.op.eq(LaneOp.CLIP),
+                        lane.scale.eq(self._of_a_row(rate)),
+                        lane.data.eq(limit),
+                    ]
+                    with m.If(self.lanes.ready | (limit == 0)):
+                        m.next = "UPDATE"
             with m.State("UPDATE"):
                 m.d.comb += self.lanes.valid.eq(1)
                 with m.If(self.lanes.ready):
@@ -155,7 +167,7 @@ class Keeper(wiring.Component):
                 m.d.sync += settled.eq(settled + 1)
                 with m.If(settled == SETTLE):
                     m.d.sync += settled.eq(0)
-                    m.next = "UPDATE"
+                    m.next = begins
                     with m.If(segment.last):
                         m.next = "UPDATING"
             with m.State("UPDATING"):
@@ -266,13 +278,22 @@ class Keeper(wiring.Component):
                         m.d.comb += rows.eq(owner.rows)
         return rows
 
-    def _rule(self, m: Module, unit: Any, version: Any) -> tuple[Any, Any, Any]:
-        """(learning rate, interval, whether rows divide) of the current unit."""
+    @property
+    def _clips(self) -> bool:
+        return any(owner.rule.limit for owner in self.owners.values())
+
+    def _of_a_row(self, rate: Any) -> Any:
+        """What rows divide: `FixedRule.of_a_row` in gates."""
+        momentum = any(o.rule.mu is not None for o in self.owners.values())
+        return Const(1 << RECIPROCAL, COEFFICIENT_BITS) if momentum else rate << PER_ROW
+
+    def _rule(self, m: Module, unit: Any, version: Any) -> tuple[Any, Any, Any, Any]:
+        """(learning rate, interval, whether rows divide, limit of a norm) of the current unit."""
         rules = list(dict.fromkeys(o.rule for o in self.owners.values()))
         words = [rate for rule in rules for rate in rule.rates] or [0]
         m.submodules.rates = rates = Memory(shape=unsigned(16), depth=len(words), init=words)
         read = rates.read_port()
-        interval, mean = Signal(32), Signal()
+        interval, mean, limit = Signal(32), Signal(), Signal(LIMIT_BITS)
         m.d.comb += read.en.eq(1)
         with m.Switch(unit):
             for number, owner in self.owners.items():
@@ -282,18 +303,18 @@ class Keeper(wiring.Component):
                     m.d.comb += [
                         interval.eq(owner.rule.interval),
                         mean.eq(int(owner.rule.mean)),
+                        limit.eq(owner.rule.limit),
                         read.addr.eq(rules.index(owner.rule) * RATES + at),
                     ]
-        return read.data, interval, mean
+        return read.data, interval, mean, limit
 
     def _divider(self, m: Module, rate: Any, divisor: Any) -> tuple[Any, Any, Any]:
-        """(begin, quotient, done): rate << PER_ROW, or 1 << RECIPROCAL with momentum, over the rows."""
-        momentum = any(o.rule.mu is not None for o in self.owners.values())
+        """(begin, quotient, done): the coefficient of one row over the rows."""
         begin, done = Signal(), Signal()
         left, quotient = Signal(64), Signal(COEFFICIENT_BITS)
         steps = Signal(range(COEFFICIENT_BITS + 2))
         running = Signal()
-        numerator = Const(1 << RECIPROCAL, COEFFICIENT_BITS) if momentum else rate << PER_ROW
+        numerator = self._of_a_row(rate)
         part = Signal(33)
         m.d.comb += part.eq(left[COEFFICIENT_BITS - 1 :])
         with m.If(~running & begin & ~done):

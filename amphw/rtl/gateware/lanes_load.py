@@ -21,10 +21,10 @@ from amphw.rtl.gateware.ports import ReadPort
 class Loader(wiring.Component):
     """Takes commands, hands out walks and fills the registers for dz.
 
-    `alone` says that no other command is under way: then an update, POKE or PEEK begins with `serial_start`;
-    it reads `held`, the present command, and ends with `serial_done`. dz is written a word at a time: lane
-    `dz_lanes` (one hot) of block `dz_block` of register `dz_file` becomes `dz_data`; lanes behind the last
-    column become 0.
+    `alone` says that no other command is under way: then an UPDATE, CLIP, POKE or PEEK begins with
+    `serial_start`; it reads `held`, the present command, and ends with `serial_done`. dz is written a
+    word at     a time: lane `dz_lanes` (one hot) of block `dz_block` of register `dz_file` becomes
+    `dz_data`; lanes behind     the last column become 0.
     """
 
     def __init__(self, shape: LaneShape) -> None:
@@ -127,8 +127,9 @@ class Loader(wiring.Component):
                     m.next = "DECODE"
             with m.State("DECODE"):
                 m.next = "ROW"
-                with m.If((held.op == LaneOp.UPDATE) | (held.op == LaneOp.POKE) | (held.op == LaneOp.PEEK)):
-                    m.next = "SERIAL"
+                with m.Switch(held.op):
+                    with m.Case(LaneOp.UPDATE, LaneOp.POKE, LaneOp.PEEK, LaneOp.CLIP):
+                        m.next = "SERIAL"
             with m.State("ROW"):
                 with m.If(left == 0):
                     m.next = "EMPTY"

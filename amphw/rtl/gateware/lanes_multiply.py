@@ -90,9 +90,10 @@ def _parts(value: Value, top_signed: bool) -> list[tuple[Value, int]]:
     for at in range(0, len(value), size):
         part = value[at : at + size]
         top = at + size >= len(value)
-        parts.append((part.as_signed() if top and top_signed else _positive(part), at))
+        parts.append((part.as_signed() if top and top_signed else positive(part), at))
     return parts
 
 
-def _positive(part: Value) -> Value:
+def positive(part: Value) -> Value:
+    """The same number with a sign."""
     return Cat(part, C(0, 1)).as_signed()

@@ -32,7 +32,7 @@ class LaneShape:
     lanes: multipliers, a power of two of 2 or more. beats: depth of the parameters' memories, shared by all
     parameters. widest_blocks: beats a row of the widest parameter. address_bits: of the payload memory.
     s1, s2: right shifts of an update, behind the products with `scale` and `rate`. mu: momentum's factor,
-    times 2**15.
+    times 2**15. clips: whether there is a CLIP.
     """
 
     lanes: int
@@ -44,6 +44,7 @@ class LaneShape:
     mu: int = 0
     s1: int = 24
     s2: int = 16
+    clips: bool = False
 
     def __post_init__(self) -> None:
         if self.lanes < 2 or self.lanes & (self.lanes - 1):
@@ -96,8 +97,8 @@ def command_layout(shape: LaneShape) -> data.StructLayout:
     """Payload of the command stream; a field that an op has no use for is ignored.
 
     op; count: rows of the message; x, y, dz: addresses in the payload memory; base: first beat; rows, blocks,
-    columns: K, beats a row, N; bias, want_dx, want_dw. UPDATE: scale, rate, seed. POKE and PEEK: `bank`, beat
-    `base`, `lane`, and POKE's `data`.
+    columns: K, beats a row, N; bias, want_dx, want_dw. UPDATE: scale, rate, seed. CLIP: scale, that of one
+    row, and in `data` the limit of the norm. POKE and PEEK: `bank`, beat `base`, `lane`, and POKE's `data`.
     """
     address = unsigned(shape.address_bits)
     return data.StructLayout(

@@ -1,7 +1,6 @@
-"""Everything done to one parameter after another: updates, and reading and writing single words.
+"""Everything done to one parameter after another: updates, norms, and reading and writing single words.
 
-An update takes one weight a cycle. Its arithmetic is a straight pipeline; `Pipeline` carries along what a
-later step needs.
+An update takes one weight a cycle, and so does a norm. Arithmetic is a straight pipeline.
 """
 
 from __future__ import annotations
@@ -16,47 +15,14 @@ from amphw.rtl.arithmetic import round_shift, saturate
 from amphw.rtl.commands import Bank, LaneOp
 from amphw.rtl.fixed.parameters import LFSR_TAPS, MU_BITS, VELOCITY
 from amphw.rtl.formats import BITS
-from amphw.rtl.gateware.lanes_multiply import wide_product
+from amphw.rtl.gateware.lanes_clip import Clipper
+from amphw.rtl.gateware.lanes_pipeline import Pipeline
 from amphw.rtl.gateware.lanes_shape import RESPONSE_BITS, LaneShape, command_layout
 from amphw.rtl.gateware.lanes_sum import choose_lane
 
 
-class Pipeline:
-    """Values of one moment, by name; `step` puts registers behind those that are still needed."""
-
-    def __init__(self, m: Module, **values: Value) -> None:
-        self.module, self.values, self.depth = m, values, 0
-
-    def __getattr__(self, name: str) -> Value:
-        return self.values[name]
-
-    def step(self, drop: tuple[str, ...] = (), **new: Value) -> None:
-        """One cycle later: `new` values, made of the present ones, join them; those of `drop` end here."""
-        self.depth += 1
-        following = {}
-        for name, value in {**self.values, **new}.items():
-            if name not in drop:
-                value = Value.cast(value)
-                label, data = f"{name}_{self.depth}", name != "valid"
-                following[name] = register = Signal(value.shape(), name=label, reset_less=data)
-                self.module.d.sync += register.eq(value)
-        self.values = following
-
-    def multiply(self, drop: tuple[str, ...] = (), **products: tuple[Value, Value]) -> None:
-        """As many cycles later as the longest product takes, all join; those of `drop` end here."""
-        found = {
-            name: wide_product(self.module, *pair, name=f"{name}_{self.depth}")
-            for name, pair in products.items()
-        }
-        longest = max(cycles for _, cycles in found.values())
-        for cycle in range(1, longest + 1):
-            self.step(drop)
-            drop = ()
-            self.values |= {name: product for name, (product, cycles) in found.items() if cycles == cycle}
-
-
 class Updater(wiring.Component):
-    """Runs the UPDATE, POKE or PEEK in `command` from `start` until `done`, `busy` in between.
+    """Runs the UPDATE, CLIP, POKE or PEEK in `command` from `start` until `done`, `busy` in between.
 
     The beat at `addr` stands in `weights`, `low`, `gradients` and `velocities` two cycles later. Lane
     `write_lane` of beat `write_addr` is written in the banks of `write` (a bit for each `Bank`) with new_*.
@@ -91,8 +57,8 @@ class Updater(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         shape, command = self.shape, self.command
-        update = command.op == LaneOp.UPDATE
-        valid, last, lane = self._walk(m, update)
+        update, clip = command.op == LaneOp.UPDATE, command.op == LaneOp.CLIP
+        valid, last, lane = self._walk(m, update | clip)
 
         pipe = Pipeline(m, valid=valid, last=last, addr=self.addr, lane=lane)
         pipe.step()
@@ -101,20 +67,21 @@ class Updater(wiring.Component):
         pipe.step()
         pipe.step(weight=weight(), low=low(), gradient=gradient(), velocity=velocity())
         self._peek(m, pipe)
-        # A PEEK ends here; the steps below may already see the command behind it.
-        pipe.values["valid"] = pipe.valid & (command.op != LaneOp.PEEK)
+        scale = self._limited(m, pipe, update, clip) if shape.clips else command.scale
+        # A PEEK or a CLIP ends here; the steps below may already see the command behind it.
+        pipe.values["valid"] = pipe.valid & (command.op != LaneOp.PEEK) & ~clip
         master = Cat(pipe.low if shape.keeps_low else C(0, shape.formats.low_bits), pipe.weight).as_signed()
         pipe.step(drop=("weight", "low"), master=master)
         if shape.momentum:
-            self._momentum(pipe)
+            self._momentum(pipe, scale)
         else:
-            self._descend(pipe)
+            self._descend(pipe, scale)
         self._apply(m, pipe)
         self._write(m, pipe, update)
         return m
 
-    def _walk(self, m: Module, update: Value) -> tuple[Signal, Value, Signal]:
-        """One (addr, lane) a cycle, over the real columns of all rows; of PEEK and POKE one in all."""
+    def _walk(self, m: Module, sweeps: Value) -> tuple[Signal, Value, Signal]:
+        """One (addr, lane) a cycle: of a command that sweeps, over the real columns of all rows; else one."""
         shape, command = self.shape, self.command
         walking = Signal()
         rows = Signal(shape.count_bits)
@@ -122,15 +89,15 @@ class Updater(wiring.Component):
         block_end = block == (command.blocks - 1)[: shape.block_bits]
         lane_end = lane == Mux(block_end, (command.columns - 1)[: shape.lane_bits], shape.lanes - 1)
         last = Signal()
-        m.d.comb += last.eq(~update | (block_end & lane_end & (rows == 1)))
+        m.d.comb += last.eq(~sweeps | (block_end & lane_end & (rows == 1)))
         with m.If(self.start):
             m.d.sync += [
                 self.busy.eq(1),
-                walking.eq(~update | (command.rows != 0)),
+                walking.eq(~sweeps | (command.rows != 0)),
                 self.addr.eq(command.base),
                 rows.eq(command.rows),
                 block.eq(0),
-                lane.eq(Mux(update, 0, command.lane)),
+                lane.eq(Mux(sweeps, 0, command.lane)),
             ]
         with m.Elif(walking):
             m.d.sync += [lane.eq(lane + 1), walking.eq(~last)]
@@ -138,7 +105,7 @@ class Updater(wiring.Component):
                 m.d.sync += [lane.eq(0), self.addr.eq(self.addr + 1), block.eq(block + 1)]
                 with m.If(block_end):
                     m.d.sync += [block.eq(0), rows.eq(rows - 1)]
-        m.d.sync += self.done.eq(self.start & update & (command.rows == 0))
+        m.d.sync += self.done.eq(self.start & sweeps & (command.rows == 0))
         with m.If(self.done):
             m.d.sync += self.busy.eq(0)
         return walking, last, lane
@@ -169,15 +136,33 @@ class Updater(wiring.Component):
         with m.If(response.valid & response.ready):
             m.d.sync += [response.valid.eq(0), self.done.eq(1)]
 
-    def _descend(self, pipe: Pipeline) -> None:
-        pipe.multiply(drop=("gradient", "velocity"), product=(pipe.gradient, self.command.scale))
+    def _limited(self, m: Module, pipe: Pipeline, update: Value, clip: Value) -> Value:
+        """The update's coefficient, or the ceiling that a CLIP before it has found."""
+        m.submodules.clipper = clipper = Clipper(self.shape.formats)
+        scale = Signal.like(self.command.scale)
+        m.d.comb += [
+            clipper.begin.eq(self.start & clip),
+            clipper.lift.eq(self.done & update),
+            clipper.scale.eq(self.command.scale),
+            clipper.limit.eq(self.command.data),
+            clipper.valid.eq(pipe.valid & clip),
+            clipper.last.eq(pipe.last),
+            clipper.gradient.eq(pipe.gradient),
+        ]
+        m.d.sync += scale.eq(Mux(clipper.ceiling < self.command.scale, clipper.ceiling, self.command.scale))
+        with m.If(clipper.done):
+            m.d.sync += self.done.eq(1)
+        return scale
+
+    def _descend(self, pipe: Pipeline, scale: Value) -> None:
+        pipe.multiply(drop=("gradient", "velocity"), product=(pipe.gradient, scale))
         pipe.step(drop=("product",), delta=round_shift(pipe.product, self.shape.s1))
 
-    def _momentum(self, pipe: Pipeline) -> None:
+    def _momentum(self, pipe: Pipeline, scale: Value) -> None:
         shape = self.shape
         pipe.multiply(
             drop=("gradient", "velocity"),
-            product=(pipe.gradient, self.command.scale),
+            product=(pipe.gradient, scale),
             kept=(pipe.velocity, C(shape.mu, MU_BITS)),
         )
         pipe.step(

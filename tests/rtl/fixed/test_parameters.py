@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,6 +29,8 @@ RULES = {
         optimizer="momentum", lr=0.05, momentum=0.9, schedule="cosine", schedule_steps=700
     ),
     "warmup": UpdateRule(optimizer="momentum", lr=1.5, momentum=0.5, warmup=40),
+    "clipped": UpdateRule(optimizer="sgd", lr=0.3, clip=1e-4),
+    "clipped momentum": UpdateRule(optimizer="momentum", lr=0.05, clip=1e-4, reduce="sum"),
 }
 FORMATS = (
     "q4.12",
@@ -65,6 +68,7 @@ class Plain:
 
     def __init__(self, fixed: FixedParameters, f: Formats):
         self.f, self.rule, self.shifts = f, fixed.rule, fixed.shifts
+        self.clipped = 0
         self.master = {n: [int(x) for x in a.master.ravel()] for n, a in fixed.arrays.items()}
         self.velocity = {
             n: [int(x) for x in a.velocity.ravel()] if a.velocity is not None else None
@@ -79,7 +83,15 @@ class Plain:
             c = min((rate << 11) // over, (1 << 27) - 1)
         else:
             c = min((1 << 26) // over, (1 << 27) - 1)
+        unclipped = c
         for number, name in enumerate(self.master):
+            c = unclipped
+            if rule.limit:
+                drop = max(0, self.f.sums - 33)
+                squares = sum(round_half_even(int(g), drop) ** 2 for g in sums[name].ravel())
+                of_one = rate << 11 if rule.mu is None else 1 << 26
+                c = min(c, of_one * rule.limit // math.isqrt(squares))
+                self.clipped += c < unclipped
             noise = lfsr_seed(version, number)
             for k, g in enumerate(int(x) for x in sums[name].ravel()):
                 delta = round_half_even(g * c, s.s1)
@@ -126,11 +138,14 @@ def test_updates_are_those_of_plain_integers(formats: str, rule: str, large: boo
             if a.velocity is not None:
                 assert a.velocity.ravel().tolist() == plain.velocity[n]
     assert fixed.version == 6 and fixed.rows == 0
+    assert bool(plain.clipped) == bool(RULES[rule].clip)
 
 
+@pytest.mark.parametrize("clip", [0.0, 0.5])
 @pytest.mark.parametrize("rule", ["sgd", "momentum"])
-def test_updates_are_near_those_in_floats(rule: str) -> None:
-    f, given = Formats.parse("q4.12"), parameters(RULES[rule], scale=0.2)
+def test_updates_are_near_those_in_floats(rule: str, clip: float) -> None:
+    """The norm of these gradients is about 1.1 and 0.7: with the limit both are clipped."""
+    f, given = Formats.parse("q4.12"), parameters(replace(RULES[rule], clip=clip), scale=0.2)
     fixed = FixedParameters.of("n", f, exponent_of([given.rule]), given)
     rng = np.random.default_rng(2)
     for _ in range(20):
@@ -199,7 +214,16 @@ def test_what_the_host_reads_comes_back_bit_for_bit(formats: str) -> None:
             "node 'n': the hardware updates with sgd or momentum, not with adam: "
             "set update.optimizer=momentum (and a rate that suits it)",
         ),
-        (UpdateRule(clip=1.0), "node 'n': the hardware's update has no clip: set update.clip=0"),
+        (
+            UpdateRule(clip=1e6),
+            "node 'n': clip = 1e+06: with these number formats a norm can be limited to 1.19e-07 .. "
+            "4.1e+03; set update.clip to one of them, or to 0",
+        ),
+        (
+            UpdateRule(clip=1e-9),
+            "node 'n': clip = 1e-09: with these number formats a norm can be limited to 1.19e-07 .. "
+            "4.1e+03; set update.clip to one of them, or to 0",
+        ),
         (
             UpdateRule(weight_decay=0.1),
             "node 'n': the hardware's update has no weight_decay: set update.weight_decay=0",
@@ -208,5 +232,5 @@ def test_what_the_host_reads_comes_back_bit_for_bit(formats: str) -> None:
 )
 def test_what_the_update_unit_cannot_do_is_refused(rule: UpdateRule, message: str) -> None:
     with pytest.raises(GraphError) as error:
-        fixed_rule("n", rule, 15)
+        fixed_rule("n", rule, 15, Formats())
     assert str(error.value) == message

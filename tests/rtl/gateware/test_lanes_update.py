@@ -44,6 +44,35 @@ def test_stochastic_rounding(master: int) -> None:
     compare(bench(built), [commands[0], command(LaneOp.FORWARD, y=100, **LAYER), commands[1]])
 
 
+@pytest.mark.parametrize("sums", ["sum=36", "sum=33", "sum=32"])
+@pytest.mark.parametrize("limit", [1, 1 << 20, (1 << 35) - 1])
+@pytest.mark.parametrize("momentum", [False, True])
+def test_clipping(sums: str, limit: int, momentum: bool) -> None:
+    """A CLIP limits the update behind it, and none behind that."""
+    formats = Formats.parse(f"q4.12,{sums}")
+    built = shape(formats=formats, clips=True, momentum=momentum, mu=29491 * momentum, s1=30)
+    engine = bench(built, sums=formats.sums)
+    clip = command(LaneOp.CLIP, scale=1 << 26, data=limit, **LAYER)
+    update = command(LaneOp.UPDATE, scale=123456, rate=1000, **LAYER)
+    gradients = command(LaneOp.BACKWARD, x=0, dz=50, y=100, want_dw=1, **LAYER)
+    compare(engine, [clip, update, gradients, update, gradients, clip, clip, update])
+
+
+def test_a_gradient_of_nothing_is_not_clipped() -> None:
+    engine = bench(shape(clips=True))
+    engine.model.banks[Bank.GRADIENT][:] = 0
+    clip = command(LaneOp.CLIP, scale=1, data=1, **LAYER)
+    gradients = command(LaneOp.BACKWARD, x=0, dz=50, y=100, want_dw=1, **LAYER)
+    compare(engine, [clip, gradients, command(LaneOp.UPDATE, scale=(1 << 27) - 1, **LAYER)])
+
+
+def test_the_largest_norm() -> None:
+    engine = bench(shape(clips=True))
+    engine.model.banks[Bank.GRADIENT][:] = -(1 << 35)
+    clip = command(LaneOp.CLIP, scale=(1 << 27) - 1, data=1 << 30, **LAYER)
+    compare(engine, [clip, command(LaneOp.UPDATE, scale=(1 << 27) - 1, **LAYER)])
+
+
 def test_used_gradients_are_cleared_and_others_are_not() -> None:
     engine = bench(shape(), sums=36)
     before = engine.model.banks[Bank.GRADIENT].copy()

@@ -20,13 +20,14 @@ CONTROL = ControlShape(
 LANES = {"lanes": 4, "beats": 64, "widest_blocks": 4, "address_bits": 12}
 
 
-def run(momentum: bool, runs: int, resets: int) -> None:
+def run(momentum: bool, clips: bool, runs: int, resets: int) -> None:
     settings = {
-        "control": asdict(CONTROL), "lanes": LANES, "momentum": momentum, "runs": runs, "resets": resets,
+        "control": asdict(CONTROL), "lanes": LANES, "momentum": momentum, "clips": clips, "runs": runs,
+        "resets": resets,
     }  # fmt: skip
-    name = "keeper, momentum" if momentum else "keeper"
+    name = "keeper" + ", momentum" * momentum + ", clips" * clips
     result = run_bench(
-        lambda: Keeper(CONTROL, owners(momentum), command_layout(LaneShape(**LANES))),
+        lambda: Keeper(CONTROL, owners(momentum, clips), command_layout(LaneShape(**LANES))),
         "keeper_bench", name=name.replace(", ", "-"), settings=settings,
     )  # fmt: skip
     counts = assert_covered(name, result)
@@ -34,10 +35,11 @@ def run(momentum: bool, runs: int, resets: int) -> None:
 
 
 def test_keeper() -> None:
-    run(False, runs=100, resets=4)
+    run(False, True, runs=100, resets=4)
 
 
 @pytest.mark.hardware
 @pytest.mark.parametrize("momentum", [False, True])
-def test_keeper_at_length(momentum: bool) -> None:
-    run(momentum, runs=1000, resets=60)
+@pytest.mark.parametrize("clips", [False, True])
+def test_keeper_at_length(momentum: bool, clips: bool) -> None:
+    run(momentum, clips, runs=1000, resets=60)

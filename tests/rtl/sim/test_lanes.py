@@ -24,16 +24,20 @@ MOMENTUM = {"momentum": True, "mu": 29491, "s1": 24, "s2": 20}
 
 
 def test_lane_engine() -> None:
-    counts = assert_covered("lane engine", run("lanes", 20, 2, **MOMENTUM))
+    counts = assert_covered("lane engine", run("lanes", 20, 2, clips=True, **MOMENTUM))
     assert counts["random commands"] > 2000
 
 
 @pytest.mark.hardware
 @pytest.mark.parametrize(
-    ("lanes", "formats", "momentum"),
-    [(4, "q4.12", MOMENTUM), (8, "q6.10,w=q3.13,round=stochastic", {}), (2, "q2.14,w=q8.8,sum=32", {})],
+    ("lanes", "formats", "fields"),
+    [
+        (4, "q4.12", MOMENTUM),
+        (8, "q6.10,w=q3.13,round=stochastic", {}),
+        (2, "q2.14,w=q8.8,sum=32", {"clips": True}),
+    ],
 )
-def test_lane_engines(lanes: int, formats: str, momentum: dict[str, Any]) -> None:
-    result = run(f"lanes-{lanes}", 100, 20, formats, lanes=lanes, **momentum)
+def test_lane_engines(lanes: int, formats: str, fields: dict[str, Any]) -> None:
+    result = run(f"lanes-{lanes}", 100, 20, formats, lanes=lanes, **fields)
     counts = assert_covered(f"lane engine of {lanes} lanes, {formats}", result)
     assert counts["random commands"] > 5000
