@@ -4,11 +4,11 @@
     python benchmarks/momentum_bars.py cpu opencl --seeds 0 1
     python benchmarks/momentum_bars.py --report                 # the table alone, from what has been run
 
-Each run is the command that a user types, `amphw train list-reduction --device ...`, to its end; on devices
-that have Adam, the settings are given. The bar: with ten seeds on each device, every run reaches the target
-(97 % of the validation sequences right), none diverges. `unclipped` runs are for comparison: the settings that
-were recommended before, which limit no gradient. A run is added to benchmarks/results/momentum.json when it
-ends, and is not repeated if it is there.
+Each run is the command that a user types, `amphw train list-reduction --device ...`, to its end; on
+devices that have Adam, the settings are given. The bar: with ten seeds on each device, every run
+reaches the target (97 % of the validation sequences right), none diverges. `unclipped` runs are for
+comparison: the settings that were recommended before, which limit no gradient. A run is added to
+benchmarks/results/momentum.json when it ends, and is not repeated if it is there.
 """
 
 from __future__ import annotations

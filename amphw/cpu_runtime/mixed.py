@@ -323,6 +323,7 @@ class MixedDevice(PlaneDevice):
             own = driver.statistics()
             out.updates += own.updates
             out.staleness |= own.staleness
+            out.gradients |= own.gradients
         return out
 
     def close(self) -> None:

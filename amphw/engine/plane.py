@@ -233,7 +233,10 @@ class EnginePlane:
     def statistics(self) -> Statistics:
         forward, backward, frames, updates, staleness, busy = self.engine.statistics()
         by_name = {self.lowered.units[u].name: h for u, h in staleness.items()}
-        return Statistics(forward, backward, frames, updates, by_name, busy)
+        gradients = {
+            self.lowered.units[u].name: found for u, found in self.engine.gradients().items() if found
+        }
+        return Statistics(forward, backward, frames, updates, by_name, busy, gradients)
 
     def edit_policy(self, table: PolicyTable) -> None:
         """Workers go by this table from now on."""

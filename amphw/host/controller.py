@@ -126,7 +126,8 @@ class Trainer:
                 self._go_on(lost)
                 lost = None
             except NonFiniteError as error:
-                raise diverged(error, self.state.epoch + 1, self._saved) from error
+                approach = self.phases.approach()
+                raise diverged(error, self.state.epoch + 1, self._saved, approach) from error
             except DeviceLostError as error:  # also of a second one, while the run goes back
                 lost = error
                 if not self._replaced():

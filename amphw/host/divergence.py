@@ -1,39 +1,78 @@
-"""What to say when training turns non-finite: which node did it, and where the last good checkpoint is."""
+"""What to say when training turns non-finite: who did it, what led to it, and the last good checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from amphw.host.snapshots import first_nonfinite_parameter
-from amphw.ir.device import DeviceOptions, Mode
+from amphw.ir.device import DeviceOptions, Mode, Report
 from amphw.ir.errors import AmphwError, NonFiniteError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice
-from amphw.ir.update import NodeParameters
+from amphw.ir.update import LATELY, NodeParameters
 
 _ADVICE = "lower update.lr, or set update.clip"
 
+_NODES = 4
+"""Nodes whose gradients are told, those with the largest."""
+
+
+class Approach:
+    """What may lead to a divergence: the losses of the last instances, and the device's last gradients."""
+
+    def __init__(self, loss_node: str) -> None:
+        self._node = loss_node
+        self._losses: deque[float] = deque(maxlen=LATELY)
+
+    def retired(self, report: Report) -> None:
+        """Remember the loss of an instance that trained, the mean over its rows."""
+        given = report.sums.get(self._node)
+        if given is not None and "loss" in given:
+            self._losses.append(given["loss"] / max(report.rows[self._node], 1))
+
+    def told(self, gradients: Mapping[str, Sequence[float]]) -> str:
+        """gradients: of each node, as in `Statistics`. Empty where nothing is known."""
+        parts = []
+        if self._losses:
+            parts.append(f"the losses of the last {len(self._losses)} instances were {_listed(self._losses)}")
+        largest = sorted(gradients, key=lambda node: -max(gradients[node], default=0.0))[:_NODES]
+        found = [f"'{node}' {_listed(gradients[node])}" for node in largest if gradients[node]]
+        if found:
+            parts.append(f"the largest gradients in the last updates of each node were {'; '.join(found)}")
+        return "; ".join(parts)
+
+
+def _listed(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:.3g}" for value in values)
+
 
 class DivergedError(AmphwError):
-    """Training produced NaN or infinite values. node: where they began. checkpoint: the last good one."""
+    """Training produced NaN or infinite values. node: where they began. checkpoint: the last good one.
 
-    def __init__(self, node: str, detail: str, epoch: int, checkpoint: Path | None) -> None:
+    approach: what led to it (`Approach.told`).
+    """
+
+    def __init__(
+        self, node: str, detail: str, epoch: int, checkpoint: Path | None, approach: str = ""
+    ) -> None:
         kept = (
             f"the last good checkpoint is {checkpoint}"
             if checkpoint is not None
             else "there is no checkpoint of this run yet"
         )
-        super().__init__(f"training diverged in epoch {epoch}: {detail}; {kept}")
+        said = "; ".join(part for part in (detail, approach, kept) if part)
+        super().__init__(f"training diverged in epoch {epoch}: {said}")
         self.node, self.epoch, self.checkpoint = node, epoch, checkpoint
 
 
-def diverged(error: NonFiniteError, epoch: int, checkpoint: Path | None) -> DivergedError:
+def diverged(error: NonFiniteError, epoch: int, checkpoint: Path | None, approach: str) -> DivergedError:
     """The same news from a device that named the node itself."""
-    return DivergedError(error.node, str(error), epoch, checkpoint)
+    return DivergedError(error.node, str(error), epoch, checkpoint, approach)
 
 
 def diagnosed(
@@ -43,6 +82,7 @@ def diagnosed(
     loss_node: str,
     epoch: int,
     checkpoint: Path | None,
+    approach: str,
 ) -> DivergedError:
     """The error for a loss that is not finite: the reference executor runs the instance and names the node.
 
@@ -50,16 +90,16 @@ def diagnosed(
     """
     found = _first_nonfinite(graph, parameters, instance)
     if found is not None:
-        return DivergedError(found.node, str(found), epoch, checkpoint)
+        return DivergedError(found.node, str(found), epoch, checkpoint, approach)
     bad = first_nonfinite_parameter(parameters)
     if bad is not None:
         detail = f"node '{bad[0]}' holds non-finite values in its parameter '{bad[1]}'; {_ADVICE}"
-        return DivergedError(bad[0], detail, epoch, checkpoint)
+        return DivergedError(bad[0], detail, epoch, checkpoint, approach)
     detail = (
         f"node '{loss_node}' reported a non-finite value for instance {instance.number}, which the current "
         f"parameters do not repeat; {_ADVICE}"
     )
-    return DivergedError(loss_node, detail, epoch, checkpoint)
+    return DivergedError(loss_node, detail, epoch, checkpoint, approach)
 
 
 def _first_nonfinite(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amphw.host import snapshots
-from amphw.host.divergence import diagnosed
+from amphw.host.divergence import Approach, diagnosed
 from amphw.host.live_validation import LiveValidation
 from amphw.host.meters import DeviceMeter, KeysInFlight, Tally, percentile
 from amphw.host.modes import pump_policy
@@ -55,6 +55,7 @@ class Phases:
         self._stopped, self._saved = stopped, saved
         self._progress, self._trace = progress, trace
         self._meter = DeviceMeter(session.device)
+        self._approach = Approach(session.model.loss_node)
         intervals = {node: rule.interval for node, rule in session.rules.items()}
         self._policy = pump_policy(session.cfg.train, self._meter, intervals)
 
@@ -75,6 +76,7 @@ class Phases:
             size = session.model.size(instance)
             state.size, state.epoch_size = state.size + size, state.epoch_size + size
             self._meter.retired()
+            self._approach.retired(report)
             if not state.tally.add(report):
                 bad.append(instance)
 
@@ -165,7 +167,13 @@ class Phases:
                 self._state.tally.node,
                 self._state.epoch + 1,
                 self._saved(),
+                self.approach(),
             )
+
+    def approach(self) -> str:
+        """What has led to where training is, for the error of a divergence; the device may have failed."""
+        self._meter.collect()
+        return self._approach.told(self._meter.gradients)
 
     def _check_lost(self) -> None:
         state, meter = self._state, self._meter

@@ -70,6 +70,7 @@ class DeviceMeter:
         self.forward = self.backward = self.updates = 0
         self.staleness: dict[str, Counter[int]] = {}
         self.busy: list[float] = []
+        self.gradients: dict[str, list[float]] = {}
         self._began = self._read_at = self._clock()
         self._lately: list[float] = []
 
@@ -85,6 +86,7 @@ class DeviceMeter:
             for behind, rows in histogram.items():
                 mine[behind] += rows
                 self._rows_seen[node] += rows
+        self.gradients |= got.gradients
         self.busy = [a + b for a, b in zip_longest(self.busy, got.busy, fillvalue=0.0)]
         self._measures = self._measures or any(got.busy)
         span = now - self._read_at

@@ -129,7 +129,9 @@ class Statistics:
     """Counters since the last call.
 
     forward, backward: messages of TRAIN instances; equal once drained. staleness[node]: histogram {versions
-    behind: rows}. busy: seconds per worker.
+    behind: rows}. busy: seconds per worker. gradients[node]: the largest magnitude in the gradient of each of
+    the node's last `LATELY` updates, oldest first and not only since the last call; a device that does not
+    watch them leaves it empty.
     """
 
     forward: int = 0
@@ -138,6 +140,7 @@ class Statistics:
     updates: int = 0
     staleness: dict[str, dict[int, int]] = field(default_factory=dict)
     busy: list[float] = field(default_factory=list)
+    gradients: dict[str, list[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ class ReferenceDevice(Interpreter):
 
     def statistics(self) -> Statistics:
         out, self.stats = self.stats, Statistics(busy=[0.0])
+        out.gradients = {node: list(p.lately) for node, p in self.params.items() if p.lately}
         return out
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ Adagrad (Duchi et al., JMLR 2011), Adam (Kingma and Ba, ICLR 2015).
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -113,11 +114,16 @@ class UpdateRule:
         return w - rate * scale * mean / (np.sqrt(square) + eps)
 
 
+LATELY = 8
+"""Updates whose largest gradients are remembered."""
+
+
 @dataclass
 class NodeParameters:
     """The parameters of one node with all that its updates need.
 
-    values are replaced, never changed in place: whoever holds a version keeps it.
+    values are replaced, never changed in place: whoever holds a version keeps it. lately: the largest
+    magnitude in the gradient of each of the last updates, as the rule had it before it was clipped.
     """
 
     specs: tuple[ParamSpec, ...]
@@ -127,6 +133,7 @@ class NodeParameters:
     rows: int = 0
     slots: dict[str, list[np.ndarray]] = field(default_factory=dict)
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
+    lately: deque[float] = field(default_factory=lambda: deque(maxlen=LATELY))
 
     @classmethod
     def initial(
@@ -153,7 +160,17 @@ class NodeParameters:
     def update(self) -> None:
         """Apply what has been accumulated and publish the next version; without any, change nothing."""
         if self.rows:
+            self.note()
             self.publish(self.prepare())
+
+    def note(self) -> str | None:
+        """Remember how large the gradients are -> the first parameter whose gradient is not finite."""
+        # NaN wins in each of these, and a maximum is cheaper than a test of each element.
+        largest = {n: float(max(g.max(), -g.min())) for n, g in self.gradients.items() if g.size}
+        largest = {n: value if math.isfinite(value) else math.inf for n, value in largest.items()}
+        rows = max(self.rows, 1) if self.rule.reduce == "mean" else 1
+        self.lately.append(max(largest.values(), default=0.0) / rows)
+        return next((n for n, value in largest.items() if value == math.inf), None)
 
     def prepare(self) -> dict[str, np.ndarray]:
         """The next version's values; takes the accumulated gradients and moves the optimiser's slots."""

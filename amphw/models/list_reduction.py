@@ -83,14 +83,14 @@ class ListReductionRNN(Model[ListReductionConfig]):
     # factor for each token, and gradients with them. A limit near the median norm of a gradient, 0.3 for W,
     # prevents that also on devices that round and reorder, and allows three times the rate.
     momentum = {
-        "train": {"max_active_keys": 4, "epochs": 24},
+        "train": {"max_active_keys": 4, "epochs": 30},
         "update": {
             "optimizer": "momentum",
             "lr": 0.15,
             "clip": 0.2,
             "warmup": 400,
             "min_update_interval": 600,
-            "schedule_steps": 24000,
+            "schedule_steps": 30000,
             "nodes": {"head": {"min_update_interval": 200, "lr": 0.05, "clip": 1.0}},
         },
     }

@@ -221,6 +221,20 @@ def test_finite_finds_every_kind_everywhere(isa: str, n: int) -> None:
             a[i] = kept
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("n", WIDTHS)
+def test_largest_is_the_largest_magnitude(isa: str, n: int) -> None:
+    rng = np.random.default_rng(n)
+    a = normal(rng, n)
+    for i in range(n):
+        a[i] = -1000.0 - i
+        assert kernels.largest(isa, a) == 1000.0 + i
+        a[i] = math.nan
+        assert math.isnan(kernels.largest(isa, a))
+        a[i] = 0.0
+    assert kernels.largest(isa, a) == 0.0
+
+
 def test_choice_of_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AMPHW_ISA", raising=False)
     assert kernels.chosen() == ISAS[0]

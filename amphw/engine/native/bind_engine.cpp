@@ -19,6 +19,7 @@ void bind_engine(nb::module_& m) {
         .def("run", &PyEngine::run)
         .def("wait", &PyEngine::wait)
         .def("update", &PyEngine::update)
+        .def("gradients", &PyEngine::gradients)
         .def("failure", &PyEngine::failure)
         .def("statistics", &PyEngine::statistics)
         .def("trace", &PyEngine::trace)

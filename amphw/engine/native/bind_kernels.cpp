@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <bit>
 #include <cstdlib>
 #include <memory>
 #include <stdexcept>
@@ -337,6 +338,9 @@ void bind_kernels(nb::module_& parent) {
     }, "isa"_a, "d"_a, "g"_a);
     m.def("sum_squares", [](const std::string& isa, const Floats1& x) {
         return named(isa).sum_squares(x.data(), int64_t(x.shape(0)));
+    }, "isa"_a, "x"_a);
+    m.def("largest", [](const std::string& isa, const Floats1& x) {
+        return std::bit_cast<float>(named(isa).largest(x.data(), int64_t(x.shape(0))));
     }, "isa"_a, "x"_a);
     m.def("finite", [](const std::string& isa, const Floats1& x) {
         return named(isa).finite(x.data(), int64_t(x.shape(0)));

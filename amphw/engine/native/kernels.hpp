@@ -39,6 +39,9 @@ struct Gemm {
     const float* const* start = nullptr;  // start[r] [cols padded]: what row r begins with in the bias's place, or null
 };
 
+// Bit patterns of magnitudes: infinity has this one, a NaN a larger one.
+constexpr uint32_t NOT_FINITE = 0x7f800000;
+
 enum class Optimizer : int32_t { Sgd, Momentum, Adagrad, Adam };
 
 // One streaming pass over n floats: out = step(w, g), optimiser arrays change in place, g becomes 0.
@@ -74,7 +77,8 @@ struct Kernels {
     void (*add)(float* to, const float* from, int64_t n);                                    // to += from
     void (*update)(const Update&);
     double (*sum_squares)(const float* x, int64_t n);
-    bool (*finite)(const float* x, int64_t n);  // by bit pattern: compiler flags cannot remove it
+    uint32_t (*largest)(const float* x, int64_t n);  // the largest magnitude's bit pattern
+    bool (*finite)(const float* x, int64_t n);       // by bit pattern: compiler flags cannot remove it
     // `to` [cols, n] = transpose of rows first_row .. first_row + n - 1 of `from` [rows, cols]
     void (*transpose)(const float* from, const Layout& from_layout, int32_t first_row, float* to,
                       const Layout& to_layout);

@@ -27,6 +27,7 @@ const Kernels table = {
     .add = add,
     .update = update,
     .sum_squares = sum_squares,
+    .largest = largest,
     .finite = finite,
     .transpose = transpose,
 };

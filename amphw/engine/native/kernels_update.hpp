@@ -65,16 +65,19 @@ double sum_squares(const float* x, int64_t n) {
     return sum;
 }
 
-bool finite(const float* x, int64_t n) {
-    // All bits of the exponent are set in infinities and NaNs, and in nothing else.
-    constexpr uint32_t EXPONENT = 0x7f800000;
-    Ints found{};
-    for_vectors(n, [&](int64_t i, auto part) { found |= (bits(part.load(x + i)) & EXPONENT) == EXPONENT; });
-    for (int i = 0; i < W; i++) {
-        if (found[i]) return false;
-    }
-    return true;
+uint32_t largest(const float* x, int64_t n) {
+    // Without their sign, floats are ordered as their bit patterns are, infinity and then NaN last.
+    Ints most{};
+    for_vectors(n, [&](int64_t i, auto part) {
+        const Ints size = as_ints(bits(part.load(x + i)) & 0x7fffffff);
+        most = size > most ? size : most;
+    });
+    int32_t found = 0;
+    for (int i = 0; i < W; i++) found = most[i] > found ? most[i] : found;
+    return uint32_t(found);
 }
+
+bool finite(const float* x, int64_t n) { return largest(x, n) < NOT_FINITE; }
 
 // Transpose W vectors of W floats in registers. Each of log2(W) rounds merges vectors i and i + W / 2,
 // element by element: the perfect shuffle of a deck of W x W cards, which after all rounds has swapped

@@ -1,6 +1,7 @@
 #include "parameters.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -229,32 +230,45 @@ int Parameters::prepare(const std::string** bad) {
     const int32_t n = int32_t(unit_.params.size());
     for (int32_t i = 0; i < n; i++) add_folded(i, tensors_[i].gradient.floats(), pack_.floats());
     clear_folded();
+    uint32_t most = 0;
     for (int32_t i = 0; i < n; i++) {
-        const Tensor& t = tensors_[i];
-        bool finite = true;
-        if (t.sparse)
-            for (int32_t row : t.touched_rows)
-                finite = finite && kernels_.finite(t.gradient.floats() + t.layout.offset(row, 0), t.desc.cols);
-        else
-            finite = kernels_.finite(t.gradient.floats(), t.size());
-        if (!finite) {
-            *bad = &t.desc.name;
-            return -1;
-        }
+        const uint32_t found = largest(tensors_[i]);
+        most = std::max(most, found);
+        if (found >= NOT_FINITE && *bad == nullptr) *bad = &tensors_[i].desc.name;
     }
+    const int64_t number = noted_.load();
+    largest_[number % LATELY].store(std::bit_cast<float>(most) * float(scale()));
+    noted_.store(number + 1);
+    if (*bad != nullptr) return -1;
     const int from = current_.load(), to = spare();
     for (int32_t i = 0; i < n; i++) {
         Tensor& t = tensors_[i];
-        double scale = rule.mean ? 1.0 / double(accumulated) : 1.0;
+        double factor = scale();
         if (rule.clip > 0.0) {
-            const double norm = scale * std::sqrt(kernels_.sum_squares(t.gradient.floats(), t.size()));
-            if (norm > rule.clip) scale *= rule.clip / norm;
+            const double norm = factor * std::sqrt(kernels_.sum_squares(t.gradient.floats(), t.size()));
+            if (norm > rule.clip) factor *= rule.clip / norm;
         }
-        step(t, from, to, scale);
+        step(t, from, to, factor);
     }
     make_tables(to);
     accumulated = 0;
     return to;
+}
+
+uint32_t Parameters::largest(const Tensor& t) const {
+    if (!t.sparse) return kernels_.largest(t.gradient.floats(), t.size());
+    uint32_t most = 0;
+    for (int32_t row : t.touched_rows)
+        most = std::max(most, kernels_.largest(t.gradient.floats() + t.layout.offset(row, 0), t.desc.cols));
+    return most;
+}
+
+std::vector<float> Parameters::lately() const {
+    const int64_t end = noted_.load();
+    std::vector<float> out;
+    for (int64_t number = std::max<int64_t>(0, end - LATELY); number < end; number++)
+        out.push_back(largest_[number % LATELY].load());
+    return out;
 }
 
 void Parameters::step(Tensor& t, int from, int to, double scale) {

@@ -109,6 +109,9 @@ public:
     // The next version from what was reduced -> its buffer, or -1 if there is nothing. On a gradient that is not
     // finite sets `bad` to its parameter and keeps the version.
     int prepare(const std::string** bad);
+    // The largest magnitude in the gradient of each of the last updates, as their rule had it before it was
+    // clipped; oldest first. Anybody may ask at any time: an update that is under way may be missing.
+    std::vector<float> lately() const;
     void publish(int buffer);
     void publish_external();  // what an external executor has updated
 
@@ -129,6 +132,8 @@ private:
     void add_folded(int32_t param, float* gradient, float* pack) const;
     void clear_folded();
     int spare() const;
+    uint32_t largest(const Tensor& t) const;
+    double scale() const { return rule.mean ? 1.0 / double(accumulated) : 1.0; }
 
     const UnitDesc& unit_;
     const Kernels& kernels_;
@@ -144,6 +149,9 @@ private:
     bool reducing_ = false;
     int64_t interval_rows_ = 0;
     int64_t sealed_chunks_ = 0, released_ = 0;
+    static constexpr int LATELY = 8;
+    std::atomic<float> largest_[LATELY] = {};
+    std::atomic<int64_t> noted_{0};  // updates that have an entry in `largest_`, each at its number modulo LATELY
     Block pack_;
 };
 

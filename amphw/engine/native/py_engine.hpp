@@ -150,6 +150,14 @@ public:
         return nb::make_tuple(int(e->failure), e->unit, e->slot, e->firing, e->detail, e->extra, e->text);
     }
 
+    // {unit: largest magnitudes in the gradients of its last updates}
+    nb::dict gradients() {
+        nb::dict out;
+        for (size_t unit = 0; unit < engine_.graph().units.size(); unit++)
+            if (const Parameters* p = engine_.parameters(int32_t(unit))) out[nb::int_(unit)] = nb::cast(p->lately());
+        return out;
+    }
+
     // (forward, backward, frames, updates, {unit: {versions behind: rows}}, busy seconds by worker)
     nb::tuple statistics() {
         const std::vector<double> busy = engine_.busy();

@@ -188,6 +188,7 @@ class NumpyPlane(Delivery):
     def statistics(self) -> Statistics:
         with self.lock:
             out, self.stats = self.stats, Statistics(busy=[0.0] * len(self.stats.busy))
+            out.gradients = {log.node: list(log.params.lately) for log in self.logs.values()}
             return out
 
     def observed(self, index: int) -> list[Observation]:
