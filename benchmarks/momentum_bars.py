@@ -42,7 +42,7 @@ def given(sections: Mapping[str, Any], name: str = "") -> Iterator[str]:
 MOMENTUM = tuple(given(get_model("list-reduction").momentum))
 UNCLIPPED = tuple(
     given({"update": {"clip": 0, "lr": 0.05, "schedule_steps": 16000}, "train": {"epochs": 16}})
-) + tuple(given({"update": {"nodes": {"head": {"clip": 0, "lr": 0.05}}}}))
+)
 
 RUNS: dict[str, tuple[str, ...]] = {
     "cpu": ("--device", "cpu", *MOMENTUM),
