@@ -38,8 +38,8 @@ MEMBER = 16
 SEGMENT, DIVIDES = 34, 40
 """Of an update: for each parameter, beside a cycle a weight; and to divide the rate by the rows."""
 
-CLIP = 123
-"""To limit a parameter's coefficient, beside a cycle a weight: a root and a quotient, bit by bit."""
+CLIP = 158
+"""To limit a parameter's coefficient, beside a cycle a weight: root, product and quotient, bit by bit."""
 
 CLOCK = 89.65e6
 """Cycles a second that nextpnr reaches for a whole device of 4 lanes on an ECP5-85F

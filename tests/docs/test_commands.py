@@ -12,6 +12,7 @@ before a block changes how it is tested, not how it reads:
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -72,25 +73,34 @@ def folder(tmp_path: Path) -> Path:
     return work
 
 
-def run(page: Path, folder: Path, hardware: bool, timeout: int) -> None:
+def run_command(command: str, folder: Path, timeout: int) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PATH": f"{folder.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(
+        ["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout
+    )
+
+
+def run(page: Path, folder: Path, hardware: bool, timeout: int) -> None:
     for name, body in _FILE.findall(page.read_text(encoding="utf-8")):
         (folder / name).write_text(body)
     for command in commands(page.read_text(encoding="utf-8"), hardware):
-        done = subprocess.run(
-            ["sh", "-c", command.run],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-        )
+        done = run_command(command.run, folder, timeout)
         assert done.returncode == 0, f"{page.name}: {command.written}\n{done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_commands_of_a_page_work(page: Path, folder: Path) -> None:
     run(page, folder, hardware=False, timeout=240)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_readmes_run_on_two_devices_reaches_its_target(folder: Path) -> None:
+    """As it is printed, to its end: in the other tests of commands, runs are too short to diverge."""
+    (command,) = (c for c in commands(PAGES[0].read_text(encoding="utf-8")) if "--device cpu," in c.written)
+    done = run_command(f"{command.written} --json", folder, timeout=800)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["target_reached"], done.stderr
 
 
 @pytest.mark.hardware

@@ -1,7 +1,8 @@
 """Clipping: from the summed gradients of a parameter to the largest coefficient that their norm allows.
 
-Gradients come one a cycle and are squared and added up. Root and quotient are found a bit a cycle, since they
-are needed once for a whole parameter. The arithmetic is that of `amphw.rtl.fixed.norm`.
+Gradients come one a cycle and are squared and added up. Root, product and quotient are found a bit a
+cycle, since they are needed once for a whole parameter. The arithmetic is that of
+`amphw.rtl.fixed.norm`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from amphw.rtl.arithmetic import round_shift
 from amphw.rtl.fixed.norm import LIMIT_BITS, NORM_BITS, SQUARES_BITS, norm_shift
 from amphw.rtl.fixed.parameters import COEFFICIENT_BITS
 from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.lanes_multiply import positive, wide_product
+from amphw.rtl.gateware.lanes_multiply import positive
 from amphw.rtl.gateware.lanes_pipeline import Pipeline
 
 ROOT_BITS = SQUARES_BITS // 2
@@ -49,11 +50,10 @@ class Clipper(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         squares, added = self._squares(m)
-        # It has stood since the sweep began, which takes longer than the product.
-        product, _ = wide_product(m, positive(self.scale), self.limit, name="limited")
         left, found = Signal(SQUARES_BITS), Signal(PRODUCT_BITS)
         rest = Signal(ROOT_BITS + 2)
         root, divisor = Signal(ROOT_BITS), Signal(ROOT_BITS)
+        factor = Signal(LIMIT_BITS)
         step = Signal(range(PRODUCT_BITS))
         with m.If(self.lift | self.begin):
             m.d.sync += self.ceiling.eq(~0)
@@ -76,8 +76,17 @@ class Clipper(wiring.Component):
                 with m.If(step == ROOT_BITS - 1):
                     m.next = "ROOTED"
             with m.State("ROOTED"):
-                m.d.sync += [divisor.eq(root), rest.eq(0), found.eq(product), step.eq(0)]
-                m.next = "DIVIDE"
+                m.d.sync += [divisor.eq(root), rest.eq(0), found.eq(0), factor.eq(self.limit), step.eq(0)]
+                m.next = "MULTIPLY"
+            with m.State("MULTIPLY"):  # a bit a cycle, too: no multiplier for what is needed once
+                m.d.sync += [
+                    found.eq((found << 1) + Mux(factor[-1], self.scale, 0)),
+                    factor.eq(factor << 1),
+                    step.eq(step + 1),
+                ]
+                with m.If(step == LIMIT_BITS - 1):
+                    m.d.sync += step.eq(0)
+                    m.next = "DIVIDE"
             with m.State("DIVIDE"):  # the quotient moves in from below as the dividend moves out above
                 here = Cat(found[-1], rest[: ROOT_BITS + 1])
                 fits = here >= divisor
