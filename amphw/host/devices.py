@@ -66,6 +66,7 @@ _BUILT_IN = (
         "board",
         "amphw.rtl.driver.board:BoardDevice",
         "a circuit on an FPGA board, such as board:/dev/ttyUSB0,circuit=FOLDER",
+        variants="amphw.rtl.driver.board:listed",
     ),
     DeviceEntry("reference", "amphw.ir.reference:ReferenceDevice", "one message at a time; slow and exact"),
     DeviceEntry(
