@@ -95,7 +95,12 @@ def _blas() -> Finding:
         )
     except ImportError as error:
         return Finding(
-            "numpy", "everything", f"not usable ({error})", False, "pip install -e .", required=True
+            "numpy",
+            "everything",
+            f"not usable ({error})",
+            False,
+            "pip install numpy threadpoolctl",
+            required=True,
         )
     pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
     if not pools:
