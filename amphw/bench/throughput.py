@@ -64,7 +64,11 @@ def probed(plan: Plan, say: Say, remarks: list[str]) -> PeerInterpreter | None:
 
 def _advice(peer: str) -> str:
     if peer == "dynet":
-        return "docs/benchmarks.md says how it is built"
+        return (
+            "build it from its source package, with Eigen (apt install libeigen3-dev; pip download --no-deps "
+            "--no-binary :all: dyNET==2.1.2; EIGEN3_INCLUDE_DIR=/usr/include/eigen3 pip install "
+            "--no-build-isolation on what that unpacks to), and name its interpreter with --peer-python"
+        )
     return "pip install 'amphw[bench]', or name an interpreter that has it with --peer-python"
 
 

@@ -65,7 +65,7 @@ def survey() -> Iterable[Finding]:
     yield _opencl()
     yield _hardware("simulated hardware", "training on --device verilator", "simulation")
     yield _hardware("circuits", "amphw rtl, for every board", *_CIRCUITS)
-    yield _module("serial", "training on --device board:PORT", "pip install 'amphw[board]'")
+    yield _board()
     yield _program("openFPGALoader", "amphw flash, for every board", "apt install openfpgaloader")
     yield _compiler()
     yield _program("make", "the Makefile's targets", "apt install make, or your system's equivalent")
@@ -95,7 +95,12 @@ def _blas() -> Finding:
         )
     except ImportError as error:
         return Finding(
-            "numpy", "everything", f"not usable ({error})", False, "pip install -e .", required=True
+            "numpy",
+            "everything",
+            f"not usable ({error})",
+            False,
+            "pip install numpy threadpoolctl",
+            required=True,
         )
     pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
     if not pools:
@@ -144,6 +149,13 @@ def _opencl() -> Finding:
     return Finding("opencl", "training on OpenCL devices", found, not remedy, remedy)
 
 
+def _board() -> Finding:
+    from amphw.rtl.driver.serial_line import survey
+
+    found, remedy = survey()
+    return Finding("serial", "training on --device board:PORT", found, not remedy, remedy)
+
+
 _CIRCUITS = (
     "Verilog",
     "synthesis",
@@ -180,14 +192,10 @@ def _first_line(program: str) -> str:
     return lines[0] if lines else ""
 
 
-_PACKAGES = {"serial": "pyserial"}
-"""Of modules that are called otherwise."""
-
-
 def _module(name: str, needed_for: str, remedy: str) -> Finding:
     if importlib.util.find_spec(name) is None:
         return Finding(name, needed_for, "not installed", False, remedy)
-    return Finding(name, needed_for, _version(_PACKAGES.get(name, name)), True)
+    return Finding(name, needed_for, _version(name), True)
 
 
 def _version(distribution: str) -> str:

@@ -32,7 +32,7 @@ def rtl(
         ),
     ],
     board: Annotated[
-        str, typer.Option("--board", metavar="BOARD", help="What it is built for; docs/rtl-boards.md.")
+        str, typer.Option("--board", metavar="BOARD", help="What it is built for; a wrong name lists all.")
     ] = "ulx3s-85f",
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -96,6 +96,7 @@ def rtl(
         remarks().print(text)
 
     on = find_board(board)
+    pins = on.pins()  # before anything that takes long
     number_formats = Formats.parse(formats)
     found = get_model(model)
     cfg = resolve(
@@ -113,7 +114,7 @@ def rtl(
     )  # fmt: skip
     simulate = simulate and not candidates[0].plan.elsewhere
     check_tools(on, simulate)
-    made = build(candidates, on, out, frequency or on.frequency_mhz, bitstream, say, remedies)
+    made = build(candidates, on, out, pins, frequency or on.frequency_mhz, bitstream, say, remedies)
     cycles = None
     if simulate:
         from amphw.rtl.measure import cycles_per_message

@@ -69,7 +69,8 @@ def ready(model: Any, cfg: RunConfig[Any], device: str, resumed: bool = False) -
 
 def opened(device: str) -> Device:
     """The device that was asked for, or what the environment puts in its place, which is then said."""
-    from amphw.host.devices import ENGINE, make_device, stands_for
+    from amphw.engine.environment import ENGINE
+    from amphw.host.devices import make_device, stands_for
 
     made = make_device(device)
     if (other := stands_for(device)) != device:

@@ -1,8 +1,8 @@
 """The CPU device: worker threads over a data plane, behind the device protocol.
 
 The C++ plane serves many frames in one call without the interpreter's lock. Where the extension is missing,
-or where AMPHW_ENGINE=numpy, the numpy plane takes its place. Workers, policies and host do not know which
-plane it is.
+or not wanted (AMPHW_NO_NATIVE=1, AMPHW_ENGINE=numpy), the numpy plane takes its place. Workers, policies and
+host do not know which plane it is.
 """
 
 from __future__ import annotations

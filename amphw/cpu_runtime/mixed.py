@@ -10,6 +10,7 @@ from typing import Any
 
 from amphw.cpu_runtime import planes
 from amphw.engine import faults
+from amphw.engine.environment import ENGINE, NO_NATIVE
 from amphw.engine.links import FIXED, check_labels, links_found
 from amphw.engine.lower import lower
 from amphw.engine.part import ModelsLink, Part, offered
@@ -72,7 +73,7 @@ class MixedDevice(PlaneDevice):
         if kind.name != "C++ data plane":
             raise AmphwError(
                 "several devices in one run need the C++ data plane, which is missing or not wanted here: "
-                "install amphw with a C++ compiler, and without AMPHW_ENGINE=numpy"
+                f"install amphw with a C++ compiler, and set neither {ENGINE}=numpy nor {NO_NATIVE}"
             )
         self.placing = Placing()
         self._drivers: list[PartDriver] = []

@@ -6,11 +6,10 @@ import os
 import shutil
 from typing import Any
 
+from amphw.engine.environment import ENGINE, wanted
 from amphw.engine.numpy_plane import NumpyPlane, Replay
 from amphw.ir.errors import AmphwError
 
-ENGINE = "AMPHW_ENGINE"
-ENGINES = ("native", "numpy", "reference")
 ISA = "AMPHW_ISA"
 
 
@@ -33,24 +32,21 @@ def _missing() -> str:
 def described() -> tuple[str, str]:
     """(what runs here, what to do for something better), for whoever lists devices."""
     plane, _ = chosen()
-    missing = _missing()
-    if missing:
+    if wanted() == "numpy":
+        return plane.name, ""
+    if missing := _missing():
         compiler = os.environ.get("CXX", "g++")
         first = "" if shutil.which(compiler) else f"get {compiler} (apt install g++, or set CXX), then "
         return plane.name, f"the C++ data plane, which is faster, {missing}: {first}install amphw again"
-    if plane is NumpyPlane:
-        return plane.name, ""
     from amphw.engine._native import kernels
 
     return f"{plane.name}, {kernels.chosen()} kernels", ""
 
 
 def chosen() -> tuple[Any, Any]:
-    """(plane, its replay), as AMPHW_ENGINE asks; "reference" is the host's business."""
-    wanted = os.environ.get(ENGINE, "")
-    if wanted not in {"", *ENGINES}:
-        raise AmphwError(f"{ENGINE}={wanted}, allowed is {', '.join(ENGINES)}")
-    if wanted == "numpy" or (wanted != "native" and not built()):
+    """(plane, its replay), as the environment asks; "reference" is the host's business."""
+    asked = wanted()
+    if asked == "numpy" or (asked != "native" and not built()):
         return NumpyPlane, Replay
     if not built():
         raise AmphwError(

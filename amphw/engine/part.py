@@ -201,7 +201,7 @@ def offered(device: Device) -> Part:
     wanted = ["depth", *(name for name in vars(Part) if not name.startswith("_"))]
     if missing := [name for name in wanted if not hasattr(part, name)]:
         raise AmphwError(
-            f"what {type(device).__name__}.part() gives lacks {', '.join(missing)}: docs/several-devices.md "
-            "and amphw.engine.part.Part say what these do"
+            f"what {type(device).__name__}.part() gives lacks {', '.join(missing)}: "
+            "python -m pydoc amphw.engine.part.Part says what these do"
         )
     return part

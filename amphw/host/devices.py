@@ -8,18 +8,17 @@ when the device is asked for, so that one that cannot be imported hinders nobody
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
+from amphw.engine.environment import wanted
 from amphw.host.config_fields import did_you_mean
 from amphw.ir.device import Capabilities, Device
 from amphw.ir.errors import AmphwError, DeviceAbsentError
 
 GROUP = "amphw.devices"
-ENGINE = "AMPHW_ENGINE"
 
 
 class DeviceError(AmphwError):
@@ -66,6 +65,7 @@ _BUILT_IN = (
         "board",
         "amphw.rtl.driver.board:BoardDevice",
         "a circuit on an FPGA board, such as board:/dev/ttyUSB0,circuit=FOLDER",
+        variants="amphw.rtl.driver.board:listed",
     ),
     DeviceEntry("reference", "amphw.ir.reference:ReferenceDevice", "one message at a time; slow and exact"),
     DeviceEntry(
@@ -102,7 +102,7 @@ def stands_for(spec: str) -> str:
 
     The same job, unchanged, then runs on the definition: the first question when the two seem to differ.
     """
-    return "reference" if spec == "cpu" and os.environ.get(ENGINE) == "reference" else spec
+    return "reference" if spec == "cpu" and wanted() == "reference" else spec
 
 
 def make_device(spec: str) -> Device:

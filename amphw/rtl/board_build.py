@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from amphw.ir.errors import AmphwError
 from amphw.rtl.boards import Board
 from amphw.rtl.circuit import FILE, Circuit
-from amphw.rtl.fit import Estimate, Fit, FitError, shortage
+from amphw.rtl.fit import Estimate, Fit, FitError, advice, shortage
 from amphw.rtl.hardware_plan import HardwarePlan
 from amphw.rtl.remedies import Remedies
 from amphw.rtl.toolchain.environment import ToolchainError, require, versions
@@ -59,6 +59,7 @@ def build(
     candidates: Sequence[Fit],
     board: Board,
     out: Path,
+    pins: Mapping[str, str],
     frequency_mhz: float,
     bitstream: bool,
     say: Callable[[str], None],
@@ -67,8 +68,9 @@ def build(
     """Build the first of the candidates that really fits: map, place and route, make the bitstream.
 
     Takes minutes, and nothing where the same was built before. say: told of each step that takes long. Writes
-    into the folder `out`, which is checked first. remedies: named if none fits. Raises FitError if none fits,
-    ToolchainError where a tool fails.
+    into the folder `out`, which is checked first. pins: the board's, which the caller has looked up before
+    anything took long. remedies: named if none fits. Raises FitError if none fits, ToolchainError where a
+    tool fails.
     """
     _prepare(out)
     complaint = hint = ""
@@ -83,15 +85,13 @@ def build(
         real = Estimate(**{r: getattr(mapped, r) for r in RESOURCES})
         if real.excess(board):
             complaint = f"{lanes} lanes do not fit after all: mapped they take {shortage(real, board)}."
-            hint = remedies.text(real.excess(board), fit.plan, board)
+            hint = advice(real, fit.plan, board, remedies)
             if fit is not candidates[-1]:
                 say(complaint)
             continue
         say("placing and routing")
-        made = synthesize(
-            text, board.target, frequency_mhz=frequency_mhz, pins=board.pins(), bitstream=bitstream
-        )
-        return BoardBuild(fit, board, made, _files(text, fit, board, made, out))
+        made = synthesize(text, board.target, frequency_mhz=frequency_mhz, pins=pins, bitstream=bitstream)
+        return BoardBuild(fit, board, made, _files(text, fit, board, pins, made, out))
     raise FitError(f"{complaint} {hint}")
 
 
@@ -118,9 +118,11 @@ def device_verilog(plan: HardwarePlan, board: Board) -> str:
     return verilog(BoardTop(plan, board.clock_hz), reset=False)
 
 
-def _files(text: str, fit: Fit, board: Board, made: Synthesis, out: Path) -> dict[str, Path]:
+def _files(
+    text: str, fit: Fit, board: Board, pins: Mapping[str, str], made: Synthesis, out: Path
+) -> dict[str, Path]:
     kind = family(board.target)
-    constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in board.pins().items())
+    constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in pins.items())
     files = {
         "verilog": out / "top.v",
         "constraints": out / f"top.{kind.constraints_suffix}",

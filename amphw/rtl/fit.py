@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from amphw.ir.errors import AmphwError, GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
-from amphw.rtl.boards import Board
+from amphw.rtl.boards import BOARDS, Board, Resources
 from amphw.rtl.fit_logic import FIGURES, errors, logic
 from amphw.rtl.fit_memory import memories
 from amphw.rtl.formats import Formats
@@ -128,29 +128,21 @@ def _counters(board: Board) -> int:
     return int(board.target.family == "ecp5")
 
 
-_NAMES = {
-    "luts": "look-up tables",
-    "ffs": "flip-flops",
-    "dsps": "multipliers",
-    "brams": "block memories",
-}
-
-
 def shortage(of: Estimate, board: Board, estimated: bool = False) -> str:
     """What the board has too little of, and by how much. estimated: whether it is of before the build."""
     return ", ".join(
         ("about " if estimated and name in FIGURES else "")
-        + f"{wanted:,} {_NAMES[name]}, {wanted - there:,} too many ({board.name} has {there:,})"
+        + f"{wanted:,} {Resources.NAMES[name]}, {wanted - there:,} too many "
+        + f"({board.name} has {f'{there:,}' if there else 'none'})"
         for name, (wanted, there) in of.excess(board).items()
     )
 
 
 def _refusal(plan: HardwarePlan, keys: int, guess: Estimate, board: Board, remedies: Remedies) -> str:
     """Why the least demanding plan does not fit."""
-    short = list(guess.excess(board))
+    short = guess.excess(board)
     parts = [shortage(guess, board, estimated=True)] if short else []
     if plan.sizes.payload > MOST_WORDS:
-        short.append("payload")
         parts.append(
             f"{plan.sizes.payload:,} words of payload memory, {plan.sizes.payload - MOST_WORDS:,} too many "
             f"(addresses reach {MOST_WORDS:,})"
@@ -161,4 +153,13 @@ def _refusal(plan: HardwarePlan, keys: int, guess: Estimate, board: Board, remed
         largest = sorted(memories(plan), key=lambda each: -each.blocks(board))[:3]
         shown = ", ".join(f"{each.name} ({each.blocks(board):,})" for each in largest)
         lines.append(f"The largest memories, in blocks: {shown}.")
-    return " ".join([*lines, remedies.text(short, plan, board)])
+    return " ".join([*lines, advice(guess, plan, board, remedies)])
+
+
+def advice(taken: Estimate, plan: HardwarePlan, board: Board, remedies: Remedies) -> str:
+    """What to do about a plan that takes more than the board has."""
+    short = list(taken.excess(board))
+    if plan.sizes.payload > MOST_WORDS:
+        return remedies.text([*short, "payload"], plan, board, [])  # addresses are as wide on every board
+    others = [each for each in BOARDS.values() if each is not board and not estimate(plan, each).excess(each)]
+    return remedies.text(short, plan, board, others)

@@ -38,10 +38,9 @@ def _features(lanes: int, momentum: bool) -> dict[str, float]:
     }
 
 
-def of_lanes(lanes: int) -> dict[str, int]:
-    """FIGURES of a device without momentum on a chip of the line's own family, about."""
-    row = list(_features(lanes, momentum=False).values())
-    return {name: round(float(np.array(row) @ _line(name, _own()))) for name in FIGURES}
+def of_lanes(lanes: int, family: str = _FAMILY) -> dict[str, int]:
+    """FIGURES of a device without momentum on a chip of the family, about."""
+    return _figures(_features(lanes, momentum=False), family)
 
 
 @cache
@@ -52,8 +51,11 @@ def _builds() -> Sequence[Mapping[str, Any]]:
 
 def logic(plan: HardwarePlan, board: Board) -> dict[str, int]:
     """FIGURES of a plan, about; `errors` says how far they may be off."""
-    row = list(features(plan).values())
-    family = board.target.family
+    return _figures(features(plan), board.target.family)
+
+
+def _figures(of: Mapping[str, float], family: str) -> dict[str, int]:
+    row = np.array(list(of.values()))
     return {name: round(_ratio(family, name) * float(row @ _line(name, _own()))) for name in FIGURES}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from amphw.cpu_runtime import CpuDevice, planes
+from amphw.engine.environment import ENGINE, NO_NATIVE, wanted
 from amphw.engine.numpy_plane import NumpyPlane
 from amphw.ir.errors import AmphwError
 
@@ -17,7 +18,7 @@ from amphw.ir.errors import AmphwError
 def unbuilt(monkeypatch: pytest.MonkeyPatch) -> None:
     """The extension is not there."""
     _refuse(monkeypatch, ModuleNotFoundError("no module"))
-    monkeypatch.delenv(planes.ENGINE, raising=False)
+    monkeypatch.delenv(ENGINE, raising=False)
 
 
 def _refuse(monkeypatch: pytest.MonkeyPatch, error: ImportError) -> None:
@@ -58,21 +59,55 @@ def test_without_the_extension_numpy_takes_over(unbuilt: None, monkeypatch: pyte
 
 def test_an_extension_that_cannot_be_loaded_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     _refuse(monkeypatch, ImportError("libstdc++.so.6 is too old"))
-    monkeypatch.delenv(planes.ENGINE, raising=False)
+    monkeypatch.delenv(ENGINE, raising=False)
     assert "cannot be loaded (libstdc++.so.6 is too old): " in CpuDevice().capabilities().advice
 
 
 def test_native_is_not_replaced_in_silence(unbuilt: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(planes.ENGINE, "native")
+    monkeypatch.setenv(ENGINE, "native")
     with pytest.raises(
         AmphwError, match="^AMPHW_ENGINE=native, but the C\\+\\+ data plane is not built; install"
     ):
         CpuDevice()
 
 
+@pytest.mark.parametrize("no", ["1", "yes", "ON", "true"])
+def test_without_native_is_numpy_when_it_runs_too(no: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing is advised: whoever has said so knows."""
+    monkeypatch.delenv(ENGINE, raising=False)
+    monkeypatch.setenv(NO_NATIVE, no)
+    assert planes.chosen()[0] is NumpyPlane
+    able = CpuDevice().capabilities()
+    assert (able.notes, able.advice) == ("worker threads, numpy data plane", "")
+
+
+@pytest.mark.parametrize("no", ["", "0", "no", "Off", "false"])
+def test_what_the_build_takes_for_a_no_is_one(no: str, plane: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(NO_NATIVE, no)
+    assert wanted() == plane and (planes.chosen()[0] is NumpyPlane) == (plane == "numpy")
+
+
+def test_native_and_no_native_contradict_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ENGINE, "native")
+    monkeypatch.setenv(NO_NATIVE, "1")
+    with pytest.raises(
+        AmphwError, match="^AMPHW_NO_NATIVE=1 and AMPHW_ENGINE=native contradict each other: u"
+    ):
+        CpuDevice()
+
+
+@pytest.mark.parametrize("engine", ["numpy", "reference"])
+def test_engines_that_are_not_native_are_those_asked_for(
+    engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENGINE, engine)
+    monkeypatch.setenv(NO_NATIVE, "1")
+    assert wanted() == engine
+
+
 def test_kernels_that_this_machine_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("amphw.engine._native", reason="the C++ data plane is not built")
     monkeypatch.setenv(planes.ISA, "mmx")
-    monkeypatch.setenv(planes.ENGINE, "native")
+    monkeypatch.setenv(ENGINE, "native")
     with pytest.raises(AmphwError, match="^AMPHW_ISA=mmx, this machine runs .*generic$"):
         CpuDevice()

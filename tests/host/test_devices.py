@@ -66,6 +66,14 @@ def test_an_unknown_engine_is_refused_before_anything_runs(monkeypatch: pytest.M
         make_device("cpu")
 
 
+def test_an_engine_that_contradicts_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMPHW_ENGINE", "native")
+    monkeypatch.setenv("AMPHW_NO_NATIVE", "1")
+    for spec in ("cpu", "cpu,fixed"):
+        with pytest.raises(AmphwError, match="contradict"):
+            make_device(spec)
+
+
 def test_an_argument_follows_a_colon() -> None:
     device = make_device("reference:lifo")
     assert isinstance(device, ReferenceDevice) and device.order == "lifo"

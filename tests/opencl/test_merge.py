@@ -52,6 +52,23 @@ def test_what_depends_on_each_other_stays_in_order(machine: Machine) -> None:
     assert expected["p0"].tolist() == [3.0 * n for n in range(1, 9)]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "together"),
+    [
+        (("g0", ["g1"]), ("g1", []), False),  # writes what was only read: not before that
+        (("g1", []), ("g0", ["g1"]), False),
+        (("g0", []), ("g0", []), False),
+        (("g0", ["p0"]), ("g1", ["p0"]), True),
+    ],
+    ids=["write after read", "read after write", "write after write", "read after read"],
+)
+def test_only_kernels_that_do_not_need_one_another_run_at_once(
+    first: tuple[str, list[str]], second: tuple[str, list[str]], together: bool
+) -> None:
+    found = merged("all", [adds("a", *first, (8,)), adds("b", *second, (8,))])
+    assert [k.items for k in found] == ([(16,)] if together else [(8,), (8,)])
+
+
 def test_kernels_that_note_faults_run_together_before_those_that_read_them() -> None:
     found = merged("all", [notes("a", 0), notes("b", 1), stops("c")])
     assert [k.items for k in found] == [(16,), (8,)]

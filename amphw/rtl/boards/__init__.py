@@ -1,4 +1,9 @@
-"""Boards that can be built for, one file each; `board` finds them by name."""
+"""Boards that can be built for, one file each; `board` finds them by name.
+
+To add a board, write a `Board` and put it into `BOARDS` under its name. It needs a chip of a family that
+`amphw.rtl.toolchain.families` knows, what the chip has, and a pin-out: a class of amaranth-boards, or one of
+your own beside it, whose default clock is the oscillator and whose resources hold a `uart` number 0.
+"""
 
 from __future__ import annotations
 
@@ -22,5 +27,5 @@ def board(name: str) -> Board:
     hint = f"Did you mean {' or '.join(near)}? " if near else ""
     raise BoardError(
         f"There is no board {name!r}. {hint}Boards: {', '.join(BOARDS)}. "
-        "docs/rtl-boards.md says how to add one."
+        "To add one: python -m pydoc amphw.rtl.boards"
     )

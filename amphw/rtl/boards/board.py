@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from amphw.ir.errors import AmphwError
 from amphw.rtl.toolchain.environment import require
@@ -22,6 +23,14 @@ class Resources:
 
     bram_bits: of one block memory.
     """
+
+    NAMES: ClassVar[Mapping[str, str]] = {
+        "luts": "look-up tables",
+        "ffs": "flip-flops",
+        "dsps": "multipliers",
+        "brams": "block memories",
+    }
+    """What messages call those of them that a circuit takes."""
 
     luts: int
     ffs: int
@@ -49,23 +58,39 @@ class Board:
     def pins(self) -> dict[str, str]:
         """The pins of the ports `clk`, `rx` and `tx`: the oscillator and the serial line.
 
-        Raises BoardError if the pin-out names no serial line, ToolchainError if it is not installed.
+        Raises BoardError if there is no such pin-out, or none of these in it, ToolchainError if
+        amaranth-boards is not installed.
         """
         require("board builds")
         module, name = self.platform
-        platform: Any = getattr(importlib.import_module(module), name)
+        try:
+            platform: Any = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise BoardError(
+                f"{self.name}: there is no pin-out {module}.{name} ({error}). The board's platform= names "
+                "the module and the class"
+            ) from error
+        wired = {pin: to for each in getattr(platform, "connectors", ()) for pin, to in each}
         found: dict[str, str] = {}
         for resource in platform.resources:
             if (resource.name, resource.number) == (platform.default_clk, 0):
-                found["clk"] = _pin(resource.ios[0])
+                found["clk"] = _pin(resource.ios[0], wired)
             elif (resource.name, resource.number) == ("uart", 0):
                 lines = {line.name: line.ios[0] for line in resource.ios if line.name in ("rx", "tx")}
-                found.update({line: _pin(ios) for line, ios in lines.items()})
-        missing = {"clk", "rx", "tx"} - set(found)
+                found.update({line: _pin(ios, wired) for line, ios in lines.items()})
+        missing = {port for port in ("clk", "rx", "tx") if not found.get(port)}
         if missing:
-            raise BoardError(f"{self.name}: {module}.{name} has no pins for {', '.join(sorted(missing))}.")
+            raise BoardError(
+                f"{self.name}: {module}.{name} has no pins for {', '.join(sorted(missing))}. Its default_clk "
+                'has to name a Resource, and its resources need UARTResource(0, rx="PIN", tx="PIN"), from '
+                "amaranth_boards.resources: give the board a platform= that has them"
+            )
         return found
 
 
-def _pin(pins: Any) -> str:
-    return str(pins.names[0])
+def _pin(pins: Any, wired: Mapping[str, str]) -> str:
+    """The chip's own pin, also of a connector's; empty if it is none, such as a differential pair."""
+    name = str(getattr(pins, "names", [""])[0])
+    while ":" in name:
+        name = wired.get(name, "")
+    return name

@@ -16,11 +16,15 @@ from amphw.rtl.driver.active import Link
 from amphw.rtl.driver.board_check import check_sizes, settle
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.part import HardwarePart
-from amphw.rtl.driver.serial_line import Line, SerialLine, absent
+from amphw.rtl.driver.serial_line import Line, SerialLine, absent, ports, ports_here
 from amphw.rtl.driver.serial_link import SerialLink
 from amphw.rtl.hardware_plan import HardwarePlan
 from amphw.rtl.wire import WORD
 from amphw.rtl.word_frames import BAUD, BITS, BYTES
+
+EXAMPLE = "board:/dev/ttyUSB0,circuit=FOLDER"
+
+FORMATS = "q4.12"
 
 PATIENCE = 5.0
 """Seconds for which a board may be silent that owes an answer."""
@@ -43,7 +47,7 @@ class Argument:
         """Raises AmphwError, which says how it is written."""
         port, *others = [piece.strip() for piece in text.split(",")]
         if not port or "=" in port:
-            raise AmphwError(f"the device 'board:{text}' names no serial port: {USAGE}")
+            raise AmphwError(f"the device 'board:{text}' names no serial port: {USAGE}, such as {EXAMPLE}")
         found, formats = cls(port), []
         for piece in others:
             key, equals, value = piece.partition("=")
@@ -71,6 +75,22 @@ def _positive(text: str, key: str, value: str) -> float:
     return number
 
 
+def listed() -> dict[str, Capabilities | str]:
+    """By USB serial port: what a board behind it could do, or why the port cannot be opened.
+
+    Where there is none, PORT stands for what has to be named. DeviceAbsentError without pyserial.
+    """
+    about: dict[str, Capabilities | str] = {}
+    for port, description in ports().items():
+        try:
+            able = BoardDevice(port).capabilities()
+            about[port] = replace(able, notes=f"a circuit on an FPGA board at {able.notes}: {description}")
+        except DeviceAbsentError as error:
+            about[port] = str(error)
+    notes = f"a circuit on an FPGA board: name a port, such as {EXAMPLE}; {ports_here()}"
+    return about or {"PORT": Capabilities("board:PORT", "fpga", formats=(FORMATS,), notes=notes)}
+
+
 class BoardDevice(HardwareDevice):
     """`board:/dev/ttyUSB0,circuit=FOLDER`: the circuit in that folder, flashed and at work.
 
@@ -86,7 +106,7 @@ class BoardDevice(HardwareDevice):
         self.argument = argument
         self.about = Argument.parse(argument)
         self.circuit = Circuit.read(Path(self.about.circuit)) if self.about.circuit else None
-        super().__init__(self.circuit.formats if self.circuit else self.about.formats or "q4.12", nodes)
+        super().__init__(self.circuit.formats if self.circuit else self.about.formats or FORMATS, nodes)
         self.baud = self.about.baud or (self.circuit.baud if self.circuit else 0) or BAUD
         if why := absent(self.about.port):
             raise DeviceAbsentError(why)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from importlib import metadata
 from typing import Any, Protocol
 
 from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError
@@ -32,7 +33,7 @@ def absent(port: str) -> str:
     except ImportError:
         return NEEDS
     if not os.path.exists(port):
-        return f"there is no serial port {port}. {_listed()}"
+        return f"there is no serial port {port}. {ports_here()}"
     if not os.access(port, os.R_OK | os.W_OK):
         return (
             f"the serial port {port} may not be opened by this user: join the group that owns it "
@@ -41,11 +42,32 @@ def absent(port: str) -> str:
     return ""
 
 
-def _listed() -> str:
-    from serial.tools import list_ports
+def ports() -> dict[str, str]:
+    """The USB serial ports that are there, and what each says that it is. DeviceAbsentError: no pyserial."""
+    try:
+        from serial.tools import list_ports
+    except ImportError as error:
+        raise DeviceAbsentError(NEEDS) from error
+    found = {each.device: each.description or "" for each in list_ports.comports() if each.vid is not None}
+    return dict(sorted(found.items()))
 
-    found = sorted(each.device for each in list_ports.comports() if each.vid is not None)
-    return f"USB serial ports here: {', '.join(found) or 'none; is the board plugged in?'}"
+
+def ports_here() -> str:
+    """The same in a sentence. DeviceAbsentError: no pyserial."""
+    return f"USB serial ports here: {', '.join(ports()) or 'none; is the board plugged in?'}"
+
+
+def survey() -> tuple[str, str]:
+    """What of boards can be used here, and what to do about the rest: empty if there is nothing to do.
+
+    No port is no reason: a board that has one can be plugged in, and then its port is named.
+    """
+    try:
+        found = ports()
+    except DeviceAbsentError as error:
+        return "not installed", str(error)
+    about = f"pyserial {metadata.version('pyserial')}; {ports_here()}"
+    return about, "; ".join(why for port in found if (why := absent(port)))
 
 
 class SerialLine:

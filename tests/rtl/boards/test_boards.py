@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 
 import pytest
 
@@ -27,13 +28,19 @@ def test_an_unknown_board_is_an_error_with_near_names() -> None:
         board("ulx3s")
     assert str(error.value) == (
         "There is no board 'ulx3s'. Did you mean ulx3s-85f? Boards: ulx3s-85f, icebreaker, tang-nano-9k. "
-        "docs/rtl-boards.md says how to add one."
+        "To add one: python -m pydoc amphw.rtl.boards"
     )
 
 
-def test_a_board_without_a_serial_line_says_so() -> None:
-    from dataclasses import replace
+def pins(platform: str) -> dict[str, str]:
+    return replace(BOARDS["ulx3s-85f"], platform=("tests.rtl.boards.bare", platform)).pins()
 
-    bare = replace(BOARDS["ulx3s-85f"], platform=("tests.rtl.boards.bare", "Bare"))
-    with pytest.raises(BoardError, match="tests.rtl.boards.bare.Bare has no pins for rx, tx"):
-        bare.pins()
+
+@pytest.mark.parametrize(("platform", "lacks"), [("Bare", "rx, tx"), ("Unwired", "tx"), ("Paired", "clk")])
+def test_a_board_without_a_clock_or_a_serial_line_says_so(platform: str, lacks: str) -> None:
+    with pytest.raises(BoardError, match=f"tests.rtl.boards.bare.{platform} has no pins for {lacks}. Its"):
+        pins(platform)
+
+
+def test_pins_of_a_connector_are_those_of_the_chip() -> None:
+    assert pins("Wired") == {"clk": "A1", "rx": "B7", "tx": "C9"}

@@ -19,7 +19,7 @@ from amphw.rtl.fixed.parameters import (
     lfsr,
     lfsr_seed,
 )
-from amphw.rtl.formats import Formats
+from amphw.rtl.formats import Format, Formats
 
 SHAPES = {"W": (3, 4), "b": (4,)}
 RULES = {
@@ -139,6 +139,20 @@ def test_updates_are_those_of_plain_integers(formats: str, rule: str, large: boo
                 assert a.velocity.ravel().tolist() == plain.velocity[n]
     assert fixed.version == 6 and fixed.rows == 0
     assert bool(plain.clipped) == bool(RULES[rule].clip)
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+def test_weights_at_the_ends_of_their_format_are_not_clipped(formats: str) -> None:
+    """And one step beyond they are."""
+    f, given = Formats.parse(formats), parameters(RULES["sgd"])
+    stochastic = f.rounding == "stochastic"
+    limit = f.weight if stochastic else Format(f.master_frac, f.master)
+    for exact, clipped in ((limit.high, 0), (limit.low, 0), (limit.high + 1, 4), (limit.low - 1, 4)):
+        given.values["b"] = np.full(SHAPES["b"], math.ldexp(exact, -limit.frac))
+        found = FixedParameters.of("n", f, exponent_of([given.rule]), given).arrays["b"]
+        assert found.clipped == clipped
+        kept = min(max(exact, limit.low), limit.high) << (f.low_bits if stochastic else 0)
+        assert found.master.tolist() == [kept] * 4
 
 
 @pytest.mark.parametrize("clip", [0.0, 0.5])

@@ -60,6 +60,21 @@ def test_the_sums_are_those_of_one_row_after_another(kind: str, most: int, seed:
     assert (start == kept).all() and found.dtype == np.int64
 
 
+@pytest.mark.parametrize("kind", ["matmul", "take", "sum"])
+@pytest.mark.parametrize("end", [LIMIT - 1, LIMIT, LIMIT + 1, -LIMIT, -LIMIT - 1])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_sums_that_end_at_the_limit_or_one_beyond(kind: str, end: int, rows: int) -> None:
+    """rows: all but the first add nothing, and still make the largest possible sum larger."""
+    sign = 1 if end > 0 else -1
+    dz, more = (sign * 5, 15) if kind == "matmul" else (sign, 1 << FORMATS.value.frac)
+    a = {"matmul": np.full((rows, 1), 3), "take": np.zeros(rows, int), "sum": None}[kind]
+    start = np.array([end - sign * more] if kind == "sum" else [[end - sign * more]])
+    terms: list[Term] = [(kind, a, np.array([[dz]] + [[0]] * (rows - 1)))]
+    found, saturated = accumulate(start, terms, FORMATS)
+    assert (found.tolist(), saturated.tolist()) == in_python(start, terms)
+    assert saturated.tolist() == ([] if -LIMIT <= end < LIMIT else [end])
+
+
 def test_a_large_table_is_added_to_where_its_rows_are_named() -> None:
     rng = np.random.default_rng(0)
     a, dz = rng.integers(0, 300, 50), words(rng, 50, 2, most=100)
