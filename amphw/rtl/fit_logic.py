@@ -23,6 +23,10 @@ FIGURES = ("luts", "ffs", "dsps")
 _FAMILY = "ecp5"
 """Of the line; other families take a constant multiple."""
 
+CLIPPING = {"luts": 900, "ffs": 844, "dsps": 4}
+"""Of `update.clip`, on top: the lane engine mapped for ECP5 with it and without, 4 lanes (892 and 901 look-up
+tables with momentum and without; 23 November 2026)."""
+
 
 def features(plan: HardwarePlan) -> dict[str, float]:
     """What the line is over."""
@@ -51,7 +55,9 @@ def _builds() -> Sequence[Mapping[str, Any]]:
 
 def logic(plan: HardwarePlan, board: Board) -> dict[str, int]:
     """FIGURES of a plan, about; `errors` says how far they may be off."""
-    return _figures(features(plan), board.target.family)
+    found = _figures(features(plan), board.target.family)
+    clips = any(rule.limit for rule in plan.rules.values())
+    return {name: value + clips * CLIPPING[name] for name, value in found.items()}
 
 
 def _figures(of: Mapping[str, float], family: str) -> dict[str, int]:

@@ -21,6 +21,7 @@ from amphw.rtl import fit_logic
 from amphw.rtl.boards import Board, board
 from amphw.rtl.driver.layout import make_layout, table_room
 from amphw.rtl.fit import FitError, estimate, fits
+from amphw.rtl.fit_logic import logic
 from amphw.rtl.fit_memory import Block
 from amphw.rtl.fixed.parameters import UPDATES
 from amphw.rtl.formats import Formats
@@ -267,3 +268,16 @@ def test_nothing_fits_on_the_small_boards_and_everything_that_lacks_is_named(on:
 def test_the_page_states_the_error_of_estimates() -> None:
     page = (Path(__file__).parents[2] / "docs" / "rtl-boards.md").read_text()
     assert f"the error was at most {max(fit_logic.errors().values()):.0%}".replace("%", " %") in page
+
+
+def test_clipping_takes_logic() -> None:
+    model = get_model("list-reduction")
+    sizes = Sizes(lanes=4)
+    found = []
+    for clip in (0.0, 0.3):
+        cfg = resolve(
+            model.config, model.defaults, None, ["batch=1", "hidden=8", f"clip={clip}", "optimizer=sgd"]
+        )
+        graph = model.graph(cfg.model)
+        found.append(logic(hardware_plan(graph, update_rules(cfg, graph), Formats(), sizes), ULX3S))
+    assert all(found[1][name] > found[0][name] for name in ("luts", "ffs", "dsps"))
