@@ -72,9 +72,10 @@ class Options:
             of_circuits = [option for option in of_circuits if option == "--clock"]  # which the file says
         if self.lanes is None and of_circuits:
             raise typer.BadParameter(f"{of_circuits[0]} is for --lanes", param_hint=of_circuits[0])
-        if not {"--lanes", "--like"}.isdisjoint(fast) and self.utilisation is not None:
+        if self.utilisation is not None and self.flops is None and not known:
+            said = fast[0] if fast else "--like"
             raise typer.BadParameter(
-                f"--utilisation is for --flops: {fast[0]} has times as they are", param_hint="--utilisation"
+                f"--utilisation is for --flops: {said} has times as they are", param_hint="--utilisation"
             )
         if fast or known or self.listed is not None:
             return self
