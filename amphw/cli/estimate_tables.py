@@ -38,10 +38,10 @@ def _show_network(of: Outcome, full: bool) -> None:
 
     say = results()
     heavy = sum(node.memory.value > 0 for node in of.per_node)
-    kinds = {device.what for device in of.devices}
+    kinds, many = {device.what for device in of.devices}, "s" * (len(of.devices) > 1)
     alike = f" ({kinds.pop()})" if len(kinds) == 1 else ""
     say.print(
-        f"{of.model}: {heavy} nodes with parameters on {len(of.devices)} devices{alike}, "
+        f"{of.model}: {heavy} nodes with parameters on {len(of.devices)} device{many}{alike}, "
         f"{of.keys} instances in flight"
     )
     _answer(say, of)

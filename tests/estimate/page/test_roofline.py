@@ -47,17 +47,18 @@ def test_gradients_join_what_goes_the_same_way() -> None:
     found = outcome([8, 2], compare=False)
     (there,) = (edge for edge in found.per_edge if edge.links)
     (back_link,) = (link.name for link in found.links if link.name not in there.links)
-    bits = there.bits_per_s
+    bits = 2.0
     back = replace(
         there,
         source="layer1",
         target="layer0",
         links=[back_link],
         link_bytes={back_link: 100.0},
+        bits_per_s=bits,
         gradient_bits_per_s=bits / 4,
     )
     for mostly, part, size in ((back, 1.0, 132), (back, None, 100), (back, 0.5, 116)):
-        own = replace(there, gradient_bits_per_s=None if part is None else part * bits)
+        own = replace(there, bits_per_s=bits, gradient_bits_per_s=None if part is None else part * bits)
         first = points(replace(found, per_edge=[own, mostly]))[0]
         assert first.intensity == pytest.approx((64 + 64 + 96) / size, rel=1e-9)
 
