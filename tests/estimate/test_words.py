@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from amphw.estimate.events import Played
 from amphw.estimate.outcome import Candidate, Change
 from amphw.estimate.traffic import Spread
 from amphw.estimate.words import (
@@ -13,6 +14,7 @@ from amphw.estimate.words import (
     accuracy_line,
     idle_links,
     idle_nodes,
+    lateness,
     what_it_costs,
     what_limits,
     what_to_change,
@@ -61,6 +63,15 @@ def test_nodes_with_parameters_that_never_fired_are_named() -> None:
     assert idle_nodes(replace(of, per_node=never)) == (
         "Never fired on the 1 instances that are counted: layer0, layer1."
     )
+
+
+def test_how_late_gradients_are_or_why_there_are_none() -> None:
+    first, second, loss = two(KHZ).per_node
+    played = Played(1.0, 1.0, 1.0, 1, 1, [], {}, {}, [], [], {"layer0": 0.5})
+    assert lateness(played, first) == "0.5"
+    assert lateness(played, second) == "no gradient"
+    assert lateness(played, replace(second, firings=Spread.of([0.0]))) == "never fired"
+    assert lateness(played, loss) == "no parameters"
 
 
 def test_links_that_nothing_crosses_are_counted() -> None:
