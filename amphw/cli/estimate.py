@@ -10,7 +10,7 @@ import typer
 
 from amphw.cli.blas import pin_blas
 from amphw.cli.estimate_network import Options, given, network_of, timed_like
-from amphw.cli.estimate_tables import show, show_case, show_measured
+from amphw.cli.estimate_tables import show
 from amphw.cli.options import ConfigOption, JsonOption, ModelArgument, SetOption
 from amphw.cli.output import emit_json, remarks
 from amphw.cli.placing import INSTANCES
@@ -50,7 +50,7 @@ def estimate(
     like: Annotated[
         str | None,
         typer.Option(
-            "--like", metavar="DEVICE", help="As fast as one that is here, such as cpu: it is timed."
+            "--like", metavar="DEVICE", help="As fast as one that is here, which is timed; else cpu."
         ),
     ] = None,
     devices: Annotated[
@@ -134,6 +134,9 @@ def estimate(
         bool,
         typer.Option("--compare", help="With what doubling one thing buys, and with other placements."),
     ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Print the long tables, too: all devices, links, nodes and edges.")
+    ] = False,
     config: ConfigOption = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
@@ -141,8 +144,6 @@ def estimate(
     """Estimate throughput, traffic and memory of a model on a network of devices."""
     pin_blas()
     from amphw.cli.estimating import by_sleeping, growing, on_network, paper_case, proposed
-    from amphw.cli.growth_table import show_growth
-    from amphw.cli.proposal_tables import show_proposal
     from amphw.estimate.cases import case_of
     from amphw.estimate.outcome import outcome_json
     from amphw.estimate.page.report import estimate_page
@@ -174,8 +175,7 @@ def estimate(
     options = Options(
         *(flops, lanes, clock, formats, listed, like, devices),
         *(link, latency, credits, memory, utilisation),
-    )
-    options.check(case is not None)
+    ).checked(known=case is not None, timed=method != SLEEP)
     found: Any = get_model(model)
     assumed = case_of(found.name, case) if case is not None else None
     goal = given("--target", target, "instances a second")
@@ -210,16 +210,8 @@ def estimate(
         remarks().print(f"report: {html}")
     if as_json:
         emit_json(outcome_json(outcome))
-    elif outcome.proposal is not None:
-        show_proposal(outcome, outcome.proposal)
-    elif outcome.growth is not None:
-        show_growth(outcome, outcome.growth)
-    elif outcome.case is not None:
-        show_case(outcome)
-    elif outcome.measured is not None:
-        show_measured(outcome, outcome.measured)
     else:
-        show(outcome)
+        show(outcome, full)
 
 
 def _check_method(method: str, refused: Mapping[str, Mapping[str, Any]]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from amphw.cli.output import remarks
 
 if TYPE_CHECKING:
     from amphw.estimate.cases import Assumed
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from amphw.estimate.outcome import Origin
     from amphw.estimate.topology import Network
     from amphw.host.config import RunConfig
+
+
+DEFAULT = "cpu, the default without --flops, --lanes, --like and --network"
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,7 @@ class Options:
     credits: int | None
     memory: str | None
     utilisation: float | None
+    by_default: bool = False  # `like` was not written
 
     @property
     def said(self) -> dict[str, str]:
@@ -41,12 +47,13 @@ class Options:
         return {
             name: f"--{'network' if name == 'listed' else name} {value}"
             for name, value in vars(self).items()
-            if value is not None
-        }
+            if value is not None and name != "by_default"
+        } | ({"like": f"--like {DEFAULT}"} if self.by_default else {})
 
-    def check(self, assumed: bool) -> None:
-        """assumed: a rate is known without them. Raises typer.BadParameter for options that say something
-        twice, or nothing of how fast devices are."""
+    def checked(self, known: bool, timed: bool) -> Options:
+        """With --like cpu where nothing says how fast devices are. known: a rate is known without them.
+        timed: devices may be like one that is timed. Raises typer.BadParameter for options that say
+        something twice, or too little."""
         fast = [f"--{n}" for n in ("flops", "lanes", "like") if getattr(self, n) is not None]
         if self.listed is not None:
             fast += [f"--{n}" for n in ("devices", "memory", "utilisation") if getattr(self, n) is not None]
@@ -58,20 +65,22 @@ class Options:
             raise typer.BadParameter(
                 f"a device has either {' or '.join(fast)}; --network lists several", param_hint=fast[1]
             )
-        elif not fast and not assumed:
-            raise typer.BadParameter(
-                "say how fast a device is, as in --flops 1TFLOPS, --lanes 16 for a circuit, or --like cpu",
-                param_hint="--flops",
-            )
+        elif not fast and not known and not timed:
+            raise typer.BadParameter("say how fast a device is, as in --flops 1TFLOPS", param_hint="--flops")
         of_circuits = [f"--{n}" for n in ("clock", "formats") if getattr(self, n) is not None]
         if self.listed is not None:
             of_circuits = [option for option in of_circuits if option == "--clock"]  # which the file says
         if self.lanes is None and of_circuits:
             raise typer.BadParameter(f"{of_circuits[0]} is for --lanes", param_hint=of_circuits[0])
-        if not {"--lanes", "--like"}.isdisjoint(fast) and self.utilisation is not None:
+        if self.utilisation is not None and self.flops is None and not known:
+            said = fast[0] if fast else "--like"
             raise typer.BadParameter(
-                f"--utilisation is for --flops: {fast[0]} has times as they are", param_hint="--utilisation"
+                f"--utilisation is for --flops: {said} has times as they are", param_hint="--utilisation"
             )
+        if fast or known or self.listed is not None:
+            return self
+        remarks().print(f"amphw: devices are taken to be like {DEFAULT}")
+        return replace(self, like="cpu", by_default=True)
 
 
 FORMATS = "q4.12"
@@ -82,8 +91,6 @@ Timed = Callable[[str], "Measured"]
 
 def network_of(options: Options, assumed: Assumed | None, policy: str, timed: Timed) -> Network:
     """assumed: a paper's, for what is not given. policy: of the model's run. timed: for --like."""
-    from dataclasses import replace
-
     from amphw.estimate.network_file import read_network
     from amphw.estimate.topology import Network
 
@@ -154,7 +161,6 @@ def timed_like(found: Any, cfg: RunConfig[Any], device: str, instances: int) -> 
 
     from amphw.bench.export import chosen_instances
     from amphw.bench.host_costs import host_costs
-    from amphw.cli.output import remarks
     from amphw.cli.running import opened
     from amphw.engine.placing import HOST
     from amphw.estimate.assemble import apart, cost_model, facts, placeable

@@ -8,75 +8,94 @@ from amphw.cli.output import NOISE, results, table
 from amphw.page.numbers import bits, number, percent, seconds, size
 
 if TYPE_CHECKING:
-    from amphw.estimate.events import Played
     from amphw.estimate.outcome import Measured, Outcome
     from amphw.estimate.traffic import Spread
 
 
-def show(of: Outcome) -> None:
-    from amphw.estimate.words import accuracy_line
+SHOWN = 16
+"""Devices, and links, that are shown without --full: the busiest."""
+
+
+def show(of: Outcome, full: bool) -> None:
+    """What was asked for: the answer, then what it is made of. full: with the long tables, too."""
+    from amphw.cli.growth_table import show_growth
+    from amphw.cli.proposal_tables import show_proposal
+
+    if of.proposal is not None:
+        show_proposal(of, of.proposal)
+    elif of.growth is not None:
+        show_growth(of, of.growth)
+    elif of.case is not None:
+        _show_case(of)
+    elif of.measured is not None:
+        _show_measured(of, of.measured)
+    else:
+        _show_network(of, full)
+
+
+def _show_network(of: Outcome, full: bool) -> None:
+    from amphw.estimate.words import how_late
 
     say = results()
     heavy = sum(node.memory.value > 0 for node in of.per_node)
+    kinds, many = {device.what for device in of.devices}, "s" * (len(of.devices) > 1)
+    alike = f" ({kinds.pop()})" if len(kinds) == 1 else ""
     say.print(
-        f"{of.model}: {heavy} nodes with parameters on {len(of.devices)} devices, {of.keys} instances in "
-        f"flight\n\nOf an instance, by node (Mflop: on average):"
+        f"{of.model}: {heavy} nodes with parameters on {len(of.devices)} device{many}{alike}, "
+        f"{of.keys} instances in flight"
     )
-    say.print(_nodes(of))
-    say.print("\nMemory of a node (of each replica), and messages that it takes:")
-    say.print(_memory(of))
-    say.print("\nOf an instance, by edge (bytes: of activations; weights: of the node that it leads to):")
-    say.print(_edges(of))
-    say.print("\nDevices:")
-    say.print(_devices(of))
-    if of.links:
-        say.print("\nLinks that are used:")
-        say.print(_links(of))
-    if of.played is not None:
-        _played(say, of, of.played)
-    say.print("")
-    _end(say, of)
-    if of.played is not None:
-        say.print(
-            f"Played through: {number(of.played.throughput)} instances/s, "
-            f"{percent(of.played.throughput / of.throughput)} of that."
-        )
+    _answer(say, of)
     if of.sensitivity:
         say.print("\nWhat doubling buys, instances/s:")
         say.print(_sensitivity(of))
         say.print("\nPlacements:")
         say.print(_placements(of))
-    accuracy = accuracy_line(of)
-    if accuracy:
-        say.print(accuracy)
+    if of.played is not None:
+        say.print(
+            f"\nPlayed through in time, {number(of.played.instances)} instances and "
+            f"{number(of.played.messages)} messages in {seconds(of.played.seconds)}: an instance takes "
+            f"{seconds(of.played.latency)}.",
+            soft_wrap=False,
+        )
+        say.print(how_late(of.played.staleness), soft_wrap=False)
+    say.print("\nDevices:")
+    _devices(say, of, full)
+    if of.links:
+        say.print("\nLinks that are used:")
+        _links(say, of, full)
+    if full:
+        say.print("\nOf an instance, by node (Mflop: on average):")
+        say.print(_nodes(of))
+        say.print("\nMemory of a node (of each replica), and messages that it takes:")
+        say.print(_memory(of))
+        say.print("\nOf an instance, by edge (bytes: of activations; weights: of the node that it leads to):")
+        say.print(_edges(of))
+    say.print("\nHow numbers are known:")
+    _origins(say, of)
+    if not full:
+        say.print(
+            "\nTables of nodes, memory and edges: --full. Everything: --json, or --html FILE as a page."
+        )
 
 
-SHOWN = 16
-"""Links, of those that are busiest when the network is played through."""
+def _answer(say: Any, of: Outcome) -> None:
+    """Throughput, what limits, and what to change; sentences are wrapped in a file, too."""
+    from amphw.estimate import words
 
-
-def _played(say: Any, of: Outcome, found: Played) -> None:
-    say.print(
-        f"\nPlayed through in time, {number(found.instances)} instances and {number(found.messages)} "
-        f"messages in {seconds(found.seconds)}:"
-    )
-    numbers = ("busy", "queued, most", "held, most")
-    rows = table("device", "nodes", *numbers, right=numbers)
-    for each, busy, queued, held in zip(of.devices, found.device_busy, found.queued, found.held, strict=True):
-        rows.add_row(str(each.number), ", ".join(each.nodes), percent(busy), number(queued), size(held))
-    say.print(rows)
-    names = sorted(found.link_busy, key=lambda name: -found.link_busy[name])
-    if names:
-        waits = ("busy", "a message waits")
-        rows = table("link", *waits, right=waits)
-        for name in names[:SHOWN]:
-            rows.add_row(name, percent(found.link_busy[name]), seconds(found.link_waited[name]))
-        say.print(rows)
-    if len(names) > SHOWN:
-        say.print(f"and {len(names) - SHOWN} links that are less busy")
-    late = ", ".join(f"{node} {number(value)}" for node, value in found.staleness.items())
-    say.print(f"An instance takes {seconds(found.latency)}.")
-    say.print(f"Updates between a firing and its gradient, on average: {late or 'none'}.")
+    _end(say, of)
+    say.print(words.what_it_costs(of), soft_wrap=False)
+    more = words.what_would_buy_more(of)
+    if more:
+        say.print("What would give more, when it is played through:")
+        for each in more:
+            say.print(f"- {each}")
+    elif of.sensitivity:
+        say.print("Nothing that is compared gives notably more throughput.")
+    else:
+        say.print(f"What to change: {words.what_to_change(of)}", soft_wrap=False)
+    for line in (words.idle_nodes(of), words.accuracy_line(of)):
+        if line:
+            say.print(line, soft_wrap=False)
 
 
 def _sensitivity(of: Outcome) -> Any:
@@ -99,12 +118,18 @@ def _placements(of: Outcome) -> Any:
 def _end(say: Any, of: Outcome) -> None:
     from amphw.estimate.words import what_limits
 
+    say.print(f"\nThroughput: {_rate(of)}")
+    if of.played is not None:
+        part = percent(of.played.throughput / of.throughput)
+        say.print(f"Played through: {number(of.played.throughput)} instances/s, {part} of that.")
+    say.print(f"Bottleneck: {what_limits(of)}.")
+
+
+def _origins(say: Any, of: Outcome) -> None:
     for name, each in of.origin.items():
         say.print(f"{name}: {each.origin}: {each.how}")
     for note in of.notes:
         say.print(note)
-    say.print(f"\nThroughput: {_rate(of)}")
-    say.print(f"Bottleneck: {what_limits(of)}.")
 
 
 def _rate(of: Outcome) -> str:
@@ -167,32 +192,59 @@ def _edges(of: Outcome) -> Any:
     return rows
 
 
-def _devices(of: Outcome) -> Any:
-    numbers = ("an instance", "busy", "memory", "of")
+def _devices(say: Any, of: Outcome, full: bool) -> None:
+    """The busiest, by their numbers."""
+    played = of.played
+    numbers = ("an instance", "busy", *(PLAYED_DEVICES if played else ()), "memory", "of")
     rows = table("device", "what", "nodes", *numbers, right=numbers)
-    for each in of.devices:
+    busiest = sorted(of.devices, key=lambda device: -device.busy)[: None if full else SHOWN]
+    for each in sorted(busiest, key=lambda device: device.number):
+        d = each.number
         rows.add_row(
-            str(each.number),
+            str(d),
             each.what + (f", {each.resources['dsps']} DSPs" if each.resources else ""),
             ", ".join(each.nodes),
             seconds(each.busy),
             percent(each.share),
+            *(
+                [percent(played.device_busy[d]), number(played.queued[d]), size(played.held[d])]
+                if played
+                else []
+            ),
             size(each.memory),
             "" if each.room is None else size(each.room),
         )
-    return rows
+    say.print(rows)
+    if len(busiest) < len(of.devices):
+        say.print(f"and {len(of.devices) - len(busiest)} devices that are less busy")
 
 
-def _links(of: Outcome) -> Any:
-    numbers = ("bytes an instance", "b/s", "busy")
+PLAYED_DEVICES = ("played", "queued, most", "held, most")
+PLAYED_LINKS = ("played", "a message waits")
+
+
+def _links(say: Any, of: Outcome, full: bool) -> None:
+    """Those that carry most first."""
+    from amphw.estimate.words import idle_links
+
+    played = of.played
+    numbers = ("bytes an instance", "b/s", "busy", *(PLAYED_LINKS if played else ()))
     rows = table("link", *numbers, right=numbers)
-    for each in sorted(of.links, key=lambda link: -link.bytes):
+    largest = sorted(of.crossed, key=lambda link: -link.bytes)[: None if full else SHOWN]
+    for each in largest:
         share = "" if each.share is None else percent(each.share)
-        rows.add_row(each.name, size(each.bytes), bits(each.bits_per_s), share)
-    return rows
+        waits = (
+            [percent(played.link_busy[each.name]), seconds(played.link_waited[each.name])] if played else []
+        )
+        rows.add_row(each.name, size(each.bytes), bits(each.bits_per_s), share, *waits)
+    say.print(rows)
+    if len(largest) < len(of.crossed):
+        say.print(f"and {len(of.crossed) - len(largest)} links that carry less")
+    if idle_links(of):
+        say.print(idle_links(of))
 
 
-def show_case(of: Outcome) -> None:
+def _show_case(of: Outcome) -> None:
     """A paper's calculation: its figures, as it prints them, and beside others."""
     say = results()
     case = of.case
@@ -206,21 +258,19 @@ def show_case(of: Outcome) -> None:
     for name in case.figures:
         rows.add_row(name, *(number(values.get(name)) for values in columns.values()))
     say.print(rows)
-    say.print("")
     _end(say, of)
+    _origins(say, of)
     for name, other in of.beside.items():
         say.print(f"\nBeside it, {name}:")
         if other.case is None:
-            say.print(_devices(other))
+            _devices(say, other, False)
         _end(say, other)
+        _origins(say, other)
 
 
-def show_measured(of: Outcome, found: Measured) -> None:
+def _show_measured(of: Outcome, found: Measured) -> None:
     say = results()
-    say.print(_devices(of))
-    say.print("")
-    _end(say, of)
-    say.print(f"\nMeasured, {NOISE}:")
+    say.print(f"{of.model}, measured, {NOISE}:")
     say.print(
         f"training {number(found.train_per_s)} {of.counted}/s, validation {number(found.valid_per_s)}/s"
     )
@@ -233,6 +283,10 @@ def show_measured(of: Outcome, found: Measured) -> None:
         f"{found.epochs} epochs of {found.train_size:,} and {found.valid_size:,} {of.counted}: "
         f"{seconds(found.time_to_target)}"
     )
+    say.print("\nThe estimate beside it:")
+    _devices(say, of, False)
+    _end(say, of)
+    _origins(say, of)
 
 
 def _as_figures(of: Outcome) -> dict[str, float]:

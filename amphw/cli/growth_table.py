@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amphw.cli.output import results, table
 from amphw.page.numbers import number, per_second, percent, size
@@ -18,6 +18,8 @@ DOUBLING = 2
 def show_growth(of: Outcome, found: Growth) -> None:
     say = results()
     say.print(f"{of.model}: {found.keys} instances in flight in each pipeline\n")
+    _answer(say, found)
+    say.print("")
     numbers = ("devices", "pipelines", "calculated", "played", "a device")
     rows = table(*numbers, "doublings", "what limits", right=numbers)
     first = next(step for step in found.steps if step.throughput)
@@ -40,7 +42,10 @@ def show_growth(of: Outcome, found: Growth) -> None:
     if found.source_bytes:
         say.print(f"One host sends all data: {size(found.source_bytes)} an instance.")
     say.print("Averaging replicas is not counted.")
-    say.print("")
+
+
+def _answer(say: Any, found: Growth) -> None:
+    """Where it stops, and what no number of devices exceeds."""
     if found.stops is None:
         say.print(f"It does not stop up to {found.steps[-1].devices:,} devices.")
     else:

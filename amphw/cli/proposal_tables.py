@@ -16,8 +16,12 @@ LOOKED = 8
 
 
 def show_proposal(of: Outcome, found: Proposal) -> None:
+    from amphw.estimate.words import how_late
+
     say = results()
     say.print(f"{of.model}: {_goal(found)}\n")
+    _answer(say, of, found)
+    say.print("")
     rows = {_name(found): found.configuration}
     rows |= {f"less {each.by}": each.configuration for each in found.cheaper}
     say.print(_configurations(rows))
@@ -26,13 +30,10 @@ def show_proposal(of: Outcome, found: Proposal) -> None:
         say.print(f"less {each.by} gives {number(fails.throughput)}/s: {fails.limit.words}")
     say.print("\nPlacement:")
     say.print(_placement(of))
-    late = ", ".join(f"{node} {number(value)}" for node, value in found.staleness.items())
-    say.print(f"Updates between a firing and its gradient, on average: {late or 'none'}.")
+    say.print(how_late(found.staleness))
     fastest = sorted(found.looked, key=lambda each: -each.throughput)
     say.print(f"\nThe fastest of {len(fastest)} played through, of {found.calculated} calculated:")
     say.print(_configurations({str(k + 1): each for k, each in enumerate(fastest[:LOOKED])}))
-    say.print("")
-    _end(say, of, found)
 
 
 def _goal(found: Proposal) -> str:
@@ -90,7 +91,7 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in found)
 
 
-def _end(say: Any, of: Outcome, found: Proposal) -> None:
+def _answer(say: Any, of: Outcome, found: Proposal) -> None:
     chosen = found.configuration
     if not found.reached and found.best is not None:
         say.print(

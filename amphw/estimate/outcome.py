@@ -62,6 +62,11 @@ class NodeOutcome:
     rows: Mapping[str, Spread] = field(default_factory=dict)
     messages_per_s: float | None = None
 
+    @property
+    def fires(self) -> bool:
+        """On any of the instances that were counted; where nobody counted, it is taken to."""
+        return self.firings is None or self.firings.most > 0
+
 
 @dataclass(frozen=True)
 class EdgeOutcome:
@@ -303,6 +308,11 @@ class Outcome:
     sensitivity: Sequence[Change] = ()
     placements: Sequence[Candidate] = ()
     accuracy: Sequence[Accuracy] = ()
+
+    @property
+    def crossed(self) -> list[LinkOutcome]:
+        """The links that anything crosses: others lead to nodes that never fired."""
+        return [link for link in self.links if link.bytes]
 
     @property
     def bottleneck(self) -> Load:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from amphw.estimate.accuracy import summary
+from amphw.estimate.events import Played
 from amphw.estimate.loads import Load
-from amphw.estimate.outcome import Outcome
+from amphw.estimate.outcome import NodeOutcome, Outcome
 from amphw.page.numbers import number, percent, seconds
 
 NOTABLE = 0.02
@@ -15,15 +18,59 @@ def what_limits(of: Outcome) -> str:
     """The bottleneck and how long it is busy."""
     load = of.bottleneck
     if load.of == "keys":
-        return (
-            f"an instance's longest chain of messages, over {of.keys} instances in flight;\n"
-            "with more of them (--keys) others fill its waits"
-        )
+        return f"an instance's longest chain of messages, over {of.keys} instances in flight"
     if load.of == "link":
         return f"the link {load.name} is busy for {seconds(load.seconds)} an instance"
     if load.of == "controller":
         return f"the {load.name} fetches and delivers for {seconds(load.seconds)} an instance"
     return f"{_named(of, load)} computes for {seconds(load.seconds)} an instance"
+
+
+def what_to_change(of: Outcome) -> str:
+    """What the bottleneck itself suggests, where nothing was compared."""
+    return TO_CHANGE[of.bottleneck.of] + "; --compare says what each of several changes gives."
+
+
+TO_CHANGE = {
+    "device": "Faster devices, more of them where nodes share one (--devices), or replicas (--replicas)",
+    "controller": "A faster clock (--clock), or more devices or replicas, which have their own controllers",
+    "link": "Links of more bandwidth (--link), or fewer devices (--devices), between which less crosses",
+    "keys": "More instances in flight (--keys), which fill the waits of this one, or a smaller --latency",
+}
+"""By what a load is of."""
+
+
+def idle_nodes(of: Outcome) -> str:
+    """Those with parameters that nothing reached; empty where there are none."""
+    names = [node.name for node in of.per_node if node.memory.value and not node.fires]
+    if not names:
+        return ""
+    return f"Never fired on the {of.instances} instances that are counted: {', '.join(names)}."
+
+
+def idle_links(of: Outcome) -> str:
+    """How many are left out where links are shown; empty where none is."""
+    count = len(of.links) - len(of.crossed)
+    if not count:
+        return ""
+    return (
+        f"Left out: {count} link{'s' * (count > 1)} that nothing crosses on the instances that are counted."
+    )
+
+
+def lateness(played: Played, node: NodeOutcome) -> str:
+    """Updates between a firing and its gradient, on average, or why there are none."""
+    if node.name in played.staleness:
+        return number(played.staleness[node.name])
+    if not node.memory.value:
+        return "no parameters"
+    return "no gradient" if node.fires else "never fired"
+
+
+def how_late(staleness: Mapping[str, float]) -> str:
+    """staleness: by node; see `Played`."""
+    late = ", ".join(f"{node} {number(value)}" for node, value in staleness.items())
+    return f"Updates between a firing and its gradient, on average: {late or 'none'}."
 
 
 def what_it_costs(of: Outcome) -> str:

@@ -39,6 +39,51 @@ def test_the_tables_say_what_limits_and_how_numbers_are_known(amphw) -> None:
     assert all(len(line.rstrip()) <= 120 for line in done.stdout.splitlines())
 
 
+def test_the_answer_comes_before_the_tables_and_long_ones_are_asked_for(amphw) -> None:
+    long = ("Of an instance, by node", "Memory of a node", "Of an instance, by edge")
+    done = amphw("estimate", *GGNN, "--flops", "1TFLOPS", "--link", "10Gb/s")
+    assert done.exit_code == 0, done.stderr
+    answer = done.stdout.split("\nDevices:\n")[0]
+    assert len(answer.splitlines()) <= 12
+    for part in ("Throughput: ", "Bottleneck: the link ", "What to change: Links of more bandwidth (--link)"):
+        assert f"\n{part}" in answer
+    assert "8 nodes with parameters on 8 devices (1 TFLOPS)" in answer
+    assert not any(title in done.stdout for title in long) and "--full" in done.stdout
+    full = amphw("estimate", *GGNN, "--flops", "1TFLOPS", "--link", "10Gb/s", "--full").stdout
+    assert full.startswith(answer) and all(f"\n{title}" in full for title in long)
+
+
+def test_of_many_devices_and_links_the_busiest_are_shown(amphw) -> None:
+    many = ["--flops", "1TFLOPS", "--replicas", "12"]
+    few, full = (amphw("estimate", *SMALL, *many, *more).stdout for more in ([], ["--full"]))
+    assert "and 8 devices that are less busy" in few and "links that carry less" in few
+    assert "less busy" not in full and "carry less" not in full
+    rows = [text.split("\nDevices:\n")[1].split("\n\n")[0].splitlines()[1:] for text in (few, full)]
+    assert len(rows[0]) == 16 + 1 and len(rows[1]) == 24
+
+
+def test_nodes_that_never_fired_are_named_and_their_links_left_out(amphw) -> None:
+    network = [*GGNN, "--flops", "1TFLOPS", "--link", "10Gb/s"]
+    found = estimated(amphw, *network)
+    idle = [n["name"] for n in found["per_node"] if n["memory"]["value"] and not n["firings"]["most"]]
+    assert "edge_aromatic" in idle
+    unused = [link for link in found["links"] if not link["bytes"]]  # the JSON keeps all
+    text = " ".join(amphw("estimate", *network).stdout.split())
+    assert f"Never fired on the 4 instances that are counted: {', '.join(idle)}." in text
+    assert f"Left out: {len(unused)} links that nothing crosses" in text
+    links = text.split("Links that are used:")[1].split("Left out")[0]
+    assert " 0% " not in links and " -> 7 " not in links
+
+
+def test_without_a_rate_devices_are_like_this_machines_cpu(amphw) -> None:
+    done = amphw("estimate", *SMALL)
+    assert done.exit_code == 0, done.stderr
+    default = "cpu, the default without --flops, --lanes, --like and --network"
+    assert default in " ".join(done.stderr.split())
+    text = " ".join(done.stdout.split())
+    assert "on 2 devices (like cpu)" in text and f"times: measured: --like {default}" in text
+
+
 def test_the_json_keeps_its_contract(amphw) -> None:
     found = estimated(amphw, *SMALL, "--flops", "1TFLOPS")
     assert KEYS <= set(found) and found["version"] == 1
@@ -117,6 +162,8 @@ def test_a_network_is_played_through(amphw) -> None:
     assert done.exit_code == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert "Played through in time, 400 instances" in text and "Played through: " in text
+    assert "Updates between a firing and its gradient, on average: cell " in text
+    assert "a message waits" in text and "queued, most" in text
 
 
 @pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
@@ -211,7 +258,7 @@ def test_what_cannot_be_is_said(amphw, more, complaint) -> None:
 @pytest.mark.parametrize(
     "more",
     [
-        [],
+        ["--method", "sleep"],
         ["--flops", "1TFLOPS", "--devices", "0"],
         ["--flops", "1TFLOPS", "--keys", "0"],
         ["--flops", "1TFLOPS", "--method", "magic"],
@@ -308,7 +355,7 @@ def test_devices_like_one_that_is_here(amphw) -> None:
         (["--like", "abacus"], "abacus"),
         (["--like", "board:nowhere"], "is not there"),
         (["--like", "null"], "no node takes time there"),
-        ([], "say how fast a device is"),
+        (["--method", "sleep"], "say how fast a device is"),
     ],
 )
 def test_devices_that_mean_nothing(amphw, arguments: list[str], complaint: str) -> None:

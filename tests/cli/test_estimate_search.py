@@ -67,6 +67,12 @@ def test_the_most_within_a_budget_as_a_table(amphw) -> None:
         "sequences/s; calculated",
     ):
         assert part in text
+    assert (
+        text.index("The most: ")
+        < text.index("Proposed, ")
+        < text.index("less rate")
+        < text.index("Placement:")
+    )
 
 
 def test_growth_is_told_and_shown(amphw) -> None:
@@ -80,6 +86,7 @@ def test_growth_is_told_and_shown(amphw) -> None:
     text = " ".join(done.stdout.split())
     assert "16 instances in flight in each pipeline" in text and "█" in text
     assert f"It stops at {growth['stops']} device" in text and "cell: a node is on one device." in text
+    assert text.index("It stops at ") < text.index("devices pipelines")
 
 
 def test_growth_without_an_end(amphw) -> None:

@@ -6,8 +6,20 @@ from dataclasses import replace
 
 import pytest
 
+from amphw.estimate.events import Played
 from amphw.estimate.outcome import Candidate, Change
-from amphw.estimate.words import accuracy_line, what_it_costs, what_limits, what_would_buy_more
+from amphw.estimate.traffic import Spread
+from amphw.estimate.words import (
+    TO_CHANGE,
+    accuracy_line,
+    idle_links,
+    idle_nodes,
+    lateness,
+    what_it_costs,
+    what_limits,
+    what_to_change,
+    what_would_buy_more,
+)
 from tests.estimate.test_network import FIRST, KHZ, two
 
 
@@ -25,6 +37,52 @@ from tests.estimate.test_network import FIRST, KHZ, two
 )
 def test_the_bottleneck_is_named(network, keys, said) -> None:
     assert said in what_limits(two(network, keys=keys))
+
+
+@pytest.mark.parametrize(
+    "network, keys, option",
+    [
+        (KHZ, 100, "--devices"),
+        (replace(KHZ, bandwidth=64.0), 100, "--link"),
+        (replace(KHZ, latency=100.0), 2, "--keys"),
+    ],
+)
+def test_what_limits_says_what_to_change(network, keys, option) -> None:
+    found = what_to_change(two(network, keys=keys))
+    assert option in found and "--compare" in found
+    assert [other for other in TO_CHANGE.values() if found.startswith(other)] == [
+        TO_CHANGE[two(network, keys=keys).bottleneck.of]
+    ]
+
+
+def test_nodes_with_parameters_that_never_fired_are_named() -> None:
+    of = two(KHZ)
+    assert idle_nodes(of) == ""
+    never = [replace(node, firings=Spread.of([0.0])) for node in of.per_node]
+    # The loss, which has no parameters, is no waste.
+    assert idle_nodes(replace(of, per_node=never)) == (
+        "Never fired on the 1 instances that are counted: layer0, layer1."
+    )
+
+
+def test_how_late_gradients_are_or_why_there_are_none() -> None:
+    first, second, loss = two(KHZ).per_node
+    played = Played(1.0, 1.0, 1.0, 1, 1, [], {}, {}, [], [], {"layer0": 0.5})
+    assert lateness(played, first) == "0.5"
+    assert lateness(played, second) == "no gradient"
+    assert lateness(played, replace(second, firings=Spread.of([0.0]))) == "never fired"
+    assert lateness(played, loss) == "no parameters"
+
+
+def test_links_that_nothing_crosses_are_counted() -> None:
+    of = two(KHZ)
+    assert idle_links(of) == "" and len(of.links) == len(of.crossed) == 2
+    there, back = of.links
+    idle = replace(of, links=[there, replace(back, bytes=0.0)])
+    assert idle.crossed == [there]
+    assert idle_links(idle).startswith("Left out: 1 link that nothing crosses")
+    none = replace(of, links=[replace(there, bytes=0.0), replace(back, bytes=0.0)])
+    assert idle_links(none).startswith("Left out: 2 links that nothing crosses")
 
 
 def test_what_is_gained_without_the_bottleneck() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from amphw.estimate.events import Slice, Timeline
 from amphw.estimate.outcome import DeviceOutcome
 from amphw.estimate.page.svg import colour, drawing, label, line, rect, shortened
+from amphw.page.html import text
 
 ROW, GAP, AXIS = 26.0, 8.0, 34.0
 ROWS = 24
@@ -45,7 +46,7 @@ def gantt(of: Timeline, devices: Sequence[DeviceOutcome], numbers: Mapping[str, 
         parts.append(label(left - 10, y + ROW / 2 + 4, shortened(name, left - 14), "end"))
         parts.append(rect(left, y, of.seconds * across, ROW, "row"))
         for (node, direction), path in _paths(own[device.number], of.begin, across, left).items():
-            parts.append(_shape(path, y, direction, numbers[node]))
+            parts.append(_shape(path, y, node, direction, numbers[node]))
         parts.append(line(left, y + ROW / 2, left + of.seconds * across, y + ROW / 2))
     return drawing(width, height, parts, "What each device did over time")
 
@@ -66,10 +67,12 @@ def _paths(
     return found
 
 
-def _shape(spans: Sequence[Sequence[float]], y: float, direction: str, number: int) -> str:
+def _shape(spans: Sequence[Sequence[float]], y: float, node: str, direction: str, number: int) -> str:
+    """All firings of a node in one direction; its name is shown where a pointer rests on it."""
     top, bottom = (y, y + ROW / 2) if direction == "forward" else (y + ROW / 2, y + ROW)
     path = "".join(f"M{a:.1f} {top:g}H{b:.1f}V{bottom:g}H{a:.1f}z" for a, b in spans)
-    return f'<path d="{path}" class="own {colour(number)} {direction}"/>'
+    name = f"<title>{text(node)}, {direction}</title>"
+    return f'<path d="{path}" class="own {colour(number)} {direction}">{name}</path>'
 
 
 def _step(most: float, ticks: int) -> float:

@@ -66,7 +66,7 @@ def network_map(of: Outcome, width: float) -> str:
 def left_out(of: Outcome) -> tuple[int, int]:
     """Devices and pairs of devices with a link that are not in the drawing."""
     made = _Map(of, 1e3)
-    pairs = {frozenset((link.source, link.target)) for link in of.links}
+    pairs = {frozenset((link.source, link.target)) for link in of.crossed}
     return len(of.devices) - len(made.order), len(pairs) - len(made.wires)
 
 
@@ -76,7 +76,7 @@ class _Map:
         self.box = 300.0 if width > 600 else 150.0
         devices = _carrying(of)
         pairs: dict[tuple[int, int], dict[tuple[int, int], LinkOutcome]] = {}
-        for link in of.links:
+        for link in of.crossed:
             if link.source in devices and link.target in devices:
                 key = min(link.source, link.target), max(link.source, link.target)
                 pairs.setdefault(key, {})[link.source, link.target] = link
@@ -188,7 +188,7 @@ class _Map:
 def _carrying(of: Outcome) -> set[int]:
     """The devices that are drawn."""
     crossing = {d.number: 0.0 for d in of.devices}
-    for link in of.links:
+    for link in of.crossed:
         crossing[link.source] += link.bytes
         crossing[link.target] += link.bytes
     found = sorted(of.devices, key=lambda d: (-crossing[d.number], -d.busy, d.number))

@@ -9,14 +9,21 @@ from amphw.estimate.page import sections, svg
 from amphw.estimate.page.gantt import ROWS, gantt, shown
 from amphw.estimate.page.map import left_out, network_map
 from amphw.estimate.page.roofline import link_rates, roofline
-from amphw.estimate.words import accuracy_line, what_it_costs, what_limits, what_would_buy_more
+from amphw.estimate.words import (
+    accuracy_line,
+    idle_links,
+    idle_nodes,
+    what_it_costs,
+    what_limits,
+    what_to_change,
+    what_would_buy_more,
+)
 from amphw.ir.errors import AmphwError
 from amphw.page.html import document, note, text, tiles
 from amphw.page.numbers import bits, number, percent, seconds, size
 
 STYLE = (
-    svg.STYLE
-    + sections.STYLE
+    sections.STYLE
     + """\
 h3 { font-size: 1rem; margin: 24px 0 8px; }
 .lead { max-width: 75ch; font-size: 1.08rem; }
@@ -43,7 +50,7 @@ def estimate_page(of: Outcome) -> str:
     if of.played is None or of.played.timeline is None:
         raise AmphwError("a report needs an estimate that was played through, with a timeline (--html)")
     title = f"Estimate: {of.model} on {len(of.devices)} device{'s' * (len(of.devices) > 1)}"
-    return document(title, [f"<h1>{text(title)}</h1>", *_body(of)], STYLE)
+    return document(title, [f"<h1>{text(title)}</h1>", *_body(of)], svg.style(len(of.per_node)) + STYLE)
 
 
 def _body(of: Outcome) -> Iterator[str]:
@@ -95,18 +102,22 @@ def _body(of: Outcome) -> Iterator[str]:
 def _beginning(of: Outcome) -> Iterator[str]:
     played = of.played
     assert played is not None
-    limits = what_limits(of).replace("\n", " ")
-    yield f'<p class="lead"><strong>What limits: {text(limits)}.</strong> {text(what_it_costs(of))}</p>'
+    limits = text(what_limits(of))
+    yield f'<p class="lead"><strong>What limits: {limits}.</strong> {text(what_it_costs(of))}</p>'
     more = what_would_buy_more(of)
     if more:
         items = "".join(f"<li>{text(each)}</li>" for each in more)
         yield f'<p class="lead">What would give more, when it is played through:</p><ul>{items}</ul>'
     elif of.sensitivity:
         yield note("Nothing that is compared below gives notably more throughput.")
+    else:
+        yield note(what_to_change(of))
+    if idle_nodes(of):
+        yield note(idle_nodes(of))
     part = played.throughput / of.throughput
     each = of.counted_per_instance
     unit = f"instances; {number(of.throughput * each)} {of.counted}/s" if each != 1 else of.counted
-    largest = max(of.links, key=lambda link: link.bytes, default=None)
+    largest = max(of.crossed, key=lambda link: link.bytes, default=None)
     busiest = max(of.devices, key=lambda device: device.memory)
     yield tiles(
         [
@@ -128,7 +139,7 @@ def _beginning(of: Outcome) -> Iterator[str]:
 
 
 def _network(of: Outcome) -> Iterator[str]:
-    shares = any(link.share is not None for link in of.links)
+    shares = any(link.share is not None for link in of.crossed)
     yield note(
         "Devices with their nodes and the share of the time that they compute; links with what crosses them "
         "at the calculated throughput"
@@ -141,8 +152,10 @@ def _network(of: Outcome) -> Iterator[str]:
         yield note(
             f"Left out: {devices} devices and {wires} pairs of devices that exchange less; the table has all."
         )
-    if of.links:
+    if of.crossed:
         yield sections.links(of)
+    if idle_links(of):
+        yield note(idle_links(of))
     yield "<h3>Edges of the model</h3>"
     yield note(
         "Of an instance: messages and bytes of activations; weights are those of the node that an edge leads "

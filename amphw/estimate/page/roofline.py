@@ -94,6 +94,7 @@ def roofline(of: Outcome, width: float) -> str:
 class _Plot:
     def __init__(self, of: Outcome, width: float) -> None:
         self.points, self.rates, self.links = points(of), device_rates(of), link_rates(of)
+        self.numbers = {node.name: k for k, node in enumerate(of.per_node)}
         self.width, self.height = width, 420.0 if width > 600 else 400.0
         self.left = 92.0 if width > 600 else 76.0
         inside = [p.intensity for p in self.points if math.isfinite(p.intensity)]
@@ -120,8 +121,9 @@ class _Plot:
         parts = [*self._axes(), *self._roofs()]
         spots = [(self.x(p.intensity), self.y(p.rate)) for p in self.points]
         self.taken += [(x - 6, y - 6, x + 6, y + 6) for x, y in spots]
-        for k, (p, (x, y)) in enumerate(zip(self.points, spots, strict=True)):
-            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" class="own {colour(k)}"/>')
+        for p, (x, y) in zip(self.points, spots, strict=True):
+            style = f"own {colour(self.numbers[p.node])}"
+            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" class="{style}"/>')
             parts += self._named(p.node, x, y)
         return drawing(self.width, self.height, parts, "Roofline of each node")
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from amphw.estimate.outcome import Outcome
 from amphw.estimate.page.roofline import points
 from amphw.estimate.page.svg import colour, legend
+from amphw.estimate.words import lateness
 from amphw.ir.units import written
 from amphw.page.html import Markup, note, table
 from amphw.page.numbers import bits, number, percent, seconds, size
@@ -14,7 +15,9 @@ from amphw.page.numbers import bits, number, percent, seconds, size
 STYLE = """\
 .scroll { margin: 12px 0; }
 td { white-space: nowrap; overflow-wrap: normal; min-width: 0; }
-td.long { white-space: normal; min-width: 16em; }
+td.long { white-space: normal; overflow-wrap: anywhere; min-width: 8em; }
+tbody th.long { white-space: normal; min-width: 12em; }
+thead th.number { white-space: normal; }
 th:first-child { position: sticky; left: 0; background: var(--page); }
 .bar { display: flex; width: 160px; height: 10px; margin: 7px 0; background: var(--panel); }
 .bar i { display: block; height: 100%; background: var(--c); }
@@ -75,7 +78,7 @@ def links(of: Outcome) -> str:
     columns = ["link", "bytes an instance", "b/s", "busy, calculated"]
     columns += ["busy, played", "a message waits"] if played else []
     rows = []
-    for link in sorted(of.links, key=lambda link: -link.bytes):
+    for link in sorted(of.crossed, key=lambda link: -link.bytes):
         row = [_arrow(link.name), size(link.bytes), bits(link.bits_per_s)]
         row.append("no limit" if link.share is None else percent(link.share))
         if played:
@@ -163,7 +166,6 @@ def nodes(of: Outcome) -> str:
     rows = []
     for node in of.per_node:
         flops = node.forward.mean + node.backward.mean + node.update
-        late = of.played.staleness.get(node.name)
         rows.append(
             [
                 node.name,
@@ -171,7 +173,7 @@ def nodes(of: Outcome) -> str:
                 number(node.firings.mean if node.firings else None),
                 number(flops / 1e6),
                 number(node.messages_per_s),
-                "no parameters" if late is None else number(late),
+                lateness(of.played, node),
             ]
         )
     return _folded(columns, rows, columns[2:])
@@ -275,7 +277,9 @@ def accuracy(of: Outcome) -> str:
     ]
     remarks = dict.fromkeys(f"{row.model}: {row.note}." for row in own_first if row.note)
     commands = dict.fromkeys(row.command for row in own_first)
-    made = _folded(columns, rows, ["error", "measured", "simulated"])
+    made = _folded(
+        columns, rows, ["error", "measured", "simulated"], ["setting", "unit", "beside", "machine"]
+    )
     return made + "".join(map(note, remarks)) + note(f"Measured by: {'; '.join(commands)}.")
 
 

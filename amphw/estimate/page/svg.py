@@ -5,9 +5,12 @@ A drawing that depends on the width is made twice, and the page shows one of the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
+from amphw.estimate.page.palette import palette
 from amphw.page.html import text
+from amphw.page.style import STYLE
 
 WIDE, NARROW = 1080, 340
 """Widths of drawings for wide and for narrow screens."""
@@ -15,34 +18,43 @@ WIDE, NARROW = 1080, 340
 LETTER, LINE = 7.0, 16.0
 """What a letter of a label takes, about, and a line of text."""
 
-COLOURS = 10
+LIGHT = "#0b6bcb #c2410c #15803d #a21caf #6d28d9 #8a6400 #0e7490".split()
+DARK = "#5aa9ff #ff9a4d #4cc38a #f07bb5 #a58bff #d9b64a #3cc6d3".split()
+"""The first colours, which bars have, too."""
 
-_LIGHT = "#0b6bcb #c2410c #15803d #a21caf #6d28d9 #8a6400 #0e7490 #b91c1c #55606c #4d7c0f".split()
-_DARK = "#5aa9ff #ff9a4d #4cc38a #f07bb5 #a58bff #d9b64a #3cc6d3 #ff7b6e #a3adb8 #a3d15a".split()
-
-
-def _variables(colours: Sequence[str]) -> str:
-    return " ".join(f"--c{k}: {colour};" for k, colour in enumerate(colours))
+_PAGES = re.findall(r"--page: (#\w{6})", STYLE)
+"""What is behind drawings, light and dark."""
 
 
-STYLE = f"""\
-:root {{ {_variables(_LIGHT)} --hot: #b3261e; --wire: #7b8794; }}
-@media (prefers-color-scheme: dark) {{ :root {{ {_variables(_DARK)} --hot: #ff8a80; --wire: #8b96a3; }} }}
-{"".join(f".c{k} {{ --c: var(--c{k}); }}" + chr(10) for k in range(COLOURS))}\
-svg {{ display: block; }}
-svg text {{ font-size: 12px; fill: var(--ink); }}
-svg text.soft {{ fill: var(--soft); }}
-svg text.strong {{ font-weight: 600; }}
-svg .axis {{ stroke: var(--line); fill: none; }}
-svg .own {{ fill: var(--c); stroke: none; }}
-.narrow {{ display: none; }}
-@media (max-width: 720px) {{ .narrow {{ display: block; }} .wide {{ display: none; }} }}
+def style(colours: int) -> str:
+    """The look of drawings. colours: how many things of a kind have one."""
+    count = max(colours, len(LIGHT))
+    light, dark = (
+        " ".join(f"--c{k}: {each};" for k, each in enumerate(palette(chosen, page, count)))
+        for chosen, page in zip((LIGHT, DARK), _PAGES, strict=True)
+    )
+    classes = "".join(f".c{k} {{ --c: var(--c{k}); }}\n" for k in range(count))
+    return f"""\
+:root {{ {light} --hot: #b3261e; --wire: #7b8794; }}
+@media (prefers-color-scheme: dark) {{ :root {{ {dark} --hot: #ff8a80; --wire: #8b96a3; }} }}
+{classes}{_STYLE}"""
+
+
+_STYLE = """\
+svg { display: block; }
+svg text { font-size: 12px; fill: var(--ink); }
+svg text.soft { fill: var(--soft); }
+svg text.strong { font-weight: 600; }
+svg .axis { stroke: var(--line); fill: none; }
+svg .own { fill: var(--c); stroke: none; }
+.narrow { display: none; }
+@media (max-width: 720px) { .narrow { display: block; } .wide { display: none; } }
 """
 
 
 def colour(number: int) -> str:
-    """Class of the number-th thing of a kind."""
-    return f"c{number % COLOURS}"
+    """Class of the number-th thing of a kind; see `style`."""
+    return f"c{number}"
 
 
 def width_of(words: str) -> float:

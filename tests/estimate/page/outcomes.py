@@ -10,7 +10,7 @@ from amphw.estimate.accuracy import known
 from amphw.estimate.compare import compared
 from amphw.estimate.network import Network, estimate
 from amphw.estimate.outcome import Origin, Outcome
-from amphw.estimate.traffic import count
+from amphw.estimate.traffic import Spread, count
 from amphw.ir.update import UpdateRule
 from tests.estimate.chain import chain, rows
 
@@ -26,3 +26,17 @@ def outcome(
         found = compared(found, traffic, rules, network, keys, replicas)
     origin = {"flops": Origin("stated", "by the test"), "latency": Origin("assumed", "1 us")}
     return replace(found, origin=origin, accuracy=known())
+
+
+def idle(widths: Sequence[int], name: str) -> Outcome:
+    """As if nothing had reached the node: it has not fired, and its links carry nothing."""
+    found = outcome(widths, compare=False)
+    assert found.played is not None
+    nodes = [replace(n, firings=Spread.of([0.0])) if n.name == name else n for n in found.per_node]
+    home = next(n.devices[0] for n in nodes if n.name == name)
+    links = [
+        replace(link, bytes=0.0, bits_per_s=0.0, share=0.0) if home in (link.source, link.target) else link
+        for link in found.links
+    ]
+    late = {node: value for node, value in found.played.staleness.items() if node != name}
+    return replace(found, per_node=nodes, links=links, played=replace(found.played, staleness=late))

@@ -12,7 +12,7 @@ from amphw.cpu_runtime import planes
 from amphw.estimate.outcome import Outcome
 from amphw.estimate.page.report import estimate_page
 from tests.browser import Browser, program
-from tests.estimate.page.outcomes import LINKED, outcome
+from tests.estimate.page.outcomes import LINKED, idle, outcome
 from tests.estimate.page.test_map import full
 
 pytestmark = [
@@ -24,6 +24,7 @@ PAGES: dict[str, Callable[[], Outcome]] = {
     "one device": lambda: outcome([16, 16], replace(LINKED, devices=1)),
     "four devices": lambda: outcome([16, 24, 8, 4]),
     "a link that limits": lambda: outcome([16, 24, 8], replace(LINKED, bandwidth=1e6, memory=1e5)),
+    "thirteen nodes, one of which never fires": lambda: idle([4 + k for k in range(12)], "layer5"),
     "replicas": lambda: outcome([16, 24, 8, 4, 12, 8], replicas=2),
     "twenty devices, all of which exchange": lambda: full(20),
 }
@@ -74,6 +75,10 @@ LOOK = """
     small: texts.filter(e => parseFloat(getComputedStyle(e).fontSize) < 11).map(e => e.textContent),
     faint: texts.filter(e => contrast(e) < 4.5).map(e => [e.textContent, contrast(e)]),
     overlaps, outside, texts: texts.length, page: getComputedStyle(document.body).backgroundColor,
+    cut: [...document.querySelectorAll('.scroll')].filter(e => e.querySelector('table') && shown(e) &&
+      e.scrollWidth > e.clientWidth).map(e => e.querySelector('th').textContent),
+    legends: [...document.querySelectorAll('.legend')].map(e =>
+      [...e.querySelectorAll('.key')].map(key => getComputedStyle(key).backgroundColor)),
     drawings: [...document.querySelectorAll('svg')].filter(shown).length,
   };
 })()
@@ -104,6 +109,8 @@ def test_it_is_legible_and_alone(browser: Browser, page: Path, width: int, dark:
     assert (found["page"] == "rgb(255, 255, 255)") is not dark
     assert found["small"] == [] and found["faint"] == []
     assert found["overlaps"] == [] and found["outside"] == []
+    assert width < 1280 or found["cut"] == [], "tables that are wider than the page"
+    assert found["legends"] and all(len(set(own)) == len(own) for own in found["legends"])
 
 
 def test_the_look_finds_what_is_wrong(browser: Browser, tmp_path: Path) -> None:
@@ -114,11 +121,14 @@ def test_the_look_finds_what_is_wrong(browser: Browser, tmp_path: Path) -> None:
         <p style="font-size:9px">small</p><p style="color:#aaa">faint</p><img src="there.png">
         <svg width="100" height="50"><rect width="100" height="50" fill="#333"/>
         <text x="5" y="20" fill="#fff">one label</text><text x="20" y="22" fill="#444">another</text>
-        <text x="80" y="45" fill="#000">outside</text></svg>"""
+        <text x="80" y="45" fill="#000">outside</text></svg>
+        <div class="scroll" style="width:200px;overflow-x:auto"><table style="width:300px">
+        <tr><th>cut</th></tr></table></div><p class="legend"><i class="key"></i><i class="key"></i></p>"""
     )
     asked = browser.show(file, 400, False)
     assert asked == [file.as_uri(), (tmp_path / "there.png").as_uri()]
     found = browser.evaluate(LOOK)
     assert found["width"] > 0 and found["small"] == ["small"]
+    assert found["cut"] == ["cut"] and len(set(found["legends"][0])) == 1
     assert [words for words, _ in found["faint"]] == ["faint", "another"]
     assert found["overlaps"] == [["one label", "another"]] and found["outside"] == ["outside"]

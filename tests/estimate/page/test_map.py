@@ -43,6 +43,16 @@ def test_large_networks_are_cut_to_what_carries_most() -> None:
     assert left_out(found) == (4, pairs - WIRES)
 
 
+def test_links_that_nothing_crosses_are_left_out() -> None:
+    found = full(5)
+    links = [replace(link, bytes=0.0) if 3 in (link.source, link.target) else link for link in found.links]
+    idle = replace(found, links=links)
+    drawn = network_map(idle, 1080)
+    assert drawn.count('class="wire"') + drawn.count('class="wire hot"') == 4 * 3 // 2
+    assert ">device 3</text>" in drawn
+    assert left_out(idle) == (0, 0)  # these are told apart from those for which there is no room
+
+
 def test_directions_that_differ_are_told_apart() -> None:
     found = outcome([8, 8], compare=False)
     there, back = found.links

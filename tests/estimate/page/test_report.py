@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -11,8 +12,9 @@ from amphw.cpu_runtime import planes
 from amphw.estimate.outcome import Outcome
 from amphw.estimate.page.report import estimate_page
 from amphw.estimate.page.sections import FOLDED
+from amphw.estimate.traffic import Spread
 from amphw.ir.errors import AmphwError
-from tests.estimate.page.outcomes import LINKED, outcome
+from tests.estimate.page.outcomes import LINKED, idle, outcome
 
 pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
 
@@ -124,6 +126,38 @@ def test_names_cannot_break_the_page(three: Outcome) -> None:
     )
     source = estimate_page(bad)
     assert "<script" not in source and Page(source).text.count("alert(1)") > 20
+
+
+def test_what_never_fired_is_named_and_its_links_left_out(three: Outcome) -> None:
+    found = idle([16, 16, 4], "layer1")
+    page = Page(estimate_page(found))
+    assert "Never fired on the 4 instances that are counted: layer1." in page.text
+    row = page.text.split("updates behind | ")[1].split("layer2")[0]
+    assert row.split("layer1 | ")[1].endswith("| never fired | ") and "no parameters" not in row
+    assert "| no parameters | " in page.text  # the loss, which has none, and fires
+    unused = len(found.links) - len(found.crossed)
+    assert unused == 4 and f"Left out: {unused} links that nothing crosses" in page.text
+    other = Page(estimate_page(three))
+    assert "Never fired" not in other.text and "nothing crosses on" not in other.text
+
+
+def test_a_node_has_one_colour_in_all_drawings() -> None:
+    """Also where a node before it computes nothing, and so is no point of the roofline."""
+    found = outcome([16, 16, 4], compare=False)
+    zero = Spread.of([0.0])
+    nodes = [
+        replace(n, forward=zero, backward=zero, update=0.0) if n.name == "layer0" else n
+        for n in found.per_node
+    ]
+    source = estimate_page(replace(found, per_node=nodes))
+    named = {name: style for style, name in re.findall(r'<i class="key (c\d+)"></i>(\w+)</span>', source)}
+    points = re.findall(r'<circle [^>]*class="own (c\d+)"/>[^c]*?<text[^>]*>(\w+)</text>', source)
+    assert {name for _, name in points} == {"layer1", "layer2", "loss"}
+    assert all(named[name] == style for style, name in points)
+
+
+def test_firings_have_the_names_of_their_nodes(three: Outcome) -> None:
+    assert "<title>layer0, forward</title>" in estimate_page(three)
 
 
 def test_long_tables_are_folded() -> None:
