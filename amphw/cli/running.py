@@ -77,6 +77,16 @@ def opened(device: str) -> Device:
     return made
 
 
+def opened_checkpoint(path: Path) -> dict[str, Any]:
+    """The header of a checkpoint; that it could not be checked is then said. Raises CheckpointError."""
+    from amphw.host.checkpoint import load_checkpoint, unchecked
+
+    _, header = load_checkpoint(path, None)
+    if note := unchecked(path, header):
+        remarks().print(f"amphw: {note}")
+    return header
+
+
 def spare_device(name: str) -> Callable[[], Device] | None:
     """What makes the device that a run goes on on if its own is lost; a mistyped name is told at once."""
     from amphw.host.devices import make_device

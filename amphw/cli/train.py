@@ -120,7 +120,8 @@ def _train_one(
 
 def _trained_epochs(folder: Any, model: str) -> int:
     """How far the run in `folder` has come. Raises CheckpointError where `model` cannot go on with it."""
-    from amphw.host.checkpoint import CheckpointError, load_checkpoint
+    from amphw.cli.running import opened_checkpoint
+    from amphw.host.checkpoint import CheckpointError
     from amphw.host.controller import CHECKPOINT
 
     path = folder.file(CHECKPOINT)
@@ -128,7 +129,7 @@ def _trained_epochs(folder: Any, model: str) -> int:
         raise CheckpointError(
             f"the run in {folder.path} saved no checkpoint to go on from; start a new run in another folder"
         )
-    _, header = load_checkpoint(path, None)
+    header = opened_checkpoint(path)
     if header["model"] != model:
         raise CheckpointError(
             f"the run in {folder.path} is one of the model {header['model']}; "

@@ -1,0 +1,97 @@
+"""What happens to a run's folder behind its back: flipped bits, two runs at once, a kill, a wrong setting."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+from amphw.host.checkpoint import load_checkpoint
+
+OLD = Path(__file__).resolve().parents[1] / "cli" / "before_checksums"
+"""A run of list-reduction as amphw left it before checkpoints had checksums."""
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    """A copy of the old run, which is a run folder like any other."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for file in OLD.iterdir():
+        shutil.copyfile(file, folder / file.name)
+    return folder
+
+
+@pytest.fixture
+def resaved(run, amphw) -> Path:
+    """The same run after one epoch more, so that its checkpoints have checksums."""
+    done = amphw(*more(2))
+    assert done.exit_code == 0, done.stderr
+    return run
+
+
+def more(epochs: int) -> tuple[str, ...]:
+    return (
+        *("train", "list-reduction", "--resume", "run", "--device", "reference"),
+        *("--set", f"epochs={epochs}"),
+    )
+
+
+PREDICT = ("predict", "list-reduction", "mean 1 2 3", "--checkpoint", "run/checkpoint.safetensors")
+
+
+def rewritten(path: Path, name: str, value: float) -> None:
+    """Put a value into a tensor of a checkpoint without a checksum, as a damaged disk or a person would."""
+    with safe_open(path, "np") as file:
+        about, tensors = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    tensors[name].flat[0] = value
+    save_file(tensors, path, metadata=about)
+
+
+def test_a_folder_from_before_checksums_predicts_and_goes_on_with_a_note(run, amphw) -> None:
+    note = "run/checkpoint.safetensors was saved before checkpoints had checksums"
+    predicted = amphw(*PREDICT)
+    assert predicted.exit_code == 0 and note in predicted.stderr
+    resumed = amphw(*more(2), "--json")
+    assert resumed.exit_code == 0 and note in resumed.stderr
+    assert json.loads(resumed.stdout)["epochs"] == 2
+    again = amphw(*PREDICT)
+    assert again.exit_code == 0 and again.stderr == "", "saved anew, with a checksum"
+
+
+@pytest.mark.parametrize("command", [PREDICT, more(3)], ids=["predict", "resume"])
+def test_a_flipped_bit_of_a_weight_is_refused(resaved, amphw, command) -> None:
+    path = resaved / "checkpoint.safetensors"
+    weight = load_checkpoint(path, None)[0]["head.W"].flat[0].tobytes()
+    data = bytearray(path.read_bytes())
+    data[data.index(weight) + 3] ^= 0x40  # the highest bit of the exponent
+    path.write_bytes(data)
+    done = amphw(*command)
+    assert done.exit_code == 1 and done.stdout == ""
+    assert done.stderr.startswith(
+        "amphw: run/checkpoint.safetensors is damaged: it does not have the checksum"
+    )
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("command", [PREDICT, more(2)], ids=["predict", "resume"])
+def test_a_weight_that_is_not_finite_is_refused_without_a_checksum_too(run, amphw, command, value) -> None:
+    rewritten(run / "checkpoint.safetensors", "head.W", value)
+    done = amphw(*command)
+    assert done.exit_code == 1 and done.stdout == ""
+    assert "run/checkpoint.safetensors holds a NaN or an infinite value in tensor 'head.W'" in done.stderr
+    assert "diverged" not in done.stderr and "last good" not in done.stderr
+
+
+def test_an_output_that_is_not_finite_is_no_prediction(run, amphw) -> None:
+    for name in ("cell.b", "cell.W", "head.W"):
+        rewritten(run / "checkpoint.safetensors", name, 3e38)
+    done = amphw(*PREDICT)
+    assert done.exit_code == 1 and done.stdout == ""
+    assert "no prediction for input 1: the output " in done.stderr
+    assert "run/checkpoint.safetensors are too large" in done.stderr
