@@ -127,13 +127,18 @@ def run_once(
     from amphw.ir.device import Findings, Investigates
 
     trace = Trace() if cfg.train.trace else None
+    began = False
     try:
         with Progress(None, cfg.train.epochs, label) as progress, plain_warnings():
             trainer = Trainer(model, cfg, device, folder, progress, trace, spare)
-            with stopping(trainer.stop, progress.note):
-                summary = trainer.run(resume=resume)
+            try:
+                with stopping(trainer.stop, progress.note):
+                    summary = trainer.run(resume=resume)
+            finally:
+                began = trainer.began
     except BaseException:
-        folder.abandon()
+        if not began:
+            folder.abandon()
         raise
     finally:
         device.close()

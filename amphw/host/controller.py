@@ -78,6 +78,7 @@ class Trainer:
         self._devices = [device]
         self._spared = False
         self.state = RunState(Tally(model.loss_node, tuple(model.metrics)))
+        self.began = False  # whether everything was there to train, so that the run is one to go on with
         self._stop = False
         self._saved: Path | None = None  # the last good checkpoint
         self._saved_at: tuple[int, int] | None = None
@@ -160,6 +161,7 @@ class Trainer:
         self._kept = Kept.of(self.state, self.device)
         if self.folder is not None:
             self.folder.write_text(CONFIG, self.toml)
+        self.began = True
         self._tell(new=resume is None)
 
     def _open(self) -> None:

@@ -65,8 +65,8 @@ def _check_finite(report: Report, path: Path) -> None:
             if not np.isfinite(values).all():
                 raise PredictionError(
                     f"no prediction for input {report.number + 1}: the output '{name}' of node '{node}' is "
-                    f"not finite, and so means nothing. The parameters in {path} are too large for this device's "
-                    "arithmetic, or damaged; use an earlier checkpoint"
+                    f"not finite, and so means nothing. The parameters in {path} are too large for this "
+                    "device's arithmetic, or damaged; use an earlier checkpoint"
                 )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from amphw.host.checkpoint import load_checkpoint
+from amphw.host.run_folder import RunFolder
 
 OLD = Path(__file__).resolve().parents[1] / "cli" / "before_checksums"
 """A run of list-reduction as amphw left it before checkpoints had checksums."""
@@ -95,3 +98,46 @@ def test_an_output_that_is_not_finite_is_no_prediction(run, amphw) -> None:
     assert done.exit_code == 1 and done.stdout == ""
     assert "no prediction for input 1: the output " in done.stderr
     assert "run/checkpoint.safetensors are too large" in done.stderr
+
+
+@pytest.fixture
+def begun(program, environment, tiny, tmp_path):
+    """A run of its own process that has taken hold of its folder, in an epoch that takes very long."""
+    long = ("--set", "train_instances=1000000", "--set", "batch=1", "--set", "trace=false")
+    command = [*program, "train", "list-reduction", *tiny, *long, "--device", "reference", "--out", "run"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    lock = tmp_path / "run" / ".lock"
+    while process.poll() is None and not (lock.exists() and lock.read_text()):
+        time.sleep(0.01)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_running_run_is_not_gone_on_with_and_a_killed_one_is(begun, amphw) -> None:
+    refused = amphw(*more(2))
+    assert refused.exit_code == 1
+    assert refused.stderr == (
+        f"amphw: a run is under way in run (process {begun.pid}); wait for its end, or stop it with Ctrl-C, "
+        "which saves it\n"
+    )
+    assert amphw("train", "list-reduction", "--out", "run").exit_code == 1
+    begun.kill()
+    begun.wait()
+    done = amphw(*more(1), "--set", "train_instances=40", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert "the run in run was ended before its first checkpoint; it begins afresh" in done.stderr
+    assert json.loads(done.stdout)["epochs"] == 1
+
+
+def test_of_two_resumes_the_second_is_refused_and_changes_nothing(run, amphw) -> None:
+    before = {path: path.read_bytes() for path in OLD.iterdir()}
+    with RunFolder.open(run).held():
+        done = amphw(*more(2))
+        assert done.exit_code == 1 and "a run is under way in run (process " in done.stderr
+        assert {
+            OLD / path.name: path.read_bytes() for path in run.iterdir() if path.name != ".lock"
+        } == before
+    assert amphw(*more(2)).exit_code == 0
