@@ -62,6 +62,9 @@ class TrainConfig:
     train_instances: int = option(0, "training instances to use; 0: all", minimum=0)
     valid_instances: int = option(0, "validation instances to use; 0: all", minimum=0)
     checkpoint_every: int = option(1, "epochs between checkpoints; 0: none", minimum=0)
+    checkpoint_minutes: float = option(
+        5.0, "minutes after which a checkpoint is taken within an epoch as well; 0: never", minimum=0
+    )
     trace: bool = option(True, "record what ran where and when")
 
     def __post_init__(self) -> None:
