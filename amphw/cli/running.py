@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from amphw.cli.artifacts import write_artifacts
 from amphw.cli.interrupt import stopping
+from amphw.cli.memory import naming_large_settings
 from amphw.cli.output import remarks
 
 if TYPE_CHECKING:
@@ -57,13 +58,14 @@ def ready(model: Any, cfg: RunConfig[Any], device: str, resumed: bool = False) -
     from amphw.ir.device import ChecksAhead
 
     made = opened(device)
-    graph = graph_of(model, cfg)
-    rules = update_rules(cfg, graph)
-    if isinstance(made, ChecksAhead):
-        made.check(graph, rules)
-    model.prepare(cfg.model, cfg.train.seed)
-    if not resumed:
-        model.initial(cfg.model)  # which may read a file
+    with naming_large_settings(model, cfg):
+        graph = graph_of(model, cfg)
+        rules = update_rules(cfg, graph)
+        if isinstance(made, ChecksAhead):
+            made.check(graph, rules)
+        model.prepare(cfg.model, cfg.train.seed)
+        if not resumed:
+            model.initial(cfg.model)  # which may read a file
     return made
 
 
@@ -132,7 +134,7 @@ def run_once(
         with Progress(None, cfg.train.epochs, label) as progress, plain_warnings():
             trainer = Trainer(model, cfg, device, folder, progress, trace, spare)
             try:
-                with stopping(trainer.stop, progress.note):
+                with stopping(trainer.stop, progress.note), naming_large_settings(model, cfg):
                     summary = trainer.run(resume=resume)
             finally:
                 began = trainer.began

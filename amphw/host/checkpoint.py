@@ -31,7 +31,7 @@ REQUIRED = ("graph", "model", "config", "counters")
 _VERSION_KEY = "amphw_checkpoint"
 _HEADER_KEY = "amphw_header"
 _CHECKSUM_KEY = "amphw_sha256"
-_NO_CHECKSUM = "0" * hashlib.sha256().digest_size * 2
+_NO_CHECKSUM = b"0" * hashlib.sha256().digest_size * 2
 # Quotes within strings are escaped in JSON, so nothing else in the file's header looks like this.
 _CHECKSUM_MARK = f'"{_CHECKSUM_KEY}":"'.encode()
 _DTYPES = frozenset("float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool".split())
@@ -71,9 +71,12 @@ def save_checkpoint(path: Path, tensors: Mapping[str, np.ndarray], header: Mappi
         raise CheckpointError(
             f"the header for {path} is not JSON: {error}; convert its values first"
         ) from error
-    about = {_VERSION_KEY: str(FORMAT_VERSION), _CHECKSUM_KEY: _NO_CHECKSUM, _HEADER_KEY: text}
-    data = _serialise(arrays, metadata=about)
-    write_atomic(Path(path), _with_checksum(data, hashlib.sha256(data).hexdigest()))
+    about = {_VERSION_KEY: str(FORMAT_VERSION), _CHECKSUM_KEY: _NO_CHECKSUM.decode(), _HEADER_KEY: text}
+    _reserve(3 * sum(array.nbytes for array in arrays.values()))
+    data = bytearray(_serialise(arrays, metadata=about))
+    begin = data.index(_CHECKSUM_MARK) + len(_CHECKSUM_MARK)
+    data[begin : begin + len(_NO_CHECKSUM)] = _checksum(data, begin)
+    write_atomic(Path(path), data)
 
 
 def load_checkpoint(path: Path, expect_graph: str | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -100,6 +103,7 @@ def load_checkpoint(path: Path, expect_graph: str | None) -> tuple[dict[str, np.
             "use the config saved with the checkpoint, device.tile included (tiles are nodes with names of "
             "their own), or start a new run"
         )
+    _reserve(2 * len(data))
     try:
         tensors = _parse(data)
     except (SafetensorError, ValueError, KeyError) as error:
@@ -114,6 +118,11 @@ def load_checkpoint(path: Path, expect_graph: str | None) -> tuple[dict[str, np.
     return {name: np.array(tensor) for name, tensor in tensors.items()}, header
 
 
+def _reserve(size: int) -> None:
+    """Raise MemoryError where there is no room for `size` bytes: safetensors would end the process."""
+    bytearray(size)
+
+
 def unchecked(path: Path, header: Mapping[str, Any]) -> str | None:
     """What to tell of a checkpoint that has no checksum; None for one whose checksum was right."""
     if header["format"] != _WITHOUT_CHECKSUM:
@@ -124,19 +133,19 @@ def unchecked(path: Path, header: Mapping[str, Any]) -> str | None:
     )
 
 
-def _with_checksum(data: bytes, checksum: str) -> bytes:
-    """`data` with `checksum` in its place. Raises ValueError where it has no such place."""
-    begin = data.index(_CHECKSUM_MARK) + len(_CHECKSUM_MARK)
-    return data[:begin] + checksum.encode() + data[begin + len(checksum) :]
+def _checksum(data: bytes | bytearray, begin: int) -> bytes:
+    """The checksum of a checkpoint, in hexadecimal, whose place in `data` begins there."""
+    view = memoryview(data)
+    found = hashlib.sha256(view[:begin])
+    found.update(_NO_CHECKSUM)
+    found.update(view[begin + len(_NO_CHECKSUM) :])
+    return found.hexdigest().encode()
 
 
 def _check_sum(path: Path, data: bytes) -> None:
     """Raise CheckpointError unless every byte of the checkpoint in `data` is as it was saved."""
-    try:
-        blank = _with_checksum(data, _NO_CHECKSUM)
-        right = _with_checksum(blank, hashlib.sha256(blank).hexdigest()) == data
-    except ValueError:
-        right = False
+    begin = data.find(_CHECKSUM_MARK) + len(_CHECKSUM_MARK)
+    right = _CHECKSUM_MARK in data and data[begin : begin + len(_NO_CHECKSUM)] == _checksum(data, begin)
     if not right:
         raise CheckpointError(
             f"{path} is damaged: it does not have the checksum that it was saved with; use an earlier "

@@ -68,7 +68,7 @@ class WriteError(RunFolderError):
         self.errno = code
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes | bytearray) -> None:
     """Replace `path` by `data` so that a crash leaves the old contents or the new. Makes parent directories.
 
     Raises WriteError naming the file, the cause and the remedy; the old file is then untouched.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -141,3 +142,54 @@ def test_of_two_resumes_the_second_is_refused_and_changes_nothing(run, amphw) ->
             OLD / path.name: path.read_bytes() for path in run.iterdir() if path.name != ".lock"
         } == before
     assert amphw(*more(2)).exit_code == 0
+
+
+LEAST = ("train", "list-reduction", "--device", "null", "--out", "run")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("epochs=100000000000000000000", "expected an integer of 1 or more, and one that fits in 64 bits."),
+        ("epochs=1e20", "train.epochs is 1e+20, expected an integer of 1 or more."),
+        ("seed=100000000000000000000", "expected an integer of 0 or more, and one that fits in 64 bits."),
+        ("hidden=1000000000000", "model.hidden is 1000000000000, usually 128: lower it\n"),
+    ],
+)
+def test_a_number_that_is_too_large_names_its_setting(amphw, tmp_path, setting, message) -> None:
+    done = amphw(*LEAST, "--set", setting, "--device", "reference")
+    assert done.exit_code == 1 and message in done.stderr
+    assert "max_active_keys" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_of_settings_that_are_too_large_the_largest_comes_first(amphw) -> None:
+    settings = ("--set", "max_active_keys=4096", "--set", "hidden=1000000000000", "--set", "epochs=1000")
+    done = amphw(*LEAST, *settings, "--device", "reference")
+    assert done.exit_code == 1
+    assert (
+        "; model.hidden is 1000000000000, usually 128, train.max_active_keys is 4096, usually 16: "
+        "lower the first of them\n"
+    ) in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no /dev/zero here")
+def test_a_configuration_without_an_end_is_refused(amphw) -> None:
+    done = amphw(*LEAST, "--config", "/dev/zero")
+    assert done.exit_code == 1
+    assert done.stderr == (
+        "amphw: /dev/zero: the configuration is longer than 1000000 bytes, so it is none; check the path.\n"
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits on address space are those of Linux")
+def test_a_memory_limit_is_told_before_a_library_gives_up() -> None:
+    """BLAS ends the process itself, with a message of its own, where it gets no memory."""
+    script = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (150 << 20, 150 << 20)); "
+        "from amphw.cli.main import app; sys.argv[:] = ['amphw', 'train', 'list-reduction']; app()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith("amphw: not enough memory (the limit on this process, ulimit -v, leaves ")
+    assert done.stderr.endswith("raise the limit: 512 MB and what the model needs have to be left\n")
