@@ -12,4 +12,7 @@ def pin_blas() -> None:
     import numpy  # noqa: F401  # a pool can be limited only after its library is loaded
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+    from amphw.cli.memory import take_blas_buffers
+
     threadpool_limits(limits=1)
+    take_blas_buffers()

@@ -43,6 +43,7 @@ def demo(
     pin_blas()
     from amphw.cli.running import ready, run_once
     from amphw.host.config import resolve
+    from amphw.host.config_toml import to_toml
     from amphw.host.devices import make_device
     from amphw.host.run_folder import RunFolder
     from amphw.models import get_model
@@ -63,8 +64,8 @@ def demo(
         label = f"max_active_keys {keys}"
         chosen = dataclasses.replace(cfg, train=dataclasses.replace(cfg.train, max_active_keys=keys))
         runner = ready(model, chosen, device)
-        own = RunFolder.create(folder.path / f"keys-{keys}", MODEL)
-        outcomes[label] = run_once(model, chosen, runner, own, f"{MODEL}, {label}")
+        with RunFolder.create(folder.path / f"keys-{keys}", MODEL, to_toml(chosen)).held() as own:
+            outcomes[label] = run_once(model, chosen, runner, own, f"{MODEL}, {label}")
         if outcomes[label].interrupted:
             remarks().print(f"amphw: stopped; what has run lies in {folder.path}")
             raise typer.Exit(INTERRUPTED)

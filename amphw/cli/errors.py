@@ -15,6 +15,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from amphw.cli.memory import check_limit
+
 FAILED = 1
 INTERRUPTED = 130
 """128 + SIGINT: what a shell reports for a program that Ctrl-C ended."""
@@ -26,26 +28,34 @@ class ReportingGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
+            check_limit()
             return super().invoke(ctx)
         except KeyboardInterrupt:
             complain("interrupted")
             raise typer.Exit(INTERRUPTED) from None
-        except MemoryError as error:
-            if debugging():
+        except (MemoryError, ImportError, OSError) as error:
+            message = _of_the_system(error)
+            if debugging() or message is None:
                 raise
-            complain(f"not enough memory ({str(error) or 'no size was told'}); {_SMALLER}")
-            raise typer.Exit(FAILED) from None
-        except OSError as error:
-            # Files of a run have errors of their own; without a file name it is stdout that is full.
-            if debugging() or error.errno not in (errno.ENOSPC, errno.EIO) or error.filename is not None:
-                raise
-            complain(f"cannot write the output: {error.strerror}; send it elsewhere")
+            complain(message)
             raise typer.Exit(FAILED) from None
         except Exception as error:
             if debugging() or not isinstance(error, expected_errors()):
                 raise
             complain(str(error))
             raise typer.Exit(FAILED) from None
+
+
+def _of_the_system(error: Exception) -> str | None:
+    """What to say of memory or a disk that is full; None of anything else."""
+    # The loader has an error of its own for a library that did not fit.
+    if isinstance(error, MemoryError) or "failed to map segment" in str(error):
+        advice = "; ".join(getattr(error, "__notes__", ())) or _SMALLER
+        return f"not enough memory ({str(error) or 'no size was told'}); {advice}"
+    # Files of a run have errors of their own; without a file name it is stdout that is full.
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO) and error.filename is None:
+        return f"cannot write the output: {error.strerror}; send it elsewhere"
+    return None
 
 
 def debugging() -> bool:

@@ -1,7 +1,12 @@
-"""Ctrl-C in two steps: the first asks a run to stop in good order, the second ends it at once."""
+"""Ctrl-C in two steps: the first asks a run to stop in good order, the second ends it at once.
+
+A terminal that goes away (SIGHUP, as when a connection breaks) counts as Ctrl-C, unless the run was told to
+outlive it (nohup). What is written to it from then on would fail, and the run with it; so it goes nowhere.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +16,7 @@ from types import FrameType
 
 @contextmanager
 def stopping(stop: Callable[[], None], note: Callable[[str], None]) -> Iterator[None]:
-    """While inside, the first SIGINT or SIGTERM calls `stop` and the next raises KeyboardInterrupt.
+    """While inside, the first SIGINT, SIGTERM or SIGHUP calls `stop` and the next raises KeyboardInterrupt.
 
     `stop` is called from a thread of its own, because a signal handler runs between any two instructions of
     the main thread, which may hold the very lock that `stop` needs. Outside the main thread, where Python
@@ -21,9 +26,12 @@ def stopping(stop: Callable[[], None], note: Callable[[str], None]) -> Iterator[
         yield
         return
     asked = False
+    terminals = [stream for stream in (1, 2) if os.isatty(stream)]
 
-    def handle(_signal: int, _frame: FrameType | None) -> None:
+    def handle(received: int, _frame: FrameType | None) -> None:
         nonlocal asked
+        if received not in (signal.SIGINT, signal.SIGTERM):
+            _leave(terminals)
         if asked:
             raise KeyboardInterrupt
         asked = True
@@ -33,9 +41,26 @@ def stopping(stop: Callable[[], None], note: Callable[[str], None]) -> Iterator[
         stop()
         note("stopping: what is in flight is finished and saved; Ctrl-C again to abort without saving")
 
-    before = {each: signal.signal(each, handle) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, handle) for each in _signals()}
     try:
         yield
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def _signals() -> list[signal.Signals]:
+    """Those that ask a run to stop. Windows has no SIGHUP, and nohup has it ignored."""
+    found = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        found.append(signal.SIGHUP)
+    return found
+
+
+def _leave(terminals: list[int]) -> None:
+    """Let streams that were terminals and are none any more end in nothing."""
+    for stream in terminals:
+        if not os.isatty(stream):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream)
+            os.close(nowhere)

@@ -64,11 +64,12 @@ def predict(
 
 def _checkpoint(given: Path, model: str) -> tuple[Path, dict[str, Any]]:
     """The checkpoint file that `given` stands for, and the settings of the run that saved it."""
-    from amphw.host.checkpoint import CheckpointError, load_checkpoint
+    from amphw.cli.running import opened_checkpoint
+    from amphw.host.checkpoint import CheckpointError
     from amphw.host.prediction import find_checkpoint
 
     path = find_checkpoint(given)
-    _, header = load_checkpoint(path, None)
+    header = opened_checkpoint(path)
     if header["model"] != model:
         raise CheckpointError(
             f"{path} was saved by the model {header['model']}; write amphw predict {header['model']} ..."

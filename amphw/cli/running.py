@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from amphw.cli.artifacts import write_artifacts
 from amphw.cli.interrupt import stopping
+from amphw.cli.memory import naming_large_settings
 from amphw.cli.output import remarks
 
 if TYPE_CHECKING:
@@ -57,13 +58,14 @@ def ready(model: Any, cfg: RunConfig[Any], device: str, resumed: bool = False) -
     from amphw.ir.device import ChecksAhead
 
     made = opened(device)
-    graph = graph_of(model, cfg)
-    rules = update_rules(cfg, graph)
-    if isinstance(made, ChecksAhead):
-        made.check(graph, rules)
-    model.prepare(cfg.model, cfg.train.seed)
-    if not resumed:
-        model.initial(cfg.model)  # which may read a file
+    with naming_large_settings(model, cfg):
+        graph = graph_of(model, cfg)
+        rules = update_rules(cfg, graph)
+        if isinstance(made, ChecksAhead):
+            made.check(graph, rules)
+        model.prepare(cfg.model, cfg.train.seed)
+        if not resumed:
+            model.initial(cfg.model)  # which may read a file
     return made
 
 
@@ -76,6 +78,16 @@ def opened(device: str) -> Device:
     if (other := stands_for(device)) != device:
         remarks().print(f"amphw: {ENGINE}={other}: the device {other!r} runs in place of {device!r}")
     return made
+
+
+def opened_checkpoint(path: Path) -> dict[str, Any]:
+    """The header of a checkpoint; that it could not be checked is then said. Raises CheckpointError."""
+    from amphw.host.checkpoint import load_checkpoint, unchecked
+
+    _, header = load_checkpoint(path, None)
+    if note := unchecked(path, header):
+        remarks().print(f"amphw: {note}")
+    return header
 
 
 def spare_device(name: str) -> Callable[[], Device] | None:
@@ -118,13 +130,18 @@ def run_once(
     from amphw.ir.device import Findings, Investigates
 
     trace = Trace() if cfg.train.trace else None
+    began = False
     try:
         with Progress(None, cfg.train.epochs, label) as progress, plain_warnings():
             trainer = Trainer(model, cfg, device, folder, progress, trace, spare)
-            with stopping(trainer.stop, progress.note):
-                summary = trainer.run(resume=resume)
+            try:
+                with stopping(trainer.stop, progress.note), naming_large_settings(model, cfg):
+                    summary = trainer.run(resume=resume)
+            finally:
+                began = trainer.began
     except BaseException:
-        folder.abandon()
+        if not began:
+            folder.abandon()
         raise
     finally:
         device.close()

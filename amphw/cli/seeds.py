@@ -28,6 +28,7 @@ def train_seeds(
     from amphw.cli.artifacts import REPORT, draw_convergence
     from amphw.cli.running import ready, run_once, spare_device
     from amphw.cli.train import summary_json
+    from amphw.host.config_toml import to_toml
     from amphw.host.report import ReportRun, write_report
     from amphw.host.run_folder import RunFolder
 
@@ -40,8 +41,8 @@ def train_seeds(
         label = f"seed {seed}"
         seeded = dataclasses.replace(cfg, train=dataclasses.replace(cfg.train, seed=seed))
         runner = ready(model, seeded, device)
-        own = RunFolder.create(folder.path / f"seed-{seed}", model.name)
-        outcomes[label] = run_once(model, seeded, runner, own, f"{model.name}, {label}", spare=other)
+        with RunFolder.create(folder.path / f"seed-{seed}", model.name, to_toml(seeded)).held() as own:
+            outcomes[label] = run_once(model, seeded, runner, own, f"{model.name}, {label}", spare=other)
         if outcomes[label].interrupted:
             interrupted = True
             break

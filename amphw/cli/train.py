@@ -88,21 +88,23 @@ def _train_one(
     spare: str,
 ) -> None:
     from amphw.cli.running import ready, run_once, spare_device
+    from amphw.host.config_toml import to_toml
     from amphw.host.run_folder import RunFolder
 
     other = spare_device(spare)
     if resume is not None:
-        folder = RunFolder.open(resume)
-        had = _trained_epochs(folder, model.name)
-        cfg = _resolve(model, None, settings, device, saved=folder)
-        cfg = searched(model, _on_these_devices(cfg, device, folder), device)
-        runner = ready(model, cfg, device, resumed=True)
+        with RunFolder.open(resume).held() as folder:
+            had, saved = _how_far(folder, model.name)
+            cfg = _resolve(model, None, settings, device, saved=folder)
+            cfg = searched(model, _on_these_devices(cfg, device, folder), device)
+            runner = ready(model, cfg, device, resumed=saved is not None)
+            outcome = run_once(model, cfg, runner, folder, model.name, saved, other)
     else:
         had = None
         cfg = searched(model, _resolve(model, config, settings, device), device)
         runner = ready(model, cfg, device)
-        folder = RunFolder.create(out, model.name)
-    outcome = run_once(model, cfg, runner, folder, model.name, resume, other)
+        with RunFolder.create(out, model.name, to_toml(cfg)).held() as folder:
+            outcome = run_once(model, cfg, runner, folder, model.name, None, other)
     report_outcome(outcome, as_json)
     if outcome.summary.epochs == had and not outcome.interrupted:
         remarks().print(
@@ -118,23 +120,38 @@ def _train_one(
         raise typer.Exit(INTERRUPTED)
 
 
-def _trained_epochs(folder: Any, model: str) -> int:
-    """How far the run in `folder` has come. Raises CheckpointError where `model` cannot go on with it."""
-    from amphw.host.checkpoint import CheckpointError, load_checkpoint
-    from amphw.host.controller import CHECKPOINT
+def _how_far(folder: Any, model: str) -> tuple[int, Path | None]:
+    """Epochs that the run in `folder` has had, and the checkpoint to go on from; None: it begins afresh.
 
-    path = folder.file(CHECKPOINT)
-    if not path.exists():
+    Raises CheckpointError where `model` cannot go on with it, and where a run that has ended kept nothing.
+    """
+    from amphw.cli.running import opened_checkpoint
+    from amphw.host.checkpoint import CheckpointError
+    from amphw.host.controller import BEST, CHECKPOINT
+    from amphw.host.run_folder import CONFIG, SUMMARY
+
+    path = next((path for name in (CHECKPOINT, BEST) if (path := folder.file(name)).exists()), None)
+    header = opened_checkpoint(path) if path is not None else None
+    saved_by = folder.model() if header is None else header["model"]
+    if saved_by not in (None, model):
         raise CheckpointError(
-            f"the run in {folder.path} saved no checkpoint to go on from; start a new run in another folder"
+            f"the run in {folder.path} is one of the model {saved_by}; "
+            f"write amphw train {saved_by} --resume {folder.path}"
         )
-    _, header = load_checkpoint(path, None)
-    if header["model"] != model:
+    if path is not None and header is not None:
+        had = int(header["counters"].get("epoch", 0))
+        if path.name == BEST:
+            remarks().print(f"amphw: there is no {CHECKPOINT}; going on from {path}, of epoch {had}")
+        return had, path
+    if folder.file(SUMMARY).exists():
         raise CheckpointError(
-            f"the run in {folder.path} is one of the model {header['model']}; "
-            f"write amphw train {header['model']} --resume {folder.path}"
+            f"the run in {folder.path} has ended and saved no checkpoint to go on from; for the same again: "
+            f"--config {folder.file(CONFIG)} --out another folder"
         )
-    return int(header["counters"].get("epoch", 0))
+    remarks().print(
+        f"amphw: the run in {folder.path} was ended before its first checkpoint; it begins afresh"
+    )
+    return 0, None
 
 
 def _resolve(
@@ -183,7 +200,8 @@ def saved_settings(folder: Any) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunFolderError(
-            f"cannot read the settings of the run in {folder.path} ({error}); start a new run"
+            f"cannot read the settings of the run in {folder.path} ({error}); delete that folder, and "
+            "start a new run"
         ) from error
 
 

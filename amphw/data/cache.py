@@ -113,6 +113,11 @@ def _find(root: Path, name: str) -> Path | None:
         path = root / (name + ending)
         if path.is_file():
             return path
+    path = root / name
+    if path.is_dir():
+        raise DataError(
+            f"{path} is a folder, where a file of that name is needed. Put the file in its place."
+        )
     return None
 
 

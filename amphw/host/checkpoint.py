@@ -3,10 +3,14 @@
 safetensors rather than pickle: loading a checkpoint from somebody else runs no code, and other tools can
 read the tensors. The header is JSON in the file's string metadata, so a checkpoint is one file and cannot be
 separated from its description. Tensors are told apart by name; what the names mean is the caller's business.
+
+Beside the header stands the SHA-256 of the whole file, taken with zeros in its own place, so that no bit of
+the file can change unnoticed. A damaged weight is a number like any other: nothing else would tell.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,11 +23,17 @@ from safetensors.numpy import save as _serialise
 
 from amphw.host.run_folder import write_atomic
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_WITHOUT_CHECKSUM = 1
+"""The format before; its files still load, unchecked."""
 REQUIRED = ("graph", "model", "config", "counters")
 
 _VERSION_KEY = "amphw_checkpoint"
 _HEADER_KEY = "amphw_header"
+_CHECKSUM_KEY = "amphw_sha256"
+_NO_CHECKSUM = b"0" * hashlib.sha256().digest_size * 2
+# Quotes within strings are escaped in JSON, so nothing else in the file's header looks like this.
+_CHECKSUM_MARK = f'"{_CHECKSUM_KEY}":"'.encode()
 _DTYPES = frozenset("float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool".split())
 
 
@@ -61,17 +71,20 @@ def save_checkpoint(path: Path, tensors: Mapping[str, np.ndarray], header: Mappi
         raise CheckpointError(
             f"the header for {path} is not JSON: {error}; convert its values first"
         ) from error
-    write_atomic(
-        Path(path), _serialise(arrays, metadata={_VERSION_KEY: str(FORMAT_VERSION), _HEADER_KEY: text})
-    )
+    about = {_VERSION_KEY: str(FORMAT_VERSION), _CHECKSUM_KEY: _NO_CHECKSUM.decode(), _HEADER_KEY: text}
+    _reserve(3 * sum(array.nbytes for array in arrays.values()))
+    data = bytearray(_serialise(arrays, metadata=about))
+    begin = data.index(_CHECKSUM_MARK) + len(_CHECKSUM_MARK)
+    data[begin : begin + len(_NO_CHECKSUM)] = _checksum(data, begin)
+    write_atomic(Path(path), data)
 
 
 def load_checkpoint(path: Path, expect_graph: str | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read a checkpoint: (tensors by name, header). The arrays are writable and owned by the caller.
 
     `expect_graph` is the fingerprint of the graph to restore into; None skips that check. The header gains
-    `format` (the version). Raises CheckpointError: absent, not a checkpoint, truncated, damaged, another
-    format version, another graph.
+    `format` (the version; see `unchecked`). Raises CheckpointError: absent, not a checkpoint, truncated,
+    damaged, another format version, another graph, values that are not finite.
     """
     path = Path(path)
     try:
@@ -81,6 +94,8 @@ def load_checkpoint(path: Path, expect_graph: str | None) -> tuple[dict[str, np.
             f"cannot read checkpoint {path}: {error.strerror or error}; check the path"
         ) from error
     header = _checked_header(path, data)
+    if header["format"] != _WITHOUT_CHECKSUM:
+        _check_sum(path, data)
     if expect_graph is not None and header["graph"] != expect_graph:
         raise CheckpointError(
             f"{path} belongs to another graph: it was saved from {header['graph']} "
@@ -88,12 +103,54 @@ def load_checkpoint(path: Path, expect_graph: str | None) -> tuple[dict[str, np.
             "use the config saved with the checkpoint, device.tile included (tiles are nodes with names of "
             "their own), or start a new run"
         )
+    _reserve(2 * len(data))
     try:
         tensors = _parse(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path} is damaged ({error}); use an earlier checkpoint") from error
+    for name, tensor in tensors.items():
+        if not np.isfinite(tensor).all():
+            raise CheckpointError(
+                f"{path} holds a NaN or an infinite value in tensor {name!r}, which no run saves: it was "
+                "damaged or changed; use an earlier checkpoint"
+            )
     # The parser's arrays may be read-only views of the file's bytes; training writes into them.
     return {name: np.array(tensor) for name, tensor in tensors.items()}, header
+
+
+def _reserve(size: int) -> None:
+    """Raise MemoryError where there is no room for `size` bytes: safetensors would end the process."""
+    bytearray(size)
+
+
+def unchecked(path: Path, header: Mapping[str, Any]) -> str | None:
+    """What to tell of a checkpoint that has no checksum; None for one whose checksum was right."""
+    if header["format"] != _WITHOUT_CHECKSUM:
+        return None
+    return (
+        f"{path} was saved before checkpoints had checksums: whether it is as it was saved cannot be told; "
+        "what is saved from here on has one"
+    )
+
+
+def _checksum(data: bytes | bytearray, begin: int) -> bytes:
+    """The checksum of a checkpoint, in hexadecimal, whose place in `data` begins there."""
+    view = memoryview(data)
+    found = hashlib.sha256(view[:begin])
+    found.update(_NO_CHECKSUM)
+    found.update(view[begin + len(_NO_CHECKSUM) :])
+    return found.hexdigest().encode()
+
+
+def _check_sum(path: Path, data: bytes) -> None:
+    """Raise CheckpointError unless every byte of the checkpoint in `data` is as it was saved."""
+    begin = data.find(_CHECKSUM_MARK) + len(_CHECKSUM_MARK)
+    right = _CHECKSUM_MARK in data and data[begin : begin + len(_NO_CHECKSUM)] == _checksum(data, begin)
+    if not right:
+        raise CheckpointError(
+            f"{path} is damaged: it does not have the checksum that it was saved with; use an earlier "
+            "checkpoint, or copy it again"
+        )
 
 
 def _checked_header(path: Path, data: bytes) -> dict[str, Any]:
@@ -117,10 +174,10 @@ def _checked_header(path: Path, data: bytes) -> dict[str, Any]:
     about = layout.pop("__metadata__", None)
     if not isinstance(about, dict) or _VERSION_KEY not in about or _HEADER_KEY not in about:
         raise _not_ours(path, "it is a safetensors file without an amphw header")
-    if about[_VERSION_KEY] != str(FORMAT_VERSION):
+    if about[_VERSION_KEY] not in (str(_WITHOUT_CHECKSUM), str(FORMAT_VERSION)):
         raise CheckpointError(
-            f"{path} has checkpoint format {about[_VERSION_KEY]}, this amphw reads format {FORMAT_VERSION}; "
-            "load it with the amphw that saved it"
+            f"{path} has checkpoint format {about[_VERSION_KEY]}, this amphw reads formats "
+            f"{_WITHOUT_CHECKSUM} and {FORMAT_VERSION}; load it with the amphw that saved it"
         )
     try:
         header = dict(json.loads(about[_HEADER_KEY]))
@@ -134,7 +191,7 @@ def _checked_header(path: Path, data: bytes) -> dict[str, Any]:
         raise CheckpointError(
             f"{path} is damaged: its header lacks {', '.join(absent)}; use an earlier checkpoint"
         )
-    header["format"] = FORMAT_VERSION
+    header["format"] = int(about[_VERSION_KEY])
     return header
 
 

@@ -34,6 +34,8 @@ from amphw.ir.device import SILENCE
 
 M = TypeVar("M")
 _MAX_KEYS = 4096
+_MAX_BYTES = 1_000_000
+"""Of a TOML file; no configuration comes near it."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,9 @@ class TrainConfig:
     train_instances: int = option(0, "training instances to use; 0: all", minimum=0)
     valid_instances: int = option(0, "validation instances to use; 0: all", minimum=0)
     checkpoint_every: int = option(1, "epochs between checkpoints; 0: none", minimum=0)
+    checkpoint_minutes: float = option(
+        5.0, "minutes after which a checkpoint is taken within an epoch as well; 0: never", minimum=0
+    )
     trace: bool = option(True, "record what ran where and when")
 
     def __post_init__(self) -> None:
@@ -241,7 +246,13 @@ def check_nodes(config: RunConfig[Any], nodes: Iterable[str]) -> None:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:  # a device or a pipe may never end
+            data = file.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise ConfigError(
+                f"{path}: the configuration is longer than {_MAX_BYTES} bytes, so it is none; check the path."
+            )
+        return tomllib.loads(data.decode("utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: the configuration cannot be read ({error.strerror}).") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

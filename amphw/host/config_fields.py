@@ -27,6 +27,8 @@ _NAMES: dict[type, tuple[str, str]] = {
     bool: ("true or false", "true or false"),
     str: ("a string", "strings"),
 }
+_TOO_LARGE = 1 << 63
+"""What compiled code and TOML take for an integer ends here."""
 NONE = "none"
 """How the absence of a value is written; TOML has no null."""
 
@@ -121,7 +123,9 @@ class Option:
             return self._convert(value)
         except _Refused:
             shown = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
-            raise ConfigError(f"{key} is {shown}, expected {self.allowed}.") from None
+            large = self.type is int and isinstance(value, int) and not -_TOO_LARGE <= value < _TOO_LARGE
+            bits = ", and one that fits in 64 bits" if large else ""
+            raise ConfigError(f"{key} is {shown}, expected {self.allowed}{bits}.") from None
 
     def parse(self, text: str) -> Any:
         """The value that `text` from a command line stands for, not checked yet.
@@ -166,6 +170,8 @@ class Option:
         if not isinstance(value, wanted) or (isinstance(value, float) and not math.isfinite(value)):
             raise _Refused
         if isinstance(value, int | float) and not self.limits.allow(value):
+            raise _Refused
+        if isinstance(value, int) and not -_TOO_LARGE <= value < _TOO_LARGE:
             raise _Refused
         return value
 

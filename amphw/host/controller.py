@@ -7,7 +7,8 @@ the first four of these steps. With `train.live_valid`, validation instances run
 as well, for an estimate that is shown and recorded and decides nothing.
 
 A checkpoint is taken on a drained device only. One taken at the end of an epoch holds no gradients; one taken
-inside an epoch, because somebody asked the run to stop, holds those that no update has taken yet. Going on
+inside an epoch, because somebody asked the run to stop or because the last one is `train.checkpoint_minutes`
+old, holds those that no update has taken yet. Going on
 from either gives what an uninterrupted run gives wherever the device itself is deterministic, in mode "sync"
 and with one active key: the same bits, but for gradients that were waiting for an update, whose sum is then
 taken in two parts.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import gc
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,7 +62,8 @@ class Trainer:
     folder: where config.toml, metrics.json, summary.json and the checkpoints go; None writes nothing.
     progress, trace: kept up to date while training goes on; writing the trace is the caller's business.
     spare: makes the device that the run goes on on if its own is lost; the trainer closes it. Without one the
-    run then ends with a checkpoint of its last consistent state.
+    run then ends with a checkpoint of its last consistent state. clock: in seconds, for the age of the last
+    checkpoint.
     """
 
     def __init__(
@@ -72,15 +75,19 @@ class Trainer:
         progress: Progress | None = None,
         trace: Trace | None = None,
         spare: Callable[[], Device] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.model, self.cfg, self.device, self.folder = model, cfg, device, folder
         self.progress, self.trace, self.spare = progress, trace, spare
+        self._clock = clock
         self._devices = [device]
         self._spared = False
         self.state = RunState(Tally(model.loss_node, tuple(model.metrics)))
+        self.began = False  # whether everything was there to train, so that the run is one to go on with
         self._stop = False
         self._saved: Path | None = None  # the last good checkpoint
         self._saved_at: tuple[int, int] | None = None
+        self._saved_when = math.inf  # on the clock; nothing is due before the run begins
 
     def stop(self) -> None:
         """Ask the run to end early: what is in flight is finished and saved. Safe in a signal handler."""
@@ -161,6 +168,7 @@ class Trainer:
         self._kept = Kept.of(self.state, self.device)
         if self.folder is not None:
             self.folder.write_text(CONFIG, self.toml)
+        self.began, self._saved_when = True, self._clock()
         self._tell(new=resume is None)
 
     def _open(self) -> None:
@@ -223,7 +231,8 @@ class Trainer:
         if self.folder is None or self.cfg.train.checkpoint_every == 0:
             return None
         path = self.folder.file(CHECKPOINT)
-        if self._kept.at != self._saved_at or not path.exists():
+        # One taken within the epoch is as consistent, and has more.
+        if self._saved_at is None or self._saved_at < self._kept.at or not path.exists():
             counters = {**self._kept.counters, "seed": self.cfg.train.seed}
             graph = self.session.graph
             snapshots.save(path, self._kept.parameters, graph, self.model.name, self.toml, counters)
@@ -309,7 +318,7 @@ class Trainer:
         train, state = self.cfg.train, self.state
         number = state.epoch + 1
         instances = self.model.training(self.cfg.model, train.seed, number, train.train_instances)
-        figures = self.phases.train(instances)
+        figures = self.phases.train(instances, self._due, self._save)
         if state.position < len(instances):
             return  # asked to stop
         valid = self.phases.validate(self.validation)
@@ -346,13 +355,24 @@ class Trainer:
             live=dict(state.live),
         )
 
+    def _due(self) -> bool:
+        """Whether the last checkpoint is old enough for another one."""
+        train = self.cfg.train
+        age = self._clock() - self._saved_when
+        return bool(
+            self.folder is not None
+            and train.checkpoint_every
+            and train.checkpoint_minutes
+            and age >= 60 * train.checkpoint_minutes
+        )
+
     def _save(self, *, best: bool = False, final: bool = False) -> None:
         state, every = self.state, self.cfg.train.checkpoint_every
         if self.folder is None or every == 0:
             return
         at = (state.epoch, state.position)
         names = [BEST] if best else []
-        if (final or state.epoch % every == 0) and at != self._saved_at:
+        if (final or self._due() or state.epoch % every == 0) and at != self._saved_at:
             names.append(CHECKPOINT)
         if not names:
             return
@@ -362,14 +382,14 @@ class Trainer:
             detail = (
                 f"node '{bad[0]}' holds non-finite values in '{bad[1]}'; lower update.lr, or set update.clip"
             )
-            raise DivergedError(bad[0], detail, state.epoch, self._saved)
+            raise DivergedError(bad[0], detail, state.epoch + (state.position > 0), self._saved)
         counters = {**state.to_json(), "seed": self.cfg.train.seed}
         for name in names:
             path = self.folder.file(name)
             snapshots.save(path, parameters, self.session.graph, self.model.name, self.toml, counters)
             self._saved = path
         if CHECKPOINT in names:
-            self._saved_at = at
+            self._saved_at, self._saved_when = at, self._clock()
 
 
 def _rate(count: int, seconds: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,22 @@ class PhaseFigures:
     keys_in_flight: float
 
 
+@dataclass(frozen=True)
+class _Before:
+    """What a run had counted when a training phase began."""
+
+    seconds: float
+    epoch_seconds: float
+    forward: int
+    backward: int
+    staleness: Counter[int]
+
+    @classmethod
+    def of(cls, state: RunState) -> _Before:
+        counted = state.seconds, state.epoch_seconds, state.forward, state.backward
+        return cls(*counted, Counter(state.staleness))
+
+
 class Phases:
     """Runs phases on a session and keeps `state` up to date.
 
@@ -59,16 +76,23 @@ class Phases:
         intervals = {node: rule.interval for node, rule in session.rules.items()}
         self._policy = pump_policy(session.cfg.train, self._meter, intervals)
 
-    def train(self, instances: InstanceSet) -> PhaseFigures:
+    def train(
+        self,
+        instances: InstanceSet,
+        due: Callable[[], bool] = lambda: False,
+        save: Callable[[], None] = lambda: None,
+    ) -> PhaseFigures:
         """Train on the rest of the epoch, from `state.position` on; a stop leaves the position in between.
 
-        At the epoch's end nodes apply what they still hold and replicas are averaged. Raises DivergedError
-        and, for lost messages, ExecutionError.
+        Where it is `due` in between, the device is drained for `save`, which finds `state` up to date. At the
+        epoch's end nodes apply what they still hold and replicas are averaged. Raises DivergedError and, for
+        lost messages, ExecutionError.
         """
         session, state = self._session, self._state
         self._meter.start()
         self._began = time.perf_counter()
-        self._size_before, seconds, epoch_seconds = state.size, state.seconds, state.epoch_seconds
+        self._size_before = state.size
+        self._before = _Before.of(state)
         keys = KeysInFlight(self._began)
         bad: list[Instance] = []
 
@@ -86,29 +110,36 @@ class Phases:
             if self._trace is not None:
                 self._trace.count_keys(now * 1e6, count)
 
-        pumped = session.train_pump.run(
-            _numbered(instances, state.position, state.number),
-            Mode.TRAIN,
-            PumpHooks(report, changed, lambda: self._tick(instances), self._moved),
-            window=session.mode.window,
-            barrier=session.mode.barrier,
-            policy=self._policy,
-            stopped=lambda: bool(bad) or self._stopped(),
-            aside=self._live.aside(),
-        )
-        state.position, state.number = state.position + pumped, state.number + pumped
-        # After a resumption right at the epoch's end, the estimate is the one that was saved.
-        state.live = self._live.means() or state.live
-        session.device.drain()  # nothing is in flight, but an update may still be under way
-        self._meter.collect()
-        self._check(bad)
-        self._check_lost()
+        hooks = PumpHooks(report, changed, lambda: self._tick(instances), self._moved)
+        while True:
+            pumped = session.train_pump.run(
+                _numbered(instances, state.position, state.number),
+                Mode.TRAIN,
+                hooks,
+                window=session.mode.window,
+                barrier=session.mode.barrier,
+                policy=self._policy,
+                stopped=lambda: bool(bad) or self._stopped(),
+                paused=due,
+                aside=self._live.aside(),
+            )
+            state.position, state.number = state.position + pumped, state.number + pumped
+            # After a resumption right at the epoch's end, the estimate is the one that was saved.
+            state.live = self._live.means() or state.live
+            session.device.drain()  # nothing is in flight, but an update may still be under way
+            self._meter.collect()
+            self._check(bad)
+            self._count()
+            if state.position == len(instances) or self._stopped():
+                break
+            began = time.perf_counter()
+            save()
+            self._began += time.perf_counter() - began  # which is no training
         if state.position == len(instances):
             session.device.update()
             session.device.drain()
             snapshots.average_replicas(session.device, session.graph.replicas)
-        spent = time.perf_counter() - self._began
-        state.seconds, state.epoch_seconds = seconds + spent, epoch_seconds + spent
+        self._count_time()
         return self._figures(keys)
 
     def validate(self, instances: InstanceSet) -> dict[str, float] | None:
@@ -175,17 +206,24 @@ class Phases:
         self._meter.collect()
         return self._approach.told(self._meter.gradients)
 
-    def _check_lost(self) -> None:
-        state, meter = self._state, self._meter
-        state.forward += meter.forward
-        state.backward += meter.backward
-        state.staleness.update(meter.staleness_overall())
+    def _count(self) -> None:
+        """Bring `state` up to date with what the phase has done so far, on a drained device."""
+        state, meter, before = self._state, self._meter, self._before
+        state.forward = before.forward + meter.forward
+        state.backward = before.backward + meter.backward
+        state.staleness = before.staleness + meter.staleness_overall()
+        self._count_time()
         if meter.forward != meter.backward:
             raise ExecutionError(
                 f"epoch {state.epoch + 1}: {meter.forward} messages went forward and {meter.backward} came "
                 "back, though every instance has retired; the device "
                 f"{self._session.device.capabilities().name!r} loses or repeats messages"
             )
+
+    def _count_time(self) -> None:
+        spent = time.perf_counter() - self._began
+        self._state.seconds = self._before.seconds + spent
+        self._state.epoch_seconds = self._before.epoch_seconds + spent
 
     def _figures(self, keys: KeysInFlight) -> PhaseFigures:
         overall = self._meter.staleness_overall()

@@ -17,7 +17,12 @@ from amphw.host.pumping import PumpHooks
 from amphw.host.run_model import RunModel
 from amphw.host.session import Session
 from amphw.ir.device import Device, Mode, Report
+from amphw.ir.errors import AmphwError
 from amphw.ir.instance import Instance
+
+
+class PredictionError(AmphwError):
+    """What the model says of an input is no prediction; the message names the input, and what to do."""
 
 
 def predict(
@@ -27,7 +32,8 @@ def predict(
 
     checkpoint: a file, or a run folder, of which the best checkpoint is taken, else the latest. The device
     is the caller's, who closes it. Instances get their position as their number. Raises CheckpointError,
-    also for a checkpoint of another model, and InstanceError for an instance that breaks the schema.
+    also for a checkpoint of another model, InstanceError for an instance that breaks the schema, and
+    PredictionError for an output that is not finite.
     """
     path = find_checkpoint(checkpoint)
     # Nothing is updated: the device need neither have the optimiser nor keep its state.
@@ -48,7 +54,20 @@ def predict(
             Mode.PREDICT,
             PumpHooks(lambda instance, report: reports.update({instance.number: report})),
         )
+    for number in range(len(instances)):
+        _check_finite(reports[number], path)
     return [reports[number] for number in range(len(instances))]
+
+
+def _check_finite(report: Report, path: Path) -> None:
+    for node, outputs in report.outputs.items():
+        for name, values in outputs.items():
+            if not np.isfinite(values).all():
+                raise PredictionError(
+                    f"no prediction for input {report.number + 1}: the output '{name}' of node '{node}' is "
+                    f"not finite, and so means nothing. The parameters in {path} are too large for this "
+                    "device's arithmetic, or damaged; use an earlier checkpoint"
+                )
 
 
 def find_checkpoint(path: Path) -> Path:

@@ -88,15 +88,18 @@ class Pump:
         barrier: bool = False,
         policy: PumpPolicy | None = None,
         stopped: Callable[[], bool] = lambda: False,
+        paused: Callable[[], bool] = lambda: False,
         aside: Aside | None = None,
     ) -> int:
-        """Pump until the instances run out or `stopped()` -> how many were pumped; all of them have retired.
+        """Pump until the instances run out, `stopped()` or `paused()` -> how many were pumped; all of them
+        have retired.
 
         Instances carry their numbers already. window: in flight at most (all slots). barrier: a window
-        returns as a whole, and the device gets an UPDATE before the next. aside: what runs beside; it is
-        refilled for as long as there are instances to pump, and has retired as well at the end. Raises what
-        the device raises, and ExecutionError for a report that belongs to nothing in flight and for a device
-        that has stalled.
+        returns as a whole, and the device gets an UPDATE before the next. paused: ends it as `stopped` does,
+        but neither within a barrier's window nor before the first instance; both stay true once they are.
+        aside: what runs beside; it is refilled for as long as there are instances to pump, and has retired as
+        well at the end. Raises what the device raises, and ExecutionError for a report that belongs to
+        nothing in flight and for a device that has stalled.
         """
         policy = policy or Greedy()
         window = min(window or len(self._generation), len(self._generation))
@@ -106,6 +109,10 @@ class Pump:
         self._tick_at = self._progress_at = self._clock()
         self._moved, self._hurried = -1, 0
         self._aside, self._own_lead, self._aside_lead = aside, 0, 0
+
+        def over() -> bool:
+            return stopped() or (pumped > 0 and not (barrier and in_window) and paused())
+
         while True:
             while (
                 upcoming is not None
@@ -113,14 +120,14 @@ class Pump:
                 and policy.admits(len(self._held))
                 # A barrier's window, once begun, is filled: where it ends decides what an update holds.
                 and ((barrier and in_window) or not self._aside_waits(window))
-                and not stopped()
+                and not over()
             ):
                 self._submit(upcoming, mode)
                 pumped, in_window, self._own_lead = pumped + 1, in_window + 1, self._own_lead + 1
                 hooks.keys(len(self._held))
                 # Built while the device works on what it has.
                 upcoming = next(source, None)
-            if upcoming is not None and not stopped():
+            if upcoming is not None and not over():
                 self._fill_aside()
             if self._everything():
                 self._receive(hooks)
@@ -128,7 +135,7 @@ class Pump:
                 if barrier and in_window:
                     self._device.update()
                 in_window = 0
-                if not self._everything() and (upcoming is None or stopped()):
+                if not self._everything() and (upcoming is None or over()):
                     return pumped
 
     def _fill_aside(self) -> None:

@@ -15,6 +15,8 @@ import platform
 import re
 import secrets
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from amphw.host.records import json_safe
+from amphw.host.run_lock import LOCK, locked
 
 CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
@@ -65,7 +68,7 @@ class WriteError(RunFolderError):
         self.errno = code
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes | bytearray) -> None:
     """Replace `path` by `data` so that a crash leaves the old contents or the new. Makes parent directories.
 
     Raises WriteError naming the file, the cause and the remedy; the old file is then untouched.
@@ -138,20 +141,26 @@ def _advice(error: OSError) -> str:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """One run's directory: config.toml, environment.json, metrics.json, summary.json, checkpoints, plots."""
+    """One run's directory: config.toml, environment.json, metrics.json, summary.json, checkpoints, plots.
+
+    new: whether it was made here for a new run, rather than found.
+    """
 
     path: Path
+    new: bool = False
 
     @classmethod
-    def create(cls, root: Path | None, model: str) -> RunFolder:
-        """Claim a directory for a new run and record the environment in it.
+    def create(cls, root: Path | None, model: str, config: str | None = None) -> RunFolder:
+        """Claim a directory for a new run and record the environment in it, with the model's name.
 
         `root` is the directory itself; it may exist, but may not hold a run. None means `runs/<model>-<UTC
-        stamp>` under the current directory, with a number added if two runs start in one second. Raises
-        RunFolderError (another run is there, or it is a file) and WriteError.
+        stamp>` under the current directory, with a number added if two runs start in one second. `config` is
+        the TOML text of the run's configuration, so that it can be begun again if it is killed before it
+        begins; None for a folder that holds the folders of other runs. Raises RunFolderError (another run is
+        there, or it is a file) and WriteError.
         """
         if root is None:
-            folder = cls(_claim_default(model))
+            folder = cls(_claim_default(model), new=True)
         else:
             root = Path(root)
             if root.exists() and not root.is_dir():
@@ -159,13 +168,13 @@ class RunFolder:
             held = [name for name in _MARKS if (root / name).exists()]
             if held:
                 raise RunFolderError(_HELD.format(root=root, mark=held[0]))
-            folder = cls(root)
-        folder._claim()
+            folder = cls(root, new=True)
+        folder._claim(model, config)
         return folder
 
-    def _claim(self) -> None:
+    def _claim(self, model: str, config: str | None) -> None:
         """Record the environment; of two runs that start in one folder at the same moment, one is refused."""
-        recorded = environment()
+        recorded = environment() | {"model": model}
         mark = self.file(ENVIRONMENT)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -175,19 +184,45 @@ class RunFolder:
         except OSError:
             pass  # the write below fails for the same reason, and says it better
         try:
+            if config is not None:
+                self.write_text(CONFIG, config)
             self.write_json(ENVIRONMENT, recorded)
         except BaseException:
-            with contextlib.suppress(OSError):
-                mark.unlink()
+            self.abandon()
             raise
 
     def abandon(self) -> None:
-        """Give the folder up where a run was refused before it began: another one may claim it."""
-        if self.file(CONFIG).exists():
+        """Give a new folder up where its run was refused before it began: another one may claim it."""
+        if not self.new:
             return
         with contextlib.suppress(OSError):
-            self.file(ENVIRONMENT).unlink()
+            for name in (LOCK, CONFIG, ENVIRONMENT):
+                self.file(name).unlink(missing_ok=True)
             self.path.rmdir()  # unless somebody else has files in it
+
+    @contextmanager
+    def held(self) -> Iterator[RunFolder]:
+        """Keep other runs out of the folder while inside. Raises RunFolderError where one is in it."""
+        with contextlib.ExitStack() as inside:
+            try:
+                inside.enter_context(locked(self.path))
+            except BlockingIOError as error:
+                raise RunFolderError(
+                    f"a run is under way in {self.path} ({error.strerror}); wait for its end, or stop it "
+                    "with Ctrl-C, which saves it"
+                ) from error
+            except OSError as error:
+                raise WriteError(
+                    f"cannot write {self.file(LOCK)}: {_reason(error)}. To go on, {_advice(error)}.",
+                    error.errno,
+                ) from error
+            yield self
+
+    def model(self) -> str | None:
+        """The name of the run's model; None where it was not recorded."""
+        with contextlib.suppress(RunFolderError, AttributeError):
+            return self.read_json(ENVIRONMENT).get("model")
+        return None
 
     @classmethod
     def open(cls, root: Path) -> RunFolder:

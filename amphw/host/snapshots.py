@@ -41,8 +41,7 @@ def save(
     for node, p in parameters.items():
         nodes[node] = {"version": p.version, "rows": p.rows, "optimizer": p.rule.optimizer}
         tensors.update({f"{node}.{name}": array for name, array in p.tensors().items()})
-        if p.rows:
-            tensors.update({f"{node}.{name}{_GRADIENT}": array for name, array in p.gradients.items()})
+        tensors.update({f"{node}.{name}": array for name, array in _gathered(p).items()})
     header = {
         "graph": graph.fingerprint(),
         "model": model,
@@ -105,12 +104,17 @@ def average_replicas(device: Device, groups: Iterable[tuple[str, ...]]) -> None:
 
 
 def first_nonfinite_parameter(parameters: Mapping[str, NodeParameters]) -> tuple[str, str] | None:
-    """(node, parameter) that holds a NaN or an infinity, or None."""
+    """(node, parameter) that holds a NaN or an infinity, or None; also in what `save` keeps beside values."""
     for node, p in parameters.items():
-        for name, value in p.tensors().items():
+        for name, value in {**p.tensors(), **_gathered(p)}.items():
             if not np.isfinite(value).all():
                 return node, name
     return None
+
+
+def _gathered(p: NodeParameters) -> dict[str, np.ndarray]:
+    """The gradients that no update has taken yet, by the names that they are saved under."""
+    return {f"{name}{_GRADIENT}": array for name, array in p.gradients.items()} if p.rows else {}
 
 
 def _values(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -105,3 +105,51 @@ def test_other_threads_are_left_alone() -> None:
     thread.start()
     thread.join()
     assert seen == [signal.getsignal(signal.SIGINT)]
+
+
+def test_a_terminal_that_goes_away_saves_the_run(program, environment, tiny, tmp_path) -> None:
+    """The real thing: a connection that breaks. Whatever is written from then on fails."""
+    import fcntl
+    import pty
+    import termios
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*program, "train", "list-reduction", *tiny, *LONG, "--out", "run"],
+        cwd=tmp_path,
+        env=environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    try:
+        while not (tmp_path / "run" / "checkpoint.safetensors").exists():
+            assert os.read(ours, 1 << 16)
+        os.close(ours)
+        assert process.wait(timeout=60) == 130
+    finally:
+        process.kill()
+        process.wait()
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["stopped_by"] == "interrupt"
+
+
+def test_a_hangup_asks_as_ctrl_c_does() -> None:
+    asked = threading.Event()
+    before = signal.getsignal(signal.SIGHUP)
+    with stopping(asked.set, lambda text: None):
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert asked.wait(5)
+    assert signal.getsignal(signal.SIGHUP) is before
+
+
+def test_nohup_is_respected() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stopping(lambda: pytest.fail("asked to stop"), lambda text: None):
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import tomllib
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from amphw.host.config import DeviceConfig
 from amphw.host.config_fields import options
+from amphw.ir.device import Mode
+from amphw.ir.reference import ReferenceDevice
 
 KEYS = {
     "model",
@@ -202,11 +205,100 @@ def test_resuming_the_run_of_another_model_names_it(amphw, trained) -> None:
     )
 
 
-def test_resuming_a_run_without_a_checkpoint_says_so(amphw, trained) -> None:
-    (trained / "checkpoint.safetensors").unlink()
+def test_resuming_an_ended_run_without_a_checkpoint_says_so(amphw, trained) -> None:
+    for name in ("checkpoint", "best"):
+        (trained / f"{name}.safetensors").unlink()
+    before = (trained / "summary.json").read_bytes()
     done = amphw("train", "list-reduction", "--resume", "run")
     assert done.exit_code == 1
-    assert "the run in run saved no checkpoint to go on from" in done.stderr
+    assert "the run in run has ended and saved no checkpoint to go on from" in done.stderr
+    assert (trained / "summary.json").read_bytes() == before
+
+
+def test_a_run_without_its_last_checkpoint_goes_on_from_its_best(amphw, trained) -> None:
+    (trained / "checkpoint.safetensors").unlink()
+    done = amphw(
+        "train", "list-reduction", "--resume", "run", "--set", "epochs=2", "--device", "reference", "--json"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert "there is no checkpoint.safetensors; going on from run/best.safetensors, of epoch 1" in done.stderr
+    assert json.loads(done.stdout)["epochs"] == 2
+
+
+def test_a_run_that_has_no_checkpoint_yet_begins_afresh_with_its_settings(amphw, trained) -> None:
+    for name in ("checkpoint.safetensors", "best.safetensors", "summary.json", "metrics.json"):
+        (trained / name).unlink()
+    other = amphw("train", "mnist", "--resume", "run")
+    assert other.exit_code == 1 and "is one of the model list-reduction" in other.stderr
+    done = amphw("train", "list-reduction", "--resume", "run", "--device", "reference", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert "the run in run was ended before its first checkpoint; it begins afresh" in done.stderr
+    assert "nothing was left to train" not in done.stderr
+    assert json.loads(done.stdout)["epochs"] == 1
+    assert tomllib.loads((trained / "config.toml").read_text())["model"]["hidden"] == 8
+
+
+def test_a_refused_resume_leaves_a_run_without_a_checkpoint_as_it_is(amphw, trained) -> None:
+    for name in ("checkpoint.safetensors", "best.safetensors", "summary.json", "metrics.json"):
+        (trained / name).unlink()
+    before = {path.name: path.read_bytes() for path in trained.iterdir() if path.name != ".lock"}
+    done = amphw("train", "list-reduction", "--resume", "run", "--set", "device.place=cell=a")
+    assert done.exit_code == 1
+    assert {path.name: path.read_bytes() for path in trained.iterdir() if path.name != ".lock"} == before
+
+
+@pytest.fixture
+def interrupts(monkeypatch) -> list[int]:
+    """Numbers of training instances, counted from the start of each run, at which it is interrupted."""
+    at: list[int] = []
+    stops = []
+
+    @contextmanager
+    def stopping(stop, note):
+        stops[:] = [stop]
+        yield
+
+    def submit(self, slot, generation, instance, mode):
+        if at and mode is Mode.TRAIN:
+            at[0] -= 1
+            if at[0] == 0:
+                stops[0]()
+        return submit_it(self, slot, generation, instance, mode)
+
+    submit_it = ReferenceDevice.submit
+    monkeypatch.setattr("amphw.cli.running.stopping", stopping)
+    monkeypatch.setattr(ReferenceDevice, "submit", submit)
+    return at
+
+
+def test_a_run_interrupted_in_its_first_epoch_goes_on_and_can_be_interrupted_again(
+    amphw, tiny, tmp_path, interrupts
+) -> None:
+    interrupts[:] = [3]
+    first = amphw(
+        "train",
+        "list-reduction",
+        *tiny,
+        "--set",
+        "max_active_keys=1",
+        "--device",
+        "reference",
+        "--out",
+        "run",
+    )
+    assert first.exit_code == 130 and "stopped and saved; go on with" in first.stderr
+    go_on = ("train", "list-reduction", "--device", "reference", "--resume", "run")
+    interrupts[:] = [4]
+    second = amphw(*go_on, "--json")
+    assert second.exit_code == 130 and json.loads(second.stdout)["epochs"] == 0
+    assert "stopped and saved; go on with" in second.stderr
+    assert "nothing was left to train" not in second.stderr and "begins afresh" not in second.stderr
+    interrupts.clear()
+    last = amphw(*go_on, "--json")
+    assert last.exit_code == 0 and json.loads(last.stdout)["epochs"] == 1
+    assert "nothing was left to train" not in last.stderr
+    (record,) = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert record["instances"] == 400, "each instance once, in three parts"
 
 
 def test_a_layer_may_be_cut_into_tiles(amphw, tiny) -> None:

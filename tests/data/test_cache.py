@@ -162,6 +162,15 @@ def test_wrong_content(local: Path) -> None:
     )
 
 
+def test_a_folder_where_the_file_should_be(local: Path) -> None:
+    (local / "set/items").mkdir()
+    assert error_of(a_file()) == (
+        f"{local}/set/items is a folder, where a file of that name is needed. Put the file in its place."
+    )
+    (local / "set/items.gz").write_bytes(gzip.compress(CONTENT))
+    assert read_data(a_file()) == CONTENT
+
+
 def test_truncated_gzip(local: Path) -> None:
     (local / "set/items.gz").write_bytes(gzip.compress(CONTENT)[:-12])
     assert error_of(a_file()) == (

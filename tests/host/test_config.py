@@ -191,7 +191,7 @@ def test_live_validation_has_no_more_keys_than_there_are_infer_slots() -> None:
 MODEL_KEYS = "hidden, sizes, dropout, cell, name, tied, bound, seed"
 TRAIN_KEYS = (
     "epochs, target, patience, seed, mode, pipeline_depth, max_active_keys, max_infer_keys, live_valid, "
-    "pump, max_staleness, train_instances, valid_instances, checkpoint_every, trace"
+    "pump, max_staleness, train_instances, valid_instances, checkpoint_every, checkpoint_minutes, trace"
 )
 UPDATE_KEYS = (
     "min_update_interval, optimizer, lr, momentum, beta1, beta2, eps, weight_decay, clip, reduce, "

@@ -234,3 +234,88 @@ def test_on_one_worker_after_a_stop_within_an_interval(tmp_path: Path) -> None:
             continue
         a, b = (np.frombuffer(x, np.float32) for x in (found[name], value))
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+class Minutes:
+    """A clock that is a minute later each time it is read."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 60
+        return self.now
+
+
+def timed(
+    folder: RunFolder | None, monkeypatch: pytest.MonkeyPatch, *overrides: str
+) -> tuple[RunSummary, WatchedDevice, list[bytes]]:
+    """A run with a clock that races -> and its checkpoints within epochs."""
+    kept: list[bytes] = []
+    save = Trainer._save
+
+    def saved(self: Trainer, **how: bool) -> None:
+        save(self, **how)
+        if (
+            self.state.position
+            and self.folder is not None
+            and (path := self.folder.file(CHECKPOINT)).exists()
+        ):
+            kept.append(path.read_bytes())
+
+    monkeypatch.setattr(Trainer, "_save", saved)
+    device = WatchedDevice()
+    summary = Trainer(MODEL, settings(EPOCHS, *overrides), device, folder, clock=Minutes()).run()
+    return summary, device, kept
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [*EXACT.values(), ("mode=pipeline", "pipeline_depth=5")],
+    ids=[*EXACT, "pipeline"],
+)
+def test_checkpoints_within_epochs_change_nothing(
+    overrides: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, expected_device = whole(*overrides)
+    folder = RunFolder.create(tmp_path / "run", "m")
+    summary, device, kept = timed(folder, monkeypatch, *overrides, "checkpoint_minutes=4")
+    assert len(set(kept)) >= 3
+    assert bits(device.parameters()) == bits(expected_device.parameters())
+    assert results(summary) == results(expected)
+    assert (summary.messages, summary.staleness) == (expected.messages, expected.staleness)
+
+
+def test_a_run_killed_within_an_epoch_goes_on_from_its_last_timed_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, expected_device = whole("mode=sync")
+    folder = RunFolder.create(tmp_path / "run", "m")
+    kept = timed(folder, monkeypatch, "mode=sync", "checkpoint_minutes=4")[2]
+    assert len(kept) > 3
+    for number, data in enumerate(kept[::2]):
+        other = RunFolder.create(tmp_path / f"killed-{number}", "m")
+        other.file(CHECKPOINT).write_bytes(data)
+        counters = load_checkpoint(other.file(CHECKPOINT), None)[1]["counters"]
+        assert counters["position"] > 0
+        assert counters["size"] > 0 < counters["forward"] == counters["backward"]
+        summary, device = resumed(other, "mode=sync")
+        assert bits(device.parameters()) == bits(expected_device.parameters())
+        assert results(summary) == results(expected)
+        assert (summary.messages, summary.staleness) == (expected.messages, expected.staleness)
+
+
+@pytest.mark.parametrize("none", ["checkpoint_minutes=0", "checkpoint_every=0", "checkpoint_minutes=100000"])
+def test_none_within_epochs_where_none_is_due(
+    none: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", "m")
+    assert not timed(folder, monkeypatch, none)[2]
+
+
+def test_a_checkpoint_that_is_always_due_lets_training_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", "m")
+    summary, _, kept = timed(folder, monkeypatch, "checkpoint_minutes=0.001", "checkpoint_every=100")
+    assert summary.epochs == 3 and len(kept) > 3

@@ -164,7 +164,7 @@ def test_of_two_runs_that_claim_a_folder_at_once_one_is_refused(
     monkeypatch.setattr(run_folder, "environment", slow)
     with pytest.raises(RunFolderError, match="already holds a run"):
         RunFolder.create(root, "rnn")
-    assert RunFolder.open(root).read_json("environment.json") == recorded
+    assert RunFolder.open(root).read_json("environment.json") == recorded | {"model": "rnn"}
 
 
 def test_a_failed_claim_leaves_the_folder_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,3 +176,14 @@ def test_a_failed_claim_leaves_the_folder_free(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(WriteError):
             RunFolder.create(tmp_path / "run", "rnn")
     RunFolder.create(tmp_path / "run", "rnn")
+
+
+def test_an_abandoned_folder_is_free_again_and_a_found_one_is_kept(tmp_path: Path) -> None:
+    made = RunFolder.create(tmp_path / "run", "rnn", "[train]\n")
+    assert (made.path / "config.toml").read_text() == "[train]\n"
+    assert made.model() == "rnn"
+    RunFolder.open(made.path).abandon()
+    assert made.file(ENVIRONMENT).exists()
+    with made.held():
+        made.abandon()
+    assert not made.path.exists()
