@@ -101,8 +101,11 @@ class Trace:
         least: int = 1,
         needs: Context = (),
         capture: Captures | None = None,
+        place: Place | None = None,
     ) -> Dim:
-        made = Dim(self.name(stem), lift(extent), bound, self.number(), why, here(), least, needs, capture)
+        made = Dim(
+            self.name(stem), lift(extent), bound, self.number(), why, place or here(), least, needs, capture
+        )
         self.net.dims.append(made)
         return made
 
