@@ -140,9 +140,7 @@ class Linear(Layer):
 class Embedding(Layer):
     """An Integer, or a number -> a row of the table E [rows, width], which starts at N(0, 1) as PyTorch's."""
 
-    def __init__(
-        self, rows: int, width: int, *, init: str | np.ndarray = "normal:1", name: str | None = None
-    ):
+    def __init__(self, rows: int, width: int, *, init: str | np.ndarray = "normal", name: str | None = None):
         super().__init__(name=name)
         self.rows, self.width, self.init = _positive(self, rows), _positive(self, width), init
 

@@ -62,6 +62,10 @@ class FrontendError(AmphwError):
         super().__init__(f"{self.place}: {message}")
 
 
+class FrontendNote(UserWarning):
+    """Something of a model that works and may not be what was meant; it begins with the line."""
+
+
 class UnknownName(FrontendError, AttributeError):
     """A name that the language does not have; `hasattr` takes it for an answer, as import does."""
 

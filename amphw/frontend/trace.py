@@ -69,7 +69,11 @@ class Trace:
         self.captures: list[Captures] = []  # of the bodies that are being traced
         self.active: list[Choice] = []  # the branches that are
         self.turns: list[Dim] = []  # the dimensions of the loops whose bodies are
+        self.notes: dict[tuple[Place, str], None] = {}  # what is odd but may be meant, once for each line
         self._number = 0
+
+    def note(self, message: str, place: Place | None = None) -> None:
+        self.notes[place or here(), message] = None
 
     # -- names and numbers ---------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "int of an Integer": (lambda x: int(x.n), "differs from instance to instance"),
     "float of an Integer": (lambda x: float(x.n), "differs from instance to instance"),
     "abs": (lambda x: abs(x.y), "`absolute(x)`"),
-    "iterated": (lambda x: [e for e in x.y], "`fold` and `scan`"),
+    "iterated": (lambda x: list(x.y), "`fold` and `scan`"),
     "len": (lambda x: len(x.y), "`x.width`"),
     "Integer in a Linear": (
         lambda x: fe.Linear(2)(x.words.t),
@@ -74,3 +74,22 @@ def test_what_is_not_in_the_language_has_a_line_and_a_remedy(name: str) -> None:
 def test_names_that_python_asks_for_are_answered_as_usual() -> None:
     assert not hasattr(fe, "gelu")
     assert not hasattr(fe, "__wrapped__")
+
+
+def test_what_may_not_be_meant_is_noted_with_its_line() -> None:
+    embed, query, head, idle = fe.Embedding(7, 3), fe.Linear(3), fe.Linear(4), fe.Linear(2, name="idle")
+
+    def model(x: Any) -> None:
+        idle(x.y)
+        q, k = query(embed(x.words.t)), x.xs
+        fe.loss(fe.sum_columns(q * k), name="pairs")
+        fe.classify(head(embed(x.words.t)), x.n)
+
+    with pytest.warns(fe.FrontendNote) as noted:
+        fe.compile(model, SPEC)
+    start = model.__code__.co_firstlineno
+    found = {int(str(w.message).split(":")[1]) - start: str(w.message) for w in noted}
+    assert set(found) == {1, 3, 4}
+    assert "no loss depends on the layer 'idle'" in found[1]
+    assert "every pair" in found[3]
+    assert "one label is compared with the logits at every position" in found[4]
