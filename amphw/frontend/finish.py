@@ -22,8 +22,8 @@ def finish(trace: Trace, name: str, schema: Schema, place: Place | None) -> Grap
         kept = [c for c in calls if c.node in net.nodes]
         if not kept:
             trace.note(
-                f"no loss depends on the layer '{net.layer_names[layer]}', which is left out; use what it gives, "
-                "or leave out the call",
+                f"no loss depends on the layer '{net.layer_names[layer]}', which is left out; "
+                "use what it gives, or leave out the call",
                 called[calls[0].node],
             )
         else:

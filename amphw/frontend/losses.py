@@ -35,8 +35,8 @@ def classify(logits: Tensor, label: Integer, *, name: str = "loss") -> None:
         raise FrontendError(f"{logits.width} logits for labels of up to {label.high.value - 1}")
     if more := [e.name for e in dims_of(messages(logits)) if e not in label.context]:
         current().note(
-            f"one label is compared with the logits at every position of {', '.join(more)}; reduce or pick one "
-            "before the last layer, or give each position a label of its own"
+            f"one label is compared with the logits at every position of {', '.join(more)}; "
+            "reduce or pick one before the last layer, or give each position a label of its own"
         )
     _loss(values, [logits], [label], ("loss", "accuracy", "prediction"), name)
 

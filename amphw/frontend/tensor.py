@@ -162,10 +162,10 @@ def _binary(stem: str, function: Callable[[Value, Any], Value], a: Tensor, b: An
     if a.width != b.width and 1 not in (a.width, b.width):
         raise FrontendError(f"cannot {stem} widths {a.width} and {b.width}; one must be 1, or both the same")
     here, there = set(dims_of(messages(a))), set(dims_of(messages(b)))
-    if here - there and there - here:
+    if here - there and there - here and not current().inside:  # a loop may well bring in its turns
         pairs = [", ".join(sorted(d.name for d in each)) for each in (here - there, there - here)]
         current().note(
-            f"{stem} of values with different positions ({pairs[0]} and {pairs[1]}) is of every pair of them; "
+            f"{stem} of values with different positions ({pairs[0]} and {pairs[1]}) is of every pair; "
             "if that is not meant, bring both to the same positions with pick, take or reduce"
         )
     return compute(function, a, b, stem=stem)

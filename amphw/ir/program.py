@@ -28,9 +28,9 @@ from amphw.ir.primitives import PRIMITIVES, RowContext, ValueType
 class ParamSpec:
     """A parameter: shape (rows, columns) or (columns,), and how it starts.
 
-    init: "glorot" (uniform, +-sqrt(6/(fan_in+fan_out))), "zeros", "uniform:0.1", "normal:0.02" ("normal" alone
-    is N(0, 1)), "identity", or "given": it starts at `values`, a float32 array of this shape that nobody
-    changes. They are no part of
+    init: "glorot" (uniform, +-sqrt(6/(fan_in+fan_out))), "zeros", "uniform:0.1", "normal:0.02", "identity",
+    "normal" alone, which is N(0, 1), or "given": it starts at `values`, a float32 array of this shape that
+    nobody changes. They are no part of
     what the parameter is: specs are equal, and a graph's fingerprint is the same, whatever they are.
     """
 
