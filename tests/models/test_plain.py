@@ -129,3 +129,8 @@ def test_a_file_that_cannot_be_loaded_shows_its_own_lines_alone(tmp_path: Path, 
         model_in(str(path))
     assert str(refused.value).endswith(end)
     assert "importlib" not in str(refused.value) and "amphw/models" not in str(refused.value)
+
+
+def test_explain_names_the_models_lines_alone() -> None:
+    told = PlainModel.compiled(Points(), NoSettings()).explain()
+    assert "test_plain.py:" in told and "amphw/models/plain.py" not in told
