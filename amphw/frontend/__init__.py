@@ -10,6 +10,8 @@
 {'tokens_length': 3}
 """
 
+from typing import TYPE_CHECKING, NoReturn
+
 from amphw.frontend.branches import cond, switch
 from amphw.frontend.compile import Compiled, compile
 from amphw.frontend.convolution import Conv2d, MaxPool
@@ -55,7 +57,8 @@ from amphw.frontend.layers import (
 from amphw.frontend.loops import fold, scan, while_loop
 from amphw.frontend.losses import classify, loss, loss_of, regress
 from amphw.frontend.masks import dropout
-from amphw.frontend.place import FrontendError
+from amphw.frontend.place import FrontendError, FrontendNote
+from amphw.frontend.remedies import unknown as _unknown
 from amphw.frontend.spec import Along, Axis, Floats, Int, Record, Sequence, Spec
 from amphw.frontend.tensor import Tensor, constant, ungroup
 from amphw.frontend.torch_import import from_torch
@@ -73,6 +76,7 @@ __all__ = [
     "Embedding",
     "Floats",
     "FrontendError",
+    "FrontendNote",
     "Graph",
     "Int",
     "Integer",
@@ -135,3 +139,8 @@ __all__ = [
     "ungroup",
     "while_loop",
 ]
+
+if not TYPE_CHECKING:  # mypy would take it for a promise of every name
+
+    def __getattr__(name: str) -> NoReturn:
+        raise _unknown("amphw.frontend", name)

@@ -18,6 +18,8 @@ from amphw.ir.routing import Phi
 
 Branch = Callable[..., Any]
 
+_OF_COND = ("`otherwise`", "`then`")  # the branches by their numbers, as the author knows them
+
 
 def cond(condition: Integer | Tensor, then: Branch, otherwise: Branch, *operands: Any) -> Any:
     """`then(*operands)` where the condition holds, else `otherwise(*operands)`, as `jax.lax.cond`.
@@ -27,10 +29,10 @@ def cond(condition: Integer | Tensor, then: Branch, otherwise: Branch, *operands
     """
     condition = items_of(condition)
     if isinstance(condition, Integer):
-        return switch(condition != 0, [otherwise, then], *operands)
+        return _chosen(condition != 0, [otherwise, then], operands, _OF_COND)
     if isinstance(condition, Tensor) and condition.width != 1:
         raise FrontendError(f"a condition is one number a row, got {condition.width}; `switch` takes more")
-    return switch(condition, [otherwise, then], *operands)
+    return _chosen(condition, [otherwise, then], operands, _OF_COND)
 
 
 def switch(index: Integer | Tensor, branches: Sequence[Branch], *operands: Any) -> Any:
@@ -40,19 +42,29 @@ def switch(index: Integer | Tensor, branches: Sequence[Branch], *operands: Any) 
     The choice itself has no gradient. What gives the scores one is to use them, as a mixture of experts
     multiplies its expert's answer by the probability of the choice.
     """
+    names = [f"branch {k}" for k in range(len(branches))]
+    return _chosen(index, branches, operands, names)
+
+
+def _chosen(
+    index: Integer | Tensor, branches: Sequence[Branch], operands: tuple[Any, ...], names: Sequence[str]
+) -> Any:
+    """names: of the branches, for errors."""
     if len(branches) < 2:
         raise FrontendError(f"a choice needs two branches or more, got {len(branches)}")
     index, operands = items_of(index), tuple(items_of(x) for x in operands)
     if isinstance(index, Integer):
-        return _known(index, branches, operands)
+        return _known(index, branches, operands, names)
     if not isinstance(index, Tensor):
         raise FrontendError(f"a choice is made by an Integer or by scores, got {index!r}")
     if index.width not in (1, len(branches)) or (index.width == 1 and len(branches) != 2):
         raise FrontendError(f"{index.width} scores choose among {len(branches)} branches; give one for each")
-    return _decided(index, branches, operands)
+    return _decided(index, branches, operands, names)
 
 
-def _known(index: Integer, branches: Sequence[Branch], operands: tuple[Any, ...]) -> Any:
+def _known(
+    index: Integer, branches: Sequence[Branch], operands: tuple[Any, ...], names: Sequence[str]
+) -> Any:
     if isinstance(index.high, Const) and index.high.value > len(branches):
         most = index.high.value - 1
         raise FrontendError(
@@ -73,7 +85,7 @@ def _known(index: Integer, branches: Sequence[Branch], operands: tuple[Any, ...]
             placed = [_brought(value, choice, ()) for value in operands]
             with trace.within(choice):
                 results.append(called("a branch", branch, *placed))
-        return _merged(results, choices, index.context)
+        return _merged(results, choices, index.context, names)
 
 
 def _brought(value: Any, choice: Choice, context: Context) -> Any:
@@ -85,7 +97,9 @@ def _brought(value: Any, choice: Choice, context: Context) -> Any:
     return like(value, [spread(x, w, r) for x, w, r in zip(parts, wide, rows, strict=True)])
 
 
-def _decided(scores: Tensor, branches: Sequence[Branch], operands: tuple[Any, ...]) -> Any:
+def _decided(
+    scores: Tensor, branches: Sequence[Branch], operands: tuple[Any, ...], names: Sequence[str]
+) -> Any:
     trace = current()
     if scores.rows is not None:
         scores = ungroup(scores)
@@ -120,7 +134,7 @@ def _decided(scores: Tensor, branches: Sequence[Branch], operands: tuple[Any, ..
             captures.enter((choice,), through, parts[len(given) :])
             with trace.within(choice):
                 results.append(_brought(branch(*_placed(operands, given, parts, choice)), choice, context))
-        merged = _merged(results, choices, context)
+        merged = _merged(results, choices, context, names)
         # Only now all values that the branches read are known: they take part in the decision.
         payload = pack([*given, *captures.found.values()], context) if widths else spread(scores, context)
         observe(payload, spread(scores, context), len(branches), decided)
@@ -165,14 +179,15 @@ def _placed(
     return [like(value, [placed(x) for x in leaves(value)]) for value in operands]
 
 
-def _merged(results: list[Any], choices: list[Choice], context: Context) -> Any:
+def _merged(results: list[Any], choices: list[Choice], context: Context, names: Sequence[str]) -> Any:
     """What the branches return, as one: each value comes from the branch that was taken."""
     trace = current()
     first = results[0]
     for k, result in enumerate(results):
         if shape(result) != shape(first):
             raise FrontendError(
-                f"branch 0 returns widths {shape(first)}, branch {k} returns {shape(result)}; they must agree"
+                f"{names[0]} returns widths {shape(first)}, {names[k]} returns {shape(result)}; "
+                "they must agree"
             )
     merged = []
     for values in map(list, zip(*(leaves(r) for r in results), strict=True)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from amphw.frontend.explain import explain
 from amphw.frontend.finish import finish
 from amphw.frontend.index import Dim
 from amphw.frontend.layers import layer_names
-from amphw.frontend.place import FrontendError, Place, origin
+from amphw.frontend.place import FrontendError, FrontendNote, Place, origin
 from amphw.frontend.spec import Declared, Level, Spec
 from amphw.frontend.trace import Trace, tracing
 from amphw.ir.check import infer
@@ -74,6 +75,8 @@ def compile(model: Callable[[Any], None], spec: Spec, name: str | None = None) -
     except GraphError as error:
         place = trace.net.places.get(error.node or "")
         raise FrontendError(str(error), place) if place else error from error
+    for place, message in trace.notes:
+        warnings.warn(f"{place}: {message}", FrontendNote, stacklevel=2)
     return Compiled(graph, spec, dict(trace.net.places), tuple(trace.net.dims), encoder)
 
 

@@ -15,11 +15,18 @@ from amphw.ir.routing import Bcast, Discard
 
 def finish(trace: Trace, name: str, schema: Schema, place: Place | None) -> Graph:
     """The graph of all that a loss depends on; place: of the whole model."""
+    called = dict(trace.net.places)
     _prune(trace, place)
     net = trace.net
     for layer, calls in list(net.calls.items()):
         kept = [c for c in calls if c.node in net.nodes]
-        if kept:
+        if not kept:
+            trace.note(
+                f"no loss depends on the layer '{net.layer_names[layer]}', which is left out; "
+                "use what it gives, or leave out the call",
+                called[calls[0].node],
+            )
+        else:
             share(trace, net.layer_names[layer], kept)
     readers: dict[PortRef, list[PortRef]] = defaultdict(list)
     for into, source in net.inputs.items():

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from amphw.frontend.index import Context, Dim, union, without
 from amphw.frontend.place import FrontendError
+from amphw.frontend.remedies import unknown
 from amphw.ir.expr import Expr, lift, substitute, where
 
 
@@ -99,6 +100,19 @@ class Integer:
 
     def __index__(self) -> int:
         raise FrontendError(f"'{self.expr}' is not a number yet; it differs from instance to instance")
+
+    __float__ = __int__ = __index__
+
+    def __abs__(self) -> NoReturn:
+        raise FrontendError("an Integer has no abs(); `maximum(i, 0 - i)` is |i|")
+
+    def __matmul__(self, other: object) -> NoReturn:
+        raise FrontendError("an Integer has no `@`; an Embedding or `number(i)` makes a value of it")
+
+    __rmatmul__ = __matmul__
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise unknown("an Integer", name)
 
     def at(self, dim: Dim, position: Integer) -> Integer:
         """This integer where `dim` has the given position."""

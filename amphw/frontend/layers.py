@@ -76,7 +76,15 @@ class Layer:
         trace = current()
         name = trace.layer_name(self)
         with rows_of(name, context, rows, use=len(trace.net.calls.get(self, ()))):
-            program = self.program(tensors, aligned, expressions(ints, rows))
+            try:
+                program = self.program(tensors, aligned, expressions(ints, rows))
+            except (TypeError, AttributeError) as error:
+                if not ints or isinstance(error, FrontendError):
+                    raise
+                raise FrontendError(
+                    f"{type(self).__name__} cannot compute with the Integer {ints[0]!r} ({error}); an "
+                    "Embedding makes a value of it, `number(i)` a single number"
+                ) from error
         node: PPT | NPT
         if program.params:
             calls = trace.net.calls.setdefault(self, [])
@@ -130,11 +138,9 @@ class Linear(Layer):
 
 
 class Embedding(Layer):
-    """An Integer, or a number -> a row of the table E [rows, width]."""
+    """An Integer, or a number -> a row of the table E [rows, width], which starts at N(0, 1) as PyTorch's."""
 
-    def __init__(
-        self, rows: int, width: int, *, init: str | np.ndarray = "normal:0.1", name: str | None = None
-    ):
+    def __init__(self, rows: int, width: int, *, init: str | np.ndarray = "normal", name: str | None = None):
         super().__init__(name=name)
         self.rows, self.width, self.init = _positive(self, rows), _positive(self, width), init
 

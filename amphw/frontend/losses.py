@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from amphw.frontend.index import dims_of
 from amphw.frontend.integer import Integer, items_of
 from amphw.frontend.operands import operand
 from amphw.frontend.place import FrontendError
-from amphw.frontend.tensor import Constant, Tensor, align, expressions, ports, traced
+from amphw.frontend.tensor import Constant, Tensor, align, expressions, messages, ports, traced
 from amphw.frontend.trace import current
 from amphw.ir import functions as f
 from amphw.ir.expr import Const, Expr
@@ -32,6 +33,11 @@ def classify(logits: Tensor, label: Integer, *, name: str = "loss") -> None:
         )
     if isinstance(label.high, Const) and label.high.value > logits.width:
         raise FrontendError(f"{logits.width} logits for labels of up to {label.high.value - 1}")
+    if more := [e.name for e in dims_of(messages(logits)) if e not in label.context]:
+        current().note(
+            f"one label is compared with the logits at every position of {', '.join(more)}; "
+            "reduce or pick one before the last layer, or give each position a label of its own"
+        )
     _loss(values, [logits], [label], ("loss", "accuracy", "prediction"), name)
 
 

@@ -14,6 +14,8 @@ from amphw.ir.errors import AmphwError
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _MODELS = os.path.join(_OURS, "models")
+_NO_MODELS = {os.path.join(_MODELS, name) for name in ("__init__.py", "base.py", "files.py", "plain.py")}
+"""What models are made and found with: no line of these is a model's."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def origin(error: BaseException) -> Place | None:
 
 def _is_authors(frame: FrameType) -> bool:
     file = os.path.abspath(frame.f_code.co_filename)
-    return not file.startswith(_OURS) or file.startswith(_MODELS)
+    return not file.startswith(_OURS) or (file.startswith(_MODELS) and file not in _NO_MODELS)
 
 
 class FrontendError(AmphwError):
@@ -58,6 +60,14 @@ class FrontendError(AmphwError):
         self.place = place if place is not None else here()
         self.message = message
         super().__init__(f"{self.place}: {message}")
+
+
+class FrontendNote(UserWarning):
+    """Something of a model that works and may not be what was meant; it begins with the line."""
+
+
+class UnknownName(FrontendError, AttributeError):
+    """A name that the language does not have; `hasattr` takes it for an answer, as import does."""
 
 
 def called(what: str, function: Callable[..., Any], *args: Any) -> Any:

@@ -245,7 +245,9 @@ class Sequence(Spec):
         first = d.table((*path, "first"), TableType((level.count,), lift(most + 1)), place)
         own, name = Table(length, (level.address,)), join(path)
         stem, why = name.rpartition("_")[2][:1], f"position in '{name}'"
-        dim = current().dim(stem, own, self.most, why, least=self.least, needs=dims_of(level.context))
+        dim = current().dim(
+            stem, own, self.most, why, least=self.least, needs=dims_of(level.context), place=place
+        )
         address = Table(first, (level.address,)) + dim.at
         inner = Level((*level.context, dim), address, Attr(total), most, path)
         item, encoder = self.item.declare(d, path, inner)
@@ -258,7 +260,7 @@ def _length(d: Declared, path: Path, of: Axis | Sequence) -> Dim:
     """The positions of what is equally long wherever it occurs in an instance."""
     name = d.attr(path, of.most, of.place)
     why = f"the axis '{name}' of the instance"
-    return current().dim(name[:1], Attr(name), of.most, why, least=of.least)
+    return current().dim(name[:1], Attr(name), of.most, why, least=of.least, place=of.place)
 
 
 def _aligned(
@@ -329,7 +331,8 @@ def _delegated(name: str) -> Any:
     return operator
 
 
-for _name in "add radd sub rsub mul rmul truediv rtruediv floordiv mod neg eq ne lt le gt ge".split():
+_OPERATORS = "add radd sub rsub mul rmul truediv rtruediv floordiv mod neg eq ne lt le gt ge"
+for _name in f"{_OPERATORS} pow matmul rmatmul abs float int index setitem".split():
     setattr(SequenceValue, f"__{_name}__", _delegated(f"__{_name}__"))
 
 

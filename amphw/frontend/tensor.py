@@ -15,6 +15,7 @@ import numpy as np
 from amphw.frontend.index import Captures, Choice, Context, Dim, Entry, choices_of, dims_of, union, without
 from amphw.frontend.integer import Integer, items_of
 from amphw.frontend.place import FrontendError
+from amphw.frontend.remedies import unknown
 from amphw.frontend.states import reordered, state_type
 from amphw.frontend.trace import current
 from amphw.ir import functions as f
@@ -75,6 +76,8 @@ class Tensor:
     def __matmul__(self, other: object) -> NoReturn:
         raise FrontendError("values have no `@`; Linear multiplies with a matrix, a Layer with `x @ p.W`")
 
+    __rmatmul__ = __matmul__
+
     def __pow__(self, other: object) -> NoReturn:
         raise FrontendError("values have no `**`; x * x is a square, and exp(log(x) * a) any other power")
 
@@ -97,6 +100,31 @@ class Tensor:
         if stop <= start or (columns.stop or 0) > self.width:
             raise FrontendError(f"a width of {self.width} has no columns {columns.start}:{columns.stop}")
         return compute(lambda x: f.columns(x, start, stop - start), self, stem="columns")
+
+    def __setitem__(self, columns: object, value: object) -> NoReturn:
+        raise FrontendError("columns of a value are not assigned to; `concat` puts parts together anew")
+
+    def __iter__(self) -> NoReturn:
+        raise FrontendError(
+            "a value is not gone through in Python; `fold` and `scan` go over its positions, `split` takes "
+            "its columns apart"
+        )
+
+    def __len__(self) -> NoReturn:
+        raise FrontendError("a value has no len(); its columns are `x.width`, a sequence has `length`")
+
+    def _as_number(self) -> NoReturn:
+        raise FrontendError(
+            "a value is no number of Python while the model is built; compute with it as it is"
+        )
+
+    __float__ = __int__ = __index__ = _as_number
+
+    def __abs__(self) -> NoReturn:
+        raise FrontendError("values have no abs(); `absolute(x)` is |x|")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise unknown("a value", name, ("width",))
 
     def __bool__(self) -> bool:
         raise FrontendError(
@@ -133,6 +161,13 @@ def _binary(stem: str, function: Callable[[Value, Any], Value], a: Tensor, b: An
         return compute(lambda x: function(x, float(b)), a, stem=stem)
     if a.width != b.width and 1 not in (a.width, b.width):
         raise FrontendError(f"cannot {stem} widths {a.width} and {b.width}; one must be 1, or both the same")
+    here, there = set(dims_of(messages(a))), set(dims_of(messages(b)))
+    if here - there and there - here and not current().inside:  # a loop may well bring in its turns
+        pairs = [", ".join(sorted(d.name for d in each)) for each in (here - there, there - here)]
+        current().note(
+            f"{stem} of values with different positions ({pairs[0]} and {pairs[1]}) is of every pair; "
+            "if that is not meant, bring both to the same positions with pick, take or reduce"
+        )
     return compute(function, a, b, stem=stem)
 
 

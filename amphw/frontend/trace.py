@@ -69,7 +69,11 @@ class Trace:
         self.captures: list[Captures] = []  # of the bodies that are being traced
         self.active: list[Choice] = []  # the branches that are
         self.turns: list[Dim] = []  # the dimensions of the loops whose bodies are
+        self.notes: dict[tuple[Place, str], None] = {}  # what is odd but may be meant, once for each line
         self._number = 0
+
+    def note(self, message: str, place: Place | None = None) -> None:
+        self.notes[place or here(), message] = None
 
     # -- names and numbers ---------------------------------------------------------------------------
 
@@ -101,8 +105,11 @@ class Trace:
         least: int = 1,
         needs: Context = (),
         capture: Captures | None = None,
+        place: Place | None = None,
     ) -> Dim:
-        made = Dim(self.name(stem), lift(extent), bound, self.number(), why, here(), least, needs, capture)
+        made = Dim(
+            self.name(stem), lift(extent), bound, self.number(), why, place or here(), least, needs, capture
+        )
         self.net.dims.append(made)
         return made
 

@@ -29,7 +29,8 @@ class ParamSpec:
     """A parameter: shape (rows, columns) or (columns,), and how it starts.
 
     init: "glorot" (uniform, +-sqrt(6/(fan_in+fan_out))), "zeros", "uniform:0.1", "normal:0.02", "identity",
-    or "given": it starts at `values`, a float32 array of this shape that nobody changes. They are no part of
+    "normal" alone, which is N(0, 1), or "given": it starts at `values`, a float32 array of this shape that
+    nobody changes. They are no part of
     what the parameter is: specs are equal, and a graph's fingerprint is the same, whatever they are.
     """
 
@@ -56,7 +57,7 @@ class ParamSpec:
         elif kind == "uniform":
             value = rng.uniform(-float(argument), float(argument), self.shape)
         elif kind == "normal":
-            value = rng.normal(0.0, float(argument), self.shape)
+            value = rng.normal(0.0, float(argument or 1), self.shape)
         elif kind == "identity":
             value = np.eye(self.shape[0], self.shape[1])
         elif kind == "given":

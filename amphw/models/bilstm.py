@@ -121,8 +121,8 @@ class _Text(Instance):
 @lru_cache(maxsize=8)
 def compiled(cfg: BiLSTMConfig) -> fe.Compiled:
     """The model of a configuration."""
-    embed = fe.Embedding(cfg.vocabulary, cfg.embedding, name="embed")
-    letter = fe.Embedding(LETTERS, cfg.letter, name="letter")
+    embed = fe.Embedding(cfg.vocabulary, cfg.embedding, init="normal:0.1", name="embed")
+    letter = fe.Embedding(LETTERS, cfg.letter, init="normal:0.1", name="letter")
     spell = [fe.LSTM(cfg.spelling, name=f"spell_{way}") for way in ("ahead", "back")]
     read = [fe.LSTM(cfg.hidden, name=f"read_{way}") for way in ("ahead", "back")]
     hidden, head = fe.Linear(cfg.perceptron, name="hidden"), fe.Linear(len(TAGS), name="head")

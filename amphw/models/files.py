@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import inspect
 import sys
+import traceback
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
+from amphw.ir.errors import AmphwError
 from amphw.models.base import Model, ModelError
+
+_OURS = Path(__file__).resolve().parent.parent
 
 
 @cache
 def model_in(path: str, name: str = "") -> Model[Any]:
-    """The model of that class in a Python file, or its only one; errors of the file itself pass."""
+    """The model of that class in a Python file, or its only one.
+
+    ModelError shows the user's own lines where the file raises or does not parse.
+    """
     file = Path(path)
     if not file.is_file():
         raise ModelError(f"there is no file {path}")
@@ -25,6 +32,10 @@ def model_in(path: str, name: str = "") -> Model[Any]:
     sys.path.insert(0, str(file.resolve().parent))
     try:
         spec.loader.exec_module(module)
+    except AmphwError:
+        raise  # says its line itself
+    except Exception as error:
+        raise ModelError(_in_file(error, spec.name)) from error
     finally:
         sys.path.pop(0)
     classes = {n: c for n, c in vars(module).items() if inspect.isclass(c) and c.__module__ == spec.name}
@@ -42,6 +53,30 @@ def model_in(path: str, name: str = "") -> Model[Any]:
         raise ModelError(f"{path} has {has}")
     made: Model[Any] = found[name or next(iter(found))]()
     return made
+
+
+def _in_file(error: Exception, module: str) -> str:
+    """What went wrong in the user's file: the user's frames alone, then `file:line: message`."""
+    sys.modules.pop(module, None)
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        said = f"{type(error).__name__}: {error.msg}"
+        shown = f"{(error.text or '').strip()}\n" if error.text else ""
+        return f"the model's file cannot be read\n{shown}{error.filename}:{error.lineno}: {said}"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]
+    if not frames:
+        return f"the model's file cannot be loaded: {said}"
+    last = frames[-1]
+    return (
+        "the model's file raises an error\n"
+        + "".join(traceback.format_list(frames))
+        + (f"{last.filename}:{last.lineno}: {said}")
+    )
+
+
+def _is_users(file: str) -> bool:
+    """Neither amphw's own code nor Python's machinery of imports."""
+    return not file.startswith("<frozen") and not Path(file).is_relative_to(_OURS)
 
 
 def _lacks(model: type[Model[Any]]) -> list[str]:

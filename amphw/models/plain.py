@@ -21,6 +21,7 @@ from amphw.ir.errors import InstanceError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.nodes import Loss
+from amphw.models import nested_json
 from amphw.models.base import C, Instances, Model, ModelError, Remembered
 
 Part = Literal["train", "valid"]
@@ -79,7 +80,7 @@ class PlainModel(Model[C]):
     def parse(self, cfg: C, text: str) -> Instance:
         """An instance as JSON; what is to be predicted may be anything that fits."""
         try:
-            return self.compiled(cfg).encode(json.loads(text))
+            return self.compiled(cfg).encode(nested_json.loads(text))
         except json.JSONDecodeError as error:
             raise ModelError(f"the line is not JSON: {error}") from None
         except InstanceError as error:

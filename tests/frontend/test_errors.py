@@ -173,7 +173,7 @@ REFUSED: dict[str, tuple[Model, str]] = {
     ),
     "scores": (lambda x: fe.switch(x.y, [lambda: x.y, lambda: x.y]), "3 scores choose among 2 branches"),
     "one branch": (lambda x: fe.switch(x.n, [lambda: x.y]), "two branches or more"),
-    "widths of branches": (lambda x: fe.cond(x.n, lambda v: v, lambda v: v[:1], x.y), "branch 1 returns 3"),
+    "widths of branches": (lambda x: fe.cond(x.n, lambda v: v, lambda v: v[:1], x.y), "`then` returns 3"),
     "reduction": (lambda x: fe.reduce(x.xs, "median"), "unknown reduction 'median'"),
     "nothing to reduce": (lambda x: fe.reduce(x.y), "nothing to gather"),
     "a message of an edge": (lambda x: _passed(x, lambda h: h * x.g.w), "the same along all of its edges"),

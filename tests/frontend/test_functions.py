@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from amphw import frontend as fe
+from amphw.ir.derive import differentiate
 from amphw.ir.primitives import RowContext
 from amphw.ir.program import trace
 from tests.frontend.running import computed
@@ -114,3 +115,15 @@ def test_a_vector_of_parameters_is_on_every_row() -> None:
     )
     found, _ = computed(lambda i: layer(i.x), fe.Record(x=fe.Floats(2)), {"x": [3.0, 5.0]})
     assert found.tolist() == [[2.0, 6.0]]
+
+
+def test_of_equal_numbers_the_gradient_goes_to_the_second_alone() -> None:
+    for function in (fe.minimum, fe.maximum):
+        program = trace(function, {"a": 1, "b": 1})
+        tie = np.ones((1, 1), np.float32)
+        derived, space = differentiate(program), RowContext(1, {"rows": 1})
+        (result, *further) = derived.forward.run(space, [tie, tie], [], {})
+        kept = {"input": [tie, tie], "output": [result], "value": further}
+        inputs = [tie, *(kept[kind][k] for kind, k in derived.residuals)]
+        a, b = derived.backward.run(space, inputs, [], {})[:2]
+        assert (a.item(), b.item()) == (0.0, 1.0)

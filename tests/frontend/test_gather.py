@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from amphw import frontend as fe
+from amphw.ir.errors import AmphwError
 from tests.frontend.running import computed
 
 AXIS = fe.Axis("index", 6)
@@ -74,3 +75,32 @@ def test_a_constant_is_reduced_over_a_sequence_in_a_sequence() -> None:
         return fe.group(fe.reduce(fe.constant(1, 2.0), over=x.words.item), x.words)
 
     assert value(model, {"words": [[[1.0], [2.0]], [[3.0]]]}, spec) == [4.0, 2.0]
+
+
+@pytest.mark.parametrize("apart", [False, True], ids=["rows", "messages"])
+def test_the_first_of_none_is_refused(apart: bool) -> None:
+    """A sequence that may be empty has no first position in every instance."""
+    spec = fe.Record(
+        xs=fe.Sequence(fe.Floats(1), most=3, least=0), ts=fe.Sequence(fe.Int(3), most=3, least=0)
+    )
+
+    def model(x: Any) -> Any:
+        return fe.pick(fe.ungroup(x.xs.item) if apart else x.xs.item, 0)
+
+    assert value(model, {"xs": [[5.0]], "ts": []}, spec) == [5.0]
+    with pytest.raises(AmphwError):
+        value(model, {"xs": [], "ts": []}, spec)
+    with pytest.raises(AmphwError):
+        value(lambda x: fe.number(fe.pick(x.ts.item, 0)), {"xs": [], "ts": []}, spec)
+
+
+def test_the_first_integer_of_none_is_not_the_next_ones() -> None:
+    """Parts lie one behind the other: the first position of an empty word is that of the next word."""
+    spec = fe.Record(words=fe.Sequence(fe.Sequence(fe.Int(4), most=3, least=0), most=3))
+
+    def model(x: Any) -> Any:
+        return fe.group(fe.number(fe.pick(x.words.item.item, 0)), x.words)
+
+    assert value(model, {"words": [[1], [3, 2]]}, spec) == [1.0, 3.0]
+    with pytest.raises(AmphwError):
+        value(model, {"words": [[], [3, 2]]}, spec)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from amphw import frontend as fe
+from amphw.ir.graph import Graph
 from tests.frontend.running import computed
 
 SPEC = fe.Record(n=fe.Int(3), x=fe.Floats(3))
@@ -38,3 +39,16 @@ def test_a_layer_is_shared_by_constants_and_values() -> None:
     for _ in range(2):
         h = np.concatenate([np.full(3, 2.0), h]) @ w
     assert found[0].tolist() == pytest.approx((np.concatenate([h, PLAIN["x"]]) @ w).tolist())
+
+
+def test_an_embedding_starts_at_unit_deviation_and_checkpoints_of_before_still_fit() -> None:
+    def graph(**init: str) -> Graph:
+        embed = fe.Embedding(2000, 8, name="embed", **init)
+        head = fe.Linear(2, name="head")
+        spec = fe.Record(i=fe.Int(2000), label=fe.Int(2))
+        return fe.compile(lambda x: fe.classify(head(embed(x.i)), x.label), spec, "m").graph
+
+    (start,) = (p for p in graph().nodes["embed"].params if p.name == "E")
+    assert start.initial(np.random.default_rng(0)).std() == pytest.approx(1.0, rel=0.05)
+    assert graph().fingerprint() == graph(init="normal:0.1").fingerprint()
+    assert graph().fingerprint() != graph(init="normal:0.2").fingerprint()

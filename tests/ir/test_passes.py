@@ -204,11 +204,7 @@ def test_tile(case: Case, seed: int, n: int, data: st.DataObject) -> None:
 @given(cases, seeds, st.integers(2, 3), st.data())
 def test_replicate(case: Case, seed: int, n: int, data: st.DataObject) -> None:
     before = graph_of(case)
-    names = [
-        name
-        for name in before.parameterised
-        if isinstance(node := before.nodes[name], Transform) and len(node.ins) == len(node.outs) == 1
-    ]
+    names = _replicable(before)
     assume(names)
     chosen = data.draw(st.sampled_from(names))
     after = replicate(before, chosen, n)
@@ -220,6 +216,21 @@ def test_replicate(case: Case, seed: int, n: int, data: st.DataObject) -> None:
     assert found == pytest.approx(losses, rel=1e-10)
     summed = {p: np.sum([theirs[c][p] for c in copies], axis=0) for p in values[chosen]}
     assert_same({k: v for k, v in theirs.items() if k not in copies} | {chosen: summed}, gradients)
+
+
+def test_two_replicated_nodes_are_both_remembered() -> None:
+    case = next(c for c in ALL if len(_replicable(graph_of(c))) > 1)
+    first, second = _replicable(graph_of(case))[:2]
+    after = replicate(replicate(graph_of(case), first, 2), second, 3)
+    assert after.replicas == [
+        (f"{first}_0", f"{first}_1"),
+        (f"{second}_0", f"{second}_1", f"{second}_2"),
+    ]
+
+
+def _replicable(graph: Graph) -> list[str]:
+    nodes = ((name, graph.nodes[name]) for name in graph.parameterised)
+    return [n for n, node in nodes if isinstance(node, Transform) and len(node.ins) == len(node.outs) == 1]
 
 
 # --- what they do ---------------------------------------------------------------------------------

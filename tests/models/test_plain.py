@@ -113,3 +113,24 @@ def test_a_file_whose_model_is_not_complete_is_told_what_it_lacks(tmp_path: Path
         model_in(str(path))
     with pytest.raises(ModelError, match="the model Half lacks"):
         model_in(str(path), "Half")
+
+
+@pytest.mark.parametrize(
+    "text,end",
+    [
+        ("def f():\n    raise ValueError('bad')\nf()\n", "faulty.py:2: ValueError: bad"),
+        ("x = (\n", "faulty.py:1: SyntaxError: '(' was never closed"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_shows_its_own_lines_alone(tmp_path: Path, text: str, end: str) -> None:
+    path = tmp_path / "faulty.py"
+    path.write_text(text)
+    with pytest.raises(ModelError) as refused:
+        model_in(str(path))
+    assert str(refused.value).endswith(end)
+    assert "importlib" not in str(refused.value) and "amphw/models" not in str(refused.value)
+
+
+def test_explain_names_the_models_lines_alone() -> None:
+    told = PlainModel.compiled(Points(), NoSettings()).explain()
+    assert "test_plain.py:" in told and "amphw/models/plain.py" not in told

@@ -1,0 +1,47 @@
+"""Names that the language does not have: what to write in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from amphw.frontend.place import UnknownName
+
+_INSTEAD = {
+    "T": "Linear multiplies with a matrix, a Layer with `x @ p.W`; values are rows and are not transposed",
+    "shape": "its columns are `x.width`; a sequence has `length`",
+    "size": "its columns are `x.width`; a sequence has `length`",
+    "mean": '`reduce(x, "mean")` is over the positions, `sum_columns(x) / x.width` over the columns',
+    "sum": "`reduce(x)` is that of the positions, `sum_columns(x)` that of the columns",
+    "max": '`reduce(x, "max")` is that of the positions, `largest(x)` that of the columns',
+    "min": '`-reduce(-x, "max")` is that of the positions, `-largest(-x)` that of the columns',
+    "argmax": "`switch(scores, branches)` decides by the largest, `is_best(x, label)` compares it to a label",
+    "abs": "`absolute(x)` is |x|",
+    "cat": "`concat(x, y)` puts values side by side",
+    "gelu": "`x * sigmoid(x * 1.702)` is near it",
+    "silu": "`x * sigmoid(x)` is it",
+    "matmul": "Linear multiplies with a matrix, a Layer with `x @ p.W`",
+    "sum_cols": "it is called `sum_columns`",
+}
+
+
+def unknown(what: str, name: str, known: Iterable[str] = ()) -> AttributeError:
+    """The error of a name that `what` does not have, with what to write instead."""
+    if name.startswith("_"):
+        return AttributeError(name)  # Python itself asks for these
+    functions = _functions()
+    if name in _INSTEAD:
+        remedy = _INSTEAD[name]
+    elif name in functions and "frontend" not in what:
+        remedy = f"write `{name}(x)`, which amphw.frontend has"
+    else:
+        near = get_close_matches(name, [*known, *functions], n=3)
+        remedy = f"did you mean {' or '.join(near)}?" if near else "docs/language.md lists what there is"
+    return UnknownName(f"{what} has no `{name}`; {remedy}")
+
+
+def _functions() -> list[str]:
+    """The names of the language; this module is imported before they are."""
+    from amphw import frontend
+
+    return list(frontend.__all__)
