@@ -28,7 +28,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 POSITIVE = st.floats(min_value=1e-300, allow_infinity=False)
 UPDATES: dict[str, st.SearchStrategy[Any]] = {
-    "min_update_interval": st.integers(1, 2**70),
+    "min_update_interval": st.integers(1, 2**63 - 1),
     "optimizer": st.sampled_from(["sgd", "momentum", "adam", "adagrad"]),
     "lr": POSITIVE,
     "momentum": st.floats(0, 1, exclude_max=True),
@@ -39,7 +39,7 @@ CONFIGS = st.builds(
         Model,
         TEXT,
         st.lists(NUMBERS).map(tuple),
-        st.none() | st.integers(),
+        st.none() | st.integers(-(2**63), 2**63 - 1),
         st.sampled_from(["a", 'b"']),
     ),
     st.builds(TrainConfig, target=st.none() | POSITIVE, trace=st.booleans()),
