@@ -13,7 +13,7 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance, Schema, TableType
 from amphw.ir.nodes import NPT, PPT, Concat, Loss, Source
 from amphw.ir.program import ParamSpec, Value, trace
-from amphw.ir.routing import Isu
+from amphw.ir.routing import Cond, Isu, Phi
 from amphw.ir.state import StateType, state_field
 
 FEATURES, CLASSES, MAX_BATCH = 3, 4, 8
@@ -88,4 +88,27 @@ def collision() -> Graph:
     g.add(Isu("forget", StateMap(store=("n",))))
     g.add(Loss("loss", trace(lambda y: y * 2.0, {"y": 1})))
     g.connect("two", "number", "forget", "loss")
+    return g
+
+
+def reads_if_asked() -> Graph:
+    """A number, to which an entry of a table of two is added where the attribute `use` is 1.
+
+    The entry's place is the attribute `at`, which may lie outside the table.
+    """
+    g = Graph("reads", Schema({"use": 1, "at": 9}, {"t": TableType((lift(2),), lift(5))}))
+    one = trace(lambda x: x.builder.emit("to_float", [x.builder.integer(1)]), {"x": 0})
+    read = trace(
+        lambda x: x + x.builder.emit("to_float", [x.builder.integer(table("t")(Attr("at")))]), {"x": 1}
+    )
+    g.add(Source("start"))
+    g.add(NPT("one", one))
+    g.add(Cond("which", Attr("use").eq(1)))
+    g.add(NPT("read", read))
+    g.add(Phi("phi"))
+    g.add(Loss("loss", trace(lambda y: y, {"y": 1})))
+    g.connect("start", "one", "which")
+    g.connect("which.yes", "read", "phi.a")
+    g.connect("which.no", "phi.b")
+    g.connect("phi", "loss")
     return g

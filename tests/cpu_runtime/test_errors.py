@@ -26,7 +26,7 @@ from amphw.ir.reference import ReferenceDevice
 from amphw.ir.routing import Cond, Flatmap, Isu
 from amphw.ir.state import FieldType, StateType, state_field
 from amphw.ir.update import UpdateRule
-from tests.cpu_runtime.graphs import collision, lopsided, mlp, rows, scaled
+from tests.cpu_runtime.graphs import collision, lopsided, mlp, reads_if_asked, rows, scaled
 from tests.cpu_runtime.running import Loader, assert_equal, pump, values
 
 pytestmark = pytest.mark.usefixtures("plane")
@@ -69,6 +69,31 @@ def test_a_loss_that_is_not_finite_names_its_node(load: Loader) -> None:
         device.drain()
     assert caught.value.node == "loss" and caught.value.direction == "forward"
     assert "(the loss of instance 4)" in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", range(4))
+def test_every_row_of_a_loss_is_looked_at(load: Loader, bad: int) -> None:
+    (instance,) = rows(1)
+    instance.data["x"][bad] = np.nan
+    device = load(mlp(layers=0))  # a ReLU would make 0 of it
+    with pytest.raises(NonFiniteError, match="the loss of instance 0"):
+        device.submit(0, 0, instance, Mode.TRAIN)
+        device.drain()
+
+
+def test_what_one_instance_would_read_wrongly_is_nothing_to_the_next(load: Loader) -> None:
+    """An entry outside a table is an error only where it is read, and only of the instance that reads it."""
+    device = load(reads_if_asked())
+
+    def loss(generation: int, use: int, at: int) -> float:
+        instance = Instance({"use": use, "at": at}, {"t": np.array([2, 3])}, number=generation)
+        device.submit(0, generation, instance, Mode.TRAIN)
+        (report,) = device.drain()
+        return report.sums["loss"]["loss"]
+
+    assert [loss(0, 0, 7), loss(1, 1, 0), loss(2, 0, 2), loss(3, 1, 1)] == [1.0, 3.0, 1.0, 4.0]
+    with pytest.raises(StateError, match="node 'read', instance 4"):
+        loss(4, 1, 2)
 
 
 def test_a_gradient_that_is_not_finite_names_its_node_and_keeps_the_version(load: Loader) -> None:
