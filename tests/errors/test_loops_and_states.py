@@ -379,3 +379,32 @@ def test_observe_needs_a_constant_extent() -> None:
     assert fails(_observing(N, StateType())) == (
         "node 'see' field 'n': the extent of an observed field must be a constant"
     )
+
+
+def merged(*guards: Expr) -> Graph:
+    """States n = 0 .. 2, of which those that pass a guard are merged; then n is dropped."""
+    n = state_field("n", 3)
+    g = Graph("merged", Schema())
+    g.add(Source("three", StateType((n,))))
+    g.add(Phi("phi", tuple(f"p{k}" for k in range(len(guards)))))
+    rest = "three"
+    for k, guard in enumerate(guards):
+        g.add(Cond(f"c{k}", guard))
+        g.connect(rest, f"c{k}")
+        g.connect(f"c{k}.yes", f"phi.p{k}")
+        rest = f"c{k}.no"
+    g.add(Discard("others"))
+    g.connect(rest, "others")
+    g.add(Isu("drop", StateMap(drop={"n": None})))
+    g.add(Loss("loss", trace(lambda y: y.builder.emit("to_float", [y.builder.integer(0)]), {"y": 0})))
+    g.connect("phi", "drop", "loss")
+    return g
+
+
+def test_a_phi_knows_what_all_of_its_ports_know() -> None:
+    """A field may be dropped where the rest determines it: one port's word is not enough."""
+    n = Field("n")
+    infer(merged(n.eq(1)))
+    for guards in ((n.eq(0), n.eq(1)), (n.eq(1), n.ne(2)), (n.ne(2), n.eq(2))):
+        with pytest.raises(GraphError, match="node 'drop'"):
+            infer(merged(*guards))

@@ -79,6 +79,15 @@ def test_a_window_is_narrower_than_the_slots() -> None:
     assert max(keys) == 2
 
 
+@pytest.mark.parametrize("barrier", [False, True])
+def test_a_window_is_no_wider_than_the_slots(barrier: bool) -> None:
+    told, retired, keys = hooks()
+    device = Slow()
+    assert Pump(device, 0, 3).run(numbered(7), Mode.TRAIN, told, window=9, barrier=barrier) == 7
+    assert sorted(retired) == list(range(7)) and max(keys) == 3
+    assert device.calls.count("update") == (3 if barrier else 0)
+
+
 def test_a_barrier_returns_whole_windows_and_updates_after_each() -> None:
     device = Slow()
     Pump(device, 0, 2).run(numbered(5), Mode.TRAIN, hooks()[0], barrier=True)

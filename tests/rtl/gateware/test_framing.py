@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -143,6 +144,28 @@ def test_two_wrong_bits_are_found_by_the_check(bits: tuple[int, int]) -> None:
     assert host.failed or host.damaged
     found, seen = decoded(bytes(line))
     assert found == received.tolist() and seen["failed"] == host.failed and seen["started"] == 1
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_a_wrong_half_of_a_check_is_found(half: int) -> None:
+    """Two bits that the parity of its word does not tell, in the first half or in the second alone."""
+    line = Encoder().start() + encoded(words(5))
+    at = 8 * (len(line) - 6 + 3 * half)
+    unnoticed = 0
+    for first, second in itertools.combinations(range(24), 2):
+        wrong = bytearray(line)
+        for bit in (at + first, at + second):
+            wrong[bit // 8] ^= 1 << bit % 8
+        host = Decoder()
+        heard = host.feed(bytes(wrong)).tolist()
+        if host.damaged or host.alarm or heard != words(5).tolist():
+            continue  # it is no check any more
+        assert host.failed == 1
+        unnoticed += 1
+        if unnoticed <= 3:
+            received, seen = decoded(bytes(wrong))
+            assert received == heard and seen["failed"] == 1 and seen["damaged"] == 0
+    assert unnoticed > 3
 
 
 def test_a_check_of_words_that_were_not_heard_says_nothing() -> None:
