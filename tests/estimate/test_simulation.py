@@ -206,3 +206,17 @@ def test_a_graph_that_decides_by_its_values_is_refused() -> None:
     instance = decide.instance(np.random.default_rng(0))
     with pytest.raises(DecidesItsRoutes, match="decides by its values where messages go"):
         shape_of(lowered, finish_plan(lowered, build_plan(lowered, instance)))
+
+
+@pytest.mark.parametrize(("height", "interval"), [(1, 1), (3, 3), (3, 4), (3, 10), (5, 3)])
+def test_rows_beyond_an_interval_do_not_count_for_the_next(height: int, interval: int) -> None:
+    """As in the engine: an update takes all rows that are there, and counting begins anew."""
+    shape = replace(CHAIN, rows=[height] * 3)
+    found = simulate(shape, costs(), rules({1: interval}), keys=1, retired=60)
+    device = CpuDevice()
+    rule = {"*": UpdateRule(interval=1 << 30), "head": UpdateRule(interval=interval)}
+    device.load(mlp(), rule, DeviceOptions(1, 1, "self", 3, False, {"workers": 1}))
+    pump(device, rows(60, height), keys=1)
+    updates = device.statistics().updates
+    device.close()
+    assert found.updates[1] == updates == 60 // -(-interval // height)
