@@ -85,7 +85,8 @@ def recorded() -> dict[str, Any]:
 
 def keep(name: str, seed: int, run: dict[str, Any]) -> None:
     record = recorded()
-    record["environment"] = environment()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    record["environment"] = environment() | {"commit": commit.stdout.strip()}
     record["commands"][name] = " ".join(["amphw train list-reduction", *RUNS[name]])
     record["runs"].setdefault(name, {})[str(seed)] = run
     RESULTS.write_text(json.dumps(record, indent=1) + "\n")
