@@ -10,6 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -29,7 +32,8 @@ class ReportingGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             check_limit()
-            return super().invoke(ctx)
+            with plain_warnings():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             complain("interrupted")
             raise typer.Exit(INTERRUPTED) from None
@@ -44,6 +48,22 @@ class ReportingGroup(TyperGroup):
                 raise
             complain(str(error))
             raise typer.Exit(FAILED) from None
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """A warning is said like everything else: where in amphw's code it was raised helps nobody."""
+
+    def plain(message: Warning | str, category: type[Warning], *_: object) -> str:
+        kind = "note" if category.__name__.endswith("Note") else "WARNING"
+        return f"amphw: {kind}: {message}\n"
+
+    before = warnings.formatwarning
+    warnings.formatwarning = plain  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _of_the_system(error: Exception) -> str | None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+BEGAN = time.perf_counter()
+"""When the command began, nearly: before anything large was imported."""
 
 NOISE = "one run; varies by a factor of two and more on a busy machine"
 """What a throughput is to be read with."""

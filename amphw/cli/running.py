@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +31,7 @@ NO_SPARE = "none"
 class Outcome:
     """A finished run. counted: what its throughput counts. written: paths by kind (report, gantt, ...).
 
-    findings: what the device has to say beyond its statistics.
+    findings: what the device has to say beyond its statistics. spent: seconds by what they went into.
     """
 
     counted: str
@@ -42,6 +40,7 @@ class Outcome:
     trace: Trace | None
     written: dict[str, Path]
     findings: Findings
+    spent: dict[str, float]
 
     @property
     def interrupted(self) -> bool:
@@ -100,17 +99,6 @@ def spare_device(name: str) -> Callable[[], Device] | None:
     return lambda: made
 
 
-@contextmanager
-def plain_warnings() -> Iterator[None]:
-    """What a device warns of is said like everything else: where in the code it was found helps nobody."""
-    before = warnings.formatwarning
-    warnings.formatwarning = lambda message, *_, **__: f"amphw: WARNING: {message}\n"
-    try:
-        yield
-    finally:
-        warnings.formatwarning = before
-
-
 def run_once(
     model: Any,
     cfg: RunConfig[Any],
@@ -132,7 +120,7 @@ def run_once(
     trace = Trace() if cfg.train.trace else None
     began = False
     try:
-        with Progress(None, cfg.train.epochs, label) as progress, plain_warnings():
+        with Progress(None, cfg.train.epochs, label, model.counted) as progress:
             trainer = Trainer(model, cfg, device, folder, progress, trace, spare)
             try:
                 with stopping(trainer.stop, progress.note), naming_large_settings(model, cfg):
@@ -146,6 +134,6 @@ def run_once(
     finally:
         device.close()
     found = device.findings() if isinstance(device, Investigates) else Findings()
-    return Outcome(
-        model.counted, folder, summary, trace, write_artifacts(folder, summary, trace, found), found
-    )
+    with trainer.spent.on("report"):
+        written = write_artifacts(folder, summary, trace, found)
+    return Outcome(model.counted, folder, summary, trace, written, found, trainer.spent.seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ from amphw.cli.blas import pin_blas
 from amphw.cli.errors import INTERRUPTED
 from amphw.cli.models import show_settings
 from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
-from amphw.cli.output import NOISE, emit_json, remarks, results, table
+from amphw.cli.output import BEGAN, NOISE, emit_json, remarks, results, table
 from amphw.cli.placing import searched
 from amphw.page.numbers import number
 
@@ -209,6 +210,7 @@ def summary_json(outcome: Any) -> dict[str, Any]:
     """The summary for other programs: every field of `RunSummary` but the history, and the files by kind."""
     summary = {key: value for key, value in outcome.summary.to_json().items() if key != "history"}
     summary["counted"] = outcome.counted
+    summary["spent"] = {what: round(seconds, 3) for what, seconds in outcome.spent.items()}
     return summary | {"files": {kind: str(path) for kind, path in outcome.written.items()}}
 
 
@@ -223,6 +225,7 @@ def report_outcome(outcome: Any, as_json: bool) -> None:
         at = summary.reached_at()
         when = f"in epoch {at.epoch}, after {at.seconds:.1f} s of training" if at else "not reached"
         rows.add_row(f"target {number(summary.target)}", when)
+    rows.add_row("time", _time(outcome.spent))
     rows.add_row("epochs", f"{summary.epochs}, stopped by {summary.stopped_by or 'nothing recorded'}")
     rows.add_row(
         "throughput",
@@ -244,6 +247,16 @@ def report_outcome(outcome: Any, as_json: bool) -> None:
     _show_findings(outcome.findings, to)
     if as_json:
         emit_json(summary_json(outcome))
+
+
+def _time(spent: dict[str, float]) -> str:
+    """That of the whole command, and what it went into, most first."""
+    from amphw.host.progress import duration
+
+    whole = time.perf_counter() - BEGAN
+    parts = {what: s for what, s in sorted(spent.items(), key=lambda part: -part[1]) if s > 0.01 * whole}
+    parts["the rest"] = max(0.0, whole - sum(parts.values()))
+    return f"{duration(whole)}: " + ", ".join(f"{duration(s)} {what}" for what, s in parts.items())
 
 
 def _show_findings(findings: Any, to: Any) -> None:

@@ -43,6 +43,7 @@ from amphw.host.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
 from amphw.host.run_model import InstanceSet, RunModel
 from amphw.host.run_state import RunState
 from amphw.host.session import Session
+from amphw.host.spent import Spent
 from amphw.host.trace import Trace
 from amphw.ir.device import Degrades, Device, Explains, StartsSlowly
 from amphw.ir.errors import DeviceLostError, NonFiniteError
@@ -63,7 +64,7 @@ class Trainer:
     progress, trace: kept up to date while training goes on; writing the trace is the caller's business.
     spare: makes the device that the run goes on on if its own is lost; the trainer closes it. Without one the
     run then ends with a checkpoint of its last consistent state. clock: in seconds, for the age of the last
-    checkpoint.
+    checkpoint. spent: where the run's time has gone.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Trainer:
         self.model, self.cfg, self.device, self.folder = model, cfg, device, folder
         self.progress, self.trace, self.spare = progress, trace, spare
         self._clock = clock
+        self.spent = Spent()
         self._devices = [device]
         self._spared = False
         self.state = RunState(Tally(model.loss_node, tuple(model.metrics)))
@@ -105,7 +107,8 @@ class Trainer:
         # Overflow is found by checks that name the node; numpy's warnings would only say it less well.
         with np.errstate(all="ignore"):
             try:
-                self._begin_somewhere(resume)
+                with self.spent.on("loading"):
+                    self._begin_somewhere(resume)
                 # The data set is here to stay: the collector need not look through it again and again.
                 gc.freeze()
                 return self._rest_somewhere()
@@ -317,11 +320,14 @@ class Trainer:
     def _epoch(self) -> None:
         train, state = self.cfg.train, self.state
         number = state.epoch + 1
-        instances = self.model.training(self.cfg.model, train.seed, number, train.train_instances)
-        figures = self.phases.train(instances, self._due, self._save)
+        with self.spent.on("loading"):
+            instances = self.model.training(self.cfg.model, train.seed, number, train.train_instances)
+        with self.spent.on("training"):
+            figures = self.phases.train(instances, self._due, self._save)
         if state.position < len(instances):
             return  # asked to stop
-        valid = self.phases.validate(self.validation)
+        with self.spent.on("validation"):
+            valid = self.phases.validate(self.validation)
         if valid is None:
             return  # asked to stop; going on validates again
         record = self._record(number, valid, figures)
@@ -374,8 +380,14 @@ class Trainer:
         names = [BEST] if best else []
         if (final or self._due() or state.epoch % every == 0) and at != self._saved_at:
             names.append(CHECKPOINT)
-        if not names:
-            return
+        if names:
+            with self.spent.on("saving"):
+                self._write(names, at)
+
+    def _write(self, names: list[str], at: tuple[int, int]) -> None:
+        """Checkpoints of these names."""
+        state = self.state
+        assert self.folder is not None
         parameters = self.device.parameters()
         bad = snapshots.first_nonfinite_parameter(parameters)
         if bad is not None:

@@ -91,7 +91,7 @@ class Phases:
         session, state = self._session, self._state
         self._meter.start()
         self._began = time.perf_counter()
-        self._size_before = state.size
+        self._size_before, self._trained = state.size, state.position
         self._before = _Before.of(state)
         keys = KeysInFlight(self._began)
         bad: list[Instance] = []
@@ -99,6 +99,7 @@ class Phases:
         def report(instance: Instance, report: Report) -> None:
             size = session.model.size(instance)
             state.size, state.epoch_size = state.size + size, state.epoch_size + size
+            self._trained += 1
             self._meter.retired()
             self._approach.retired(report)
             if not state.tally.add(report):
@@ -171,11 +172,11 @@ class Phases:
         self._progress.update(
             LiveStats(
                 epoch=state.epoch + 1,
-                done=state.epoch_size,
-                total=instances.size,
+                done=self._trained,
+                total=len(instances),
                 loss=state.tally.means().get("loss", float("nan")),
                 valid=self._live.means() or (dict(state.history[-1].valid) if state.history else {}),
-                instances_per_s=(state.size - self._size_before) / spent if spent > 0 else float("nan"),
+                rate=(state.size - self._size_before) / spent if spent > 0 else float("nan"),
                 keys_in_flight=self._session.train_pump.in_flight,
                 staleness_p50=percentile(staleness, 0.5),
                 staleness_p99=percentile(staleness, 0.99),

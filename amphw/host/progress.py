@@ -1,8 +1,8 @@
 """Progress of a run, on stderr so that stdout stays clean for machine-readable output.
 
-On a terminal: a live table that redraws at most five times a second. Anywhere else (a log file, CI): one
-plain ASCII line per epoch and one about every ten seconds between. Progress is a courtesy: a closed pipe
-silences it and never ends a run.
+Finished epochs are the rows of one table, which fits 100 columns. Between them, on a terminal: a live table
+that redraws at most five times a second; anywhere else (a log file, CI): a plain line about every ten
+seconds. Progress is a courtesy: a closed pipe silences it and never ends a run.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from amphw.host.records import EpochRecord
 
 REDRAW_S = 0.2
 PLAIN_LINE_S = 10.0
+_LEAST = {"staleness": 9, "keys": 5, "busy": 4}
+"""Widths of columns, in characters, that hold less than others."""
 _SHOWN_WORKERS = (
     8  # more than these are summed up: a bar for each of 64 workers would push the rest off the screen
 )
@@ -36,7 +38,8 @@ _SHOWN_WORKERS = (
 class LiveStats:
     """Where a run stands now. `done` of `total` instances of `epoch` (from 1); staleness in versions.
 
-    `utilisation` is the busy share 0..1 of each worker; NaN marks a figure that is not known yet.
+    `rate` is a second's, of what the model counts. `utilisation` is the busy share 0..1 of each worker; NaN
+    marks a figure that is not known yet.
     """
 
     epoch: int
@@ -44,11 +47,50 @@ class LiveStats:
     total: int
     loss: float = math.nan
     valid: dict[str, float] = field(default_factory=dict)
-    instances_per_s: float = math.nan
+    rate: float = math.nan
     keys_in_flight: float = math.nan
     staleness_p50: float = math.nan
     staleness_p99: float = math.nan
     utilisation: list[float] = field(default_factory=list)
+
+
+class Remaining:
+    """Seconds until an epoch's training ends, and until the run's last epoch has: estimates, NaN at first.
+
+    clock: seconds. The run's is what epochs have taken so far, validation included; a target may end it
+    earlier.
+    """
+
+    def __init__(self, total_epochs: int, clock: Callable[[], float]) -> None:
+        self._epochs, self._clock = total_epochs, clock
+        self._epoch = 0
+        self._begun = (0.0, 0)
+        self._first: tuple[float, float] | None = None  # when, and how many epochs the run had had by then
+
+    def of_epoch(self, live: LiveStats) -> float:
+        now = self._clock()
+        if live.epoch != self._epoch:
+            self._epoch, self._begun = live.epoch, (now, live.done)
+        seconds, done = now - self._begun[0], live.done - self._begun[1]
+        return seconds / done * (live.total - live.done) if done > 0 else math.nan
+
+    def of_run(self, live: LiveStats) -> float:
+        now = self._clock()
+        at = live.epoch - 1 + (live.done / live.total if live.total else 0.0)
+        if self._first is None:
+            self._first = now, at
+        gone, had = now - self._first[0], at - self._first[1]
+        return gone / had * (self._epochs - at) if had > 0 else math.nan
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: 0.4 s, 12 s, 3 min, 1 h 05 min."""
+    if not math.isfinite(seconds):
+        return "n/a"
+    if seconds < 90:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 class _Console(Console):
@@ -60,8 +102,8 @@ class _Console(Console):
 class Progress:
     """A context manager that shows a run; its methods may be called from any thread.
 
-    `console_is_tty`: True shows the live table, False plain lines, None asks the stream. `total_epochs` is
-    for the "epoch 3/10" only. `stream` and `clock` (seconds) are stderr and the monotonic clock unless told.
+    `console_is_tty`: True shows the live table, False plain lines, None asks the stream. `counted`: what the
+    rate is of, such as words. `stream` and `clock` (seconds) are stderr and the monotonic clock unless told.
     """
 
     def __init__(
@@ -69,6 +111,7 @@ class Progress:
         console_is_tty: bool | None,
         total_epochs: int,
         label: str,
+        counted: str = "instances",
         *,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -78,8 +121,10 @@ class Progress:
         moves = self._stream.isatty() and os.environ.get("TERM") != "dumb"
         self._tty = moves if console_is_tty is None else console_is_tty
         self._total_epochs = total_epochs
-        self._label = label
+        self._label, self._counted = label, counted
         self._clock = clock
+        self._remaining = Remaining(total_epochs, clock)
+        self._heading: list[str] | None = None
         self._lock = threading.Lock()
         self._console = _Console(
             file=self._stream,
@@ -119,27 +164,34 @@ class Progress:
             if now - self._shown_at < interval:
                 return
             self._shown_at = now
+        left = self._remaining.of_epoch(live), self._remaining.of_run(live)
         if self._live is not None:
-            table = self._table(live)
+            table = self._table(live, *left)
             self._guarded(lambda: self._live.update(table, refresh=True) if self._live is not None else None)
         elif not self._tty:
-            self._line(self._plain(live))
+            self._line(self._plain(live, *left))
 
     def epoch(self, record: EpochRecord) -> None:
-        """Leave one lasting line about a finished epoch."""
+        """Leave one lasting row about a finished epoch; the first one has a heading above it."""
         with self._lock:
             self._shown_at = self._clock() - (REDRAW_S if self._tty else 0.0)
-        parts = [
-            f"epoch {record.epoch}/{self._total_epochs}",
-            f"{_show(record.instances_per_s)} instances/s",
-            f"loss {_show(record.train_loss)}",
-            *(f"valid {name} {_show(value)}" for name, value in record.valid.items()),
-            f"staleness p50 {_show(record.staleness_p50)} p99 {_show(record.staleness_p99)}",
-            f"keys {_show(record.keys_in_flight)}",
-            f"busy {_mean_percent(record.utilisation)}",
-            f"{record.seconds:.1f} s",
-        ]
-        self._line(f"{self._label}: " + ", ".join(parts))
+        cells = {
+            "epoch": f"{record.epoch}/{self._total_epochs}",
+            f"{self._counted}/s": _show(record.instances_per_s),
+            "loss": _show(record.train_loss),
+            **{f"valid {name}": _show(value) for name, value in record.valid.items()},
+            "staleness": f"{_show(record.staleness_p50)}, {_show(record.staleness_p99)}",
+            "keys": _show(record.keys_in_flight),
+            "busy": _mean_percent(record.utilisation),
+            "time": duration(record.seconds),
+        }
+        least = _LEAST | {"epoch": len(f"{self._total_epochs}/{self._total_epochs}")}
+        widths = [max(len(name), least.get(name, 8)) for name in cells]
+        if self._heading != list(cells):
+            self._heading = list(cells)
+            self._line(f"{self._label}: staleness is p50, p99 in versions; time is of training so far")
+            self._line("  ".join(name.rjust(width) for name, width in zip(cells, widths, strict=True)))
+        self._line("  ".join(cell.rjust(width) for cell, width in zip(cells.values(), widths, strict=True)))
 
     def note(self, text: str) -> None:
         """Leave one lasting line of text."""
@@ -159,20 +211,19 @@ class Progress:
             except (OSError, ValueError, UnicodeError):  # ValueError: the stream was closed
                 self._broken = True
 
-    def _plain(self, live: LiveStats) -> str:
+    def _plain(self, live: LiveStats, of_epoch: float, of_run: float) -> str:
         share = f" ({100 * live.done / live.total:.0f}%)" if live.total else ""
         parts = [
             f"epoch {live.epoch}/{self._total_epochs}",
             f"{live.done}/{live.total}{share}",
-            f"{_show(live.instances_per_s)} instances/s",
+            f"{_show(live.rate)} {self._counted}/s",
             f"loss {_show(live.loss)}",
-            f"keys {_show(live.keys_in_flight)}",
-            f"staleness p50 {_show(live.staleness_p50)} p99 {_show(live.staleness_p99)}",
             f"busy {_mean_percent(live.utilisation)}",
+            *([f"{_left(of_epoch, of_run)}"] if math.isfinite(of_epoch) else []),
         ]
         return f"{self._label}: " + ", ".join(parts)
 
-    def _table(self, live: LiveStats) -> Table:
+    def _table(self, live: LiveStats, of_epoch: float, of_run: float) -> Table:
         table = Table(
             title=Text(self._label, style="bold"), title_justify="left", show_header=False, box=None
         )
@@ -185,7 +236,8 @@ class Progress:
             Text(f"{live.done}/{live.total}"),
         )
         table.add_row("epoch", epoch)
-        table.add_row("instances/s", _show(live.instances_per_s))
+        table.add_row("time left", _left(of_epoch, of_run))
+        table.add_row(Text(f"{self._counted}/s"), _show(live.rate))
         table.add_row("loss", _show(live.loss))
         for name, value in live.valid.items():
             table.add_row(Text(f"valid {name}"), _show(value))
@@ -194,6 +246,12 @@ class Progress:
         for name, cell in _worker_rows(live.utilisation):
             table.add_row(name, cell)
         return table
+
+
+def _left(of_epoch: float, of_run: float) -> str:
+    if not math.isfinite(of_epoch):
+        return "n/a"
+    return f"{duration(of_epoch)} of the epoch, at most {duration(of_run)} of the run"
 
 
 def _worker_rows(utilisation: list[float]) -> list[tuple[str, RenderableType]]:

@@ -62,8 +62,17 @@ def test_tracing_can_be_turned_off(amphw, tiny, tmp_path) -> None:
 def test_results_on_stdout_progress_on_stderr(spawn, tiny) -> None:
     done = spawn("train", "list-reduction", *tiny, "--out", "run")
     assert done.returncode == 0, done.stderr
-    assert "epoch 1/1" in done.stderr and "epoch 1/1" not in done.stdout
-    for words in ("validation accuracy", "throughput", "staleness", "messages", "report", "run"):
+    assert "  1/1  " in done.stderr and "  1/1  " not in done.stdout
+    for words in (
+        "validation accuracy",
+        "time",
+        "training",
+        "throughput",
+        "staleness",
+        "messages",
+        "report",
+        "run",
+    ):
         assert words in done.stdout
 
 

@@ -16,7 +16,7 @@ from amphw.host.config_fields import ConfigError
 from amphw.host.controller import BEST, CHECKPOINT, Trainer
 from amphw.host.divergence import DivergedError
 from amphw.host.null_device import NullDevice
-from amphw.host.progress import Progress
+from amphw.host.progress import LiveStats, Progress
 from amphw.host.records import RunSummary
 from amphw.host.run_folder import RunFolder, WriteError
 from amphw.host.trace import Trace
@@ -211,10 +211,15 @@ def test_checkpoints_come_as_often_as_asked_and_at_the_end(tmp_path: Path) -> No
 
 def test_progress_and_trace_are_kept_up_to_date(tmp_path: Path) -> None:
     stream, trace = io.StringIO(), Trace()
-    with Progress(False, 2, "tiny", stream=stream, clock=iter(range(0, 10**6, 60)).__next__) as progress:
+    ticks = iter(range(0, 10**6, 60)).__next__
+    with Progress(False, 2, "tiny", "rows", stream=stream, clock=ticks) as progress:
         Trainer(MODEL, settings("max_active_keys=8"), WatchedDevice(), None, progress, trace).run()
     text = stream.getvalue()
-    assert "tiny: epoch 1/2" in text and "tiny: epoch 2/2" in text and "valid accuracy" in text
+    heading, first, *_, second = [line for line in text.splitlines() if not line.startswith("tiny: epoch")][
+        1:
+    ]
+    assert "rows/s" in heading and "valid accuracy" in heading
+    assert first.split()[0] == "1/2" and second.split()[0] == "2/2"
     trace.write(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     keys = [event["args"]["keys"] for event in events if event["name"] == "keys in flight"]
@@ -255,6 +260,31 @@ def test_a_divergence_names_the_node_and_the_last_good_checkpoint(tmp_path: Path
     assert e.value.node in ("cell", "head", "relu", "loss")
     assert "there is no checkpoint of this run yet" in str(e.value)
     assert not folder.file(CHECKPOINT).exists()
+
+
+def test_progress_counts_instances_whatever_else_the_model_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a model counts words, of which an instance has many, the rate alone is of words."""
+    monkeypatch.setattr("amphw.host.pumping._TICK_S", 0.0)
+
+    class Words(type(MODEL)):  # type: ignore[misc]
+        counted = "words"
+
+        def size(self, instance: Instance) -> int:
+            return 1000
+
+    class Watching(Progress):
+        def update(self, live: LiveStats) -> None:
+            seen.append((live.epoch, live.done, live.total, live.rate))
+
+    seen: list[tuple[int, int, int, float]] = []
+    model, cfg = Words(), settings("max_active_keys=1")
+    ticks = iter(range(10**6)).__next__
+    Trainer(model, cfg, WatchedDevice(), None, Watching(False, 2, "w", clock=ticks)).run()
+    count = len(model.training(cfg.model, 0, 1))
+    for epoch in (1, 2):
+        done = [done for at, done, total, _ in seen if at == epoch and total == count]
+        assert done == sorted(done) and 0 <= done[0] < done[-1] <= count
+    assert max(rate for *_, rate in seen) > 1000 / 60
 
 
 class TurnsBad(FixedReports):

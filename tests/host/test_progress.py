@@ -6,10 +6,11 @@ import io
 import math
 import re
 import threading
+from dataclasses import replace
 
 import pytest
 
-from amphw.host.progress import LiveStats, Progress
+from amphw.host.progress import LiveStats, Progress, Remaining, duration
 from amphw.host.records import EpochRecord
 
 
@@ -28,7 +29,7 @@ def live(done: int = 500, **changes: object) -> LiveStats:
         total=1000,
         loss=0.25,
         valid={"accuracy": 0.875},
-        instances_per_s=12345.6,
+        rate=12345.6,
         keys_in_flight=15.5,
         staleness_p50=3.0,
         staleness_p99=17.0,
@@ -60,25 +61,83 @@ def plain_text(terminal: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal)
 
 
+HEADING = [
+    "rnn [cpu]: staleness is p50, p99 in versions; time is of training so far",
+    "epoch   words/s      loss  valid accuracy  staleness   keys  busy      time",
+]
+ROW = "  2/5       500      0.25           0.875      3, 17   15.5   80%     4.0 s"
+
+
 def test_plain_lines_come_every_ten_seconds_and_after_each_epoch() -> None:
     out, clock = io.StringIO(), Clock()
-    with Progress(None, 5, "rnn [cpu]", stream=out, clock=clock) as progress:
+    with Progress(None, 5, "rnn [cpu]", "words", stream=out, clock=clock) as progress:
         for second in range(25):
             clock.now = 100.0 + second
-            progress.update(live(second))
+            progress.update(live(10 * second))
         progress.epoch(RECORD)
         progress.update(live())
         progress.note("target [bold]reached[/bold]")
+        progress.epoch(RECORD)
     lines = out.getvalue().splitlines()
     assert lines == [
-        "rnn [cpu]: epoch 2/5, 10/1000 (1%), 12,346 instances/s, loss 0.25, keys 15.5, "
-        "staleness p50 3 p99 17, busy 80%",
-        "rnn [cpu]: epoch 2/5, 20/1000 (2%), 12,346 instances/s, loss 0.25, keys 15.5, "
-        "staleness p50 3 p99 17, busy 80%",
-        "rnn [cpu]: epoch 2/5, 500 instances/s, loss 0.25, valid accuracy 0.875, "
-        "staleness p50 3 p99 17, keys 15.5, busy 80%, 4.0 s",
+        "rnn [cpu]: epoch 2/5, 100/1000 (10%), 12,346 words/s, loss 0.25, busy 80%",
+        "rnn [cpu]: epoch 2/5, 200/1000 (20%), 12,346 words/s, loss 0.25, busy 80%, "
+        "80 s of the epoch, at most 6 min of the run",
+        *HEADING,
+        ROW,
         "rnn [cpu]: target [bold]reached[/bold]",
+        ROW,
     ]
+    assert max(map(len, lines[2:4])) <= 100
+
+
+def test_a_row_of_large_numbers_fits() -> None:
+    out = io.StringIO()
+    with Progress(False, 100, "m", "sequences", stream=out) as progress:
+        valid = {"loss": 0.012345, "accuracy": 0.98765}
+        record = replace(RECORD, epoch=100, valid=valid, instances_per_s=1234567.0, seconds=5000.0)
+        progress.epoch(record)
+    heading, row = out.getvalue().splitlines()[1:]
+    assert len(heading) == len(row) <= 100
+    assert row.split() == [
+        "100/100", "1,234,567", "0.25", "0.01235", "0.9877", "3,", "17", "15.5", "80%", "83", "min"
+    ]  # fmt: skip
+
+
+def test_time_that_is_left() -> None:
+    """Epochs of 100 instances, one a second, and 20 seconds of validation after each."""
+    clock = Clock()
+    remaining = Remaining(3, clock)
+    found = []
+    for epoch in (1, 2, 3):
+        for done in (0, 50, 100):
+            stats = LiveStats(epoch=epoch, done=done, total=100)
+            found.append((remaining.of_epoch(stats), remaining.of_run(stats)))
+            clock.now += 50 if done < 100 else 20
+    assert [math.isnan(a) for a, _ in found] == [True, False, False] * 3
+    assert [a for a, _ in found if a == a] == [50, 0] * 3
+    assert math.isnan(found[0][1]) and found[1][1] == pytest.approx(250)
+    assert found[3][1] == pytest.approx(240) and found[-1][1] == 0
+
+
+def test_a_run_that_goes_on_within_an_epoch_knows_what_is_left() -> None:
+    clock = Clock()
+    remaining = Remaining(2, clock)
+    remaining.of_epoch(LiveStats(epoch=1, done=600, total=1000))
+    clock.now += 10
+    stats = LiveStats(epoch=1, done=700, total=1000)
+    assert remaining.of_epoch(stats) == pytest.approx(30)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0 s"), (9.9, "9.9 s"), (12.4, "12 s"), (89, "89 s"), (90, "2 min"), (5000, "83 min"),
+        (5400, "1 h 30 min"), (36300, "10 h 05 min"), (math.nan, "n/a"),
+    ],
+)  # fmt: skip
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
 
 
 def test_unknown_figures_and_an_unknown_total() -> None:
@@ -86,21 +145,20 @@ def test_unknown_figures_and_an_unknown_total() -> None:
     with Progress(False, 5, "rnn", stream=out, clock=clock) as progress:
         clock.now += 10
         progress.update(LiveStats(epoch=1, done=3, total=0))
-    assert out.getvalue() == (
-        "rnn: epoch 1/5, 3/0, n/a instances/s, loss n/a, keys n/a, staleness p50 n/a p99 n/a, busy n/a\n"
-    )
+    assert out.getvalue() == "rnn: epoch 1/5, 3/0, n/a instances/s, loss n/a, busy n/a\n"
 
 
 def test_a_terminal_gets_a_table_with_everything() -> None:
     out = io.StringIO()
-    with Progress(True, 5, "rnn [cpu]", stream=out, clock=Clock()) as progress:
+    with Progress(True, 5, "rnn [cpu]", "words", stream=out, clock=Clock()) as progress:
         progress.update(live())
         shown = plain_text(out.getvalue())
         progress.epoch(RECORD)
     for words in (
         "rnn [cpu]",
         r"epoch +2/5 .* 500/1000",
-        "instances/s +12,346",
+        "words/s +12,346",
+        "time left +n/a",
         r"loss +0\.25",
         r"valid accuracy +0\.875",
         r"keys in flight +15\.5",
@@ -109,7 +167,7 @@ def test_a_terminal_gets_a_table_with_everything() -> None:
         "worker 1 .* 70%",
     ):
         assert words in shown or re.search(words, shown), words
-    assert "rnn [cpu]: epoch 2/5" in plain_text(out.getvalue())
+    assert ROW in plain_text(out.getvalue())
 
 
 def test_a_terminal_is_redrawn_at_most_five_times_a_second() -> None:
