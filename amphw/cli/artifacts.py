@@ -66,18 +66,21 @@ def write_artifacts(
 def draw_gantt(folder: RunFolder, pieces: Sequence[Slice], title: str) -> Path:
     """The Gantt chart as SVG and PNG, on a clock that begins with the first of `pieces`. The SVG's path."""
     from amphw.host.plots import gantt
+    from amphw.host.report import narrow
 
     # Devices stamp slices with the machine's clock, which began long before the run.
     began = min(piece.start_us for piece in pieces)
     since = [replace(piece, start_us=piece.start_us - began) for piece in pieces]
     for name in ("gantt.png", GANTT):
         gantt(since, folder.file(name), title)
+    gantt(since, narrow(folder.file(GANTT)), title, narrow=True)
     return folder.file(GANTT)
 
 
 def draw_convergence(folder: RunFolder, summaries: Mapping[str, RunSummary], name: str) -> Path | None:
     """The validation curves of the runs, by label, as SVG and PNG. The SVG's path; None without epochs."""
     from amphw.host.plots import convergence
+    from amphw.host.report import narrow
 
     histories = {label: summary.history for label, summary in summaries.items() if summary.history}
     first = next(iter(summaries.values()))
@@ -86,4 +89,5 @@ def draw_convergence(folder: RunFolder, summaries: Mapping[str, RunSummary], nam
         return None
     for file in (f"{name}.png", f"{name}.svg"):
         convergence(histories, folder.file(file), first.target, metric)
+    convergence(histories, narrow(folder.file(f"{name}.svg")), first.target, metric, narrow=True)
     return folder.file(f"{name}.svg")

@@ -2,7 +2,8 @@
 
 Figures are made through matplotlib's object interface; nothing here touches pyplot's global state, so plots
 can be made from any thread and next to a program's own figures. The file's suffix (.svg or .png) picks the
-format. Text in SVG is text: it can be searched, and the viewer's own sans-serif font draws it.
+format. Text in SVG is text: it can be searched, and the viewer's own sans-serif font draws it. An SVG has no
+background, and its ink turns light where the viewer's colour scheme is dark; a PNG stays on white.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from amphw.host.run_folder import write_atomic
 # Okabe and Ito's palette: told apart with any colour vision, and by lightness in grey print.
 _FILL = {"forward": "#0072B2", "backward": "#E69F00", "update": "#009E73", "infer": "#56B4E9"}
 _INK = {"forward": "white", "backward": "black", "update": "white", "infer": "black"}
-_LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_DARKENED = {"#1b1f24": "#e6e9ed", "#57606a": "#a3adb8", "#dddddd": "#3a424b"}
+"""Ink, its softer kind and the grid's, as an SVG has them: what each becomes in a dark scheme."""
+_INK_COLOUR, _GREY, _GRID = _DARKENED
+_LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", _INK_COLOUR)
 _MARKERS = "osD^vPX"
-_GREY = "#555555"
 _TEXT_PT = 9
 _NAME_PT = 7.5
 
@@ -46,15 +49,19 @@ def gantt(
     window_us: tuple[float, float] | None = None,
     lanes: Literal["worker", "node"] = "worker",
     max_slices: int = 60,
+    narrow: bool = False,
 ) -> None:
     """Chart what ran when, after Figure 1 of the AMPNet paper: a lane per worker, or per node for pinned
     workers.
 
-    `window_us` is the (start, end) to show; without it, a window of about `max_slices` slices with as much
-    of a mix of lanes and directions as there is. Times are shown from the window's start. A slice bears its
-    node's name (in a lane per node: its number of rows) where there is room. Raises ValueError if no slice
-    lies in the window, or for a suffix other than .svg and .png.
+    `window_us` is the (start, end) to show; without it, a window of about `max_slices` slices, from the
+    middle half of the trace, with as much of a mix of lanes and directions as there is. narrow: for a
+    phone. Times are shown from the window's start. A slice bears its node's name (in a lane per node:
+    its number of rows) where there is room. Raises ValueError if no slice lies in the window, or for a
+    suffix other than .svg and .png.
     """
+    if narrow:
+        max_slices //= 2
     start, end = window_us if window_us is not None else _window(slices, max_slices)
     shown = [piece for piece in slices if piece.end_us > start and piece.start_us < end]
     if not shown:
@@ -63,9 +70,10 @@ def gantt(
         )
     names = _lane_names(slices, shown, lanes)
     unit, scale = ("ms", 1e-3) if end - start >= 2000 else ("us", 1.0)
-    figure = _figure(11, 1.6 + 0.42 * len(names))
+    width = 5.2 if narrow else 11
+    figure = _figure(width, 1.6 + 0.42 * len(names))
     axes = figure.add_subplot()
-    points_per_us = 9.2 * 72 / (end - start)  # the axes' width, less the lane labels
+    points_per_us = (width - 1.8) * 72 / (end - start)  # the axes' width, less the lane labels
     for piece in shown:
         left, right = max(piece.start_us, start), min(piece.end_us, end)
         lane = names.index(_lane(piece, lanes))
@@ -89,21 +97,32 @@ def gantt(
     present = [name for name in DIRECTIONS if any(piece.direction == name for piece in shown)]
     handles = [Patch(facecolor=_FILL[name], label=name) for name in present]
     figure.legend(
-        handles=handles, loc="outside lower center", ncols=len(present), frameon=False, fontsize=_TEXT_PT
+        handles=handles,
+        loc="outside lower center",
+        ncols=len(present),
+        frameon=False,
+        fontsize=_TEXT_PT,
+        labelcolor=_INK_COLOUR,
     )
-    axes.set_title(textwrap.fill(title, 120), loc="left", fontsize=11)
+    axes.set_title(textwrap.fill(title, 50 if narrow else 120), loc="left", fontsize=11)
     _plain_axes(axes, grid="x")
     axes.spines["left"].set_visible(False)
     _save(figure, path)
 
 
 def convergence(
-    runs: Mapping[str, Sequence[EpochRecord]], path: Path, target: float | None, metric: str
+    runs: Mapping[str, Sequence[EpochRecord]],
+    path: Path,
+    target: float | None,
+    metric: str,
+    *,
+    narrow: bool = False,
 ) -> None:
     """Draw the validation `metric` of each run against instances trained and against training seconds.
 
-    A dashed line marks `target`, a ring the first epoch of each run that met it. Epochs without the metric
-    are left out. Raises ValueError if no run has it, or for a suffix other than .svg and .png.
+    narrow: one below the other, for a phone. A dashed line marks `target`, a ring the first epoch of
+    each run that met it. Epochs without the metric are left out. Raises ValueError if no run has it, or
+    for a suffix other than .svg and .png.
     """
     curves = {}
     for label, history in runs.items():
@@ -112,8 +131,8 @@ def convergence(
             curves[label] = known
     if not curves:
         raise ValueError(f"no run has a validation {metric!r} to draw in {path}; check the metric's name")
-    figure = _figure(11, 4.4)
-    left, right = figure.subplots(1, 2, sharey=True)
+    figure = _figure(5.2, 8) if narrow else _figure(11, 4.4)
+    left, right = figure.subplots(*((2, 1) if narrow else (1, 2)), sharey=True)
     for order, (label, history) in enumerate(curves.items()):
         style: dict[str, Any] = {
             "color": _LINES[order % len(_LINES)],
@@ -141,9 +160,17 @@ def convergence(
             axes.axhline(target, color=_GREY, linestyle="--", linewidth=1.2, label=f"target {target:g}")
     left.set_ylabel(f"validation {metric}")
     handles, labels = left.get_legend_handles_labels()
-    columns = max(1, min(len(labels), 130 // (max(map(len, labels)) + 8)))
+    if narrow:
+        right.set_ylabel(f"validation {metric}", color=_INK_COLOUR)
+    columns = max(1, min(len(labels), (60 if narrow else 130) // (max(map(len, labels)) + 8)))
     figure.legend(
-        handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=_TEXT_PT
+        handles,
+        labels,
+        loc="outside upper center",
+        ncols=columns,
+        frameon=False,
+        fontsize=_TEXT_PT,
+        labelcolor=_INK_COLOUR,
     )
     _save(figure, path)
 
@@ -176,7 +203,7 @@ def comparison(summaries: Mapping[str, RunSummary], path: Path) -> None:
     ]
     for row, (count, is_met) in enumerate(zip(counts, met, strict=True)):
         style = (
-            {"color": _FILL["update"]} if is_met else {"color": "white", "edgecolor": _GREY, "hatch": "////"}
+            {"color": _FILL["update"]} if is_met else {"color": "none", "edgecolor": _GREY, "hatch": "////"}
         )
         epochs.barh(row, count, height=0.6, **style)
     _values(
@@ -201,7 +228,8 @@ def comparison(summaries: Mapping[str, RunSummary], path: Path) -> None:
     rate.set_ylim(len(labels) - 0.4, -0.6)
     for axes in (rate, epochs, stale):
         axes.tick_params(axis="y", length=0)
-        axes.xaxis.set_major_locator(MaxNLocator(4))
+        # Of epochs and versions there are no halves.
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=axes is not rate))
         axes.xaxis.set_major_formatter(FuncFormatter(_tick))
         _plain_axes(axes, grid="x")
     _save(figure, path)
@@ -210,7 +238,8 @@ def comparison(summaries: Mapping[str, RunSummary], path: Path) -> None:
 def _window(slices: Sequence[Slice], count: int) -> tuple[float, float]:
     """A stretch of about `count` slices: of several candidates, the one that mixes most lanes and directions.
 
-    Ties go to the middle of the trace, where the pipeline is neither filling nor draining.
+    They lie in the middle half of the trace, where the pipeline is neither filling nor draining, and
+    where what happens once, at the start, does not stand for the run. Ties go to the middle.
     """
     if not slices:
         raise ValueError("no slices to draw; was tracing on?")
@@ -222,7 +251,8 @@ def _window(slices: Sequence[Slice], count: int) -> tuple[float, float]:
         kinds = {(piece.worker, piece.node, piece.direction) for piece in part}
         return len(kinds), -abs(first - last / 2)
 
-    first = max(range(0, last + 1, max(last // 16, 1)), key=mix)
+    quarter = last // 4
+    first = max(range(quarter, last - quarter + 1, max(last // 32, 1)), key=mix)
     part = ordered[first : first + count]
     return part[0].start_us, max(max(piece.end_us for piece in part), part[0].start_us + 1e-3)
 
@@ -251,7 +281,13 @@ def _values(axes: Axes, ends: Sequence[float], texts: Sequence[str]) -> None:
     """Write each value after the end of its bar, with room made for the longest."""
     for row, (end, text) in enumerate(zip(ends, texts, strict=True)):
         axes.annotate(
-            text, (end, row), xytext=(6, 0), textcoords="offset points", va="center", fontsize=_TEXT_PT
+            text,
+            (end, row),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=_TEXT_PT,
+            color=_INK_COLOUR,
         )
     longest = max(len(text) for text in texts)
     axes.set_xlim(0, max(max(ends), 1e-9) * (1.12 + 0.05 * longest))
@@ -274,16 +310,20 @@ def _tick(value: float, _position: int | None = None) -> str:
 
 
 def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="none")
     FigureCanvasAgg(figure)
     return figure
 
 
 def _plain_axes(axes: Axes, grid: Literal["x", "y", "both"]) -> None:
+    axes.set_facecolor("none")
     axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["bottom", "left"]].set_color(_INK_COLOUR)
     axes.set_axisbelow(True)
-    axes.grid(axis=grid, color="#DDDDDD", linewidth=0.8)
-    axes.tick_params(labelsize=_TEXT_PT)
+    axes.grid(axis=grid, color=_GRID, linewidth=0.8)
+    axes.tick_params(labelsize=_TEXT_PT, colors=_INK_COLOUR)
+    for label in (axes.xaxis.label, axes.yaxis.label, axes.title, axes._left_title):  # type: ignore[attr-defined]
+        label.set_color(_INK_COLOUR)
 
 
 def _save(figure: Figure, path: Path) -> None:
@@ -297,5 +337,17 @@ def _save(figure: Figure, path: Path) -> None:
         if suffix == ".svg":
             figure.savefig(data, format="svg", metadata={"Date": None})
         else:
-            figure.savefig(data, format="png", dpi=130)
-    write_atomic(path, data.getvalue())
+            figure.savefig(data, format="png", dpi=130, facecolor="white")
+    write_atomic(path, _for_both_schemes(data.getvalue()) if suffix == ".svg" else data.getvalue())
+
+
+def _for_both_schemes(svg: bytes) -> bytes:
+    """An SVG whose ink follows the viewer's colour scheme, also where a page shows it as an image."""
+    rules = "".join(
+        f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
+        for light, dark in _DARKENED.items()
+        for kind in ("fill", "stroke")
+    )
+    style = f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>".encode()
+    head, rest = svg.split(b"<defs>", 1)
+    return head + style + b"<defs>" + rest

@@ -1,7 +1,7 @@
 """A run, or several compared, as one HTML file that needs nothing else: no network, no script, no other file.
 
-Plots are embedded as data URIs and keep a white card in the dark scheme, because their colours were chosen on
-white. On a narrow screen the comparison table turns into one card per run.
+Plots are embedded as data URIs and follow the colour scheme; one that was also drawn for narrow screens
+(`narrow`) is shown so there. On a narrow screen the comparison table turns into one card per run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from amphw.page.html import document, note, table, text, tiles
 from amphw.page.numbers import number
 
 _MISSING = "–"
+_BUSY = 0.85
+"""Share of the time from which on workers are what limits."""
 _TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
+
+
+def narrow(plot: Path) -> Path:
+    """Where the same plot for a narrow screen lies."""
+    return plot.with_name(f"{plot.stem}-narrow{plot.suffix}")
 
 
 @dataclass
@@ -84,9 +91,9 @@ def write_report(
     body = [
         f"<h1>{text(title)}</h1>",
         _headline(runs),
+        *(_command(runs[0]) if len(runs) == 1 else []),
         *(note(each) for each in notes),
-        f"<h2>{'Runs' if len(runs) > 1 else 'Run'}</h2>",
-        _comparison(runs),
+        *(["<h2>Runs</h2>", _comparison(runs)] if len(runs) > 1 else []),
         *(_table(each) for each in tables),
         *(_plot(caption, Path(file)) for caption, file in plots.items()),
         "<h2>Resolved config</h2>",
@@ -121,6 +128,7 @@ def _headline_of(summary: RunSummary) -> list[tuple[str, str, str]]:
         ("throughput", f"{_number(summary.instances_per_s)}/s", f"instances, on {summary.last_device}"),
         ("epochs", str(summary.epochs), f"stopped by {summary.stopped_by or 'nothing recorded'}"),
         ("training time", _seconds(seconds), "without validation"),
+        *_learned(summary),
     ]
     goal = f"target {_number(summary.target)}, " if summary.target is not None else ""
     for name, value in summary.valid.items():
@@ -130,6 +138,33 @@ def _headline_of(summary: RunSummary) -> list[tuple[str, str, str]]:
     found.append(("staleness", f"{p50} / {p99}", "versions, p50 / p99"))
     found.append(("messages", _number(sent), f"{summary.messages.get('lost', 0)} lost"))
     return found
+
+
+def _command(run: ReportRun) -> list[str]:
+    command = run.environment.get("command")
+    return [f'<p class="command"><code>{text(command)}</code></p>'] if isinstance(command, str) else []
+
+
+def _learned(summary: RunSummary) -> list[tuple[str, str, str]]:
+    """The last epoch's training loss, when the target was met, and what limited the throughput."""
+    if not summary.history:
+        return []
+    last, at = summary.history[-1], summary.reached_at()
+    found = [("training loss", _number(last.train_loss), f"mean over epoch {last.epoch}")]
+    if at is not None:
+        found.append(("target met", _seconds(at.seconds), f"in epoch {at.epoch}"))
+    known = [share for share in last.utilisation if math.isfinite(share)]
+    if known:
+        busy = sum(known) / len(known)
+        found.append(("workers busy", f"{busy:.0%}", f"in epoch {last.epoch}; {_limit(busy)}"))
+    return found
+
+
+def _limit(busy: float) -> str:
+    """What a run's throughput was limited by, as far as the workers' busy share tells."""
+    if busy >= _BUSY:
+        return "they are what limits"
+    return "what limits is elsewhere: too few instances in flight, or the host"
 
 
 def _comparison(runs: Sequence[ReportRun]) -> str:
@@ -210,12 +245,21 @@ def _settings(columns: list[tuple[str, dict[str, str]]], empty: str) -> str:
     if shared:
         rows = [[name, columns[0][1][name]] for name in names if name in shared]
         caption = "settings shared by all runs" if len(columns) > 1 else "settings"
-        opened = " open" if len(columns) == 1 else ""
-        parts.append(f"<details{opened}><summary>{len(rows)} {caption}</summary>{table((), rows)}</details>")
+        parts.append(f"<details><summary>{len(rows)} {caption}</summary>{table((), rows)}</details>")
     return "\n".join(parts)
 
 
 def _plot(caption: str, file: Path) -> str:
+    # As an image, not as inline markup: the ids of two SVGs on a page would collide.
+    image = f'<img alt="{text(caption)}" src="{_embedded(file)}">'
+    if narrow(file).exists():
+        source = f'<source media="(max-width: 720px)" srcset="{_embedded(narrow(file))}">'
+        image = f"<picture>{source}{image}</picture>"
+    kind = "card paper" if file.suffix.lower() == ".png" else "card"
+    return f'<figure><figcaption>{text(caption)}</figcaption><div class="{kind}">{image}</div></figure>'
+
+
+def _embedded(file: Path) -> str:
     kind = _TYPES.get(file.suffix.lower())
     if kind is None:
         raise ValueError(f"cannot show plot {file}: a plot is .svg or .png")
@@ -223,9 +267,7 @@ def _plot(caption: str, file: Path) -> str:
         data = base64.b64encode(file.read_bytes()).decode("ascii")
     except OSError as error:
         raise RunFolderError(f"cannot read plot {file}: {error.strerror or error}; draw it again") from error
-    # As an image, not as inline markup: the ids of two SVGs on a page would collide.
-    image = f'<img alt="{text(caption)}" src="data:{kind};base64,{data}">'
-    return f'<figure><figcaption>{text(caption)}</figcaption><div class="card scroll">{image}</div></figure>'
+    return f"data:{kind};base64,{data}"
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -271,8 +313,10 @@ table.runs { width: 100%; }
 .runs td, .runs thead th + th { text-align: right; }
 .runs tbody th { font-weight: 600; white-space: normal; overflow-wrap: break-word; min-width: 11em; }
 .best { background: var(--best); font-weight: 600; }
-.card { background: #ffffff; border: 1px solid var(--line); border-radius: 8px; padding: 8px; }
-.card img { display: block; width: 100%; min-width: 640px; height: auto; }
+.command { overflow-wrap: anywhere; color: var(--soft); }
+.card { border: 1px solid var(--line); border-radius: 8px; padding: 8px; }
+.paper { background: #ffffff; }
+.card img { display: block; width: 100%; height: auto; }
 @media (max-width: 720px) {
   .runs thead { display: none; }
   .runs, .runs tbody, .runs tr, .runs th, .runs td { display: block; }

@@ -14,6 +14,8 @@ import os
 import platform
 import re
 import secrets
+import shlex
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -174,7 +176,7 @@ class RunFolder:
 
     def _claim(self, model: str, config: str | None) -> None:
         """Record the environment; of two runs that start in one folder at the same moment, one is refused."""
-        recorded = environment() | {"model": model}
+        recorded = environment() | {"model": model, "command": _command()}
         mark = self.file(ENVIRONMENT)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -298,6 +300,11 @@ def environment() -> dict[str, Any]:
         "cpu": {"name": _cpu_name(), "count": os.cpu_count(), "usable": _usable_cpus()},
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _command() -> str:
+    """The command line of this process, with the program's name alone: folders may name a user."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def _version(package: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -163,3 +164,38 @@ def test_equal_input_gives_equal_svg(tmp_path: Path) -> None:
 def test_pyplot_stays_out() -> None:
     script = "import sys, amphw.host.plots; sys.exit('matplotlib.pyplot' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_window_lies_in_the_middle_half_of_the_trace(tmp_path: Path) -> None:
+    """Whatever happens at the start alone, as a first update that takes long, does not stand for the run."""
+    mixed = [Slice(w, f"n{k}", "update", 10.0 * k, 9.0, rows=1) for k in range(20) for w in range(8)]
+    rest = [Slice(0, "cell", "forward", 1000.0 + 10.0 * k, 9.0, rows=1) for k in range(1000)]
+    gantt([*mixed, *rest], tmp_path / "g.svg", "t")
+    (label,) = [text for text in texts(tmp_path / "g.svg") if text.startswith("time from")]
+    begins = float(label.split()[2])
+    assert label.split()[3] == "ms" and 2.5 < begins < 9
+
+
+def test_there_are_no_halves_of_versions_and_epochs(tmp_path: Path) -> None:
+    few = replace(summary(1.0), staleness={"p50": 0.0, "p99": 1.0}, epochs=1)
+    comparison({"a": few, "b": few}, tmp_path / "c.svg")
+    shown = texts(tmp_path / "c.svg")
+    assert "1" in shown and not {"0.5", "0.25", "0.6", "0.9"} & set(shown)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_ink_turns_light_in_a_dark_scheme_and_nothing_else_is_black_on_nothing(
+    tmp_path: Path, narrow: bool
+) -> None:
+    gantt(pieces(), tmp_path / "g.svg", "t", narrow=narrow)
+    convergence({"a": history(0.5)}, tmp_path / "c.svg", 0.9, "accuracy", narrow=narrow)
+    comparison({"a": summary(1.0), "b": summary(1.0, reached=False)}, tmp_path / "m.svg")
+    for name in ("g.svg", "c.svg", "m.svg"):
+        root = ElementTree.parse(tmp_path / name).getroot()
+        texts_drawn = list(root.iter("{http://www.w3.org/2000/svg}text"))
+        on_bars = {"embed", "cell", "net.cell", "loss"} | {str(n) for n in range(10)}
+        for text in texts_drawn:
+            if "".join(text.itertext()).strip() not in on_bars or name != "g.svg":
+                assert "fill: #1b1f24" in text.attrib["style"], (name, "".join(text.itertext()))
+        assert "prefers-color-scheme: dark" in (tmp_path / name).read_text()
+    assert float(root.attrib["width"].removesuffix("pt")) > 700

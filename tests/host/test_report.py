@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from amphw.host.records import EpochRecord, RunSummary
 from amphw.host.report import ReportRun, ReportTable, write_report
 from amphw.host.run_folder import RunFolder, RunFolderError
 
-VOID = {"meta", "img", "br", "link"}
+VOID = {"meta", "img", "br", "link", "source"}
 
 
 class Page(HTMLParser):
@@ -113,7 +114,11 @@ def test_one_run(tmp_path: Path) -> None:
     assert "validation accuracy | 0.98 | target 0.97, reached" in page.text
     assert "throughput | 3,500/s | instances, on cpu" in page.text
     assert "staleness | 16 / 128 | versions, p50 / p99" in page.text
-    assert "train.max_active_keys | 16" in page.text
+    assert "training loss | 0.5 | mean over epoch 3" in page.text
+    assert "target met | 6 s | in epoch 3" in page.text
+    assert "workers busy | 100% | in epoch 3; they are what limits" in page.text
+    assert "<table class" not in page.source, "one run is compared with nothing"
+    assert "train.max_active_keys | 16" in page.text and "<details open" not in page.source
     assert "cpu.count | 2" in page.text
 
 
@@ -216,3 +221,35 @@ def test_without_a_target_there_is_no_verdict(tmp_path: Path) -> None:
         write_report(path, "t", [run("rnn", 4, 1.0, 0.5, target=target, target_reached=False)], {})
         tiles = path.read_text(encoding="utf-8").partition("<h2>")[0]
         assert ("not reached" in tiles) == (target is not None)
+
+
+def test_the_command_is_shown_as_it_was_typed(tmp_path: Path) -> None:
+    one = run("only", 16, 2.0, 0.98)
+    one.environment["command"] = "amphw train rnn --set 'a=<b> c'"
+    write_report(tmp_path / "r.html", "t", [one], {})
+    page = Page(tmp_path / "r.html")
+    assert "amphw train rnn --set 'a=<b> c' | " in page.text.partition("Resolved config")[0]
+
+
+@pytest.mark.parametrize(
+    ("shares", "says"),
+    [
+        ([0.9, 0.8], "85% | in epoch 3; they are what limits"),
+        ([0.9, 0.7], "80% | in epoch 3; what limits is elsewhere: too few instances in flight, or the host"),
+        ([math.nan], None),
+    ],
+)
+def test_what_limits(tmp_path: Path, shares: list[float], says: str | None) -> None:
+    one = run("only", 16, 2.0, 0.98)
+    one.summary.history[-1] = replace(one.summary.history[-1], utilisation=shares)
+    write_report(tmp_path / "r.html", "t", [one], {})
+    text = Page(tmp_path / "r.html").text
+    assert f"workers busy | {says}" in text if says else "workers busy" not in text
+
+
+def test_a_plot_for_narrow_screens_is_shown_there(tmp_path: Path) -> None:
+    drawn = plots(tmp_path)
+    (tmp_path / "a-narrow.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg' id='n'/>")
+    write_report(tmp_path / "r.html", "t", [run("only", 16, 2.0, 0.98)], drawn)
+    source = Page(tmp_path / "r.html").source
+    assert source.count('<source media="(max-width: 720px)" srcset="data:image/svg+xml;base64,') == 1

@@ -1,0 +1,65 @@
+"""A run's report as a browser shows it: wide and narrow, light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amphw.host.plots import convergence, gantt
+from amphw.host.report import narrow, write_report
+from tests.browser import Browser, program
+from tests.host.test_plots import history, pieces
+from tests.host.test_report import run
+
+pytestmark = pytest.mark.skipif(
+    program() is None, reason="there is no Chromium (on Debian: apt install chromium)"
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("report")
+    files = {"Convergence": root / "convergence.svg", "Workers": root / "gantt.svg"}
+    for narrowed in (False, True):
+        at = {caption: narrow(file) if narrowed else file for caption, file in files.items()}
+        convergence({"rnn": history(0.5)}, at["Convergence"], 0.9, "accuracy", narrow=narrowed)
+        gantt(pieces(), at["Workers"], "rnn on cpu", narrow=narrowed)
+    one = run("rnn", 16, 2.0, 0.98)
+    one.environment["command"] = "amphw train rnn --out " + "a-long-folder-without-a-gap" * 5
+    write_report(root / "report.html", "rnn on cpu", [one], files)
+    return root
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(("width", "drawn"), [(1280, 1056), (400, 499)])
+def test_plots_fit_the_screen(browser: Browser, folder: Path, width: int, drawn: int, dark: bool) -> None:
+    """drawn: pixels that the plot for this screen is wide, before it is fitted."""
+    browser.show(folder / "report.html", width, dark)
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
+    images = browser.evaluate(
+        "[...document.images].map(i => [i.naturalWidth, i.getBoundingClientRect().width,"
+        " i.parentElement.closest('.card').scrollWidth <= i.parentElement.closest('.card').clientWidth])"
+    )
+    assert len(images) == 2
+    for natural, shown, fits in images:
+        assert abs(natural - drawn) <= 2 and shown <= width and fits
+
+
+@pytest.mark.parametrize(("dark", "ink"), [(False, "rgb(27, 31, 36)"), (True, "rgb(230, 233, 237)")])
+@pytest.mark.parametrize("name", ["convergence.svg", "gantt-narrow.svg"])
+def test_a_plots_ink_follows_the_scheme(
+    browser: Browser, folder: Path, name: str, dark: bool, ink: str
+) -> None:
+    browser.show(folder / name, 1280, dark)
+    colours = browser.evaluate("[...document.querySelectorAll('text')].map(t => getComputedStyle(t).fill)")
+    assert colours.count(ink) > 5
+    assert set(colours) <= {ink, "rgb(0, 0, 0)", "rgb(255, 255, 255)"}  # the others stand on bars
