@@ -164,7 +164,16 @@ def test_of_two_runs_that_claim_a_folder_at_once_one_is_refused(
     monkeypatch.setattr(run_folder, "environment", slow)
     with pytest.raises(RunFolderError, match="already holds a run"):
         RunFolder.create(root, "rnn")
-    assert RunFolder.open(root).read_json("environment.json") == recorded | {"model": "rnn"}
+    kept = RunFolder.open(root).read_json("environment.json")
+    assert kept.items() >= (recorded | {"model": "rnn"}).items()
+
+
+def test_the_command_is_kept_without_the_programs_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["/home/user/bin/amphw", "train", "rnn", "--set", "a=b c"])
+    kept = RunFolder.create(tmp_path / "run", "rnn").read_json("environment.json")
+    assert kept["command"] == "amphw train rnn --set 'a=b c'"
 
 
 def test_a_failed_claim_leaves_the_folder_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
