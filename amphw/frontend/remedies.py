@@ -36,7 +36,11 @@ def unknown(what: str, name: str, known: Iterable[str] = ()) -> AttributeError:
         remedy = f"write `{name}(x)`, which amphw.frontend has"
     else:
         near = get_close_matches(name, [*known, *functions], n=3)
-        remedy = f"did you mean {' or '.join(near)}?" if near else "docs/language.md lists what there is"
+        remedy = (
+            f"did you mean {' or '.join(near)}?"
+            if near
+            else "`python -m pydoc amphw.frontend` lists what there is"
+        )
     return UnknownName(f"{what} has no `{name}`; {remedy}")
 
 

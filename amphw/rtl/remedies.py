@@ -60,6 +60,8 @@ class Remedies:
             options["lower bounds in the schema"] = _MEMORY
         if any(rule.mu is not None for rule in plan.rules.values()):
             options["--set optimizer=sgd"] = _LOGIC | {"brams"}
+        if any(rule.limit for rule in plan.rules.values()):
+            options["--set clip=0"] = _LOGIC
         return options
 
 

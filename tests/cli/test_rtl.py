@@ -128,14 +128,24 @@ def test_nothing_fits_after_all(amphw, asked) -> None:
     assert done.stderr.endswith(
         "32 lanes do not fit after all: mapped they take 86,400 look-up tables, 2,760 too many (ulx3s-85f "
         "has 83,640). What would help: fewer lanes (--lanes), --set "
-        "optimizer=sgd.\n"
+        "optimizer=sgd, --set clip=0.\n"
     )
     assert done.stderr.count("do not fit after all") == 1
 
 
 def test_an_estimate_within_its_error_is_left_to_the_mapping(amphw, asked) -> None:
     """5.4 % too many flip-flops, by an estimate that may be off by 6 %. What is mapped has few of them."""
-    small = ("--set", "hidden=8", "--set", "batch=1", "--set", "optimizer=sgd", "--no-simulate")
+    small = (
+        "--set",
+        "hidden=8",
+        "--set",
+        "batch=1",
+        "--set",
+        "optimizer=sgd",
+        "--set",
+        "clip=0",
+        "--no-simulate",
+    )
     done = amphw("rtl", "list-reduction", *small, "--board", "tang-nano-9k", "--out", "hw")
     assert done.exit_code == 1 and [each.get("place", True) for each in asked] == [False]
     assert "about 6,830 flip-flops, 350 too many (tang-nano-9k has 6,480)" in done.stderr
@@ -161,6 +171,9 @@ def test_a_refusal_names_what_acts_on_what_is_short(amphw, asked, tmp_path: Path
     assert "What would help: fewer keys (--keys), --set batch=1, --set hidden=... (now 128), " in done.stderr
     few = ("--set", "hidden=8", "--set", "batch=1", "--set", "optimizer=sgd", "--lanes", 4, "--keys", 1)
     done = amphw("rtl", "list-reduction", "--out", "hw", *few, "--board", "tang-nano-9k")
+    assert "4 lanes and 1 key it needs about 9," in done.stderr and "block" not in done.stderr
+    assert done.stderr.endswith("What would help: fewer lanes (--lanes), --set clip=0, --board ulx3s-85f.\n")
+    done = amphw("rtl", "list-reduction", "--out", "hw", *few, "--set", "clip=0", "--board", "tang-nano-9k")
     assert "4 lanes and 1 key it needs about 7," in done.stderr and "block" not in done.stderr
     assert done.stderr.endswith("What would help: fewer lanes (--lanes), --board ulx3s-85f.\n")
     mine = tmp_path / "mine.py"

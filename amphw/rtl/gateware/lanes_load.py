@@ -127,9 +127,9 @@ class Loader(wiring.Component):
                     m.next = "DECODE"
             with m.State("DECODE"):
                 m.next = "ROW"
-                with m.Switch(held.op):
-                    with m.Case(LaneOp.UPDATE, LaneOp.POKE, LaneOp.PEEK, LaneOp.CLIP):
-                        m.next = "SERIAL"
+                serial = [LaneOp.UPDATE, LaneOp.POKE, LaneOp.PEEK, *[LaneOp.CLIP] * shape.clips]
+                with m.If(Cat(held.op == op for op in serial).any()):
+                    m.next = "SERIAL"
             with m.State("ROW"):
                 with m.If(left == 0):
                     m.next = "EMPTY"

