@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from amphw.cli.running import plain_warnings
+from amphw.cli.errors import plain_warnings
 
 SMALL = ["optimizer=momentum", "lr=0.05", "valid_instances=100"]
 
