@@ -149,15 +149,7 @@ class Keeper(wiring.Component):
                 with m.If(divided):
                     m.next = begins
             if self._clips:
-                with m.State("CLIP"):
-                    m.d.comb += [
-                        self.lanes.valid.eq(limit != 0),
-                        lane.op.eq(LaneOp.CLIP),
-                        lane.scale.eq(self._of_a_row(rate)),
-                        lane.data.eq(limit),
-                    ]
-                    with m.If(self.lanes.ready | (limit == 0)):
-                        m.next = "UPDATE"
+                self._clip(m, rate, limit)
             with m.State("UPDATE"):
                 m.d.comb += self.lanes.valid.eq(1)
                 with m.If(self.lanes.ready):
@@ -187,6 +179,19 @@ class Keeper(wiring.Component):
                     m.next = "IDLE"
             self._requests(m, request, (count, count_write), (version, version_write), total, asked)
         return m
+
+    def _clip(self, m: Module, rate: Any, limit: Any) -> None:
+        """Before a parameter is updated, its coefficient is limited; without a limit nothing is said."""
+        lane = self.lanes.payload
+        with m.State("CLIP"):
+            m.d.comb += [
+                self.lanes.valid.eq(limit != 0),
+                lane.op.eq(LaneOp.CLIP),
+                lane.scale.eq(self._of_a_row(rate)),
+                lane.data.eq(limit),
+            ]
+            with m.If(self.lanes.ready | (limit == 0)):
+                m.next = "UPDATE"
 
     def _requests(self, m: Module, request: Any, count: Any, version: Any, total: Any, asked: Any) -> None:
         lane, answer = self.lanes.payload, self.answer.payload
