@@ -66,7 +66,7 @@ def test_results_on_stdout_progress_on_stderr(spawn, tiny) -> None:
     for words in (
         "validation accuracy",
         "time",
-        "training",
+        "the rest",
         "throughput",
         "staleness",
         "messages",
