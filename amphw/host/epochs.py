@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from amphw.host.run_state import RunState
 from amphw.host.session import Session
 from amphw.host.trace import Trace
 from amphw.ir.device import Mode, Report
-from amphw.ir.errors import ExecutionError
+from amphw.ir.errors import DeviceLostError, ExecutionError
 from amphw.ir.instance import Instance
 
 
@@ -204,7 +205,8 @@ class Phases:
 
     def approach(self) -> str:
         """What has led to where training is, for the error of a divergence; the device may have failed."""
-        self._meter.collect()
+        with suppress(DeviceLostError):  # then what it said before has to do
+            self._meter.collect()
         return self._approach.told(self._meter.gradients)
 
     def _count(self) -> None:
