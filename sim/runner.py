@@ -154,6 +154,7 @@ def _run(
     only: str | None = None,
 ) -> tuple[list[str], int]:
     """Names of the tests that failed, and the number of tests. only: the name of the one to run."""
+    from cocotb_tools.config import libs_dir
     from cocotb_tools.runner import get_runner
 
     results, log = work / "results.xml", work / "log"
@@ -170,9 +171,10 @@ def _run(
                 waves=waves,
                 test_filter=None if only is None else re.escape(only) + "$",
                 log_file=log,
-                extra_env={SETTINGS: json.dumps(settings)},
+                # The simulator may have been built by an environment that is gone, whose libraries it names.
+                extra_env={SETTINGS: json.dumps(settings), "LD_LIBRARY_PATH": str(libs_dir)},
             )
-        except SystemExit as error:
+        except (SystemExit, RuntimeError) as error:
             if not results.is_file():
                 raise ToolchainError(f"{bench} did not run ({error}):\n{_tail(log)}") from error
     if not results.is_file():
