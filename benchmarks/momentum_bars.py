@@ -2,13 +2,14 @@
 
     python benchmarks/momentum_bars.py                          # all, some hours on two cores
     python benchmarks/momentum_bars.py cpu opencl --seeds 0 1
+    python benchmarks/momentum_bars.py fixed --jobs 8           # eight runs at once
     python benchmarks/momentum_bars.py --report                 # the table alone, from what has been run
 
 Each run is the command that a user types, `amphw train list-reduction --device ...`, to its end; on
 devices that have Adam, the settings are given. The bar: with ten seeds on each device, every run
 reaches the target (97 % of the validation sequences right), none diverges. `unclipped` runs are for
 comparison: the settings that were recommended before, which limit no gradient. A run is added to
-benchmarks/results/momentum.json when it ends, and is not repeated if it is there.
+benchmarks/results/momentum.json when it ends, with its processor, and is not repeated if it is there.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,7 @@ def keep(name: str, seed: int, run: dict[str, Any]) -> None:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     record["environment"] = environment() | {"commit": commit.stdout.strip()}
     record["commands"][name] = " ".join(["amphw train list-reduction", *RUNS[name]])
+    run["processor"] = record["environment"]["cpu"]["name"]
     record["runs"].setdefault(name, {})[str(seed)] = run
     RESULTS.write_text(json.dumps(record, indent=1) + "\n")
 
@@ -106,16 +109,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(RUNS))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(range(10)))
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     parser.add_argument("--report", action="store_true", help="run nothing")
     args = parser.parse_args()
     if unknown := set(args.names) - set(RUNS):
         parser.error(f"there is no {', '.join(sorted(unknown))}; names: {', '.join(RUNS)}")
-    for name in () if args.report else args.names or RUNS:
-        for seed in args.seeds:
-            if str(seed) not in recorded()["runs"].get(name, {}):
-                run = trained(RUNS[name], seed)
-                print(name, seed, run, flush=True)
-                keep(name, seed, run)
+    wanted = [(name, seed) for name in args.names or RUNS for seed in args.seeds]
+    missing = [(name, seed) for name, seed in wanted if str(seed) not in recorded()["runs"].get(name, {})]
+    with ThreadPoolExecutor(args.jobs) as pool:
+        running = {
+            pool.submit(trained, RUNS[name], seed): (name, seed)
+            for name, seed in (() if args.report else missing)
+        }
+        for done in as_completed(running):
+            name, seed = running[done]
+            print(name, seed, done.result(), flush=True)
+            keep(name, seed, done.result())
     report()
 
 
