@@ -233,10 +233,12 @@ class EnginePlane:
     def statistics(self) -> Statistics:
         forward, backward, frames, updates, staleness, busy = self.engine.statistics()
         by_name = {self.lowered.units[u].name: h for u, h in staleness.items()}
-        gradients = {
-            self.lowered.units[u].name: found for u, found in self.engine.gradients().items() if found
-        }
-        return Statistics(forward, backward, frames, updates, by_name, busy, gradients)
+        return Statistics(forward, backward, frames, updates, by_name, busy, self.largest_gradients())
+
+    def largest_gradients(self) -> dict[str, list[float]]:
+        """By node, the largest magnitude in the gradient of each of its last updates."""
+        found = self.engine.gradients()
+        return {self.lowered.units[u].name: lately for u, lately in found.items() if lately}
 
     def edit_policy(self, table: PolicyTable) -> None:
         """Workers go by this table from now on."""

@@ -44,6 +44,12 @@ FAULT, FAULT_ROW = 0, 1
 BAD_GRADIENT = 4
 """Words of `faults` from here on: whether the gradient of each parameter was not finite."""
 
+TURNS = 16
+"""Words of `faults` behind those: in word u % TURNS, the largest magnitude in the gradient of update u.
+
+It is a float. Magnitudes compare as their bits do, so an atomic maximum of integers finds the largest.
+"""
+
 FAULTS = {1: "take", 2: "pick", 3: "place", 4: "gather_rows", 5: "scatter_rows"}
 
 

@@ -98,7 +98,7 @@ class Executor:
         made = unit_program(unit, tiled, rule, self.form, tune, self.found.name)
         program = unit.behaviour.program
         assert program is not None
-        faults = np.zeros(abi.BAD_GRADIENT + len(program.params), np.int32)
+        faults = np.zeros(abi.BAD_GRADIENT + len(program.params) + abi.TURNS, np.int32)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         buffer = cl.Buffer(self.context, flags, hostbuf=faults)
         self._faults[unit.index] = buffer, faults
@@ -195,8 +195,8 @@ class Executor:
 
     def fault(self) -> Exception | None:
         """What a kernel has reported: a gradient that is not finite, an index outside its range. Waits."""
-        for index, (buffer, words) in self._faults.items():
-            self.cl.enqueue_copy(self.queue, words, buffer)
+        self._read_faults()
+        for index, (_, words) in self._faults.items():
             unit = self._units[index]
             program = unit.behaviour.program
             assert program is not None
@@ -210,6 +210,20 @@ class Executor:
                 )
         return None
 
+    def _read_faults(self) -> None:
+        for buffer, words in self._faults.values():
+            self.cl.enqueue_copy(self.queue, words, buffer)
+
+    def largest_gradients(self) -> dict[str, list[float]]:
+        """By node, of its last updates; as they were last read where the device no longer answers. Waits."""
+        with contextlib.suppress(self.cl.Error):
+            self._read_faults()
+        return {
+            self._units[index].name: found
+            for index, values in self.parameters.items()
+            if index in self._faults and (found := values.largest_gradients(self._faults[index][1]))
+        }
+
     def warm_up(self, unit: int, kind: int, place: int, rows: Sequence[int]) -> None:
         """Run every form of a unit's kernels for a frame: drivers put off compiling until the first run."""
         for variants in self._frames[unit, kind]:
@@ -220,6 +234,8 @@ class Executor:
         for buffer, words in self._faults.values():
             words[:] = 0
             self.cl.enqueue_copy(self.queue, buffer, words)
+        for values in self.parameters.values():
+            values.lately.clear()
 
     def close(self) -> None:
         """Let go of all memory on the device, also of one that does not answer."""

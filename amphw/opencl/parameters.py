@@ -7,6 +7,7 @@ one version throughout, and an update overwrites parameters in place.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 from amphw.engine.lower import Unit
 from amphw.engine.tile_code import PhaseKind, TiledUnit
 from amphw.ir.errors import AmphwError
-from amphw.ir.update import NodeParameters, UpdateRule
+from amphw.ir.update import LATELY, NodeParameters, UpdateRule
 from amphw.opencl import abi
 from amphw.opencl.abi import Kernel
 from amphw.opencl.build import Launch, Profile
@@ -108,6 +109,9 @@ class UnitParameters:
             for n, f in enumerate(tiled.folds, len(tensors))
         ]
         self._tensors = tensors
+        self._turn = 0
+        self.lately: deque[int] = deque(maxlen=LATELY)
+        """Turns of the last updates, by which `abi.TURNS` finds their largest gradients."""
         self.buffers: dict[str, Any] = {}
         for t in [*tensors, *folded]:
             arrays = [f"p{t.number}", f"g{t.number}"]
@@ -154,10 +158,17 @@ class UnitParameters:
 
         job: place of 16 floats.
         """
-        scalars = update_scalars(self._rule, gradient_rows, version)
+        scalars = update_scalars(self._rule, gradient_rows, version, self._turn)
         self._memory.arena.floats[job : job + len(scalars)] = scalars
         self._memory.upload(job, len(scalars))
+        self.lately.append(self._turn)
+        self._turn += 1
         return self._once(self._update, job)
+
+    def largest_gradients(self, faults: np.ndarray) -> list[float]:
+        """The largest magnitude in the gradient of each of the last updates. faults: the unit's words."""
+        turns = faults[abi.BAD_GRADIENT + len(self._specs) :].view(np.float32)
+        return [float(turns[turn % abi.TURNS]) for turn in self.lately]
 
     def _once(self, launches: Sequence[Launch], job: int = 0) -> Any:
         event = None

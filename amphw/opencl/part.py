@@ -379,6 +379,8 @@ class OpenCLPart:
 
     def statistics(self) -> Statistics:
         out, self._stats = self._stats, Statistics()
+        if self.executor is not None:
+            out.gradients = self.executor.largest_gradients()
         return out
 
     def close(self) -> None:

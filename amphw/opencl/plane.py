@@ -305,6 +305,10 @@ class OpenCLPlane(EnginePlane):
                 self.fail(error)
                 raise error
 
+    def largest_gradients(self) -> dict[str, list[float]]:
+        """Those of the executors, which make the updates."""
+        return {node: lately for e in self.executors for node, lately in e.largest_gradients().items()}
+
     def fetch(self) -> None:
         """Bring `params` up to date; while nothing is in flight, what is written there takes effect."""
         with self.lock:

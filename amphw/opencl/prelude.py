@@ -18,7 +18,7 @@ DIGITS = "0123456789abcdef"
 def prelude(form: Form) -> str:
     """The text before all kernels of a program for a form."""
     names = ["MAX_SPACES", "MESSAGES", "ROWS", "STARTS", "TABLES", "LOG_ROWS", "LOG_BUFFERS"]
-    names += ["FAULT", "FAULT_ROW", "BAD_GRADIENT"]
+    names += ["FAULT", "FAULT_ROW", "BAD_GRADIENT", "TURNS"]
     lines = [f"#define {name} {getattr(abi, name)}" for name in names]
     lines += [f"#define FAULT_{text.upper()} {number}" for number, text in abi.FAULTS.items()]
     parts = [

@@ -2,7 +2,8 @@
 
 An update is three kinds of kernels, in this order: every gradient is checked, every parameter is stepped, and
 transposed copies are made again. A gradient that is not finite is noted in `faults[BAD_GRADIENT + parameter]`
-(all 0 before), and then no parameter of the node is changed. A step also clears the gradient.
+(all 0 before), and then no parameter of the node is changed. A step also clears the gradient. The check notes
+the largest magnitude, too (`abi.TURNS`), infinity where the gradient is not finite.
 
 Kernels take (arena, int job, faults, buffers...) and run once: `global_size((), 1)`. The job is the numbers
 of this update, `update_scalars`. Buffers, beside "p0", "p0t", "g0" and "touched0": "p0s0" and "p0s1", the
@@ -26,10 +27,11 @@ from amphw.opencl.forms import Form
 from amphw.opencl.product import signature
 from amphw.opencl.tiles import indent, load, store, vector_type
 
-SCALARS = ("SCALE", "RATE", "DECAY", "CLIP", "MOMENTUM", "MEAN_PART", "SQUARE_PART", "EPS")
+SCALARS = ("SCALE", "RATE", "DECAY", "CLIP", "MOMENTUM", "MEAN_PART", "SQUARE_PART", "EPS", "TURN")
 """Floats of a job, by their names in the kernels.
 
 SCALE: on the summed gradient; RATE: with the bias correction in it; MEAN_PART, SQUARE_PART: 1 - beta.
+TURN: the word for this update's largest magnitude; a whole number.
 """
 
 MOST_PARTS = 16
@@ -68,8 +70,11 @@ def parts(tensor: Tensor) -> int:
     return min(MOST_PARTS, -(-tensor.floats // GROUP_FLOATS))
 
 
-def update_scalars(rule: UpdateRule, rows: int, updates: int) -> np.ndarray:
-    """The job of update number `updates` (from 0), of a gradient summed over `rows` rows: float32 [8]."""
+def update_scalars(rule: UpdateRule, rows: int, updates: int, turn: int = 0) -> np.ndarray:
+    """The job of update number `updates` (from 0), of a gradient summed over `rows` rows: float32 [9].
+
+    turn: one more for each update that the device makes, whatever version it makes.
+    """
     rate, one = rule.rate(updates), np.float32(1.0)
     if rule.optimizer == "adam":
         n = updates + 1
@@ -83,6 +88,7 @@ def update_scalars(rule: UpdateRule, rows: int, updates: int) -> np.ndarray:
         "MEAN_PART": one - np.float32(rule.beta1),
         "SQUARE_PART": one - np.float32(rule.beta2),
         "EPS": rule.eps,
+        "TURN": turn % abi.TURNS,
     }
     return np.array([values[name] for name in SCALARS], np.float32)
 
@@ -90,7 +96,7 @@ def update_scalars(rule: UpdateRule, rows: int, updates: int) -> np.ndarray:
 def update_kernels(name: str, tensors: Sequence[Tensor], rule: UpdateRule, form: Form) -> list[abi.Kernel]:
     """All kernels of one node's update, in their order. tensors: parameters 0, 1, ... of the node."""
     return [
-        *(check_kernel(f"{name}_check{t.number}", t, rule, form) for t in tensors),
+        *(check_kernel(f"{name}_check{t.number}", t, len(tensors), rule, form) for t in tensors),
         *(step_kernel(f"{name}_step{t.number}", t, len(tensors), rule, form) for t in tensors),
         *(transpose_kernel(f"{name}_transpose{t.number}", t, form) for t in tensors if t.transposed),
     ]
@@ -116,23 +122,27 @@ def once_kernel(
 # --- checking -----------------------------------------------------------------------------------------------
 
 
-def check_kernel(name: str, tensor: Tensor, rule: UpdateRule, form: Form) -> abi.Kernel:
-    """Notes whether a gradient is not finite; for clipping, sums the squares of the scaled gradient."""
+def check_kernel(name: str, tensor: Tensor, parameters: int, rule: UpdateRule, form: Form) -> abi.Kernel:
+    """Notes whether a gradient is finite, and how large the scaled one is; for clipping, sums its squares."""
     kind, vector = vector_type(form), form.vector
     integers = f"int{vector}" if vector > 1 else "int"
     g, clipped = f"g{tensor.number}", rule.clip > 0.0
-    inside = [f"const {kind} g = {load(f'{g} + at', vector, vector)};"]
+    inside = [f"const {kind} g = {load(f'{g} + at', vector, vector)};", "most = fmax(most, fabs(g));"]
     # All bits of the exponent are set in infinities and NaNs, and in nothing else.
     inside.append(f"bad |= (as_{integers}(g) & 0x7f800000) == 0x7f800000;")
     inside += ["squares += (g * scale) * (g * scale);"] if clipped else []
-    body = [f"{integers} bad = 0;"]
-    if clipped:
-        body += [_scalar("SCALE", "scale"), f"{kind} squares = 0.0f;"]
+    body = [f"{integers} bad = 0;", f"{kind} most = 0.0f;", _scalar("SCALE", "scale")]
+    body += [f"{kind} squares = 0.0f;"] if clipped else []
     body += _over_vectors(tensor, form, parts(tensor), inside, [])
     lanes = [f".s{k:x}" for k in range(vector)] if vector > 1 else [""]
-    body.append(
-        f"if ({' | '.join(f'bad{lane}' for lane in lanes)}) faults[BAD_GRADIENT + {tensor.number}] = 1;"
-    )
+    body += [
+        f"const int nonfinite = {' | '.join(f'bad{lane}' for lane in lanes)};",
+        f"if (nonfinite) faults[BAD_GRADIENT + {tensor.number}] = 1;",
+        f"float largest = most{lanes[0]};",
+        *(f"largest = fmax(largest, most{lane});" for lane in lanes[1:]),
+        "largest = nonfinite ? INFINITY : largest * scale;",
+        f"atomic_max({_turn(parameters, 0)}, as_int(largest));",
+    ]
     buffers = [g] + ([f"touched{tensor.number}"] if tensor.touched_only else [])
     written = []
     if clipped:
@@ -141,6 +151,12 @@ def check_kernel(name: str, tensor: Tensor, rule: UpdateRule, form: Form) -> abi
         body += _left_by_group(total, f"{written[0]}[get_global_id(1)]", form)
     comment = f"whether {g} is finite" + (", and its squares" if clipped else "")
     return once_kernel(name, [*buffers, *written], written, form, (parts(tensor),), body, comment)
+
+
+def _turn(parameters: int, after: int) -> str:
+    """Where the largest magnitude of the gradient of this update lies, or of one that comes so much later."""
+    turn = f"((int)arena[job + {SCALARS.index('TURN')}] + {after}) % TURNS"
+    return f"(volatile __global int*)faults + BAD_GRADIENT + {parameters} + {turn}"
 
 
 def _left_by_group(value: str, to: str, form: Form) -> list[str]:
@@ -213,6 +229,9 @@ def step_kernel(name: str, tensor: Tensor, parameters: int, rule: UpdateRule, fo
         "}",
         _scalar("RATE", "rate"),
     ]
+    if n == 0:  # one item of one kernel makes the next update's word 0
+        first = "get_global_id(1) == 0 && get_local_id(0) == 0"
+        body.append(f"if ({first}) atomic_xchg({_turn(parameters, 1)}, 0);")
     if rule.clip > 0.0:
         buffers.append(f"squares{n}")
         body += [

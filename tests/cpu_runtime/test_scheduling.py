@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import CpuDevice, planes
+from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.engine.numpy_plane.float32 import FloatParameters
 from amphw.engine.policy import BACKWARD, POLICIES
 from amphw.ir.device import DeviceOptions, Mode, Statistics
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
+from amphw.rtl.fixed.device import FixedDevice
 from tests.conftest import PLANES
 from tests.cpu_runtime.graphs import mlp, rows
 from tests.graphs.cases import CASES
@@ -99,7 +101,7 @@ def test_the_engine_serves_in_the_order_that_the_policy_defines(
     assert found[0] == found[1] and len(found[0]) > 10
 
 
-def recounted(device: CpuDevice, log: Sequence[Any], height: int) -> dict[str, Counter[int]]:
+def recounted(device: Any, log: Sequence[Any], height: int) -> dict[str, Counter[int]]:
     """Staleness from the log alone: versions between a firing's two frames. height: rows of each firing."""
     names = [u.name for u in device.plane.lowered.units]
     versions: Counter[str] = Counter()
@@ -120,6 +122,54 @@ def recounted(device: CpuDevice, log: Sequence[Any], height: int) -> dict[str, C
                 else:
                     seen[unit, key] = versions[names[unit]]
     return found
+
+
+def of_a_part(device: Any, log: Sequence[Any], node: str, height: int, interval: int) -> Counter[int]:
+    """Staleness at a node of a part, which runs frames in the order in which they begin.
+
+    It updates itself behind the frame that completes an interval.
+    """
+    unit = [u.name for u in device.plane.lowered.units].index(node)
+    version = gathered = 0
+    seen: dict[Any, int] = {}
+    found = Counter[int]()
+    for kind, *what in log:
+        if kind != "start" or what[1] != unit:
+            continue
+        _, _, direction, keys = what
+        for key in keys:
+            if direction == BACKWARD:
+                found[version - seen[key]] += height
+            else:
+                seen[key] = version
+        gathered += height * len(keys) * (direction == BACKWARD)
+        if gathered >= interval:
+            version, gathered = version + 1, 0
+    return found
+
+
+def assert_a_parts_staleness_is_exact(part: Any, interval: int, policy: str, late: bool) -> None:
+    """`head` on a part beside the CPU. late: whether there must be gradients some versions behind."""
+    height, device = 4, MixedDevice({"part": part})
+    settings = {"workers": 1, "place": {"head": "part"}, "policy": policy, "frame_cap": 2}
+    rule = UpdateRule(interval=interval, lr=0.01)
+    device.load(mlp(), {"*": rule}, DeviceOptions(24, 1, "self", 3, True, settings))
+    for slot, instance in enumerate(rows(24, height)):
+        device.submit(slot, 0, instance, Mode.TRAIN)
+    device.drain()
+    expected = of_a_part(device, list(device.log), "head", height, interval)
+    found = device.statistics().staleness["head"]
+    device.close()
+    assert dict(found) == dict(expected)
+    assert expected.total() == 24 * height
+    assert not late or max(expected) >= 2, "none of this was late"
+
+
+@pytest.mark.parametrize("policy", ["default", "fifo"])
+@pytest.mark.parametrize("interval", [4, 7, 10])
+def test_staleness_at_a_part_is_counted_in_the_order_of_its_frames(interval: int, policy: str) -> None:
+    part = FixedDevice("q6.10,g=q6.10")
+    assert_a_parts_staleness_is_exact(part, interval, policy, late=policy == "fifo")
 
 
 @pytest.mark.parametrize("policy", ["default", "fifo"])

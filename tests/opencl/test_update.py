@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from amphw.engine.tile_code import Fold
-from amphw.ir.update import UpdateRule
+from amphw.ir.update import LATELY, NodeParameters, UpdateRule
 from amphw.opencl import abi
 from amphw.opencl.folding import table_kernels, unfold_kernels
 from amphw.opencl.forms import Form, ProductForm
@@ -68,6 +68,7 @@ class Node:
         self.rule, self.rng = rule, np.random.default_rng(seed)
         self.values = [self.random(shape) for shape in SHAPES]
         self.slots = [[np.zeros(s, np.float32) for _ in range(rule.slots())] for s in SHAPES]
+        self.largest = np.zeros(abi.TURNS, np.float32)
         self.arrays: dict[str, np.ndarray] = {f"touched{TABLE}": np.zeros(SHAPES[TABLE][0], np.int32)}
         for tensor, value in zip(tensors(rule), self.values, strict=True):
             n = tensor.number
@@ -90,11 +91,15 @@ class Node:
         return out
 
     def run(self, machine: Machine, program, kernels, rows: int, updates: int) -> np.ndarray:
-        arena, faults = Arena(1 << 12), np.zeros(16, np.int32)
-        job = arena.put(update_scalars(self.rule, rows, updates))
+        """The words of faults, without those of largest gradients, which stay in `largest`."""
+        arena = Arena(1 << 12)
+        faults = np.zeros(abi.BAD_GRADIENT + len(SHAPES) + abi.TURNS, np.int32)
+        faults[-abi.TURNS :] = self.largest.view(np.int32)
+        job = arena.put(update_scalars(self.rule, rows, updates, updates))
         for kernel in kernels:
             machine.run(program, kernel, arena.words, job, self.arrays, faults, ())
-        return faults
+        self.largest = faults[-abi.TURNS :].view(np.float32).copy()
+        return faults[: -abi.TURNS]
 
 
 @pytest.mark.parametrize("form, name", RUNS)
@@ -133,6 +138,24 @@ def test_a_bad_gradient_changes_nothing(
     assert np.flatnonzero(faults).tolist() == [abi.BAD_GRADIENT + where]
     for n, array in before.items():
         np.testing.assert_array_equal(node.arrays[n], array)
+    assert node.largest[0] == np.inf
+
+
+@pytest.mark.parametrize("form, name", RUNS)
+def test_the_largest_gradients_are_those_that_the_definition_notes(
+    built, machine: Machine, form: str, name: str
+) -> None:
+    """Of the last updates; more are made than there are words."""
+    program, kernels = built[form, name]
+    node, expected = Node(RULES[name], seed=5), []
+    for updates in range(abi.TURNS + 3):
+        given, rows = node.gradients(), 3 + updates
+        found = NodeParameters((), node.rule, {}, rows=rows, gradients=dict(enumerate(given)))
+        found.note()
+        expected += found.lately
+        node.run(machine, program, kernels, rows, updates)
+    turns = np.arange(updates + 1 - LATELY, updates + 1)
+    np.testing.assert_allclose(node.largest[turns % abi.TURNS], expected[-LATELY:], rtol=1e-6)
 
 
 def test_which_rules_leave_untouched_rows_alone() -> None:
