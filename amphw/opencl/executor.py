@@ -85,6 +85,8 @@ class Executor:
         self._frames: dict[tuple[int, int], list[tuple[Launch, ...]]] = {}
         self._faults: dict[int, tuple[Any, np.ndarray]] = {}
         self._units = {unit.index: unit for unit, _ in units}
+        self.largest_gradients: dict[str, list[float]] = {}
+        """By node, of its last updates, as `read_faults` last found them."""
         for unit, tiled in units:
             self._add(unit, tiled, params.get(unit.name), tune)
         program = built(cl, self.context, found, "sums of gradients", prelude(form) + sums.sum_text(form))
@@ -195,7 +197,7 @@ class Executor:
 
     def fault(self) -> Exception | None:
         """What a kernel has reported: a gradient that is not finite, an index outside its range. Waits."""
-        self._read_faults()
+        self.read_faults()
         for index, (_, words) in self._faults.items():
             unit = self._units[index]
             program = unit.behaviour.program
@@ -210,19 +212,13 @@ class Executor:
                 )
         return None
 
-    def _read_faults(self) -> None:
-        for buffer, words in self._faults.values():
+    def read_faults(self) -> None:
+        """Bring what kernels noted to the host, with the largest gradients of the last updates. Waits."""
+        for index, (buffer, words) in self._faults.items():
             self.cl.enqueue_copy(self.queue, words, buffer)
-
-    def largest_gradients(self) -> dict[str, list[float]]:
-        """By node, of its last updates; as they were last read where the device no longer answers. Waits."""
-        with contextlib.suppress(self.cl.Error):
-            self._read_faults()
-        return {
-            self._units[index].name: found
-            for index, values in self.parameters.items()
-            if index in self._faults and (found := values.largest_gradients(self._faults[index][1]))
-        }
+            if index in self.parameters:
+                found = self.parameters[index].largest_gradients(words)
+                self.largest_gradients[self._units[index].name] = found
 
     def warm_up(self, unit: int, kind: int, place: int, rows: Sequence[int]) -> None:
         """Run every form of a unit's kernels for a frame: drivers put off compiling until the first run."""

@@ -7,6 +7,7 @@ that depends on it: which version a frame reads, what an update comprises.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -380,7 +381,10 @@ class OpenCLPart:
     def statistics(self) -> Statistics:
         out, self._stats = self._stats, Statistics()
         if self.executor is not None:
-            out.gradients = self.executor.largest_gradients()
+            if not self.executor.running:
+                with contextlib.suppress(self.executor.cl.Error):  # a device that is lost does not answer
+                    self.executor.read_faults()
+            out.gradients = dict(self.executor.largest_gradients)
         return out
 
     def close(self) -> None:

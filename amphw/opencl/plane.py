@@ -8,6 +8,7 @@ engine's parameters are only counted; their values are on the device that runs t
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -306,8 +307,19 @@ class OpenCLPlane(EnginePlane):
                 raise error
 
     def largest_gradients(self) -> dict[str, list[float]]:
-        """Those of the executors, which make the updates."""
-        return {node: lately for e in self.executors for node, lately in e.largest_gradients().items()}
+        """Those of the executors, which make the updates: as of the last time that all work was done."""
+        with self.lock:
+            # Not while work is in the queues: reports of progress would wait for it.
+            lost = self._closed or isinstance(self.failure, DeviceLostError)
+            if not lost and (self.failed or self.engine.settled()):
+                self._read_gradients()
+        return {node: lately for e in self.executors for node, lately in e.largest_gradients.items()}
+
+    def _read_gradients(self) -> None:
+        for executor in self.executors:
+            with contextlib.suppress(executor.cl.Error):  # a device that is lost does not answer
+                executor.finish()
+                executor.read_faults()
 
     def fetch(self) -> None:
         """Bring `params` up to date; while nothing is in flight, what is written there takes effect."""
