@@ -1,5 +1,6 @@
-# make demo    train a small model and show what happens      make test   lint, types and tests
-# make lint    style and types alone                          make slow   the long statistical tests
+# make demo    train a small model and show what happens      make test   lint, types and the tests of every day
+# make test-all   lint, types and all tests but those below   make slow   the long statistical tests
+# make lint    style and types alone
 # make torch   the tests of the import from PyTorch, which it installs
 # make hardware   circuits for every board, placed and routed; their size and speed against those committed
 # make clean   remove the environment and everything built    make sanitize   the C++ data plane's memory and threads
@@ -12,7 +13,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint pytest browser torch slow hardware sanitize clean
+.PHONY: help demo test test-all lint pytest pytest-all browser torch slow hardware sanitize clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -35,6 +36,8 @@ demo: $(READY)
 
 test: lint pytest
 
+test-all: lint pytest-all
+
 lint: $(READY)
 	@echo "ruff check";          $(BIN)/ruff check --quiet .
 	@echo "ruff format --check"; $(BIN)/ruff format --check --quiet . || { \
@@ -51,9 +54,10 @@ BESIDE := tests/opencl tests/conformance/test_opencl.py tests/conformance/test_m
 browser:
 	@.ci/browser
 
-pytest: $(READY) browser
-	@mkdir -p build; nice -n 19 $(BIN)/python -m pytest $(BESIDE) >build/beside-tests.log 2>&1 & beside=$$!; \
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(BESIDE)); status=$$?; \
+pytest-all: WHICH := -m "not slow and not hardware"
+pytest pytest-all: $(READY) browser
+	@mkdir -p build; nice -n 19 $(BIN)/python -m pytest $(WHICH) $(BESIDE) >build/beside-tests.log 2>&1 & beside=$$!; \
+	$(BIN)/python -m pytest $(WHICH) $(addprefix --ignore=,$(BESIDE)); status=$$?; \
 	echo "the tests of OpenCL and of the hardware:"; \
 	wait $$beside || { cat build/beside-tests.log; exit 1; }; \
 	tail -n 1 build/beside-tests.log; exit $$status

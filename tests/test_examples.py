@@ -10,6 +10,7 @@ from amphw.cpu_runtime import CpuDevice
 from amphw.host.config import resolve
 from amphw.host.controller import Trainer
 from amphw.models import get_model
+from tests.daily import daily
 
 FOLDER = Path(__file__).parents[1] / "examples"
 # Fewer epochs than by default, and far more than it takes to be above these accuracies.
@@ -28,7 +29,7 @@ def test_every_example_is_tested() -> None:
     assert {path.stem for path in FOLDER.glob("*.py")} == set(LEARNS)
 
 
-@pytest.mark.parametrize("name", LEARNS)
+@pytest.mark.parametrize("name", daily(["ponder"], sorted({*LEARNS} - {"ponder"})))
 def test_an_example_learns(name: str) -> None:
     overrides, accuracy = LEARNS[name]
     model = get_model(str(FOLDER / f"{name}.py"))

@@ -63,6 +63,7 @@ def test_the_strongest_forms_are_measured_and_all_are_told(fake_peer) -> None:
     assert any(line.startswith("round 2 of 2: ") for line in said)
 
 
+@pytest.mark.thorough
 def test_a_peer_that_dies_on_the_way_is_left_out(fake_peer) -> None:
     """Two runs to calibrate by, one round; then the processes that run side by side are gone."""
     said: list[str] = []
@@ -75,6 +76,7 @@ def test_a_peer_that_dies_on_the_way_is_left_out(fake_peer) -> None:
     assert any("the run goes on without it" in line for line in said)
 
 
+@pytest.mark.thorough
 def test_a_strongest_form_that_cannot_be_started_again_is_told(fake_peer) -> None:
     """It was the fastest of its setup: without it the ratios are to weaker peers."""
     python = fake_peer(rates={"rnn": 50.0, "folded": 200.0}, fails_first=["folded"])
@@ -204,6 +206,7 @@ def test_this_interpreter_says_what_it_has() -> None:
 # --- other measurements -------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_time_to_an_accuracy(fake_peer) -> None:
     said: list[str] = []
     record = time_to_accuracy(plan(fake_peer(), peer_forms=["folded"]), 0.01, said.append)
@@ -213,6 +216,7 @@ def test_time_to_an_accuracy(fake_peer) -> None:
     assert any(line.startswith("torch, 2 threads: epoch 2, 2.0 s, accuracy 0.8") for line in said)
 
 
+@pytest.mark.thorough
 def test_a_peer_that_dies_in_training_invalidates(fake_peer) -> None:
     said: list[str] = []
     record = time_to_accuracy(plan(fake_peer(untrained=2), peer_forms=["folded"]), 0.01, said.append)

@@ -72,6 +72,7 @@ def test_a_record_that_cannot_be_written_in_the_end_is_printed_before(amphw, tmp
     assert "amphw: cannot write file/x.json: " in done.stderr
 
 
+@pytest.mark.thorough
 def test_without_the_peer_the_run_goes_on_with_ours_alone(amphw, small, peer) -> None:
     done = amphw("bench", *small, *peer(absent={"torch": "ModuleNotFoundError: No module named 'torch'"}))
     assert done.exit_code == 0, done.stderr
@@ -80,6 +81,7 @@ def test_without_the_peer_the_run_goes_on_with_ours_alone(amphw, small, peer) ->
     assert "amphw, " in done.stdout and "no peer was measured" in done.stdout
 
 
+@pytest.mark.thorough
 def test_an_interpreter_that_does_not_exist_is_said_and_left_out(amphw, small, monkeypatch) -> None:
     monkeypatch.setenv("AMPHW_PEER_PYTHON", "/does/not/exist")
     done = amphw("bench", *small)
@@ -100,6 +102,7 @@ def test_scaling(amphw, small) -> None:
     assert "least and greatest rate differ by" in done.stdout
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not built(), reason="needs the C++ data plane")
 def test_workers(amphw, small) -> None:
     done = amphw("bench", *small, "--workers", "1,64", "--json")

@@ -89,6 +89,7 @@ def test_growth_is_told_and_shown(amphw) -> None:
     assert text.index("It stops at ") < text.index("devices pipelines")
 
 
+@pytest.mark.thorough
 def test_growth_without_an_end(amphw) -> None:
     done = amphw("estimate", *GGNN, "--flops", "1TFLOPS", "--keys", "1", "--grow")
     assert done.exit_code == 0, done.stderr
@@ -116,7 +117,11 @@ def test_growth_without_an_end(amphw) -> None:
             ["--budget", "devices=2,memory=1kB"],
             "no network has room for the model; most of it is with devices",
         ),
-        (["--grow", "--memory", "1kB"], "no network has room for the model; with 1000 devices: device"),
+        pytest.param(
+            ["--grow", "--memory", "1kB"],
+            "no network has room for the model; with 1000 devices: device",
+            marks=pytest.mark.thorough,
+        ),
     ],
 )
 def test_what_cannot_be_is_said(amphw, more, complaint) -> None:

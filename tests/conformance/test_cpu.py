@@ -14,12 +14,12 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
 from tests.conformance.harness import Outcome, assert_same, reference, run
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import Case, each_case
 
 INSTANCES = int(os.environ.get("AMPHW_TEST_INSTANCES", "200"))
 """Instances of every graph; fewer where everything is slow, as under a sanitizer."""
 
-each = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+each = each_case()
 pytestmark = pytest.mark.usefixtures("plane")
 
 # Every scheduler, every worker count and the caps' extremes, each at least once with every graph.

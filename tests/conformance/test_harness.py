@@ -23,7 +23,7 @@ from amphw.ir.program import ParamSpec, Program, trace
 from amphw.ir.update import initial_parameters
 from tests.conformance.harness import assert_same, reference, run
 from tests.graphs import rnn
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import Case, each_case
 
 pytestmark = pytest.mark.usefixtures("plane")
 
@@ -105,7 +105,7 @@ def test_a_firing_that_only_one_of_the_two_has(monkeypatch: pytest.MonkeyPatch) 
     assert text == "instance 0: node 'scale', forward, state (): does not run, the reference has a firing"
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@each_case()
 @pytest.mark.parametrize("fuse", [True, False])
 def test_nothing_differs_where_nothing_is_wrong(case: Case, fuse: bool) -> None:
     device = CpuDevice()

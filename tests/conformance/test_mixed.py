@@ -19,7 +19,7 @@ from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule, initial_parameters
 from tests.conformance.harness import assert_same, reference, run
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import CASES, Case, each_case
 
 pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
 
@@ -53,7 +53,7 @@ def mixed() -> MixedDevice:
 
 
 @pytest.mark.parametrize("first", range(3))
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@each_case()
 def test_gradients_are_those_of_the_reference(case: Case, first: int) -> None:
     graph, instances = case.build(), case.instances()
     device = mixed()
@@ -63,7 +63,7 @@ def test_gradients_are_those_of_the_reference(case: Case, first: int) -> None:
     assert_same(found, reference(graph, instances))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@each_case()
 def test_inference_is_that_of_the_reference(case: Case) -> None:
     graph, instances = case.build(), case.instances()
     device = mixed()
@@ -74,7 +74,7 @@ def test_inference_is_that_of_the_reference(case: Case) -> None:
         assert np.isclose(found.losses[number], loss, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@each_case()
 def test_parameters_after_updates_are_those_of_the_reference(case: Case) -> None:
     """On the controller's word, twice: the second time with what the first has left in the optimiser."""
     graph, instances = case.build(), case.instances()
@@ -98,7 +98,7 @@ def test_parameters_after_updates_are_those_of_the_reference(case: Case) -> None
             assert np.allclose(found[node].values[name], value, rtol=1e-4, atol=1e-5), (node, name)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@each_case()
 def test_a_replayed_run_is_the_same_to_the_bit(case: Case) -> None:
     graph, instances = case.build(), case.instances()
     rule = UpdateRule(interval=3, lr=0.05, optimizer="momentum")

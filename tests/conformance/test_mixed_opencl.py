@@ -20,7 +20,7 @@ from amphw.opencl.part_log import GradientLog
 from tests.conformance.harness import assert_same, run
 from tests.conformance.test_mixed import NumpyFloats, alternately
 from tests.conformance.test_opencl import FORM, RULE, expected, problem
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import CASES, Case, each_case
 from tests.opencl.devices import PTHREAD
 
 pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
@@ -44,7 +44,7 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 def some(first: int, step: int) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", CASES[first::step], ids=lambda case: case.name)
+    return each_case(CASES[first::step])
 
 
 def mixed(**options: Any) -> MixedDevice:

@@ -17,11 +17,11 @@ from amphw.ir.update import UpdateRule
 from amphw.opencl import OpenCLDevice
 from amphw.opencl.forms import Form, ProductForm
 from tests.conformance.harness import Outcome, assert_same, reference, run
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import CASES, Case, each_case
 from tests.opencl.devices import BASIC, PTHREAD, PTHREADS
 
 INSTANCES = 24
-each = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+each = each_case()
 
 # Small tiles in one form for all frames: compiling is what takes the time here.
 FORM = Form(vector=4, product=ProductForm(rows=2, vectors=1))
@@ -122,7 +122,7 @@ def test_updates_lead_where_the_reference_goes(case: Case) -> None:
         np.testing.assert_allclose(value, wanted[name], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("case", CASES[::4], ids=lambda c: c.name)
+@each_case(CASES[::4])
 @pytest.mark.parametrize("settings", [{"form": GROUPS, "zero_copy": False}, {"fuse": False}])
 def test_other_forms_and_graphs_that_are_not_fused(case: Case, settings: dict[str, Any]) -> None:
     assert_same(on(PTHREAD, case, keys=16, **settings), expected(case))

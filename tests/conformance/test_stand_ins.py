@@ -11,13 +11,13 @@ from amphw.ir.device import Device, Mode
 from amphw.ir.update import UpdateRule
 from tests.conformance.harness import run
 from tests.conformance.test_mixed import alternately
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import Case, each_case
 
 pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
 
 
 @pytest.mark.parametrize("spec", ["sleep:1TFLOPS", "cpu,one=null,two=sleep:1TFLOPS"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@each_case()
 def test_every_message_comes_back(case: Case, spec: str) -> None:
     graph, instances = case.build(), case.instances()
     device: Device = make_device(spec)

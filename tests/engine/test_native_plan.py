@@ -22,7 +22,7 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance, Schema, TableType
 from amphw.ir.passes import fuse
 from amphw.ir.state import FieldType, StateType
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import Case, each_case
 
 pytest.importorskip("amphw.engine._native", reason="the C++ data plane is not built")
 from amphw.cpu_runtime.native_plane import NativePlane
@@ -94,7 +94,7 @@ def assert_same_plan(lowered: Lowered, made: Any, names: Names, instance: Instan
 
 
 @pytest.mark.parametrize("fused", [False, True], ids=["as-written", "fused"])
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@each_case()
 def test_plans_of_the_graphs(case: Case, fused: bool) -> None:
     graph = case.build()
     lowered = lower(fuse(graph) if fused else graph)

@@ -25,7 +25,7 @@ from amphw.ir.routing import Isu
 from amphw.ir.state import OUT_OF_DOMAIN, Columns, StateType, state_field
 from amphw.ir.update import UpdateRule
 from tests.graphs import decide, rnn, tree
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import Case, each_case
 
 Delivery = tuple[str, str, tuple[int, ...], int]
 """(unit, port, firing state, position in the operand)."""
@@ -96,7 +96,7 @@ def sent_by_plan(lowered: Lowered, slots: SlotPlan, decided: set[Delivery]) -> s
     return found
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@each_case()
 def test_plans_deliver_what_the_reference_delivers(case: Case) -> None:
     lowered = lower(case.build())
     for instance in case.instances(seed=4):
@@ -105,7 +105,7 @@ def test_plans_deliver_what_the_reference_delivers(case: Case) -> None:
         assert sent_by_plan(lowered, plan, decided) == expected
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@each_case()
 def test_the_tables_of_a_unit_fit_together(case: Case) -> None:
     lowered = lower(case.build())
     for instance in case.instances():

@@ -21,7 +21,7 @@ from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
 from amphw.rtl.fixed.device import FixedDevice
 from tests.estimate.chain import chain, rows
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import CASES, Case, each_case
 
 HOST = HostCosts({}, 0.0, 0.0, 0.0, {}, "stated", "by the test")
 RULES = {"*": UpdateRule(interval=4)}
@@ -105,7 +105,7 @@ def test_links_and_limits_are_of_devices_that_there_are() -> None:
             facts(parts, *given)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if not c.name.startswith("written")], ids=lambda c: c.name)
+@each_case([c for c in CASES if not c.name.startswith("written")])
 def test_a_device_that_cannot_say_is_timed(case: Case) -> None:
     """Whatever a graph's nodes take: groups, rows of several spaces, integers."""
     graph, instances = case.build(), case.instances()

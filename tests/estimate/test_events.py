@@ -17,7 +17,7 @@ from amphw.estimate.traffic import count
 from amphw.ir.update import UpdateRule
 from tests.estimate.chain import chain, rows
 from tests.estimate.test_network import FIRST, KHZ, RULES
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import CASES, Case, each_case
 
 pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
 
@@ -59,7 +59,7 @@ def test_replicas_share_the_instances() -> None:
     assert three.throughput == pytest.approx(3 * one.throughput, rel=0.1)
 
 
-@pytest.mark.parametrize("case", CASES[::3], ids=lambda c: c.name)
+@each_case(CASES[::3])
 def test_it_is_not_faster_than_what_is_calculated(case: Case) -> None:
     graph = case.build()
     if not placeable(graph):

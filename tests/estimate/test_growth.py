@@ -127,6 +127,7 @@ def test_networks_without_room_are_told_and_passed_over() -> None:
         grow(layers(8, 2), replace(MHZ, memory=10.0), keys=16, most=8)
 
 
+@pytest.mark.thorough
 def test_a_thousand_devices() -> None:
     found = grow(layers(32, 32, 32, 32), MHZ, keys=4)
     assert [s.devices for s in found.steps][-2:] == [512, 1000]

@@ -15,7 +15,7 @@ from amphw.estimate.traffic import count
 from amphw.ir.errors import AmphwError
 from amphw.ir.update import UpdateRule
 from tests.estimate.chain import chain, rows
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import Case, each_case
 
 RULES = {"*": UpdateRule()}
 KHZ = Network(1e3)
@@ -183,7 +183,7 @@ def test_a_graph_without_parameters_has_nothing_to_spread() -> None:
         estimate("chain", count(lower(chain([])), rows()), RULES, KHZ, 1)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@each_case()
 def test_faster_devices_and_links_never_slow_a_model_down(case: Case) -> None:
     graph = case.build()
     if not graph.parameterised:

@@ -21,7 +21,7 @@ from amphw.ir.update import UpdateRule
 from tests.cpu_runtime.graphs import mlp, rows
 from tests.cpu_runtime.running import pump
 from tests.graphs import decide
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import CASES, Case, each_case
 
 # source - a - b - sink, one row each
 CHAIN = Shape(
@@ -180,7 +180,7 @@ def test_the_shape_of_an_instance_comes_from_its_plan() -> None:
 DECIDED = ("decide", "decide-store", "fe-experts", "fe-nested", "fe-ponder", "fe-skip")  # by the network
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.name not in DECIDED], ids=lambda c: c.name)
+@each_case([c for c in CASES if c.name not in DECIDED])
 def test_simulated_messages_are_those_of_the_device(case: Case) -> None:
     graph = case.build()
     instances = case.instances(seed=5)

@@ -14,10 +14,10 @@ from amphw.ir.instance import Instance
 from amphw.models import get_model
 from tests.conformance.harness import run
 from tests.estimate.chain import chain, rows
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import CASES, Case, each_case
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@each_case()
 def test_messages_are_those_that_a_device_counts(case: Case) -> None:
     """Also where nodes decide: the device begins with the same parameters, and updates none."""
     graph, instances = case.build(), case.instances()

@@ -24,7 +24,7 @@ from amphw.ir.errors import AmphwError
 from amphw.ir.update import UpdateRule
 from tests.estimate.chain import chain, rows
 from tests.estimate.test_network import FIRST, KHZ, RULES
-from tests.graphs.cases import CASES
+from tests.graphs.cases import CASES, each_case
 
 pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
 
@@ -193,7 +193,7 @@ def test_dsps_are_for_circuits() -> None:
         propose(layers(8, 2), KHZ, Budget(dsps=56), 1.0)
 
 
-@pytest.mark.parametrize("case", CASES[::5], ids=lambda case: case.name)
+@each_case(CASES[::5])
 def test_the_most_within_a_budget_of_every_graph(case) -> None:  # type: ignore[no-untyped-def]
     graph = case.build()
     if not placeable(graph):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
@@ -90,3 +91,19 @@ CASES = (
     Case("decide-store", lambda: decide.build(exit="store"), _batches),
     *(Case(w.name, lambda w=w: w.compiled().graph, w.draw) for w in _WRITTEN),  # type: ignore[misc]
 )
+
+EVERYDAY = ("rnn-alternate", "tree-leaves", "message-passing-dense", "fe-nested")
+"""Cases that together have every kind of node: those that `make test` runs."""
+
+
+def each_case(cases: Iterable[Case] = CASES) -> pytest.MarkDecorator:
+    """Runs a test with each case, as `case`; with those not in EVERYDAY in `make test-all` alone.
+
+    Of `cases` without any of them the first runs every day.
+    """
+    cases = list(cases)
+    everyday = {case.name for case in cases} & set(EVERYDAY) or {cases[0].name}
+    marked = [
+        pytest.param(case, marks=[] if case.name in everyday else pytest.mark.thorough) for case in cases
+    ]
+    return pytest.mark.parametrize("case", marked, ids=[case.name for case in cases])

@@ -15,14 +15,14 @@ from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
 from tests.graphs import decide, message_passing, rnn, tree
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import CASES, Case, each_case
 
 ORDERS = ("fifo", "lifo", "random")
 STEP = 1e-5  # of the central differences; their error is about STEP**2
 TOLERANCE = 1e-5  # relative
 ENTRIES = 4  # of every parameter that are compared with differences
 
-each = pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+each = each_case()
 
 
 def open_device(graph: Graph, order: str = "fifo") -> ReferenceDevice:

@@ -23,6 +23,7 @@ from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError, Grap
 from amphw.ir.graph import Graph
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule, initial_parameters
+from tests.daily import daily
 from tests.host.training import MODEL, settings
 
 pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
@@ -117,7 +118,7 @@ def train(device: MixedDevice, *overrides: str) -> tuple[Any, Trainer, list[str]
 
 
 @pytest.mark.parametrize("fault", [dies, hangs, forgets, repeats, shortens], ids=lambda f: f.__name__)
-@pytest.mark.parametrize("at", [1, 7, 40])
+@pytest.mark.parametrize("at", daily([7], [1, 40]))
 def test_the_run_goes_on_without_it(fault: Fault, at: int) -> None:
     undisturbed, _, _ = train(MixedDevice({"one": FaultyDevice(), "two": FaultyDevice()}))
     summary, trainer, notes = train(MixedDevice({"one": FaultyDevice(fault, at), "two": FaultyDevice()}))

@@ -26,6 +26,7 @@ from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError
 from amphw.ir.reference import ReferenceDevice
 from tests.conformance.harness import assert_same, reference, run
 from tests.conformance.test_mixed import alternately
+from tests.daily import daily
 from tests.graphs.cases import CASES
 from tests.host.test_lost_parts import Notes, chosen
 from tests.host.training import MODEL, settings
@@ -49,7 +50,9 @@ class InProcess(ReferenceDevice):
         return self.parts[-1]
 
 
-@pytest.mark.parametrize("name", ["rnn-alternate", "tree-leaves", "message-passing", "decide", "fe-letters"])
+@pytest.mark.parametrize(
+    "name", daily(["rnn-alternate", "decide"], ["tree-leaves", "message-passing", "fe-letters"])
+)
 def test_it_is_the_same_in_a_process(name: str) -> None:
     (case,) = [c for c in CASES if c.name == name]
     graph, instances = case.build(), case.instances()
@@ -169,7 +172,7 @@ def trained(fault: Callable[[RemotePart], None], at: int) -> tuple[Any, list[str
 @pytest.mark.parametrize(
     "fault", [killed, frozen, garbled, repeated, skipped, lost], ids=lambda f: f.__name__
 )
-@pytest.mark.parametrize("at", [2, 17])
+@pytest.mark.parametrize("at", daily([17], [2]))
 def test_the_run_goes_on_without_the_process(fault: Any, at: int, undisturbed: Any) -> None:
     summary, notes = trained(fault, at)
     assert summary.messages["lost"] == 0 < summary.messages["forward"]

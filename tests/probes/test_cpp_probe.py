@@ -31,7 +31,7 @@ from amphw.ir.instance import Instance
 from amphw.ir.primitives import RowContext
 from amphw.ir.program import Params, Program, Value, trace
 from amphw.ir.state import Columns, KeySpace, StateType, state_field
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import Case, each_case
 from tests.probes.cpp_probe import (
     Names,
     address_functions,
@@ -193,7 +193,7 @@ def test_every_operator_compiles(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@each_case()
 def test_what_the_graphs_compute_on_states_compiles(case: Case, tmp_path: Path) -> None:
     """Guards, new states, counts and row counts of every node, on every state that the instances can hold."""
     instances = case.instances()

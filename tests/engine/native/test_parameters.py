@@ -15,6 +15,7 @@ COMPILER = os.environ.get("CXX", "g++")
 
 
 @pytest.mark.skipif(shutil.which(COMPILER) is None, reason="there is no C++ compiler")
+@pytest.mark.thorough
 def test_a_pinned_version_is_not_written(tmp_path: Path) -> None:
     """Without `pin`'s second look a reader goes wrong about ten times a second, on two processors."""
     program = tmp_path / "pin_stress"

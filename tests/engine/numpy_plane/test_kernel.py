@@ -12,7 +12,7 @@ from amphw.ir.passes import fuse
 from amphw.ir.primitives import RowContext
 from amphw.ir.primitives.images import Windows
 from amphw.ir.program import Params, ParamSpec, Program, Value, trace
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import Case, each_case
 
 ROWS = 6
 
@@ -56,7 +56,7 @@ def assert_same_bits(program: Program) -> None:
         np.testing.assert_array_equal(a, b)  # operands belong to others
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
+@each_case()
 def test_every_program_of_the_graphs(case: Case) -> None:
     for unit in lower(fuse(case.build())).units:
         if unit.derivative is not None and unit.inference is not None:

@@ -25,7 +25,7 @@ from amphw.ir.update import UpdateRule, initial_parameters
 from amphw.rtl.fixed.device import FixedDevice
 from amphw.rtl.formats import Format
 from tests.conformance.harness import Outcome, run
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import CASES, Case, each_case
 
 FORMATS = "q3.13,g=q3.13"
 STEP = 2.0**-13
@@ -40,7 +40,7 @@ REFUSED = {
 }  # fmt: skip
 """What the hardware lacks for a graph."""
 
-each = pytest.mark.parametrize("case", [c for c in CASES if c.name not in REFUSED], ids=lambda c: c.name)
+each = each_case([c for c in CASES if c.name not in REFUSED])
 
 
 @cache
@@ -120,7 +120,7 @@ def test_a_replayed_log_gives_the_same_bits(case: Case, formats: str) -> None:
         np.testing.assert_array_equal(value, second.parameters[name], err_msg=name)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.name in REFUSED], ids=lambda c: c.name)
+@each_case([c for c in CASES if c.name in REFUSED])
 def test_what_cannot_be_mapped_is_refused_by_name(case: Case) -> None:
     with pytest.raises(GraphError, match=f"node '.*': the hardware cannot compute '{REFUSED[case.name]}': "):
         FixedDevice(FORMATS).check(case.build(), {})
