@@ -1,8 +1,8 @@
 """Errors that a user can do something about end as one message on stderr, not as a traceback.
 
-Exit codes: 0 done; 1 an error with a message; 2 a command line that cannot be read; 130 interrupted. Any
-other exception is a mistake in amphw itself and keeps its traceback. AMPHW_DEBUG=1 shows the traceback of
-the expected ones as well.
+Exit codes: 0 done; 1 an error with a message; 2 a command line that cannot be read; 130 interrupted. What a
+user's model raises is shown with the lines of the user alone. Any other exception is a mistake in amphw
+itself and keeps its traceback. AMPHW_DEBUG=1 shows the traceback of the expected ones as well.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ class ReportingGroup(TyperGroup):
             complain(message)
             raise typer.Exit(FAILED) from None
         except Exception as error:
-            if debugging() or not isinstance(error, expected_errors()):
+            message = None if debugging() else _expected(error)
+            if message is None:
                 raise
-            complain(str(error))
+            complain(message)
             raise typer.Exit(FAILED) from None
 
 
@@ -76,6 +77,15 @@ def _of_the_system(error: Exception) -> str | None:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO) and error.filename is None:
         return f"cannot write the output: {error.strerror}; send it elsewhere"
     return None
+
+
+def _expected(error: Exception) -> str | None:
+    """What to say of an error that its user can do something about; None of a mistake in amphw."""
+    if isinstance(error, expected_errors()):
+        return str(error)
+    from amphw.models.files import users_error  # as below
+
+    return users_error(error)
 
 
 def debugging() -> bool:

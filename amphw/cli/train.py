@@ -94,7 +94,7 @@ def _train_one(
 
     other = spare_device(spare)
     if resume is not None:
-        with RunFolder.open(resume).held() as folder:
+        with RunFolder.open(resume).single().held() as folder:
             had, saved = _how_far(folder, model.name)
             cfg = _resolve(model, None, settings, device, saved=folder)
             cfg = searched(model, _on_these_devices(cfg, device, folder), device)
@@ -201,8 +201,8 @@ def saved_settings(folder: Any) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RunFolderError(
-            f"cannot read the settings of the run in {folder.path} ({error}); delete that folder, and "
-            "start a new run"
+            f"cannot read the settings of the run in {folder.path} ({error}); start a new run in another "
+            "folder"
         ) from error
 
 

@@ -236,6 +236,18 @@ class RunFolder:
             raise RunFolderError(f"{root} holds no run (none of {', '.join(_MARKS)}); check the path")
         return cls(root)
 
+    def single(self) -> RunFolder:
+        """Itself. Raises RunFolderError, naming the folders within, where it holds several runs, not one."""
+        if self.file(CONFIG).exists():
+            return self
+        runs = sorted(path.parent.name for path in self.path.glob(f"*/{CONFIG}"))
+        if runs:
+            raise RunFolderError(
+                f"{self.path} holds several runs: {', '.join(runs)}; name one of them, such as "
+                f"{self.file(runs[0])}"
+            )
+        return self
+
     def file(self, name: str) -> Path:
         """The path of the file `name` in this folder; `name` may have directories in it."""
         return self.path / name

@@ -14,6 +14,8 @@ from amphw.ir.errors import AmphwError
 from amphw.models.base import Model, ModelError
 
 _OURS = Path(__file__).resolve().parent.parent
+_PREFIX = "amphw_model_"
+"""How modules of users' files are called; by it their frames are known."""
 
 
 @cache
@@ -25,7 +27,7 @@ def model_in(path: str, name: str = "") -> Model[Any]:
     file = Path(path)
     if not file.is_file():
         raise ModelError(f"there is no file {path}")
-    spec = spec_from_file_location(f"amphw_model_{file.stem}", file)
+    spec = spec_from_file_location(f"{_PREFIX}{file.stem}", file)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
@@ -56,22 +58,36 @@ def model_in(path: str, name: str = "") -> Model[Any]:
 
 
 def _in_file(error: Exception, module: str) -> str:
-    """What went wrong in the user's file: the user's frames alone, then `file:line: message`."""
+    """What went wrong when the user's file was loaded."""
     sys.modules.pop(module, None)
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        said = f"{type(error).__name__}: {error.msg}"
         shown = f"{(error.text or '').strip()}\n" if error.text else ""
-        return f"the model's file cannot be read\n{shown}{error.filename}:{error.lineno}: {said}"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]
-    if not frames:
-        return f"the model's file cannot be loaded: {said}"
-    last = frames[-1]
+        where = f"{error.filename}:{error.lineno}: {type(error).__name__}: {error.msg}"
+        return f"the model's file cannot be read\n{shown}{where}"
+    return users_error(error) or f"the model's file cannot be loaded: {_said(error)}"
+
+
+def users_error(error: BaseException) -> str | None:
+    """What a model's file raised: its frames alone, then `file:line: message`; None of any other error.
+
+    Frames of a library that the file called are shown after its own, those of amphw are not.
+    """
+    frames = list(traceback.walk_tb(error.__traceback__))
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in frames]
+    theirs = [i for i, name in enumerate(modules) if name.startswith(_PREFIX)]
+    if not theirs:
+        return None
+    shown = [(f, line) for f, line in frames[theirs[0] :] if _is_users(f.f_code.co_filename)]
+    frame, line = frames[theirs[-1]]
     return (
         "the model's file raises an error\n"
-        + "".join(traceback.format_list(frames))
-        + (f"{last.filename}:{last.lineno}: {said}")
+        + "".join(traceback.StackSummary.extract(shown).format())
+        + f"{frame.f_code.co_filename}:{line}: {_said(error)}"
     )
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _is_users(file: str) -> bool:

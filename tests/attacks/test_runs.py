@@ -133,6 +133,18 @@ def test_a_running_run_is_not_gone_on_with_and_a_killed_one_is(begun, amphw) -> 
     assert json.loads(done.stdout)["epochs"] == 1
 
 
+def test_a_folder_of_several_runs_is_not_gone_on_with_but_one_of_them_is(amphw, tiny) -> None:
+    several = amphw("train", "list-reduction", *tiny, "--device", "reference", "--seeds", "2", "--out", "run")
+    assert several.exit_code == 0, several.stderr
+    refused = amphw(*more(2))
+    assert refused.exit_code == 1
+    assert refused.stderr == (
+        "amphw: run holds several runs: seed-0, seed-1; name one of them, such as run/seed-0\n"
+    )
+    command = [part if part != "run" else "run/seed-0" for part in more(2)]
+    assert amphw(*command).exit_code == 0
+
+
 def test_of_two_resumes_the_second_is_refused_and_changes_nothing(run, amphw) -> None:
     before = {path: path.read_bytes() for path in OLD.iterdir()}
     with RunFolder.open(run).held():

@@ -1,0 +1,80 @@
+"""A user's model raises, wherever amphw calls it: its own lines are shown, and none of amphw's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+MODEL = """
+import json
+from amphw import frontend as fe
+from amphw.models.plain import NoSettings, PlainModel
+
+class Mine(PlainModel[NoSettings]):
+    name, summary, config = "mine", "one number from another", NoSettings
+
+    def write(self, cfg):
+        write
+        layer = fe.Linear(1)
+
+        def function(x):
+            function
+            fe.regress(layer(x.value), x.wanted)
+
+        return function, fe.Record(value=fe.Floats(1), wanted=fe.Floats(1))
+
+    def data(self, cfg, seed, part):
+        data
+        return [dict(value=1.0, wanted=2.0)] * 4
+
+    def size(self, instance):
+        size
+        return 1
+
+    def explain(self, cfg, instance, report):
+        explain
+        return super().explain(cfg, instance, report)
+"""
+PLACES = ("write", "function", "data", "size", "explain")
+FAULT = "json.loads('{')"
+
+
+def written(path: Path, faulty: str = "") -> int:
+    """Write the model to a file, with a fault in one place; that place's line, 0 without a fault."""
+    lines = MODEL.splitlines()
+    for place in PLACES:
+        at = next(i for i, line in enumerate(lines) if line.strip() == place)
+        lines[at] = lines[at].replace(place, FAULT if place == faulty else "pass")
+    path.write_text("\n".join(lines))
+    return next((i for i, line in enumerate(lines, 1) if FAULT in line), 0)
+
+
+def train(path: Path) -> tuple[str, ...]:
+    return ("train", str(path), "--device", "reference", "--set", "epochs=1", "--out", "run")
+
+
+@pytest.mark.parametrize("faulty", PLACES)
+def test_what_a_model_raises_is_told_with_the_models_lines_alone(amphw, tmp_path, faulty) -> None:
+    sound, path = tmp_path / "sound.py", tmp_path / "faulty.py"
+    line = written(path, faulty)
+    command = train(path)
+    if faulty == "explain":
+        written(sound)
+        assert amphw(*train(sound)).exit_code == 0
+        saved = "run/checkpoint.safetensors"
+        command = ("predict", str(path), '{"value": 1.0, "wanted": 2.0}', "--checkpoint", saved)
+    done = amphw(*command)
+    assert done.exit_code == 1 and done.stdout == ""
+    said = done.stderr.strip().splitlines()
+    assert "amphw: the model's file raises an error" in said
+    assert f"{path}:{line}: JSONDecodeError: Expecting property name" in said[-1]
+    assert FAULT in done.stderr and "json/decoder.py" in done.stderr, "its line, and what it called"
+    assert not any(f"amphw/{room}/" in done.stderr for room in ("models", "host", "cli", "frontend"))
+
+
+def test_debugging_shows_the_whole_traceback(amphw, tmp_path, monkeypatch) -> None:
+    written(tmp_path / "faulty.py", "data")
+    monkeypatch.setenv("AMPHW_DEBUG", "1")
+    done = amphw(*train(tmp_path / "faulty.py"))
+    assert done.exit_code != 0 and "the model's file raises an error" not in done.stderr
