@@ -11,6 +11,7 @@ from amphw.cli.artifacts import write_artifacts
 from amphw.cli.interrupt import stopping
 from amphw.cli.memory import naming_large_settings
 from amphw.cli.output import remarks
+from amphw.host.spent import Spent
 
 if TYPE_CHECKING:
     from amphw.host.config import RunConfig
@@ -47,7 +48,15 @@ class Outcome:
         return self.summary.stopped_by == INTERRUPT
 
 
-def ready(model: Any, cfg: RunConfig[Any], device: str, resumed: bool = False) -> Device:
+@dataclass(frozen=True)
+class Ready:
+    """A run that nothing stands in the way of: its device, and the time that it took to find that out."""
+
+    device: Device
+    spent: Spent
+
+
+def ready(model: Any, cfg: RunConfig[Any], device: str, resumed: bool = False) -> Ready:
     """Find out what stands in the way of a run before its folder exists, and make its device.
 
     A mistyped node, a data set that cannot be had, an unknown device or one that cannot run the model leaves
@@ -56,16 +65,20 @@ def ready(model: Any, cfg: RunConfig[Any], device: str, resumed: bool = False) -
     from amphw.host.session import graph_of, update_rules
     from amphw.ir.device import ChecksAhead
 
+    spent = Spent()
     made = opened(device)
     with naming_large_settings(model, cfg):
-        graph = graph_of(model, cfg)
-        rules = update_rules(cfg, graph)
+        with spent.on("model"):
+            graph = graph_of(model, cfg)
+            rules = update_rules(cfg, graph)
         if isinstance(made, ChecksAhead):
-            made.check(graph, rules)
-        model.prepare(cfg.model, cfg.train.seed)
-        if not resumed:
-            model.initial(cfg.model)  # which may read a file
-    return made
+            with spent.on("device"):
+                made.check(graph, rules)
+        with spent.on("data"):
+            model.prepare(cfg.model, cfg.train.seed)
+            if not resumed:
+                model.initial(cfg.model)  # which may read a file
+    return Ready(made, spent)
 
 
 def opened(device: str) -> Device:
@@ -102,13 +115,13 @@ def spare_device(name: str) -> Callable[[], Device] | None:
 def run_once(
     model: Any,
     cfg: RunConfig[Any],
-    device: Device,
+    runner: Ready,
     folder: RunFolder,
     label: str,
     resume: Path | None = None,
     spare: Callable[[], Device] | None = None,
 ) -> Outcome:
-    """Train once on a fresh device, with progress on stderr and Ctrl-C in two steps; closes the device.
+    """Train once, with progress on stderr and Ctrl-C in two steps; closes the device.
 
     spare: as `Trainer` takes it.
     """
@@ -117,11 +130,12 @@ def run_once(
     from amphw.host.trace import Trace
     from amphw.ir.device import Findings, Investigates
 
+    device = runner.device
     trace = Trace() if cfg.train.trace else None
     began = False
     try:
         with Progress(None, cfg.train.epochs, label, model.counted) as progress:
-            trainer = Trainer(model, cfg, device, folder, progress, trace, spare)
+            trainer = Trainer(model, cfg, device, folder, progress, trace, spare, spent=runner.spent)
             try:
                 with stopping(trainer.stop, progress.note), naming_large_settings(model, cfg):
                     summary = trainer.run(resume=resume)

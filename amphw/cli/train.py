@@ -250,7 +250,7 @@ def report_outcome(outcome: Any, as_json: bool) -> None:
 
 
 def _time(spent: dict[str, float]) -> str:
-    """That of the whole command, and what it went into, most first."""
+    """That of the whole command, and what it went into, most first; the rest is Python and its modules."""
     from amphw.host.progress import duration
 
     whole = time.perf_counter() - BEGAN

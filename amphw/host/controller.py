@@ -64,7 +64,7 @@ class Trainer:
     progress, trace: kept up to date while training goes on; writing the trace is the caller's business.
     spare: makes the device that the run goes on on if its own is lost; the trainer closes it. Without one the
     run then ends with a checkpoint of its last consistent state. clock: in seconds, for the age of the last
-    checkpoint. spent: where the run's time has gone.
+    checkpoint. spent: where the run's time goes; what went before may be in it already.
     """
 
     def __init__(
@@ -77,11 +77,12 @@ class Trainer:
         trace: Trace | None = None,
         spare: Callable[[], Device] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        spent: Spent | None = None,
     ) -> None:
         self.model, self.cfg, self.device, self.folder = model, cfg, device, folder
         self.progress, self.trace, self.spare = progress, trace, spare
         self._clock = clock
-        self.spent = Spent()
+        self.spent = spent or Spent()
         self._devices = [device]
         self._spared = False
         self.state = RunState(Tally(model.loss_node, tuple(model.metrics)))
@@ -107,8 +108,7 @@ class Trainer:
         # Overflow is found by checks that name the node; numpy's warnings would only say it less well.
         with np.errstate(all="ignore"):
             try:
-                with self.spent.on("loading"):
-                    self._begin_somewhere(resume)
+                self._begin_somewhere(resume)
                 # The data set is here to stay: the collector need not look through it again and again.
                 gc.freeze()
                 return self._rest_somewhere()
@@ -155,15 +155,18 @@ class Trainer:
     def _begin(self, resume: Path | None) -> None:
         train = self.cfg.train
         # A checkpoint has its own values for all of them.
-        start = self.model.initial(self.cfg.model) if resume is None else None
-        self._start = start
+        with self.spent.on("data"):
+            self._start = self.model.initial(self.cfg.model) if resume is None else None
         self._open()
         self.toml = to_toml(self.cfg)
         if resume is not None:
-            self._restore(resume / CHECKPOINT if resume.is_dir() else resume)
-        self.model.prepare(self.cfg.model, train.seed)
-        self.validation = self.model.validation(self.cfg.model, train.seed, train.valid_instances)
-        for what, held in (("train", self._training()), ("validate", self.validation)):
+            with self.spent.on("checkpoint"):
+                self._restore(resume / CHECKPOINT if resume.is_dir() else resume)
+        with self.spent.on("data"):
+            self.model.prepare(self.cfg.model, train.seed)
+            self.validation = self.model.validation(self.cfg.model, train.seed, train.valid_instances)
+            training = self._training()
+        for what, held in (("train", training), ("validate", self.validation)):
             if not len(held):
                 raise ConfigError(f"the model {self.model.name} has no instances to {what} on")
         self._make_phases()
@@ -180,7 +183,8 @@ class Trainer:
             self.progress.note(slow)
         # A spare device has none of the labels that the settings may name.
         cfg = fitting(self.cfg, self.device)[0] if self._spared else self.cfg
-        self.session = Session(self.model, cfg, self.device, self.trace, self._start)
+        with self.spent.on("device"):
+            self.session = Session(self.model, cfg, self.device, self.trace, self._start)
 
     def _begin_stretch(self) -> None:
         """From here on throughput is that of the device as it is now."""
@@ -320,7 +324,7 @@ class Trainer:
     def _epoch(self) -> None:
         train, state = self.cfg.train, self.state
         number = state.epoch + 1
-        with self.spent.on("loading"):
+        with self.spent.on("data"):
             instances = self.model.training(self.cfg.model, train.seed, number, train.train_instances)
         with self.spent.on("training"):
             figures = self.phases.train(instances, self._due, self._save)
@@ -381,7 +385,7 @@ class Trainer:
         if (final or self._due() or state.epoch % every == 0) and at != self._saved_at:
             names.append(CHECKPOINT)
         if names:
-            with self.spent.on("saving"):
+            with self.spent.on("checkpoint"):
                 self._write(names, at)
 
     def _write(self, names: list[str], at: tuple[int, int]) -> None:

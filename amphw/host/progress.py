@@ -1,6 +1,6 @@
 """Progress of a run, on stderr so that stdout stays clean for machine-readable output.
 
-Finished epochs are the rows of one table, which fits 100 columns. Between them, on a terminal: a live table
+Finished epochs are the rows of one table, which fits 80 columns. Between them, on a terminal: a live table
 that redraws at most five times a second; anywhere else (a log file, CI): a plain line about every ten
 seconds. Progress is a courtesy: a closed pipe silences it and never ends a run.
 """
@@ -28,7 +28,7 @@ from amphw.host.records import EpochRecord
 REDRAW_S = 0.2
 PLAIN_LINE_S = 10.0
 _LEAST = {"staleness": 9, "keys": 5, "busy": 4}
-"""Widths of columns, in characters, that hold less than others."""
+"""Widths of columns, in characters, that hold more or less than others."""
 _SHOWN_WORKERS = (
     8  # more than these are summed up: a bar for each of 64 workers would push the rest off the screen
 )
@@ -84,13 +84,13 @@ class Remaining:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them: 0.4 s, 12 s, 3 min, 1 h 05 min."""
+    """Seconds as a person says them: 0.4 s, 12 s, 3 min, 1:05 h."""
     if not math.isfinite(seconds):
         return "n/a"
     if seconds < 90:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60}:{minutes % 60:02} h"
 
 
 class _Console(Console):
@@ -175,23 +175,32 @@ class Progress:
         """Leave one lasting row about a finished epoch; the first one has a heading above it."""
         with self._lock:
             self._shown_at = self._clock() - (REDRAW_S if self._tty else 0.0)
+        # Headings have two lines, so that the columns are as narrow as their figures.
         cells = {
             "epoch": f"{record.epoch}/{self._total_epochs}",
-            f"{self._counted}/s": _show(record.instances_per_s),
-            "loss": _show(record.train_loss),
-            **{f"valid {name}": _show(value) for name, value in record.valid.items()},
-            "staleness": f"{_show(record.staleness_p50)}, {_show(record.staleness_p99)}",
+            f"{self._counted} a second": _show(record.instances_per_s),
+            "loss": _short(record.train_loss),
+            **{f"valid {name}": _short(value) for name, value in record.valid.items()},
+            "staleness p50, p99": f"{_show(record.staleness_p50)}, {_show(record.staleness_p99)}",
             "keys": _show(record.keys_in_flight),
             "busy": _mean_percent(record.utilisation),
             "time": duration(record.seconds),
         }
-        least = _LEAST | {"epoch": len(f"{self._total_epochs}/{self._total_epochs}")}
-        widths = [max(len(name), least.get(name, 8)) for name in cells]
+        headings = [(upper, lower) for upper, _, lower in (name.partition(" ") for name in cells)]
+        least = [len(f"{self._total_epochs}/{self._total_epochs}")]
+        least += [9, *(_LEAST.get(upper, 7) for upper, _ in headings[2:])]
+        widths = [
+            max(len(upper), len(lower), most) for (upper, lower), most in zip(headings, least, strict=True)
+        ]
         if self._heading != list(cells):
             self._heading = list(cells)
-            self._line(f"{self._label}: staleness is p50, p99 in versions; time is of training so far")
-            self._line("  ".join(name.rjust(width) for name, width in zip(cells, widths, strict=True)))
-        self._line("  ".join(cell.rjust(width) for cell, width in zip(cells.values(), widths, strict=True)))
+            self._line(f"{self._label}: staleness is in versions; time is of training so far")
+            self._row([upper if lower else "" for upper, lower in headings], widths)
+            self._row([lower or upper for upper, lower in headings], widths)
+        self._row(list(cells.values()), widths)
+
+    def _row(self, cells: list[str], widths: list[int]) -> None:
+        self._line("  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
 
     def note(self, text: str) -> None:
         """Leave one lasting line of text."""
@@ -279,3 +288,9 @@ def _show(value: float) -> str:
     if not math.isfinite(value):
         return "n/a"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _short(value: float) -> str:
+    """The same in seven characters where it can be, for a column of a table."""
+    shown = _show(value)
+    return shown if len(shown) <= 7 else f"{value:.1e}"
