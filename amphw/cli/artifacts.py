@@ -23,10 +23,14 @@ _CONVERGENCE = "Validation against instances and against training time"
 
 
 def write_artifacts(
-    folder: RunFolder, summary: RunSummary, trace: Trace | None, findings: Findings
+    folder: RunFolder,
+    summary: RunSummary,
+    trace: Trace | None,
+    findings: Findings,
+    changed: Sequence[str] = (),
 ) -> dict[str, Path]:
     """Write what the run allows: no Gantt chart without a trace, no curve without an epoch. Paths by kind;
-    of a file of the device's findings the kind is its name."""
+    of a file of the device's findings the kind is its name. changed: as `ReportRun` has them."""
     from amphw.host.report import ReportRun, ReportTable, write_report
     from amphw.host.run_folder import write_atomic
 
@@ -59,7 +63,8 @@ def write_artifacts(
     tables = [found] if findings.rows else []
     ran = summary.ran if any("placed on" in line for line in summary.ran) or len(summary.ran) > 1 else []
     notes = [*(f"Ran {line}" for line in ran), *notes]
-    write_report(written["report"], title, [ReportRun.from_folder(folder.path)], plots, notes, tables)
+    run = ReportRun.from_folder(folder.path, changed=changed)
+    write_report(written["report"], title, [run], plots, notes, tables)
     return written
 
 
@@ -88,6 +93,19 @@ def draw_convergence(folder: RunFolder, summaries: Mapping[str, RunSummary], nam
     if metric is None or not any(metric in record.valid for each in histories.values() for record in each):
         return None
     for file in (f"{name}.png", f"{name}.svg"):
-        convergence(histories, folder.file(file), first.target, metric)
-    convergence(histories, narrow(folder.file(f"{name}.svg")), first.target, metric, narrow=True)
-    return folder.file(f"{name}.svg")
+        convergence(histories, folder.file(file), first.target, metric, first.counted)
+    wide = folder.file(f"{name}.svg")
+    convergence(histories, narrow(wide), first.target, metric, first.counted, narrow=True)
+    return wide
+
+
+def draw_comparison(folder: RunFolder, summaries: Mapping[str, RunSummary], name: str) -> Path:
+    """Throughput, epochs and staleness of the runs, by label, as SVG and PNG. The SVG's path."""
+    from amphw.host.plots import comparison
+    from amphw.host.report import narrow
+
+    for file in (f"{name}.png", f"{name}.svg"):
+        comparison(summaries, folder.file(file))
+    wide = folder.file(f"{name}.svg")
+    comparison(summaries, narrow(wide), narrow=True)
+    return wide

@@ -91,8 +91,9 @@ def utilisation(summary: RunSummary) -> float | None:
 
 
 def _table(summaries: Mapping[str, RunSummary]) -> Any:
+    first = next(iter(summaries.values()))
     figures = (
-        "instances/s",
+        f"{first.counted}/s",
         f"epochs to {TARGET:.0%}",
         f"seconds to {TARGET:.0%}",
         "staleness",
@@ -134,8 +135,7 @@ def _bought(summaries: Mapping[str, RunSummary]) -> Any:
 
 
 def _write(folder: RunFolder, outcomes: Mapping[str, Outcome], bought: list[str], device: str) -> Path:
-    from amphw.cli.artifacts import REPORT, draw_convergence
-    from amphw.host.plots import comparison
+    from amphw.cli.artifacts import REPORT, draw_comparison, draw_convergence
     from amphw.host.report import ReportRun, write_report
 
     summaries = {label: outcome.summary for label, outcome in outcomes.items()}
@@ -143,13 +143,11 @@ def _write(folder: RunFolder, outcomes: Mapping[str, Outcome], bought: list[str]
     curve = draw_convergence(folder, summaries, "convergence")
     if curve is not None:
         plots["Validation accuracy against instances and against training time"] = curve
-    for name in ("comparison.png", "comparison.svg"):
-        comparison(summaries, folder.file(name))
-    plots["Throughput, epochs to the target, staleness"] = folder.file("comparison.svg")
+    plots["Throughput, epochs to the target, staleness"] = draw_comparison(folder, summaries, "comparison")
     for label, outcome in outcomes.items():
         if "gantt" in outcome.written:
             plots[f"What the workers did, {label}"] = outcome.written["gantt"]
-    runs = [ReportRun.from_folder(outcome.folder.path, label) for label, outcome in outcomes.items()]
+    runs = [ReportRun.from_folder(each.folder.path, label, each.changed) for label, each in outcomes.items()]
     notes = [
         "The same model, data, seed and settings; only max_active_keys, the number of instances in flight, "
         "differs.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,18 +31,19 @@ NO_SPARE = "none"
 
 @dataclass
 class Outcome:
-    """A finished run. counted: what its throughput counts. written: paths by kind (report, gantt, ...).
+    """A finished run. written: paths by kind (report, gantt, ...).
 
     findings: what the device has to say beyond its statistics. spent: seconds by what they went into.
+    changed: settings that are not those recommended for the device.
     """
 
-    counted: str
     folder: RunFolder
     summary: RunSummary
     trace: Trace | None
     written: dict[str, Path]
     findings: Findings
     spent: dict[str, float]
+    changed: list[str]
 
     @property
     def interrupted(self) -> bool:
@@ -149,5 +151,17 @@ def run_once(
         device.close()
     found = device.findings() if isinstance(device, Investigates) else Findings()
     with trainer.spent.on("report"):
-        written = write_artifacts(folder, summary, trace, found)
-    return Outcome(model.counted, folder, summary, trace, written, found, trainer.spent.seconds)
+        changed = _changed(model, cfg, device)
+        written = write_artifacts(folder, summary, trace, found, changed)
+    return Outcome(folder, summary, trace, written, found, trainer.spent.seconds, changed)
+
+
+def _changed(model: Any, cfg: RunConfig[Any], device: Device) -> list[str]:
+    """Names of the settings that are not those recommended for the device, such as train.epochs."""
+    from amphw.host.config import resolve
+    from amphw.host.config_toml import to_toml
+    from amphw.host.report import flat
+
+    usual = resolve(model.config, model.recommended(device.capabilities()), None, ())
+    chosen, recommended = (flat(tomllib.loads(to_toml(each))) for each in (cfg, usual))
+    return [name for name, value in chosen.items() if recommended.get(name) != value]

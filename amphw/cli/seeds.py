@@ -50,7 +50,7 @@ def train_seeds(
     figures = {name: spread(values) for name, values in _figures(list(summaries.values()))}
     folder.write_json(SUMMARY, {"seeds": len(summaries), "figures": figures})
     plot = draw_convergence(folder, summaries, "convergence")
-    runs = [ReportRun.from_folder(outcome.folder.path, label) for label, outcome in outcomes.items()]
+    runs = [ReportRun.from_folder(each.folder.path, label, each.changed) for label, each in outcomes.items()]
     plots = {} if plot is None else {"Validation of every seed": plot}
     write_report(folder.file(REPORT), f"{model.name} on {device}, {len(runs)} seeds", runs, plots)
     _show(figures, len(summaries), folder.path, remarks() if as_json else results())

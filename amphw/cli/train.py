@@ -209,7 +209,6 @@ def saved_settings(folder: Any) -> dict[str, Any]:
 def summary_json(outcome: Any) -> dict[str, Any]:
     """The summary for other programs: every field of `RunSummary` but the history, and the files by kind."""
     summary = {key: value for key, value in outcome.summary.to_json().items() if key != "history"}
-    summary["counted"] = outcome.counted
     summary["spent"] = {what: round(seconds, 3) for what, seconds in outcome.spent.items()}
     return summary | {"files": {kind: str(path) for kind, path in outcome.written.items()}}
 
@@ -229,7 +228,7 @@ def report_outcome(outcome: Any, as_json: bool) -> None:
     rows.add_row("epochs", f"{summary.epochs}, stopped by {summary.stopped_by or 'nothing recorded'}")
     rows.add_row(
         "throughput",
-        f"{number(summary.instances_per_s)} {outcome.counted}/s on {summary.last_device} ({NOISE})",
+        f"{number(summary.instances_per_s)} {summary.counted}/s on {summary.last_device} ({NOISE})",
     )
     stale = summary.staleness
     rows.add_row("staleness", f"p50 {number(stale.get('p50'))}, p99 {number(stale.get('p99'))} versions")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from amphw.estimate.outcome import Limit, Outcome
+from amphw.ir.limits import BUSY, waiting
 from amphw.ir.units import written
-
-BUSY = 0.9
-"""Share of the time from which on a device or a link is said to be always busy."""
 
 
 def limit_of(of: Outcome) -> Limit:
@@ -76,5 +74,4 @@ def _link(of: Outcome, name: str) -> Limit:
 
 
 def _waiting(of: Outcome) -> Limit:
-    words = f"with {of.keys} instances in flight, devices and links wait for one another"
-    return Limit("keys", "instances in flight", [], words)
+    return Limit("keys", "instances in flight", [], waiting(of.keys, "devices and links"))

@@ -314,6 +314,7 @@ class Trainer:
             metric=self.model.metric,
             target=self.cfg.train.target,
             ran=list(state.ran),
+            counted=self.model.counted,
         )
         if self.folder is not None:
             self.folder.write_json(SUMMARY, summary)

@@ -115,14 +115,15 @@ def convergence(
     path: Path,
     target: float | None,
     metric: str,
+    counted: str = "instances",
     *,
     narrow: bool = False,
 ) -> None:
-    """Draw the validation `metric` of each run against instances trained and against training seconds.
+    """Draw the validation `metric` of each run against what it was trained on and against training seconds.
 
-    narrow: one below the other, for a phone. A dashed line marks `target`, a ring the first epoch of
-    each run that met it. Epochs without the metric are left out. Raises ValueError if no run has it, or
-    for a suffix other than .svg and .png.
+    counted: what that is, in the plural ("sequences"). narrow: one below the other, for a phone. A dashed
+    line marks `target`, a ring the first epoch of each run that met it. Epochs without the metric are left
+    out. Raises ValueError if no run has it, or for a suffix other than .svg and .png.
     """
     curves = {}
     for label, history in runs.items():
@@ -150,7 +151,7 @@ def convergence(
                 axes.plot(
                     [x], [y], "o", markersize=10, markerfacecolor="none", markeredgecolor=style["color"]
                 )
-    for axes, name in ((left, "instances trained"), (right, "training time (s)")):
+    for axes, name in ((left, f"{counted} trained"), (right, "training time (s)")):
         axes.set_xlabel(name)
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(6))
@@ -175,22 +176,28 @@ def convergence(
     _save(figure, path)
 
 
-def comparison(summaries: Mapping[str, RunSummary], path: Path) -> None:
+def comparison(summaries: Mapping[str, RunSummary], path: Path, *, narrow: bool = False) -> None:
     """Compare runs by label: throughput as bars, beside it epochs to target and staleness (p50 to p99).
 
-    A run that did not meet its target shows the epochs that it trained, hatched.
-    Raises ValueError if there is nothing to compare, or for a suffix other than .svg and .png.
+    narrow: one below the other, for a phone. A run that did not meet its target shows the epochs that it
+    trained, hatched. Raises ValueError if there is nothing to compare, or for a suffix other than .svg and
+    .png.
     """
     if not summaries:
         raise ValueError(f"no run to draw in {path}; pass at least one summary")
     labels = list(summaries)
     rows = range(len(labels))
-    figure = _figure(11, 1.3 + 0.5 * len(labels))
-    rate, epochs, stale = figure.subplots(1, 3, sharey=True, width_ratios=(1.3, 1, 1))
+    height = 1.3 + 0.5 * len(labels)
+    figure = _figure(5.2, 3 * height) if narrow else _figure(11, height)
+    if narrow:
+        rate, epochs, stale = figure.subplots(3, 1, sharey=True)
+    else:
+        rate, epochs, stale = figure.subplots(1, 3, sharey=True, width_ratios=(1.3, 1, 1))
     rates = [_finite(summary.instances_per_s) for summary in summaries.values()]
     rate.barh(rows, rates, height=0.6, color=_FILL["forward"])
     _values(rate, rates, [_tick(value) for value in rates])
-    rate.set_title("throughput (instances/s)", loc="left", fontsize=10)
+    counted = " or ".join(dict.fromkeys(summary.counted for summary in summaries.values()))
+    rate.set_title(f"throughput ({counted}/s)", loc="left", fontsize=10)
 
     reached = [summary.reached_at() for summary in summaries.values()]
     counts = [
@@ -224,7 +231,7 @@ def comparison(summaries: Mapping[str, RunSummary], path: Path) -> None:
     )  # else all runs fresh gives an axis around nothing
     stale.set_title("staleness, p50 to p99 (versions)", loc="left", fontsize=10)
 
-    rate.set_yticks(rows, [textwrap.fill(label, 26) for label in labels])
+    rate.set_yticks(rows, [textwrap.fill(label, 18 if narrow else 26) for label in labels])
     rate.set_ylim(len(labels) - 0.4, -0.6)
     for axes in (rate, epochs, stale):
         axes.tick_params(axis="y", length=0)

@@ -182,7 +182,7 @@ class Progress:
             "loss": _short(record.train_loss),
             **{f"valid {name}": _short(value) for name, value in record.valid.items()},
             "staleness p50, p99": f"{_show(record.staleness_p50)}, {_show(record.staleness_p99)}",
-            "keys": _show(record.keys_in_flight),
+            "keys": f"{record.keys_in_flight:.3g}" if math.isfinite(record.keys_in_flight) else "n/a",
             "busy": _mean_percent(record.utilisation),
             "time": duration(record.seconds),
         }

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, get_args
 
+from amphw.ir.limits import BUSY, waiting
+
 Direction = Literal["forward", "backward", "infer", "update"]
 DIRECTIONS: tuple[str, ...] = get_args(Direction)
 
@@ -71,6 +73,18 @@ class EpochRecord:
     keys_in_flight: float
     live: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def busy(self) -> float:
+        """Mean busy share of the workers whose share is known; NaN where none is."""
+        known = [share for share in self.utilisation if math.isfinite(share)]
+        return sum(known) / len(known) if known else math.nan
+
+    def limit(self) -> str:
+        """What limited the throughput, as far as the workers tell; "" where they tell nothing."""
+        if not math.isfinite(self.busy):
+            return ""
+        return "workers are always busy" if self.busy >= BUSY else waiting(self.keys_in_flight, "workers")
+
     def to_json(self) -> dict[str, Any]:
         """The record as strict JSON values (NaN and infinities are null)."""
         return dict(json_safe(self))
@@ -105,6 +119,7 @@ class RunSummary:
     `staleness` has keys p50 and p99 (versions); `messages` has forward, backward and lost (counts);
     `stopped_by` says in a word or two why training ended ("target", "epochs", "interrupt", ...). `metric`
     and `target` are the validation metric and value that the run was trained towards, where it had any.
+    `counted` is what throughputs and instances are of, in the plural ("sequences").
 
     `instances_per_s` is that of the last stretch, since the run began, went on or changed its device (of all
     of it where nothing was left to train); `device` names the devices since it began or went on. `ran` has a
@@ -125,6 +140,7 @@ class RunSummary:
     metric: str | None = None
     target: float | None = None
     ran: list[str] = field(default_factory=list)
+    counted: str = "instances"
 
     @property
     def last_device(self) -> str:
@@ -204,7 +220,7 @@ def _number(value: float | None) -> float:
 def _known(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
     """The entries of `data` that are fields of `cls`; a later version's extra keys are passed over."""
     names = [entry.name for entry in fields(cls)]
-    optional = {"history", "stopped_by", "metric", "target", "live"}
+    optional = {"history", "stopped_by", "metric", "target", "live", "counted"}
     absent = [name for name in names if name not in data and name not in optional]
     if absent:
         raise ValueError(f"{cls.__name__} lacks {', '.join(absent)}; was this file written by amphw?")

@@ -10,7 +10,7 @@ import base64
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,6 @@ from amphw.page.html import document, note, table, text, tiles
 from amphw.page.numbers import number
 
 _MISSING = "–"
-_BUSY = 0.85
-"""Share of the time from which on workers are what limits."""
 _TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 
 
@@ -35,16 +33,18 @@ def narrow(plot: Path) -> Path:
 class ReportRun:
     """One run in a report: its label, its summary, its resolved config, and where it ran.
 
-    `settings` and `environment` may be nested; they are shown as dotted names.
+    `settings` and `environment` may be nested; they are shown as dotted names. `changed` are the dotted names
+    of those settings that are not the recommended ones, which are shown first.
     """
 
     label: str
     summary: RunSummary
     settings: dict[str, Any]
     environment: dict[str, Any] = field(default_factory=dict)
+    changed: Sequence[str] = ()
 
     @classmethod
-    def from_folder(cls, root: Path, label: str | None = None) -> ReportRun:
+    def from_folder(cls, root: Path, label: str | None = None, changed: Sequence[str] = ()) -> ReportRun:
         """The run in the run folder `root`, labelled by the folder's name unless told.
 
         Raises RunFolderError if it has no summary yet, or a file in it cannot be read.
@@ -59,7 +59,7 @@ class ReportRun:
                 f"cannot report on {root}: {error}; run it again, or leave it out"
             ) from error
         environment = folder.read_json(ENVIRONMENT) if folder.file(ENVIRONMENT).exists() else {}
-        return cls(label or folder.path.name, summary, settings, environment)
+        return cls(label or folder.path.name, summary, settings, environment, changed)
 
 
 @dataclass(frozen=True)
@@ -88,18 +88,19 @@ def write_report(
     """
     if not runs:
         raise ValueError(f"no run to report on in {path}; pass at least one")
+    changed = {name for run in runs for name in run.changed}
     body = [
         f"<h1>{text(title)}</h1>",
         _headline(runs),
-        *(_command(runs[0]) if len(runs) == 1 else []),
+        *_commands(runs),
         *(note(each) for each in notes),
         *(["<h2>Runs</h2>", _comparison(runs)] if len(runs) > 1 else []),
         *(_table(each) for each in tables),
         *(_plot(caption, Path(file)) for caption, file in plots.items()),
         "<h2>Resolved config</h2>",
-        _settings([(run.label, _flat(run.settings)) for run in runs], "no config was given"),
+        _settings([(run.label, flat(run.settings)) for run in runs], "no config was given", changed),
         "<h2>Environment</h2>",
-        _settings([(run.label, _flat(run.environment)) for run in runs], "no environment was recorded"),
+        _settings([(run.label, flat(run.environment)) for run in runs], "no environment was recorded"),
     ]
     write_atomic(Path(path), document(title, body, _STYLE).encode("utf-8"))
 
@@ -111,7 +112,8 @@ def _headline(runs: Sequence[ReportRun]) -> str:
     else:
         found = [("runs compared", str(len(runs)), ", ".join(sorted({run.summary.model for run in runs})))]
         fastest = max(runs, key=lambda run: _or(run.summary.instances_per_s, -math.inf))
-        found.append(("highest throughput", f"{_number(fastest.summary.instances_per_s)}/s", fastest.label))
+        rate = f"{_number(fastest.summary.instances_per_s)}/s"
+        found.append(("highest throughput", rate, f"{fastest.summary.counted}, {fastest.label}"))
         met = [(at, run) for run in runs if (at := run.summary.reached_at()) is not None]
         if met:
             at, run = min(met, key=lambda pair: pair[0].seconds)
@@ -125,7 +127,11 @@ def _headline_of(summary: RunSummary) -> list[tuple[str, str, str]]:
     seconds = summary.history[-1].seconds if summary.history else math.nan
     sent = summary.messages.get("forward", 0) + summary.messages.get("backward", 0)
     found = [
-        ("throughput", f"{_number(summary.instances_per_s)}/s", f"instances, on {summary.last_device}"),
+        (
+            "throughput",
+            f"{_number(summary.instances_per_s)}/s",
+            f"{summary.counted}, on {summary.last_device}",
+        ),
         ("epochs", str(summary.epochs), f"stopped by {summary.stopped_by or 'nothing recorded'}"),
         ("training time", _seconds(seconds), "without validation"),
         *_learned(summary),
@@ -140,9 +146,10 @@ def _headline_of(summary: RunSummary) -> list[tuple[str, str, str]]:
     return found
 
 
-def _command(run: ReportRun) -> list[str]:
-    command = run.environment.get("command")
-    return [f'<p class="command"><code>{text(command)}</code></p>'] if isinstance(command, str) else []
+def _commands(runs: Sequence[ReportRun]) -> list[str]:
+    """What was typed; several runs of one command share it."""
+    found = dict.fromkeys(run.environment.get("command") for run in runs)
+    return [f'<p class="command"><code>{text(each)}</code></p>' for each in found if isinstance(each, str)]
 
 
 def _learned(summary: RunSummary) -> list[tuple[str, str, str]]:
@@ -153,31 +160,25 @@ def _learned(summary: RunSummary) -> list[tuple[str, str, str]]:
     found = [("training loss", _number(last.train_loss), f"mean over epoch {last.epoch}")]
     if at is not None:
         found.append(("target met", _seconds(at.seconds), f"in epoch {at.epoch}"))
-    known = [share for share in last.utilisation if math.isfinite(share)]
-    if known:
-        busy = sum(known) / len(known)
-        found.append(("workers busy", f"{busy:.0%}", f"in epoch {last.epoch}; {_limit(busy)}"))
+    if limit := last.limit():
+        found.append(("workers busy", f"{last.busy:.0%}", f"in epoch {last.epoch}; {limit}"))
     return found
-
-
-def _limit(busy: float) -> str:
-    """What a run's throughput was limited by, as far as the workers' busy share tells."""
-    if busy >= _BUSY:
-        return "they are what limits"
-    return "what limits is elsewhere: too few instances in flight, or the host"
 
 
 def _comparison(runs: Sequence[ReportRun]) -> str:
     """One row per run. A cell repeats its column's name for the narrow layout, which has no header row."""
     metrics = list(dict.fromkeys(name for run in runs for name in run.summary.valid))
+    counted = " or ".join(dict.fromkeys(run.summary.counted for run in runs))
     columns = [
         "max_active_keys",
-        "instances/s",
+        f"{counted}/s",
         "epochs to target",
         "time to target",
-        "staleness p50",
-        "staleness p99",
+        "staleness p50, p99",
+        "workers busy",
+        "training loss",
     ]
+    first_metric = len(columns)
     columns += [f"validation {name}" for name in metrics]
     rows = []
     for run in runs:
@@ -188,11 +189,12 @@ def _comparison(runs: Sequence[ReportRun]) -> str:
             _number(summary.instances_per_s),
             str(summary.epochs) if at is None and summary.target_reached else epochs,
             _MISSING if at is None else _seconds(at.seconds),
-            *(_number(summary.staleness.get(key, math.nan)) for key in ("p50", "p99")),
+            ", ".join(_number(summary.staleness.get(key, math.nan)) for key in ("p50", "p99")),
+            *_last(summary),
             *(_number(summary.valid.get(name, math.nan)) for name in metrics),
         ]
         rows.append((run, values))
-    best = _best_cells(runs, metrics, first_metric=6)
+    best = _best_cells(runs, metrics, first_metric)
     head = "".join(f'<th scope="col">{text(name)}</th>' for name in ["run", *columns])
     body = ""
     for row, (run, values) in enumerate(rows):
@@ -202,7 +204,22 @@ def _comparison(runs: Sequence[ReportRun]) -> str:
             for column, (name, value) in enumerate(zip(columns, values, strict=True))
         )
         body += f'<tr><th scope="row">{text(run.label)}</th>{cells}</tr>\n'
-    return f'<table class="runs"><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>'
+    shown = f'<table class="runs"><thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>'
+    return f'<div class="scroll">{shown}</div>' + "".join(note(each) for each in _limits(runs))
+
+
+def _last(summary: RunSummary) -> list[str]:
+    """How busy workers were in the last epoch, and its training loss."""
+    if not summary.history:
+        return [_MISSING, _MISSING]
+    last = summary.history[-1]
+    return [f"{last.busy:.0%}" if math.isfinite(last.busy) else _MISSING, _number(last.train_loss)]
+
+
+def _limits(runs: Sequence[ReportRun]) -> list[str]:
+    """What limited each run's throughput, where it is known."""
+    known = {run.label: run.summary.history[-1].limit() for run in runs if run.summary.history}
+    return [f"{label}: {limit}." for label, limit in known.items() if limit]
 
 
 def _table(of: ReportTable) -> str:
@@ -230,8 +247,8 @@ def _best_cells(runs: Sequence[ReportRun], metrics: list[str], first_metric: int
     return best
 
 
-def _settings(columns: list[tuple[str, dict[str, str]]], empty: str) -> str:
-    """What the runs share in one table, and before it, for several runs, only what differs between them."""
+def _settings(columns: list[tuple[str, dict[str, str]]], empty: str, changed: Collection[str] = ()) -> str:
+    """What differs between several runs, then what all share: first what was `changed`, the others folded."""
     names = list(dict.fromkeys(name for _, values in columns for name in values))
     if not names:
         return f"<p>{text(empty)}</p>"
@@ -242,10 +259,13 @@ def _settings(columns: list[tuple[str, dict[str, str]]], empty: str) -> str:
         labels = [label for label, _ in columns]
         rows = [[name, *(values.get(name, _MISSING) for _, values in columns)] for name in differing]
         parts.append(table(["differs", *labels], rows))
-    if shared:
-        rows = [[name, columns[0][1][name]] for name in names if name in shared]
-        caption = "settings shared by all runs" if len(columns) > 1 else "settings"
-        parts.append(f"<details><summary>{len(rows)} {caption}</summary>{table((), rows)}</details>")
+    values = columns[0][1]
+    first = [[name, values[name]] for name in names if name in shared and name in changed]
+    if first:
+        parts.append(table(["not as recommended", ""], first))
+    if rest := [[name, values[name]] for name in names if name in shared and name not in changed]:
+        caption = ("other settings" if first else "settings") + (" of all runs" if len(columns) > 1 else "")
+        parts.append(f"<details><summary>{len(rest)} {caption}</summary>{table((), rest)}</details>")
     return "\n".join(parts)
 
 
@@ -270,18 +290,19 @@ def _embedded(file: Path) -> str:
     return f"data:{kind};base64,{data}"
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    flat: dict[str, str] = {}
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested settings by their dotted names, as text."""
+    found: dict[str, str] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
+            found |= flat(value, f"{prefix}{name}.")
         else:
-            flat[f"{prefix}{name}"] = value if isinstance(value, str) else json.dumps(value, default=str)
-    return flat
+            found[f"{prefix}{name}"] = value if isinstance(value, str) else json.dumps(value, default=str)
+    return found
 
 
 def _setting(run: ReportRun, name: str) -> str:
-    for key, value in _flat(run.settings).items():
+    for key, value in flat(run.settings).items():
         if key.rpartition(".")[2] == name:
             return value
     return _MISSING

@@ -139,6 +139,14 @@ def test_comparison_names_runs_and_values(tmp_path: Path) -> None:
         comparison({}, tmp_path / "d.svg")
 
 
+def test_axes_name_what_the_model_counts(tmp_path: Path) -> None:
+    counting = replace(summary(1.0), counted="words")
+    comparison({"a": counting}, tmp_path / "c.svg")
+    assert "throughput (words/s)" in texts(tmp_path / "c.svg")
+    convergence({"a": history(1.0)}, tmp_path / "d.svg", 0.9, "accuracy", "words")
+    assert "words trained" in texts(tmp_path / "d.svg")
+
+
 def test_comparison_of_unknown_numbers(tmp_path: Path) -> None:
     unknown = summary(math.nan)
     unknown.staleness, unknown.history = {}, []

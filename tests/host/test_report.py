@@ -116,7 +116,7 @@ def test_one_run(tmp_path: Path) -> None:
     assert "staleness | 16 / 128 | versions, p50 / p99" in page.text
     assert "training loss | 0.5 | mean over epoch 3" in page.text
     assert "target met | 6 s | in epoch 3" in page.text
-    assert "workers busy | 100% | in epoch 3; they are what limits" in page.text
+    assert "workers busy | 100% | in epoch 3; workers are always busy" in page.text
     assert "<table class" not in page.source, "one run is compared with nothing"
     assert "train.max_active_keys | 16" in page.text and "<details open" not in page.source
     assert "cpu.count | 2" in page.text
@@ -141,16 +141,18 @@ def test_several_runs_are_compared(tmp_path: Path) -> None:
         "instances/s": "7,000",
         "epochs to target": "3",
         "time to target": "3 s",
-        "staleness p50": "16",
-        "staleness p99": "128",
+        "staleness p50, p99": "16, 128",
+        "workers busy": "100%",
+        "training loss": "0.5",
         "validation accuracy": "0.975",
     }
+    assert "k1: workers are always busy." in page.text and "k64: workers are always busy." in page.text
     assert row(page, "k64")["epochs to target"] == "not in 3"
     assert row(page, "k64")["time to target"] == "–"
-    assert "highest throughput | 14,000/s | k64" in page.text
+    assert "highest throughput | 14,000/s | instances, k64" in page.text
     assert "first to target | 3 s | k16" in page.text
     assert "differs | k1 | k16 | k64 | train.max_active_keys | 1 | 16 | 64" in page.text
-    assert "2 settings shared by all runs" in page.text
+    assert "2 settings of all runs" in page.text
 
 
 def test_the_page_needs_nothing_from_outside(tmp_path: Path) -> None:
@@ -231,17 +233,41 @@ def test_the_command_is_shown_as_it_was_typed(tmp_path: Path) -> None:
     assert "amphw train rnn --set 'a=<b> c' | " in page.text.partition("Resolved config")[0]
 
 
+def test_several_runs_of_one_command_show_it_once(tmp_path: Path) -> None:
+    runs = [run("a", 1, 2.0, 0.98), run("b", 16, 2.0, 0.98)]
+    for each in runs:
+        each.environment["command"] = "amphw demo"
+    write_report(tmp_path / "r.html", "t", runs, {})
+    assert Page(tmp_path / "r.html").text.partition("Resolved config")[0].count("amphw demo") == 1
+
+
+def test_what_was_chosen_stands_before_what_is_recommended(tmp_path: Path) -> None:
+    one = run("only", 16, 2.0, 0.98)
+    one.changed = ["train.lr"]
+    write_report(tmp_path / "r.html", "t", [one], {})
+    assert "not as recommended | train.lr | 0.001 | 2 other settings | " in Page(tmp_path / "r.html").text
+
+
+def test_figures_are_of_what_the_model_counts(tmp_path: Path) -> None:
+    runs = [run("a", 1, 2.0, 0.98, counted="words"), run("b", 16, 1.0, 0.98, counted="words")]
+    write_report(tmp_path / "one.html", "t", runs[:1], {})
+    assert "throughput | 3,500/s | words, on cpu" in Page(tmp_path / "one.html").text
+    write_report(tmp_path / "two.html", "t", runs, {})
+    two = Page(tmp_path / "two.html")
+    assert row(two, "b")["words/s"] == "7,000" and "7,000/s | words, b" in two.text
+
+
 @pytest.mark.parametrize(
     ("shares", "says"),
     [
-        ([0.9, 0.8], "85% | in epoch 3; they are what limits"),
-        ([0.9, 0.7], "80% | in epoch 3; what limits is elsewhere: too few instances in flight, or the host"),
+        ([1.0, 0.8], "90% | in epoch 3; workers are always busy"),
+        ([0.9, 0.8], "85% | in epoch 3; with 3.26 instances in flight, workers wait for one another"),
         ([math.nan], None),
     ],
 )
 def test_what_limits(tmp_path: Path, shares: list[float], says: str | None) -> None:
     one = run("only", 16, 2.0, 0.98)
-    one.summary.history[-1] = replace(one.summary.history[-1], utilisation=shares)
+    one.summary.history[-1] = replace(one.summary.history[-1], utilisation=shares, keys_in_flight=3.257)
     write_report(tmp_path / "r.html", "t", [one], {})
     text = Page(tmp_path / "r.html").text
     assert f"workers busy | {says}" in text if says else "workers busy" not in text
