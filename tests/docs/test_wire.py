@@ -19,7 +19,7 @@ PAGE = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
 
 def examples(name: str) -> list[list[str]]:
     """The lines of each example in the block of that name."""
-    [block] = re.findall(rf"^<!-- recorded: {name} -->\n```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    [block] = re.findall(rf"^<!-- recorded: {name} -->\n+```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     return [example.splitlines() for example in block.strip().split("\n\n")]
 
 
