@@ -15,7 +15,7 @@ from amphw.cli.models import show_settings
 from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
 from amphw.cli.output import BEGAN, NOISE, emit_json, remarks, results, table
 from amphw.cli.placing import searched
-from amphw.page.numbers import number
+from amphw.page.numbers import duration, number
 
 
 def train(
@@ -250,8 +250,6 @@ def report_outcome(outcome: Any, as_json: bool) -> None:
 
 def _time(spent: dict[str, float]) -> str:
     """That of the whole command, and what it went into, most first; the rest is Python and its modules."""
-    from amphw.host.progress import duration
-
     whole = time.perf_counter() - BEGAN
     parts = {what: s for what, s in sorted(spent.items(), key=lambda part: -part[1]) if s > 0.01 * whole}
     parts["the rest"] = max(0.0, whole - sum(parts.values()))

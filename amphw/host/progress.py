@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from amphw.host.records import EpochRecord
+from amphw.page.numbers import UNKNOWN, duration, number, percent
 
 REDRAW_S = 0.2
 PLAIN_LINE_S = 10.0
@@ -81,16 +82,6 @@ class Remaining:
             self._first = now, at
         gone, had = now - self._first[0], at - self._first[1]
         return gone / had * (self._epochs - at) if had > 0 else math.nan
-
-
-def duration(seconds: float) -> str:
-    """Seconds as a person says them: 0.4 s, 12 s, 3 min, 1:05 h."""
-    if not math.isfinite(seconds):
-        return "n/a"
-    if seconds < 90:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60}:{minutes % 60:02} h"
 
 
 class _Console(Console):
@@ -178,11 +169,11 @@ class Progress:
         # Headings have two lines, so that the columns are as narrow as their figures.
         cells = {
             "epoch": f"{record.epoch}/{self._total_epochs}",
-            f"{self._counted} a second": _show(record.instances_per_s),
+            f"{self._counted} a second": number(record.instances_per_s),
             "loss": _short(record.train_loss),
             **{f"valid {name}": _short(value) for name, value in record.valid.items()},
-            "staleness p50, p99": f"{_show(record.staleness_p50)}, {_show(record.staleness_p99)}",
-            "keys": f"{record.keys_in_flight:.3g}" if math.isfinite(record.keys_in_flight) else "n/a",
+            "staleness p50, p99": f"{number(record.staleness_p50)}, {number(record.staleness_p99)}",
+            "keys": f"{record.keys_in_flight:.3g}" if math.isfinite(record.keys_in_flight) else UNKNOWN,
             "busy": _mean_percent(record.utilisation),
             "time": duration(record.seconds),
         }
@@ -225,8 +216,8 @@ class Progress:
         parts = [
             f"epoch {live.epoch}/{self._total_epochs}",
             f"{live.done}/{live.total}{share}",
-            f"{_show(live.rate)} {self._counted}/s",
-            f"loss {_show(live.loss)}",
+            f"{number(live.rate)} {self._counted}/s",
+            f"loss {number(live.loss)}",
             f"busy {_mean_percent(live.utilisation)}",
             *([f"{_left(of_epoch, of_run)}"] if math.isfinite(of_epoch) else []),
         ]
@@ -246,12 +237,12 @@ class Progress:
         )
         table.add_row("epoch", epoch)
         table.add_row("time left", _left(of_epoch, of_run))
-        table.add_row(Text(f"{self._counted}/s"), _show(live.rate))
-        table.add_row("loss", _show(live.loss))
+        table.add_row(Text(f"{self._counted}/s"), number(live.rate))
+        table.add_row("loss", number(live.loss))
         for name, value in live.valid.items():
-            table.add_row(Text(f"valid {name}"), _show(value))
-        table.add_row("keys in flight", _show(live.keys_in_flight))
-        table.add_row("staleness", f"p50 {_show(live.staleness_p50)}   p99 {_show(live.staleness_p99)}")
+            table.add_row(Text(f"valid {name}"), number(value))
+        table.add_row("keys in flight", number(live.keys_in_flight))
+        table.add_row("staleness", f"p50 {number(live.staleness_p50)}   p99 {number(live.staleness_p99)}")
         for name, cell in _worker_rows(live.utilisation):
             table.add_row(name, cell)
         return table
@@ -259,7 +250,7 @@ class Progress:
 
 def _left(of_epoch: float, of_run: float) -> str:
     if not math.isfinite(of_epoch):
-        return "n/a"
+        return UNKNOWN
     return f"{duration(of_epoch)} of the epoch, at most {duration(of_run)} of the run"
 
 
@@ -280,17 +271,10 @@ def _worker_rows(utilisation: list[float]) -> list[tuple[str, RenderableType]]:
 
 def _mean_percent(shares: list[float]) -> str:
     known = [share for share in shares if math.isfinite(share)]
-    return f"{sum(known) / len(known):.0%}" if known else "n/a"
-
-
-def _show(value: float) -> str:
-    """Four significant digits, without an exponent where a person would not write one."""
-    if not math.isfinite(value):
-        return "n/a"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return percent(sum(known) / len(known)) if known else UNKNOWN
 
 
 def _short(value: float) -> str:
     """The same in seven characters where it can be, for a column of a table."""
-    shown = _show(value)
+    shown = number(value)
     return shown if len(shown) <= 7 else f"{value:.1e}"

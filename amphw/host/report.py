@@ -18,7 +18,7 @@ from typing import Any
 from amphw.host.records import RunSummary, higher_is_better
 from amphw.host.run_folder import CONFIG, ENVIRONMENT, SUMMARY, RunFolder, RunFolderError, write_atomic
 from amphw.page.html import document, note, table, text, tiles
-from amphw.page.numbers import number
+from amphw.page.numbers import duration, number
 
 _MISSING = "–"
 _TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -117,7 +117,7 @@ def _headline(runs: Sequence[ReportRun]) -> str:
         met = [(at, run) for run in runs if (at := run.summary.reached_at()) is not None]
         if met:
             at, run = min(met, key=lambda pair: pair[0].seconds)
-            found.append(("first to target", _seconds(at.seconds), run.label))
+            found.append(("first to target", duration(at.seconds), run.label))
             at, run = min(met, key=lambda pair: pair[0].epoch)
             found.append(("fewest epochs to target", str(at.epoch), run.label))
     return tiles(found)
@@ -133,7 +133,7 @@ def _headline_of(summary: RunSummary) -> list[tuple[str, str, str]]:
             f"{summary.counted}, on {summary.last_device}",
         ),
         ("epochs", str(summary.epochs), f"stopped by {summary.stopped_by or 'nothing recorded'}"),
-        ("training time", _seconds(seconds), "without validation"),
+        ("training time", duration(seconds), "without validation"),
         *_learned(summary),
     ]
     goal = f"target {_number(summary.target)}, " if summary.target is not None else ""
@@ -159,7 +159,7 @@ def _learned(summary: RunSummary) -> list[tuple[str, str, str]]:
     last, at = summary.history[-1], summary.reached_at()
     found = [("training loss", _number(last.train_loss), f"mean over epoch {last.epoch}")]
     if at is not None:
-        found.append(("target met", _seconds(at.seconds), f"in epoch {at.epoch}"))
+        found.append(("target met", duration(at.seconds), f"in epoch {at.epoch}"))
     if limit := last.limit():
         found.append(("workers busy", f"{last.busy:.0%}", f"in epoch {last.epoch}; {limit}"))
     return found
@@ -188,7 +188,7 @@ def _comparison(runs: Sequence[ReportRun]) -> str:
             _setting(run, "max_active_keys"),
             _number(summary.instances_per_s),
             str(summary.epochs) if at is None and summary.target_reached else epochs,
-            _MISSING if at is None else _seconds(at.seconds),
+            _MISSING if at is None else duration(at.seconds),
             ", ".join(_number(summary.staleness.get(key, math.nan)) for key in ("p50", "p99")),
             *_last(summary),
             *(_number(summary.valid.get(name, math.nan)) for name in metrics),
@@ -315,16 +315,6 @@ def _or(value: float, other: float) -> float:
 def _number(value: float) -> str:
     # Message counts: all digits would not fit their tile.
     return f"{value / 1e6:,.4g}M" if 1e6 <= abs(value) < math.inf else number(value, _MISSING)
-
-
-def _seconds(value: float) -> str:
-    if not math.isfinite(value):
-        return _MISSING
-    if value < 120:
-        return f"{value:.3g} s"
-    minutes, seconds = divmod(round(value), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"
 
 
 _STYLE = """\

@@ -43,3 +43,13 @@ def bits(value: float | None) -> str:
     from amphw.ir.units import written
 
     return UNKNOWN if value is None else written(value, "b/s") if value else "0"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: 0.041 s, 12 s, 3 min, 1:05 h."""
+    if not math.isfinite(seconds):
+        return UNKNOWN
+    if seconds < 90:
+        return f"{seconds:.2g} s" if seconds < 1 else f"{seconds:.{1 if seconds < 10 else 0}f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60}:{minutes % 60:02} h"

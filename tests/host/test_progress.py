@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from amphw.host.progress import LiveStats, Progress, Remaining, duration
+from amphw.host.progress import LiveStats, Progress, Remaining
 from amphw.host.records import EpochRecord
 
 
@@ -128,17 +128,6 @@ def test_a_run_that_goes_on_within_an_epoch_knows_what_is_left() -> None:
     clock.now += 10
     stats = LiveStats(epoch=1, done=700, total=1000)
     assert remaining.of_epoch(stats) == pytest.approx(30)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.04, "0.0 s"), (9.9, "9.9 s"), (12.4, "12 s"), (89, "89 s"), (90, "2 min"), (5000, "83 min"),
-        (5400, "1:30 h"), (36300, "10:05 h"), (math.nan, "n/a"),
-    ],
-)  # fmt: skip
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_unknown_figures_and_an_unknown_total() -> None:

@@ -115,7 +115,7 @@ def test_one_run(tmp_path: Path) -> None:
     assert "throughput | 3,500/s | instances, on cpu" in page.text
     assert "staleness | 16 / 128 | versions, p50 / p99" in page.text
     assert "training loss | 0.5 | mean over epoch 3" in page.text
-    assert "target met | 6 s | in epoch 3" in page.text
+    assert "target met | 6.0 s | in epoch 3" in page.text
     assert "workers busy | 100% | in epoch 3; workers are always busy" in page.text
     assert "<table class" not in page.source, "one run is compared with nothing"
     assert "train.max_active_keys | 16" in page.text and "<details open" not in page.source
@@ -140,7 +140,7 @@ def test_several_runs_are_compared(tmp_path: Path) -> None:
         "max_active_keys": "16",
         "instances/s": "7,000",
         "epochs to target": "3",
-        "time to target": "3 s",
+        "time to target": "3.0 s",
         "staleness p50, p99": "16, 128",
         "workers busy": "100%",
         "training loss": "0.5",
@@ -150,7 +150,7 @@ def test_several_runs_are_compared(tmp_path: Path) -> None:
     assert row(page, "k64")["epochs to target"] == "not in 3"
     assert row(page, "k64")["time to target"] == "–"
     assert "highest throughput | 14,000/s | instances, k64" in page.text
-    assert "first to target | 3 s | k16" in page.text
+    assert "first to target | 3.0 s | k16" in page.text
     assert "differs | k1 | k16 | k64 | train.max_active_keys | 1 | 16 | 64" in page.text
     assert "2 settings of all runs" in page.text
 
