@@ -9,5 +9,6 @@ import pytest
 
 
 def daily(every_day: Iterable[Any], thorough: Iterable[Any]) -> list[Any]:
-    """Parameters: those of every day, then those that are thorough."""
-    return [*every_day, *(pytest.param(value, marks=pytest.mark.thorough) for value in thorough)]
+    """Those of every day, then those that are thorough; a tuple has the values of several names."""
+    later = (value if isinstance(value, tuple) else (value,) for value in thorough)
+    return [*every_day, *(pytest.param(*values, marks=pytest.mark.thorough) for values in later)]

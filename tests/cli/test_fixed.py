@@ -49,6 +49,7 @@ def test_the_files_are_named_in_the_json(amphw, small) -> None:
     assert answer["device"] == "fixed:q4.12"
 
 
+@pytest.mark.thorough
 def test_a_run_goes_on_on_another_device_and_comes_back(amphw, small, tmp_path) -> None:
     for device, epochs in (("fixed:q4.12", 1), ("cpu", 2), ("fixed:q4.12", 3)):
         where = ("--out",) if epochs == 1 else ("--resume",)
@@ -97,6 +98,7 @@ def test_a_model_has_settings_for_devices_without_its_optimiser(amphw, tiny, tmp
     assert fixed["schedule"] == rules["cpu"]["schedule"] == "cosine"
 
 
+@pytest.mark.thorough
 def test_a_strict_run_refuses_weights_that_are_clipped_otherwise(amphw, small) -> None:
     command = ("train", "list-reduction", "--device", "fixed:q4.12,w=q-3.19", *small)
     with pytest.warns(UserWarning, match="weights of '[EW]' lie outside q-3.19, which holds -0.0625"):

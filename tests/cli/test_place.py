@@ -220,6 +220,7 @@ def test_training_follows_the_search_and_its_folder_says_so(amphw, tiny, tmp_pat
     assert "estimated at" not in again.stderr  # it goes on where its nodes were
 
 
+@pytest.mark.thorough
 def test_an_opencl_device_is_timed(amphw) -> None:
     pytest.importorskip("pyopencl")
     done = amphw(

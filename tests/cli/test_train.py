@@ -14,6 +14,7 @@ from amphw.host.config import DeviceConfig
 from amphw.host.config_fields import options
 from amphw.ir.device import Mode
 from amphw.ir.reference import ReferenceDevice
+from tests.daily import daily
 
 KEYS = {
     "model",
@@ -350,7 +351,7 @@ def test_a_saved_placement_on_other_devices_says_where_it_comes_from(amphw) -> N
 
 
 @pytest.mark.usefixtures("placed")
-@pytest.mark.parametrize("place", ["device.place=", "device.place=none", "device.place=cell=c"])
+@pytest.mark.parametrize("place", daily(["device.place="], ["device.place=none", "device.place=cell=c"]))
 def test_a_saved_placement_can_be_left_out_or_replaced(amphw, tmp_path, place) -> None:
     done = amphw(*more("cpu,c=fixed:q7.9", place))
     assert done.exit_code == 0, done.stderr
@@ -370,7 +371,7 @@ def test_a_run_goes_on_on_one_device_without_its_placement(amphw) -> None:
 
 
 @pytest.mark.usefixtures("placed")
-@pytest.mark.parametrize("device", ["cpu", "cpu,b=fixed:q7.9", "cpu,a=fixed:q7.9,b=fixed:q7.9"])
+@pytest.mark.parametrize("device", daily(["cpu"], ["cpu,b=fixed:q7.9", "cpu,a=fixed:q7.9,b=fixed:q7.9"]))
 def test_a_model_predicts_on_other_devices_than_it_was_placed_on(amphw, device) -> None:
     done = amphw("predict", "list-reduction", "mean 1 2 3", "--checkpoint", "run", "--device", device)
     assert done.exit_code == 0, done.stderr
@@ -387,6 +388,7 @@ def test_nodes_are_not_placed_on_one_device(amphw, tiny, device, tmp_path) -> No
 
 
 @pytest.mark.usefixtures("placed")
+@pytest.mark.thorough
 def test_the_folder_says_which_devices_ran_what(amphw, tmp_path) -> None:
     assert amphw(*more("cpu")).exit_code == 0
     done = amphw(*more("cpu", "epochs=3"))

@@ -117,7 +117,9 @@ def train(device: MixedDevice, *overrides: str) -> tuple[Any, Trainer, list[str]
         device.close()
 
 
-@pytest.mark.parametrize("fault", [dies, hangs, forgets, repeats, shortens], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "fault", daily([dies, hangs], [forgets, repeats, shortens]), ids=lambda f: f.__name__
+)
 @pytest.mark.parametrize("at", daily([7], [1, 40]))
 def test_the_run_goes_on_without_it(fault: Fault, at: int) -> None:
     undisturbed, _, _ = train(MixedDevice({"one": FaultyDevice(), "two": FaultyDevice()}))
@@ -134,6 +136,7 @@ def test_the_run_goes_on_without_it(fault: Fault, at: int) -> None:
     assert trainer.device.capabilities().name == "cpu,two"
 
 
+@pytest.mark.thorough
 def test_what_a_silent_part_owes_is_named() -> None:
     _, _, notes = train(MixedDevice({"one": FaultyDevice(hangs, 3), "two": FaultyDevice()}))
     (warning,) = [n for n in notes if n.startswith("WARNING: the device")]
@@ -141,6 +144,7 @@ def test_what_a_silent_part_owes_is_named() -> None:
     assert "node 'cell'" in warning and "of instance" in warning and "slot 0" in warning
 
 
+@pytest.mark.thorough
 def test_one_after_the_other_may_go() -> None:
     devices = {"one": FaultyDevice(dies, 5), "two": FaultyDevice(forgets, 9)}
     summary, _, _ = train(MixedDevice(devices))

@@ -91,6 +91,7 @@ class SlowToArrive:
         return "slow"
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_slow_to_start_is_told_of() -> None:
     graph, instances = CASES[0].build(), CASES[0].instances()
 
@@ -170,7 +171,7 @@ def trained(fault: Callable[[RemotePart], None], at: int) -> tuple[Any, list[str
 
 
 @pytest.mark.parametrize(
-    "fault", [killed, frozen, garbled, repeated, skipped, lost], ids=lambda f: f.__name__
+    "fault", daily([killed, lost], [frozen, garbled, repeated, skipped]), ids=lambda f: f.__name__
 )
 @pytest.mark.parametrize("at", daily([17], [2]))
 def test_the_run_goes_on_without_the_process(fault: Any, at: int, undisturbed: Any) -> None:
@@ -199,6 +200,7 @@ def loaded(part: RemotePart) -> RemotePart:
     return part
 
 
+@pytest.mark.thorough
 def test_a_process_that_is_left_alone_for_a_while() -> None:
     """Its signs of life wait in the ring, and say how many packets it had received then."""
     part = loaded(RemotePart(numpy_part))
