@@ -141,6 +141,7 @@ Interval = tuple[int, int]
 """The least and the largest value, both included."""
 
 UNKNOWN: Interval = (-(2**31), 2**31 - 1)
+INT64: Interval = (-(2**63), 2**63 - 1)
 
 
 def interval(e: Expr, schema: Schema, fields: Mapping[str, Interval]) -> Interval:
@@ -155,7 +156,9 @@ def interval(e: Expr, schema: Schema, fields: Mapping[str, Interval]) -> Interva
         table = schema.tables[e.name]
         return table.low, max(table.low, interval(table.high, schema, fields)[1] - 1)
     assert isinstance(e, Op)
-    return _interval(e.op, [interval(a, schema, fields) for a in e.args])
+    low, high = _interval(e.op, [interval(a, schema, fields) for a in e.args])
+    # Beyond 64 bits values wrap, and may be anything.
+    return (low, high) if INT64[0] <= low and high <= INT64[1] else INT64
 
 
 def _interval(op: str, args: list[Interval]) -> Interval:

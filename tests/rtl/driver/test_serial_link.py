@@ -50,6 +50,17 @@ def test_messages_begin_together_whatever_was_left(taken: int, rest: int) -> Non
     assert [h["firing"] for h in ask(link, pack(Kind.PEEK, firing=5))] == [5]
 
 
+@pytest.mark.parametrize("pace", [1, 2, 3, 5, 7, 9, 20])
+@pytest.mark.parametrize("taken", [0, 3, HEADER_WORDS - 1])
+def test_a_board_that_is_slower_than_its_line_is_waited_for(pace: int, taken: int) -> None:
+    """Such as a simulated one on a busy machine: it answers when nothing more was expected."""
+    words = [0x0002, 0x0301, 5, 6, 7, 3, 9, 10, 11]
+    board = FakeBoard(tuple(words[:taken]), 0 if taken else 3, pace=pace)
+    ends = settle(board, BAUD)
+    assert not board.header and not board.left and not board.queue
+    assert [h["firing"] for h in ask(SerialLink(board, 1.0, ends), pack(Kind.PEEK, firing=5))] == [5]
+
+
 @pytest.mark.parametrize("garbage", [b"\0", b"hello, world", bytes(range(256)), b"\xff\x7f\x7f\x90\x01"])
 def test_garbage_before_the_first_message_is_passed_over(garbage: bytes) -> None:
     board = FakeBoard(garbage=garbage)
