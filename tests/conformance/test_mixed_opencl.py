@@ -20,7 +20,8 @@ from amphw.opencl.part_log import GradientLog
 from tests.conformance.harness import assert_same, run
 from tests.conformance.test_mixed import NumpyFloats, alternately
 from tests.conformance.test_opencl import FORM, RULE, expected, problem
-from tests.graphs.cases import CASES, Case, each_case
+from tests.daily import daily
+from tests.graphs.cases import CASES, EVERYDAY, Case, each_case
 from tests.opencl.devices import PTHREAD
 
 pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
@@ -28,9 +29,16 @@ pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane i
 SECOND = "2"
 """PoCL's other pool of threads."""
 
+
+def _marks(case: Case, usual: bool) -> list[pytest.MarkDecorator]:
+    if not usual:
+        return [pytest.mark.slow]
+    return [] if case.name in EVERYDAY else [pytest.mark.thorough]
+
+
 # Compiling is what takes the time: all three placements of a case only in the long run of the tests.
 PLACED = [
-    pytest.param(case, first, marks=[] if first == k % 3 else pytest.mark.slow, id=f"{case.name}-{first}")
+    pytest.param(case, first, marks=_marks(case, first == k % 3), id=f"{case.name}-{first}")
     for k, case in enumerate(CASES)
     for first in range(3)
 ]
@@ -60,7 +68,9 @@ def test_gradients_are_those_of_the_reference(case: Case, first: int) -> None:
     assert_same(found, expected(case))
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=["memory of its own", "as a GPU", "little memory"])
+@pytest.mark.parametrize(
+    "settings", daily(SETTINGS[:1], SETTINGS[1:]), ids=["memory of its own", "as a GPU", "little memory"]
+)
 @some(1, 6)
 def test_other_devices_give_the_same(case: Case, settings: dict[str, Any]) -> None:
     device = MixedDevice({"one": OpenCLDevice(PTHREAD), "two": NumpyFloats()})

@@ -19,6 +19,7 @@ from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.fixed.device import FixedDevice
 from sim.part_replay import ReplayedDevice
 from tests.conformance.harness import Outcome, run
+from tests.daily import daily
 from tests.rtl.cases import SMALL, problem
 
 pytest.importorskip("amaranth")
@@ -40,7 +41,7 @@ def outcome(device: Device, graph: Graph, instances: Sequence[Instance], place: 
         mixed.close()
 
 
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("name", daily(["tree-leaves"], ["message-passing", "fe-gru"]))
 def test_hardware_beside_the_cpu(name: str) -> None:
     graph, instances = problem(name)
     for number, instance in enumerate(instances):
@@ -58,7 +59,7 @@ def test_hardware_beside_the_cpu(name: str) -> None:
                 assert np.allclose(found.gradients[key], value, rtol=1e-4, atol=1e-6), key
 
 
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("name", daily(["tree-leaves"], ["message-passing", "fe-gru"]))
 def test_a_run_with_hardware_is_replayed_to_the_bit(name: str) -> None:
     """With updates and several keys: the engine's log orders frames, the hardware's what it did with them."""
     graph, instances = problem(name)

@@ -17,6 +17,7 @@ from amphw.ir.update import UpdateRule
 from amphw.opencl import OpenCLDevice
 from amphw.opencl.forms import Form, ProductForm
 from tests.conformance.harness import Outcome, assert_same, reference, run
+from tests.daily import daily
 from tests.graphs.cases import CASES, Case, each_case
 from tests.opencl.devices import BASIC, PTHREAD, PTHREADS
 
@@ -64,7 +65,7 @@ def on(argument: str, case: Case, **options: Any) -> Outcome:
 
 
 @each
-@pytest.mark.parametrize("argument,settings", RUNS)
+@pytest.mark.parametrize("argument,settings", daily(RUNS[:2], RUNS[2:]))
 def test_gradients_summed_over_instances(case: Case, argument: str, settings: dict[str, Any]) -> None:
     found = on(argument, case, keys=16, **settings)
     assert found.forward == found.backward > 0

@@ -9,10 +9,11 @@ import pytest
 from tests.conformance.protocol import *  # noqa: F403
 from tests.conformance.protocol import KINDS, Kind
 from tests.conformance.test_protocol import SLOW
+from tests.daily import daily
 from tests.opencl.devices import PTHREAD
 
 
-@pytest.fixture(params=SLOW)
+@pytest.fixture(params=daily(SLOW[:2], SLOW[2:]))
 def kind(request: pytest.FixtureRequest) -> Kind:
     if request.param == "opencl":
         pytest.importorskip("pyopencl")

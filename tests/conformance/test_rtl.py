@@ -66,6 +66,7 @@ def test_inference_is_that_of_the_model() -> None:
     assert_bit_identical(graph, instances, "q6.10,g=q4.12", rule("tree-leaves"), mode=Mode.INFER, **SMALL)
 
 
+@pytest.mark.thorough
 def test_list_reduction_at_its_real_size() -> None:
     """The first 1,000 messages and more, hidden 32, with many keys in flight; most updates are clipped."""
     model = get_model("list-reduction")

@@ -18,6 +18,7 @@ from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
 from tests.conformance.harness import assert_same, reference, run
 from tests.conformance.test_cpu import problem
+from tests.daily import daily
 from tests.graphs.cases import CASES, Case
 from tests.host.training import MODEL, WIDTH, ToyConfig
 from tests.opencl.devices import BASIC, PTHREAD, PTHREADS
@@ -146,7 +147,7 @@ def test_a_kernel_that_is_refused_in_mid_run_ends_it_with_the_nodes_name(
 # --- little memory ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", [RNN, TREE, DECIDE], ids=lambda c: c.name)
+@pytest.mark.parametrize("case", daily([RNN], [TREE, DECIDE]), ids=lambda c: c.name)
 @pytest.mark.parametrize("zero_copy", [True, False])
 @pytest.mark.parametrize("memory", [300_000, 1_000_000])
 def test_instances_wait_for_room(case: Case, zero_copy: bool, memory: int) -> None:
@@ -289,6 +290,7 @@ def test_memory_out_of_range_is_refused(memory: int, told: str) -> None:
         (PTHREAD, GPU_FORM, (DECIDE, TREE)),
     ],
 )
+@pytest.mark.thorough
 def test_forms_of_other_devices_give_the_same(argument: str, form: Form, cases: tuple[Case, ...]) -> None:
     device = OpenCLDevice(argument)
     for case in cases:
@@ -326,7 +328,9 @@ def test_before_load_everything_says_so() -> None:
             ask()
 
 
-@pytest.mark.parametrize("argument,zero_copy", [(PTHREAD, True), (PTHREAD, False), (PTHREADS, False)])
+@pytest.mark.parametrize(
+    "argument,zero_copy", daily([(PTHREAD, True)], [(PTHREAD, False), (PTHREADS, False)])
+)
 def test_it_may_be_closed_at_any_moment_and_loaded_with_another_graph(argument: str, zero_copy: bool) -> None:
     device = OpenCLDevice(argument)
     for polls in range(4):
@@ -370,6 +374,7 @@ def test_two_devices_at_once_in_one_process() -> None:
             np.testing.assert_allclose(g, sums[1][node][name], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_many_loads_do_not_grow() -> None:
     """What each load keeps of an arena that it has filled would add up."""
     device = OpenCLDevice(PTHREAD)

@@ -24,6 +24,7 @@ from amphw.models.tree_lstm import TreeLSTM, TreeLSTMConfig
 from amphw.opencl.abi import FAULTS
 from amphw.opencl.forms import CPU_FORM, GPU_FORM, SINGLE_FORM, Form
 from amphw.opencl.generate import generate, program_text
+from tests.daily import daily
 from tests.engine.tile_programs import SPACES, counts, operands, programs
 from tests.opencl.frames import Frame, build
 from tests.opencl.unit_checks import Case, case, check
@@ -62,7 +63,7 @@ def random_cases(n: int) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", daily(["cpu"], [form for form in FORMS if form != "cpu"]))
 def test_random_programs(form: str) -> None:
     check(random_cases(EXAMPLES), FORMS[form])
 

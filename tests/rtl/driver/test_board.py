@@ -36,6 +36,9 @@ pytest.importorskip("serial")
 
 from sim.board import SimulatedBoard
 
+# Building the simulated circuit takes a minute.
+pytestmark = pytest.mark.thorough
+
 KEYS = {"keys": 1, "updates": "self", "rule": RULE}
 OPTIONS = DeviceOptions(1, 0, "self", 3)
 

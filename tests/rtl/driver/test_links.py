@@ -47,6 +47,7 @@ def gradients(graph: Graph, instances: list[Instance], links: str, clock: str = 
     return found.gradients, json.loads(device.findings().files["links.json"])["verilator"]
 
 
+@pytest.mark.thorough
 def test_sums_do_not_depend_on_the_speed_and_the_time_does() -> None:
     graph, instances = problem(NAME)
     fast, slow = (gradients(graph, instances[:4], f"verilator={rate}") for rate in ("10Gb/s", "50Mb/s+5us"))
@@ -60,6 +61,7 @@ def test_sums_do_not_depend_on_the_speed_and_the_time_does() -> None:
     assert gradients(graph, instances[:4], "verilator=50Mb/s+5us")[1] == slow[1]  # it is no matter of chance
 
 
+@pytest.mark.thorough
 def test_the_clock_is_another_thing_than_the_link() -> None:
     graph, instances = problem(NAME)
     found = [gradients(graph, instances[:2], "verilator=50Mb/s", clock)[1] for clock in ("50MHz", "100MHz")]
@@ -67,6 +69,7 @@ def test_the_clock_is_another_thing_than_the_link() -> None:
     assert found[1]["seconds"] < found[0]["seconds"]
 
 
+@pytest.mark.thorough
 def test_a_part_of_a_run_in_a_process() -> None:
     graph, instances = problem(NAME)
     place = {"place": ",".join(f"{node}=a" for node in PLACES[NAME]), "links": "a=100Mb/s+1us", **SMALL}

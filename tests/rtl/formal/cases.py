@@ -51,6 +51,7 @@ def proofs_of(cases: Mapping[str, Case]) -> tuple[Any, Any, Any]:
         proof = prove(cases[name].proof(), cases[name].depth)
         assert proof.holds, f"cycle {proof.step}: {proof.failure}"
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize(
         ("name", "old", "new"), faults, ids=[f"{name}: {new}" for name, _, new in faults]
     )
@@ -59,6 +60,7 @@ def proofs_of(cases: Mapping[str, Case]) -> tuple[Any, Any, Any]:
         assert not proof.holds
         assert proof.step is not None and proof.step < cases[name].depth
 
+    @pytest.mark.thorough
     @pytest.mark.parametrize("name", [name for name, case in cases.items() if case.covers])
     def reached(name: str) -> None:
         proof = reach(cases[name].proof(), cases[name].depth)

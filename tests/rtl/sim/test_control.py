@@ -47,6 +47,7 @@ WITHOUT = {
 }
 
 
+@pytest.mark.thorough
 def test_control() -> None:
     result = run("message-passing", "sgd", PACES[:1], instances=3, resets=1)
     counts = assert_covered("controller and its neighbours", result, without=WITHOUT["message-passing"])

@@ -23,6 +23,7 @@ def run(name: str, rows: int, resets: int, formats: str = "q4.12", **shape: Any)
 MOMENTUM = {"momentum": True, "mu": 29491, "s1": 24, "s2": 20}
 
 
+@pytest.mark.thorough
 def test_lane_engine() -> None:
     counts = assert_covered("lane engine", run("lanes", 20, 2, clips=True, **MOMENTUM))
     assert counts["random commands"] > 2000

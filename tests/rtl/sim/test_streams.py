@@ -26,22 +26,26 @@ def test_what_passes_through(name: str, make: Any, capacity: int) -> None:
     run_bench(make, "through_bench", name=name, settings={"bits": 8, "capacity": capacity})
 
 
+@pytest.mark.thorough
 def test_arbiter() -> None:
     run_bench(
         lambda: Arbiter(PACKET, 3, packets=True), "arbiter_bench", name="arbiter", settings={"inputs": 3}
     )
 
 
+@pytest.mark.thorough
 def test_demultiplexer() -> None:
     run_bench(
         lambda: Demultiplexer(PACKET, 3), "demultiplexer_bench", name="demultiplexer", settings={"outputs": 3}
     )
 
 
+@pytest.mark.thorough
 def test_join() -> None:
     run_bench(lambda: Join(4, 8, 8), "join_bench", name="join")
 
 
+@pytest.mark.thorough
 def test_counters() -> None:
     settings = {"capacity": 7, "width": 9}
     run_bench(lambda: Counters(7, 9), "counters_bench", name="counters", settings=settings)

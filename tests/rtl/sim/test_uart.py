@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
 from amphw.rtl.gateware.framing import WordDecoder
 from amphw.rtl.gateware.uart import UartLink
 from sim.runner import run_bench
 
 
+@pytest.mark.thorough
 def test_framing() -> None:
     result = run_bench(WordDecoder, "framing_bench", name="framing")
     assert result.seen == {"decoder_state": {"First", "Middle", "Last", "Deliver"}}
 
 
+@pytest.mark.thorough
 def test_uart() -> None:
     result = run_bench(
         lambda: UartLink(8, depth=6), "uart_bench", name="uart", settings={"divisor": 8, "depth": 6}

@@ -25,6 +25,7 @@ def run(name: str, formats: str, address_bits: int, rows: int, resets: int) -> B
     return run_bench(lambda: VectorUnit(shape), "vector_bench", name=name, settings=settings)
 
 
+@pytest.mark.thorough
 def test_vector_unit() -> None:
     counts = assert_covered("vector unit", run("vector", "q4.12", 10, 8, 10))
     assert counts["random commands"] > 2000

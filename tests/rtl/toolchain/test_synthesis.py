@@ -67,11 +67,13 @@ def test_registers_are_counted(board: str) -> None:
 
 
 @pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.thorough
 def test_multipliers_are_counted(board: str) -> None:
     assert mapped(Multiplier(), board).dsps == 1
 
 
 @pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.thorough
 def test_block_memories_are_counted(board: str) -> None:
     block = BOARDS[board].resources.bram_bits
     assert mapped(Queue(16, 512), board).brams == -(-512 * 16 // block)
@@ -79,6 +81,7 @@ def test_block_memories_are_counted(board: str) -> None:
 
 
 @pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.thorough
 def test_nothing_stands_behind_a_memory_without_collisions(board: str) -> None:
     """Without its attribute, logic would give the old word of one that is read as it is written."""
     result = mapped(Store(unsigned(16), 512), board)

@@ -112,6 +112,7 @@ def test_a_reset_forgets_what_was_inside(simulation: Simulation) -> None:
     np.testing.assert_array_equal(simulation.exchange(sent, 100).words, sent + 3)
 
 
+@pytest.mark.thorough
 def test_two_devices_of_one_library_are_apart() -> None:
     with Simulation(Adder()) as one, Simulation(Adder()) as other:
         one.exchange(words(7), 1)
@@ -119,6 +120,7 @@ def test_two_devices_of_one_library_are_apart() -> None:
         assert one.exchange(words(0), 50).words.size == 1
 
 
+@pytest.mark.thorough
 def test_words_of_32_bits() -> None:
     with Simulation(Adder(bits=32, plus=70_000)) as simulation:
         sent = words(300, "uint32")
@@ -180,6 +182,7 @@ def test_options_that_name_no_port_are_refused() -> None:
         build.library(Adder(), idle="held")
 
 
+@pytest.mark.thorough
 def test_a_failed_build_leaves_nothing_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMPHW_CACHE", str(tmp_path))
     monkeypatch.setattr(build, "_OPTIMIZE", "-no-such-option")
