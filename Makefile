@@ -13,7 +13,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint pytest pytest-all browser torch slow hardware sanitize clean
+.PHONY: help demo test test-all lint pytest pytest-all all-main all-opencl all-rtl browser torch slow hardware sanitize clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -48,21 +48,31 @@ lint: $(READY)
 
 # The tests of OpenCL and of the hardware, most of whose time goes into compiling on one core, run beside the others,
 # and give way to them: training learns less well where its workers are interrupted.
-BESIDE := tests/opencl tests/conformance/test_opencl.py tests/conformance/test_mixed_opencl.py \
-          tests/rtl tests/conformance/test_rtl.py tests/conformance/test_mixed_rtl.py \
+OPENCL := tests/opencl tests/conformance/test_opencl.py tests/conformance/test_mixed_opencl.py
+RTL    := tests/rtl tests/conformance/test_rtl.py tests/conformance/test_mixed_rtl.py \
           tests/conformance/test_protocol_slow.py
+BESIDE := $(OPENCL) $(RTL)
+ALL    := -m "not slow and not hardware"
 
 # The tests of HTML pages look at them in Chromium.
 browser:
 	@.ci/browser
 
-pytest-all: WHICH := -m "not slow and not hardware"
+pytest-all: WHICH := $(ALL)
 pytest pytest-all: $(READY) browser
 	@mkdir -p build; nice -n 19 $(BIN)/python -m pytest $(WHICH) $(BESIDE) >build/beside-tests.log 2>&1 & beside=$$!; \
 	$(BIN)/python -m pytest $(WHICH) $(addprefix --ignore=,$(BESIDE)); status=$$?; \
 	echo "the tests of OpenCL and of the hardware:"; \
 	wait $$beside || { cat build/beside-tests.log; exit 1; }; \
 	tail -n 1 build/beside-tests.log; exit $$status
+
+# The parts of `make test-all`, for a check that arranges them otherwise.
+all-main: $(READY) browser
+	@$(BIN)/python -m pytest $(ALL) $(addprefix --ignore=,$(BESIDE))
+all-opencl: $(READY)
+	@$(BIN)/python -m pytest $(ALL) $(OPENCL)
+all-rtl: $(READY)
+	@$(BIN)/python -m pytest $(ALL) $(RTL)
 
 torch: $(READY)
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "installing PyTorch"; \
