@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
 from amphw.engine.lower import Lowered, Unit
 from amphw.engine.part import (
     ModelsLink,
@@ -361,6 +363,8 @@ def _told(error: Exception) -> Exception:
 
 
 def _serve(make: Callable[[], Part], parent: int, to: End, back: End) -> None:
+    # One thread computes here; a pool of BLAS's own would fight the engine's workers for the cores.
+    threadpool_limits(limits=1)
     try:
         _Server(make, parent, to, back).run()
     except LinkError:

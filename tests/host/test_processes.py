@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
 from amphw.cpu_runtime import planes
 from amphw.cpu_runtime.mixed import MixedDevice
@@ -219,6 +220,20 @@ class Fails:
 def test_a_device_that_cannot_be_made_in_its_process_says_why() -> None:
     with pytest.raises(AmphwError, match="no such device in this process"):
         loaded(RemotePart(Fails()))
+
+
+class TellsThreads:
+    def __call__(self) -> KernelPart:
+        if multiprocessing.parent_process() is not None:
+            pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+            raise AmphwError(f"threads of BLAS: {pools}")
+        return numpy_part()
+
+
+def test_a_process_computes_in_one_thread() -> None:
+    """Threads of BLAS beside the engine's workers made a part four times as slow."""
+    with pytest.raises(AmphwError, match=r"threads of BLAS: \[1(, 1)*\]"):
+        loaded(RemotePart(TellsThreads()))
 
 
 def test_too_little_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
