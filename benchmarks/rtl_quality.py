@@ -99,7 +99,7 @@ def table() -> str:
     """The committed figures in Markdown."""
     lines = [
         "| design | board | look-up tables | flip-flops | multipliers | block memories | MHz | date |",
-        "|---|---|---|---|---|---|---|---|",
+        "| -- | -- | -- | -- | -- | -- | -- | -- |",
     ]
     for design in DESIGNS.values():
         if not (RESULTS / f"{design.name}.json").exists():

@@ -59,6 +59,7 @@ def test_hardware_beside_the_cpu(name: str) -> None:
                 assert np.allclose(found.gradients[key], value, rtol=1e-4, atol=1e-6), key
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", daily(["tree-leaves"], ["message-passing", "fe-gru"]))
 def test_a_run_with_hardware_is_replayed_to_the_bit(name: str) -> None:
     """With updates and several keys: the engine's log orders frames, the hardware's what it did with them."""

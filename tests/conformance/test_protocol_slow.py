@@ -13,7 +13,7 @@ from tests.daily import daily
 from tests.opencl.devices import PTHREAD
 
 
-@pytest.fixture(params=daily(SLOW[:2], SLOW[2:]))
+@pytest.fixture(params=daily(SLOW[:1], SLOW[1:]))
 def kind(request: pytest.FixtureRequest) -> Kind:
     if request.param == "opencl":
         pytest.importorskip("pyopencl")

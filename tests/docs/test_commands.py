@@ -22,8 +22,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.daily import daily
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(
@@ -90,7 +88,8 @@ def run(page: Path, folder: Path, hardware: bool, timeout: int) -> None:
         assert done.returncode == 0, f"{page.name}: {command.written}\n{done.stdout}\n{done.stderr}"
 
 
-@pytest.mark.parametrize("page", daily(PAGES[:1], PAGES[1:]), ids=lambda page: page.name)
+@pytest.mark.thorough
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_commands_of_a_page_work(page: Path, folder: Path) -> None:
     run(page, folder, hardware=False, timeout=240)
 

@@ -187,6 +187,7 @@ def test_updates_and_inference_in_little_memory() -> None:
             assert found[number][node] == pytest.approx(figures, rel=1e-3, abs=1e-4)
 
 
+@pytest.mark.thorough
 def test_more_than_fits_is_in_flight_until_it_has_retired() -> None:
     device = OpenCLDevice(PTHREAD)
     graph, instances, _ = problem(TREE)
@@ -328,9 +329,8 @@ def test_before_load_everything_says_so() -> None:
             ask()
 
 
-@pytest.mark.parametrize(
-    "argument,zero_copy", daily([(PTHREAD, True)], [(PTHREAD, False), (PTHREADS, False)])
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("argument,zero_copy", [(PTHREAD, True), (PTHREAD, False), (PTHREADS, False)])
 def test_it_may_be_closed_at_any_moment_and_loaded_with_another_graph(argument: str, zero_copy: bool) -> None:
     device = OpenCLDevice(argument)
     for polls in range(4):

@@ -103,7 +103,7 @@ def units(graph: Graph) -> list[Case]:
 
 
 @pytest.mark.parametrize("form", ["cpu", "gpu"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", daily(["list-reduction"], [m for m in MODELS if m != "list-reduction"]))
 def test_units_of_models(model: str, form: str) -> None:
     check(units(MODELS[model]()), FORMS[form])
 

@@ -20,6 +20,7 @@ from amphw.ir.errors import DeviceLostError, ExecutionError
 from amphw.ir.update import UpdateRule
 from tests.conformance.harness import assert_same, reference, run
 from tests.conformance.test_cpu import problem
+from tests.daily import daily
 from tests.graphs.cases import CASES
 from tests.host.training import MODEL, bits, settings
 from tests.opencl.devices import PTHREAD, PTHREADS
@@ -268,7 +269,7 @@ def open_and_lose(device: OpenCLDevice) -> DeviceLostError:
     return caught.value
 
 
-@pytest.mark.parametrize("argument", [PTHREAD, PTHREADS])
+@pytest.mark.parametrize("argument", daily([PTHREAD], [PTHREADS]))
 @pytest.mark.parametrize("place,after", [("a frame", 2), ("an event", 1), ("a sum of gradients", 0)])
 def test_a_lost_device_says_so_until_it_is_loaded_again(
     argument: str, place: str, after: int, broken: Callable[..., Broken]

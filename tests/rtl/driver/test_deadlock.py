@@ -25,6 +25,9 @@ from tests.graphs import message_passing, tree
 from tests.graphs.written import WRITTEN, C, V
 from tests.rtl.cases import SMALL, case, rule
 
+# Building its circuits takes two minutes.
+pytestmark = pytest.mark.thorough
+
 pytest.importorskip("amaranth")
 
 KEYS, INFER_KEYS = 6, 2

@@ -19,13 +19,14 @@ from amphw.rtl.driver.verilator import VerilatorDevice
 from sim.replay import SEED, assert_as_model, drive
 from tests.conformance.harness import run
 from tests.conformance.test_mixed_rtl import PLACES
+from tests.daily import daily
 from tests.rtl.cases import SMALL, problem, rule
 
 NAME = "tree-leaves"
 FORMATS = "q6.10,g=q4.12"
 
 
-@pytest.mark.parametrize("links", ["", "verilator=10Gb/s", "verilator=80Mb/s+2us"])
+@pytest.mark.parametrize("links", daily(["verilator=10Gb/s"], ["", "verilator=80Mb/s+2us"]))
 def test_a_replayed_order_gives_the_same_bits(links: str) -> None:
     """With updates: what the device did is what the model of its arithmetic does in this order."""
     graph, instances = problem(NAME)

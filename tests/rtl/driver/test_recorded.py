@@ -50,6 +50,7 @@ def test_weights_that_the_board_does_not_keep(tmp_path: Path) -> None:
         talk(line, tmp_path)
 
 
+@pytest.mark.thorough
 def test_the_circuit_says_what_it_said() -> None:
     pytest.importorskip("amaranth")
     from sim.board import DirectLine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from amaranth.lib import data
 
 from amphw.rtl.gateware.counters import Counters
@@ -92,4 +93,5 @@ CASES = {
         ),
     ),
 }
-test_the_contract_is_kept, test_a_fault_is_found, test_something_is_left_to_prove = proofs_of(CASES)
+kept, test_a_fault_is_found, test_something_is_left_to_prove = proofs_of(CASES)
+test_the_contract_is_kept = pytest.mark.thorough(kept)

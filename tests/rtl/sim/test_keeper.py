@@ -34,6 +34,7 @@ def run(momentum: bool, clips: bool, runs: int, resets: int) -> None:
     assert counts["updates"] > runs / 3
 
 
+@pytest.mark.thorough
 def test_keeper() -> None:
     run(False, True, runs=100, resets=4)
 

@@ -36,6 +36,7 @@ def through(link: PacedLink, words: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("rate", ["1Mb/s", "100Mb/s+20us", "333Mb/s+1us", "10Gb/s"])
+@pytest.mark.thorough
 def test_what_comes_is_the_same_at_every_speed(simulation: Simulation, rate: str) -> None:
     link = PacedLink(simulation, LinkRate.parse(rate), CLOCK)
     np.testing.assert_array_equal(through(link, WORDS), WORDS + 3)
