@@ -49,8 +49,8 @@ lint: $(READY)
 # The tests of OpenCL and of the hardware, most of whose time goes into compiling on one core, run beside the others,
 # and give way to them: training learns less well where its workers are interrupted.
 OPENCL := tests/opencl tests/conformance/test_opencl.py tests/conformance/test_mixed_opencl.py
-RTL    := tests/rtl tests/conformance/test_rtl.py tests/conformance/test_mixed_rtl.py \
-          tests/conformance/test_protocol_slow.py
+RTL    := tests/rtl/driver tests/rtl/formal tests/rtl/sim tests/rtl/toolchain tests/rtl/verilated \
+          tests/conformance/test_rtl.py tests/conformance/test_mixed_rtl.py tests/conformance/test_protocol_slow.py
 BESIDE := $(OPENCL) $(RTL)
 ALL    := -m "not slow and not hardware"
 

@@ -46,6 +46,7 @@ def answers(device: VerilatorDevice, words: list[int]) -> list[dict[str, int]]:
     return found
 
 
+@pytest.mark.thorough
 def test_bad_messages_are_dropped_and_reported(device: VerilatorDevice) -> None:
     unknown = [*pack(Kind(15), slot=1, words=3), 7, 7, 7]
     late = [*pack(Kind.FORWARD, slot=2, generation=9, firing=1, words=2), 1, 2]
