@@ -20,10 +20,10 @@ from amphw.rtl.commands import (
     VectorOp,
     encode,
 )
-from amphw.rtl.emulator import Emulator, Fields
 from amphw.rtl.formats import Formats
 from amphw.rtl.gateware.sequencer import LANE_FIELDS, VECTOR_FIELDS
 from sim.bits import packed
+from sim.models.emulator import Emulator, Fields
 
 
 def random_program(rng: np.random.Generator, length: int) -> tuple[int, ...]:

@@ -21,7 +21,6 @@ from amphw.ir.program import Program
 from amphw.ir.state import FieldType
 from amphw.models import get_model
 from amphw.rtl.commands import Unit
-from amphw.rtl.emulator import Emulator
 from amphw.rtl.fixed.kernel import FixedKernel
 from amphw.rtl.fixed.lowering import FixedDerivative, lower_unit
 from amphw.rtl.fixed.program import FixedProgram
@@ -30,6 +29,7 @@ from amphw.rtl.formats import Formats
 from amphw.rtl.microcode import UnitCode, compile_unit
 from amphw.rtl.microcode.compile import Microprogram
 from amphw.rtl.stack import Stack
+from sim.models.emulator import Emulator
 from tests.graphs.cases import CASES
 
 FORMATS = Formats.parse("q4.12,w=q3.13,g=q2.14")

@@ -38,7 +38,6 @@ from amphw.ir.primitives import ValueType
 from amphw.ir.program import Builder, Params, ParamSpec, Program, Value, trace
 from amphw.rtl.commands import POINTERS, Code, Unit, decode
 from amphw.rtl.microcode import UnitCode
-from amphw.rtl.microcode.cost import cost
 from tests.rtl.microprograms import Bench, Subject, graphs, subjects
 
 GRAPHS = dict(graphs())
@@ -258,17 +257,6 @@ def test_messages_of_many_rows_are_one_loop_if_their_rows_have_no_gaps() -> None
         listed = str(compiled(trace(relu, {"x": 3}), rows).forward)
 
         assert inner in listed and "v_outer" not in listed
-
-
-def test_what_a_program_costs() -> None:
-    code = compiled(LAYER, rows=None)
-
-    forward, backward = (cost(c.words, [5], lanes=4) for c in (code.forward, code.backward))
-
-    assert (forward.lanes, forward.vector, forward.waits) == (5 * 5 * 2, 5 * 6, 1)
-    assert (backward.lanes, backward.vector) == (5 * (5 * 2 + 4 * 2), 5 * 6)
-    assert forward.instructions == len(code.forward.words)
-    assert str(forward).startswith(f"{forward.instructions} instructions (1 wait), 1 vector commands (30 el")
 
 
 def test_many_addresses_share_few_pointers() -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from amphw.rtl.toolchain.formal import prove, reach
+from tests.rtl.formal.prove import prove, reach
 
 
 class Case(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth.hdl import Array, Assert, Assume, Cover, Module, Mux, Shape, Signal
+from amaranth.hdl import Assert, Assume, Cover, Module, Mux, Shape, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
@@ -117,125 +117,6 @@ class PassesOn(Contract):
             m.d.comb += Assert(design.level == inside)
         within(m, self.delay, (inside != 0) & self.ready, pop)
         within(m, self.delay, self.valid & self.ready, push)
-
-
-class TakesTurns(Contract):
-    """Several inputs, one output: a payload comes from one input, which waits for a turn of each other."""
-
-    def __init__(self, design: Any) -> None:
-        self.count = len(design.i)
-        payload = design.o.payload.shape()
-        free = {"valid": self.count, "ready": 1, **{f"payload_{k}": payload for k in range(self.count)}}
-        super().__init__(design, free, {"k": COUNT, "j": range(self.count)})
-
-    def check(self, m: Module, design: Any) -> None:
-        m.d.comb += design.o.ready.eq(self.ready)
-        given = Array(getattr(self, f"payload_{k}") for k in range(self.count))[self.j]
-        moved = Array(transfer(port) for port in design.i)[self.j]
-        offered = Array(port.valid for port in design.i)[self.j]
-        for number, port in enumerate(design.i):
-            m.d.comb += [
-                port.valid.eq(self.valid[number]),
-                as_bits(port.payload).eq(getattr(self, f"payload_{number}")),
-            ]
-            keeps_offers(m, port, Assume)
-        keeps_offers(m, design.o, Assert)
-        m.d.comb += Assume(self.j < self.count)
-        pop = transfer(design.o) & (design.source == self.j)
-        follow(m, self.k, moved, given, pop, as_bits(design.o.payload))
-        m.d.comb += Assert(moved == pop)
-        over = design.o.payload.last if design.packets else 1
-        # A turn that is under way when the input begins to wait, and one of every other input.
-        turns = Signal(COUNT)
-        with m.If(~offered | moved):
-            m.d.sync += turns.eq(0)
-        with m.Elif(transfer(design.o) & over):
-            m.d.sync += turns.eq(turns + 1)
-        m.d.comb += Assert(turns <= self.count - 1)
-        if not design.packets:
-            m.d.comb += Assert(~self.valid.any() | design.o.valid)
-            return
-        midway, owner = Signal(), Signal.like(design.source)
-        with m.If(transfer(design.o)):
-            m.d.sync += [midway.eq(~over), owner.eq(design.source)]
-            m.d.comb += Assert(~midway | (owner == design.source))
-        m.d.comb += Assert(midway | ~self.valid.any() | design.o.valid)
-
-
-class Sorts(Contract):
-    """One input, several outputs: a payload goes where its field says, or is dropped and reported."""
-
-    def __init__(self, design: Any) -> None:
-        self.count = len(design.o)
-        payload = design.i.payload.shape()
-        free = {"valid": 1, "payload": payload, "ready": self.count}
-        super().__init__(design, free, {"k": COUNT, "j": range(self.count)})
-
-    def check(self, m: Module, design: Any) -> None:
-        m.d.comb += [design.i.valid.eq(self.valid), as_bits(design.i.payload).eq(self.payload)]
-        keeps_offers(m, design.i, Assume)
-        for number, port in enumerate(design.o):
-            m.d.comb += port.ready.eq(self.ready[number])
-            keeps_offers(m, port, Assert)
-        m.d.comb += Assume(self.j < self.count)
-        destination = design.i.payload.destination
-        push = transfer(design.i) & (destination == self.j)
-        pop = Array(transfer(port) for port in design.o)[self.j]
-        taken = Array(as_bits(port.payload) for port in design.o)[self.j]
-        follow(m, self.k, push, self.payload, pop, taken)
-        stray = destination >= self.count
-        m.d.comb += [
-            Assert(push == pop),
-            Assert(design.stray == (transfer(design.i) & stray)),
-            Assert(~(self.valid & (stray | self.ready.all())) | design.i.ready),
-        ]
-
-
-class Pairs(Contract):
-    """Two inputs whose payloads come in the same order are joined one by one, and headers never differ."""
-
-    def __init__(self, design: Any) -> None:
-        free = {
-            **{f"{side}_valid": 1 for side in "ab"},
-            **{f"{side}_payload": getattr(design, side).payload.shape() for side in "ab"},
-            "ready": 1,
-        }
-        super().__init__(design, free, {"k": COUNT})
-
-    def check(self, m: Module, design: Any) -> None:
-        m.d.comb += design.o.ready.eq(self.ready)
-        pop, joined = transfer(design.o), design.o.payload
-        for side in "ab":
-            port = getattr(design, side)
-            payload, body = getattr(self, f"{side}_payload"), getattr(joined, side)
-            m.d.comb += [port.valid.eq(getattr(self, f"{side}_valid")), as_bits(port.payload).eq(payload)]
-            keeps_offers(m, port, Assume)
-            push = transfer(port)
-            _, number = follow(m, self.k, push, as_bits(port.payload.body), pop, as_bits(body))
-            header = as_bits(port.payload.header)
-            m.d.comb += [Assume(~port.valid | (header == number[: len(header)])), Assert(push == pop)]
-        keeps_offers(m, design.o, Assert)
-        m.d.comb += Assert(~design.mismatch)
-        m.d.comb += Assert(~pop | (as_bits(joined.header) == as_bits(design.b.payload.header)))
-        m.d.comb += Assert(~(design.a.valid & design.b.valid) | design.o.valid)
-
-
-class Refuses(Contract):
-    """Two inputs of any headers: what comes out has the header of both, and a difference is reported."""
-
-    def __init__(self, design: Any) -> None:
-        free = {f"{side}_payload": getattr(design, side).payload.shape() for side in "ab"}
-        super().__init__(design, {**free, "valid": 2, "ready": 1}, {})
-
-    def check(self, m: Module, design: Any) -> None:
-        m.d.comb += design.o.ready.eq(self.ready)
-        for number, side in enumerate("ab"):
-            port = getattr(design, side)
-            payload = getattr(self, f"{side}_payload")
-            m.d.comb += [port.valid.eq(self.valid[number]), as_bits(port.payload).eq(payload)]
-        differ = as_bits(design.a.payload.header) != as_bits(design.b.payload.header)
-        m.d.comb += Assert(design.mismatch == (self.valid.all() & differ))
-        m.d.comb += Assert(~differ | ~(design.o.valid | design.a.ready | design.b.ready))
 
 
 class Counts(Contract):

@@ -9,7 +9,7 @@ from amaranth.hdl import Assert, Assume, Cover, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from amphw.rtl.toolchain.formal import prove, reach
+from tests.rtl.formal.prove import prove, reach
 
 
 class Count(wiring.Component):
