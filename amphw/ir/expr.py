@@ -195,11 +195,6 @@ def either(a: Expr, b: Expr) -> Expr:
     return where(a, 1, b if is_condition(b) else b.ne(0))
 
 
-def negate(a: Expr) -> Expr:
-    """1 where `a` is 0, else 0."""
-    return lift(1) - a if is_condition(a) else a.eq(0)
-
-
 def minimum(a: Expr | int, b: Expr | int) -> Expr:
     return Op("min", (lift(a), lift(b)))
 

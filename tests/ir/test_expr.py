@@ -27,7 +27,6 @@ from amphw.ir.expr import (
     maximum,
     minimum,
     mixed,
-    negate,
     substitute,
     table,
     tables_of,
@@ -181,8 +180,6 @@ def test_conditions() -> None:
     for name, e, wanted in (
         ("both", both(a, b), [x and y for x, y in truth]),
         ("either", either(a, b), [x or y for x, y in truth]),
-        ("negate", negate(a), [not x for x, _ in truth]),
-        ("negate of a condition", negate(a.eq(2)), [r["a"] != 2 for r in rows]),
         ("both of conditions", both(a.eq(2), b.eq(3)), [r["a"] == 2 and r["b"] == 3 for r in rows]),
     ):
         assert evaluate(e, columns(rows)).tolist() == [int(w) for w in wanted], name

@@ -117,30 +117,3 @@ class PassesOn(Contract):
             m.d.comb += Assert(design.level == inside)
         within(m, self.delay, (inside != 0) & self.ready, pop)
         within(m, self.delay, self.valid & self.ready, push)
-
-
-class Counts(Contract):
-    """The counters are what counting without end gives, cut off at their ends."""
-
-    def __init__(self, design: Any) -> None:
-        occupancy = len(design.occupancy)
-        super().__init__(design, {"valid": 1, "ready": 1, "occupancy": occupancy, "clear": 1}, {})
-
-    def check(self, m: Module, design: Any) -> None:
-        for name in ("valid", "ready", "occupancy", "clear"):
-            m.d.comb += getattr(design, name).eq(getattr(self, name))
-        events = {
-            "transfers": self.valid & self.ready,
-            "starved": self.ready & ~self.valid,
-            "blocked": self.valid & ~self.ready,
-        }
-        for name, event in events.items():
-            true = Signal(COUNT)
-            counter = getattr(design.counts, name)
-            full = (1 << len(counter)) - 1
-            m.d.sync += true.eq(Mux(self.clear, 0, true + event))
-            m.d.comb += Assert(counter == Mux(true > full, full, true))
-            m.d.comb += Cover(true == full + 2)
-        most = Signal.like(self.occupancy)
-        m.d.sync += most.eq(Mux(self.clear, 0, Mux(self.occupancy > most, self.occupancy, most)))
-        m.d.comb += Assert(design.counts.most == most)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from amphw.rtl.gateware.counters import Counters
 from amphw.rtl.gateware.streams import Queue, SkidBuffer
 from tests.rtl.formal.cases import Case, proofs_of
-from tests.rtl.formal.contracts import Counts, PassesOn
+from tests.rtl.formal.contracts import PassesOn
 
 CASES = {
     "skid buffer": Case(
@@ -35,15 +34,6 @@ CASES = {
             ("(stored != 0) & ", ""),  # invents
             ("& (self.o.ready | ~self.o.valid)", ""),  # changes the payload on offer
             ("stored + push - fetch", "stored + push - pop"),  # repeats
-        ),
-    ),
-    "counters": Case(
-        Counters,
-        lambda make: Counts(make(3, 2)),
-        8,
-        (
-            (" & ~counter.all()", ""),  # wraps
-            ("~self.valid & self.ready", "self.ready"),  # counts transfers as starved cycles
         ),
     ),
 }

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from amphw.rtl.gateware.counters import Counters
 from amphw.rtl.gateware.streams import Queue, SkidBuffer
 from sim.runner import run_bench
 
@@ -21,9 +20,3 @@ from sim.runner import run_bench
 )
 def test_what_passes_through(name: str, make: Any, capacity: int) -> None:
     run_bench(make, "through_bench", name=name, settings={"bits": 8, "capacity": capacity})
-
-
-@pytest.mark.thorough
-def test_counters() -> None:
-    settings = {"capacity": 7, "width": 9}
-    run_bench(lambda: Counters(7, 9), "counters_bench", name="counters", settings=settings)
