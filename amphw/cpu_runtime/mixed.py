@@ -34,6 +34,7 @@ from amphw.ir.device import (
 from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
+from amphw.ir.instance_check import check_instance
 from amphw.ir.passes import fuse
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 
@@ -229,7 +230,7 @@ class MixedDevice(PlaneDevice):
         if held is not None:
             raise faults.occupied(slot, held)
         if self._waiting or not self._begin(slot, generation, instance, mode):
-            self.plane.schema.check(instance)  # what is wrong with it is told now
+            check_instance(self.plane.schema, instance)  # what is wrong with it is told now
             self._waiting.append((slot, generation, instance, mode))
 
     def _pump(self) -> None:
@@ -253,7 +254,9 @@ class MixedDevice(PlaneDevice):
             super().submit(slot, generation, instance, mode)
             room = True
         except Exception:
-            self.plane.schema.check(instance)  # which takes long, and says what a part may stumble over
+            check_instance(
+                self.plane.schema, instance
+            )  # which takes long, and says what a part may stumble over
             raise
         finally:
             for driver in begun if not room else ():

@@ -21,6 +21,7 @@ from amphw.engine.tiling import tile
 from amphw.ir.device import Mode, Report, Statistics
 from amphw.ir.errors import DeviceLostError, ExecutionError, NonFiniteError
 from amphw.ir.instance import Instance
+from amphw.ir.instance_check import check_instance
 from amphw.ir.update import NodeParameters
 
 _MODES = (Mode.TRAIN, Mode.INFER, Mode.PREDICT)
@@ -126,7 +127,7 @@ class EnginePlane:
             if unknown or len(instance.data) > len(data) or any(d.ndim != 2 for d in data):
                 raise KeyError
         except (KeyError, ValueError, TypeError):
-            self.schema.check(instance)
+            check_instance(self.schema, instance)
             raise
         attrs.append(instance.number)
         self._held[index] = (instance, data)
@@ -165,12 +166,12 @@ class EnginePlane:
                 tables = _readable(tables)
                 return int(self.engine.submit(index, generation, number, kind, attrs, tables, data))
             except (ValueError, TypeError, BufferError):
-                self.schema.check(instance)
+                check_instance(self.schema, instance)
                 raise
 
     def _explain(self, instance: Instance) -> None:
         """The engine refused an instance: the slow checks say why."""
-        self.schema.check(instance)
+        check_instance(self.schema, instance)
         plan = build_plan(self.lowered, instance)
         check_data(self.lowered, plan, instance)
         for unit, table in zip(self.lowered.units, plan.units, strict=True):
@@ -181,7 +182,7 @@ class EnginePlane:
 
     def planned_bytes(self, instance: Instance, mode: Mode) -> int:
         """Memory that the instance reserves while it is in flight."""
-        self.schema.check(instance)
+        check_instance(self.schema, instance)
         attrs = [instance.attrs[a] for a in self.names.attrs[:-1]]
         tables = _readable([instance.tables[t] for t in self.names.tables])
         train, infer = self.engine.planned_bytes([*attrs, instance.number], tables)

@@ -19,6 +19,7 @@ from amphw.host.checkpoint import CheckpointError, load_checkpoint, save_checkpo
 from amphw.ir.device import Device
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
+from amphw.ir.serialise import fingerprint
 from amphw.ir.update import NodeParameters
 
 _GRADIENT = "#gradient"
@@ -43,7 +44,7 @@ def save(
         tensors.update({f"{node}.{name}": array for name, array in p.tensors().items()})
         tensors.update({f"{node}.{name}": array for name, array in _gathered(p).items()})
     header = {
-        "graph": graph.fingerprint(),
+        "graph": fingerprint(graph),
         "model": model,
         "config": config,
         "counters": {**counters, "nodes": nodes},
@@ -57,7 +58,7 @@ def load(path: Path, device: Device, graph: Graph, *, values_only: bool = False)
     values_only: leave out the optimiser's state, which inference does not need. Raises CheckpointError for a
     file that cannot be read, another graph, and an optimiser with another state.
     """
-    tensors, header = load_checkpoint(path, graph.fingerprint())
+    tensors, header = load_checkpoint(path, fingerprint(graph))
     counters: dict[str, Any] = header["counters"]
     for node, p in device.parameters().items():
         own = {

@@ -15,9 +15,10 @@ from amphw.ir.behaviour import Behaviour, EdgeType
 from amphw.ir.errors import GraphError, ProgramError
 from amphw.ir.expr import Const, Expr, attrs_of, fields_of, tables_of
 from amphw.ir.graph import Graph, PortRef
+from amphw.ir.grouping import Group
 from amphw.ir.nodes import Source
 from amphw.ir.primitives.images import Windows
-from amphw.ir.routing import Isu, Phi
+from amphw.ir.routing import Flatmap, Isu, Phi, Ungroup
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class Typed:
     def into(self, node: str, port: str) -> EdgeType:
         """The type of the edge that enters an in-port."""
         return self.edges[self.graph.sources_of[(node, port)]]
+
+    def __str__(self) -> str:
+        return self.graph.written(self.edges)
 
 
 def infer(graph: Graph) -> Typed:
@@ -135,9 +139,6 @@ def _loops(graph: Graph) -> None:
 
 def _changes_state(graph: Graph, inside: set[str], where: str) -> None:
     """Every turn of a loop must change the state, or one state would occur twice at a port."""
-    from amphw.ir.grouping import Group
-    from amphw.ir.routing import Flatmap, Ungroup
-
     rest = {n for n in inside if not isinstance(graph.nodes[n], Isu | Group | Flatmap | Ungroup)}
     colour: dict[str, int] = {}
     for root in sorted(rest):

@@ -22,6 +22,7 @@ from amphw.ir.errors import ExecutionError, InstanceError, NonFiniteError, State
 from amphw.ir.expr import ROW, Expr, evaluate
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
+from amphw.ir.instance_check import check_instance
 from amphw.ir.primitives import RowContext
 from amphw.ir.state import Columns, KeySpace, StateType
 from amphw.ir.update import UpdateRule, initial_parameters
@@ -116,7 +117,7 @@ class Interpreter:
         """Let the sources send the messages of an instance."""
         if slot in self.active:
             raise ExecutionError(f"slot {slot} still holds instance {self.active[slot].instance.number}")
-        self.graph.schema.check(instance)
+        check_instance(self.graph.schema, instance)
         self.active[slot] = Active(instance, mode, Report(slot, generation, instance.number, mode), 1)
         self.seen[slot] = set()
         for name, b in self.typed.behaviours.items():

@@ -15,7 +15,8 @@ from amphw.engine.tile_code import Base, Code, Fold, Phase, PhaseKind, Place, Re
 from amphw.opencl import abi
 from amphw.opencl.forms import Form, ProductForm
 from amphw.opencl.gradient import Rows, matmul_body
-from amphw.opencl.product import FrameRows, plain_body
+from amphw.opencl.product import plain_body
+from amphw.opencl.product_parts import FrameRows
 from amphw.opencl.tiles import column_tiles, indent, load, store, vector_type
 from amphw.opencl.update import Tensor, once_kernel
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from amphw.engine.tile_code import Term, TiledUnit
 from amphw.opencl import abi
 from amphw.opencl.forms import Form
-from amphw.opencl.product import signature
+from amphw.opencl.product_parts import signature
 from amphw.opencl.tiles import Columns, by_columns, column_tiles, indent, load, store, vector_type
 
 ALL_ROWS = 1 << 30

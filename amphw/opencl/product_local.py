@@ -14,7 +14,7 @@ from __future__ import annotations
 from amphw.engine.tile_code import Phase
 from amphw.opencl import abi
 from amphw.opencl.forms import Form
-from amphw.opencl.product import Finish, FrameRows, beginning, ending, weights
+from amphw.opencl.product_parts import Finish, FrameRows, beginning, ending, weights
 from amphw.opencl.tiles import indent
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from amphw.ir.update import UpdateRule
 from amphw.opencl import abi
 from amphw.opencl.forms import Form
-from amphw.opencl.product import signature
+from amphw.opencl.product_parts import signature
 from amphw.opencl.tiles import indent, load, store, vector_type
 
 SCALARS = ("SCALE", "RATE", "DECAY", "CLIP", "MOMENTUM", "MEAN_PART", "SQUARE_PART", "EPS", "TURN")

@@ -65,7 +65,7 @@ def test_every_edge_has_a_type(case: Case) -> None:
     graph = case.build()
     typed = infer(graph)
     assert set(typed.edges) == set(graph.edges)
-    assert "?" not in [line.split()[-1] for line in str(graph).splitlines()]
+    assert "?" not in [line.split()[-1] for line in str(typed).splitlines()]
 
 
 @each

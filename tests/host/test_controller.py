@@ -23,6 +23,7 @@ from amphw.host.trace import Trace
 from amphw.ir.device import Mode, Report, Statistics
 from amphw.ir.errors import ExecutionError, GraphError
 from amphw.ir.instance import Instance
+from amphw.ir.serialise import fingerprint
 from tests.host.training import MODEL, FixedReports, WatchedDevice, settings
 
 
@@ -180,7 +181,7 @@ def test_a_run_leaves_its_folder(tmp_path: Path) -> None:
     assert RunSummary.from_json(folder.read_json("summary.json")) == summary
     assert summary.run_dir == str(folder.path)
     assert folder.file("environment.json").exists()
-    tensors, header = load_checkpoint(folder.file(CHECKPOINT), MODEL.graph(cfg.model).fingerprint())
+    tensors, header = load_checkpoint(folder.file(CHECKPOINT), fingerprint(MODEL.graph(cfg.model)))
     assert {"cell.W", "cell.W#slot0", "cell.W#slot1"} <= set(tensors)
     assert not any(name.endswith("#gradient") for name in tensors), "an epoch's end leaves none"
     assert header["counters"]["epoch"] == 2 and header["counters"]["seed"] == 3

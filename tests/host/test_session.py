@@ -9,6 +9,7 @@ from amphw.host.config_fields import ConfigError
 from amphw.host.session import Session, update_rule, update_rules
 from amphw.host.trace import Trace
 from amphw.ir.passes import replicate
+from amphw.ir.serialise import fingerprint
 from amphw.ir.update import UpdateRule
 from tests.host.training import MODEL, LoadedNull, ToyConfig, settings
 
@@ -99,4 +100,4 @@ def test_the_graph_is_the_models() -> None:
     device = LoadedNull()
     session = Session(MODEL, settings("hidden=5"), device)
     assert device.graph is session.graph
-    assert session.graph.fingerprint() == MODEL.graph(ToyConfig(hidden=5)).fingerprint()
+    assert fingerprint(session.graph) == fingerprint(MODEL.graph(ToyConfig(hidden=5)))

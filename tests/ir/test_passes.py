@@ -24,7 +24,7 @@ from amphw.ir.passes import by_name, fold, fold_parameters, fuse, join, replicat
 from amphw.ir.primitives import ValueType
 from amphw.ir.program import trace
 from amphw.ir.reference import ReferenceDevice
-from amphw.ir.serialise import graph_from_json, graph_to_json
+from amphw.ir.serialise import fingerprint, graph_from_json, graph_to_json
 from amphw.ir.state import StateType, state_field
 from amphw.ir.update import UpdateRule
 from amphw.models.classify import classification_loss
@@ -253,7 +253,7 @@ def test_wide_layers_are_tiled_and_narrow_ones_left() -> None:
     assert widths == [(784, 17), (784, 18), (784, 17), (784, 18)]
     assert "linear4" in after.nodes and isinstance(after.nodes["linear3_joined"], Concat)
     infer(after)
-    assert graph_from_json(graph_to_json(after)).fingerprint() == after.fingerprint()
+    assert fingerprint(graph_from_json(graph_to_json(after))) == fingerprint(after)
 
 
 def test_a_tile_does_what_follows_column_by_column() -> None:

@@ -25,6 +25,7 @@ from amphw.engine.policy import BACKWARD, KINDS, POLICIES, PolicyTable, Queue, c
 from amphw.ir.device import Direction, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError
 from amphw.ir.instance import Instance
+from amphw.ir.instance_check import check_instance
 from amphw.ir.update import NodeParameters, no_parameters
 
 TraceCallback = Callable[[int, str, str, float, float, int, int | None, int | None], None]
@@ -85,7 +86,7 @@ class NumpyPlane(Delivery):
     # --- host side --------------------------------------------------------------------------------
 
     def submit(self, index: int, generation: int, instance: Instance, mode: Mode) -> None:
-        self.lowered.graph.schema.check(instance)
+        check_instance(self.lowered.graph.schema, instance)
         plan = self.planner.plan(instance)
         check_data(self.lowered, plan.tables, instance)
         slot = Slot(index, generation, instance, mode, plan, self.lowered)

@@ -23,6 +23,7 @@ from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistic
 from amphw.ir.errors import AmphwError, DeviceLostError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
+from amphw.ir.instance_check import check_instance
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters, no_parameters
 from amphw.rtl.driver.active import Active, Link
 from amphw.rtl.driver.arena import Arena
@@ -145,7 +146,7 @@ class HardwareDevice(ABC):
             raise ExecutionError("the device is closed; load a graph first")
         if slot in self._unpolled:
             raise faults.occupied(slot, self._unpolled[slot])
-        self.plan.graph.schema.check(instance)
+        check_instance(self.plan.graph.schema, instance)
         self._unpolled[slot] = instance
         self._waiting.append((slot, generation, instance, mode))
         self._pump()
@@ -182,7 +183,7 @@ class HardwareDevice(ABC):
 
     def admit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
         """As `submit`, but an instance for which there is no room now does not wait."""
-        self.plan.graph.schema.check(instance)
+        check_instance(self.plan.graph.schema, instance)
         self._link.push()
         return self._begin(slot, generation, instance, mode)
 
