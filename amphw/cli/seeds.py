@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from amphw.cli.errors import INTERRUPTED
+from amphw.cli.outcome import summary_json
 from amphw.cli.output import emit_json, remarks, results, table
 from amphw.page.numbers import number
 
@@ -27,7 +28,6 @@ def train_seeds(
     """Train with seeds `cfg.train.seed`, the next, and so on, each in its own folder below `out`."""
     from amphw.cli.artifacts import REPORT, draw_convergence
     from amphw.cli.running import ready, run_once, spare_device
-    from amphw.cli.train import summary_json
     from amphw.host.config_toml import to_toml
     from amphw.host.report import ReportRun, write_report
     from amphw.host.run_folder import RunFolder

@@ -1,0 +1,71 @@
+"""What `train` says of a run that has ended."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from amphw.cli.output import BEGAN, NOISE, emit_json, remarks, results, table
+from amphw.page.numbers import duration, number
+
+
+def summary_json(outcome: Any) -> dict[str, Any]:
+    """The summary for other programs: every field of `RunSummary` but the history, and the files by kind."""
+    summary = {key: value for key, value in outcome.summary.to_json().items() if key != "history"}
+    summary["spent"] = {what: round(seconds, 3) for what, seconds in outcome.spent.items()}
+    return summary | {"files": {kind: str(path) for kind, path in outcome.written.items()}}
+
+
+def report_outcome(outcome: Any, as_json: bool) -> None:
+    """Print what came of a run; as JSON, the same for people goes to stderr."""
+    summary = outcome.summary
+    rows = table("", "")
+    rows.show_header = False
+    for name, value in summary.valid.items():
+        rows.add_row(f"validation {name}", number(value))
+    if summary.target is not None:
+        at = summary.reached_at()
+        when = f"in epoch {at.epoch}, after {at.seconds:.1f} s of training" if at else "not reached"
+        rows.add_row(f"target {number(summary.target)}", when)
+    rows.add_row("time", _time(outcome.spent))
+    rows.add_row("epochs", f"{summary.epochs}, stopped by {summary.stopped_by or 'nothing recorded'}")
+    rows.add_row(
+        "throughput",
+        f"{number(summary.instances_per_s)} {summary.counted}/s on {summary.last_device} ({NOISE})",
+    )
+    stale = summary.staleness
+    rows.add_row("staleness", f"p50 {number(stale.get('p50'))}, p99 {number(stale.get('p99'))} versions")
+    sent = summary.messages
+    rows.add_row(
+        "messages",
+        f"{number(sent.get('forward'))} forward, {number(sent.get('backward'))} backward, "
+        f"{sent.get('lost', 0)} lost",
+    )
+    rows.add_row("run folder", str(outcome.folder.path))
+    for kind, path in outcome.written.items():
+        rows.add_row(kind, str(path))
+    to = remarks() if as_json else results()
+    to.print(rows)
+    _show_findings(outcome.findings, to)
+    if as_json:
+        emit_json(summary_json(outcome))
+
+
+def _time(spent: dict[str, float]) -> str:
+    """That of the whole command, and what it went into, most first; the rest is Python and its modules."""
+    whole = time.perf_counter() - BEGAN
+    parts = {what: s for what, s in sorted(spent.items(), key=lambda part: -part[1]) if s > 0.01 * whole}
+    parts["the rest"] = max(0.0, whole - sum(parts.values()))
+    return f"{duration(whole)}: " + ", ".join(f"{duration(s)} {what}" for what, s in parts.items())
+
+
+def _show_findings(findings: Any, to: Any) -> None:
+    """The device's table, in which all columns but the first two hold numbers, and its remarks."""
+    if findings.rows:
+        shown = table(*findings.columns, right=findings.columns[2:])
+        for row in findings.rows:
+            shown.add_row(*row)
+        to.print(f"\n{findings.heading}:")
+        to.print(shown)
+    for remark in findings.remarks:
+        to.print(remark)
