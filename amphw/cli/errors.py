@@ -37,14 +37,8 @@ class ReportingGroup(TyperGroup):
         except KeyboardInterrupt:
             complain("interrupted")
             raise typer.Exit(INTERRUPTED) from None
-        except (MemoryError, ImportError, OSError) as error:
-            message = _of_the_system(error)
-            if debugging() or message is None:
-                raise
-            complain(message)
-            raise typer.Exit(FAILED) from None
         except Exception as error:
-            message = None if debugging() else _expected(error)
+            message = None if debugging() else _of_the_system(error) or _expected(error)
             if message is None:
                 raise
             complain(message)

@@ -1,7 +1,8 @@
 """Ctrl-C in two steps: the first asks a run to stop in good order, the second ends it at once.
 
-A terminal that goes away (SIGHUP, as when a connection breaks) counts as Ctrl-C, unless the run was told to
-outlive it (nohup). What is written to it from then on would fail, and the run with it; so it goes nowhere.
+A terminal that goes away (SIGHUP, as when a connection breaks) asks, too, unless the run was told to outlive
+it (nohup). It never ends a run at once: shells and service managers send it twice, or after SIGTERM. What is
+written to the terminal from then on would fail, and the run with it; so it goes nowhere.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from types import FrameType
 
 @contextmanager
 def stopping(stop: Callable[[], None], note: Callable[[str], None]) -> Iterator[None]:
-    """While inside, the first SIGINT, SIGTERM or SIGHUP calls `stop` and the next raises KeyboardInterrupt.
+    """While inside, the first SIGINT, SIGTERM or SIGHUP calls `stop`, a SIGINT or SIGTERM after it raises
+    KeyboardInterrupt.
 
     `stop` is called from a thread of its own, because a signal handler runs between any two instructions of
     the main thread, which may hold the very lock that `stop` needs. Outside the main thread, where Python
@@ -30,8 +32,11 @@ def stopping(stop: Callable[[], None], note: Callable[[str], None]) -> Iterator[
 
     def handle(received: int, _frame: FrameType | None) -> None:
         nonlocal asked
-        if received not in (signal.SIGINT, signal.SIGTERM):
+        hung_up = received not in (signal.SIGINT, signal.SIGTERM)
+        if hung_up:
             _leave(terminals)
+        if asked and hung_up:
+            return
         if asked:
             raise KeyboardInterrupt
         asked = True

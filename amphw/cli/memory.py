@@ -15,6 +15,7 @@ _IN_FLIGHT = ("max_active_keys", "max_infer_keys", "pipeline_depth")
 _BLAS_THREADS = 3
 _BASE_BYTES = 512 << 20
 """Address space for the libraries and BLAS buffers of as many threads, beside what a run itself needs."""
+_RAISE = f"raise the limit: {_BASE_BYTES >> 20} MB and what the model needs have to be left"
 
 
 @contextmanager
@@ -57,28 +58,51 @@ def check_limit() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if room < _BASE_BYTES:
         error = MemoryError(f"the limit on this process, ulimit -v, leaves {room >> 20} MB")
-        error.add_note(f"raise the limit: {_BASE_BYTES >> 20} MB and what the model needs have to be left")
+        error.add_note(_RAISE)
         raise error
 
 
 def take_blas_buffers() -> None:
-    """Under a memory limit, let BLAS take its buffers while there is memory; it keeps them for good."""
+    """Under a memory limit, let BLAS take its buffers while there is memory; it keeps them for good.
+
+    Raises MemoryError where there is too little for that.
+    """
     if _room() is None:
         return
     import numpy as np
 
     ready = threading.Barrier(_BLAS_THREADS)
+    failed: list[Exception] = []
 
     def multiply() -> None:
-        a = np.ones((256, 256), np.float32)
-        ready.wait()
-        a @ a
+        try:
+            a = np.ones((256, 256), np.float32)
+            ready.wait()
+            a @ a
+        except threading.BrokenBarrierError:
+            pass  # another one has failed
+        except MemoryError as error:
+            give_up(error)
 
-    threads = [threading.Thread(target=multiply) for _ in range(_BLAS_THREADS)]
+    def give_up(error: Exception) -> None:
+        failed.append(error)
+        ready.abort()  # else the others would wait for ever
+
+    threads = [threading.Thread(target=multiply, daemon=True) for _ in range(_BLAS_THREADS)]
+    started = []
     for thread in threads:
-        thread.start()
-    for thread in threads:
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:  # no room for another stack
+            give_up(error)
+            break
+        started.append(thread)
+    for thread in started:
         thread.join()
+    if failed:
+        short = MemoryError(str(failed[0]))
+        short.add_note(_RAISE)
+        raise short
 
 
 def _room() -> int | None:

@@ -131,7 +131,13 @@ def _how_far(folder: Any, model: str) -> tuple[int, Path | None]:
     from amphw.host.run_folder import CONFIG, SUMMARY
 
     path = next((path for name in (CHECKPOINT, BEST) if (path := folder.file(name)).exists()), None)
-    header = opened_checkpoint(path) if path is not None else None
+    best, why = folder.file(BEST), f"there is no {CHECKPOINT}"
+    try:
+        header = opened_checkpoint(path) if path is not None else None
+    except CheckpointError as error:
+        if path == best or not best.exists():
+            raise
+        path, header, why = best, opened_checkpoint(best), str(error)
     saved_by = folder.model() if header is None else header["model"]
     if saved_by not in (None, model):
         raise CheckpointError(
@@ -141,7 +147,7 @@ def _how_far(folder: Any, model: str) -> tuple[int, Path | None]:
     if path is not None and header is not None:
         had = int(header["counters"].get("epoch", 0))
         if path.name == BEST:
-            remarks().print(f"amphw: there is no {CHECKPOINT}; going on from {path}, of epoch {had}")
+            remarks().print(f"amphw: {why}; going on from {path}, of epoch {had}")
         return had, path
     if folder.file(SUMMARY).exists():
         raise CheckpointError(

@@ -76,10 +76,13 @@ class Layer:
         trace = current()
         name = trace.layer_name(self)
         with rows_of(name, context, rows, use=len(trace.net.calls.get(self, ()))):
+            given = expressions(ints, rows)
             try:
-                program = self.program(tensors, aligned, expressions(ints, rows))
+                program = self.program(tensors, aligned, given)
             except (TypeError, AttributeError) as error:
-                if not ints or isinstance(error, FrontendError):
+                # Any other mistake in the layer is its own.
+                theirs = any(f"'{type(e).__name__}'" in str(error) for e in given)
+                if not theirs or isinstance(error, FrontendError):
                     raise
                 raise FrontendError(
                     f"{type(self).__name__} cannot compute with the Integer {ints[0]!r} ({error}); an "

@@ -45,7 +45,7 @@ def unknown(what: str, name: str, known: Iterable[str] = ()) -> AttributeError:
 
 
 def _functions() -> list[str]:
-    """The names of the language; this module is imported before they are."""
+    """The names of the language that are called; this module is imported before they are."""
     from amphw import frontend
 
-    return list(frontend.__all__)
+    return [name for name in frontend.__all__ if not isinstance(getattr(frontend, name), type)]

@@ -238,6 +238,8 @@ class Trainer:
         if self.folder is None or self.cfg.train.checkpoint_every == 0:
             return None
         path = self.folder.file(CHECKPOINT)
+        if snapshots.first_nonfinite_parameter(self._kept.parameters) is not None:
+            return path if path.exists() else None  # what would not load does not replace what does
         # One taken within the epoch is as consistent, and has more.
         if self._saved_at is None or self._saved_at < self._kept.at or not path.exists():
             counters = {**self._kept.counters, "seed": self.cfg.train.seed}

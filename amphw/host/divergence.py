@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -40,11 +41,16 @@ class Approach:
         parts = []
         if self._losses:
             parts.append(f"the losses of the last {len(self._losses)} instances were {_listed(self._losses)}")
-        largest = sorted(gradients, key=lambda node: -max(gradients[node], default=0.0))[:_NODES]
+        largest = sorted(gradients, key=lambda node: -_largest(gradients[node]))[:_NODES]
         found = [f"'{node}' {_listed(gradients[node])}" for node in largest if gradients[node]]
         if found:
             parts.append(f"the largest gradients in the last updates of each node were {'; '.join(found)}")
         return "; ".join(parts)
+
+
+def _largest(gradients: Iterable[float]) -> float:
+    """Of the last updates; what is not finite counts as infinite, a NaN, too."""
+    return max((value if math.isfinite(value) else math.inf for value in gradients), default=0.0)
 
 
 def _listed(values: Iterable[float]) -> str:

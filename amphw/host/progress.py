@@ -174,7 +174,7 @@ class Progress:
             **{f"valid {name}": _short(value) for name, value in record.valid.items()},
             "staleness p50, p99": f"{number(record.staleness_p50)}, {number(record.staleness_p99)}",
             "keys": f"{record.keys_in_flight:.3g}" if math.isfinite(record.keys_in_flight) else UNKNOWN,
-            "busy": _mean_percent(record.utilisation),
+            "busy": percent(record.busy),
             "time": duration(record.seconds),
         }
         headings = [(upper, lower) for upper, _, lower in (name.partition(" ") for name in cells)]

@@ -197,9 +197,11 @@ class RunFolder:
         """Give a new folder up where its run was refused before it began: another one may claim it."""
         if not self.new:
             return
-        with contextlib.suppress(OSError):
-            for name in (LOCK, CONFIG, ENVIRONMENT):
+        # The lock comes last: where an open file cannot be removed, what marks a run is gone all the same.
+        for name in (CONFIG, ENVIRONMENT, LOCK):
+            with contextlib.suppress(OSError):
                 self.file(name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
             self.path.rmdir()  # unless somebody else has files in it
 
     @contextmanager
@@ -315,8 +317,10 @@ def environment() -> dict[str, Any]:
 
 
 def _command() -> str:
-    """The command line of this process, with the program's name alone: folders may name a user."""
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    """The command line of this process: the program's name alone, and ~ for the folder of the user."""
+    home = str(Path.home())
+    arguments = sys.argv[1:] if home == "/" else [each.replace(home, "~") for each in sys.argv[1:]]
+    return shlex.join([Path(sys.argv[0]).name, *arguments])
 
 
 def _version(package: str) -> str:

@@ -73,6 +73,19 @@ def test_what_a_model_raises_is_told_with_the_models_lines_alone(amphw, tmp_path
     assert not any(f"amphw/{room}/" in done.stderr for room in ("models", "host", "cli", "frontend"))
 
 
+def test_a_file_that_a_model_lacks_is_told_the_same_way(amphw, tmp_path) -> None:
+    """Though amphw has words of its own for what the system refuses."""
+    path = tmp_path / "faulty.py"
+    line = written(path, "data")
+    path.write_text(path.read_text().replace(FAULT, "open('no such file')"))
+    done = amphw(*train(path))
+    assert done.exit_code == 1
+    said = done.stderr.strip().splitlines()
+    assert said[-1] == (
+        f"{path}:{line}: FileNotFoundError: [Errno 2] No such file or directory: 'no such file'"
+    )
+
+
 def test_debugging_shows_the_whole_traceback(amphw, tmp_path, monkeypatch) -> None:
     written(tmp_path / "faulty.py", "data")
     monkeypatch.setenv("AMPHW_DEBUG", "1")

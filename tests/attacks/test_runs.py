@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from amphw.cli import memory
 from amphw.host.checkpoint import load_checkpoint
 from amphw.host.run_folder import RunFolder
 
@@ -33,9 +36,10 @@ def run(tmp_path) -> Path:
 
 @pytest.fixture
 def resaved(run, amphw) -> Path:
-    """The same run after one epoch more, so that its checkpoints have checksums."""
+    """The same run after one epoch more, so that its checkpoint has a checksum; the best one is gone."""
     done = amphw(*more(2))
     assert done.exit_code == 0, done.stderr
+    (run / "best.safetensors").unlink(missing_ok=True)
     return run
 
 
@@ -80,6 +84,17 @@ def test_a_flipped_bit_of_a_weight_is_refused(resaved, amphw, command) -> None:
     assert done.stderr.startswith(
         "amphw: run/checkpoint.safetensors is damaged: it does not have the checksum"
     )
+
+
+def test_a_run_whose_last_checkpoint_is_damaged_goes_on_from_its_best(resaved, amphw) -> None:
+    path = resaved / "checkpoint.safetensors"
+    shutil.copyfile(path, resaved / "best.safetensors")
+    path.write_bytes(path.read_bytes()[:-1])
+    done = amphw(*more(3), "--json")
+    assert done.exit_code == 0, done.stderr
+    assert "run/checkpoint.safetensors is " in done.stderr, "why"
+    assert "; going on from run/best.safetensors, of epoch 2" in done.stderr
+    assert json.loads(done.stdout)["epochs"] == 3
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -192,6 +207,33 @@ def test_a_configuration_without_an_end_is_refused(amphw) -> None:
     assert done.stderr == (
         "amphw: /dev/zero: the configuration is longer than 1000000 bytes, so it is none; check the path.\n"
     )
+
+
+@pytest.mark.parametrize("short", ["matrices", "threads"])
+def test_memory_that_is_short_for_blas_ends_in_words_and_not_in_waiting(monkeypatch, short) -> None:
+    """One of several threads fails; the others wait for it."""
+    count = itertools.count()
+
+    def sometimes(*arguments: object, **options: object) -> np.ndarray:
+        if next(count):
+            raise MemoryError("no room")
+        return np.zeros((256, 256), np.float32)
+
+    started = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if next(count):
+            raise RuntimeError("can't start new thread")
+        started(thread)
+
+    monkeypatch.setattr(memory, "_room", lambda: 1 << 30)
+    if short == "matrices":
+        monkeypatch.setattr(np, "ones", sometimes)
+    else:
+        monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(MemoryError) as refused:
+        memory.take_blas_buffers()
+    assert "raise the limit" in refused.value.__notes__[0]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits on address space are those of Linux")

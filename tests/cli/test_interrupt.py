@@ -148,6 +148,21 @@ def test_a_hangup_asks_as_ctrl_c_does() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.parametrize("first", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_a_hangup_never_aborts(first: signal.Signals) -> None:
+    """A shell sends it, and the system again; a service manager sends it after SIGTERM."""
+    asked = threading.Event()
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        with stopping(asked.set, lambda text: None):
+            os.kill(os.getpid(), first)
+            assert asked.wait(5)
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.05)  # an exception would come here
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_nohup_is_respected() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

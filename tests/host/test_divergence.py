@@ -7,6 +7,7 @@ then by a power. That is so whatever the device rounds to, so the test needs no 
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -101,3 +102,10 @@ def test_what_led_to_a_divergence() -> None:
         "the losses of the last 8 instances were 2, 4, 8, 16, 32, 64, 128, 256; the largest gradients in the "
         "last updates of each node were 'n5' 5, 50; 'n4' 4, 40; 'n3' 3, 30; 'n2' 2, 20"
     )
+
+
+def test_nodes_whose_gradients_are_not_finite_come_first() -> None:
+    """Whichever way a device says it."""
+    gradients = {f"n{k}": [float(k)] for k in range(6)} | {"a": [0.3, math.nan], "b": [0.3, math.inf]}
+    told = Approach("loss").told(gradients)
+    assert told.endswith("were 'a' 0.3, nan; 'b' 0.3, inf; 'n5' 5; 'n4' 4")

@@ -176,6 +176,13 @@ def test_the_command_is_kept_without_the_programs_folder(
     assert kept["command"] == "amphw train rnn --set 'a=b c'"
 
 
+def test_the_command_names_no_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/user")
+    monkeypatch.setattr("sys.argv", ["amphw", "train", "/home/user/mine.py", "--out", "/home/user/runs/a"])
+    kept = RunFolder.create(tmp_path / "run", "mine").read_json("environment.json")
+    assert kept["command"] == "amphw train '~/mine.py' --out '~/runs/a'"
+
+
 def test_a_failed_claim_leaves_the_folder_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, data: bytes) -> None:
         raise WriteError("no space", None)

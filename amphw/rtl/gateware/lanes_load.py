@@ -23,8 +23,8 @@ class Loader(wiring.Component):
 
     `alone` says that no other command is under way: then an UPDATE, CLIP, POKE or PEEK begins with
     `serial_start`; it reads `held`, the present command, and ends with `serial_done`. dz is written a
-    word at     a time: lane `dz_lanes` (one hot) of block `dz_block` of register `dz_file` becomes
-    `dz_data`; lanes behind     the last column become 0.
+    word at a time: lane `dz_lanes` (one hot) of block `dz_block` of register `dz_file` becomes `dz_data`;
+    lanes behind the last column become 0.
     """
 
     def __init__(self, shape: LaneShape) -> None:
