@@ -242,6 +242,7 @@ def test_an_instance_that_never_fits_names_its_bytes_and_the_setting() -> None:
     device.close()
 
 
+@pytest.mark.thorough
 def test_a_frame_that_never_fits_ends_the_run_with_what_to_do() -> None:
     """Where an instance fits, but leaves nothing for the tables and the log of its frames."""
     device = OpenCLDevice(PTHREAD)

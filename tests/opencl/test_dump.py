@@ -27,6 +27,7 @@ from amphw.opencl.platforms import choose, default_form
 from amphw.opencl.tuning import Tuner
 from amphw.opencl.unit_program import _heights, unit_program
 from amphw.opencl.variants import untuned
+from tests.daily import daily
 from tests.opencl.devices import PTHREAD
 
 SETTINGS = {"list-reduction": ["hidden=8"], "tree-lstm": ["hidden=8", "sample=true"]}
@@ -41,7 +42,7 @@ def model(request: pytest.FixtureRequest) -> tuple[Graph, dict[str, UpdateRule]]
 
 
 @pytest.mark.parametrize(
-    "form", [None, CPU_FORM, GPU_FORM, SINGLE_FORM], ids=["tuned", "cpu", "gpu", "single"]
+    "form", daily([CPU_FORM], [None, GPU_FORM, SINGLE_FORM]), ids=["cpu", "tuned", "gpu", "single"]
 )
 def test_each_file_is_a_complete_program(model, tmp_path, form) -> None:
     import pyopencl as cl

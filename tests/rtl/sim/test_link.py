@@ -25,6 +25,7 @@ def run(messages: int, cuts: int) -> None:
     assert counts["faults"] > messages / 2
 
 
+@pytest.mark.thorough
 def test_link() -> None:
     run(messages=60, cuts=2)
 
