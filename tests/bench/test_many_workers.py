@@ -154,6 +154,7 @@ def plan(device: str = "cpu") -> Plan:
 
 
 @pytest.mark.skipif(not built(), reason="needs the C++ data plane")
+@pytest.mark.thorough
 def test_a_workload_from_its_instances_to_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("amphw.bench.many_workers.processors", lambda: 1)
     told: list[str] = []

@@ -27,6 +27,7 @@ def test_three_runs_and_one_report(spawn, tmp_path) -> None:
     assert report.count("<img ") == 5  # convergence, comparison, three Gantt charts
 
 
+@pytest.mark.thorough
 def test_json(amphw) -> None:
     done = amphw("demo", "--quick", "--json", "--device", "reference")
     assert done.exit_code == 0, done.stderr

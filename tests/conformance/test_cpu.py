@@ -14,6 +14,7 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
 from tests.conformance.harness import Outcome, assert_same, reference, run
+from tests.daily import daily
 from tests.graphs.cases import Case, each_case
 
 INSTANCES = int(os.environ.get("AMPHW_TEST_INSTANCES", "200"))
@@ -35,6 +36,8 @@ CONFIGURATIONS = [
 ]
 # The numpy plane, which is slower, runs every scheduler once.
 RUNS = [("native", c) for c in CONFIGURATIONS] + [("numpy", CONFIGURATIONS[k]) for k in (1, 3, 4, 7)]
+DAILY = (0, 3, 8)
+"""The runs of every day: two of the C++ plane, with one worker and with three, and one of the numpy plane."""
 
 
 @cache
@@ -56,7 +59,12 @@ def _name(value: object) -> str:
 
 
 @each
-@pytest.mark.parametrize("plane,settings", RUNS, indirect=["plane"], ids=_name)
+@pytest.mark.parametrize(
+    "plane,settings",
+    daily([RUNS[k] for k in DAILY], [r for k, r in enumerate(RUNS) if k not in DAILY]),
+    indirect=["plane"],
+    ids=_name,
+)
 def test_gradients_summed_over_200_instances(case: Case, settings: dict[str, object]) -> None:
     graph, instances, expected = problem(case)
     device = CpuDevice()

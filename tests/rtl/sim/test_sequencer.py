@@ -46,6 +46,7 @@ def run(firings: int, resets: int) -> None:
     assert counts["commands"] > 2 * firings
 
 
+@pytest.mark.thorough
 def test_sequencer() -> None:
     run(firings=80, resets=10)
 

@@ -53,6 +53,7 @@ def test_what_comes_is_the_same_at_every_speed(simulation: Simulation, rate: str
         ("10Gb/s", 100),  # faster than the device, which takes a word a cycle
     ],
 )
+@pytest.mark.thorough
 def test_it_takes_its_time(simulation: Simulation, rate: str, cycles: float) -> None:
     link = PacedLink(simulation, LinkRate.parse(rate), CLOCK)
     through(link, WORDS)

@@ -129,6 +129,7 @@ def test_words_of_32_bits() -> None:
             simulation.exchange(words(3), 10)
 
 
+@pytest.mark.thorough
 def test_a_closed_simulation_says_so() -> None:
     simulation = Simulation(Adder())
     simulation.close()
