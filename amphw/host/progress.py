@@ -23,7 +23,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from amphw.host.records import EpochRecord
+from amphw.host.records import EpochRecord, mean_known
 from amphw.page.numbers import UNKNOWN, duration, number, percent
 
 REDRAW_S = 0.2
@@ -218,7 +218,7 @@ class Progress:
             f"{live.done}/{live.total}{share}",
             f"{number(live.rate)} {self._counted}/s",
             f"loss {number(live.loss)}",
-            f"busy {_mean_percent(live.utilisation)}",
+            f"busy {percent(mean_known(live.utilisation))}",
             *([f"{_left(of_epoch, of_run)}"] if math.isfinite(of_epoch) else []),
         ]
         return f"{self._label}: " + ", ".join(parts)
@@ -257,21 +257,16 @@ def _left(of_epoch: float, of_run: float) -> str:
 def _worker_rows(utilisation: list[float]) -> list[tuple[str, RenderableType]]:
     if len(utilisation) > _SHOWN_WORKERS:
         known = [share for share in utilisation if math.isfinite(share)]
-        text = f"mean {_mean_percent(known)}"
+        text = f"mean {percent(mean_known(known))}"
         text += f"   {min(known):.0%} to {max(known):.0%}" if known else ""
         return [(f"{len(utilisation)} workers", Text(text))]
     rows: list[tuple[str, RenderableType]] = []
     for worker, share in enumerate(utilisation):
         cell = Table.grid(padding=(0, 1))
         length = share if math.isfinite(share) else 0.0
-        cell.add_row(ProgressBar(total=1.0, completed=length, width=24), Text(_mean_percent([share])))
+        cell.add_row(ProgressBar(total=1.0, completed=length, width=24), Text(percent(share)))
         rows.append((f"worker {worker}", cell))
     return rows
-
-
-def _mean_percent(shares: list[float]) -> str:
-    known = [share for share in shares if math.isfinite(share)]
-    return percent(sum(known) / len(known)) if known else UNKNOWN
 
 
 def _short(value: float) -> str:

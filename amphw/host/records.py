@@ -76,8 +76,7 @@ class EpochRecord:
     @property
     def busy(self) -> float:
         """Mean busy share of the workers whose share is known; NaN where none is."""
-        known = [share for share in self.utilisation if math.isfinite(share)]
-        return sum(known) / len(known) if known else math.nan
+        return mean_known(self.utilisation)
 
     def limit(self) -> str:
         """What limited the throughput, as far as the workers tell; "" where they tell nothing."""
@@ -169,6 +168,12 @@ class RunSummary:
         if self.metric is not None and self.target is not None:
             return first_reaching(self.history, self.metric, self.target)
         return self.history[-1] if self.target_reached and self.history else None
+
+
+def mean_known(shares: Sequence[float]) -> float:
+    """The mean of those that are known; NaN where none is."""
+    known = [share for share in shares if math.isfinite(share)]
+    return sum(known) / len(known) if known else math.nan
 
 
 def higher_is_better(metric: str) -> bool:

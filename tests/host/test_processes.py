@@ -231,7 +231,7 @@ class TellsThreads:
 
 
 def test_a_process_computes_in_one_thread() -> None:
-    """Threads of BLAS beside the engine's workers made a part four times as slow."""
+    """Threads of BLAS would fight the engine's workers for the cores."""
     with pytest.raises(AmphwError, match=r"threads of BLAS: \[1(, 1)*\]"):
         loaded(RemotePart(TellsThreads()))
 
