@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -85,9 +86,11 @@ def demo(
 
 
 def utilisation(summary: RunSummary) -> float | None:
-    """Mean busy share of all workers over all epochs; None where nothing was recorded."""
-    shares = [share for record in summary.history for share in record.utilisation]
-    return sum(shares) / len(shares) if shares else None
+    """Mean busy share of all workers over all epochs; None where nothing is known."""
+    from amphw.host.records import mean_known
+
+    mean = mean_known([share for record in summary.history for share in record.utilisation])
+    return mean if math.isfinite(mean) else None
 
 
 def _table(summaries: Mapping[str, RunSummary]) -> Any:
