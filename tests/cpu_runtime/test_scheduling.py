@@ -16,6 +16,7 @@ import pytest
 from amphw.cpu_runtime import CpuDevice, planes
 from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.engine.numpy_plane.float32 import FloatParameters
+from amphw.engine.part_driver import PartDriver
 from amphw.engine.policy import BACKWARD, POLICIES
 from amphw.ir.device import DeviceOptions, Mode, Statistics
 from amphw.ir.graph import Graph
@@ -148,28 +149,40 @@ def of_a_part(device: Any, log: Sequence[Any], node: str, height: int, interval:
     return found
 
 
-def assert_a_parts_staleness_is_exact(part: Any, interval: int, policy: str, late: bool) -> None:
-    """`head` on a part beside the CPU. late: whether there must be gradients some versions behind."""
-    height, device = 4, MixedDevice({"part": part})
-    settings = {"workers": 1, "place": {"head": "part"}, "policy": policy, "frame_cap": 2}
+def assert_a_parts_staleness_is_exact(part: Any, interval: int, policy: str) -> None:
+    """`head` on a part beside the CPU.
+
+    It begins when every instance waits for it: what comes first has then finished by the policy alone, and
+    gradients of the last are some versions behind where forward frames are served in order of arrival.
+    """
+    count, height, device = 24, 4, MixedDevice({"part": part})
+    place = {"layer0": "cpu", "layer1": "cpu", "head": "part"}
+    settings = {"workers": 1, "place": place, "policy": policy, "frame_cap": 2}
     rule = UpdateRule(interval=interval, lr=0.01)
-    device.load(mlp(), {"*": rule}, DeviceOptions(24, 1, "self", 3, True, settings))
-    for slot, instance in enumerate(rows(24, height)):
-        device.submit(slot, 0, instance, Mode.TRAIN)
-    device.drain()
+    go, hand_out = threading.Event(), PartDriver.hand_out
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PartDriver, "hand_out", lambda self: hand_out(self) if go.is_set() else None)
+        device.load(mlp(), {"*": rule}, DeviceOptions(count, 1, "self", 3, True, settings))
+        for slot, instance in enumerate(rows(count, height)):
+            device.submit(slot, 0, instance, Mode.TRAIN)
+        (ahead,) = (u.index for u in device.lowered.units if u.name == "layer1")
+        while sum(len(what[3]) for event, *what in device.log if event == "start" and what[1] == ahead) < count:
+            device.poll(0.01)
+        go.set()
+        device.drain()
     expected = of_a_part(device, list(device.log), "head", height, interval)
     found = device.statistics().staleness["head"]
     device.close()
     assert dict(found) == dict(expected)
-    assert expected.total() == 24 * height
-    assert not late or max(expected) >= 2, "none of this was late"
+    assert expected.total() == count * height
+    assert policy != "fifo" or max(expected) >= 2, "none of this was late"
 
 
 @pytest.mark.parametrize("policy", ["default", "fifo"])
 @pytest.mark.parametrize("interval", [4, 7, 10])
 def test_staleness_at_a_part_is_counted_in_the_order_of_its_frames(interval: int, policy: str) -> None:
     part = FixedDevice("q6.10,g=q6.10")
-    assert_a_parts_staleness_is_exact(part, interval, policy, late=policy == "fifo")
+    assert_a_parts_staleness_is_exact(part, interval, policy)
 
 
 @pytest.mark.parametrize("policy", ["default", "fifo"])

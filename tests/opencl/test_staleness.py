@@ -34,4 +34,4 @@ def test_staleness_is_the_versions_between_a_firings_two_frames(interval: int, p
 
 @pytest.mark.parametrize("interval", [4, 7])
 def test_staleness_at_a_part_is_counted_in_the_order_of_its_frames(interval: int) -> None:
-    assert_a_parts_staleness_is_exact(OpenCLDevice(), interval, "fifo", late=True)
+    assert_a_parts_staleness_is_exact(OpenCLDevice(), interval, "fifo")
