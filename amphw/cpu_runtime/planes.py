@@ -7,10 +7,12 @@ import shutil
 from typing import Any
 
 from amphw.engine.environment import ENGINE, wanted
+from amphw.engine.native_headers import fingerprint
 from amphw.engine.numpy_plane import NumpyPlane, Replay
 from amphw.ir.errors import AmphwError
 
 ISA = "AMPHW_ISA"
+STALE = "was built from other definitions of operations than amphw has now"
 
 
 def built() -> bool:
@@ -21,12 +23,12 @@ def built() -> bool:
 def _missing() -> str:
     """Why the C++ extension cannot be used; empty if it can."""
     try:
-        import amphw.engine._native  # noqa: F401
+        from amphw.engine import _native
     except ModuleNotFoundError:
         return "is not built"
     except ImportError as error:
         return f"cannot be loaded ({error})"
-    return ""
+    return STALE if getattr(_native, "generated_from", "") != fingerprint() else ""
 
 
 def described() -> tuple[str, str]:
@@ -46,6 +48,11 @@ def described() -> tuple[str, str]:
 def chosen() -> tuple[Any, Any]:
     """(plane, its replay), as the environment asks; "reference" is the host's business."""
     asked = wanted()
+    if asked != "numpy" and _missing() == STALE:
+        # To take the numpy data plane in its place would be slow, and nobody would know why.
+        raise AmphwError(
+            f"the C++ data plane {STALE}: install amphw again (pip install -e .), or set {ENGINE}=numpy"
+        )
     if asked == "numpy" or (asked != "native" and not built()):
         return NumpyPlane, Replay
     if not built():

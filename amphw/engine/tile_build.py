@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from amphw.engine.tile_code import MAX_INT_ARGS, Base, Fold, Op, PhaseKind, Place
+from amphw.engine.tile_code import MAX_INT_ARGS, Base, Fold, PhaseKind, Place
 from amphw.engine.tile_draft import (
     ZERO,
     Draft,
@@ -28,28 +28,11 @@ from amphw.engine.tile_draft import (
     width_of,
     zeros,
 )
+from amphw.engine.tile_operations import PRIMITIVE_OPERATIONS, Op
 from amphw.ir.errors import ProgramError
 from amphw.ir.program import Instr, Program
 
-ELEMENTWISE: Mapping[str, Op] = {
-    "add": Op.Add,
-    "sub": Op.Sub,
-    "mul": Op.Mul,
-    "div": Op.Div,
-    "scale": Op.Scale,
-    "shift": Op.Shift,
-    "sigmoid": Op.Sigmoid,
-    "tanh": Op.Tanh,
-    "relu": Op.Relu,
-    "step": Op.Step,
-    "exp": Op.Exp,
-    "log": Op.Log,
-    "sqrt": Op.Sqrt,
-    "abs": Op.Abs,
-    "sign": Op.Sign,
-    "equal": Op.Equal,
-    "maximum": Op.Maximum,
-}
+ELEMENTWISE: Mapping[str, Op] = {n: Op[name] for n, name in PRIMITIVE_OPERATIONS.items()}
 
 MOVES: Mapping[str, PhaseKind] = {
     "sum_rows": PhaseKind.SumRows,

@@ -1,8 +1,13 @@
 """Tile code: a program lowered to phases over row pointers, as the C++ engine runs it.
 
-These classes mirror `native/code.hpp`, which says what each of them means; names and order of the enumerators
-are the same there. `tiling.py` makes them. `print(code)` is readable: `x0` is operand 0, `y0` an output,
-`s0` saved, `dx0` and `dy0` gradients, `log0` a gradient-log buffer, `t0` scratch, `p0` a parameter.
+A *base* is a list of row pointers, one for each row of a tile; everything that a program touches is one: an
+operand's rows (a gather is a pointer), stores of outputs and residuals, gradient rows, rows of the gradient
+log, scratch, parameter rows. An instruction names its operands as (base, column offset), so slices and
+concatenations cost nothing. Its operations are in `tile_operations`, the C++ engine's enumerators are made of
+those here (`native_headers`). `tiling.py` makes tile code.
+
+`print(code)` is readable: `x0` is operand 0, `y0` an output, `s0` saved, `dx0` and `dy0` gradients, `log0` a
+gradient-log buffer, `t0` scratch, `p0` a parameter.
 """
 
 from __future__ import annotations
@@ -11,96 +16,39 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+from amphw.engine.tile_operations import COLUMN_OPS, READS_ONE, SETS_INT, WITH_CONSTANT, WRITES_ONE, Op
+
 
 class Place(IntEnum):
     """Whose rows a base stands for."""
 
-    Operand = 0
-    Output = 1
-    Saved = 2
-    InputGradient = 3
-    OutputGradient = 4
-    Log = 5
-    Scratch = 6
-    Constant = 7
-    Param = 8
-    ParamRow = 9
-
-
-class Op(IntEnum):
-    """What one instruction does to a row."""
-
-    Mov = 0
-    Fill = 1
-    Add = 2
-    Sub = 3
-    Mul = 4
-    Div = 5
-    Scale = 6
-    Shift = 7
-    Sigmoid = 8
-    Tanh = 9
-    Relu = 10
-    Step = 11
-    Exp = 12
-    Log = 13
-    Sqrt = 14
-    Abs = 15
-    Sign = 16
-    Equal = 17
-    Maximum = 18
-    Fma = 19
-    AddRelu = 20
-    MulStep = 21
-    DSigmoid = 22
-    DTanh = 23
-    MulDSigmoid = 24
-    MulDTanh = 25
-    AddCol = 26
-    SubCol = 27
-    MulCol = 28
-    DivCol = 29
-    SumCols = 30
-    MaxCols = 31
-    SpreadCols = 32
-    Pick = 33
-    Place = 34
-    Dropout = 35
-    Argmax = 36
-    Above = 37
-    ToFloat = 38
-    SameInt = 39
-    SaveInt = 40
-    LoadInt = 41
+    Operand = 0  # of in-port `index`, wherever their sender stored them
+    Output = 1  # of the program's output `index`
+    Saved = 2  # of residual value `index`
+    InputGradient = 3  # the gradient of in-port `index`
+    OutputGradient = 4  # the gradient of output `index`, summed over what came back
+    Log = 5  # of gradient-log buffer `index`
+    Scratch = 6  # rows that live for one tile
+    Constant = 7  # a row of `index` (0 or 1) in every column
+    Param = 8  # vector parameter `index`, the same row for all
+    ParamRow = 9  # a row of table `index`, a parameter or a folded one, chosen by integer slot `ints`
 
 
 class PhaseKind(IntEnum):
     """What a phase does to all rows of a tile."""
 
-    Rows = 0
-    Gemm = 1
-    SumRows = 2
-    MaxRows = 3
-    SpreadRows = 4
-    GatherRows = 5
-    ScatterRows = 6
-    Patches = 7
-    Unpatch = 8
+    Rows = 0  # `code`, row by row over `space`
+    Gemm = 1  # d[0..width) (+)= [a segments] @ W (or @ W' where transposed) (+ bias, or rows of `start`)
+    SumRows = 2  # d over `space` = the sum of `from_` over the message's rows of `source`
+    MaxRows = 3  # likewise the maximum; 0 for a message without rows
+    SpreadRows = 4  # d over `space` = the message's one row of `source`
+    GatherRows = 5  # d over `space` = row [ints] of the message's rows of `source`
+    ScatterRows = 6  # d over `space` = 0, then row [ints] of it += each row of `source`
+    Patches = 7  # d over `space` = the windows of the image in each row of `source`, one behind the other
+    Unpatch = 8  # d over `space` = 0, then the pixels of each window in `source` are added to its image
 
 
 MAX_INT_ARGS = 8
-
-SETS_INT = frozenset({Op.Argmax, Op.Above, Op.LoadInt})
-"""Operations that write the integer slot `ints[0]` instead of a row."""
-
-WRITES_ONE = frozenset({Op.SumCols, Op.MaxCols, Op.Pick, Op.ToFloat, Op.SameInt})
-"""Operations that write one column, whatever `n`."""
-
-READS_ONE = frozenset({Op.SpreadCols, Op.Place, Op.Above})
-"""Operations that read one column of `a`."""
-
-COLUMN_OPS = frozenset({Op.AddCol, Op.SubCol, Op.MulCol, Op.DivCol})
-"""Operations that read one column of `b`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +198,7 @@ class Code:
         slots = [f"i{s}" for s in i.ints]
         target = slots.pop(0) if i.op in SETS_INT else self._at(i.d, i.written)
         arguments = [self._at(ref, width) for ref, width in i.reads()] + slots
-        if i.op in (Op.Fill, Op.Scale, Op.Shift, Op.Above, Op.Dropout):
+        if i.op in WITH_CONSTANT:
             arguments.append(f"{i.f:g}")
         return f"{target} = {i.op.name}({', '.join(arguments)})"
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from amphw.engine.tile_code import READS_ONE, SETS_INT, WRITES_ONE, Base, Op, PhaseKind, Place
+from amphw.engine.tile_code import Base, PhaseKind, Place
+from amphw.engine.tile_operations import READS_ONE, SETS_INT, WRITES_ONE, Op
 
 ZERO = -1
 """The variable of which zeros are pieces, in every space."""

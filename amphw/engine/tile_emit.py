@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from amphw.engine.tile_code import (
-    SETS_INT,
-    Base,
-    Code,
-    Instr,
-    Phase,
-    PhaseKind,
-    Place,
-    Ref,
-    Segment,
-)
+from amphw.engine.tile_code import Base, Code, Instr, Phase, PhaseKind, Place, Ref, Segment
 from amphw.engine.tile_columns import Columns
 from amphw.engine.tile_draft import ZERO, Draft, Kind, Node, Piece, Row
+from amphw.engine.tile_operations import SETS_INT
 from amphw.engine.tile_order import Step, steps
 from amphw.engine.tile_place import Places
 

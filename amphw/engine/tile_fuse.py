@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from amphw.engine.tile_code import Op
 from amphw.engine.tile_draft import ZERO, Draft, Kind, Node, Row
+from amphw.engine.tile_operations import Op
 
 Fused = Node | Row | None
 """What an instruction becomes: another one, a row that is there already, or what it was."""

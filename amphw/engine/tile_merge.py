@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from amphw.engine.tile_code import COLUMN_OPS, Op
 from amphw.engine.tile_draft import ZERO, Draft, Kind, Node, Piece, Row, zeros
+from amphw.engine.tile_operations import COLUMN_OPS, Op
 from amphw.engine.tile_place import IN_PLACE, Home, claims
 
 MERGED = (IN_PLACE - {Op.Dropout}) | {Op.SpreadCols}

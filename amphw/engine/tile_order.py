@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-from amphw.engine.tile_code import SETS_INT, PhaseKind, Place
+from amphw.engine.tile_code import PhaseKind, Place
 from amphw.engine.tile_draft import ZERO, Draft, Kind
+from amphw.engine.tile_operations import SETS_INT
 
 
 @dataclass

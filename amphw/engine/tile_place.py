@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from amphw.engine.tile_code import COLUMN_OPS, Base, Op, Place
+from amphw.engine.tile_code import Base, Place
 from amphw.engine.tile_draft import (
     ZERO,
     Draft,
@@ -27,9 +27,10 @@ from amphw.engine.tile_draft import (
     part,
     width_of,
 )
+from amphw.engine.tile_operations import ELEMENTWISE, Op
 from amphw.engine.tile_order import ordered
 
-IN_PLACE = frozenset({op for op in Op if Op.Add <= op <= Op.MulDTanh} | COLUMN_OPS | {Op.Dropout, Op.Mov})
+IN_PLACE = ELEMENTWISE | {Op.Dropout, Op.Mov}
 """Operations whose result may lie exactly where an operand does."""
 
 

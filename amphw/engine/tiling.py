@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 
 from amphw.engine.lower import Unit
 from amphw.engine.tile_build import Names, Result, build
-from amphw.engine.tile_code import Base, Fold, Op, Place, Term, TiledUnit
+from amphw.engine.tile_code import Base, Fold, Place, Term, TiledUnit
 from amphw.engine.tile_draft import ZERO, Draft, Kind, Node, Piece, Row, joined, part, width_of, zeros
 from amphw.engine.tile_emit import Emitter
 from amphw.engine.tile_fold import folds
 from amphw.engine.tile_fuse import dissolve, fuse
 from amphw.engine.tile_merge import merge
+from amphw.engine.tile_operations import Op
 from amphw.engine.tile_place import Places, place
 from amphw.ir.derive import Derivative, GradientTerm
 from amphw.ir.expr import Const

@@ -18,7 +18,6 @@ _INSTEAD = {
     "argmax": "`switch(scores, branches)` decides by the largest, `is_best(x, label)` compares it to a label",
     "abs": "`absolute(x)` is |x|",
     "cat": "`concat(x, y)` puts values side by side",
-    "gelu": "`x * sigmoid(x * 1.702)` is near it",
     "silu": "`x * sigmoid(x)` is it",
     "matmul": "Linear multiplies with a matrix, a Layer with `x @ p.W`",
     "sum_cols": "it is called `sum_columns`",

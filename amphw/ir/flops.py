@@ -1,8 +1,9 @@
 """Floating-point operations of programs, for a row of each space.
 
-A product of a row with a matrix [i, o] counts 2 i o. A primitive that only moves numbers counts nothing, one
-that sums or compares a row or rows counts one for each number that it reads, any other one for each number
-that it makes: a sigmoid is one operation here, whatever it takes somewhere.
+Each primitive's row says what counts (`primitives.base.Flops`). A product of a row with a matrix [i, o]
+counts 2 i o. A primitive that only moves numbers counts nothing, one that sums or compares a row or rows
+counts one for each number that it reads, any other one for each number that it makes: a sigmoid is one
+operation here, whatever it takes somewhere.
 """
 
 from __future__ import annotations
@@ -11,14 +12,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from amphw.ir.derive import Derivative
+from amphw.ir.primitives import PRIMITIVES
 from amphw.ir.program import Program
-
-PRODUCTS = frozenset(("matmul", "matmul_t"))
-_MOVES = frozenset(
-    "concat slice pad stop_gradient spread_cols pick place gather_rows take row_param zeros patches "
-    "spread_rows to_float".split()
-)
-_REDUCTIONS = frozenset("sum_cols max_cols argmax sum_rows max_rows scatter_rows unpatch".split())
 
 NOTHING: Mapping[str, int] = {}
 
@@ -27,7 +22,7 @@ def products(program: Program, spared: Mapping[str, int] = NOTHING) -> Counter[s
     """Of its matrix products. spared: rows of a parameter that take no part, by its name."""
     found: Counter[str] = Counter()
     for number, instr in enumerate(program.instrs, _first(program)):
-        if instr.op in PRODUCTS:
+        if PRIMITIVES[instr.op].flops == "product":
             found[program.types[number].space] += _product(program, instr.attr()["param"], spared)
     return found
 
@@ -36,10 +31,10 @@ def operations(program: Program) -> Counter[str]:
     """Of all its primitives."""
     found = products(program)
     for number, instr in enumerate(program.instrs, _first(program)):
-        if instr.op in PRODUCTS or instr.op in _MOVES:
-            continue
-        of = program.types[instr.args[0] if instr.op in _REDUCTIONS else number]
-        found[of.space] += of.width
+        counted = PRIMITIVES[instr.op].flops
+        if counted in ("makes", "reads"):
+            of = program.types[instr.args[0] if counted == "reads" else number]
+            found[of.space] += of.width
     return found
 
 

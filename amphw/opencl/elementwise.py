@@ -3,56 +3,41 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from amphw.engine.tile_code import COLUMN_OPS, READS_ONE, Code, Instr, Op, Ref
+from amphw.engine.tile_code import Code, Instr, Ref
+from amphw.engine.tile_operations import COLUMN_OPS, ELEMENTWISE, READS_ONE, Op, text_of
+from amphw.ir.primitives.kernel_text import Function
 from amphw.opencl.liveness import Liveness, Region, region
 from amphw.opencl.pointers import plus
-from amphw.opencl.prelude import store
+from amphw.opencl.prelude import store, with_suffixes
 
-_EXPRESSIONS = {
+_MOVES = {
     Op.Mov: "{a}",
     Op.Fill: "({T})({f})",
-    Op.Add: "{a} + {b}",
-    Op.Sub: "{a} - {b}",
-    Op.Mul: "{a} * {b}",
-    Op.Div: "{a} / {b}",
-    Op.Scale: "{a} * {f}",
-    Op.Shift: "{a} + {f}",
-    Op.Sigmoid: "sigmoid{S}({a})",
-    Op.Tanh: "tanh{S}({a})",
-    Op.Relu: "relu{S}({a})",
-    Op.Step: "step{S}({a})",
-    Op.Exp: "exp{S}({a})",
-    Op.Log: "log{S}({a})",
-    Op.Sqrt: "sqrt({a})",
-    Op.Abs: "abs{S}({a})",
-    Op.Sign: "sign{S}({a})",
-    Op.Equal: "equal{S}({a}, {b})",
-    Op.Maximum: "maximum{S}({a}, {b})",
-    Op.Fma: "{a} * {b} + {c}",
-    Op.AddRelu: "relu{S}({a} + {b})",
-    Op.MulStep: "mul_step{S}({a}, {b})",
-    Op.DSigmoid: "{a} * ({b} * (1.0f - {b}))",
-    Op.DTanh: "{a} * (1.0f - {b} * {b})",
-    Op.MulDSigmoid: "{a} * {b} * ({c} * (1.0f - {c}))",
-    Op.MulDTanh: "{a} * {b} * (1.0f - {c} * {c})",
-    Op.AddCol: "{a} + {b}",
-    Op.SubCol: "{a} - {b}",
-    Op.MulCol: "{a} * {b}",
-    Op.DivCol: "{a} / {b}",
     Op.SpreadCols: "({T})({a})",
     Op.Place: "place{S}({a}, {row}, {column})",
     Op.Dropout: "{a} * keep{S}({row}, {seed}u, {column}, {least}u) * {scale}",
 }
-"""Of each elementwise operation what it computes.
+"""Operations that have no text which all executors share, but are made column by column here.
 
-T: the type, S: the suffix of its functions, row: a number that the row has for it (the column of Place, the
-mask's word of Dropout).
+row: a number that the row has for it (the column of Place, the mask's word of Dropout).
 """
+
+
+def _expression(f: Function) -> str:
+    if not f.text.is_expression:
+        return f"{f.name}{{S}}({', '.join(f'{{{name}}}' for _, name in f.parameters)})"
+    named = re.sub(r"\b([abcf])\b", r"{\1}", f.text.text)
+    return with_suffixes(named, "{S}")
+
+
+_EXPRESSIONS = _MOVES | {op: _expression(f) for op in ELEMENTWISE if (f := text_of(op)) is not None}
+"""Of each operation what it computes. T: the type, S: the suffix of its functions."""
 
 
 def literal(x: float) -> str:

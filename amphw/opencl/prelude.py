@@ -2,12 +2,15 @@
 
 Products and sums are plain expressions and vectors are read through pointers: pocl calls `fma`, `vload`,
 `exp` and their like as functions, which costs ten times as much. Functions exist for vectors (`exp_v`) and
-for single floats (`exp_s`). Their errors are those of `engine/native/kernels_math.hpp`, about 2e-7: a NaN
-stays one, infinities and saturation come out exact.
+for single floats (`exp_s`); what they compute is written in `amphw.ir.primitives`.
 """
 
 from __future__ import annotations
 
+import re
+
+from amphw.engine.tile_operations import TEXTS
+from amphw.ir.primitives.kernel_text import GIVEN, HELPERS, TYPES, sorted_by_calls
 from amphw.opencl import abi
 from amphw.opencl.forms import Form
 
@@ -116,104 +119,50 @@ def _functions(n: int) -> str:
     """The functions for vectors of n floats."""
     size = "" if n == 1 else str(n)
     lanes = "0" if n == 1 else f"((int{n})({', '.join(map(str, range(n)))}))"
-    text = _MATHEMATICS + _DROPOUT
+    written = (f.written(_translated, "static") for f in _USED)
+    text = "\n".join([_GIVEN, *written, _PLACE, _DROPOUT])
     names = {"T": f"float{size}", "I": f"int{size}", "U": f"uint{size}", "S": "_s" if n == 1 else "_v"}
     for short, name in names.items():
         text = text.replace(f"${short}", name)
     return f"#define LANES{names['S']} {lanes}\n{text}"
 
 
-_MATHEMATICS = """
-// exp(r) - 1 for |r| <= ln 2 / 2, with a small *relative* error.
-static $T expm1_reduced$S($T r)
+_USED = sorted_by_calls([*HELPERS, *(f for f in TEXTS.values() if not f.text.is_expression)])
+"""Functions; operations that are an expression are written where they stand."""
+
+_CALLED = re.compile(rf"\b({'|'.join([*GIVEN, *(f.name for f in _USED)])})\(")
+
+
+def with_suffixes(text: str, suffix: str) -> str:
+    """An operation's text with the names of the functions that it calls as they are in a prelude."""
+    return _CALLED.sub(rf"\1{suffix}(", text)
+
+
+def _translated(text: str) -> str:
+    for name, short in zip(TYPES, "TIU", strict=True):
+        text = re.sub(rf"\b{name}\b", f"${short}", text)
+    for f in _USED:  # its definition
+        text = re.sub(rf"^static (\S+) {f.name}\(", rf"static \1 {f.name}$S(", text)
+    return with_suffixes(text, "$S")
+
+
+_GIVEN = """
+#define all$S(x) (($T)(x))
+#define as_Real$S as_$T
+#define as_Int$S as_$I
+#define as_Word$S as_$U
+#define square_root$S sqrt
+
+// p * 2^n, in two steps, since 2^128 and 2^-150 are not floats themselves.
+static $T scaled$S($T p, $I n)
 {
-    $T p = r * 1.38825167e-3f + 8.36654753e-3f;
-    p = p * r + 4.16672006e-2f;
-    p = p * r + 1.66665435e-1f;
-    p = p * r + 4.99999970e-1f;
-    return p * (r * r) + r;
+    const $I half_n = n >> 1, rest = n - half_n;
+    return p * as_$T(as_$U(half_n + 127) << 23) * as_$T(as_$U(rest + 127) << 23);
 }
+"""
+"""What the operations' texts take for granted (`kernel_text.GIVEN`)."""
 
-// x = n * ln 2 + remainder. Adding 1.5 * 2^23 leaves no bits for a fraction: the low bits of the sum are n.
-static $T reduce$S($T x, $I* n)
-{
-    const $T shifted = x * 1.44269504f + 12582912.0f;
-    const $T whole = shifted - 12582912.0f;
-    *n = as_$I(shifted) - 0x4b400000;
-    return (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
-}
-
-static $T power_of_two$S($I n) { return as_$T((n + 127) << 23); }
-
-static $T exp$S($T x)
-{
-    // Beyond these the result is infinite or 0 in any case. A NaN fails both comparisons and passes through.
-    x = x > 89.0f ? ($T)(89.0f) : x;
-    x = x < -104.0f ? ($T)(-104.0f) : x;
-    $I n;
-    const $T p = expm1_reduced$S(reduce$S(x, &n)) + 1.0f;
-    // In two steps, since 2^128 and 2^-150 are not floats themselves.
-    const $I half_n = n >> 1;
-    return p * power_of_two$S(half_n) * power_of_two$S(n - half_n);
-}
-
-static $T sigmoid$S($T x) { return 1.0f / (1.0f + exp$S(-x)); }
-
-// (e^2x - 1) / (e^2x - 1 + 2): unlike 2 sigmoid(2x) - 1 it keeps its relative accuracy near 0.
-static $T tanh$S($T x)
-{
-    const $I sign_bit = as_$I(x) & (int)0x80000000;
-    $T twice = as_$T(as_$I(x) ^ sign_bit) * 2.0f;
-    twice = twice > 20.0f ? ($T)(20.0f) : twice;  // 1 to the last bit from 9.02 on
-    $I n;
-    const $T p = expm1_reduced$S(reduce$S(twice, &n));
-    const $T scale = power_of_two$S(n);
-    const $T e = scale * p + (scale - 1.0f);
-    return as_$T(as_$I(e / (e + 2.0f)) | sign_bit);
-}
-
-static $T log$S($T x)
-{
-    const $T y = x < 1.17549435e-38f ? x * 8388608.0f : x;
-    // y = mantissa * 2^exponent, with the mantissa in [sqrt(1/2), sqrt(2))
-    const $I exponent = (as_$I(y) - 0x3f3504f3) >> 23;
-    const $T f = as_$T(as_$I(y) - (exponent << 23)) - 1.0f;
-    // A small integer as a float, the other way round than in reduce.
-    const $T whole = as_$T(exponent + 0x4b400000) - 12582912.0f;
-    const $T n = x < 1.17549435e-38f ? whole - 23.0f : whole;
-    // log(1 + f) = f - f^2 / 2 + f^3 p(f)
-    $T p = f * -7.63449743e-2f + 1.27615780e-1f;
-    p = p * f - 1.31601825e-1f;
-    p = p * f + 1.42017573e-1f;
-    p = p * f - 1.66233569e-1f;
-    p = p * f + 2.00012267e-1f;
-    p = p * f - 2.50008196e-1f;
-    p = p * f + 3.33333313e-1f;
-    const $T square = f * f;
-    const $T low = p * f * square - square * 0.5f - n * 2.12194440e-4f;
-    $T result = (low + f) + n * 0.693359375f;
-    result = x == INFINITY ? ($T)(INFINITY) : result;
-    result = x == 0.0f ? ($T)(-INFINITY) : result;
-    result = x < 0.0f ? ($T)(NAN) : result;
-    return x != x ? x : result;
-}
-
-static $T relu$S($T a) { return a < 0.0f ? ($T)(0.0f) : a; }
-static $T step$S($T a) { return a > 0.0f ? ($T)(1.0f) : ($T)(0.0f); }
-static $T abs$S($T a) { return as_$T(as_$I(a) & 0x7fffffff); }
-static $T equal$S($T a, $T b) { return a == b ? ($T)(1.0f) : ($T)(0.0f); }
-static $T mul_step$S($T a, $T b) { return b > 0.0f ? a : ($T)(0.0f); }
-
-// NaN if either is.
-static $T maximum$S($T a, $T b) { return ((a > b) | (a != a)) ? a : b; }
-
-static $T sign$S($T a)
-{
-    const $T negative = a < 0.0f ? ($T)(-1.0f) : ($T)(0.0f);
-    const $T number = a > 0.0f ? ($T)(1.0f) : negative;
-    return a != a ? a : number;
-}
-
+_PLACE = """
 // `placed` in column `index`, 0 in all others; `column` is that of the first component.
 static $T place$S(float placed, int index, int column)
 {

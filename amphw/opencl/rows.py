@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from amphw.engine.tile_code import SETS_INT, Instr, Op, Place
+from amphw.engine.tile_code import Instr, Place
+from amphw.engine.tile_operations import SETS_INT, Op
 from amphw.opencl.abi import FAULTS, Kernel
 from amphw.opencl.elementwise import Access, Chain, literal
 from amphw.opencl.forms import Form

@@ -46,7 +46,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "Integer beside a value": (lambda x: fe.Linear(2)(x.y, x.n), "Linear cannot compute with the Integer"),
     "Integer in a GRU": (lambda x: fe.GRU(3)(x.y, x.n), "GRU cannot compute with the Integer"),
-    "gelu": (lambda x: fe.gelu(x.y), "amphw.frontend has no `gelu`; .*sigmoid"),
+    "silu": (lambda x: fe.silu(x.y), "amphw.frontend has no `silu`; .*sigmoid"),
     "argmax": (lambda x: fe.argmax(x.y), "`switch"),
     "fe.mean": (lambda x: fe.mean(x.y), "reduce(x, "),
     "misspelt function": (lambda x: fe.sigmod(x.y), "did you mean sigmoid"),
@@ -72,7 +72,7 @@ def test_what_is_not_in_the_language_has_a_line_and_a_remedy(name: str) -> None:
 
 
 def test_names_that_python_asks_for_are_answered_as_usual() -> None:
-    assert not hasattr(fe, "gelu")
+    assert not hasattr(fe, "silu")
     assert not hasattr(fe, "__wrapped__")
 
 

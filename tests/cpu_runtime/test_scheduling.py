@@ -166,7 +166,9 @@ def assert_a_parts_staleness_is_exact(part: Any, interval: int, policy: str) -> 
         for slot, instance in enumerate(rows(count, height)):
             device.submit(slot, 0, instance, Mode.TRAIN)
         (ahead,) = (u.index for u in device.lowered.units if u.name == "layer1")
-        while sum(len(what[3]) for event, *what in device.log if event == "start" and what[1] == ahead) < count:
+        while (
+            sum(len(what[3]) for event, *what in device.log if event == "start" and what[1] == ahead) < count
+        ):
             device.poll(0.01)
         go.set()
         device.drain()

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import amphw.engine.tile_code as tile_code
+from amphw.cpu_runtime import planes
+from amphw.engine import native_headers
+from amphw.engine.environment import ENGINE
 from amphw.engine.lower import lower
-from amphw.engine.tile_code import MAX_INT_ARGS, Fold, Op, PhaseKind, Place, Term, TiledUnit
+from amphw.engine.tile_code import MAX_INT_ARGS, Fold, PhaseKind, Place, Term, TiledUnit
 from amphw.engine.tile_fold import FOLD_ROWS
+from amphw.engine.tile_operations import Op
 from amphw.engine.tiling import tile, tile_programs
 from amphw.ir.derive import differentiate, inference
-from amphw.ir.errors import ProgramError
+from amphw.ir.errors import AmphwError, ProgramError
 from amphw.ir.expr import Expr, Field
 from amphw.ir.functions import (
     argmax,
@@ -47,23 +50,33 @@ from amphw.models.list_reduction import ListReductionConfig, ListReductionRNN
 from tests.engine.tile_checks import Checked
 from tests.graphs import tree
 
-HEADER = Path(tile_code.__file__).parent / "native" / "code.hpp"
-
-
 # --- the contract -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("enum", [Place, Op, PhaseKind])
-def test_enumerators_are_those_of_the_header(enum: type[IntEnum]) -> None:
-    found = re.search(rf"enum class {enum.__name__} : int32_t {{(.*?)}};", HEADER.read_text(), re.DOTALL)
-    assert found is not None
-    names = [re.sub(r"//.*", "", line).strip(" ,") for line in found[1].splitlines()]
-    assert [n for n in names if n] == [e.name for e in enum]
-    assert [e.value for e in enum] == list(range(len(enum)))
+def test_an_engine_of_other_definitions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planes, "fingerprint", lambda: "0123456789abcdef")
+    monkeypatch.delenv(ENGINE, raising=False)
+    assert not planes.built()
+    with pytest.raises(AmphwError, match="built from other definitions .* install amphw again"):
+        planes.chosen()
+    monkeypatch.setenv(ENGINE, "numpy")
+    assert planes.chosen()[0].name != "C++ data plane"
 
 
-def test_the_number_of_integer_arguments_is_that_of_the_header() -> None:
-    assert f"MAX_INT_ARGS = {MAX_INT_ARGS};" in HEADER.read_text()
+def test_headers_are_written_when_they_change_alone(tmp_path: Path) -> None:
+    native_headers.write(tmp_path)
+    path = tmp_path / "operations.hpp"
+    for kind in (Place, Op, PhaseKind):
+        assert (
+            f"enum class {kind.__name__} : int32_t {{ {', '.join(e.name for e in kind)} }};"
+            in path.read_text()
+        )
+    os.utime(path, (0, 0))
+    native_headers.write(tmp_path)
+    assert path.stat().st_mtime == 0
+    path.write_text("stale")
+    native_headers.write(tmp_path)
+    assert native_headers.fingerprint() in path.read_text()
 
 
 # --- the peepholes ------------------------------------------------------------------------------

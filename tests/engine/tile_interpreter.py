@@ -11,16 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from amphw.engine.tile_code import (
+from amphw.engine.tile_code import Code, Instr, Phase, PhaseKind, Place, Ref
+from amphw.engine.tile_operations import (
     COLUMN_OPS,
+    PRIMITIVE_OPERATIONS,
     SETS_INT,
-    Code,
-    Instr,
+    WITH_CONSTANT,
     Op,
-    Phase,
-    PhaseKind,
-    Place,
-    Ref,
+    text_of,
 )
 from amphw.ir import rng
 from amphw.ir.primitives import PRIMITIVES, RowContext
@@ -30,29 +28,19 @@ Rows = dict[tuple[Place, int], np.ndarray]
 """Operands, outputs, saved rows, gradients and log buffers by place and index: [rows, width]."""
 
 
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return PRIMITIVES["sigmoid"].evaluate(None, {}, {}, [x])  # type: ignore[arg-type]
+def meaning(name: str) -> Callable[..., np.ndarray]:
+    """A primitive's, of arrays."""
+    evaluate = PRIMITIVES[name].evaluate
+    return lambda *arrays: evaluate(RowContext(0, {}), {}, {}, list(arrays))
 
 
-UNARY: dict[Op, Callable[..., np.ndarray]] = {
-    Op.Mov: lambda a: a,
-    Op.Sigmoid: sigmoid,
-    Op.Tanh: np.tanh,
-    Op.Relu: lambda a: np.maximum(a, 0),
-    Op.Step: lambda a: (a > 0).astype(a.dtype),
-    Op.Exp: np.exp,
-    Op.Log: np.log,
-    Op.Sqrt: np.sqrt,
-    Op.Abs: np.abs,
-    Op.Sign: np.sign,
+OF_PRIMITIVES = {
+    Op[op]: meaning(name) for name, op in PRIMITIVE_OPERATIONS.items() if Op[op] not in WITH_CONSTANT
+}
+UNARY: dict[Op, Callable[..., np.ndarray]] = {Op.Mov: lambda a: a} | {
+    op: f for op, f in OF_PRIMITIVES.items() if len(text_of(op).parameters) == 1
 }
 BINARY: dict[Op, Callable[..., np.ndarray]] = {
-    Op.Add: np.add,
-    Op.Sub: np.subtract,
-    Op.Mul: np.multiply,
-    Op.Div: np.divide,
-    Op.Maximum: np.maximum,
-    Op.Equal: lambda a, b: (a == b).astype(a.dtype),
     Op.AddRelu: lambda a, b: np.maximum(a + b, 0),
     Op.MulStep: lambda a, b: np.where(b > 0, a, 0),
     Op.DSigmoid: lambda a, b: a * (b * (1 - b)),
@@ -61,7 +49,7 @@ BINARY: dict[Op, Callable[..., np.ndarray]] = {
     Op.SubCol: np.subtract,
     Op.MulCol: np.multiply,
     Op.DivCol: np.divide,
-}
+} | {op: f for op, f in OF_PRIMITIVES.items() if len(text_of(op).parameters) == 2}
 TERNARY: dict[Op, Callable[..., np.ndarray]] = {
     Op.Fma: lambda a, b, c: a * b + c,
     Op.MulDSigmoid: lambda a, b, c: a * b * (c * (1 - c)),

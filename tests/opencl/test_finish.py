@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from amphw.engine.tile_code import Base, Code, Instr, Op, Phase, PhaseKind, Place, Ref, Segment
+from amphw.engine.tile_code import Base, Code, Instr, Phase, PhaseKind, Place, Ref, Segment
+from amphw.engine.tile_operations import Op
 from amphw.opencl.finish import Finish, finish
 from amphw.opencl.forms import CPU_FORM
 from amphw.opencl.liveness import Liveness

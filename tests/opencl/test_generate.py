@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from amphw.engine import tile_code
 from amphw.engine.lower import lower
-from amphw.engine.tile_code import Base, Code, Instr, Op, PhaseKind, Place, Ref, TiledUnit
+from amphw.engine.tile_code import Base, Code, Instr, PhaseKind, Place, Ref, TiledUnit
+from amphw.engine.tile_operations import Op
 from amphw.engine.tiling import tile
 from amphw.ir import rng
 from amphw.ir.graph import Graph

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from amphw.engine.tile_code import Code, Op, Place, TiledUnit
+from amphw.engine.tile_code import Code, Place, TiledUnit
+from amphw.engine.tile_operations import Op
 from amphw.engine.tiling import tile_programs
 from amphw.ir.derive import differentiate, inference
 from amphw.ir.primitives import RowContext

@@ -159,15 +159,6 @@ void transpose(const std::string& isa, const Floats2& from, const Floats2& to, c
     target.write(to);
 }
 
-constexpr const char* OP_NAMES[] = {
-    "Mov",      "Fill",  "Add",        "Sub",      "Mul",         "Div",        "Scale",   "Shift",   "Sigmoid",
-    "Tanh",     "Relu",  "Step",       "Exp",      "Log",         "Sqrt",       "Abs",     "Sign",    "Equal",
-    "Maximum",  "Fma",      "AddRelu", "MulStep",  "DSigmoid", "DTanh",       "MulDSigmoid", "MulDTanh", "AddCol", "SubCol",
-    "MulCol",   "DivCol", "SumCols",   "MaxCols",  "SpreadCols",  "Pick",       "Place",   "Dropout", "Argmax",
-    "Above",    "ToFloat", "SameInt",  "SaveInt",  "LoadInt",
-};
-static_assert(std::size(OP_NAMES) == size_t(Op::LoadInt) + 1);
-
 Op op_named(const std::string& name) {
     for (size_t i = 0; i < std::size(OP_NAMES); i++) {
         if (name == OP_NAMES[i]) return Op(i);

@@ -1,28 +1,13 @@
-// Tile code: a program lowered to phases over row pointers. See amphw/engine/tile_code.py, which makes it.
-//
-// A *base* is a list of row pointers, one for each row of a tile; everything that a program touches is one:
-// an operand's rows (a gather is a pointer), stores of outputs and residuals, gradient rows, rows of the
-// gradient log, scratch, parameter rows. An instruction names its operands as (base, column offset), so
-// slices and concatenations cost nothing.
+// Tile code: a program lowered to phases over row pointers. amphw/engine/tile_code.py, which makes it, says what
+// everything here means.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-namespace amphw {
+#include "generated/operations.hpp"
 
-enum class Place : int32_t {
-    Operand,         // rows of in-port `index`, wherever their sender stored them
-    Output,          // rows of the program's output `index`
-    Saved,           // rows of residual value `index`
-    InputGradient,   // gradient rows of in-port `index`
-    OutputGradient,  // gradient of output `index`, summed over what came back
-    Log,             // rows of gradient-log buffer `index`
-    Scratch,         // rows that live for one tile
-    Constant,        // a row of `index` (0 or 1) in every column
-    Param,           // vector parameter `index`, the same row for all
-    ParamRow,        // row of table `index`, a parameter or a folded one, chosen by integer slot `ints`
-};
+namespace amphw {
 
 struct Base {
     Place place;
@@ -38,53 +23,6 @@ struct Ref {
 };
 
 // d, a, b, c are rows; n the width; f a constant; i integer slots.
-enum class Op : int32_t {
-    Mov,          // d = a
-    Fill,         // d = f
-    Add,          // d = a + b
-    Sub,          // d = a - b
-    Mul,          // d = a * b
-    Div,          // d = a / b
-    Scale,        // d = a * f
-    Shift,        // d = a + f
-    Sigmoid,      // d = 1 / (1 + exp(-a))
-    Tanh,         // d = tanh(a)
-    Relu,         // d = max(a, 0), a NaN stays one
-    Step,         // d = a > 0
-    Exp,          // d = exp(a)
-    Log,          // d = log(a)
-    Sqrt,         // d = sqrt(a)
-    Abs,          // d = |a|
-    Sign,         // d = -1, 0, 1
-    Equal,        // d = a == b
-    Maximum,      // d = max(a, b), a NaN stays one
-    Fma,          // d = a * b + c
-    AddRelu,      // d = max(a + b, 0)
-    MulStep,      // d = b > 0 ? a : 0
-    DSigmoid,     // d = a * (b * (1 - b))
-    DTanh,        // d = a * (1 - b * b)
-    MulDSigmoid,  // d = a * b * (c * (1 - c))
-    MulDTanh,     // d = a * b * (1 - c * c)
-    AddCol,       // d = a + b[0]
-    SubCol,       // d = a - b[0]
-    MulCol,       // d = a * b[0]
-    DivCol,       // d = a / b[0]
-    SumCols,      // d[0] = sum of a[0..n)
-    MaxCols,      // d[0] = maximum of a[0..n)
-    SpreadCols,   // d[0..n) = a[0]
-    Pick,         // d[0] = a[i0]; i0 outside 0..n-1 is an error
-    Place,        // d[0..n) = 0, d[i0] = a[0]
-    Dropout,      // d = a * mask(i...) / (1 - f); seed in `seed`
-    Argmax,       // int i0 = column of the maximum of a[0..n), the first of equals (a NaN counts as largest)
-    Above,        // int i0 = a[0] > f
-    ToFloat,      // d[0] = i0
-    SameInt,      // d[0] = i0 == i1
-    SaveInt,      // d[0..2) holds the 64 bits of i0
-    LoadInt,      // int i0 = the 64 bits of a[0..2)
-};
-
-constexpr int MAX_INT_ARGS = 8;
-
 struct Instr {
     Op op;
     int32_t n;
@@ -98,18 +36,6 @@ struct Instr {
 struct Segment {
     Ref at;
     int32_t width;
-};
-
-enum class PhaseKind : int32_t {
-    Rows,         // `code`, row by row over `space`
-    Gemm,         // d[0..width) (+)= [a segments] @ W (or @ W' where transposed) (+ bias, or rows of `start`)
-    SumRows,      // d over `space` = sum of a over the message's rows of `source`
-    MaxRows,      // likewise the maximum; 0 for a message without rows
-    SpreadRows,   // d over `space` = the message's one row of `source`
-    GatherRows,   // d over `space` = row [ints] of the message's rows of `source`
-    ScatterRows,  // d over `space` = 0, then row [ints] of it += each row of `source`
-    Patches,      // d over `space` = the windows of the image in each row of `source`, one behind the other
-    Unpatch,      // d over `space` = 0, then the pixels of each window in `source` are added to its image
 };
 
 // Windows of an image [height, width, channels] in one row: of size [tall, wide], `stride` pixels apart, the first

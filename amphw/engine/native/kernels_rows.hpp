@@ -3,6 +3,7 @@
 
 #include "code.hpp"
 #include "kernels_math.hpp"
+#include "generated/elementwise.hpp"
 #include "kernels_random.hpp"
 #include "kernels_vector.hpp"
 
@@ -18,26 +19,6 @@ struct Rows {
 
     float* at(Ref ref, int row) const { return bases[ref.base * stride + row] + ref.offset; }
 };
-
-// What elementwise operations compute. Those without an equal in the standard library are described at Op.
-inline Floats mov(Floats a) { return a; }
-inline Floats add(Floats a, Floats b) { return a + b; }
-inline Floats sub(Floats a, Floats b) { return a - b; }
-inline Floats mul(Floats a, Floats b) { return a * b; }
-inline Floats div(Floats a, Floats b) { return a / b; }
-inline Floats relu(Floats a) { return a < 0.0f ? Floats{} : a; }
-inline Floats step(Floats a) { return a > 0.0f ? all(1.0f) : Floats{}; }
-inline Floats absolute(Floats a) { return from_bits(bits(a) & 0x7fffffff); }
-inline Floats sign(Floats a) { return a > 0.0f ? all(1.0f) : a < 0.0f ? all(-1.0f) : a != a ? a : Floats{}; }
-inline Floats equal(Floats a, Floats b) { return a == b ? all(1.0f) : Floats{}; }
-inline Floats larger(Floats a, Floats b) { return maximum(a, b); }
-inline Floats fma(Floats a, Floats b, Floats c) { return a * b + c; }
-inline Floats add_relu(Floats a, Floats b) { return relu(a + b); }
-inline Floats mul_step(Floats a, Floats b) { return b > 0.0f ? a : Floats{}; }
-inline Floats d_sigmoid(Floats a, Floats b) { return a * (b * (1.0f - b)); }
-inline Floats d_tanh(Floats a, Floats b) { return a * (1.0f - b * b); }
-inline Floats mul_d_sigmoid(Floats a, Floats b, Floats c) { return a * b * (c * (1.0f - c)); }
-inline Floats mul_d_tanh(Floats a, Floats b, Floats c) { return a * b * (1.0f - c * c); }
 
 using Unary = Floats (*)(Floats);
 using Binary = Floats (*)(Floats, Floats);
@@ -107,6 +88,12 @@ float sum_columns(const float* a, int64_t n) {
     return sum(total);
 }
 
+inline float largest_lane(Floats v) {
+#pragma GCC unroll 4
+    for (int distance = W / 2; distance > 0; distance /= 2) v = maximum(v, shuffle(v, v, lanes() ^ distance));
+    return v[0];
+}
+
 float max_columns(const float* a, int64_t n) {
     // Not the zeros behind a Tail: the last vector of a row is read again, whole, over what was read before.
     if (n < W) {
@@ -116,7 +103,7 @@ float max_columns(const float* a, int64_t n) {
     }
     Floats most = load(a);
     for (int64_t j = W; j + W <= n; j += W) most = maximum(most, load(a + j));
-    return maximum(maximum(most, load(a + n - W)));
+    return largest_lane(maximum(most, load(a + n - W)));
 }
 
 // A NaN counts as largest, as in numpy.
@@ -175,40 +162,25 @@ const char* run_scalars(const Instr& in, const Rows& rows) {
     return nullptr;
 }
 
+void fill_rows(const Instr& in, const Rows& rows) {
+    for (int r = rows.first; r < rows.end; r++) fill(rows.at(in.d, r), in.n, in.f);
+}
+
+inline Floats copy(Floats a) { return a; }
+
 const char* run(const Instr& in, const Rows& rows) {
     switch (in.op) {
-        case Op::Mov: each<mov>(in, rows); break;
-        case Op::Fill:
-            for (int r = rows.first; r < rows.end; r++) fill(rows.at(in.d, r), in.n, in.f);
-            break;
-        case Op::Add: each<add>(in, rows); break;
-        case Op::Sub: each<sub>(in, rows); break;
-        case Op::Mul: each<mul>(in, rows); break;
-        case Op::Div: each<div>(in, rows); break;
-        case Op::Scale: each_with_constant<mul>(in, rows); break;
-        case Op::Shift: each_with_constant<add>(in, rows); break;
-        case Op::Sigmoid: each<sigmoid>(in, rows); break;
-        case Op::Tanh: each<tanh>(in, rows); break;
-        case Op::Relu: each<relu>(in, rows); break;
-        case Op::Step: each<step>(in, rows); break;
-        case Op::Exp: each<exp>(in, rows); break;
-        case Op::Log: each<log>(in, rows); break;
-        case Op::Sqrt: each<square_root>(in, rows); break;
-        case Op::Abs: each<absolute>(in, rows); break;
-        case Op::Sign: each<sign>(in, rows); break;
-        case Op::Equal: each<equal>(in, rows); break;
-        case Op::Maximum: each<larger>(in, rows); break;
-        case Op::Fma: each<fma>(in, rows); break;
-        case Op::AddRelu: each<add_relu>(in, rows); break;
-        case Op::MulStep: each<mul_step>(in, rows); break;
-        case Op::DSigmoid: each<d_sigmoid>(in, rows); break;
-        case Op::DTanh: each<d_tanh>(in, rows); break;
-        case Op::MulDSigmoid: each<mul_d_sigmoid>(in, rows); break;
-        case Op::MulDTanh: each<mul_d_tanh>(in, rows); break;
-        case Op::AddCol: each_with_column<add>(in, rows); break;
-        case Op::SubCol: each_with_column<sub>(in, rows); break;
-        case Op::MulCol: each_with_column<mul>(in, rows); break;
-        case Op::DivCol: each_with_column<div>(in, rows); break;
+#define EACH(op, function) case Op::op: each<function>(in, rows); break;
+#define EACH_WITH_CONSTANT(op, function) case Op::op: each_with_constant<function>(in, rows); break;
+#define EACH_WITH_COLUMN(op, function) case Op::op: each_with_column<function>(in, rows); break;
+        AMPHW_ELEMENTWISE(EACH)
+        AMPHW_WITH_CONSTANT(EACH_WITH_CONSTANT)
+        AMPHW_BY_COLUMN(EACH_WITH_COLUMN)
+#undef EACH
+#undef EACH_WITH_CONSTANT
+#undef EACH_WITH_COLUMN
+        case Op::Mov: each<copy>(in, rows); break;
+        case Op::Fill: fill_rows(in, rows); break;
         case Op::Dropout: dropout(in, rows); break;
         default: return run_scalars(in, rows);
     }

@@ -98,18 +98,9 @@ inline Floats square_root(Floats v) {
 #endif
 }
 
-// NaN if either is.
-inline Floats maximum(Floats a, Floats b) { return (a > b) | (a != a) ? a : b; }
-
 inline float sum(Floats v) {
 #pragma GCC unroll 4
     for (int distance = W / 2; distance > 0; distance /= 2) v += shuffle(v, v, lanes() ^ distance);
-    return v[0];
-}
-
-inline float maximum(Floats v) {
-#pragma GCC unroll 4
-    for (int distance = W / 2; distance > 0; distance /= 2) v = maximum(v, shuffle(v, v, lanes() ^ distance));
     return v[0];
 }
 

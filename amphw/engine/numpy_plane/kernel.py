@@ -15,27 +15,18 @@ from typing import Any
 import numpy as np
 
 from amphw.ir.primitives import PRIMITIVES, RowContext
+from amphw.ir.primitives.elementwise import UFUNCS
 from amphw.ir.program import Instr, Program
 
 Step = Callable[[RowContext, Mapping[str, np.ndarray], list[Any]], Any]
 
 FRESH = frozenset(
-    {"matmul", "matmul_t", "add", "sub", "mul", "div", "tanh", "exp", "relu", "scale", "shift", "maximum"}
+    n for n, p in PRIMITIVES.items() if p.flops == "product" or (p.kernel is not None and not p.view)
 )
 """Primitives whose result is an array of its own, so that it may be overwritten."""
 
-VIEWS = frozenset({"slice", "stop_gradient", "patches", "unpatch"})
-"""Primitives whose result may share its operand's memory: the operand must stay as it is."""
-
-UFUNCS: Mapping[str, np.ufunc] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "tanh": np.tanh,
-    "exp": np.exp,
-    "maximum": np.maximum,
-}
+VIEWS = frozenset(n for n, p in PRIMITIVES.items() if p.view)
+"""Primitives whose operand must stay as it is."""
 
 
 class Kernel:

@@ -18,13 +18,10 @@ from amphw.ir.check import infer
 from amphw.ir.errors import GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.nodes import PPT, Concat, Node
+from amphw.ir.primitives.elementwise import COLUMNWISE
 from amphw.ir.program import Builder, ParamSpec, Program, Value
 from amphw.ir.routing import Bcast
 
-COLUMNWISE = frozenset(
-    "add sub mul div maximum sigmoid tanh relu step exp log sqrt abs sign equal stop_gradient scale "
-    "shift".split()
-)
 WIDE = 64
 """Columns from which on a layer counts as wide."""
 

@@ -6,11 +6,12 @@ become residuals) and records the gradient terms of parameters.
 """
 
 from amphw.ir.primitives import columns, elementwise, images, integers, parameters, rows
-from amphw.ir.primitives.base import PRIMITIVES, Primitive, RowContext, ValueType
+from amphw.ir.primitives.base import PRIMITIVES, Primitive, Recipe, RowContext, ValueType
 
 __all__ = [
     "PRIMITIVES",
     "Primitive",
+    "Recipe",
     "RowContext",
     "ValueType",
     "columns",

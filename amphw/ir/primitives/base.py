@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from amphw.ir.errors import ProgramError
+from amphw.ir.primitives.kernel_text import KernelText
 
 if TYPE_CHECKING:
     from amphw.ir.derive import Tape
@@ -68,17 +70,41 @@ class RowContext:
         return np.arange(self.total(space), dtype=np.int64) - self.starts(space)[self.message_of_row(space)]
 
 
+class Recipe(Enum):
+    """How the circuits, and the fixed-point device that is their oracle, compute a primitive."""
+
+    SAME = "an operation of the same name, attributes and kind of number"
+    ONES = "likewise, with 0 and 1 in the numbers' format"
+    CURVE = "a curve that a table holds"
+    NONE_NEEDED = "nothing is to be done"
+    OWN = "a rule of its own: a method of that name in `amphw.rtl.fixed.lowering`"
+
+
+Flops = Literal["makes", "reads", "moves", "product"]
+"""What counts as an operation: each number that is made, each that is read, nothing, or a matrix product."""
+
+
 @dataclass(frozen=True)
 class Primitive:
-    """infer: the shape rule; evaluate: what it means in numpy; vjp: gradients of the operands, in primitives.
+    """One row of the table of operations: all that an executor must know of a primitive.
 
+    infer: the shape rule; evaluate: what it means in numpy; vjp: gradients of the operands, in primitives.
     vjp takes (tape, attributes, numbers of the operands, number of the result, its gradient) and gives None
     for an operand without gradient. vjp None: the primitive stands in backward programs only.
+
+    hardware: how circuits compute it, or in words why they cannot and what to do instead. flops: as `Flops`.
+    kernel: of an elementwise one what it computes, in the C of `kernel_text`; the C++ engine and the OpenCL
+    device compile it. view: the result may share its operand's memory.
     """
 
     infer: Callable[[Attrs, list[ValueType], Shapes], ValueType]
     evaluate: Callable[[RowContext, Attrs, Mapping[str, Array], list[Array]], Array]
     vjp: Callable[[Tape, Attrs, list[int], int, Value], list[Value | None]] | None = None
+    _: KW_ONLY
+    hardware: Recipe | str
+    flops: Flops = "makes"
+    kernel: KernelText | None = None
+    view: bool = False
 
 
 PRIMITIVES: dict[str, Primitive] = {}

@@ -13,6 +13,7 @@ from amphw.ir.primitives.base import (
     Array,
     Attrs,
     Primitive,
+    Recipe,
     RowContext,
     Shapes,
     ValueType,
@@ -43,7 +44,13 @@ def _concat_vjp(t: Tape, attrs: Attrs, args: list[int], y: int, d: Value) -> lis
     return out
 
 
-PRIMITIVES["concat"] = Primitive(_concat_infer, lambda c, at, p, a: np.concatenate(a, axis=1), _concat_vjp)
+PRIMITIVES["concat"] = Primitive(
+    _concat_infer,
+    lambda c, at, p, a: np.concatenate(a, axis=1),
+    _concat_vjp,
+    hardware=Recipe.SAME,
+    flops="moves",
+)
 
 
 def _slice_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
@@ -63,27 +70,38 @@ PRIMITIVES["slice"] = Primitive(
     _slice_infer,
     lambda c, at, p, a: a[0][:, at["start"] : at["start"] + at["width"]],
     lambda t, at, a, y, d: [t.emit("pad", [d], start=at["start"], width=t.type_of(a[0]).width)],
+    hardware=Recipe.SAME,
+    flops="moves",
+    view=True,
 )
 PRIMITIVES["pad"] = Primitive(
     width_of(lambda at, ts: at["width"]),
     _pad,
     lambda t, at, a, y, d: [t.emit("slice", [d], start=at["start"], width=t.type_of(a[0]).width)],
+    hardware=Recipe.SAME,
+    flops="moves",
 )
 PRIMITIVES["sum_cols"] = Primitive(
     width_of(lambda at, ts: 1),
     lambda c, at, p, a: a[0].sum(axis=1, keepdims=True),
     lambda t, at, a, y, d: [t.emit("spread_cols", [d], width=t.type_of(a[0]).width)],
+    hardware=Recipe.SAME,
+    flops="reads",
 )
 PRIMITIVES["spread_cols"] = Primitive(
     width_of(lambda at, ts: at["width"]),
     lambda c, at, p, a: np.repeat(a[0], at["width"], axis=1),
     lambda t, at, a, y, d: [t.emit("sum_cols", [d])],
+    hardware=Recipe.SAME,
+    flops="moves",
 )
 # The maximum is only used to shift a softmax, where its gradient cancels; so it has none.
 PRIMITIVES["max_cols"] = Primitive(
     width_of(lambda at, ts: 1),
     lambda c, at, p, a: a[0].max(axis=1, keepdims=True),
     lambda t, at, a, y, d: [None],
+    hardware=Recipe.SAME,
+    flops="reads",
 )
 
 
@@ -107,7 +125,13 @@ PRIMITIVES["pick"] = Primitive(
     _pick_infer,
     lambda c, at, p, a: np.take_along_axis(a[0], checked(a[1], a[0].shape[1], "pick")[:, None], axis=1),
     lambda t, at, a, y, d: [t.emit("place", [d, t.forward(a[1])], width=t.type_of(a[0]).width), None],
+    hardware=Recipe.SAME,
+    flops="moves",
 )
 PRIMITIVES["place"] = Primitive(
-    _place_infer, _place, lambda t, at, a, y, d: [t.emit("pick", [d, t.forward(a[1])]), None]
+    _place_infer,
+    _place,
+    lambda t, at, a, y, d: [t.emit("pick", [d, t.forward(a[1])]), None],
+    hardware=Recipe.SAME,
+    flops="moves",
 )

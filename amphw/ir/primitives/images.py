@@ -127,9 +127,21 @@ def _back(at: Attrs) -> Attrs:
     return {**at, "space": at["source"], "source": at["space"]}
 
 
+NO_WINDOWS = "it does not cut out windows of images"
+
 PRIMITIVES["patches"] = Primitive(
-    _patches_infer, _patches, lambda t, at, a, y, d: [t.emit("unpatch", [d], **_back(at))]
+    _patches_infer,
+    _patches,
+    lambda t, at, a, y, d: [t.emit("unpatch", [d], **_back(at))],
+    hardware=NO_WINDOWS,
+    flops="moves",
+    view=True,
 )
 PRIMITIVES["unpatch"] = Primitive(
-    _unpatch_infer, _unpatch, lambda t, at, a, y, d: [t.emit("patches", [d], **_back(at))]
+    _unpatch_infer,
+    _unpatch,
+    lambda t, at, a, y, d: [t.emit("patches", [d], **_back(at))],
+    hardware=NO_WINDOWS,
+    flops="reads",
+    view=True,
 )

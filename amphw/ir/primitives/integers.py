@@ -13,6 +13,7 @@ from amphw.ir.primitives.base import (
     Array,
     Attrs,
     Primitive,
+    Recipe,
     RowContext,
     Shapes,
     ValueType,
@@ -25,12 +26,17 @@ def _int_of(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
 
 
 PRIMITIVES["argmax"] = Primitive(
-    _int_of, lambda c, at, p, a: a[0].argmax(axis=1), lambda t, at, a, y, d: [None]
+    _int_of,
+    lambda c, at, p, a: a[0].argmax(axis=1),
+    lambda t, at, a, y, d: [None],
+    hardware=Recipe.SAME,
+    flops="reads",
 )
 PRIMITIVES["above"] = Primitive(
     _int_of,
     lambda c, at, p, a: (a[0][:, 0] > at["threshold"]).astype(np.int64),
     lambda t, at, a, y, d: [None],
+    hardware=Recipe.OWN,
 )
 
 
@@ -43,11 +49,14 @@ PRIMITIVES["to_float"] = Primitive(
     _float_of,
     lambda c, at, p, a: np.asarray(a[0]).astype(np.float32)[:, None],
     lambda t, at, a, y, d: [None],
+    hardware=Recipe.OWN,
+    flops="moves",
 )
 PRIMITIVES["same_int"] = Primitive(
     _float_of,
     lambda c, at, p, a: (a[0] == a[1]).astype(np.float32)[:, None],
     lambda t, at, a, y, d: [None, None],
+    hardware=Recipe.OWN,
 )
 
 
@@ -72,4 +81,5 @@ PRIMITIVES["dropout"] = Primitive(
         t.emit("dropout", [d, *(t.forward(k) for k in a[1:])], rate=at["rate"], seed=at["seed"]),
         *[None] * (len(a) - 1),
     ],
+    hardware="it draws no random masks; train with dropout 0",
 )

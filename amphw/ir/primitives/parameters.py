@@ -13,6 +13,7 @@ from amphw.ir.primitives.base import (
     Array,
     Attrs,
     Primitive,
+    Recipe,
     RowContext,
     Shapes,
     ValueType,
@@ -62,9 +63,15 @@ def _matmul_vjp(t: Tape, attrs: Attrs, args: list[int], y: int, d: Value) -> lis
 
 
 PRIMITIVES["matmul"] = Primitive(
-    _matmul_infer, lambda c, at, p, a: product(a[0], p[at["param"]]), _matmul_vjp
+    _matmul_infer,
+    lambda c, at, p, a: product(a[0], p[at["param"]]),
+    _matmul_vjp,
+    hardware=Recipe.OWN,
+    flops="product",
 )
-PRIMITIVES["matmul_t"] = Primitive(_matmul_t_infer, lambda c, at, p, a: product(a[0], p[at["param"]].T))
+PRIMITIVES["matmul_t"] = Primitive(
+    _matmul_t_infer, lambda c, at, p, a: product(a[0], p[at["param"]].T), hardware=Recipe.OWN, flops="product"
+)
 
 
 def _take_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
@@ -82,7 +89,7 @@ def _take(ctx: RowContext, at: Attrs, p: Mapping[str, Array], a: list[Array]) ->
     return e[checked(a[0], e.shape[0], f"take from '{at['param']}'")]
 
 
-PRIMITIVES["take"] = Primitive(_take_infer, _take, _take_vjp)
+PRIMITIVES["take"] = Primitive(_take_infer, _take, _take_vjp, hardware=Recipe.OWN, flops="moves")
 
 
 def _row_param_vjp(t: Tape, attrs: Attrs, args: list[int], y: int, d: Value) -> list[Value | None]:
@@ -94,6 +101,8 @@ PRIMITIVES["row_param"] = Primitive(
     lambda at, ts, shapes: ValueType("float", at["space"], _shape(at, shapes, 1, "row_param")[0]),
     lambda c, at, p, a: np.broadcast_to(p[at["param"]], (c.total(at["space"]), p[at["param"]].shape[0])),
     _row_param_vjp,
+    hardware=Recipe.OWN,
+    flops="moves",
 )
 
 
@@ -105,4 +114,6 @@ PRIMITIVES["zeros"] = Primitive(
     _zeros_infer,
     lambda c, at, p, a: np.zeros((c.total(at["space"]), at["width"]), dtype=np.float32),
     lambda t, at, a, y, d: [],
+    hardware=Recipe.OWN,
+    flops="moves",
 )

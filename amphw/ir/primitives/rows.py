@@ -13,6 +13,7 @@ from amphw.ir.primitives.base import (
     Array,
     Attrs,
     Primitive,
+    Recipe,
     RowContext,
     Shapes,
     ValueType,
@@ -67,6 +68,8 @@ PRIMITIVES["gather_rows"] = Primitive(
         t.emit("scatter_rows", [d, t.forward(a[1])], space=at["source"], source=at["space"]),
         None,
     ],
+    hardware=Recipe.SAME,
+    flops="moves",
 )
 PRIMITIVES["scatter_rows"] = Primitive(
     _scatter_infer,
@@ -75,6 +78,8 @@ PRIMITIVES["scatter_rows"] = Primitive(
         t.emit("gather_rows", [d, t.forward(a[1])], space=at["source"], source=at["space"]),
         None,
     ],
+    hardware=Recipe.SAME,
+    flops="reads",
 )
 
 
@@ -92,11 +97,15 @@ PRIMITIVES["sum_rows"] = Primitive(
     _to_space,
     lambda c, at, p, a: _segments(c, at, a[0], np.add),
     lambda t, at, a, y, d: [t.emit("spread_rows", [d], space=at["source"], source=at["space"])],
+    hardware=Recipe.SAME,
+    flops="reads",
 )
 PRIMITIVES["spread_rows"] = Primitive(
     _to_space,
     lambda c, at, p, a: np.repeat(a[0], c.counts[at["space"]], axis=0),
     lambda t, at, a, y, d: [t.emit("sum_rows", [d], space=at["source"], source=at["space"])],
+    hardware=Recipe.SAME,
+    flops="moves",
 )
 
 
@@ -111,5 +120,9 @@ def _max_rows_vjp(t: Tape, attrs: Attrs, args: list[int], y: int, d: Value) -> l
 
 
 PRIMITIVES["max_rows"] = Primitive(
-    _to_space, lambda c, at, p, a: _segments(c, at, a[0], np.maximum), _max_rows_vjp
+    _to_space,
+    lambda c, at, p, a: _segments(c, at, a[0], np.maximum),
+    _max_rows_vjp,
+    hardware=Recipe.SAME,
+    flops="reads",
 )

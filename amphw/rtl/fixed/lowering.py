@@ -12,27 +12,10 @@ from typing import Any
 
 from amphw.ir.derive import Derivative, GradientTerm
 from amphw.ir.errors import GraphError
+from amphw.ir.primitives import PRIMITIVES, Recipe
 from amphw.ir.program import Instr, Program
 from amphw.rtl.fixed.program import FixedProgram, FixedType, Kind
 from amphw.rtl.formats import Formats
-
-REFUSED = {
-    "exp": "it has no exponential; a softmax belongs into the loss, which runs on the host",
-    "log": "it has no logarithm; what needs one belongs into the loss, which runs on the host",
-    "sqrt": "it has no square root",
-    "div": "it has no division; multiply with a constant, or leave the node to the host",
-    "dropout": "it draws no random masks; train with dropout 0",
-    "patches": "it does not cut out windows of images",
-    "unpatch": "it does not cut out windows of images",
-}
-"""Primitives that cannot be mapped, and what to do instead."""
-
-UNCHANGED = {
-    "relu", "maximum", "abs", "slice", "pad", "spread_cols", "sum_cols", "max_cols",
-    "sum_rows", "spread_rows", "max_rows", "gather_rows", "scatter_rows", "add", "sub", "concat", "argmax",
-    "pick", "place",
-}  # fmt: skip
-"""Primitives that are an operation of the same name and attributes."""
 
 
 @dataclass(frozen=True)
@@ -133,23 +116,29 @@ class _Lowering:
     # --- one instruction --------------------------------------------------------------------------
 
     def _lower(self, v: int, instr: Instr) -> None:
-        special: Callable[[int, Instr], None] | None = getattr(self, f"_{instr.op}", None)
-        if instr.op in REFUSED:
-            raise GraphError(f"the hardware cannot compute '{instr.op}': {REFUSED[instr.op]}", node=self.node)
-        if instr.op == "stop_gradient":
+        recipe = PRIMITIVES[instr.op].hardware
+        if isinstance(recipe, str):
+            raise GraphError(f"the hardware cannot compute '{instr.op}': {recipe}", node=self.node)
+        if recipe is Recipe.NONE_NEEDED:
             self.new[v] = self.new[instr.args[0]]
         elif (biased := self._biased(instr)) is not None:
             product, bias = (self.made[x] for x in biased)
             self._affine(v, product.args, product.attr()["param"], bias.attr()["param"])
         elif (gated := self._gated(instr)) is not None:
             self._emit(v, "gate", gated, self._kind(gated[:1]))
-        elif instr.op in UNCHANGED:
+        elif recipe is Recipe.SAME:
             kind = "int" if instr.op == "argmax" else self._kind(instr.args)
             self._emit(v, instr.op, instr.args, kind, **instr.attr())
-        elif special is not None:
-            special(v, instr)
+        elif recipe is Recipe.ONES:
+            kind = self._kind(instr.args)
+            one = (self.formats.value if kind == "value" else self.formats.gradient).one
+            self._emit(v, instr.op, instr.args, kind, constant=one)
+        elif recipe is Recipe.CURVE:
+            self._kind_is(instr.args[0], "value", f"'{instr.op}'")
+            self._emit(v, "curve", instr.args, "value", curve=instr.op, frac=self.formats.value.frac)
         else:
-            raise GraphError(f"the hardware has no operation for the primitive '{instr.op}'", node=self.node)
+            own: Callable[[int, Instr], None] = getattr(self, f"_{instr.op}")
+            own(v, instr)
 
     def _kind(self, args: Sequence[int]) -> Kind:
         """The kind that all operands share."""
@@ -219,16 +208,6 @@ class _Lowering:
         constant = int(f.quantise(instr.attr()["factor"]))
         self._emit(v, "shift", instr.args, kind, constant=constant)
 
-    def _sigmoid(self, v: int, instr: Instr) -> None:
-        self._curve(v, instr)
-
-    def _tanh(self, v: int, instr: Instr) -> None:
-        self._curve(v, instr)
-
-    def _curve(self, v: int, instr: Instr) -> None:
-        self._kind_is(instr.args[0], "value", f"'{instr.op}'")
-        self._emit(v, "curve", instr.args, "value", curve=instr.op, frac=self.formats.value.frac)
-
     def _above(self, v: int, instr: Instr) -> None:
         # x > threshold, for integers: x > floor(threshold * 2**frac).
         threshold = instr.attr()["threshold"] * 2.0 ** self._frac(instr.args[0])
@@ -240,20 +219,6 @@ class _Lowering:
 
     def _same_int(self, v: int, instr: Instr) -> None:
         self._emit(v, "same", instr.args, "value", constant=self.formats.value.one)
-
-    def _step(self, v: int, instr: Instr) -> None:
-        self._ones(v, instr)
-
-    def _sign(self, v: int, instr: Instr) -> None:
-        self._ones(v, instr)
-
-    def _equal(self, v: int, instr: Instr) -> None:
-        self._ones(v, instr)
-
-    def _ones(self, v: int, instr: Instr) -> None:
-        kind = self._kind(instr.args)
-        one = (self.formats.value if kind == "value" else self.formats.gradient).one
-        self._emit(v, instr.op, instr.args, kind, constant=one)
 
 
 def mantissa(factor: float) -> tuple[int, int]:
