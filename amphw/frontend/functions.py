@@ -52,6 +52,11 @@ def log(x: Any) -> Any:
     return applied("log", f.log, x)
 
 
+def softplus(x: Any) -> Any:
+    """log(1 + exp(x)), number by number: a smooth relu."""
+    return applied("softplus", f.softplus, x)
+
+
 def sqrt(x: Any) -> Any:
     """The square root, number by number. Its gradient at 0 is infinite."""
     return applied("sqrt", f.sqrt, x)

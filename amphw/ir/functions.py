@@ -35,6 +35,11 @@ def log(x: Value) -> Value:
     return x.builder.emit("log", [x])
 
 
+def softplus(x: Value) -> Value:
+    """log(1 + exp(x)), a smooth relu."""
+    return x.builder.emit("softplus", [x])
+
+
 def sqrt(x: Value) -> Value:
     return x.builder.emit("sqrt", [x])
 

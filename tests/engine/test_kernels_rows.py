@@ -86,6 +86,7 @@ CLOSE: dict[str, tuple[int, Callable[..., np.ndarray]]] = {
     "Tanh": (1, np.tanh),
     "Exp": (1, np.exp),
     "Log": (1, np.log),
+    "Softplus": (1, lambda a: np.logaddexp(a, 0)),
     "Fma": (3, lambda a, b, c: a * b + c),
     "DSigmoid": (2, lambda a, b: a * (b * (1 - b))),
     "DTanh": (2, lambda a, b: a * (1 - b * b)),

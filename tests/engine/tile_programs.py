@@ -106,7 +106,8 @@ class Writer:
         return self.builder.integer(Field(name), space)
 
     def _unary(self) -> None:
-        op = self.pick(("sigmoid", "tanh", "tanh", "relu", "abs", "step", "sign", "stop_gradient"))
+        differentiable = ("sigmoid", "tanh", "tanh", "relu", "abs", "softplus")
+        op = self.pick((*differentiable, "step", "sign", "stop_gradient"))
         self.put(op, self.any())
 
     def _scaled(self) -> None:

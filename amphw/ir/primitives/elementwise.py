@@ -159,6 +159,19 @@ _elementwise(
     "it has no logarithm; what needs one belongs into the loss, which runs on the host",
 )
 _elementwise(
+    "softplus",
+    lambda x: np.logaddexp(x, x.dtype.type(0)),
+    lambda t, at, a, y, d: [d * t.emit("sigmoid", [t.forward(a[0])])],
+    """
+    // log(1 + e^a) with an exponential that never overflows. 1 + e is rounded: e / (sum - 1) makes up for it.
+    const Real e = exp(-abs(a));
+    const Real sum = 1.0f + e;
+    const Real low = sum == 1.0f ? e : log(sum) * (e / (sum - 1.0f));
+    return relu(a) + low;
+    """,
+    "it has no logarithm; what needs one belongs into the loss, which runs on the host",
+)
+_elementwise(
     "sqrt",
     np.sqrt,
     lambda t, at, a, y, d: [d * 0.5 / t.forward(y)],
