@@ -57,6 +57,14 @@ def softplus(x: Any) -> Any:
     return applied("softplus", f.softplus, x)
 
 
+def gelu(x: Any) -> Any:
+    """x times the probability that a number from a standard normal distribution is smaller, number by number.
+
+    The exact form of Hendrycks and Gimpel (arXiv 1606.08415), not the approximation with tanh.
+    """
+    return applied("gelu", f.gelu, x)
+
+
 def sqrt(x: Any) -> Any:
     """The square root, number by number. Its gradient at 0 is infinite."""
     return applied("sqrt", f.sqrt, x)

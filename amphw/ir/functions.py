@@ -40,6 +40,14 @@ def softplus(x: Value) -> Value:
     return x.builder.emit("softplus", [x])
 
 
+def gelu(x: Value) -> Value:
+    """x times the probability that a number from a standard normal distribution is smaller.
+
+    Source: Hendrycks and Gimpel, arXiv 1606.08415; the exact form, not the one with tanh.
+    """
+    return x * x.builder.emit("normal_cdf", [x])
+
+
 def sqrt(x: Value) -> Value:
     return x.builder.emit("sqrt", [x])
 

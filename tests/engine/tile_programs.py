@@ -106,7 +106,7 @@ class Writer:
         return self.builder.integer(Field(name), space)
 
     def _unary(self) -> None:
-        differentiable = ("sigmoid", "tanh", "tanh", "relu", "abs", "softplus")
+        differentiable = ("sigmoid", "tanh", "tanh", "relu", "abs", "softplus", "normal_cdf")
         op = self.pick((*differentiable, "step", "sign", "stop_gradient"))
         self.put(op, self.any())
 
