@@ -23,12 +23,12 @@ def built() -> bool:
 def _missing() -> str:
     """Why the C++ extension cannot be used; empty if it can."""
     try:
-        from amphw.engine import _native
+        import amphw.engine._native as native
     except ModuleNotFoundError:
         return "is not built"
     except ImportError as error:
         return f"cannot be loaded ({error})"
-    return STALE if getattr(_native, "generated_from", "") != fingerprint() else ""
+    return STALE if getattr(native, "generated_from", "") != fingerprint() else ""
 
 
 def described() -> tuple[str, str]:
