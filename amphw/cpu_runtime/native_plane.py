@@ -78,7 +78,7 @@ class NativePlane(EnginePlane):
     def fetch(self) -> None:
         """Bring `params` up to date; while nothing is in flight, what is written there takes effect."""
         for u, node in self._owned:
-            version, rows = self.engine.parameter_state(u.index)
+            version, rows, state = self.engine.parameter_state(u.index)
             if self._written:
                 return  # the host's copy is the newer one
             fresh = version != node.version
@@ -94,6 +94,7 @@ class NativePlane(EnginePlane):
             if fresh:
                 node.publish(values)
             node.version, node.rows = version, rows
+            node.state = dict(zip(node.state, state, strict=False))
         # Only then is everything there: what is still in the log would be lost if this copy were taken over.
         self._written = bool(self.engine.settled())
 
@@ -109,7 +110,7 @@ class NativePlane(EnginePlane):
                 self.engine.load_parameter(
                     u.index, i, _matrix(value), _matrix(node.gradients[name]), _matrices(node.slots[name])
                 )
-            self.engine.loaded(u.index, node.version, node.rows)
+            self.engine.loaded(u.index, node.version, node.rows, list(node.state.values()))
 
     def _check_shapes(self, node: NodeParameters, owner: str, name: str) -> None:
         wanted = next(p.shape for p in node.specs if p.name == name)

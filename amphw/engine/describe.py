@@ -14,10 +14,11 @@ from amphw.engine.tile_code import TiledUnit
 from amphw.ir.errors import GraphError
 from amphw.ir.expr import ROW, Attr, Const, Expr, Field, Op, Table, lift
 from amphw.ir.instance import Schema
+from amphw.ir.optimizers import OPTIMIZERS, SCHEDULES, SETTINGS
 from amphw.ir.primitives import ValueType
 from amphw.ir.program import Program
 from amphw.ir.state import FieldType, structure_of
-from amphw.ir.update import SCHEDULES, UpdateRule
+from amphw.ir.update import UpdateRule
 
 _CONST, _FIELD, _ATTR, _TABLE = range(4)
 _OPS = {
@@ -27,7 +28,6 @@ _OPS = {
     )
 }
 _TERMS = {"matmul": 0, "sum": 1, "take": 2}
-_OPTIMIZERS = ("sgd", "momentum", "adagrad", "adam")  # the order in native/kernels.hpp
 
 
 class Names:
@@ -107,16 +107,13 @@ def describe_schema(schema: Schema, names: Names) -> dict[str, Any]:
 def describe_rule(rule: UpdateRule) -> dict[str, Any]:
     return {
         "interval": rule.interval,
-        "optimizer": _OPTIMIZERS.index(rule.optimizer),
+        "optimizer": list(OPTIMIZERS).index(rule.optimizer),
+        "settings": [float(getattr(rule, name)) for name in SETTINGS],
         "lr": rule.lr,
-        "momentum": rule.momentum,
-        "beta1": rule.beta1,
-        "beta2": rule.beta2,
-        "eps": rule.eps,
         "weight_decay": rule.weight_decay,
         "clip": rule.clip,
         "mean": rule.reduce == "mean",
-        "schedule": SCHEDULES.index(rule.schedule),
+        "schedule": list(SCHEDULES).index(rule.schedule),
         "schedule_steps": float(rule.schedule_steps),
         "schedule_gamma": rule.schedule_gamma,
         "warmup": float(rule.warmup),

@@ -15,9 +15,11 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
+from textwrap import dedent, indent
 
 from amphw.engine.tile_code import MAX_INT_ARGS, PhaseKind, Place
-from amphw.engine.tile_operations import BY_COLUMN, PRIMITIVE_OPERATIONS, TEXTS, Op
+from amphw.engine.tile_operations import BY_COLUMN, PRIMITIVE_OPERATIONS, TEXTS, Op, camel
+from amphw.ir.optimizers import OPTIMIZERS, SCHEDULES, SETTINGS, WARMUP, Optimizer
 from amphw.ir.primitives.kernel_text import HELPERS, Function, sorted_by_calls
 
 _HEAD = """// Written by amphw/engine/native_headers.py from {source}; change those.
@@ -50,7 +52,12 @@ def write(folder: Path) -> None:
 
 
 def _shared() -> dict[str, str]:
-    return {"operations.hpp": _operations(), "elementwise.hpp": _elementwise()}
+    return {
+        "operations.hpp": _operations(),
+        "elementwise.hpp": _elementwise(),
+        "optimizers.hpp": _optimizers(),
+        "steps.hpp": _steps(),
+    }
 
 
 def _operations() -> str:
@@ -92,12 +99,17 @@ def _listed(macro: str, functions: Mapping[str, Function]) -> str:
 
 
 def _elementwise() -> str:
+    source = "amphw/ir/primitives and amphw/engine/tile_operations.py"
+    return _for_each_instruction_set(source, [*_functions([*HELPERS, *TEXTS.values()])])
+
+
+def _for_each_instruction_set(source: str, parts: Iterable[str]) -> str:
     lines = [
-        _HEAD.format(source="amphw/ir/primitives and amphw/engine/tile_operations.py"),
+        _HEAD.format(source=source),
         "namespace amphw::AMPHW_ISA {",
         "namespace {",
         "",
-        *_functions([*HELPERS, *TEXTS.values()]),
+        *parts,
         "}  // namespace",
         "}  // namespace amphw::AMPHW_ISA",
         "",
@@ -114,6 +126,120 @@ def _translated(text: str) -> str:
     """Types and functions have their names in kernels_math.hpp; C's macros need the standard library."""
     text = re.sub(r"\bINFINITY\b", "__builtin_inff()", text)
     return re.sub(r"\bNAN\b", '__builtin_nanf("")', text)
+
+
+# --- optimisers -------------------------------------------------------------------------------------
+
+
+def _optimizers() -> str:
+    rows = OPTIMIZERS.values()
+    names = ", ".join(f'"{name}"' for name in OPTIMIZERS)
+    lines = [
+        _HEAD.format(source="amphw/ir/optimizers.py"),
+        "#include <algorithm>",
+        "#include <array>",
+        "#include <cmath>",
+        "#include <cstdint>",
+        "",
+        "namespace amphw {",
+        "",
+        f"enum class Optimizer : int32_t {{ {', '.join(map(camel, OPTIMIZERS))} }};",
+        f"constexpr const char* OPTIMIZER_NAMES[] = {{{names}}};",
+        "",
+        f"constexpr int MAX_SLOTS = {max(row.slots for row in rows)};",
+        f"constexpr int MAX_NUMBERS = {max(len(row.numbers) for row in rows)};",
+        f"using Settings = std::array<double, {len(SETTINGS)}>;  // {', '.join(SETTINGS)}",
+        f"using State = std::array<double, {max(1, *(len(row.state) for row in rows))}>;",
+        "",
+        _by_optimizer("int slots_of", [str(row.slots) for row in rows]),
+        _by_optimizer("bool memoryless", [str(row.memoryless).lower() for row in rows]),
+        _by_optimizer("State first_state", [_braced(row.state.values()) for row in rows]),
+        _schedule_factor(),
+        "inline double warmup_factor(double n, double warmup) {",
+        f"    return {_in_cpp(WARMUP)};",
+        "}",
+        "",
+        "// What the kernel of an update is given. n: the update's number, from 1.",
+        "inline void numbers_of(Optimizer optimizer, [[maybe_unused]] const Settings& settings, double rate,",
+        "                       [[maybe_unused]] double n, [[maybe_unused]] State& state, float* out) {",
+        *(f"    [[maybe_unused]] const double {name} = settings[{k}];" for k, name in enumerate(SETTINGS)),
+        "    switch (optimizer) {",
+        *(line for name, row in OPTIMIZERS.items() for line in _numbers(name, row)),
+        "    }",
+        "}",
+        "",
+        "}  // namespace amphw",
+        "",
+        f"#define AMPHW_OPTIMIZERS(X) {' '.join(f'X({camel(name)})' for name in OPTIMIZERS)}",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _braced(values: Iterable[float]) -> str:
+    return f"State{{{', '.join(map(str, values))}}}"
+
+
+def _by_optimizer(signature: str, values: Iterable[str]) -> str:
+    cases = (
+        f"        case Optimizer::{camel(name)}: return {value};"
+        for name, value in zip(OPTIMIZERS, values, strict=True)
+    )
+    head = f"constexpr {signature}(Optimizer optimizer) {{\n    switch (optimizer) {{"
+    return "\n".join([head, *cases, "    }", "    return {};", "}\n"])
+
+
+def _schedule_factor() -> str:
+    head = "inline double schedule_factor(int32_t schedule, double progress, double gamma) {\n"
+    head += "    switch (schedule) {"
+    cases = (f"        case {k}: return {_in_cpp(text)};" for k, text in enumerate(SCHEDULES.values()))
+    return "\n".join([head, *cases, "    }", "    return 1.0;", "}\n"])
+
+
+def _numbers(name: str, row: Optimizer) -> Iterable[str]:
+    yield f"        case Optimizer::{camel(name)}: {{"
+    for k, scalar in enumerate(row.state):
+        yield f"            double {scalar} = state[{k}];"
+    known = {"rate", *row.state}
+    for scalar, text in row.scalars.items():
+        yield f"            {'' if scalar in known else 'const double '}{scalar} = {_in_cpp(text)};"
+    for k, scalar in enumerate(row.state):
+        yield f"            state[{k}] = {scalar};"
+    for k, number in enumerate(row.numbers):
+        yield f"            out[{k}] = float({number});"
+    yield "            break;"
+    yield "        }"
+
+
+def _in_cpp(text: str) -> str:
+    """An expression of a row: its functions are the standard library's, its numbers doubles."""
+    text = re.sub(r"(?<![\w.])(\d+)(?![\w.])", r"\1.0", text)
+    return re.sub(r"\b(sqrt|pow|floor|cos|min|max)\(", r"std::\1(", text)
+
+
+def _steps() -> str:
+    head = "template <Optimizer>\nstruct Step;\n"
+    return _for_each_instruction_set("amphw/ir/optimizers.py", [head, *map(_step, OPTIMIZERS)])
+
+
+def _step(name: str) -> str:
+    """The kernel of an update as a function object that holds its numbers."""
+    row, kind = OPTIMIZERS[name], f"Step<Optimizer::{camel(name)}>"
+    numbers = row.numbers
+    made = ", ".join(f"{number}(all(numbers[{k}]))" for k, number in enumerate(numbers))
+    lines = [
+        "template <>",
+        f"struct {kind} {{",
+        f"    Real {', '.join(numbers)};",
+        f"    explicit Step(const float* numbers) : {made} {{}}",
+        "    Real operator()(Real g, [[maybe_unused]] Real* slots) const {",
+        *(f"        Real& slot{k} = slots[{k}];" for k in range(row.slots)),
+        indent(dedent(row.kernel.body).strip(), "        "),
+        "    }",
+        "};",
+        "",
+    ]
+    return _translated("\n".join(lines))
 
 
 if __name__ == "__main__":

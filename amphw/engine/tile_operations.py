@@ -48,16 +48,17 @@ OTHERS = {
 """What has no text that all executors share. d, a: rows; n: the width; f: a constant; i: integer slots."""
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
+    """As enumerators are written: two_words becomes TwoWords."""
     return "".join(word.capitalize() for word in name.split("_"))
 
 
-PRIMITIVE_OPERATIONS = {n: _camel(n) for n, p in PRIMITIVES.items() if p.kernel is not None}
+PRIMITIVE_OPERATIONS = {n: camel(n) for n, p in PRIMITIVES.items() if p.kernel is not None}
 """By elementwise primitive the name of its operation."""
 
 TEXTS: Mapping[str, Function] = {
-    **{_camel(n): Function.of(n, p.kernel) for n, p in PRIMITIVES.items() if p.kernel is not None},
-    **{_camel(n): Function.of(n, KernelText(text)) for n, text in FUSED.items()},
+    **{camel(n): Function.of(n, p.kernel) for n, p in PRIMITIVES.items() if p.kernel is not None},
+    **{camel(n): Function.of(n, KernelText(text)) for n, text in FUSED.items()},
 }
 """By elementwise operation what it computes, as a function."""
 
@@ -100,4 +101,4 @@ WITH_CONSTANT = frozenset(
 def text_of(op: Op) -> Function | None:
     """What an elementwise operation computes; by column as without."""
     by_column = BY_COLUMN.get(op.name)
-    return TEXTS.get(_camel(by_column) if by_column else op.name)
+    return TEXTS.get(camel(by_column) if by_column else op.name)

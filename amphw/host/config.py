@@ -31,6 +31,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from amphw.host.config_fields import NONE, ConfigError, Option, check_section, did_you_mean, option, options
 from amphw.ir.device import SILENCE
+from amphw.ir.optimizers import OPTIMIZERS, SCHEDULES
 
 M = TypeVar("M")
 _MAX_KEYS = 4096
@@ -88,7 +89,7 @@ class UpdateConfig:
         minimum=1,
         aliases=("min_update_frequency",),
     )
-    optimizer: Literal["sgd", "momentum", "adam", "adagrad"] = option("sgd", "rule of the update")
+    optimizer: str = option("sgd", "rule of the update", choices=OPTIMIZERS)
     lr: float = option(0.1, "learning rate", above=0)
     momentum: float = option(0.9, "decay of the velocity, for momentum", minimum=0, below=1)
     beta1: float = option(0.9, "decay of the first moment, for adam", minimum=0, below=1)
@@ -97,9 +98,7 @@ class UpdateConfig:
     weight_decay: float = option(0.0, "times the parameter, added to its gradient", minimum=0)
     clip: float = option(0.0, "largest L2 norm of the gradient of a parameter; 0: no limit", minimum=0)
     reduce: Literal["sum", "mean"] = option("mean", "how the gathered rows become one gradient")
-    schedule: Literal["constant", "step", "exponential", "cosine"] = option(
-        "constant", "course of the learning rate"
-    )
+    schedule: str = option("constant", "course of the learning rate", choices=SCHEDULES)
     schedule_steps: int = option(
         1000, "updates per factor gamma (step, exponential), or until the rate is 0 (cosine)", minimum=1
     )

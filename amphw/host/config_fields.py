@@ -77,14 +77,16 @@ def option(
     above: float | None = None,
     maximum: float | None = None,
     below: float | None = None,
+    choices: Iterable[str] = (),
     aliases: tuple[str, ...] = (),
 ) -> Any:
-    """A dataclass field with a help text, limits, and other names accepted for it.
+    """A dataclass field with a help text, limits or choices, and other names accepted for it.
 
     With `default_factory` the default is computed where the configuration is made, such as from the number
     of cores.
     """
-    metadata = {"help": help, "limits": Limits(minimum, above, maximum, below), "aliases": aliases}
+    limits = Limits(minimum, above, maximum, below)
+    metadata = {"help": help, "limits": limits, "choices": tuple(choices), "aliases": aliases}
     if default_factory is not None:
         return dataclasses.field(default_factory=default_factory, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -195,6 +197,8 @@ def options(section: type) -> dict[str, Option]:
 
 def _option(section: type, field: dataclasses.Field[Any], hint: Any) -> Option:
     optional = False
+    if choices := field.metadata.get("choices"):
+        hint = Literal[choices]
     if typing.get_origin(hint) in (Union, types.UnionType):
         members = [member for member in typing.get_args(hint) if member is not type(None)]
         optional = len(members) < len(typing.get_args(hint))

@@ -40,7 +40,7 @@ def save(
     """
     tensors, nodes = {}, {}
     for node, p in parameters.items():
-        nodes[node] = {"version": p.version, "rows": p.rows, "optimizer": p.rule.optimizer}
+        nodes[node] = {"version": p.version, "rows": p.rows, "optimizer": p.rule.optimizer, "state": p.state}
         tensors.update({f"{node}.{name}": array for name, array in p.tensors().items()})
         tensors.update({f"{node}.{name}": array for name, array in _gathered(p).items()})
     header = {
@@ -74,6 +74,8 @@ def load(path: Path, device: Device, graph: Graph, *, values_only: bool = False)
                 # The state of another optimiser can have the same shapes, and would load without a word.
                 raise AmphwError(f"it was trained with {about['optimizer']}, not {p.rule.optimizer}")
             p.restore(own, int(about["version"]))
+            if not values_only:
+                p.state = {name: float(about["state"][name]) for name in p.state}
             _restore_gradients(p, own, 0 if values_only else int(about["rows"]))
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(

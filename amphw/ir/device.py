@@ -15,8 +15,9 @@ import numpy as np
 
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
+from amphw.ir.optimizers import OPTIMIZERS
 from amphw.ir.units import quantity, written
-from amphw.ir.update import OPTIMIZERS, NodeParameters, UpdateRule
+from amphw.ir.update import NodeParameters, UpdateRule
 
 SILENCE = 10.0
 """Seconds without a sign of life after which a device that owes something counts as lost, if nobody says."""
@@ -93,7 +94,7 @@ class Capabilities:
     workers: int = 1
     formats: tuple[str, ...] = ("float32",)
     families: frozenset[str] | None = None
-    optimizers: tuple[str, ...] = OPTIMIZERS
+    optimizers: tuple[str, ...] = tuple(OPTIMIZERS)
     memory: int | None = None
     instance_bytes: int | None = None
     flops: float | None = None

@@ -1,8 +1,7 @@
 """Updates: when a node updates its parameters, and how. Defined once for every executor that runs in floats.
 
 A node counts the gradient rows it has accumulated; with `interval` or more it updates itself and publishes a
-new version. Sources of the rules: SGD and momentum as in Sutskever et al. (ICML 2013, without Nesterov),
-Adagrad (Duchi et al., JMLR 2011), Adam (Kingma and Ba, ICLR 2015).
+new version. What an optimiser makes of a gradient is its row in `amphw.ir.optimizers`.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from amphw.ir.errors import AmphwError
+from amphw.ir.optimizers import OPTIMIZERS, SCHEDULES, SETTINGS, WARMUP, Optimizer, evaluated
 from amphw.ir.program import ParamSpec
-
-OPTIMIZERS = ("sgd", "momentum", "adam", "adagrad")
-SCHEDULES = ("constant", "step", "exponential", "cosine")
 
 
 @dataclass(frozen=True)
@@ -61,28 +58,33 @@ class UpdateRule:
     def rate(self, updates: int) -> float:
         """Learning rate of update number `updates` (from 0)."""
         progress = updates / max(1, self.schedule_steps)
-        factor = {
-            "constant": 1.0,
-            "step": self.schedule_gamma ** math.floor(progress),
-            "exponential": self.schedule_gamma**progress,
-            "cosine": 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress))),
-        }[self.schedule]
-        return self.lr * factor * (min(1.0, (updates + 1) / self.warmup) if self.warmup else 1.0)
+        factor = evaluated(SCHEDULES[self.schedule], {"progress": progress, "gamma": self.schedule_gamma})
+        return self.lr * factor * evaluated(WARMUP, {"n": updates + 1, "warmup": self.warmup})
+
+    @property
+    def row(self) -> Optimizer:
+        """What is known of its optimiser."""
+        return OPTIMIZERS[self.optimizer]
 
     def slots(self) -> int:
         """Optimiser arrays as large as the parameter."""
-        return {"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2}[self.optimizer]
+        return self.row.slots
 
     def operations(self) -> int:
         """Floating-point operations of an update for each number, mean included; clipping and decay not."""
-        return {"sgd": 3, "momentum": 5, "adagrad": 7, "adam": 12}[self.optimizer]
+        return self.row.operations
+
+    def scalars(self, updates: int, state: dict[str, float]) -> dict[str, float]:
+        """The numbers of update number `updates` (from 0), by name; `state` moves on."""
+        given = {name: float(getattr(self, name)) for name in SETTINGS}
+        return self.row.computed({**given, "rate": self.rate(updates), "n": updates + 1}, state)
 
     def bytes(self, specs: Sequence[ParamSpec]) -> int:
         """Of parameters of these shapes in float32, with their gradients and the optimiser's arrays."""
         return 4 * (2 + self.slots()) * sum(math.prod(spec.shape) for spec in specs)
 
     def step(
-        self, w: np.ndarray, g: np.ndarray, slots: list[np.ndarray], rows: int, updates: int
+        self, w: np.ndarray, g: np.ndarray, slots: list[np.ndarray], rows: int, scalars: Mapping[str, float]
     ) -> np.ndarray:
         """The new parameter (a new array); `slots` change in place. g: summed gradient over `rows` rows."""
         if self.reduce == "mean":
@@ -93,25 +95,9 @@ class UpdateRule:
                 g = g * w.dtype.type(self.clip / norm)
         if self.weight_decay > 0.0:
             g = g + w.dtype.type(self.weight_decay) * w
-        rate = w.dtype.type(self.rate(updates))
-        if self.optimizer == "sgd":
-            return w - rate * g
-        if self.optimizer == "momentum":
-            velocity = slots[0]
-            velocity *= w.dtype.type(self.momentum)
-            velocity += g
-            return w - rate * velocity
-        eps = w.dtype.type(self.eps)
-        if self.optimizer == "adagrad":
-            slots[0] += np.square(g)
-            return w - rate * g / (np.sqrt(slots[0]) + eps)
-        mean, square = slots
-        b1, b2 = w.dtype.type(self.beta1), w.dtype.type(self.beta2)
-        mean += (1 - b1) * (g - mean)
-        square += (1 - b2) * (np.square(g) - square)
-        n = updates + 1
-        scale = w.dtype.type(math.sqrt(1.0 - self.beta2**n) / (1.0 - self.beta1**n))
-        return w - rate * scale * mean / (np.sqrt(square) + eps)
+        numbers = {name: w.dtype.type(value) for name, value in scalars.items()}
+        moved: np.ndarray = w - numbers["rate"] * self.row.change(g, slots, numbers)
+        return moved
 
 
 LATELY = 8
@@ -123,7 +109,8 @@ class NodeParameters:
     """The parameters of one node with all that its updates need.
 
     values are replaced, never changed in place: whoever holds a version keeps it. lately: the largest
-    magnitude in the gradient of each of the last updates, as the rule had it before it was clipped.
+    magnitude in the gradient of each of the last updates, as the rule had it before it was clipped. state:
+    the optimiser's scalars that live from update to update.
     """
 
     specs: tuple[ParamSpec, ...]
@@ -134,6 +121,10 @@ class NodeParameters:
     slots: dict[str, list[np.ndarray]] = field(default_factory=dict)
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
     lately: deque[float] = field(default_factory=lambda: deque(maxlen=LATELY))
+    state: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.state = {**self.rule.row.state, **self.state}
 
     @classmethod
     def initial(
@@ -174,8 +165,9 @@ class NodeParameters:
 
     def prepare(self) -> dict[str, np.ndarray]:
         """The next version's values; takes the accumulated gradients and moves the optimiser's slots."""
+        scalars = self.rule.scalars(self.version, self.state)
         values = {
-            n: self.rule.step(w, self.gradients[n], self.slots[n], self.rows, self.version)
+            n: self.rule.step(w, self.gradients[n], self.slots[n], self.rows, scalars)
             for n, w in self.values.items()
         }
         for g in self.gradients.values():
@@ -191,7 +183,7 @@ class NodeParameters:
     def copied(self) -> NodeParameters:
         """A state of its own. A rule may hold what cannot be copied, and does not change."""
         out = NodeParameters(self.specs, self.rule, {}, slots={}, gradients={})
-        out.version, out.rows = self.version, self.rows
+        out.version, out.rows, out.state = self.version, self.rows, dict(self.state)
         out.values = {name: value.copy() for name, value in self.values.items()}
         out.gradients = {name: gradient.copy() for name, gradient in self.gradients.items()}
         out.slots = {name: [slot.copy() for slot in slots] for name, slots in self.slots.items()}
@@ -200,7 +192,7 @@ class NodeParameters:
     def become(self, other: NodeParameters) -> None:
         """Take over another state of the same node, as devices allow it (`Device.parameters`)."""
         self.values = {name: value.copy() for name, value in other.values.items()}
-        self.version, self.rows = other.version, other.rows
+        self.version, self.rows, self.state = other.version, other.rows, dict(other.state)
         for name, gradient in self.gradients.items():
             gradient[...] = other.gradients[name]
         for name, slots in self.slots.items():

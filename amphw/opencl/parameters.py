@@ -110,6 +110,7 @@ class UnitParameters:
         ]
         self._tensors = tensors
         self._turn = 0
+        self._state = dict(rule.row.state)
         self.lately: deque[int] = deque(maxlen=LATELY)
         """Turns of the last updates, by which `abi.TURNS` finds their largest gradients."""
         self.buffers: dict[str, Any] = {}
@@ -158,7 +159,7 @@ class UnitParameters:
 
         job: place of 16 floats.
         """
-        scalars = update_scalars(self._rule, gradient_rows, version, self._turn)
+        scalars = update_scalars(self._rule, gradient_rows, version, self._state, self._turn)
         self._memory.arena.floats[job : job + len(scalars)] = scalars
         self._memory.upload(job, len(scalars))
         self.lately.append(self._turn)
@@ -180,6 +181,7 @@ class UnitParameters:
 
     def push(self, node: NodeParameters) -> None:
         """Take the host's values, gradients and optimiser's sums."""
+        self._state = dict(node.state)
         for t, spec in zip(self._tensors, self._specs, strict=True):
             gradient = node.gradients[spec.name]
             for what, a in (("values", node.values[spec.name]), ("gradients", gradient)):
@@ -206,7 +208,7 @@ class UnitParameters:
             node.gradients[spec.name][...] = self._read(f"g{t.number}", t).reshape(spec.shape)
             for s, a in enumerate(node.slots[spec.name]):
                 a[...] = self._read(f"p{t.number}s{s}", t).reshape(spec.shape)
-        node.values = values
+        node.values, node.state = values, dict(self._state)
 
     def _write(self, name: str, t: Tensor, a: np.ndarray) -> None:
         whole = np.zeros(abi.padded(t.rows, t.columns), np.float32)

@@ -330,7 +330,7 @@ class OpenCLPlane(EnginePlane):
                 return  # the host's copy is the newer one
             for unit, executor in self._at.items():
                 node = self.params[self.lowered.units[unit].name]
-                version, rows = self.engine.parameter_state(unit)
+                version, rows, _ = self.engine.parameter_state(unit)
                 executor.parameters[unit].fetch(node)
                 node.version, node.rows = version, rows
             self._written = bool(self.engine.settled())
@@ -342,7 +342,7 @@ class OpenCLPlane(EnginePlane):
         for unit, executor in self._at.items():
             node = self.params[self.lowered.units[unit].name]
             executor.parameters[unit].push(node)
-            self.engine.loaded(unit, node.version, node.rows)
+            self.engine.loaded(unit, node.version, node.rows, [])
 
     def close(self) -> None:
         """Let go of all memory; reports and statistics can still be asked for."""

@@ -133,6 +133,11 @@ _USED = sorted_by_calls([*HELPERS, *(f for f in TEXTS.values() if not f.text.is_
 _CALLED = re.compile(rf"\b({'|'.join([*GIVEN, *(f.name for f in _USED)])})\(")
 
 
+def suffix_of(form: Form) -> str:
+    """Of the functions of a form's vectors."""
+    return "_s" if form.vector == 1 else "_v"
+
+
 def with_suffixes(text: str, suffix: str) -> str:
     """An operation's text with the names of the functions that it calls as they are in a prelude."""
     return _CALLED.sub(rf"\1{suffix}(", text)

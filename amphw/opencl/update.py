@@ -15,23 +15,24 @@ they are (`touched_only`).
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import dedent
 
 import numpy as np
 
 from amphw.ir.update import UpdateRule
 from amphw.opencl import abi
 from amphw.opencl.forms import Form
+from amphw.opencl.prelude import suffix_of, with_suffixes
 from amphw.opencl.product_parts import signature
 from amphw.opencl.tiles import indent, load, store, vector_type
 
-SCALARS = ("SCALE", "RATE", "DECAY", "CLIP", "MOMENTUM", "MEAN_PART", "SQUARE_PART", "EPS", "TURN")
-"""Floats of a job, by their names in the kernels.
+SCALARS = ("SCALE", "DECAY", "CLIP", "TURN")
+"""Floats of a job, by their names in the kernels; those of the optimiser follow (`Optimizer.numbers`).
 
-SCALE: on the summed gradient; RATE: with the bias correction in it; MEAN_PART, SQUARE_PART: 1 - beta.
-TURN: the word for this update's largest magnitude; a whole number.
+SCALE: on the summed gradient. TURN: the word for this update's largest magnitude; a whole number.
 """
 
 MOST_PARTS = 16
@@ -62,7 +63,7 @@ class Tensor:
 
 def touched_only(rule: UpdateRule) -> bool:
     """Whether a step leaves rows without a gradient as they are."""
-    return rule.optimizer in ("sgd", "adagrad") and rule.weight_decay == 0.0
+    return rule.row.memoryless and rule.weight_decay == 0.0
 
 
 def parts(tensor: Tensor) -> int:
@@ -70,27 +71,23 @@ def parts(tensor: Tensor) -> int:
     return min(MOST_PARTS, -(-tensor.floats // GROUP_FLOATS))
 
 
-def update_scalars(rule: UpdateRule, rows: int, updates: int, turn: int = 0) -> np.ndarray:
-    """The job of update number `updates` (from 0), of a gradient summed over `rows` rows: float32 [9].
+def update_scalars(
+    rule: UpdateRule, rows: int, updates: int, state: dict[str, float], turn: int = 0
+) -> np.ndarray:
+    """The job of update number `updates` (from 0), of a gradient summed over `rows` rows: up to 16 floats.
 
-    turn: one more for each update that the device makes, whatever version it makes.
+    state: the optimiser's, which moves on. turn: one more for each update that the device makes, whatever
+    version it makes.
     """
-    rate, one = rule.rate(updates), np.float32(1.0)
-    if rule.optimizer == "adam":
-        n = updates + 1
-        rate *= math.sqrt(1.0 - rule.beta2**n) / (1.0 - rule.beta1**n)
     values = {
         "SCALE": 1.0 / max(rows, 1) if rule.reduce == "mean" else 1.0,
-        "RATE": rate,
         "DECAY": rule.weight_decay,
         "CLIP": rule.clip,
-        "MOMENTUM": rule.momentum,
-        "MEAN_PART": one - np.float32(rule.beta1),
-        "SQUARE_PART": one - np.float32(rule.beta2),
-        "EPS": rule.eps,
         "TURN": turn % abi.TURNS,
     }
-    return np.array([values[name] for name in SCALARS], np.float32)
+    scalars = rule.scalars(updates, state)
+    own = [scalars[name] for name in rule.row.numbers]
+    return np.array([*(values[name] for name in SCALARS), *own], np.float32)
 
 
 def update_kernels(name: str, tensors: Sequence[Tensor], rule: UpdateRule, form: Form) -> list[abi.Kernel]:
@@ -227,7 +224,7 @@ def step_kernel(name: str, tensor: Tensor, parameters: int, rule: UpdateRule, fo
         f"for (int i = 0; i < {parameters}; i++) {{",
         "    if (faults[BAD_GRADIENT + i]) return;",
         "}",
-        _scalar("RATE", "rate"),
+        *(f"const float {name} = arena[job + {k}];" for k, name in enumerate(rule.row.numbers, len(SCALARS))),
     ]
     if n == 0:  # one item of one kernel makes the next update's word 0
         first = "get_global_id(1) == 0 && get_local_id(0) == 0"
@@ -252,40 +249,23 @@ def step_kernel(name: str, tensor: Tensor, parameters: int, rule: UpdateRule, fo
     if rule.weight_decay > 0.0:
         body.append(_scalar("DECAY", "decay"))
         inside.append("g += decay * w;")
-    scalars, change = _change(rule, n, form)
-    inside += [*change, *store(f"p{n} + at", "w - rate * change", vector, vector)]
+    inside += [*_change(rule, n, form), *store(f"p{n} + at", "w - rate * change", vector, vector)]
     groups = -(-tensor.floats // (GROUP_FLOATS if form.lanes == 1 else 8 * form.lanes * vector))
     if tensor.touched_only:
         groups = min(groups, tensor.rows)
-    body += [*scalars, *_over_vectors(tensor, form, groups, inside, [f"touched{n}[row] = 0;"])]
+    body += [*_over_vectors(tensor, form, groups, inside, [f"touched{n}[row] = 0;"])]
     return once_kernel(name, buffers, written, form, (groups,), body, f"p{n}: one step of {rule.optimizer}")
 
 
-def _change(rule: UpdateRule, n: int, form: Form) -> tuple[list[str], list[str]]:
-    """What an optimiser makes of the gradient g -> its scalars, and statements that leave it in `change`."""
-    kind, vector = vector_type(form), form.vector
-    first, second = (load(f"p{n}s{k} + at", vector, vector) for k in range(2))
-
-    def keep(slot: int, value: str) -> list[str]:
-        return store(f"p{n}s{slot} + at", value, vector, vector)
-
-    if rule.optimizer == "sgd":
-        return [], [f"const {kind} change = g;"]
-    if rule.optimizer == "momentum":
-        change = [f"const {kind} change = {first} * momentum + g;", *keep(0, "change")]
-        return [_scalar("MOMENTUM", "momentum")], change
-    eps = _scalar("EPS", "eps")
-    if rule.optimizer == "adagrad":
-        sums = [f"const {kind} squared = {first} + g * g;", *keep(0, "squared")]
-        return [eps], [*sums, f"const {kind} change = g / (sqrt(squared) + eps);"]
-    return [_scalar("MEAN_PART", "mean_part"), _scalar("SQUARE_PART", "square_part"), eps], [
-        f"{kind} mean = {first}, square = {second};",
-        "mean += mean_part * (g - mean);",
-        "square += square_part * (g * g - square);",
-        *keep(0, "mean"),
-        *keep(1, "square"),
-        f"const {kind} change = mean / (sqrt(square) + eps);",
-    ]
+def _change(rule: UpdateRule, n: int, form: Form) -> list[str]:
+    """Statements that leave in `change` what an optimiser makes of the gradient g."""
+    kind, vector, slots = vector_type(form), form.vector, range(rule.slots())
+    names = [f"slot{k}" for k in slots]
+    loads = [f"{kind} {names[k]} = {load(f'p{n}s{k} + at', vector, vector)};" for k in slots]
+    text = with_suffixes(dedent(rule.row.kernel.body).strip(), suffix_of(form))
+    change = re.sub(r"^return ", f"const {kind} change = ", text, flags=re.MULTILINE)
+    stores = [line for k in slots for line in store(f"p{n}s{k} + at", names[k], vector, vector)]
+    return [*loads, *change.splitlines(), *stores]
 
 
 # --- transposed copies --------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def test_an_update_is_that_of_our_rule(trained: dict[str, np.ndarray], case: str
         slots = [np.zeros_like(trained[f"{case}/0/{name}"]) for _ in range(rule.slots())]
         for step in range(STEPS):
             before, gradient = trained[f"{case}/{step}/{name}"], trained[f"{case}/{step}/gradient/{name}"]
-            wanted = rule.step(before, gradient, slots, 1, step)
+            wanted = rule.step(before, gradient, slots, 1, rule.scalars(step, {}))
             assert np.abs(wanted - before).max() > 0
             # A rule that divides by the gradient's size makes much of rounding where that is small.
             sure = (gradient == 0) | (np.abs(gradient) > 1e-3)

@@ -18,10 +18,11 @@ from amphw.engine.tiling import tile
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.expr import Field
 from amphw.ir.functions import concat, dropout, linear, relu, row_param, take, tanh
+from amphw.ir.optimizers import OPTIMIZERS
 from amphw.ir.passes import fuse
 from amphw.ir.program import Params, Value, trace
 from amphw.ir.reference import ReferenceDevice
-from amphw.ir.update import OPTIMIZERS, UpdateRule
+from amphw.ir.update import UpdateRule
 from tests.cpu_runtime.running import Loader, gradients, values
 from tests.graphs import lookup
 

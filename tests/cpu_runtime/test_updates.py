@@ -17,9 +17,10 @@ from amphw.ir.functions import cross_entropy, linear, take, tanh
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance, Schema, TableType
 from amphw.ir.nodes import PPT, Loss, Source
+from amphw.ir.optimizers import OPTIMIZERS, SCHEDULES
 from amphw.ir.program import ParamSpec, trace
 from amphw.ir.reference import ReferenceDevice
-from amphw.ir.update import OPTIMIZERS, SCHEDULES, UpdateRule
+from amphw.ir.update import UpdateRule
 from tests.cpu_runtime.running import Loader, values
 
 WORDS, WIDTH, CLASSES, BATCH = 30, 5, 3, 4
@@ -132,7 +133,7 @@ rates = st.floats(1e-6, 10.0)
 
 
 @given(
-    st.sampled_from(SCHEDULES),
+    st.sampled_from(list(SCHEDULES)),
     rates,
     st.integers(0, 5000),
     st.floats(0.01, 1.0),

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amphw.ir.update import OPTIMIZERS, UpdateRule
+from amphw.ir.optimizers import OPTIMIZERS
+from amphw.ir.update import UpdateRule
 
 native = pytest.importorskip("amphw.engine._native", reason="the native data plane is not built")
 kernels = native.kernels
@@ -169,21 +170,14 @@ def test_update_is_the_rule(isa: str, optimizer: str, weight_decay: float) -> No
         current = wanted.copy()
         expected_slots = [np.zeros(n, np.float32) for _ in range(rule.slots())]
         slots = [a.copy() for a in expected_slots]
+        state = dict(rule.row.state)
         for updates in range(4):
             g = normal(rng, n)
-            wanted = rule.step(wanted, g, expected_slots, 25, updates)
-            correction = math.sqrt(1 - rule.beta2 ** (updates + 1)) / (1 - rule.beta1 ** (updates + 1))
+            scalars = rule.scalars(updates, state)
+            wanted = rule.step(wanted, g, expected_slots, 25, scalars)
             out = found if updates < 2 else current  # a new version, or in place
-            scalars = (
-                1 / 25,
-                weight_decay,
-                rule.rate(updates),
-                rule.momentum,
-                rule.beta1,
-                rule.beta2,
-                rule.eps,
-            )
-            kernels.update(isa, optimizer, current, out, g, slots, *scalars, correction)
+            numbers = [scalars[name] for name in rule.row.numbers]
+            kernels.update(isa, optimizer, current, out, g, slots, 1 / 25, weight_decay, numbers)
             current = out
             assert not g.any()
             np.testing.assert_allclose(current, wanted, rtol=3e-6, atol=1e-6)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from amphw.ir.errors import AmphwError
+from amphw.ir.optimizers import OPTIMIZERS
 from amphw.ir.program import ParamSpec
-from amphw.ir.update import OPTIMIZERS, NodeParameters, UpdateRule, initial_parameters
+from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 
 SPECS = (ParamSpec("W", (2, 3)), ParamSpec("b", (3,), "zeros"))
 

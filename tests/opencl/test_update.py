@@ -65,7 +65,7 @@ class Node:
     """Parameters of SHAPES on the device and, in `values` and `slots`, as the definition has them."""
 
     def __init__(self, rule: UpdateRule, seed: int):
-        self.rule, self.rng = rule, np.random.default_rng(seed)
+        self.rule, self.rng, self.state = rule, np.random.default_rng(seed), dict(rule.row.state)
         self.values = [self.random(shape) for shape in SHAPES]
         self.slots = [[np.zeros(s, np.float32) for _ in range(rule.slots())] for s in SHAPES]
         self.largest = np.zeros(abi.TURNS, np.float32)
@@ -95,7 +95,7 @@ class Node:
         arena = Arena(1 << 12)
         faults = np.zeros(abi.BAD_GRADIENT + len(SHAPES) + abi.TURNS, np.int32)
         faults[-abi.TURNS :] = self.largest.view(np.int32)
-        job = arena.put(update_scalars(self.rule, rows, updates, updates))
+        job = arena.put(update_scalars(self.rule, rows, updates, self.state, updates))
         for kernel in kernels:
             machine.run(program, kernel, arena.words, job, self.arrays, faults, ())
         self.largest = faults[-abi.TURNS :].view(np.float32).copy()
@@ -106,10 +106,12 @@ class Node:
 def test_updates_are_those_of_the_rule(built, machine: Machine, form: str, name: str) -> None:
     program, kernels = built[form, name]
     node = Node(RULES[name], seed=1)
+    state = dict(node.rule.row.state)
     for updates in range(3):
         rows = 7 + updates
+        scalars = node.rule.scalars(updates, state)
         for n, g in enumerate(node.gradients()):
-            node.values[n] = node.rule.step(node.values[n], g, node.slots[n], rows, updates)
+            node.values[n] = node.rule.step(node.values[n], g, node.slots[n], rows, scalars)
         faults = node.run(machine, program, kernels, rows, updates)
         assert not faults.any()
         for n, value in enumerate(node.values):

@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <memory>
@@ -221,19 +222,29 @@ void unpatch(const std::string& isa, const std::vector<int32_t>& geometry, const
 }
 
 Optimizer optimizer_named(const std::string& name) {
-    const char* names[] = {"sgd", "momentum", "adagrad", "adam"};
-    for (int i = 0; i < 4; i++) {
-        if (name == names[i]) return Optimizer(i);
+    for (size_t i = 0; i < std::size(OPTIMIZER_NAMES); i++) {
+        if (name == OPTIMIZER_NAMES[i]) return Optimizer(i);
     }
     throw std::invalid_argument("unknown optimizer '" + name + "'");
 }
 
 void update(const std::string& isa, const std::string& optimizer, const Floats1& w, const Floats1& out,
-            const Floats1& g, const std::vector<Floats1>& slots, float scale, float weight_decay, float rate,
-            float momentum, float beta1, float beta2, float eps, float bias_correction) {
-    named(isa).update({optimizer_named(optimizer), int64_t(w.shape(0)), w.data(), out.data(), g.data(),
-                       slots.size() > 0 ? slots[0].data() : nullptr, slots.size() > 1 ? slots[1].data() : nullptr,
-                       scale, weight_decay, rate, momentum, beta1, beta2, eps, bias_correction});
+            const Floats1& g, const std::vector<Floats1>& slots, float scale, float weight_decay,
+            const std::vector<float>& numbers) {
+    Update u{};
+    u.optimizer = optimizer_named(optimizer);
+    if (int(slots.size()) != slots_of(u.optimizer) || numbers.size() > std::size(u.numbers)) {
+        throw std::invalid_argument("update: " + optimizer + " has other arrays or numbers");
+    }
+    u.n = int64_t(w.shape(0));
+    u.w = w.data();
+    u.out = out.data();
+    u.g = g.data();
+    for (size_t s = 0; s < slots.size(); s++) u.slots[s] = slots[s].data();
+    u.scale = scale;
+    u.weight_decay = weight_decay;
+    std::copy(numbers.begin(), numbers.end(), u.numbers);
+    named(isa).update(u);
 }
 
 double time_gemm(const std::string& isa, int32_t rows, int32_t depth, int32_t cols, int repeats,
@@ -284,10 +295,18 @@ double time_update(const std::string& isa, const std::string& optimizer, int32_t
     const Kernels& k = named(isa);
     Matrix w(Layout::paneled(rows, cols, k.panel));
     const int64_t n = w.layout.size();
-    Buffer out(n), g(n), slot0(n), slot1(n);
+    Buffer out(n), g(n);
+    std::vector<Buffer> slots;
     fill(w.data.data(), n);
-    const Update u{optimizer_named(optimizer), n,    w.data.data(), out.data(), g.data(), slot0.data(), slot1.data(),
-                   1.0f, 0.0f, 0.01f, 0.9f, 0.9f, 0.999f, 1e-8f, 1.0f};
+    Update u{};
+    u.optimizer = optimizer_named(optimizer);
+    u.n = n;
+    u.w = w.data.data();
+    u.out = out.data();
+    u.g = g.data();
+    for (int s = 0; s < slots_of(u.optimizer); s++) u.slots[s] = slots.emplace_back(n).data();
+    u.scale = 1.0f;
+    std::fill_n(u.numbers, MAX_NUMBERS, 0.01f);
     return best_seconds(repeats, [&] { k.update(u); });
 }
 
@@ -317,7 +336,7 @@ void bind_kernels(nb::module_& parent) {
           "Run code on rows first .. first + count - 1. An instruction is (op, n, [(base, offset) of d, a, b, c], f, "
           "integer slots, seed). ValueError for an integer that the code cannot use.");
     m.def("update", update, "isa"_a, "optimizer"_a, "w"_a, "out"_a, "g"_a, "slots"_a, "scale"_a, "weight_decay"_a,
-          "rate"_a, "momentum"_a, "beta1"_a, "beta2"_a, "eps"_a, "bias_correction"_a);
+          "numbers"_a, "numbers: the rate, then those that the optimiser's kernel names, in its row's order.");
     m.def("patches", patches, "isa"_a, "windows"_a, "image"_a, "to"_a,
           "Rows of `to` = the windows (height, width, channels, tall, wide, stride, padding) of an image.");
     m.def("unpatch", unpatch, "isa"_a, "windows"_a, "from_"_a, "image"_a, "image = the sum of its windows' rows.");

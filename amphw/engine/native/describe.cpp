@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -210,11 +211,19 @@ SchemaDesc read_schema(nb::handle description) {
 
 std::optional<Rule> read_rule(nb::handle r) {
     if (r.is_none()) return std::nullopt;
-    return Rule{item<int64_t>(r, "interval"), Optimizer(item<int32_t>(r, "optimizer")), item<double>(r, "lr"),
-                item<double>(r, "momentum"),  item<double>(r, "beta1"),                item<double>(r, "beta2"),
-                item<double>(r, "eps"),       item<double>(r, "weight_decay"),         item<double>(r, "clip"),
-                item<bool>(r, "mean"),        item<int32_t>(r, "schedule"),            item<double>(r, "schedule_steps"),
-                item<double>(r, "schedule_gamma"), item<double>(r, "warmup")};
+    Rule out{};
+    out.interval = item<int64_t>(r, "interval");
+    out.optimizer = Optimizer(item<int32_t>(r, "optimizer"));
+    out.settings = item<Settings>(r, "settings");
+    out.lr = item<double>(r, "lr");
+    out.weight_decay = item<double>(r, "weight_decay");
+    out.clip = item<double>(r, "clip");
+    out.mean = item<bool>(r, "mean");
+    out.schedule = item<int32_t>(r, "schedule");
+    out.schedule_steps = item<double>(r, "schedule_steps");
+    out.schedule_gamma = item<double>(r, "schedule_gamma");
+    out.warmup = item<double>(r, "warmup");
+    return out;
 }
 
 PolicyTable read_policy(nb::handle t) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "code.hpp"
+#include "generated/optimizers.hpp"
 
 namespace amphw {
 
@@ -42,19 +43,18 @@ struct Gemm {
 // Bit patterns of magnitudes: infinity has this one, a NaN a larger one.
 constexpr uint32_t NOT_FINITE = 0x7f800000;
 
-enum class Optimizer : int32_t { Sgd, Momentum, Adagrad, Adam };
-
 // One streaming pass over n floats: out = step(w, g), optimiser arrays change in place, g becomes 0.
-// The rule is amphw.ir.update's; `scale` (1/rows, clipping) multiplies g first.
+// The rule is amphw.ir.update's; `scale` (1/rows, clipping) multiplies g first. numbers: those of this update, as
+// numbers_of leaves them.
 struct Update {
     Optimizer optimizer;
     int64_t n;
     const float* w;
     float* out;  // may be w
     float* g;
-    float* slot0;
-    float* slot1;
-    float scale, weight_decay, rate, momentum, beta1, beta2, eps, bias_correction;
+    float* slots[MAX_SLOTS];
+    float scale, weight_decay;
+    float numbers[MAX_NUMBERS];
 };
 
 struct Kernels {

@@ -2,7 +2,8 @@
 #pragma once
 
 #include "kernels.hpp"
-#include "kernels_vector.hpp"
+#include "kernels_math.hpp"
+#include "generated/steps.hpp"
 
 namespace amphw::AMPHW_ISA {
 namespace {
@@ -10,40 +11,25 @@ namespace {
 // The step of one optimiser on vectors: amphw.ir.update.UpdateRule.step defines it.
 template <Optimizer OPTIMIZER>
 void update_with(const Update& u) {
-    const Floats rate = all(OPTIMIZER == Optimizer::Adam ? u.rate * u.bias_correction : u.rate);
+    const Step<OPTIMIZER> step(u.numbers);
     for_vectors(u.n, [&](int64_t i, auto part) {
         const Floats w = part.load(u.w + i);
         Floats g = part.load(u.g + i) * u.scale;
         part.store(u.g + i, Floats{});
         if (u.weight_decay != 0.0f) g += u.weight_decay * w;
-        Floats change = g;
-        if constexpr (OPTIMIZER == Optimizer::Momentum) {
-            change = part.load(u.slot0 + i) * u.momentum + g;
-            part.store(u.slot0 + i, change);
-        }
-        if constexpr (OPTIMIZER == Optimizer::Adagrad) {
-            const Floats squares = part.load(u.slot0 + i) + g * g;
-            part.store(u.slot0 + i, squares);
-            change = g / (square_root(squares) + u.eps);
-        }
-        if constexpr (OPTIMIZER == Optimizer::Adam) {
-            Floats mean = part.load(u.slot0 + i), square = part.load(u.slot1 + i);
-            mean += (1.0f - u.beta1) * (g - mean);
-            square += (1.0f - u.beta2) * (g * g - square);
-            part.store(u.slot0 + i, mean);
-            part.store(u.slot1 + i, square);
-            change = mean / (square_root(square) + u.eps);
-        }
-        part.store(u.out + i, w - rate * change);
+        Floats slots[MAX_SLOTS];
+        for (int s = 0; s < slots_of(OPTIMIZER); s++) slots[s] = part.load(u.slots[s] + i);
+        const Floats change = step(g, slots);
+        for (int s = 0; s < slots_of(OPTIMIZER); s++) part.store(u.slots[s] + i, slots[s]);
+        part.store(u.out + i, w - step.rate * change);
     });
 }
 
 void update(const Update& u) {
     switch (u.optimizer) {
-        case Optimizer::Sgd: return update_with<Optimizer::Sgd>(u);
-        case Optimizer::Momentum: return update_with<Optimizer::Momentum>(u);
-        case Optimizer::Adagrad: return update_with<Optimizer::Adagrad>(u);
-        case Optimizer::Adam: return update_with<Optimizer::Adam>(u);
+#define UPDATE(optimizer) case Optimizer::optimizer: return update_with<Optimizer::optimizer>(u);
+        AMPHW_OPTIMIZERS(UPDATE)
+#undef UPDATE
     }
 }
 

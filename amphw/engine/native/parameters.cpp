@@ -10,22 +10,9 @@
 
 namespace amphw {
 
-int Rule::slots() const {
-    switch (optimizer) {
-        case Optimizer::Sgd: return 0;
-        case Optimizer::Adam: return 2;
-        default: return 1;
-    }
-}
-
 double Rule::rate(int64_t updates) const {
     const double progress = double(updates) / std::max(1.0, schedule_steps);
-    double factor = 1.0;
-    if (schedule == 1) factor = std::pow(schedule_gamma, std::floor(progress));
-    if (schedule == 2) factor = std::pow(schedule_gamma, progress);
-    if (schedule == 3) factor = 0.5 * (1.0 + std::cos(M_PI * std::min(1.0, progress)));
-    if (warmup > 0) factor *= std::min(1.0, double(updates + 1) / warmup);
-    return lr * factor;
+    return lr * schedule_factor(schedule, progress, schedule_gamma) * warmup_factor(double(updates + 1), warmup);
 }
 
 Parameters::Parameters(const UnitDesc& unit, const Rule& rule, const Kernels& kernels, DeviceMemory* device)
@@ -35,6 +22,7 @@ Parameters::Parameters(const UnitDesc& unit, const Rule& rule, const Kernels& ke
         for (const ParamDesc& p : unit.params) add_tensor(p);
         for (const FoldDesc& fold : unit.folds) add_table(fold);
     }
+    state = first_state(rule.optimizer);
     open_ = fresh(0);
 }
 
@@ -55,8 +43,7 @@ void Parameters::add_tensor(const ParamDesc& p) {
         t.transposed_row = fold.first_row == 0 ? taken : 0;
     }
     // Untouched rows stay as they are under these rules, so updating the touched ones alone is the same.
-    const bool memoryless = rule.optimizer == Optimizer::Sgd || rule.optimizer == Optimizer::Adagrad;
-    t.sparse = p.taken && !p.multiplied && !folded && memoryless && rule.weight_decay == 0.0;
+    t.sparse = p.taken && !p.multiplied && !folded && memoryless(rule.optimizer) && rule.weight_decay == 0.0;
     for (Block& b : t.value) b = float_block(t.size());
     t.gradient = float_block(t.size());
     for (int s = 0; s < rule.slots(); s++) t.slot[s] = float_block(t.size());
@@ -241,6 +228,11 @@ int Parameters::prepare(const std::string** bad) {
     noted_.store(number + 1);
     if (*bad != nullptr) return -1;
     const int from = current_.load(), to = spare();
+    const int64_t updates = version_.load();
+    Update u{};
+    u.optimizer = rule.optimizer;
+    u.weight_decay = float(rule.weight_decay);
+    numbers_of(rule.optimizer, rule.settings, rule.rate(updates), double(updates + 1), state, u.numbers);
     for (int32_t i = 0; i < n; i++) {
         Tensor& t = tensors_[i];
         double factor = scale();
@@ -248,7 +240,8 @@ int Parameters::prepare(const std::string** bad) {
             const double norm = factor * std::sqrt(kernels_.sum_squares(t.gradient.floats(), t.size()));
             if (norm > rule.clip) factor *= rule.clip / norm;
         }
-        step(t, from, to, factor);
+        u.scale = float(factor);
+        step(t, from, to, u);
     }
     make_tables(to);
     accumulated = 0;
@@ -271,26 +264,13 @@ std::vector<float> Parameters::lately() const {
     return out;
 }
 
-void Parameters::step(Tensor& t, int from, int to, double scale) {
-    const int64_t n = version_.load();
-    Update u{};
-    u.optimizer = rule.optimizer;
-    u.scale = float(scale);
-    u.weight_decay = float(rule.weight_decay);
-    u.rate = float(rule.rate(n));
-    u.momentum = float(rule.momentum);
-    u.beta1 = float(rule.beta1);
-    u.beta2 = float(rule.beta2);
-    u.eps = float(rule.eps);
-    u.bias_correction = float(std::sqrt(1.0 - std::pow(rule.beta2, double(n + 1))) /
-                              (1.0 - std::pow(rule.beta1, double(n + 1))));
+void Parameters::step(Tensor& t, int from, int to, Update u) {
     const auto run = [&](int64_t at, int64_t count) {
         u.n = count;
         u.w = t.value[from].floats() + at;
         u.out = t.value[to].floats() + at;
         u.g = t.gradient.floats() + at;
-        u.slot0 = t.slot[0].floats() + at;
-        u.slot1 = t.slot[1].floats() + at;
+        for (int s = 0; s < rule.slots(); s++) u.slots[s] = t.slot[s].floats() + at;
         kernels_.update(u);
     };
     if (!t.sparse) {
@@ -415,7 +395,8 @@ void Parameters::load(int32_t param, const float* values, const float* gradient,
     }
 }
 
-void Parameters::loaded(int64_t version, int64_t rows) {
+void Parameters::loaded(int64_t version, int64_t rows, const State& given) {
+    state = given;
     version_.store(version);
     versions_[current_.load()].store(version);
     accumulated = interval_rows_ = rows;

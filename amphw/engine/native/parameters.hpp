@@ -34,12 +34,13 @@ using SpaceRows = std::array<int64_t, MAX_SPACES>;
 struct Rule {
     int64_t interval;
     Optimizer optimizer;
-    double lr, momentum, beta1, beta2, eps, weight_decay, clip;
+    Settings settings;
+    double lr, weight_decay, clip;
     bool mean;
-    int32_t schedule;  // constant, step, exponential, cosine
+    int32_t schedule;
     double schedule_steps, schedule_gamma, warmup;
 
-    int slots() const;
+    int slots() const { return slots_of(optimizer); }
     double rate(int64_t updates) const;
 };
 
@@ -47,7 +48,7 @@ struct Tensor {
     ParamDesc desc;
     Layout layout, transposed_layout;
     int32_t transposed_row = 0;  // the transposed copy has the rows from here on, as many as its layout has columns
-    Block value[VERSIONS], transposed[VERSIONS], gradient, slot[2];
+    Block value[VERSIONS], transposed[VERSIONS], gradient, slot[MAX_SLOTS];
     // A table whose update leaves rows without gradient alone is updated row by row: which rows have a gradient,
     // and which rows each buffer has missed.
     bool sparse = false;
@@ -117,8 +118,9 @@ public:
 
     // --- exchange with Python; nothing is in flight ---
     int64_t accumulated = 0;  // rows in the gradient
+    State state;              // the optimiser's scalars; whoever reduces moves them on
     void load(int32_t param, const float* values, const float* gradient, const float* const* slots);
-    void loaded(int64_t version, int64_t rows);
+    void loaded(int64_t version, int64_t rows, const State& state);
     void store(int32_t param, float* values, float* gradient, float* const* slots) const;
 
     const Rule rule;
@@ -126,7 +128,7 @@ public:
 private:
     void add_tensor(const ParamDesc& p);
     void add_table(const FoldDesc& fold);
-    void step(Tensor& t, int from, int to, double scale);
+    void step(Tensor& t, int from, int to, Update u);
     void transpose(Tensor& t, int buffer);
     void make_tables(int buffer);
     void add_folded(int32_t param, float* gradient, float* pack) const;

@@ -5,6 +5,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
@@ -220,16 +221,21 @@ public:
         for (const FloatInput& s : slots) pointers.push_back(s.data());
         engine_.parameters(unit)->load(param, values.data(), gradient.data(), pointers.data());
     }
-    void loaded(int32_t unit, int64_t version, int64_t rows) { engine_.parameters(unit)->loaded(version, rows); }
+    void loaded(int32_t unit, int64_t version, int64_t rows, const std::vector<double>& state) {
+        Parameters& p = *engine_.parameters(unit);
+        State given{};
+        std::copy_n(state.begin(), std::min(state.size(), given.size()), given.begin());
+        p.loaded(version, rows, given);
+    }
     void store_parameter(int32_t unit, int32_t param, FloatArray values, FloatArray gradient, std::vector<FloatArray> slots) {
         std::vector<float*> pointers;
         for (FloatArray& s : slots) pointers.push_back(s.data());
         engine_.parameters(unit)->store(param, values.data(), gradient.data(), pointers.data());
     }
-    // (version, rows in the gradient)
-    std::pair<int64_t, int64_t> parameter_state(int32_t unit) {
+    // (version, rows in the gradient, the optimiser's scalars)
+    std::tuple<int64_t, int64_t, std::vector<double>> parameter_state(int32_t unit) {
         const Parameters& p = *engine_.parameters(unit);
-        return {p.version(), p.accumulated};
+        return {p.version(), p.accumulated, std::vector<double>(p.state.begin(), p.state.end())};
     }
 
     // What a retired instance left in its slot: [(unit, direction, firing, values of each output or operand)].

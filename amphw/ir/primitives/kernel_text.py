@@ -37,7 +37,11 @@ class KernelText:
 
     @property
     def operands(self) -> str:
-        return "".join(x for x in _OPERANDS if re.search(rf"\b{x}\b", _code(self.text)))
+        return "".join(x for x in _OPERANDS if self.names(x))
+
+    def names(self, name: str) -> bool:
+        """Whether it reads or writes something of that name."""
+        return re.search(rf"\b{name}\b", _code(self.text)) is not None
 
     @property
     def is_expression(self) -> bool:

@@ -19,12 +19,13 @@ from typing import Protocol
 import numpy as np
 
 from amphw.ir.errors import GraphError
+from amphw.ir.optimizers import OPTIMIZERS
 from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.rtl.arithmetic import round_shift
 from amphw.rtl.fixed.norm import clipped, limit_of, norm, norm_shift
 from amphw.rtl.formats import BITS, Format, Formats
 
-UPDATES = ("sgd", "momentum")
+UPDATES = tuple(name for name, row in OPTIMIZERS.items() if not row.hardware)
 """Optimisers that the hardware has."""
 
 RATES = 256
@@ -101,8 +102,8 @@ def fixed_rule(node: str, rule: UpdateRule, exponent: int, formats: Formats) -> 
     """GraphError for what the update unit cannot do, naming the node."""
     if rule.optimizer not in UPDATES:
         raise GraphError(
-            f"the hardware updates with sgd or momentum, not with {rule.optimizer}: "
-            "set update.optimizer=momentum (and a rate that suits it)",
+            f"the hardware updates with {' or '.join(UPDATES)}, not with {rule.optimizer}: "
+            f"{rule.row.hardware}",
             node=node,
         )
     if rule.weight_decay:

@@ -89,7 +89,7 @@ class GridParameters:
         for name, sums in self.sums.items():
             w = to_float(self.masters[name], MASTER)
             self.masters[name] = to_grid(
-                rule.step(w, to_float(sums, BITS["gradient"]), [], rows, version), MASTER
+                rule.step(w, to_float(sums, BITS["gradient"]), [], rows, rule.scalars(version, {})), MASTER
             )
             sums[...] = 0
         self.params.rows = 0
