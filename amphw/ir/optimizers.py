@@ -1,7 +1,7 @@
 """The table of optimisers: one row each, with all that an executor must know of a rule of update.
 
 Sources of the rules: SGD and momentum as in Sutskever et al. (ICML 2013, without Nesterov), Adagrad (Duchi et
-al., JMLR 2011), Adam (Kingma and Ba, ICLR 2015).
+al., JMLR 2011), Adam (Kingma and Ba, ICLR 2015), NAdam (Dozat, ICLR workshop 2016) as PyTorch has it.
 """
 
 from __future__ import annotations
@@ -107,6 +107,11 @@ def _adam(g: Array, slots: list[Array], s: Scalars) -> Array:
     return mean / (np.sqrt(square) + s["eps"])
 
 
+def _nadam(g: Array, slots: list[Array], s: Scalars) -> Array:
+    mean, square = _moments(g, slots, s)
+    return (s["of_gradient"] * g + s["of_mean"] * mean) / (np.sqrt(square * s["spread"]) + s["eps"])
+
+
 _MOMENTS = """
     slot0 = slot0 + mean_part * (g - slot0);
     slot1 = slot1 + square_part * (g * g - slot1);
@@ -146,6 +151,26 @@ OPTIMIZERS: dict[str, Optimizer] = {
         slots=1,
         operations=7,
         memoryless=True,
+    ),
+    "nadam": Optimizer(
+        _nadam,
+        KernelText(
+            _MOMENTS
+            + "    return (of_gradient * g + of_mean * slot0) / (square_root(slot1 * spread) + eps);\n"
+        ),
+        slots=2,
+        operations=15,
+        scalars={
+            "mean_part": "1 - beta1",
+            "square_part": "1 - beta2",
+            "decay": "beta1 * (1 - 0.5 * pow(0.96, 0.004 * n))",
+            "next_decay": "beta1 * (1 - 0.5 * pow(0.96, 0.004 * (n + 1)))",
+            "decays": "decays * decay",
+            "of_gradient": "(1 - decay) / (1 - decays)",
+            "of_mean": "next_decay / (1 - decays * next_decay)",
+            "spread": "1 / (1 - pow(beta2, n))",
+        },
+        state={"decays": 1.0},  # the product of all decays so far
     ),
 }
 """By the name that a configuration gives it."""

@@ -11,6 +11,7 @@ from amphw.host import snapshots
 from amphw.host.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from amphw.host.session import Session
 from amphw.ir.device import Mode
+from amphw.ir.optimizers import OPTIMIZERS
 from tests.host.training import MODEL, WatchedDevice, bits, settings
 
 
@@ -28,7 +29,7 @@ def saved(path: Path, device: WatchedDevice, session: Session) -> Path:
     return path
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "adagrad"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("flushed", [False, True])
 def test_everything_comes_back(optimizer: str, flushed: bool, tmp_path: Path) -> None:
     device, session = trained(f"optimizer={optimizer}")
@@ -39,6 +40,9 @@ def test_everything_comes_back(optimizer: str, flushed: bool, tmp_path: Path) ->
     other = Session(MODEL, settings(f"optimizer={optimizer}", "seed=9"), fresh)
     assert snapshots.load(path, fresh, other.graph)["epoch"] == 3
     assert bits(fresh.parameters()) == bits(device.parameters())
+    states = [each.parameters()["cell"].state for each in (fresh, device)]
+    assert states[0] == states[1]
+    assert not flushed or all(value < 1.0 for value in states[0].values())
     assert fresh.parameters()["cell"].rows == (0 if flushed else 10)
     names = load_checkpoint(path, None)[0]
     assert ("cell.W#gradient" in names) is not flushed

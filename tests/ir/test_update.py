@@ -59,6 +59,21 @@ def test_adam_against_the_paper() -> None:
     assert steps(rule, gradients) == pytest.approx(wanted, rel=1e-12)
 
 
+def test_nadam_as_pytorch_states_it() -> None:
+    rule = UpdateRule(optimizer="nadam", lr=0.01, beta1=0.8, beta2=0.9, eps=1e-8)
+    w, m, v, product, wanted = 1.0, 0.0, 0.0, 1.0, []
+    gradients = [0.5, -1.5, 2.0, 0.1]
+    for n, g in enumerate(gradients, 1):
+        mu, following = (0.8 * (1 - 0.5 * 0.96 ** (0.004 * k)) for k in (n, n + 1))
+        product *= mu
+        m = 0.8 * m + 0.2 * g
+        v = 0.9 * v + 0.1 * g * g
+        mean = following * m / (1 - product * following) + (1 - mu) * g / (1 - product)
+        w -= 0.01 * mean / (math.sqrt(v / (1 - 0.9**n)) + 1e-8)
+        wanted.append(w)
+    assert steps(rule, gradients) == pytest.approx(wanted, rel=1e-12)
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_float32_keeps_its_type_and_leaves_old_versions_alone(optimizer: str) -> None:
     rule = UpdateRule(optimizer=optimizer, clip=0.5, weight_decay=0.01, warmup=3)
@@ -136,7 +151,7 @@ def test_due_counts_rows() -> None:
 @pytest.mark.parametrize(
     ("setting", "text"),
     [
-        ({"optimizer": "sdg"}, "optimizer = 'sdg', allowed is sgd, momentum, adam, adagrad"),
+        ({"optimizer": "sdg"}, "optimizer = 'sdg', allowed is sgd, momentum, adam, adagrad, nadam"),
         ({"schedule": "linear"}, "schedule = 'linear', allowed is constant, step, exponential, cosine"),
         ({"reduce": "max"}, "reduce = 'max', allowed is sum, mean"),
         ({"interval": 0}, "interval = 0, allowed is 1 or more (gradient rows)"),
