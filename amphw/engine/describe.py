@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from amphw.engine.lower import Expand, Guard, Lowered, Path, Unit, choices
+from amphw.engine.numbering import EXPRESSION_OPS, ExprOp, TermKind
 from amphw.engine.tile_code import TiledUnit
 from amphw.ir.errors import GraphError
 from amphw.ir.expr import ROW, Attr, Const, Expr, Field, Op, Table, lift
@@ -19,15 +20,6 @@ from amphw.ir.primitives import ValueType
 from amphw.ir.program import Program
 from amphw.ir.state import FieldType, structure_of
 from amphw.ir.update import UpdateRule
-
-_CONST, _FIELD, _ATTR, _TABLE = range(4)
-_OPS = {
-    op: number
-    for number, op in enumerate(
-        ("+", "-", "*", "//", "%", "<", "<=", "==", "!=", "min", "max", "hash", "where"), 4
-    )
-}
-_TERMS = {"matmul": 0, "sum": 1, "take": 2}
 
 
 class Names:
@@ -47,16 +39,16 @@ class Names:
 
     def _append(self, e: Expr, columns: Sequence[str], out: list[int]) -> None:
         if isinstance(e, Const):
-            out += [_CONST, e.value]
+            out += [ExprOp.CONST, e.value]
         elif isinstance(e, Field):
-            out += [_FIELD, _number(columns, e.name, "field")]
+            out += [ExprOp.FIELD, _number(columns, e.name, "field")]
         elif isinstance(e, Attr):
-            out += [_ATTR, _number(self.attrs, e.name, "attribute")]
+            out += [ExprOp.ATTR, _number(self.attrs, e.name, "attribute")]
         elif isinstance(e, Table):
-            out += [_TABLE, _number(self.tables, e.name, "table"), len(e.index)]
+            out += [ExprOp.TABLE, _number(self.tables, e.name, "table"), len(e.index)]
         else:
             assert isinstance(e, Op)
-            out.append(_OPS[e.op])
+            out.append(EXPRESSION_OPS[e.op])
         for child in e.children:
             self._append(child, columns, out)
 
@@ -255,7 +247,7 @@ def _code(tiled: TiledUnit | None) -> dict[str, Any]:
         else [],
         "terms": [
             (
-                _TERMS[t.kind],
+                TermKind[t.kind.capitalize()],
                 t.param,
                 t.x,
                 t.d,

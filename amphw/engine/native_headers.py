@@ -17,8 +17,10 @@ from functools import cache
 from pathlib import Path
 from textwrap import dedent, indent
 
+from amphw.engine.numbering import EventType, ExprOp, Failure, FrameKind, Order, TermKind
 from amphw.engine.tile_code import MAX_INT_ARGS, PhaseKind, Place
 from amphw.engine.tile_operations import BY_COLUMN, PRIMITIVE_OPERATIONS, TEXTS, Op, camel
+from amphw.ir.device import Mode
 from amphw.ir.optimizers import OPTIMIZERS, SCHEDULES, SETTINGS, WARMUP, Optimizer
 from amphw.ir.primitives.kernel_text import HELPERS, Function, sorted_by_calls
 
@@ -53,11 +55,30 @@ def write(folder: Path) -> None:
 
 def _shared() -> dict[str, str]:
     return {
+        "numbers.hpp": _numbers_shared(),
         "operations.hpp": _operations(),
         "elementwise.hpp": _elementwise(),
         "optimizers.hpp": _optimizers(),
         "steps.hpp": _steps(),
     }
+
+
+def _numbers_shared() -> str:
+    kinds = ", ".join(kind.name for kind in FrameKind)
+    lines = [
+        _HEAD.format(source="amphw/engine/numbering.py and amphw/ir/device.py"),
+        "#include <cstdint>",
+        "",
+        "namespace amphw {",
+        "",
+        f"enum Kind : int32_t {{ {kinds}, KINDS }};",
+        f"enum ExprOp : int64_t {{ {', '.join(op.name for op in ExprOp)} }};",
+        f"enum class Mode : int32_t {{ {', '.join(mode.name.capitalize() for mode in Mode)} }};",
+        *(_enumerators(kind) for kind in (Order, Failure, EventType, TermKind)),
+        "}  // namespace amphw",
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def _operations() -> str:

@@ -15,6 +15,7 @@ from amphw.engine import faults
 from amphw.engine._native import Engine
 from amphw.engine.describe import Names, describe_graph, describe_rule, describe_schema
 from amphw.engine.lower import Lowered, choices
+from amphw.engine.numbering import EventType, Failure
 from amphw.engine.plan import build_plan, check_data, integers
 from amphw.engine.policy import KINDS, ORDERS, POLICIES, PolicyTable, report_batch
 from amphw.engine.tiling import tile
@@ -24,10 +25,9 @@ from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
 from amphw.ir.update import NodeParameters
 
-_MODES = (Mode.TRAIN, Mode.INFER, Mode.PREDICT)
+_MODES = tuple(Mode)
 _MODE_NUMBERS = {mode: i for i, mode in enumerate(_MODES)}
-_EVENTS = ("submit", "start", "end", "seal", "reduced", "retire")
-_FAULT, _OUTSIDE, _TWICE, _INDEX, _DECISION, _LOSS, _GRADIENT, _INTERNAL, _REPLAY, _MEMORY = range(10)
+_EVENTS = tuple(event.name.lower() for event in EventType)
 PLAN_BYTES = 64 << 20
 """Plans of recent structures are kept up to this size."""
 
@@ -283,28 +283,28 @@ class EnginePlane:
     def _error(
         self, failure: int, unit: int, slot: int, firing: int, detail: int, extra: int, text: str
     ) -> Exception:
-        if failure == _REPLAY:
+        if failure == Failure.Replay:
             return faults.replay_mismatch(text)
         units = self.lowered.units
         u = units[unit]
         instance = self._held[slot][0] if slot in self._held else Instance()
         number = instance.number
-        if failure == _FAULT:
+        if failure == Failure.Fault:
             reason = faults.trapped(u.traps[detail]) if detail >= 0 else faults.OUTSIDE_A_TABLE
             return faults.undeliverable(u, instance, firing, reason)
-        if failure == _OUTSIDE:
+        if failure == Failure.Outside:
             return faults.outside_domain(u, units[detail], instance)
-        if failure == _TWICE:
+        if failure == Failure.Twice:
             return faults.twice(units[detail], extra, instance)
-        if failure == _INDEX:
+        if failure == Failure.Index:
             return faults.unreadable(u, instance, firing, text)
-        if failure == _DECISION:
+        if failure == Failure.Decision:
             return faults.undecided(u, detail, extra, choices(u.behaviour.decides[detail][0]))
-        if failure == _LOSS:
+        if failure == Failure.Loss:
             return NonFiniteError(u.name, "forward", f"the loss of instance {number}")
-        if failure == _GRADIENT:
+        if failure == Failure.Gradient:
             return NonFiniteError(u.name, "backward", f"the gradient of '{text}'")
-        if failure == _MEMORY:
+        if failure == Failure.Memory:
             return DeviceLostError(
                 f"node '{u.name}': the device has {text}, and nothing ends that would make some. Raise "
                 "device.memory, or lower max_active_keys, device.frame_cap or device.frame_rows."

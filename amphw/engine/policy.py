@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from amphw.engine.lower import Lowered
+from amphw.engine.numbering import FrameKind, Order
 from amphw.ir.errors import AmphwError
 
-BACKWARD, FORWARD, INFER = 0, 1, 2
-KINDS = ("backward", "forward", "infer")
-ORDERS = ("age", "arrival", "rows")
+BACKWARD, FORWARD, INFER = map(int, FrameKind)
+KINDS = tuple(kind.name.lower() for kind in FrameKind)
+ORDERS = tuple(order.name.lower() for order in Order)
 
 
 def report_batch(keys: int) -> int:

@@ -176,7 +176,7 @@ UnitDesc unit(nb::handle u) {
     out.log_buffers = list(u["log_buffers"], value);
     out.log_ints = item<std::vector<std::pair<int32_t, int32_t>>>(u, "log_ints");
     out.terms = list(u["terms"], [](nb::handle t) {
-        return TermDesc{TermDesc::Kind(nb::cast<int32_t>(t[0])), nb::cast<int32_t>(t[1]), nb::cast<int32_t>(t[2]),
+        return TermDesc{TermKind(nb::cast<int32_t>(t[0])), nb::cast<int32_t>(t[1]), nb::cast<int32_t>(t[2]),
                         nb::cast<int32_t>(t[3]), nb::cast<int32_t>(t[4]), nb::cast<int32_t>(t[5])};
     });
     out.params = list(u["params"], param);

@@ -184,7 +184,7 @@ void Engine::begin(Frame& frame) {
         }
     }
     if (!options_.log) return;
-    Event event{Event::Start, frame.number, frame.unit, frame.kind, {}};
+    Event event{EventType::Start, frame.number, frame.unit, frame.kind, {}};
     for (const Task& t : frame.tasks) event.keys.push_back({t.slot->number, int64_t(t.slot->mode), t.firing});
     record(std::move(event));
 }
@@ -245,7 +245,7 @@ void Engine::commit(Worker& w, Frame& frame) {
     std::unique_lock log(log_mutex_, std::defer_lock);
     if (options_.log) {
         log.lock();
-        record({Event::End, frame.number, 0, 0, {}});
+        record({EventType::End, frame.number, 0, 0, {}});
     }
     if (frame.kind == BACKWARD)
         commit_backward(w, frame);

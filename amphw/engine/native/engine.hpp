@@ -36,7 +36,7 @@ struct Options {
 
 // One event of the service order; `keys` are (instance number, mode, firing).
 struct Event {
-    enum Type : int32_t { Submit, Start, End, Seal, Reduced, Retire } type;
+    EventType type;
     int64_t a = 0, b = 0, c = 0;
     std::vector<std::array<int64_t, 3>> keys;
 };

@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "arena.hpp"
+#include "generated/numbers.hpp"
 
 namespace amphw {
-
-enum ExprOp : int64_t { CONST, FIELD, ATTR, TABLE, ADD, SUB, MUL, FLOORDIV, MOD, LESS, LESS_EQUAL, EQUAL, NOT_EQUAL, MIN,
-                        MAX, HASH, WHERE };
 
 // Prefix code: CONST value | FIELD column | ATTR number | TABLE number dimensions index... | op operand...
 using Expr = std::vector<int64_t>;

@@ -213,7 +213,7 @@ void Engine::reduced(int32_t unit) {
         if (options_.log) log.lock();
         const bool publishes = p.accumulated > 0;
         p.publish_external();
-        record({Event::Reduced, unit, 0, 0, {}});
+        record({EventType::Reduced, unit, 0, 0, {}});
         Worker& w = *workers_.back();
         {
             std::lock_guard lock(w.mutex);
@@ -231,7 +231,7 @@ void Engine::seal(int32_t unit, bool publish) {
     if (options_.log) log.lock();
     std::lock_guard lock(p.mutex);
     p.seal(publish);
-    record({Event::Seal, unit, publish, 0, {}});
+    record({EventType::Seal, unit, publish, 0, {}});
 }
 
 }  // namespace amphw

@@ -9,8 +9,6 @@
 
 namespace amphw {
 
-enum Kind : int32_t { BACKWARD, FORWARD, INFER, KINDS };
-
 struct Task {
     Slot* slot;
     int32_t firing;

@@ -55,7 +55,7 @@ struct ValueDesc {
 };
 
 struct TermDesc {
-    enum Kind : int32_t { Matmul, Sum, Take } kind;
+    TermKind kind;
     int32_t param, x, d, ints;  // x, d: log buffers; ints: logged integers
     int32_t first_row;          // Matmul: of the gradient's rows, as many as x has columns
 };

@@ -64,7 +64,7 @@ Engine::Submitted Engine::submit(int32_t index, int64_t generation, int64_t numb
     Worker& w = *workers_.back();
     std::unique_lock log(log_mutex_, std::defer_lock);
     if (options_.log) log.lock();
-    record({Event::Submit, number, int64_t(mode), 0, {}});
+    record({EventType::Submit, number, int64_t(mode), 0, {}});
     slot.outstanding.store(1);  // so that it cannot retire before it is pumped
     try {
         pump(w, slot, data, data_widths);
@@ -157,7 +157,7 @@ void Engine::retire(Slot& slot) {
         }
         if (any) out.sinks.push_back(std::move(report));
     }
-    record({Event::Retire, slot.number, int64_t(slot.mode), 0, {}});
+    record({EventType::Retire, slot.number, int64_t(slot.mode), 0, {}});
     slot.active = false;
     if (memory_ != nullptr) {  // others may be waiting for the room
         slot.memory = Block();

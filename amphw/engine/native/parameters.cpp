@@ -186,7 +186,7 @@ void Parameters::reduce(const LogChunk& chunk) {
         const float* d = chunk.buffers[term.d].floats();
         const int64_t ldd = row_stride(dz.width);
         if (rows == 0) continue;
-        if (term.kind == TermDesc::Matmul) {
+        if (term.kind == TermKind::Matmul) {
             const int64_t ldx = row_stride(unit_.log_buffers[term.x].width);
             const int32_t width = unit_.log_buffers[term.x].width;
             const float* x = chunk.buffers[term.x].floats();
@@ -195,7 +195,7 @@ void Parameters::reduce(const LogChunk& chunk) {
             else
                 kernels_.gradient(x, ldx, width, d, ldd, rows, t.gradient.floats(), t.layout, term.first_row,
                                   pack_.floats());
-        } else if (term.kind == TermDesc::Sum) {
+        } else if (term.kind == TermKind::Sum) {
             kernels_.add_columns(d, ldd, rows, t.desc.cols, t.gradient.floats());
         } else {
             const auto* index = reinterpret_cast<const int64_t*>(chunk.ints[term.ints].bytes());

@@ -7,11 +7,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "generated/numbers.hpp"
 #include "graph.hpp"
 
 namespace amphw {
-
-enum class Mode : int32_t { Train, Infer, Predict };
 
 constexpr int32_t OUT_OF_DOMAIN = -2;
 

@@ -12,9 +12,6 @@
 
 namespace amphw {
 
-// What decides among queues of equal priority.
-enum class Order : int32_t { Age, Arrival, Rows };
-
 // A policy's table as Python gives it. Lower priorities come first.
 struct PolicyTable {
     std::vector<int32_t> priority;  // by queue

@@ -33,7 +33,7 @@ void Engine::reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_p
         if (options_.log) log.lock();
         const bool published = buffer >= 0;
         if (published) p.publish(buffer);
-        record({Event::Reduced, unit, 0, 0, {}});
+        record({EventType::Reduced, unit, 0, 0, {}});
         if (w != nullptr) {
             std::lock_guard lock(w->mutex);
             w->counters.updates += published;
@@ -63,7 +63,7 @@ void Engine::update(int32_t unit, bool publish) {
         if (options_.log) log.lock();
         std::lock_guard lock(p.mutex);
         wanted = p.seal(publish);
-        record({Event::Seal, unit, publish, 0, {}});
+        record({EventType::Seal, unit, publish, 0, {}});
     }
     // Frames that are still writing, or a worker that reduces, finish first.
     while (!failed_.load()) {

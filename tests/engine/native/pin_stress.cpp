@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
     Parameters parameters(unit, rule, kernels, nullptr);
     const std::vector<float> ones(WIDTH, 1.0f), zeros(WIDTH, 0.0f);
     parameters.load(0, ones.data(), zeros.data(), nullptr);
-    parameters.loaded(0, 0);
+    parameters.loaded(0, 0, State{});
 
     std::atomic<bool> stop{false};
     std::atomic<long> reads{0}, wrong{0};

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from amphw.engine import native_headers
+
 HERE = Path(__file__).parent
 NATIVE = Path(__file__).parents[3] / "amphw" / "engine" / "native"
 COMPILER = os.environ.get("CXX", "g++")
@@ -23,7 +25,8 @@ def test_a_pinned_version_is_not_written(tmp_path: Path) -> None:
         HERE / "pin_stress.cpp",
         *(NATIVE / f"{n}.cpp" for n in ("parameters", "kernels", "device_memory")),
     ]
-    flags = ["-std=c++20", "-O1", "-pthread", f"-I{NATIVE}"]
+    native_headers.write(tmp_path / "generated")
+    flags = ["-std=c++20", "-O1", "-pthread", f"-I{NATIVE}", f"-I{tmp_path}"]
     # A sanitizer that is loaded into this process is not meant for these.
     plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     subprocess.run([COMPILER, *flags, *map(str, sources), "-o", str(program)], check=True, env=plain)
