@@ -157,7 +157,7 @@ class UnitParameters:
     def update(self, job: int, gradient_rows: int, version: int) -> Any:
         """Make the next version of a gradient summed over so many rows -> the last event.
 
-        job: place of 16 floats.
+        job: place of `update.JOB` floats.
         """
         scalars = update_scalars(self._rule, gradient_rows, version, self._state, self._turn)
         self._memory.arena.floats[job : job + len(scalars)] = scalars

@@ -36,7 +36,7 @@ from amphw.opencl.part_log import GradientLog, LogRows
 from amphw.opencl.part_memory import APART, Counts, Room
 from amphw.opencl.plane import DEPTH, arena_bytes
 from amphw.opencl.platforms import Found, MemorySettingError, capabilities, check_process
-from amphw.opencl.update import SCALARS
+from amphw.opencl.update import JOB
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -131,7 +131,7 @@ class OpenCLPart:
         self._logs: dict[int, GradientLog] = {}
         for u, t in logging:
             self._logs[u.index], at = GradientLog.at(at, share, t, self.params[u.name])
-        jobs = [len(log.rows.header()) + len(SCALARS) for log in self._logs.values()]
+        jobs = [len(log.rows.header()) + JOB for log in self._logs.values()]
         self._spare = 2 * abi.rounded(max(jobs, default=0), APART)  # where a reduction's fits in any case
         self._frames = Room(at, (at + end) // 2)
         self._instances = Room((at + end) // 2, end)
@@ -313,7 +313,7 @@ class OpenCLPart:
         if frame:
             self._kept[frame] = due  # before anything is waited for, which may be its end
         values, memory, began = self.executor.parameters[unit], self.executor.memory, time.perf_counter()
-        place = self._room(len(header) + len(SCALARS))
+        place = self._room(len(header) + JOB)
         self.arena.words[place : place + len(header)] = header
         memory.upload(place, len(header))
         event = values.reduce(place, piece.rows)

@@ -22,6 +22,7 @@ from textwrap import dedent
 
 import numpy as np
 
+from amphw.ir.optimizers import OPTIMIZERS
 from amphw.ir.update import UpdateRule
 from amphw.opencl import abi
 from amphw.opencl.forms import Form
@@ -34,6 +35,11 @@ SCALARS = ("SCALE", "DECAY", "CLIP", "TURN")
 
 SCALE: on the summed gradient. TURN: the word for this update's largest magnitude; a whole number.
 """
+
+JOB = 16
+"""Floats that a job has room for."""
+
+assert len(SCALARS) + max(len(row.numbers) for row in OPTIMIZERS.values()) <= JOB
 
 MOST_PARTS = 16
 """Work-groups of a check; each leaves one partial sum of squares."""
@@ -74,7 +80,7 @@ def parts(tensor: Tensor) -> int:
 def update_scalars(
     rule: UpdateRule, rows: int, updates: int, state: dict[str, float], turn: int = 0
 ) -> np.ndarray:
-    """The job of update number `updates` (from 0), of a gradient summed over `rows` rows: up to 16 floats.
+    """The job of update number `updates` (from 0), of a gradient summed over `rows` rows: up to JOB floats.
 
     state: the optimiser's, which moves on. turn: one more for each update that the device makes, whatever
     version it makes.
