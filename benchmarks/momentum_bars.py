@@ -50,6 +50,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "cpu": ("--device", "cpu", *MOMENTUM),
     "opencl": ("--device", "opencl:0", *MOMENTUM),
     "fixed": ("--device", FIXED),
+    "wider fixed": ("--device", FIXED.replace("q9.7", "q10.6")),
     "head on fixed": ("--device", f"cpu,a=process:{FIXED}", "--set", "device.place=head=a,cell=cpu"),
     "cell on fixed": ("--device", f"cpu,a=process:{FIXED}", "--set", "device.place=cell=a,head=cpu"),
     "unclipped cpu": ("--device", "cpu", *MOMENTUM, *UNCLIPPED),
