@@ -42,8 +42,8 @@ lint: $(READY)
 	@echo "ruff check";          $(BIN)/ruff check --quiet .
 	@echo "ruff format --check"; $(BIN)/ruff format --check --quiet . || { \
 	    echo "Some files are not formatted; run: $(BIN)/ruff format ."; exit 1; }
-	@echo "mdformat --check";    $(BIN)/mdformat --check *.md docs >/dev/null 2>&1 || { \
-	    echo "Some pages are not formatted; run: $(BIN)/mdformat *.md docs"; exit 1; }
+	@echo "mdformat --check";    $(BIN)/mdformat --check *.md docs boards >/dev/null 2>&1 || { \
+	    echo "Some pages are not formatted; run: $(BIN)/mdformat *.md docs boards"; exit 1; }
 	@echo "mypy amphw";          $(BIN)/mypy amphw
 
 # The tests of OpenCL and of the hardware, most of whose time goes into compiling on one core, run beside the others,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amphw.bench.errors import BenchError
-from amphw.host.config_fields import did_you_mean
+from amphw.ir.config_fields import did_you_mean
 from amphw.models import MODELS
 
 

@@ -55,7 +55,7 @@ def show_settings(model: Any, as_json: bool) -> None:
 
 def _settings(model: Any) -> Any:
     from amphw.host.config import sections
-    from amphw.host.config_fields import NONE, options
+    from amphw.ir.config_fields import NONE, options
 
     for section, kind in sections(model.config).items():
         given = model.defaults.get(section, {})

@@ -32,7 +32,12 @@ def rtl(
         ),
     ],
     board: Annotated[
-        str, typer.Option("--board", metavar="BOARD", help="What it is built for; a wrong name lists all.")
+        str,
+        typer.Option(
+            "--board",
+            metavar="BOARD",
+            help="What it is built for: a name, or a file of your own, BOARD.toml; a wrong name lists all.",
+        ),
     ] = "ulx3s-85f",
     config: ConfigOption = None,
     settings: SetOption = None,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +16,9 @@ from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgum
 from amphw.cli.outcome import report_outcome
 from amphw.cli.output import remarks
 from amphw.cli.placing import searched
+
+if TYPE_CHECKING:
+    from amphw.host.log_file import LogWriter
 
 
 def train(
@@ -47,6 +51,10 @@ def train(
             help="On fixed, verilator and board: refuse weights outside of their format; --set strict=true.",
         ),
     ] = False,
+    log: Annotated[
+        bool,
+        typer.Option("--log", help="Keep the order of what the device did, for `amphw replay`."),
+    ] = False,
     as_json: JsonOption = False,
     help_config: Annotated[
         bool, typer.Option("--help-config", help="List every setting of the model and exit.")
@@ -65,6 +73,8 @@ def train(
             "--config or --seeds (--set is allowed, for example --set epochs=40)",
             param_hint="--resume",
         )
+    if log and (resume is not None or seeds > 1):
+        raise typer.BadParameter("is for one run, from its beginning", param_hint="--log")
     if strict:
         settings = [*(settings or ()), "device.strict=true"]
     pin_blas()
@@ -74,7 +84,7 @@ def train(
         cfg = searched(found, _resolve(found, config, settings, device), device)
         train_seeds(found, cfg, device, seeds, out, as_json, spare)
         return
-    _train_one(found, config, settings, device, out, resume, as_json, spare)
+    _train_one(found, config, settings, device, out, resume, as_json, spare, model if log else None)
 
 
 def _train_one(
@@ -86,7 +96,9 @@ def _train_one(
     resume: Path | None,
     as_json: bool,
     spare: str,
+    logged: str | None,
 ) -> None:
+    """logged: the model as it was named, if the run keeps a log."""
     from amphw.cli.running import ready, run_once, spare_device
     from amphw.host.config_toml import to_toml
     from amphw.host.run_folder import RunFolder
@@ -104,7 +116,8 @@ def _train_one(
         cfg = searched(model, _resolve(model, config, settings, device), device)
         runner = ready(model, cfg, device)
         with RunFolder.create(out, model.name, to_toml(cfg)).held() as folder:
-            outcome = run_once(model, cfg, runner, folder, model.name, None, other)
+            with _writer(folder, logged, device) if logged else nullcontext() as writer:
+                outcome = run_once(model, cfg, runner, folder, model.name, None, other, writer)
     report_outcome(outcome, as_json)
     if outcome.summary.epochs == had and not outcome.interrupted:
         remarks().print(
@@ -118,6 +131,12 @@ def _train_one(
         else:
             remarks().print("amphw: stopped; nothing to go on from was saved (train.checkpoint_every is 0)")
         raise typer.Exit(INTERRUPTED)
+
+
+def _writer(folder: Any, model: str, device: str) -> LogWriter:
+    from amphw.host.log_file import LOG, LogWriter
+
+    return LogWriter(folder.file(LOG), model, device)
 
 
 def _how_far(folder: Any, model: str) -> tuple[int, Path | None]:
@@ -178,9 +197,9 @@ def _on_these_devices(cfg: Any, device: str, saved: Any) -> Any:
 
     Raises ConfigError where it is several, which may be placed otherwise.
     """
-    from amphw.host.config_fields import ConfigError
     from amphw.host.devices import make_device
     from amphw.host.placed import fitting, nowhere, saved_for_others
+    from amphw.ir.config_fields import ConfigError
     from amphw.ir.device import Places
 
     made = make_device(device)

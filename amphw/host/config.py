@@ -29,7 +29,7 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from amphw.host.config_fields import NONE, ConfigError, Option, check_section, did_you_mean, option, options
+from amphw.ir.config_fields import NONE, ConfigError, Option, check_section, did_you_mean, option, options
 from amphw.ir.device import SILENCE
 from amphw.ir.optimizers import OPTIMIZERS, SCHEDULES
 

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from amphw.host.config import RunConfig, sections
-from amphw.host.config_fields import NONE, Option, options
+from amphw.ir.config_fields import NONE, Option, options
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -28,10 +28,9 @@ import numpy as np
 from amphw.host import snapshots
 from amphw.host.checkpoint import CheckpointError
 from amphw.host.config import RunConfig
-from amphw.host.config_fields import ConfigError
 from amphw.host.config_toml import to_toml
 from amphw.host.divergence import DivergedError, diverged
-from amphw.host.epochs import PhaseFigures, Phases
+from amphw.host.epochs import PhaseFigures, Phases, RunLog
 from amphw.host.live_validation import LiveValidation
 from amphw.host.lost_device import Kept, let_go, parts_lost, stopped, went_on
 from amphw.host.memory import planned_memory
@@ -45,6 +44,7 @@ from amphw.host.run_state import RunState
 from amphw.host.session import Session
 from amphw.host.spent import Spent
 from amphw.host.trace import Trace
+from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Degrades, Device, Explains, StartsSlowly
 from amphw.ir.errors import DeviceLostError, NonFiniteError
 
@@ -64,7 +64,8 @@ class Trainer:
     progress, trace: kept up to date while training goes on; writing the trace is the caller's business.
     spare: makes the device that the run goes on on if its own is lost; the trainer closes it. Without one the
     run then ends with a checkpoint of its last consistent state. clock: in seconds, for the age of the last
-    checkpoint. spent: where the run's time goes; what went before may be in it already.
+    checkpoint. spent: where the run's time goes; what went before may be in it already. log: takes the
+    device's service log, which ends where the device is lost.
     """
 
     def __init__(
@@ -78,9 +79,10 @@ class Trainer:
         spare: Callable[[], Device] | None = None,
         clock: Callable[[], float] = time.monotonic,
         spent: Spent | None = None,
+        log: RunLog | None = None,
     ) -> None:
         self.model, self.cfg, self.device, self.folder = model, cfg, device, folder
-        self.progress, self.trace, self.spare = progress, trace, spare
+        self.progress, self.trace, self.spare, self._log = progress, trace, spare, log
         self._clock = clock
         self.spent = spent or Spent()
         self._devices = [device]
@@ -184,7 +186,8 @@ class Trainer:
         # A spare device has none of the labels that the settings may name.
         cfg = fitting(self.cfg, self.device)[0] if self._spared else self.cfg
         with self.spent.on("device"):
-            self.session = Session(self.model, cfg, self.device, self.trace, self._start)
+            log = self._log is not None
+            self.session = Session(self.model, cfg, self.device, self.trace, self._start, log)
 
     def _begin_stretch(self) -> None:
         """From here on throughput is that of the device as it is now."""
@@ -202,6 +205,7 @@ class Trainer:
             saved=lambda: self._saved,
             progress=self.progress,
             trace=self.trace,
+            log=self._log,
         )
 
     def _replaced(self) -> bool:
@@ -222,6 +226,7 @@ class Trainer:
 
     def _go_on(self, error: DeviceLostError) -> None:
         """From the last consistent state, on the device that is there now."""
+        self._log = None  # it is that of one device
         self._open()
         self._kept.restore(self.state, self.device)
         self._begin_stretch()

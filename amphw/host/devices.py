@@ -8,15 +8,18 @@ when the device is asked for, so that one that cannot be imported hinders nobody
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from typing import Any
 
 from amphw.engine.environment import wanted
-from amphw.host.config_fields import did_you_mean
+from amphw.ir.config_fields import did_you_mean
 from amphw.ir.device import Capabilities, Device
 from amphw.ir.errors import AmphwError, DeviceAbsentError
+from amphw.ir.service_log import ServiceLog
 
 GROUP = "amphw.devices"
 
@@ -105,23 +108,24 @@ def stands_for(spec: str) -> str:
     return "reference" if spec == "cpu" and wanted() == "reference" else spec
 
 
-def make_device(spec: str) -> Device:
+def make_device(spec: str, replay: ServiceLog | None = None) -> Device:
     """The device that `name` or `name:argument` stands for, as in `reference:lifo`; or a run on several of
     them beside the CPU, as in `cpu,opencl:0` or, with names of their own, `cpu,a=verilator,b=verilator`.
 
-    Raises DeviceError for an unknown name, a device that cannot be imported (UnusableError, unless its
-    package names what it does not have), and an argument that it refuses.
+    replay: the log of a run whose decisions it takes again. Raises DeviceError for an unknown name, a device
+    that cannot be imported (UnusableError, unless its package names what it does not have), an argument that
+    it refuses, and one that cannot go by a log.
     """
     spec = stands_for(spec)
     several = split_specs(spec)
     if len(several) > 1 or several[0][1].partition(":")[0] == "process":
-        return _mixed(several)
-    made = _made(spec)
+        return _mixed(several, replay)
+    made = _made(spec, replay)
     # What computes nodes alone needs an engine to route for it: the CPU's.
-    return made if hasattr(made, "submit") else _mixed(several)
+    return made if hasattr(made, "submit") else _mixed(several, replay)
 
 
-def _made(spec: str) -> Device:
+def _made(spec: str, replay: ServiceLog | None = None) -> Device:
     """One device."""
     name, colon, argument = spec.partition(":")
     entries = device_entries()
@@ -135,6 +139,8 @@ def _made(spec: str) -> Device:
         near = did_you_mean(name, list(entries))
         raise DeviceError(f"there is no device {name!r}.{near} {_listed(entries)}")
     factory = _load(entries[name])
+    if replay is not None:
+        factory = _repeating(spec, factory, replay)
     try:
         made: Device = factory(argument) if colon else factory()
         return made
@@ -142,6 +148,21 @@ def _made(spec: str) -> Device:
         if colon:
             raise DeviceError(f"the device {name!r} takes no argument, but {spec!r} gives one.") from error
         raise
+
+
+def _repeating(spec: str, factory: Callable[..., Any], replay: ServiceLog) -> Callable[..., Any]:
+    """The factory, of devices that go by the log. Raises DeviceError where there are none."""
+    if not hasattr(factory, "submit"):
+        return factory  # a part alone: the engine beside it goes by the log
+    if "replay" not in inspect.signature(factory).parameters:
+        name, _, argument = spec.partition(":")
+        formats = f":{argument}" if argument else ""
+        instead = f"fixed{formats}, which computes the same" if name == "verilator" else "reference"
+        raise DeviceError(
+            f"the device {name!r} cannot be made to take an order: it decides for itself. Repeat the log on "
+            f"--device {instead}"
+        )
+    return partial(factory, replay=replay)
 
 
 def split_specs(text: str) -> list[tuple[str, str]]:
@@ -164,7 +185,7 @@ def split_specs(text: str) -> list[tuple[str, str]]:
     return [(label, spec) for label, spec in found]
 
 
-def _mixed(several: list[tuple[str, str]]) -> Device:
+def _mixed(several: list[tuple[str, str]], replay: ServiceLog | None = None) -> Device:
     if any(spec == "cpu" for _, spec in several) and [s for s in several if "cpu" in s] != [("cpu", "cpu")]:
         raise DeviceError("the cpu is in a run once, under its own name: it holds the run together")
     labels = [label for label, _ in several]
@@ -185,7 +206,7 @@ def _mixed(several: list[tuple[str, str]]) -> Device:
         except DeviceAbsentError as error:
             absent[label] = str(error)
     entry = DeviceEntry("several devices", "amphw.cpu_runtime.mixed:MixedDevice", "")
-    made: Device = _load(entry)(others, absent)
+    made: Device = _load(entry)(others, absent, replay)
     return made
 
 

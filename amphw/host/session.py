@@ -11,12 +11,12 @@ from typing import Any
 
 from amphw.engine.links import FIXED
 from amphw.host.config import RunConfig, UpdateConfig, check_nodes, update_for
-from amphw.host.config_fields import ConfigError
 from amphw.host.modes import TrainingMode, training_mode
 from amphw.host.pumping import Pump
 from amphw.host.records import Slice
 from amphw.host.run_model import RunModel
 from amphw.host.trace import Trace
+from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Device, DeviceOptions, Linked, Places
 from amphw.ir.errors import GraphError
 from amphw.ir.graph import Graph
@@ -49,7 +49,8 @@ def _tiles(cfg: RunConfig[Any]) -> list[tuple[str, int]]:
 
 
 class Session:
-    """A device loaded with a model's graph. start: values that parameters start at, by node and name.
+    """A device loaded with a model's graph. start: values that parameters start at, by node and name. log:
+    whether the device keeps its service order.
 
     Slots 0 .. window-1 train, the `max_infer_keys` slots behind them infer. Raises ConfigError where
     `[update.nodes]` names what the graph does not have, and GraphError where the device refuses the graph.
@@ -62,6 +63,7 @@ class Session:
         device: Device,
         trace: Trace | None = None,
         start: Values | None = None,
+        log: bool = False,
     ) -> None:
         self.model, self.cfg, self.device = model, cfg, device
         self.graph = graph_of(model, cfg)
@@ -76,6 +78,7 @@ class Session:
             max_infer_keys=cfg.train.max_infer_keys,
             updates=self.mode.updates,
             seed=cfg.train.seed,
+            log=log,
             settings=settings,
         )
         # Checkpoints go by the graph itself: a prediction knows nothing of where training started.
@@ -87,6 +90,11 @@ class Session:
                 "several devices, such as --device cpu,a=fixed:q7.9"
             )
         device.load(starting_at(self.graph, start) if start else self.graph, self.rules, options)
+        if log and not hasattr(device, "log"):
+            raise ConfigError(
+                f"{device.capabilities().name} keeps no log of what it does; train on another device, or "
+                "without --log"
+            )
         self.train_pump = Pump(device, 0, self.mode.window)
         self.infer_pump = Pump(device, self.mode.window, cfg.train.max_infer_keys)
 

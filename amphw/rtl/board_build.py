@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from amphw.ir.errors import AmphwError
+from amphw.rtl import boards
 from amphw.rtl.boards import Board
 from amphw.rtl.circuit import FILE, Circuit
 from amphw.rtl.fit import Estimate, Fit, FitError, advice, shortage
@@ -26,7 +27,7 @@ RESOURCES = ("luts", "ffs", "dsps", "brams")
 
 @dataclass(frozen=True)
 class BoardBuild:
-    """files: what was written, by kind: verilog, constraints, header, circuit, and bitstream if asked for."""
+    """files: what was written, by kind: verilog, constraints, header, circuit, board, and the bitstream."""
 
     fit: Fit
     board: Board
@@ -128,10 +129,12 @@ def _files(
         "constraints": out / f"top.{kind.constraints_suffix}",
         "header": out / "amphw_wire.h",
         "circuit": out / FILE,
+        "board": out / boards.FILE,
     }
     circuit = Circuit.of(fit.plan, board.name, BAUD, fit.keys).text()
+    contents = (text, constraints, c_header(), circuit, board.text)
     try:
-        for path, content in zip(files.values(), (text, constraints, c_header(), circuit), strict=True):
+        for path, content in zip(files.values(), contents, strict=True):
             path.write_text(content, encoding="utf-8")
         if made.bitstream is not None:
             files["bitstream"] = out / made.bitstream.name

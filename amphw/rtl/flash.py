@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from amphw.ir.errors import AmphwError
-from amphw.rtl.boards import Board, board
+from amphw.rtl.boards import Board, board, board_of
 from amphw.rtl.circuit import FILE, Circuit
 from amphw.rtl.toolchain.families import family
 
@@ -31,7 +31,8 @@ def find(what: Path, name: str | None) -> tuple[Path, Board]:
     if not what.exists():
         raise FlashError(f"there is no file or folder {what}: {MAKE.format('BOARD')}")
     built = Circuit.read(what).board if (what / FILE).is_file() else ""
-    if built and name and board(name).name != built:
+    asked = board(name) if name else None
+    if built and asked and asked.name != built:
         raise FlashError(f"{what} was built for the board {built}, not for {name}")
     if what.is_dir() and not (name or built):
         raise FlashError(
@@ -40,7 +41,11 @@ def find(what: Path, name: str | None) -> tuple[Path, Board]:
         )
     if not (name or built):
         raise FlashError(f"{what} does not say which board it is for: --board BOARD")
-    on = board(name or built)
+    on = asked or board_of(what, built)
+    if not on.loader.openfpgaloader:
+        raise FlashError(
+            f"the file of the board {on.name} does not say what {LOADER} calls it: openfpgaloader in [loader]"
+        )
     kind = family(on.target).bitstream
     path = what / kind if what.is_dir() else what
     if not path.is_file():
@@ -52,7 +57,7 @@ def find(what: Path, name: str | None) -> tuple[Path, Board]:
 
 def command(bitstream: Path, on: Board, keep: bool) -> list[str]:
     """What puts the bitstream into the board; keep: into its flash memory, for whenever it has power."""
-    return [LOADER, "--board", on.loader, *(["--write-flash"] if keep else []), str(bitstream)]
+    return [LOADER, "--board", on.loader.openfpgaloader, *(["--write-flash"] if keep else []), str(bitstream)]
 
 
 def flash(bitstream: Path, on: Board, keep: bool) -> None:

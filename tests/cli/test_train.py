@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from amphw.host.config import DeviceConfig
-from amphw.host.config_fields import options
+from amphw.ir.config_fields import options
 from amphw.ir.device import Mode
 from amphw.ir.reference import ReferenceDevice
 from tests.daily import daily

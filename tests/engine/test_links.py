@@ -14,9 +14,9 @@ from amphw.engine.lower import lower
 from amphw.engine.part import PartFrame
 from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.engine.stand_in import SleepPart
-from amphw.host.config_fields import ConfigError
 from amphw.host.devices import make_device
 from amphw.host.session import Session
+from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Capabilities, DeviceOptions, LinkRate
 from amphw.ir.errors import AmphwError
 from amphw.ir.update import UpdateRule

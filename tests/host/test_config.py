@@ -19,7 +19,7 @@ from amphw.host.config import (
     resolve,
     update_for,
 )
-from amphw.host.config_fields import ConfigError, option, options
+from amphw.ir.config_fields import ConfigError, option, options
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amphw.host.config import DeviceConfig, RunConfig, TrainConfig, UpdateConfig, resolve
-from amphw.host.config_fields import option
 from amphw.host.config_toml import to_toml
+from amphw.ir.config_fields import option
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import pytest
 
 from amphw.host.checkpoint import load_checkpoint
 from amphw.host.config import resolve
-from amphw.host.config_fields import ConfigError
 from amphw.host.controller import BEST, CHECKPOINT, Trainer
 from amphw.host.divergence import DivergedError
 from amphw.host.null_device import NullDevice
@@ -20,6 +19,7 @@ from amphw.host.progress import LiveStats, Progress
 from amphw.host.records import RunSummary
 from amphw.host.run_folder import RunFolder, WriteError
 from amphw.host.trace import Trace
+from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Mode, Report, Statistics
 from amphw.ir.errors import ExecutionError, GraphError
 from amphw.ir.instance import Instance

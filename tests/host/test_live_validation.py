@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from amphw.cpu_runtime import CpuDevice
-from amphw.host.config_fields import ConfigError
 from amphw.host.controller import Trainer
 from amphw.host.live_validation import WINDOW_ROWS, LiveValidation
 from amphw.host.null_device import NullDevice
@@ -17,6 +16,7 @@ from amphw.host.progress import LiveStats, Progress
 from amphw.host.pumping import Pump
 from amphw.host.records import RunSummary
 from amphw.host.run_folder import RunFolder
+from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Mode, Report
 from amphw.models.base import Instances
 from tests.host.training import MODEL, ToyConfig, WatchedDevice, bits, settings

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from amphw.host.config import UpdateConfig
-from amphw.host.config_fields import ConfigError
 from amphw.host.session import Session, update_rule, update_rules
 from amphw.host.trace import Trace
+from amphw.ir.config_fields import ConfigError
 from amphw.ir.passes import replicate
 from amphw.ir.serialise import fingerprint
 from amphw.ir.update import UpdateRule

@@ -7,8 +7,8 @@ import pytest
 
 from amphw.cpu_runtime import CpuDevice
 from amphw.host.config import resolve
-from amphw.host.config_fields import ConfigError
 from amphw.host.controller import Trainer
+from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.passes import fuse
 from amphw.ir.reference import ReferenceDevice

@@ -9,8 +9,8 @@ import pytest
 
 from amphw.cpu_runtime import CpuDevice
 from amphw.host.config import resolve
-from amphw.host.config_fields import ConfigError
 from amphw.host.controller import Trainer
+from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import DeviceOptions, Mode, Report
 from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice

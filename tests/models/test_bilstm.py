@@ -12,8 +12,8 @@ from amphw.cpu_runtime import CpuDevice
 from amphw.data.cache import is_local
 from amphw.data.wikiner import TAGS, wikiner_file
 from amphw.host.config import resolve
-from amphw.host.config_fields import ConfigError
 from amphw.host.controller import Trainer
+from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import DeviceOptions, Mode, Report
 from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice

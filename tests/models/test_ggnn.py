@@ -12,9 +12,9 @@ from amphw.cpu_runtime import CpuDevice
 from amphw.data.qm9 import BOND_TYPES, Molecule, parse_molecule, sample_qm9
 from amphw.engine.lower import lower
 from amphw.host.config import resolve
-from amphw.host.config_fields import ConfigError
 from amphw.host.controller import Trainer
 from amphw.host.records import higher_is_better
+from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import DeviceOptions, Mode, Report
 from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse

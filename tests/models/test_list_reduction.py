@@ -10,7 +10,7 @@ import pytest
 
 from amphw.engine.tile_fold import folds
 from amphw.host.config import resolve
-from amphw.host.config_fields import ConfigError
+from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report
 from amphw.ir.instance import Instance
 from amphw.ir.nodes import PPT

@@ -13,10 +13,10 @@ from amphw.cpu_runtime import CpuDevice
 from amphw.data.sst import Tree, parse_tree, sample_sst
 from amphw.engine.lower import lower
 from amphw.host.config import resolve
-from amphw.host.config_fields import ConfigError
 from amphw.host.controller import Trainer
 from amphw.host.prediction import predict
 from amphw.host.run_folder import RunFolder
+from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import DeviceOptions, Mode, Report
 from amphw.ir.errors import InstanceError
 from amphw.ir.instance import Instance

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from amphw.bench.export import chosen_instances
+from amphw.engine.numbering import FrameKind
 from amphw.host.config import resolve
 from amphw.host.session import graph_of, update_rules
 from amphw.ir.device import DeviceOptions, Mode
@@ -16,7 +17,7 @@ from amphw.models import get_model
 from amphw.rtl.control import Phase
 from amphw.rtl.control_timing import control_cycles
 from amphw.rtl.driver.layout import rows_of
-from amphw.rtl.events import RunKind, What, unpack
+from amphw.rtl.events import What, unpack
 from amphw.rtl.formats import Formats
 from amphw.rtl.hardware_plan import HardwarePlan, Sizes, hardware_plan
 from amphw.rtl.microcode.timing import firing_cycles
@@ -68,9 +69,13 @@ def plan_of(model: Model) -> HardwarePlan:
     return hardware_plan(graph, update_rules(cfg, graph), Formats.parse("q4.12"), Sizes(lanes=model[1]))
 
 
-def cycles(plan: HardwarePlan, unit: int, kind: RunKind, rows: Sequence[int], lanes: int) -> int:
+def cycles(plan: HardwarePlan, unit: int, kind: FrameKind, rows: Sequence[int], lanes: int) -> int:
     code = plan.codes[unit]
-    program = {RunKind.FORWARD: code.forward, RunKind.INFER: code.inference, RunKind.BACKWARD: code.backward}
+    program = {
+        FrameKind.FORWARD: code.forward,
+        FrameKind.INFER: code.inference,
+        FrameKind.BACKWARD: code.backward,
+    }
     return firing_cycles(program[kind].words, rows, lanes)
 
 
@@ -82,7 +87,7 @@ def test_firings_take_what_they_took(
     for (node, rows), expected in measured.items():
         unit, counts = plan.lowered.by_name[node], [rows] * 8
         found = tuple(
-            cycles(plan, unit, kind, counts, model[1]) for kind in (RunKind.FORWARD, RunKind.BACKWARD)
+            cycles(plan, unit, kind, counts, model[1]) for kind in (FrameKind.FORWARD, FrameKind.BACKWARD)
         )
         assert found == expected, (node, rows)
 
@@ -96,7 +101,7 @@ def test_more_lanes_take_no_longer_and_more_rows_no_less() -> None:
             [
                 cycles(plan, u.index, kind, [rows] * 8, lanes)
                 for u in plan.partition.units
-                for kind in RunKind
+                for kind in FrameKind
                 for rows in (1, 2, 5)
             ]
         )
@@ -176,7 +181,7 @@ def test_the_circuit_takes_as_long(model: Model) -> None:
             elif fields["what"] == What.END:
                 then, of = begun
                 unit = plan.partition.units[of["unit"]].index
-                expected = cycles(plan, unit, RunKind(of["kind"]), of["rows"], model[1])
+                expected = cycles(plan, unit, FrameKind(of["kind"]), of["rows"], model[1])
                 off = now - then - expected
                 assert abs(off) <= 1, (plan.lowered.units[unit].name, of, expected)
                 seen, total = seen + 1, total + off

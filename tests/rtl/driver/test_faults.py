@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from amphw.host.config import DeviceConfig
-from amphw.host.config_fields import options
+from amphw.ir.config_fields import options
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import DeviceLostError, GraphError
 from amphw.ir.update import UpdateRule
