@@ -47,6 +47,12 @@ class Modules(Operations):
     def module_SiLU(self, m: Any, input: Any) -> Value:
         return self.do_silu(input)
 
+    def module_GELU(self, m: Any, input: Any) -> Value:
+        return self.do_gelu(input, approximate=m.approximate)
+
+    def module_Softplus(self, m: Any, input: Any) -> Value:
+        return self.do_softplus(input, m.beta, m.threshold)
+
     def module_Softmax(self, m: Any, input: Any) -> Value:
         return self.do_softmax(input, m.dim)
 

@@ -6,6 +6,7 @@ rows, or that has an argument which changes its meaning, is refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -206,6 +207,17 @@ class Operations:
 
     def do_sigmoid(self, input: Any) -> Value:
         return f.sigmoid(self.row(input))
+
+    def do_gelu(self, input: Any, *, approximate: str = "none") -> Value:
+        x = self.row(input)
+        if approximate == "none":
+            return f.gelu(x)
+        return x * (f.tanh((x + x * x * x * 0.044715) * (2 / math.pi) ** 0.5) * 0.5 + 0.5)
+
+    def do_softplus(self, input: Any, beta: float = 1.0, threshold: float = 20.0) -> Value:
+        if threshold < 15:  # beyond it PyTorch returns x, where from 15 on float32 cannot show the difference
+            raise Refused(f"softplus bends at its threshold, which is 15 or more here, got {threshold:g}")
+        return f.softplus(self.row(input) * beta) * (1.0 / beta)
 
     def do_silu(self, input: Any, inplace: bool = False) -> Value:
         return self.row(input) * f.sigmoid(self.row(input))

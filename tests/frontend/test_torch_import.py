@@ -60,11 +60,19 @@ MODULES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
         ),
         (6,),
     ),
+    "smooth-activations": (
+        lambda: nn.Sequential(
+            *(nn.Linear(6, 6), nn.GELU(), nn.Linear(6, 5), nn.Softplus(beta=2.0), nn.Linear(5, 5)),
+            nn.GELU(approximate="tanh"),
+        ),
+        (6,),
+    ),
     "log-softmax": (lambda: nn.LogSoftmax(-1), (6,)),
     "functions": (
         lambda: module(lambda self, x: F.softmax(F.relu(x) + torch.sigmoid(x) * x.tanh() - F.silu(x), -1)),
         (6,),
     ),
+    "smooth-functions": (lambda: module(lambda self, x: F.softplus(F.gelu(x)) - F.gelu(-x)), (6,)),
     "arithmetic": (
         lambda: module(lambda self, x, y: (2 - x) * 3.0 + x / (2 + y * y) - -y / 4 + 1 / (x * x + 1)),
         (6, 6),
