@@ -96,9 +96,11 @@ def test_the_commands_of_a_page_work(page: Path, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_readmes_run_on_two_devices_reaches_its_target(folder: Path) -> None:
+@pytest.mark.parametrize("device", ["opencl:0 ", "cpu,a="])
+def test_the_readmes_run_on_other_devices_reaches_its_target(device: str, folder: Path) -> None:
     """As it is printed, to its end: in the other tests of commands, runs are too short to diverge."""
-    (command,) = (c for c in commands(PAGES[0].read_text(encoding="utf-8")) if "--device cpu," in c.written)
+    page = PAGES[0].read_text(encoding="utf-8")
+    (command,) = (c for c in commands(page) if f"amphw train list-reduction --device {device}" in c.written)
     done = run_command(f"{command.written} --json", folder, timeout=800)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["target_reached"], done.stderr
