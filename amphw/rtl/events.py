@@ -15,18 +15,10 @@ from amphw.rtl.wire import joined, parted
 class What(IntEnum):
     """What happened; the fields beside it that say more."""
 
-    BEGIN = 0  # a firing: kind, unit, slot, firing
+    BEGIN = 0  # a firing: kind (`numbering.FrameKind`), unit, slot, firing
     END = 1  # the one that began last
     UPDATE = 2  # parameters have changed: unit
     WRITE = 3  # an engine writes a word: firing = its address, data
-
-
-class RunKind(IntEnum):
-    """How a unit runs."""
-
-    FORWARD = 0
-    INFER = 1
-    BACKWARD = 2
 
 
 FIELDS: Sequence[tuple[str, int]] = (

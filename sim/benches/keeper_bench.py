@@ -10,7 +10,7 @@ import numpy as np
 
 from amphw.rtl.commands import Bank, LaneOp
 from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.gateware.controller_ports import Run, RunKind
+from amphw.rtl.gateware.controller_ports import FrameKind, Run
 from amphw.rtl.gateware.lanes_shape import RESPONSE_BITS, LaneShape, command_layout
 from amphw.rtl.wire import HEADER_WORDS, Kind, Register, pack, unpack
 from sim.bench import PACES, Bench, Pace, counted, generator, settings
@@ -41,7 +41,7 @@ class Runs:
     def begin(self) -> None:
         units = [*owners(False), *range(UNITS)]  # those with parameters more often
         self._fields = {
-            "kind": random.choice([*RunKind, RunKind.BACKWARD]).value, "bank": random.getrandbits(1),
+            "kind": random.choice([*FrameKind, FrameKind.BACKWARD]).value, "bank": random.getrandbits(1),
             "firing": random.randrange(64), "unit": random.choice(units), "slot": random.randrange(8),
         }  # fmt: skip
         self.bits = self.shape.const(self._fields).as_bits()

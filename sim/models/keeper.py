@@ -8,7 +8,7 @@ from amphw.ir.update import UpdateRule
 from amphw.rtl.commands import LaneOp
 from amphw.rtl.fixed.parameters import exponent_of, fixed_rule, lfsr_seed
 from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.controller_ports import RunKind
+from amphw.rtl.gateware.controller_ports import FrameKind
 from amphw.rtl.gateware.keeper import Owner, Segment
 from amphw.rtl.wire import Kind, Register
 
@@ -56,7 +56,7 @@ class KeeperModel:
         """A unit has run. run: the bits of what the controller must be told."""
         self.ran.append(run)
         owner = self.owners.get(unit)
-        if owner is None or kind != RunKind.BACKWARD.value:
+        if owner is None or kind != FrameKind.BACKWARD.value:
             return
         self.rows[unit] += rows if owner.rows is None else owner.rows
         if self.rows[unit] >= owner.rule.interval:

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 pytest.importorskip("amaranth")
 
+from amphw.engine.numbering import FrameKind
 from amphw.ir.errors import AmphwError
-from amphw.rtl.events import FIELDS, RunKind, What, pack, unpack
+from amphw.rtl.events import FIELDS, What, pack, unpack
 from amphw.rtl.gateware import controller_ports, device
 
 numbers = {name: st.integers(0, (1 << bits) - 1) for name, bits in FIELDS}
-known = {"what": st.sampled_from(What), "kind": st.sampled_from(RunKind)}
+known = {"what": st.sampled_from(What), "kind": st.sampled_from(FrameKind)}
 
 
 @given(fields=st.fixed_dictionaries({**numbers, **known}))
@@ -24,7 +25,7 @@ def test_an_event_is_read_as_the_hardware_lays_it_out(fields: dict[str, int]) ->
 
 
 def test_the_hardware_has_the_same_kinds() -> None:
-    for here, there in ((What, device.What), (RunKind, controller_ports.RunKind)):
+    for here, there in ((What, device.What), (FrameKind, controller_ports.FrameKind)):
         assert {m.name: m.value for m in here} == {m.name: m.value for m in there}
 
 

@@ -24,7 +24,7 @@ from amphw.rtl.gateware.controller_memory import (
     ReadyQueue,
     Store,
 )
-from amphw.rtl.gateware.controller_ports import Free, Job, MessageLayout, Prelude, Registers, Run, RunKind
+from amphw.rtl.gateware.controller_ports import FrameKind, Free, Job, MessageLayout, Prelude, Registers, Run
 from amphw.rtl.gateware.controller_steps import ControllerSteps
 from amphw.rtl.gateware.join_count import JoinCount
 from amphw.rtl.gateware.ports import NO_COLLISION
@@ -186,7 +186,7 @@ class Controller(ControllerSteps, wiring.Component):
             m.d.sync += [self.sent.eq(0), self.copy.eq(0)]
             with m.If(self.ran.valid):
                 m.d.comb += self.ran.ready.eq(1)
-                backward = self.ran.payload.kind == RunKind.BACKWARD
+                backward = self.ran.payload.kind == FrameKind.BACKWARD
                 m.d.sync += [
                     self.fid.eq(self.ran.payload.firing),
                     self.phase.eq(Mux(backward, Phase.RETURN, Phase.ROUTE)),

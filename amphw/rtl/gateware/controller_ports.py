@@ -7,12 +7,13 @@ from amaranth.lib import data, enum, wiring
 from amaranth.lib.wiring import Out
 from amaranth.utils import ceil_log2
 
+from amphw.engine import numbering
 from amphw.rtl import events
 from amphw.rtl.gateware.controller_memory import ADDRESS, ControlShape
 from amphw.rtl.gateware.enums import shaped
 from amphw.rtl.wire import FIELDS
 
-RunKind = shaped(events.RunKind, events.BITS["kind"])
+FrameKind = shaped(numbering.FrameKind, events.BITS["kind"])
 
 
 class PreludeOp(enum.Enum, shape=2):  # type: ignore[call-arg, misc]
@@ -50,7 +51,7 @@ class Run(data.StructLayout):
     def __init__(self, shape: ControlShape) -> None:
         super().__init__(
             {
-                "kind": RunKind,
+                "kind": FrameKind,
                 "bank": 1,
                 "firing": shape.firing_bits,
                 "unit": max(1, ceil_log2(shape.units)),

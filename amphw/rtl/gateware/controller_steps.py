@@ -8,7 +8,7 @@ from amaranth.hdl import Module, Mux, Signal
 
 from amphw.rtl.control import Phase
 from amphw.rtl.gateware.controller_gradients import GradientSteps
-from amphw.rtl.gateware.controller_ports import PreludeOp, RunKind
+from amphw.rtl.gateware.controller_ports import FrameKind, PreludeOp
 from amphw.rtl.steps import StepOp
 from amphw.rtl.wire import Fault, Kind
 
@@ -281,8 +281,8 @@ class ControllerSteps(GradientSteps):
             run.kind.eq(
                 Mux(
                     self.phase == Phase.FETCH_BACKWARD,
-                    RunKind.BACKWARD,
-                    Mux(self.current.infer, RunKind.INFER, RunKind.FORWARD),
+                    FrameKind.BACKWARD,
+                    Mux(self.current.infer, FrameKind.INFER, FrameKind.FORWARD),
                 )
             ),
             run.bank.eq(self.bank),

@@ -17,7 +17,7 @@ from amphw.rtl.fixed.curves import curve
 from amphw.rtl.gateware.activity import Activity
 from amphw.rtl.gateware.controller import Controller
 from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.gateware.controller_ports import Job, PreludeOp, RunKind
+from amphw.rtl.gateware.controller_ports import FrameKind, Job, PreludeOp
 from amphw.rtl.gateware.enums import shaped
 from amphw.rtl.gateware.keeper import Keeper, Owner, Segment
 from amphw.rtl.gateware.lanes import LaneEngine
@@ -38,7 +38,7 @@ class Watched(data.StructLayout):
     """An event, as `amphw.rtl.events` defines it."""
 
     def __init__(self) -> None:
-        super().__init__({**events.BITS, "what": What, "kind": RunKind})
+        super().__init__({**events.BITS, "what": What, "kind": FrameKind})
 
 
 def control_shape(plan: HardwarePlan) -> ControlShape:
@@ -318,9 +318,9 @@ def microprograms(plan: HardwarePlan) -> tuple[list[int], dict[tuple[int, Any], 
     for number, unit in enumerate(plan.partition.units):
         code = plan.codes[unit.index]
         for kind, program in (
-            (RunKind.FORWARD, code.forward),
-            (RunKind.INFER, code.inference),
-            (RunKind.BACKWARD, code.backward),
+            (FrameKind.FORWARD, code.forward),
+            (FrameKind.INFER, code.inference),
+            (FrameKind.BACKWARD, code.backward),
         ):
             entries[number, kind] = len(words)
             words += program.words

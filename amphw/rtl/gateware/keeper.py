@@ -27,7 +27,7 @@ from amphw.rtl.fixed.parameters import (
     FixedRule,
 )
 from amphw.rtl.gateware.controller_memory import ADDRESS, ControlShape
-from amphw.rtl.gateware.controller_ports import MessageLayout, Run, RunKind
+from amphw.rtl.gateware.controller_ports import FrameKind, MessageLayout, Run
 from amphw.rtl.gateware.lanes_shape import RESPONSE_BITS
 from amphw.rtl.wire import Kind, Register
 
@@ -126,7 +126,7 @@ class Keeper(wiring.Component):
                 with m.If(self.finished):
                     m.d.sync += [self.ran.payload.eq(self.current), unit.eq(self.current.unit)]
                     m.d.sync += self.ran.valid.eq(1)
-                    with m.If((self.current.kind == RunKind.BACKWARD) & self._owns(self.current.unit)):
+                    with m.If((self.current.kind == FrameKind.BACKWARD) & self._owns(self.current.unit)):
                         m.d.sync += self.ran.valid.eq(0)
                         m.next = "COUNT"
                 with m.Elif(self.request.valid & ~self.busy):

@@ -30,7 +30,7 @@ from amaranth.lib import data
 from amphw.rtl.control import Phase
 from amphw.rtl.gateware.controller import Controller
 from amphw.rtl.gateware.controller_memory import ControlShape, OwnerLayout, PlaceLayout, Store
-from amphw.rtl.gateware.controller_ports import RunKind
+from amphw.rtl.gateware.controller_ports import FrameKind
 from amphw.rtl.gateware.join_count import JoinCount
 from amphw.rtl.steps import StepOp
 from tests.rtl.formal.cases import variant
@@ -204,7 +204,7 @@ class Skeleton(NamedTuple):
     """A program of an operation or several, with END behind them, and how its firing has run."""
 
     steps: tuple[StepOp, ...]
-    kind: RunKind
+    kind: FrameKind
 
 
 def router(part: type, skeleton: Skeleton) -> Any:
@@ -308,7 +308,7 @@ class Routes(Contract):
         m.d.comb += owner.eq(of(before.owner)[fid])
         for step in steps:
             means.step(step, fid, owner)
-        means.ends(design.skeleton.kind != RunKind.BACKWARD, fid, owner)
+        means.ends(design.skeleton.kind != FrameKind.BACKWARD, fid, owner)
         with m.If(turned & begun):
             for name in WORLD.members:
                 same = Value.cast(design.world[name]) == Value.cast(means.world[name])

@@ -15,7 +15,7 @@ from amphw.rtl.commands import LaneOp
 from amphw.rtl.fixed.parameters import FixedRule
 from amphw.rtl.formats import Formats
 from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.gateware.controller_ports import RunKind
+from amphw.rtl.gateware.controller_ports import FrameKind
 from amphw.rtl.gateware.keeper import Keeper, Owner, Segment
 from amphw.rtl.gateware.lanes_shape import LaneShape, command_layout
 from amphw.rtl.wire import Kind, Register
@@ -132,7 +132,7 @@ class Keeps(Contract):
         # Rows since the last update, updates, and commands of the one that is under way.
         summed, updates, parts = Signal(COUNT), Signal(COUNT), Signal(2)
         asked = self.requests(m, design, summed, updates)
-        with m.If(design.finished & (run.kind == RunKind.BACKWARD) & (run.unit == 0)):
+        with m.If(design.finished & (run.kind == FrameKind.BACKWARD) & (run.unit == 0)):
             m.d.sync += summed.eq(summed + rows)
         with m.If(command & (design.lanes.payload.op == LaneOp.UPDATE)):
             m.d.sync += parts.eq(parts + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amphw.rtl.gateware.controller_gradients import GradientSteps
-from amphw.rtl.gateware.controller_ports import RunKind
+from amphw.rtl.gateware.controller_ports import FrameKind
 from amphw.rtl.gateware.controller_steps import ControllerSteps
 from amphw.rtl.steps import StepOp
 from tests.rtl.formal.cases import Case, proofs_of
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.hardware
 
 
 def case(
-    component: type, ops: tuple[StepOp, ...], kind: RunKind, cycles: int, *faults: tuple[str, str]
+    component: type, ops: tuple[StepOp, ...], kind: FrameKind, cycles: int, *faults: tuple[str, str]
 ) -> Case:
     """cycles: from one firing that has run to the next one."""
     skeleton = Skeleton(ops, kind)
@@ -27,7 +27,7 @@ CASES = {
     "deliver": case(
         ControllerSteps,
         (StepOp.DELIVER,),
-        RunKind.FORWARD,
+        FrameKind.FORWARD,
         15,
         ('place.addr.eq(self.v["b"])', 'place.addr.eq(self.v["a"])'),  # another place
         ("self.need.arrive.eq(1)", "self.need.arrive.eq(0)"),  # loses
@@ -37,7 +37,7 @@ CASES = {
     "send": case(
         ControllerSteps,
         (StepOp.SEND,),
-        RunKind.FORWARD,
+        FrameKind.FORWARD,
         14,
         (
             "with m.If(self.job.ready):\n                m.d.comb += self.sent_one",
@@ -51,14 +51,14 @@ CASES = {
     "send two": case(
         ControllerSteps,
         (StepOp.SEND, StepOp.SEND),
-        RunKind.FORWARD,
+        FrameKind.FORWARD,
         17,
         ("self.copy.eq(self.copy + 1), ", ""),  # both would be the first on the path
     ),
     "return": case(
         GradientSteps,
         (StepOp.RETURN,),
-        RunKind.BACKWARD,
+        FrameKind.BACKWARD,
         15,
         ("place.value.more.eq(head.data[0])", "place.value.more.eq(0)"),  # loses those before it
         ("self.origin_fid.eq(origin)", "self.origin_fid.eq(self.fid)"),  # another firing's

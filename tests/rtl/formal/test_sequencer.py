@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.commands import CODE_BITS, WORD, Code, Unit
 from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.gateware.controller_ports import RunKind
+from amphw.rtl.gateware.controller_ports import FrameKind
 from amphw.rtl.gateware.sequencer import LANE_FIELDS, LAYOUTS, VECTOR_FIELDS, Sequencer
 from tests.rtl.formal.cases import Case, proofs_of
 from tests.rtl.formal.contracts import Contract, keeps_offers, transfer, within
@@ -76,7 +76,7 @@ class Runs(Contract):
 
     def __init__(self, make: Any) -> None:
         self.words = [Signal(unsigned(WORD), name=f"instruction{k}") for k in range(LENGTH + 1)]
-        design = make(SHAPE, VECTOR, LANES, self.words, {(0, RunKind.FORWARD): 0})
+        design = make(SHAPE, VECTOR, LANES, self.words, {(0, FrameKind.FORWARD): 0})
         names = (
             "valid",
             "hold",
@@ -99,7 +99,7 @@ class Runs(Contract):
             design.registers.en.eq(self.writes),
             design.vector.ready.eq(self.vector_ready),
             design.lanes.ready.eq(self.lanes_ready),
-            Assume((design.run.payload.kind == RunKind.FORWARD) & (design.run.payload.unit == 0)),
+            Assume((design.run.payload.kind == FrameKind.FORWARD) & (design.run.payload.unit == 0)),
         ]
         keeps_offers(m, design.run, Assume)
         left = {name: Signal(3, name=f"{name}_left") for name in ("vector", "lanes")}

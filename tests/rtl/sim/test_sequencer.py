@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.gateware.controller_ports import RunKind
+from amphw.rtl.gateware.controller_ports import FrameKind
 from amphw.rtl.gateware.lanes_shape import LaneShape, command_layout
 from amphw.rtl.gateware.sequencer import Sequencer
 from amphw.rtl.gateware.vector_command import VectorShape
@@ -30,7 +30,7 @@ def run(firings: int, resets: int) -> None:
     programs = [random_program(rng, int(rng.integers(0, 40))) for _ in range(3 * UNITS)]
     microcode, entries = [], {}
     for number, program in enumerate(programs):
-        entries[number // 3, RunKind(number % 3)] = len(microcode)
+        entries[number // 3, FrameKind(number % 3)] = len(microcode)
         microcode += program
     settings = {
         "control": asdict(CONTROL), "vector": VECTOR, "lanes": LANES, "programs": programs,
