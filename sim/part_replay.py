@@ -13,9 +13,10 @@ from amphw.engine.kernel_part import KernelPart
 from amphw.engine.lower import Unit
 from amphw.engine.part import PartFrame, PartResult
 from amphw.engine.plan import Plan, Planner
-from amphw.engine.policy import BACKWARD, FORWARD
+from amphw.engine.policy import BACKWARD, FORWARD, KINDS
 from amphw.ir.device import Mode
 from amphw.ir.instance import Instance
+from amphw.ir.service_log import SUM
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.fixed.device import FixedDevice
 from amphw.rtl.hardware_plan import HardwarePlan
@@ -41,7 +42,7 @@ class ReplayedPart(KernelPart):
         super().__init__(device.capabilities(), device._chosen)
         self._names = [u.name for u in plan.lowered.units]
         self._planner: Planner[Plan] = Planner(plan.lowered, lambda p: p)
-        self._log = deque(event for event in log if event[0] in ("start", "flush"))
+        self._log = deque(event for event in log if event[0] in ("start", "seal"))
 
     def load(self, graph: Any, lowered: Any, units: Sequence[Unit], rules: Any, options: Any) -> None:
         super().load(graph, lowered, units, rules, options)
@@ -73,13 +74,17 @@ class ReplayedPart(KernelPart):
     def finished(self, timeout: float) -> list[PartResult]:
         """What the log goes on with, as far as it has been handed over."""
         while self._log:
-            if self._log[0][0] == "flush":
-                _, node, _, due = self._log.popleft()
-                self._reduce(self._owners[node], due)
+            if self._log[0][0] == "seal":
+                _, node, cause = self._log.popleft()
+                self._reduce(self._owners[node], cause != SUM)
                 continue
-            _, _, unit, kind, ((number, mode, firing),) = self._log[0]
-            u = self._by_name[self._names[unit]]
+            _, _, name, kind_name, ((number, mode, state),) = self._log[0]
+            u, kind = self._by_name[name], KINDS.index(kind_name)
             slot = self._slots.get((number, mode), -1)
+            if slot not in self._plans:
+                break
+            unit = self._names.index(name)
+            firing = self._plans[slot].units[unit].space.address_of(state)
             if (u.index, kind, slot, firing) in self._handed:
                 opened, i = self._handed.pop((u.index, kind, slot, firing))
                 one = _one(u, opened.frame, i)
@@ -107,8 +112,6 @@ class ReplayedPart(KernelPart):
 
     def _sent_nothing(self, unit: int, slot: int, firing: int) -> bool:
         """unit: as the hardware numbers it."""
-        if slot not in self._plans:
-            return False
         paths = self._plans[slot].units[unit].paths
         return all(t.start[firing] == t.start[firing + 1] for t in paths)
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from amphw.engine.numbering import FrameKind
 from amphw.ir.device import DeviceOptions, Direction, Mode, Report
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
 from amphw.rtl.driver.device import HardwareDevice
-from amphw.rtl.events import RunKind
 from amphw.rtl.fixed.device import FixedDevice
 
 SEED = 3
@@ -50,7 +50,7 @@ def written(device: HardwareDevice) -> Firings:
     assert device.watcher.writes is not None
     for about, words in device.watcher.writes:
         active, unit, at = about["active"], about["unit"], about["firing"]
-        backward = about["kind"] == RunKind.BACKWARD
+        backward = about["kind"] == FrameKind.BACKWARD
         code, table = device.plan.codes[unit], active.layout.plan.units[unit]
         firings = active.layout.firings[unit]
         (record,) = [

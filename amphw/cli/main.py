@@ -23,6 +23,7 @@ from amphw.cli.models import models
 from amphw.cli.opencl import opencl
 from amphw.cli.place import place
 from amphw.cli.predict import predict
+from amphw.cli.replay import replay
 from amphw.cli.rtl import rtl
 from amphw.cli.train import train
 
@@ -39,6 +40,7 @@ app = typer.Typer(
 for command in (
     train,
     predict,
+    replay,
     demo,
     graph,
     estimate,

@@ -16,6 +16,7 @@ from amphw.host.spent import Spent
 
 if TYPE_CHECKING:
     from amphw.host.config import RunConfig
+    from amphw.host.log_file import LogWriter
     from amphw.host.records import RunSummary
     from amphw.host.run_folder import RunFolder
     from amphw.host.trace import Trace
@@ -122,10 +123,11 @@ def run_once(
     label: str,
     resume: Path | None = None,
     spare: Callable[[], Device] | None = None,
+    log: LogWriter | None = None,
 ) -> Outcome:
     """Train once, with progress on stderr and Ctrl-C in two steps; closes the device.
 
-    spare: as `Trainer` takes it.
+    spare, log: as `Trainer` takes them.
     """
     from amphw.host.controller import Trainer
     from amphw.host.progress import Progress
@@ -137,7 +139,7 @@ def run_once(
     began = False
     try:
         with Progress(None, cfg.train.epochs, label, model.counted) as progress:
-            trainer = Trainer(model, cfg, device, folder, progress, trace, spare, spent=runner.spent)
+            trainer = Trainer(model, cfg, device, folder, progress, trace, spare, spent=runner.spent, log=log)
             try:
                 with stopping(trainer.stop, progress.note), naming_large_settings(model, cfg):
                     summary = trainer.run(resume=resume)

@@ -19,6 +19,7 @@ from amphw.ir.device import Capabilities, DeviceOptions
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.passes import fuse
+from amphw.ir.service_log import ServiceLog
 from amphw.ir.update import UpdateRule, initial_parameters
 
 
@@ -29,7 +30,7 @@ class CpuDevice(PlaneDevice):
     0), fuse, and those of the plane (see NumpyPlane). Parameters survive `close`, until the next `load`.
     """
 
-    def __init__(self, replay: Sequence[tuple[Any, ...]] | None = None) -> None:
+    def __init__(self, replay: ServiceLog | None = None) -> None:
         super().__init__(replay)
         planes.chosen()  # what cannot be had is said here, before a run has begun
 

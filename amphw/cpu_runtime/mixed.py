@@ -36,6 +36,7 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
 from amphw.ir.passes import fuse
+from amphw.ir.service_log import LogEnded, ServiceLog
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 
 
@@ -55,7 +56,7 @@ class MixedDevice(PlaneDevice):
         self,
         devices: Mapping[str, Device],
         absent: Mapping[str, str] | None = None,
-        replay: Sequence[tuple[Any, ...]] | None = None,
+        replay: ServiceLog | None = None,
     ) -> None:
         super().__init__(replay)
         self.devices, self.absent = dict(devices), dict(absent or {})
@@ -272,6 +273,8 @@ class MixedDevice(PlaneDevice):
     def poll(self, timeout: float = 0.0) -> list[Report]:
         if self.replay is not None:
             reports = self.replay.run()
+            if not reports and self.replay.left:
+                raise LogEnded(self.replay.left)
         else:
             for driver in self._drivers:
                 driver.watch()

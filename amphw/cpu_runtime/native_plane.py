@@ -46,6 +46,7 @@ class NativePlane(EnginePlane):
                 raise AmphwError(no_parameters(name))
             self.engine.update(self.lowered.by_name[name], True)
             self.check()
+        self.collect_log()
 
     def flush(self) -> None:
         """Reduce what is logged without publishing, so that the accumulated gradients are complete."""
@@ -53,8 +54,7 @@ class NativePlane(EnginePlane):
         for u, _ in self._owned:
             self.engine.update(u.index, False)
         self.check()
-        if self.log is not None:
-            self.collect_log()
+        self.collect_log()
 
     def observed(self, index: int) -> list[Observation]:
         """What the firings of the slot's last instance computed; it must have retired."""

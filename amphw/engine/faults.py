@@ -80,9 +80,3 @@ def stuck(in_flight: int, lines: list[str]) -> ExecutionError:
 
 def occupied(index: int, instance: Instance) -> ExecutionError:
     return ExecutionError(f"slot {index} still holds instance {instance.number}")
-
-
-def replay_mismatch(what: str) -> ExecutionError:
-    return ExecutionError(
-        f"replay: the log asks for {what}; it belongs to another graph or to other instances"
-    )

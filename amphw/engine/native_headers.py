@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from textwrap import dedent, indent
 
-from amphw.engine.numbering import EventType, ExprOp, Failure, FrameKind, Order, TermKind
+from amphw.engine.numbering import Cause, EventType, ExprOp, Failure, FrameKind, Order, TermKind
 from amphw.engine.tile_code import MAX_INT_ARGS, PhaseKind, Place
 from amphw.engine.tile_operations import BY_COLUMN, PRIMITIVE_OPERATIONS, TEXTS, Op, camel
 from amphw.ir.device import Mode
@@ -74,7 +74,7 @@ def _numbers_shared() -> str:
         f"enum Kind : int32_t {{ {kinds}, KINDS }};",
         f"enum ExprOp : int64_t {{ {', '.join(op.name for op in ExprOp)} }};",
         f"enum class Mode : int32_t {{ {', '.join(mode.name.capitalize() for mode in Mode)} }};",
-        *(_enumerators(kind) for kind in (Order, Failure, EventType, TermKind)),
+        *(_enumerators(kind) for kind in (Order, Failure, EventType, Cause, TermKind)),
         "}  // namespace amphw",
         "",
     ]

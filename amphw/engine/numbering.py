@@ -32,7 +32,7 @@ class Failure(IntEnum):
     Loss = 5  # a loss is not finite
     Gradient = 6  # a gradient is not finite; text: the parameter
     Internal = 7  # text says what
-    Replay = 8  # the log asks for what the run at hand cannot do; unit: -1, text says what
+    Replay = 8  # asked for a firing that is not ready, detail: its kind; or, unit: -1, for what text says
     Memory = 9  # no room in the memory of an external executor; text says for what
 
 
@@ -45,6 +45,14 @@ class EventType(IntEnum):
     Seal = 3
     Reduced = 4
     Retire = 5
+
+
+class Cause(IntEnum):
+    """Why logged gradient rows were made one sum; in the order of `service_log.CAUSES`."""
+
+    Sum = 0
+    Update = 1
+    Interval = 2
 
 
 class TermKind(IntEnum):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from amphw.engine.faults import replay_mismatch
 from amphw.engine.part import PartResult
 from amphw.engine.part_driver import LOOK, PartDriver
 from amphw.engine.plane import EnginePlane
 from amphw.engine.replay import EngineReplay
 from amphw.ir.device import Mode
 from amphw.ir.instance import Instance
+from amphw.ir.service_log import ReplayDiffers, ServiceLog
 
 
 class PartReplay(EngineReplay):
@@ -21,9 +20,7 @@ class PartReplay(EngineReplay):
     A part gets its frames in the logged order, and is the same to the bit if it depends on nothing else.
     """
 
-    def __init__(
-        self, plane: EnginePlane, log: Sequence[tuple[Any, ...]], drivers: Mapping[int, PartDriver]
-    ) -> None:
+    def __init__(self, plane: EnginePlane, log: ServiceLog, drivers: Mapping[int, PartDriver]) -> None:
         super().__init__(plane, log)
         self.drivers = drivers
         self._out: dict[int, PartDriver] = {}  # frames that parts have
@@ -32,7 +29,7 @@ class PartReplay(EngineReplay):
     def pump(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
         for driver in dict.fromkeys(self.drivers.values()):
             if not driver.begin(slot, generation, instance, mode):
-                raise replay_mismatch(f"instance {instance.number}, for which {driver.label} has no room")
+                raise ReplayDiffers(f"instance {instance.number}, for which {driver.label} has no room")
         super().pump(slot, generation, instance, mode)
 
     def start(self, number: int, unit: int, direction: int, keys: list[tuple[int, int]]) -> None:
@@ -55,7 +52,7 @@ class PartReplay(EngineReplay):
         while number not in self._came:
             found = driver.part.finished(LOOK)
             if not found and time.perf_counter() - begun > driver.patience:
-                raise replay_mismatch(f"the end of frame {number}, which {driver.label} has not done by then")
+                raise ReplayDiffers(f"the end of frame {number}, which {driver.label} has not done by then")
             self._came |= {result.number: result for result in found}
         driver.bring_back(self._came.pop(number))
         self.plane.check()

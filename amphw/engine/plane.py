@@ -14,6 +14,7 @@ import numpy as np
 from amphw.engine import faults
 from amphw.engine._native import Engine
 from amphw.engine.describe import Names, describe_graph, describe_rule, describe_schema
+from amphw.engine.firings import Firings
 from amphw.engine.lower import Lowered, choices
 from amphw.engine.numbering import EventType, Failure
 from amphw.engine.plan import build_plan, check_data, integers
@@ -23,6 +24,8 @@ from amphw.ir.device import Mode, Report, Statistics
 from amphw.ir.errors import DeviceLostError, ExecutionError, NonFiniteError
 from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
+from amphw.ir.service_log import CAUSES, Event, ReplayDiffers, not_ready
+from amphw.ir.state import KeySpace
 from amphw.ir.update import NodeParameters
 
 _MODES = tuple(Mode)
@@ -60,6 +63,7 @@ class EnginePlane:
         outside: Collection[int] = (),
     ):
         self.lowered, self.params, self.log = lowered, params, log
+        self.firings = Firings(lowered)
         self.trace = settings.get("trace")
         self.names = Names(lowered.graph.schema)
         self.schema = lowered.graph.schema
@@ -131,6 +135,8 @@ class EnginePlane:
             raise
         attrs.append(instance.number)
         self._held[index] = (instance, data)
+        if self.log is not None:
+            self.firings.admit((instance.number, mode.value), instance)
         try:
             result = self._pump(index, generation, instance, mode, attrs, tables, data)
         except BaseException:
@@ -199,8 +205,7 @@ class EnginePlane:
         except BaseException as error:
             self.fail(error)
         reports = [self._report(*r) for r in retired]
-        if self.log is not None:
-            self.collect_log()
+        self.collect_log()
         if self._unpolled:
             reports, self._unpolled = self._unpolled + reports, []
         try:
@@ -283,12 +288,15 @@ class EnginePlane:
     def _error(
         self, failure: int, unit: int, slot: int, firing: int, detail: int, extra: int, text: str
     ) -> Exception:
-        if failure == Failure.Replay:
-            return faults.replay_mismatch(text)
+        if failure == Failure.Replay and unit < 0:
+            return ReplayDiffers(text)
         units = self.lowered.units
         u = units[unit]
         instance = self._held[slot][0] if slot in self._held else Instance()
         number = instance.number
+        if failure == Failure.Replay:
+            state = KeySpace(u.behaviour.state, instance).state(firing)
+            return not_ready(u.name, KINDS[detail], number, state)
         if failure == Failure.Fault:
             reason = faults.trapped(u.traps[detail]) if detail >= 0 else faults.OUTSIDE_A_TABLE
             return faults.undeliverable(u, instance, firing, reason)
@@ -321,19 +329,27 @@ class EnginePlane:
     # --- log --------------------------------------------------------------------------------------
 
     def collect_log(self) -> None:
-        assert self.log is not None
-        name = [u.name for u in self.lowered.units]
-        for kind, a, b, c, keys in self.engine.events():
-            event = _EVENTS[kind]
-            if event == "start":
-                named = tuple((number, _MODES[mode].value, firing) for number, mode, firing in keys)
-                self.log.append((event, a, b, c, named))
-            elif event in ("submit", "retire"):
-                self.log.append((event, a, _MODES[b].value))
-            elif event == "end":
-                self.log.append((event, a))
-            else:
-                self.log.append((event, name[a], bool(b)) if event == "seal" else (event, name[a]))
+        """Take over what the engine has noted, if anybody wants it; see `amphw.ir.service_log`."""
+        if self.log is None:
+            return
+        for event in self.engine.events():
+            self.log.append(self._logged(*event))
+
+    def _logged(self, event: int, a: int, b: int, c: int, keys: Sequence[tuple[int, int, int]]) -> Event:
+        name = _EVENTS[event]
+        if event == EventType.Start:
+            runs = [((number, _MODES[mode].value), firing) for number, mode, firing in keys]
+            firings = tuple((*run, self.firings.of(run, b).state(firing)) for run, firing in runs)
+            return name, a, self.lowered.units[b].name, KINDS[c], firings
+        if event == EventType.End:
+            return name, a
+        if event == EventType.Seal:
+            return name, self.lowered.units[a].name, CAUSES[b]
+        if event == EventType.Reduced:
+            return name, self.lowered.units[a].name
+        if event == EventType.Retire:
+            self.firings.retire((a, _MODES[b].value))
+        return name, a, _MODES[b].value
 
 
 def _readable(tables: Sequence[np.ndarray]) -> list[np.ndarray]:

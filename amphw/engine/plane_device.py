@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from amphw.ir.device import Mode, Report, Statistics
 from amphw.ir.errors import ExecutionError
 from amphw.ir.instance import Instance
+from amphw.ir.service_log import LogEnded, ServiceLog
 from amphw.ir.update import NodeParameters
 
 RUN_BUDGET = 1e-3
@@ -43,15 +44,14 @@ class PlaneDevice:
     survive `close`, until the next `load`.
     """
 
-    def __init__(self, replay: Sequence[tuple[Any, ...]] | None = None) -> None:
+    def __init__(self, replay: ServiceLog | None = None) -> None:
         self._logged = replay
+        self._unpolled: list[Report] = []  # of a replay
         self._threads: list[threading.Thread] = []
         self._stop = threading.Event()
         self._open = False
 
-    def start(
-        self, plane: Any, replay: Callable[[Any, Sequence[tuple[Any, ...]]], Any], workers: int
-    ) -> None:
+    def start(self, plane: Any, replay: Callable[[Any, ServiceLog], Any], workers: int) -> None:
         """Serve the plane, which has the methods of `NumpyPlane`, or have `replay(plane, log)` drive it.
 
         The device is closed, or has never been open.
@@ -91,13 +91,16 @@ class PlaneDevice:
     def poll(self, timeout: float = 0.0) -> list[Report]:
         """See Device. Also raises ExecutionError, naming nodes and firings, once nothing can move."""
         if self.replay is not None:
-            return self.replay.run()
+            found, self._unpolled = self._unpolled + self.replay.run(), []
+            if not found and self.replay.left:
+                raise LogEnded(self.replay.left)
+            return found
         return self.plane.poll(timeout)
 
     def drain(self) -> list[Report]:
         out: list[Report] = []
         if self.replay is not None:
-            while found := self.replay.run():
+            while found := self.poll():
                 out += found
             return out
         while self.plane.in_flight:
@@ -109,8 +112,10 @@ class PlaneDevice:
         return out
 
     def update(self, nodes: Sequence[str] | None = None) -> None:
-        if self.replay is None:  # a log holds the updates, at their place among the frames
+        if self.replay is None:
             self.plane.update(nodes if nodes is not None else list(self.plane.params))
+        else:  # a log holds the updates, at their place among the frames: up to here
+            self._unpolled += self.replay.run()
 
     def parameters(self) -> dict[str, NodeParameters]:
         self.plane.fetch()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from amphw.host import snapshots
 from amphw.host.divergence import Approach, diagnosed
@@ -23,6 +24,17 @@ from amphw.host.trace import Trace
 from amphw.ir.device import Mode, Report
 from amphw.ir.errors import DeviceLostError, ExecutionError
 from amphw.ir.instance import Instance
+from amphw.ir.service_log import Event
+
+
+class RunLog(Protocol):
+    """Who is told what a device logs, and what its instances report."""
+
+    def take(self, log: list[Event]) -> None:
+        """All that there is by now; it may be taken away."""
+        ...
+
+    def reported(self, report: Report) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -68,10 +80,11 @@ class Phases:
         saved: Callable[[], Path | None],
         progress: Progress | None,
         trace: Trace | None,
+        log: RunLog | None = None,
     ) -> None:
         self._session, self._state, self._live = session, state, live
         self._stopped, self._saved = stopped, saved
-        self._progress, self._trace = progress, trace
+        self._progress, self._trace, self._log = progress, trace, log
         self._meter = DeviceMeter(session.device)
         self._approach = Approach(session.model.loss_node)
         intervals = {node: rule.interval for node, rule in session.rules.items()}
@@ -103,6 +116,7 @@ class Phases:
             self._trained += 1
             self._meter.retired()
             self._approach.retired(report)
+            self._reported(report)
             if not state.tally.add(report):
                 bad.append(instance)
 
@@ -141,6 +155,7 @@ class Phases:
             session.device.update()
             session.device.drain()
             snapshots.average_replicas(session.device, session.graph.replicas)
+        self._write_log()
         self._count_time()
         return self._figures(keys)
 
@@ -151,6 +166,7 @@ class Phases:
         bad: list[Instance] = []
 
         def report(instance: Instance, report: Report) -> None:
+            self._reported(report)
             if not tally.add(report):
                 bad.append(instance)
 
@@ -160,12 +176,14 @@ class Phases:
             PumpHooks(report, moved=self._moved),
             stopped=lambda: bool(bad) or self._stopped(),
         )
+        self._write_log()
         self._check(bad)
         return tally.means() if pumped == len(instances) else None
 
     def _tick(self, instances: InstanceSet) -> None:
         state, meter = self._state, self._meter
         meter.collect()
+        self._write_log()
         if self._progress is None:
             return
         spent = time.perf_counter() - self._began
@@ -184,6 +202,14 @@ class Phases:
                 utilisation=meter.utilisation_lately(),
             )
         )
+
+    def _reported(self, report: Report) -> None:
+        if self._log is not None:
+            self._log.reported(report)
+
+    def _write_log(self) -> None:
+        if self._log is not None:
+            self._log.take(self._session.device.log)  # type: ignore[attr-defined]
 
     def _moved(self) -> int:
         self._meter.collect()

@@ -58,7 +58,7 @@ class _Pending:
 
 
 @dataclass
-class _Fired:
+class Fired:
     """What a firing keeps until its gradients are back."""
 
     operands: list[tuple[str, State, int]]  # (in-port, message state, rows), in operand order
@@ -104,7 +104,7 @@ class Interpreter:
                 self.inference[name] = inference(b.program)
         self.queue: deque[Message] = deque()
         self.pending: dict[Firing, _Pending] = {}
-        self.fired: dict[Firing, _Fired] = {}
+        self.fired: dict[Firing, Fired] = {}
         self.emitted: dict[tuple[str, str, int, State], Firing] = {}
         self.seen: dict[int, set[tuple[str, str, State]]] = {}
         self.active: dict[int, Active] = {}
@@ -132,10 +132,23 @@ class Interpreter:
         else:
             self._backward(message)
 
+    def firing_of(self, m: Message) -> Firing:
+        """The firing that a message which has not been delivered is for."""
+        if m.direction is Direction.BACKWARD:
+            return self.emitted[m.node, m.port, m.slot, m.state]
+        b = self.typed.behaviours[m.node]
+        receive = next(r for r in b.receives if r.port == m.port)
+        incoming = self.typed.into(m.node, m.port).state
+        return m.node, m.slot, self._eval_state(receive.key, b.state, incoming, m)
+
     def apply_update(self, name: str) -> None:
         """An UPDATE message: the node applies what it has accumulated."""
         self.params[name].update()
         self.stats.updates += 1
+
+    def _self_update(self, name: str) -> None:
+        """The node's interval is complete."""
+        self.apply_update(name)
 
     # --- forward ----------------------------------------------------------------------------------
 
@@ -150,8 +163,7 @@ class Interpreter:
         self.seen[m.slot].add((m.node, m.port, m.state))
         receive = next(r for r in b.receives if r.port == m.port)
         incoming = self.typed.into(m.node, m.port).state
-        key = self._eval_state(receive.key, b.state, incoming, m)
-        firing = (m.node, m.slot, key)
+        firing = self.firing_of(m)
         if b.any_port:
             self._fire(firing, b, {m.port: {0: (m.state, m.payload)}})
             return
@@ -162,7 +174,7 @@ class Interpreter:
         slot = pending.operands.setdefault(m.port, {})
         if position in slot:
             raise ExecutionError(
-                f"node '{m.node}' port '{m.port}': two members at position {position} of group {key}"
+                f"node '{m.node}' port '{m.port}': two members at position {position} of group {firing[2]}"
             )
         slot[position] = (m.state, m.payload)
         if self._complete(b, firing, pending):
@@ -200,7 +212,7 @@ class Interpreter:
         ]
         context, ints = self._context(b, slot, state)
         version = self.params[name].version if name in self.params else 0
-        record = _Fired(
+        record = Fired(
             [(port, s, len(p)) for port, messages in ordered for s, p in messages],
             context,
             ints,
@@ -232,7 +244,7 @@ class Interpreter:
             self._return(firing, b, record)
 
     def _run_forward(
-        self, name: str, b: Behaviour, active: Active, record: _Fired, inputs: list[np.ndarray]
+        self, name: str, b: Behaviour, active: Active, record: Fired, inputs: list[np.ndarray]
     ) -> list[np.ndarray]:
         assert b.program is not None
         values = self.params[name].values if name in self.params else {}
@@ -268,7 +280,7 @@ class Interpreter:
         slot: int,
         state: State,
         outputs: list[np.ndarray],
-        record: _Fired | None,
+        record: Fired | None,
         decided: Mapping[str, int] | None = None,
     ) -> None:
         active = self.active[slot]
@@ -378,7 +390,7 @@ class Interpreter:
         if len(record.gradients) == len(record.expected):
             self._return(firing, b, record)
 
-    def _return(self, firing: Firing, b: Behaviour, record: _Fired) -> None:
+    def _return(self, firing: Firing, b: Behaviour, record: Fired) -> None:
         """All gradients are here: run backward, accumulate, send one message to each operand's sender."""
         name, slot, _ = firing
         n_outputs = len(b.program.outputs) if b.program is not None else 1
@@ -398,7 +410,7 @@ class Interpreter:
         del self.fired[firing]
         self._settle(slot, len(record.operands))
 
-    def _output_gradient(self, name: str, b: Behaviour, record: _Fired, k: int) -> np.ndarray:
+    def _output_gradient(self, name: str, b: Behaviour, record: Fired, k: int) -> np.ndarray:
         """Sum over the out-ports and copies that sent output k, in their static order."""
         if b.program is not None:
             y = record.outputs[k]
@@ -419,9 +431,7 @@ class Interpreter:
                     total += g
         return total
 
-    def _run_backward(
-        self, name: str, b: Behaviour, record: _Fired, dy: list[np.ndarray]
-    ) -> list[np.ndarray]:
+    def _run_backward(self, name: str, b: Behaviour, record: Fired, dy: list[np.ndarray]) -> list[np.ndarray]:
         d = self.derivatives[name]
         p = self.params.get(name)
         ints = dict(zip(b.program.ints if b.program else (), record.ints, strict=True))
@@ -442,7 +452,7 @@ class Interpreter:
             behind = self.stats.staleness.setdefault(name, {})
             behind[p.version - record.version] = behind.get(p.version - record.version, 0) + rows
             if self.options.updates == "self" and p.due:
-                self.apply_update(name)
+                self._self_update(name)
         return got[: len(d.wrt)]
 
     def _send_back(self, node: str, port: str, slot: int, state: State, gradient: np.ndarray) -> None:

@@ -7,17 +7,20 @@ served, at random, or as a log says. It is slow and obviously right; every other
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from amphw.ir.behaviour import Behaviour
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.interpreter import Interpreter, Message
+from amphw.ir.interpreter import Fired, Firing, Interpreter, Message, State
+from amphw.ir.reference_replay import Replay
+from amphw.ir.service_log import INTERVAL, UPDATE, Event, LogEnded, ServiceLog
 from amphw.ir.update import NodeParameters, UpdateRule, no_parameters
 
 
@@ -25,22 +28,28 @@ class ReferenceDevice(Interpreter):
     """The interpreter behind the device protocol.
 
     order: "fifo", "lifo" or "random" (seeded by the options). dtype: of parameters and payloads. replay: the
-    `log` of an earlier run, to deliver the same messages in the same order.
+    log of an earlier run on any executor (`amphw.ir.service_log`), whose decisions are taken again.
     """
 
-    def __init__(self, order: str = "fifo", dtype: type = np.float32, replay: Sequence[Any] | None = None):
+    def __init__(self, order: str = "fifo", dtype: type = np.float32, replay: ServiceLog | None = None):
         super().__init__(dtype)
         self.order = order
         self._open = False
-        self.replay = deque(replay) if replay is not None else None
+        self._logged = replay
+        self._unpolled: list[Report] = []  # of a replay
+        self.replay: Replay | None = None
 
     def capabilities(self) -> Capabilities:
         return Capabilities("reference", "reference", notes="numpy")
 
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
+        if self._logged is not None:
+            options = replace(options, updates="controller")  # the log has the updates, at their place
         self.open(graph, rules, options)
         self.rng = random.Random(options.seed)
-        self.log: list[Any] = []
+        self.log: list[Event] = []
+        self._frames = 0
+        self.replay = Replay(self, self._logged) if self._logged is not None else None
         self._open = True
 
     # --- the protocol -----------------------------------------------------------------------------
@@ -48,15 +57,31 @@ class ReferenceDevice(Interpreter):
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
         if not self._open:
             raise ExecutionError("the device is closed; load a graph first")
+        if self.replay is not None:
+            self.replay.submit(slot, generation, instance, mode)
+            return
+        self._note("submit", instance.number, mode.value)
         self.pump(slot, generation, instance, mode)
 
     def poll(self, timeout: float = 0.0) -> list[Report]:
+        if self.replay is not None:
+            found, self._unpolled = self._unpolled + self.replay.run(), []
+            if not found and self.replay.left:
+                raise LogEnded(self.replay.left)
+            return found
         while self.queue and not self.done:
             self.step()
         done, self.done = self.done, []
+        for report in done:
+            self._note("retire", report.number, report.mode.value)
         return done
 
     def drain(self) -> list[Report]:
+        if self.replay is not None:
+            reports: list[Report] = []
+            while found := self.poll():
+                reports += found
+            return reports
         while self.queue:
             self.step()
         if self.active:
@@ -70,7 +95,10 @@ class ReferenceDevice(Interpreter):
         for name in nodes if nodes is not None else self.params:
             if name not in self.params:
                 raise AmphwError(no_parameters(name))
-            self.apply_update(name)
+            if self.replay is None:
+                self._update(name, UPDATE)
+        if self.replay is not None:  # a log holds the updates, at their place among the frames: up to here
+            self._unpolled += self.replay.run()
 
     def parameters(self) -> dict[str, NodeParameters]:
         return self.params
@@ -89,25 +117,50 @@ class ReferenceDevice(Interpreter):
 
     def step(self) -> None:
         """Deliver one message."""
-        message = self._next()
-        if self.options.log:
-            self.log.append(message.key)
-        self.deliver(message)
+        self.deliver(self._next())
 
     def _next(self) -> Message:
-        if self.replay is not None:
-            wanted = self.replay.popleft()
-            for i, m in enumerate(self.queue):
-                if m.key == wanted:
-                    del self.queue[i]
-                    return m
-            raise ExecutionError(f"replay: the log delivers {wanted}, but no such message is waiting")
         if self.order == "lifo":
             return self.queue.pop()
         if self.order == "random":
             i = self.rng.randrange(len(self.queue))
             self.queue.rotate(-i)
         return self.queue.popleft()
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def _note(self, *event: Any) -> None:
+        if self.options.log:
+            self.log.append(event)
+
+    def _fire(
+        self, firing: Firing, b: Behaviour, operands: dict[str, dict[int, tuple[State, np.ndarray]]]
+    ) -> None:
+        kind = "forward" if self.active[firing[1]].mode is Mode.TRAIN else "infer"
+        self._note_frame(kind, firing, b)
+        super()._fire(firing, b, operands)
+
+    def _return(self, firing: Firing, b: Behaviour, record: Fired) -> None:
+        self._note_frame("backward", firing, b)
+        super()._return(firing, b, record)
+
+    def _note_frame(self, kind: str, firing: Firing, b: Behaviour) -> None:
+        """A frame of one firing, of a node that computes: nothing comes between its beginning and its end."""
+        if b.program is None or not self.options.log:
+            return
+        node, slot, state = firing
+        active = self.active[slot]
+        self._frames += 1
+        self._note("start", self._frames, node, kind, ((active.instance.number, active.mode.value, state),))
+        self._note("end", self._frames)
+
+    def _self_update(self, name: str) -> None:
+        self._update(name, INTERVAL)
+
+    def _update(self, name: str, cause: str) -> None:
+        self._note("seal", name, cause)
+        self.apply_update(name)
+        self._note("reduced", name)
 
     def _stuck(self) -> str:
         lines = []

@@ -9,7 +9,7 @@ earlier field, the address goes through prefix sums (`off[w] + c`), so a ragged 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -221,6 +221,17 @@ class KeySpace:
         self._extents.append(np.array(extent))
         self.columns = {**old, name: new}
         self.size = len(new)
+
+    def state(self, address: int) -> tuple[int, ...]:
+        """The values of the fields at an address."""
+        return tuple(int(column[address]) for column in self.columns.values())
+
+    def address_of(self, state: Sequence[int]) -> int:
+        """The inverse of `state`; OUT_OF_DOMAIN for what is none of these states."""
+        if len(state) != len(self.columns):
+            return OUT_OF_DOMAIN
+        columns = {name: np.array([value]) for name, value in zip(self.columns, state, strict=True)}
+        return int(self.address(columns, 1, strict=False)[0])
 
     def address(self, columns: Mapping[str, np.ndarray], n: int, *, strict: bool = True) -> np.ndarray:
         """Dense addresses int64 [n] of the given states.

@@ -16,6 +16,7 @@ from amphw.ir.errors import AmphwError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse
+from amphw.ir.service_log import ServiceLog
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 from amphw.opencl.executor import chosen_form
 from amphw.opencl.lost import is_driver_error, lost, not_opened
@@ -71,7 +72,7 @@ class OpenCLDevice:
     turn), fuse, and those of `OpenCLPlane`. Parameters survive `close`, until the next `load`.
     """
 
-    def __init__(self, argument: str = "", replay: Sequence[tuple[Any, ...]] | None = None) -> None:
+    def __init__(self, argument: str = "", replay: ServiceLog | None = None) -> None:
         self.found = choose(argument)
         for device in self.found:
             check_usable(device)

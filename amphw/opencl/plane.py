@@ -296,8 +296,7 @@ class OpenCLPlane(EnginePlane):
         self.complete()
         self.check_faults()
         self.check()
-        if self.log is not None:
-            self.collect_log()
+        self.collect_log()
 
     def check_faults(self) -> None:
         """Raise what kernels have reported."""

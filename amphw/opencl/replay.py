@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amphw.engine.faults import replay_mismatch
 from amphw.engine.replay import EngineReplay
+from amphw.ir.service_log import ReplayDiffers
 from amphw.opencl.plane import OpenCLPlane
 
 
@@ -34,6 +34,6 @@ class OpenCLReplay(EngineReplay):
 
     def reduced(self, unit: int) -> None:
         if self.plane.lowered.units[unit].name not in self.plane.params:
-            raise replay_mismatch("an update of a node without parameters")
+            raise ReplayDiffers("an update of a node without parameters")
         self.plane.reduce(unit, until_due=True)
         self.plane.complete()

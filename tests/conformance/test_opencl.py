@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from amphw.cpu_runtime import CpuDevice
 from amphw.ir.device import Device, DeviceOptions, Mode
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
@@ -100,6 +101,31 @@ def test_a_replayed_log_gives_the_same_bits(case: Case, argument: str, keys: int
     assert first.losses == second.losses
     for name, value in first.parameters.items():
         np.testing.assert_array_equal(value, second.parameters[name], err_msg=name)
+
+
+@each
+def test_a_log_of_this_device_or_of_the_cpu_leads_to_the_same_on_the_others(case: Case) -> None:
+    """`tests/conformance/test_replay.py` says what this is worth."""
+    rule = UpdateRule(interval=7, optimizer="momentum", lr=0.02)
+    options: dict[str, Any] = {"keys": 8, "updates": "self", "rule": rule}
+    cpu, opencl = CpuDevice(), OpenCLDevice(PTHREAD)
+    logged = {
+        cpu: run(cpu, *problem(case), log=True, frame_cap=5, **options),
+        opencl: run(opencl, *problem(case), log=True, frame_cap=5, form=FORM, **options),
+    }
+    for device, found in logged.items():
+        device.close()
+        exact = ReferenceDevice("fifo", np.float64, replay=device.log)
+        again: list[tuple[Any, dict[str, Any]]] = [(exact, {})]
+        if device is cpu:
+            again.append((OpenCLDevice(PTHREAD, replay=device.log), {"form": FORM, "frame_cap": 5}))
+        else:
+            again.append((CpuDevice(replay=device.log), {}))
+        for other, settings in again:
+            repeated = run(other, *problem(case), **options, **settings)
+            other.close()
+            for name, value in found.parameters.items():
+                np.testing.assert_allclose(repeated.parameters[name], value, rtol=0, atol=1e-5, err_msg=name)
 
 
 def stepwise(device: Device, case: Case) -> dict[str, np.ndarray]:

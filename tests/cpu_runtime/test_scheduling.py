@@ -17,7 +17,7 @@ from amphw.cpu_runtime import CpuDevice, planes
 from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.engine.numpy_plane.float32 import FloatParameters
 from amphw.engine.part_driver import PartDriver
-from amphw.engine.policy import BACKWARD, POLICIES
+from amphw.engine.policy import POLICIES
 from amphw.ir.device import DeviceOptions, Mode, Statistics
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
@@ -65,15 +65,15 @@ def serve(
 
 
 def frames(log: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """(unit, direction, firings) of each frame, in the order in which they began.
+    """(node, direction, firings) of each frame, in the order in which they began.
 
     Within a frame the order of firings is the plane's own.
     """
     return [
-        (unit, kind, sorted(keys))
+        (node, kind, sorted(firings))
         for event, *what in log
         if event == "start"
-        for _, unit, kind, keys in [what]
+        for _, node, kind, firings in [what]
     ]
 
 
@@ -102,48 +102,42 @@ def test_the_engine_serves_in_the_order_that_the_policy_defines(
     assert found[0] == found[1] and len(found[0]) > 10
 
 
-def recounted(device: Any, log: Sequence[Any], height: int) -> dict[str, Counter[int]]:
+def recounted(log: Sequence[Any], height: int) -> dict[str, Counter[int]]:
     """Staleness from the log alone: versions between a firing's two frames. height: rows of each firing."""
-    names = [u.name for u in device.plane.lowered.units]
     versions: Counter[str] = Counter()
-    due: dict[str, bool] = {}
     seen: dict[tuple[Any, ...], int] = {}
     found: dict[str, Counter[int]] = {}
     for kind, *what in log:
-        if kind == "flush":
-            due[what[0]] = what[2]
-        elif kind == "reduced":
-            versions[what[0]] += due.get(what[0], True)
+        if kind == "reduced":
+            versions[what[0]] += 1
         elif kind == "start":
-            _, unit, direction, keys = what
-            for key in keys:
-                if direction == BACKWARD:
-                    behind = versions[names[unit]] - seen[unit, key]
-                    found.setdefault(names[unit], Counter())[behind] += height
+            _, node, direction, firings = what
+            for firing in firings:
+                if direction == "backward":
+                    found.setdefault(node, Counter())[versions[node] - seen[node, firing]] += height
                 else:
-                    seen[unit, key] = versions[names[unit]]
+                    seen[node, firing] = versions[node]
     return found
 
 
-def of_a_part(device: Any, log: Sequence[Any], node: str, height: int, interval: int) -> Counter[int]:
+def of_a_part(log: Sequence[Any], node: str, height: int, interval: int) -> Counter[int]:
     """Staleness at a node of a part, which runs frames in the order in which they begin.
 
     It updates itself behind the frame that completes an interval.
     """
-    unit = [u.name for u in device.plane.lowered.units].index(node)
     version = gathered = 0
     seen: dict[Any, int] = {}
     found = Counter[int]()
     for kind, *what in log:
-        if kind != "start" or what[1] != unit:
+        if kind != "start" or what[1] != node:
             continue
         _, _, direction, keys = what
         for key in keys:
-            if direction == BACKWARD:
+            if direction == "backward":
                 found[version - seen[key]] += height
             else:
                 seen[key] = version
-        gathered += height * len(keys) * (direction == BACKWARD)
+        gathered += height * len(keys) * (direction == "backward")
         if gathered >= interval:
             version, gathered = version + 1, 0
     return found
@@ -165,14 +159,13 @@ def assert_a_parts_staleness_is_exact(part: Any, interval: int, policy: str) -> 
         device.load(mlp(), {"*": rule}, DeviceOptions(count, 1, "self", 3, True, settings))
         for slot, instance in enumerate(rows(count, height)):
             device.submit(slot, 0, instance, Mode.TRAIN)
-        (ahead,) = (u.index for u in device.lowered.units if u.name == "layer1")
         while (
-            sum(len(what[3]) for event, *what in device.log if event == "start" and what[1] == ahead) < count
+            sum(len(event[4]) for event in device.log if event[0] == "start" and event[2] == "layer1") < count
         ):
             device.poll(0.01)
         go.set()
         device.drain()
-    expected = of_a_part(device, list(device.log), "head", height, interval)
+    expected = of_a_part(list(device.log), "head", height, interval)
     found = device.statistics().staleness["head"]
     device.close()
     assert dict(found) == dict(expected)
@@ -196,7 +189,7 @@ def test_staleness_is_the_versions_between_a_firings_two_frames(
     instances = rows(24, height)
     rule = UpdateRule(interval=interval, lr=0.01)
     log, stats, device = serve(plane, mlp(), instances, rule, policy=policy, frame_cap=2)
-    expected = {n: dict(h) for n, h in recounted(device, log, height).items() if n in stats.staleness}
+    expected = {n: dict(h) for n, h in recounted(log, height).items() if n in stats.staleness}
     assert {node: dict(h) for node, h in stats.staleness.items()} == expected
     assert len(stats.staleness) == 3
     if policy == "fifo":

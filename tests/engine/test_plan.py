@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from amphw.ir.functions import sum_cols
 from amphw.ir.graph import Graph
 from amphw.ir.grouping import Group
 from amphw.ir.instance import Instance, Schema, TableType
+from amphw.ir.interpreter import Message
 from amphw.ir.nodes import Loss, Source
 from amphw.ir.program import trace
 from amphw.ir.reference import ReferenceDevice
@@ -35,16 +37,28 @@ WORDS = state_field("w", Attr("words"), 5)
 CHARACTERS = state_field("c", table("length")(w), 9)
 
 
+class Told(ReferenceDevice):
+    """Keeps what was delivered."""
+
+    def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
+        super().load(graph, rules, options)
+        self.keys: list[tuple[str, str, str, int, tuple[int, ...]]] = []
+
+    def deliver(self, message: Message) -> None:
+        self.keys.append(message.key)
+        super().deliver(message)
+
+
 def sent_by_reference(
     graph: Graph, lowered: Lowered, instance: Instance
 ) -> tuple[set[Delivery], set[Delivery]]:
     """-> (what reaches computing nodes, what comes from nodes that decide)."""
-    device = ReferenceDevice("random")
-    device.load(graph, {"*": UpdateRule()}, DeviceOptions(updates="off", seed=3, log=True))
+    device = Told("random")
+    device.load(graph, {"*": UpdateRule()}, DeviceOptions(updates="off", seed=3))
     device.submit(0, 0, instance, Mode.TRAIN)
     device.drain()
     found, decided = set(), set()
-    for direction, node, port, _, state in device.log:
+    for direction, node, port, _, state in device.keys:
         if direction != "forward":
             continue
         if device.graph.sources_of[(node, port)][0] in lowered.by_name:

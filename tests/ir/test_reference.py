@@ -18,6 +18,7 @@ from amphw.ir.nodes import NPT, Loss, Source
 from amphw.ir.program import trace
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.routing import Bcast, Cond, Isu, Phi
+from amphw.ir.service_log import ReplayDiffers
 from amphw.ir.state import StateType, state_field
 from amphw.ir.update import UpdateRule
 from tests.ir.graphs import counting_loop, features, sequence
@@ -123,12 +124,22 @@ def test_a_replayed_log_gives_the_same_bits() -> None:
 
 
 def test_a_log_that_does_not_fit_is_named() -> None:
-    device = opened(sequence(), replay=[("forward", "embed", "x", 7, (0,))])
-    with pytest.raises(ExecutionError) as caught:
+    log = [("submit", 0, "train"), ("start", 1, "embed", "backward", ((0, "train", (0,)),))]
+    device = opened(sequence(), replay=log)
+    with pytest.raises(ReplayDiffers) as caught:
         submit_all(device)
     assert str(caught.value) == (
-        "replay: the log delivers ('forward', 'embed', 'x', 7, (0,)), but no such message is waiting"
+        "replay: the log asks for the backward firing of node 'embed' for instance 0 at (0,), which is not "
+        "ready; it belongs to another graph or to other instances"
     )
+    found = caught.value
+    assert (found.node, found.kind, found.instance, found.state) == ("embed", "backward", 0, (0,))
+
+
+def test_a_log_that_ends_early_is_told() -> None:
+    device = opened(sequence(), replay=[("submit", 0, "train")])
+    with pytest.raises(ExecutionError, match=r"^replay: the log ends while 1 instance\(s\) are in flight; "):
+        submit_all(device)
 
 
 @pytest.mark.parametrize("mode", [Mode.INFER, Mode.PREDICT])

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import ExecutionError
 from amphw.ir.update import UpdateRule
@@ -17,6 +16,9 @@ from tests.cpu_runtime.graphs import mlp, rows
 from tests.opencl.devices import PTHREAD
 
 FORM = Form(vector=4, product=ProductForm(rows=2, vectors=1))
+
+
+NOT_READY = "the backward firing of node 'layer0' for instance 0 at (), which is not ready"
 
 
 def replayed(log: Sequence[Any]) -> None:
@@ -33,14 +35,13 @@ def replayed(log: Sequence[Any]) -> None:
 @pytest.mark.parametrize(
     ("event", "asks"),
     [
-        (("start", 1, 77, FORWARD, ((0, "train", 0),)), "a firing that is not ready"),
-        (("start", 1, 1, 9, ((0, "train", 0),)), "a firing that is not ready"),
-        (("start", 1, 1, BACKWARD, ((0, "train", 0),)), "a firing that is not ready"),
-        (("start", 1, 1, FORWARD, ()), "a frame without firings, or a second time"),
-        (("start", 90, 1, FORWARD, ((0, "train", 0),)), "frames in another order"),
+        (("start", 1, "nobody", "forward", ((0, "train", ()),)), "a frame of a node 'nobody'"),
+        (("start", 1, "layer0", "backward", ((0, "train", ()),)), NOT_READY),
+        (("start", 1, "layer0", "forward", ()), "a frame without firings, or a second time"),
+        (("start", 90, "layer0", "forward", ((0, "train", ()),)), "frames in another order"),
         (("end", 90), "the end of a frame that has not begun"),
-        (("seal", "loss", True), "an update of a node without parameters"),
-        (("seal", "loss", False), "an update of a node without parameters"),
+        (("seal", "loss", "update"), "an update of a node without parameters"),
+        (("seal", "loss", "sum"), "an update of a node without parameters"),
         (("reduced", "loss"), "an update of a node without parameters"),
         (("reduced", "nobody"), "an update of a node 'nobody'"),
     ],

@@ -25,7 +25,7 @@ def test_staleness_is_the_versions_between_a_firings_two_frames(interval: int, p
         device.submit(slot, 0, instance, Mode.TRAIN)
     device.drain()
     found = device.statistics().staleness
-    expected = {n: h for n, h in recounted(device, list(device.log), height).items() if n in found}
+    expected = {n: h for n, h in recounted(list(device.log), height).items() if n in found}
     device.close()
     assert {node: dict(h) for node, h in found.items()} == {node: dict(h) for node, h in expected.items()}
     assert len(found) == 3

@@ -165,6 +165,7 @@ void Engine::begin(Frame& frame) {
     frame.rows = rows[0];
     frame.log = {};
     frame.buffer = -1;
+    bool due = false;  // the node's interval is complete with this frame
     std::unique_lock log(log_mutex_, std::defer_lock);
     if (options_.log) log.lock();
     frame.number = frames_.fetch_add(1) + 1;
@@ -174,7 +175,8 @@ void Engine::begin(Frame& frame) {
         if (frame.kind == BACKWARD) {
             std::lock_guard lock(p->mutex);
             frame.log = p->reserve(rows, options_.self_updating);
-            if (frame.log.chunk->due) {
+            due = frame.log.chunk->due;
+            if (due) {
                 // They retire only once the update is published: with one key in flight, the next instance sees it.
                 for (const Task& t : frame.tasks) {
                     t.slot->outstanding.fetch_add(1);
@@ -187,6 +189,7 @@ void Engine::begin(Frame& frame) {
     Event event{EventType::Start, frame.number, frame.unit, frame.kind, {}};
     for (const Task& t : frame.tasks) event.keys.push_back({t.slot->number, int64_t(t.slot->mode), t.firing});
     record(std::move(event));
+    if (due) record({EventType::Seal, frame.unit, int64_t(Cause::Interval), 0, {}});
 }
 
 void Engine::compute(Worker& w, Frame& frame) {

@@ -231,7 +231,7 @@ void Engine::seal(int32_t unit, bool publish) {
     if (options_.log) log.lock();
     std::lock_guard lock(p.mutex);
     p.seal(publish);
-    record({EventType::Seal, unit, publish, 0, {}});
+    record({EventType::Seal, unit, int64_t(publish ? Cause::Update : Cause::Sum), 0, {}});
 }
 
 }  // namespace amphw

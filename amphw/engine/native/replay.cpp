@@ -17,7 +17,8 @@ EngineError unlike(std::string text) {
 void Engine::check_ready(int32_t unit, Kind kind, std::vector<Task>& tasks) {
     if (tasks.empty()) throw unlike("a frame without firings, or a second time");
     for (Task& t : tasks) {
-        if (ready_.erase({t.slot, unit, kind, t.firing}) == 0) throw unlike("a firing that is not ready");
+        if (ready_.erase({t.slot, unit, kind, t.firing}) == 0)
+            throw EngineError(Failure::Replay, unit, t.slot->index, t.firing, kind);
         t.rows = t.slot->unit(unit).spaces[0].of(t.firing);
     }
 }

@@ -63,7 +63,7 @@ void Engine::update(int32_t unit, bool publish) {
         if (options_.log) log.lock();
         std::lock_guard lock(p.mutex);
         wanted = p.seal(publish);
-        record({EventType::Seal, unit, publish, 0, {}});
+        record({EventType::Seal, unit, int64_t(publish ? Cause::Update : Cause::Sum), 0, {}});
     }
     // Frames that are still writing, or a worker that reduces, finish first.
     while (!failed_.load()) {

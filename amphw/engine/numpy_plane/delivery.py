@@ -28,9 +28,10 @@ from amphw.engine.numpy_plane.frames import (
 )
 from amphw.engine.numpy_plane.gradients import GradientLog
 from amphw.engine.numpy_plane.slots import DONE, FAULT, Origin, Route, Slot
-from amphw.engine.policy import BACKWARD, FORWARD, INFER, Queue
+from amphw.engine.policy import BACKWARD, FORWARD, INFER, KINDS, Queue
 from amphw.ir.device import Mode, Report, Statistics
 from amphw.ir.errors import NonFiniteError
+from amphw.ir.service_log import COUNTS_ENDED
 from amphw.ir.update import NodeParameters
 
 
@@ -53,6 +54,8 @@ class Delivery:
         arithmetic: Arithmetic = FLOAT32,
     ):
         self.lowered, self.params, self.waits, self.log = lowered, params, waits, log
+        if log is not None:
+            log.append(COUNTS_ENDED)
         self.replaying = False
         self.arithmetic = arithmetic
         self._sources = [u for u in lowered.units if u.behaviour.is_source]
@@ -149,8 +152,11 @@ class Delivery:
         else:
             frame = Frame(self._frames, code, kind, tasks, held.values, held.params.version)
         if self.log is not None:
-            keys = tuple((slot.instance.number, slot.mode.value, at) for slot, at, _ in tasks)
-            self.log.append(("start", frame.number, unit, kind, keys))
+            firings = tuple(
+                (slot.instance.number, slot.mode.value, slot.plan.tables.units[unit].space.state(at))
+                for slot, at, _ in tasks
+            )
+            self.log.append(("start", frame.number, code.unit.name, KINDS[kind], firings))
         return frame
 
     def origin(self, frame: Frame) -> int | None:

@@ -59,13 +59,11 @@ class GradientLog:
             self.logged >= WORTH_REDUCING or (self_updating and self.rows >= self.params.rule.interval)
         )
 
-    def take(self, due: bool, n: int | None = None) -> Share:
-        """The oldest n entries (default: all); whoever takes them is the one that reduces."""
+    def take(self, due: bool) -> Share:
+        """All entries; whoever takes them is the one that reduces."""
         self.busy = True
-        n = len(self.entries) if n is None else n
-        share = Share(self, self.entries[:n], due)
-        self.entries = self.entries[n:]
-        self.logged -= share.rows
+        share = Share(self, self.entries, due)
+        self.entries, self.logged = [], 0
         self.closing, self.taken = due, 0 if due else share.rows
         if due:
             share.waiting, self.waiting = self.waiting, []

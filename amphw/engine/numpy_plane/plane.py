@@ -26,6 +26,7 @@ from amphw.ir.device import Direction, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError
 from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
+from amphw.ir.service_log import INTERVAL, SUM, UPDATE
 from amphw.ir.update import NodeParameters, no_parameters
 
 TraceCallback = Callable[[int, str, str, float, float, int, int | None, int | None], None]
@@ -173,18 +174,18 @@ class NumpyPlane(Delivery):
             at = self.lowered.by_name.get(name)
             if at is None or at not in self.logs:
                 raise AmphwError(no_parameters(name))
-            self._reduce(-1, self._wait_and_take(self.logs[at], due=True))
+            self._reduce(-1, self._wait_and_take(self.logs[at], UPDATE))
 
     def flush(self) -> None:
         """Reduce what is logged without publishing, so that the accumulated gradients are complete."""
         for log in self.logs.values():
-            self._reduce(-1, self._wait_and_take(log, due=False))
+            self._reduce(-1, self._wait_and_take(log, SUM))
 
-    def _wait_and_take(self, log: GradientLog, due: bool) -> Share:
+    def _wait_and_take(self, log: GradientLog, cause: str) -> Share:
         with self.lock:
             self._calm.wait_for(lambda: not log.busy or self.failure is not None)
             self._check()
-            return self.take(log, due)
+            return self.take(log, cause)
 
     def statistics(self) -> Statistics:
         with self.lock:
@@ -302,12 +303,14 @@ class NumpyPlane(Delivery):
         """A share of the log, if it is worth reducing and nobody else is at it."""
         if not log.wants(self.self_updating):
             return None
-        return self.take(log, due=self.self_updating and log.rows >= log.params.rule.interval)
+        due = self.self_updating and log.rows >= log.params.rule.interval
+        return self.take(log, INTERVAL if due else SUM)
 
-    def take(self, log: GradientLog, due: bool, n: int | None = None) -> Share:
-        share = log.take(due, n)
+    def take(self, log: GradientLog, cause: str) -> Share:
+        """All that is logged, for one sum; cause: see `amphw.ir.service_log`."""
+        share = log.take(cause != SUM)
         if self.log is not None:
-            self.log.append(("flush", log.node, len(share.entries), due))
+            self.log.append(("seal", log.node, cause))
         return share
 
     def _reduce(self, worker: int, share: Share | None) -> None:
@@ -338,7 +341,7 @@ class NumpyPlane(Delivery):
         Versions change under the lock only, so the log orders them among the frames.
         """
         share.log.finish(share)
-        if self.log is not None:
+        if self.log is not None and share.due:
             self.log.append(("reduced", share.log.node))
         if share.values is not None:
             self.stats.updates += 1

@@ -24,6 +24,7 @@ from amphw.ir.errors import AmphwError, DeviceLostError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
+from amphw.ir.service_log import COUNTS_ENDED
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters, no_parameters
 from amphw.rtl.driver.active import Active, Link
 from amphw.rtl.driver.arena import Arena
@@ -106,7 +107,7 @@ class HardwareDevice(ABC):
         self.active: dict[int, Active] = {}
         self._done: list[Report] = []
         self._answers: list[dict[str, int]] = []
-        self.log: list[Any] = []
+        self.log: list[Any] = [COUNTS_ENDED] if options.log else []
         self.stats = Statistics(busy=[0.0])
         self._arenas = (
             Arena(0, sizes.firings),

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from amphw.engine import policy
 from amphw.engine.lower import Lowered
 from amphw.engine.plan import Plan
+from amphw.engine.policy import BACKWARD, FORWARD, INFER, KINDS
 from amphw.ir.device import Mode
-from amphw.rtl.events import RunKind, What, unpack
+from amphw.ir.service_log import INTERVAL
+from amphw.rtl.events import What, unpack
 
 if TYPE_CHECKING:
     from amphw.rtl.driver.active import Active
     from amphw.rtl.driver.device import HardwareDevice
 
-FORWARD, INFER, BACKWARD = RunKind.FORWARD, RunKind.INFER, RunKind.BACKWARD
-
-KIND_OF_PLANE: dict[int, int] = {FORWARD: policy.FORWARD, BACKWARD: policy.BACKWARD, INFER: policy.INFER}
-
 
 class Watcher:
-    """Turns events of the device into a log in the form of the numpy plane's.
+    """Turns events of the device into a log (`amphw.ir.service_log`).
 
     writes: of each run, what it was and the words that it wrote, by address; None: not kept.
     """
@@ -30,7 +27,6 @@ class Watcher:
         self.device = device
         self._frames = 0
         self._running = 0  # the frame that the engines are at
-        self._backward: dict[int, int] = {}  # frames of a node since its last update
         self.writes: list[tuple[dict[str, Any], dict[int, int]]] | None = [] if writes else None
 
     def note(self, events: list[int]) -> None:
@@ -55,31 +51,32 @@ class Watcher:
         self._frames += 1
         self._running = self._frames
         d.stats.frames += 1
-        keys = [(a.instance.number, a.report.mode.value, at)]
-        d.note(("start", self._frames, u.index, KIND_OF_PLANE[kind], keys))
-        if kind == BACKWARD and u.owns:
-            self._backward[u.index] = self._backward.get(u.index, 0) + 1
+        self._started(a, u.index, kind, at)
         need = int(a.layout.plan.units[u.index].need[at])
         d.stats.forward += need * (kind == FORWARD)
         d.stats.backward += need * (kind == BACKWARD)
         if self.writes is not None:
             self.writes.append(({"unit": u.index, "kind": kind, "firing": at, "active": a}, {}))
 
+    def _started(self, a: Active, unit: int, kind: int, at: int) -> None:
+        state = a.layout.plan.units[unit].space.state(at)
+        name = self.device.plan.lowered.units[unit].name
+        firing = (a.instance.number, a.report.mode.value, state)
+        self.device.note(("start", self._frames, name, KINDS[kind], (firing,)))
+
     def _update(self, unit: int) -> None:
         u = self.device.plan.partition.units[unit]
-        self.device.note(("flush", u.name, self._backward.pop(u.index, 0), True))
+        self.device.note(("seal", u.name, INTERVAL))
         self.device.note(("reduced", u.name))
         self.device.stats.updates += 1
 
     def loss(self, a: Active, unit: int, firing: int) -> None:
         """A loss has run on the host: its forward frame, and in training its backward one."""
-        mode = a.report.mode
-        keys = [(a.instance.number, mode.value, firing)]
-        for kind in (FORWARD, BACKWARD) if mode is Mode.TRAIN else (INFER,):
+        for kind in (FORWARD, BACKWARD) if a.report.mode is Mode.TRAIN else (INFER,):
             self._frames += 1
             a.ran.add((FORWARD if kind == INFER else kind, unit, firing))
             self.device.stats.frames += 1
-            self.device.note(("start", self._frames, unit, KIND_OF_PLANE[kind], keys))
+            self._started(a, unit, kind, firing)
             self.device.note(("end", self._frames))
 
 

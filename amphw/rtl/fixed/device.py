@@ -18,6 +18,7 @@ from amphw.engine.plane_device import PlaneDevice
 from amphw.engine.policy import check_settings
 from amphw.ir.device import Capabilities, DeviceOptions, Findings
 from amphw.ir.graph import Graph
+from amphw.ir.service_log import ServiceLog
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 from amphw.rtl.fixed.arithmetic import FixedArithmetic
 from amphw.rtl.fixed.findings import findings
@@ -34,7 +35,7 @@ class FixedDevice(PlaneDevice):
     The host's copies of parameters are float64: masters, sums and velocities fit in exactly.
     """
 
-    def __init__(self, formats: str = "", replay: Sequence[tuple[Any, ...]] | None = None) -> None:
+    def __init__(self, formats: str = "", replay: ServiceLog | None = None) -> None:
         super().__init__(replay)
         self.formats = Formats.parse(formats)
         self.arithmetic = FixedArithmetic(self.formats, {}, 0)  # of nothing yet

@@ -63,13 +63,17 @@ def test_reducing_without_being_due_keeps_the_count() -> None:
     assert not one.params.gradients["W"].any() and one.params.rows == 0
 
 
-def test_only_the_oldest_entries_are_taken_when_a_number_is_given() -> None:
+def test_what_is_logged_while_a_share_is_out_belongs_to_the_next() -> None:
     one = log()
-    for k in range(3):
+    for k in range(2):
         one.add(k + 1, entry(k + 1))
-    share = one.take(due=True, n=2)
+    share = one.take(due=True)
+    one.add(3, entry(3))
     assert [rows for rows, _ in share.entries] == [1, 2]
     assert one.logged == one.rows == 3 and len(one.entries) == 1
+    one.reduce(share)
+    one.finish(share)
+    assert [rows for rows, _ in one.take(due=True).entries] == [3] and one.logged == 0
 
 
 def test_rows_count_what_is_logged_being_reduced_and_reduced() -> None:
