@@ -20,7 +20,7 @@ help:
 
 # One stamp stands for the whole environment: it is rebuilt when pyproject.toml, where the versions are, changes,
 # and when the C++ data plane does.
-$(READY): pyproject.toml CMakeLists.txt $(wildcard amphw/*/native/* amphw/ir/primitives/*.py amphw/ir/optimizers.py amphw/engine/numbering.py amphw/engine/tile_*.py)
+$(READY): pyproject.toml CMakeLists.txt $(wildcard amphw/*/native/* amphw/engine/native/*/* amphw/ir/primitives/*.py amphw/ir/optimizers.py amphw/engine/numbering.py amphw/engine/tiles/*.py)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	    echo "amphw needs Python 3.11 or newer, which $(PYTHON) is not."; \
 	    echo "Name another interpreter: make PYTHON=python3.12 ..."; exit 1; }

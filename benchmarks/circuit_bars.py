@@ -25,13 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.host.config import resolve
 from amphw.host.pumping import PumpHooks
 from amphw.host.run_folder import environment
 from amphw.host.session import Session
 from amphw.ir.device import Device, DeviceOptions, Mode, Report
 from amphw.ir.instance import Instance
+from amphw.mixed.device import MixedDevice
 from amphw.models import get_model
 from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.fixed.device import FixedDevice

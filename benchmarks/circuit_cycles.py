@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from amphw.bench.export import chosen_instances
-from amphw.engine.lower import lower
+from amphw.engine.lowering.lower import lower
 from amphw.estimate.accuracy import FILE, Accuracy, read, updated, write
-from amphw.estimate.devices import Circuit
-from amphw.estimate.network import Network, seconds_of
-from amphw.estimate.traffic import count
+from amphw.estimate.count.traffic import count
+from amphw.estimate.network.devices import Circuit
+from amphw.estimate.network.network import Network, seconds_of
 from amphw.host.config import resolve
 from amphw.host.session import graph_of, update_rules
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.models import get_model
-from amphw.rtl.circuit_model import Circuits
 from amphw.rtl.driver import device as driver
 from amphw.rtl.driver.verilator import VerilatorDevice
-from amphw.rtl.formats import Formats
+from amphw.rtl.numbers.formats import Formats
+from amphw.rtl.timing.circuit import Circuits
 
 BAR = 0.03
 FORMATS = "q4.12"

@@ -33,7 +33,6 @@ from typing import Any
 
 from packet_faults import FAULTS, SIGNALS, Injector, watch_loads
 
-from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.host.checkpoint import load_checkpoint
 from amphw.host.config import resolve
 from amphw.host.controller import CHECKPOINT, Trainer
@@ -42,6 +41,7 @@ from amphw.host.progress import LiveStats, Progress
 from amphw.host.records import EpochRecord
 from amphw.host.run_folder import RunFolder, environment
 from amphw.ir.device import SILENCE, Mode, Report
+from amphw.mixed.device import MixedDevice
 from amphw.models import get_model
 
 DEVICE = "cpu,part=process:fixed:q7.9,w=q5.11,g=q6.10"

@@ -12,9 +12,9 @@ import time
 
 from amphw.bench.export import chosen_instances
 from amphw.engine.policy import BACKWARD, FORWARD, POLICIES
-from amphw.estimate.assemble import apart, placeable
-from amphw.estimate.simulation import Costs, Line, Rules, Simulation, Station, Topology, Way
-from amphw.estimate.traffic import count
+from amphw.estimate.count.traffic import count
+from amphw.estimate.network.assemble import apart, placeable
+from amphw.estimate.play.simulation import Costs, Line, Rules, Simulation, Station, Topology, Way
 from amphw.host.config import resolve
 from amphw.host.session import graph_of
 from amphw.models import get_model

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from amphw.engine.remote_part import BEAT, RemotePart
-from amphw.engine.ring import ALIGN, HEADER, POSITIONS, Ring
+from amphw.engine.parts.remote import BEAT, RemotePart
+from amphw.engine.parts.ring import ALIGN, HEADER, POSITIONS, Ring
 
 SIGNALS = {"kill": signal.SIGKILL, "freeze": signal.SIGSTOP}
 PACKETS = ("drop", "duplicate", "corrupt", "reorder")

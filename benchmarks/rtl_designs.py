@@ -13,16 +13,16 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from amphw.rtl.board_build import device_verilog
-from amphw.rtl.boards import board
+from amphw.rtl.build.board_files import device_verilog
+from amphw.rtl.build.boards import board
 from amphw.rtl.fixed.curves import curve
-from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.lanes import LaneEngine
-from amphw.rtl.gateware.lanes_shape import LaneShape
+from amphw.rtl.gateware.lanes.engine import LaneEngine
+from amphw.rtl.gateware.lanes.shape import LaneShape
+from amphw.rtl.gateware.link.uart import UartLink
 from amphw.rtl.gateware.payload_memory import PayloadMemory
-from amphw.rtl.gateware.uart import UartLink
-from amphw.rtl.gateware.vector import VectorUnit
-from amphw.rtl.gateware.vector_command import VectorShape
+from amphw.rtl.gateware.vector.command import VectorShape
+from amphw.rtl.gateware.vector.unit import VectorUnit
+from amphw.rtl.numbers.formats import Formats
 from amphw.rtl.toolchain.verilog import ports, verilog
 from benchmarks.rtl_plans import SMALL_DEVICE, plan_of
 

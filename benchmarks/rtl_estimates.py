@@ -1,7 +1,7 @@
 """How good the estimates of size are that `amphw rtl` makes before it builds, and what they rest on.
 
     python benchmarks/rtl_estimates.py            # estimates beside what was built, and their errors
-    python benchmarks/rtl_estimates.py --update   # map all builds anew: amphw/rtl/fit_builds.json
+    python benchmarks/rtl_estimates.py --update   # map all builds anew: amphw/rtl/build/fit_builds.json
 
 Builds are mapped (Yosys), not placed: half a minute to four minutes each, and nothing where the cache has it.
 """
@@ -17,15 +17,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a script
 
-from amphw.rtl.board_build import device_verilog
-from amphw.rtl.boards import board
-from amphw.rtl.fit_logic import FIGURES, errors, features, logic
-from amphw.rtl.fit_memory import memories
+from amphw.rtl.build.board_files import device_verilog
+from amphw.rtl.build.boards import board
+from amphw.rtl.build.fit_logic import FIGURES, errors, features, logic
+from amphw.rtl.build.fit_memory import memories
 from amphw.rtl.toolchain.environment import versions
 from amphw.rtl.toolchain.synthesis import synthesize
 from benchmarks.rtl_plans import SMALL_DEVICE, plan_of
 
-BUILDS = Path(__file__).resolve().parents[1] / "amphw" / "rtl" / "fit_builds.json"
+BUILDS = Path(__file__).resolve().parents[1] / "amphw" / "rtl" / "build" / "fit_builds.json"
 SMALL = [*SMALL_DEVICE]
 MOMENTUM = ["hidden=8", "batch=1", "optimizer=momentum"]
 WIDE = ["hidden=32", "batch=1", "optimizer=momentum"]

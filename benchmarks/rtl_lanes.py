@@ -19,9 +19,9 @@ from amaranth.hdl import Module
 from amaranth.lib import memory
 from amaranth.sim import Simulator
 
-from amphw.rtl.commands import LaneOp
-from amphw.rtl.gateware.lanes import LaneEngine
-from amphw.rtl.gateware.lanes_shape import LaneShape
+from amphw.rtl.gateware.lanes.engine import LaneEngine
+from amphw.rtl.gateware.lanes.shape import LaneShape
+from amphw.rtl.isa.commands import LaneOp
 
 SIZE = 64
 ADDRESS_BITS = 10

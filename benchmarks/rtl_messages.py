@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from amphw import frontend as fe
-from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.update import UpdateRule
+from amphw.mixed.device import MixedDevice
 from amphw.rtl.driver.verilator import VerilatorDevice
 
 WIDTH, LANES, MESSAGES, KEYS = 64, 16, 16, 16

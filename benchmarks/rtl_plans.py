@@ -8,10 +8,10 @@ from dataclasses import replace
 from amphw.host.config import resolve
 from amphw.host.session import update_rules
 from amphw.models import get_model
-from amphw.rtl.boards import board
-from amphw.rtl.formats import Formats
-from amphw.rtl.hardware_plan import HardwarePlan, Sizes, hardware_plan
-from amphw.rtl.sizing import memory_sizes
+from amphw.rtl.build.boards import board
+from amphw.rtl.numbers.formats import Formats
+from amphw.rtl.plan.hardware import HardwarePlan, Sizes, hardware_plan
+from amphw.rtl.plan.sizing import memory_sizes
 
 SMALL_DEVICE = ("hidden=8", "batch=1", "optimizer=sgd")
 """Settings of the list reduction that is built as an example."""

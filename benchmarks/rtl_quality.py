@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a script
 
-from amphw.rtl.boards import board
+from amphw.rtl.build.boards import board
 from amphw.rtl.toolchain.environment import versions
 from amphw.rtl.toolchain.families import family
 from amphw.rtl.toolchain.synthesis import synthesize

@@ -37,15 +37,15 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from amphw.cpu_runtime.mixed import MixedDevice
-from amphw.engine.remote_part import RemotePart
-from amphw.engine.ring import Ring
+from amphw.engine.parts.remote import RemotePart
+from amphw.engine.parts.ring import Ring
 from amphw.host.config import resolve
 from amphw.host.devices import make_device
 from amphw.host.pumping import Aside, PumpHooks
 from amphw.host.session import Session
 from amphw.ir.device import Mode, Report
 from amphw.ir.instance import Instance
+from amphw.mixed.device import MixedDevice
 from amphw.models import get_model
 from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.toolchain.environment import missing

@@ -21,8 +21,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.gateware.board_top import BoardTop
-from amphw.rtl.gateware.uart import UartReceiver, UartTransmitter
-from amphw.rtl.hardware_plan import HardwarePlan
+from amphw.rtl.gateware.link.uart import UartReceiver, UartTransmitter
+from amphw.rtl.plan.hardware import HardwarePlan
 from amphw.rtl.verilated.simulation import Simulation
 
 DIVISOR = 4

@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from amphw.rtl import events
-from amphw.rtl.commands import IndexMode, LaneOp, VectorOp
-from amphw.rtl.gateware.lanes_shape import LaneShape, command_layout
-from amphw.rtl.gateware.vector_command import VectorShape
+from amphw.rtl.gateware.lanes.shape import LaneShape, command_layout
+from amphw.rtl.gateware.vector.command import VectorShape
+from amphw.rtl.isa import events
+from amphw.rtl.isa.commands import IndexMode, LaneOp, VectorOp
 from sim.bench import Pace
 from sim.bits import unpacked
 from sim.models.lanes import LaneModel, results

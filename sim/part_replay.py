@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from amphw.engine.kernel_part import KernelPart
-from amphw.engine.lower import Unit
-from amphw.engine.part import PartFrame, PartResult
-from amphw.engine.plan import Plan, Planner
+from amphw.engine.lowering.lower import Unit
+from amphw.engine.lowering.plan import Plan, Planner
+from amphw.engine.parts.kernel import KernelPart
+from amphw.engine.parts.part import PartFrame, PartResult
 from amphw.engine.policy import BACKWARD, FORWARD, KINDS
 from amphw.ir.device import Mode
 from amphw.ir.instance import Instance
 from amphw.ir.service_log import SUM
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.fixed.device import FixedDevice
-from amphw.rtl.hardware_plan import HardwarePlan
+from amphw.rtl.plan.hardware import HardwarePlan
 
 
 @dataclass

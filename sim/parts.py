@@ -9,16 +9,16 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.gateware.controller_ports import Free, Job, MessageLayout
+from amphw.rtl.gateware.controller.memory import ControlShape
+from amphw.rtl.gateware.controller.ports import Free, Job, MessageLayout
 from amphw.rtl.gateware.device import Device, Watched
-from amphw.rtl.gateware.lanes_shape import RESPONSE_BITS, command_layout
-from amphw.rtl.gateware.link import Generations, Receiver, Sender
+from amphw.rtl.gateware.lanes.shape import RESPONSE_BITS, command_layout
+from amphw.rtl.gateware.link.ends import Generations, Receiver, Sender
 from amphw.rtl.gateware.payload_memory import PayloadMemory
 from amphw.rtl.gateware.ports import ReadPort, WritePort
-from amphw.rtl.gateware.vector_loops import PointerPort
-from amphw.rtl.hardware_plan import HardwarePlan
-from amphw.rtl.wire import WORD
+from amphw.rtl.gateware.vector.loops import PointerPort
+from amphw.rtl.isa.wire import WORD
+from amphw.rtl.plan.hardware import HardwarePlan
 
 
 class LinkPart(wiring.Component):

@@ -22,6 +22,7 @@ ALLOWED = {
     "engine": {"ir"},
     "cpu_runtime": {"ir", "engine"},
     "opencl": {"ir", "engine"},
+    "mixed": {"ir", "engine", "cpu_runtime"},  # whose engine it gives parts to
     "rtl": {"ir", "engine"},
     "estimate": {"ir", "engine", "page"},  # whose plans it counts, and whose parts it asks and times
     "data": {"ir"},
@@ -33,7 +34,7 @@ ALLOWED = {
 }
 """Per part, the other parts that it may import. A part that does not exist yet has no files to check."""
 
-BACKENDS = {"cpu_runtime", "opencl", "rtl"}
+BACKENDS = {"cpu_runtime", "mixed", "opencl", "rtl"}
 REGISTRY = "host/devices.py"
 
 

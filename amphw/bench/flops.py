@@ -4,7 +4,7 @@ A product of r rows with a matrix [i, o] has 2 r i o operations forward. Backwar
 the gradient of the matrix, and once more for the gradient of the rows, unless nothing upstream has parameters
 that want it. Counted is the graph as the model gives it: what a device recomputes or saves does not count.
 With one exception: an embedding of few rows that is only multiplied is taken to be folded into its matrix, on
-our side as on the peers', so its part of the product does not count at all (`engine.tile_fold`).
+our side as on the peers', so its part of the product does not count at all (`engine.tiles.fold`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from amphw.engine.tile_fold import folds
+from amphw.engine.tiles.fold import folds
 from amphw.ir.behaviour import Behaviour
 from amphw.ir.check import Typed, infer
 from amphw.ir.derive import differentiate

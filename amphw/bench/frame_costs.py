@@ -23,7 +23,7 @@ import numpy as np
 
 from amphw.engine.numpy_plane.gradients import WORTH_REDUCING
 from amphw.engine.policy import BACKWARD, KINDS
-from amphw.estimate.simulation import Costs, Line
+from amphw.estimate.play.simulation import Costs, Line
 
 UPDATE = len(KINDS)
 OUTLIER = 3.0

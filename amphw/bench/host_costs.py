@@ -16,7 +16,7 @@ from typing import Any
 
 from amphw.bench.ours import PumpLoop
 from amphw.engine.policy import KINDS
-from amphw.estimate.cost_model import HostCosts
+from amphw.estimate.network.cost_model import HostCosts
 from amphw.host.devices import make_device
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.graph import Graph

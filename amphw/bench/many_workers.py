@@ -23,11 +23,11 @@ from amphw.bench.sides import our_side, processors
 from amphw.bench.subject import GRACE_S
 from amphw.bench.traced import Profile, Tracer, profile_of
 from amphw.bench.validity import load_reasons, round_reasons
-from amphw.engine.lower import Lowered
+from amphw.engine.lowering.lower import Lowered
+from amphw.engine.lowering.plan import Planner
 from amphw.engine.numpy_plane.slots import finish_plan
-from amphw.engine.plan import Planner
-from amphw.estimate.shape import Shape, shape_of
-from amphw.estimate.simulation import Costs, Simulation, Tally, shared_memory
+from amphw.estimate.count.firings import Shape, shape_of
+from amphw.estimate.play.simulation import Costs, Simulation, Tally, shared_memory
 from amphw.host.run_folder import environment
 from amphw.host.session import update_rules
 from amphw.ir.device import DeviceOptions

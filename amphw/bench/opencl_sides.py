@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from amphw.bench.errors import BenchError
-from amphw.engine.tile_code import Base, Code, Phase, PhaseKind, Place, Ref, Segment, Term, TiledUnit
-from amphw.opencl import abi, platforms
-from amphw.opencl.forms import Form
-from amphw.opencl.gradient import gradient_kernels
-from amphw.opencl.prelude import prelude
-from amphw.opencl.product import product_kernel
+from amphw.engine.tiles.code import Base, Code, Phase, PhaseKind, Place, Ref, Segment, Term, TiledUnit
+from amphw.opencl import abi
+from amphw.opencl.codegen.forms import Form
+from amphw.opencl.codegen.gradient import gradient_kernels
+from amphw.opencl.codegen.prelude import prelude
+from amphw.opencl.codegen.product import product_kernel
+from amphw.opencl.platform import platforms
 from amphw.opencl.tuning import Tuner, height_class
 
 Run = Callable[[], None]

@@ -10,10 +10,10 @@ from typing import Any
 from amphw.bench.errors import BenchError
 from amphw.bench.frame_costs import UPDATE, Nodes, Slice, Trace, costs_with, fit_costs
 from amphw.bench.ours import PumpLoop
-from amphw.engine.lower import Lowered
+from amphw.engine.lowering.lower import Lowered
 from amphw.engine.numpy_plane import NumpyPlane
 from amphw.engine.policy import KINDS, POLICIES
-from amphw.estimate.simulation import Costs, Rules
+from amphw.estimate.play.simulation import Costs, Rules
 from amphw.host.devices import make_device
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.graph import Graph

@@ -143,7 +143,7 @@ def _cpu_device() -> Finding:
 
 
 def _opencl() -> Finding:
-    from amphw.opencl.platforms import survey
+    from amphw.opencl.platform.platforms import survey
 
     found, remedy = survey()
     return Finding("opencl", "training on OpenCL devices", found, not remedy, remedy)

@@ -16,7 +16,7 @@ from amphw.cli.output import emit_json, remarks
 from amphw.cli.placing import INSTANCES
 
 if TYPE_CHECKING:
-    from amphw.estimate.budget import Budget
+    from amphw.estimate.search.budget import Budget
 
 NETWORK, EVENTS, SLEEP = METHODS = ("network", "events", "sleep")
 SECONDS = 2.0
@@ -144,9 +144,9 @@ def estimate(
     """Estimate throughput, traffic and memory of a model on a network of devices."""
     pin_blas()
     from amphw.cli.estimating import by_sleeping, growing, on_network, paper_case, proposed
-    from amphw.estimate.cases import case_of
     from amphw.estimate.outcome import outcome_json
     from amphw.estimate.page.report import estimate_page
+    from amphw.estimate.papers import case_of
     from amphw.host.config import resolve
     from amphw.host.run_folder import write_atomic
     from amphw.models import get_model
@@ -236,7 +236,7 @@ def _check_searches(searches: Mapping[str, Any], never: Mapping[str, Any], fixed
 
 def _budget(text: str | None, fixed: Mapping[str, Any]) -> Budget:
     """fixed: by key of a budget, what is given as an option: then it is not at most that, but just that."""
-    from amphw.estimate.budget import Budget
+    from amphw.estimate.search.budget import Budget
     from amphw.ir.errors import AmphwError
 
     try:

@@ -12,11 +12,11 @@ import typer
 from amphw.cli.output import remarks
 
 if TYPE_CHECKING:
-    from amphw.estimate.cases import Assumed
-    from amphw.estimate.devices import Circuit
-    from amphw.estimate.measured import Measured
+    from amphw.estimate.network.devices import Circuit
+    from amphw.estimate.network.measured import Measured
+    from amphw.estimate.network.topology import Network
     from amphw.estimate.outcome import Origin
-    from amphw.estimate.topology import Network
+    from amphw.estimate.papers import Assumed
     from amphw.host.config import RunConfig
 
 
@@ -91,8 +91,8 @@ Timed = Callable[[str], "Measured"]
 
 def network_of(options: Options, assumed: Assumed | None, policy: str, timed: Timed) -> Network:
     """assumed: a paper's, for what is not given. policy: of the model's run. timed: for --like."""
-    from amphw.estimate.network_file import read_network
-    from amphw.estimate.topology import Network
+    from amphw.estimate.network.file import read_network
+    from amphw.estimate.network.topology import Network
 
     bandwidth = given("--link", options.link, "bits a second")
     latency = given("--latency", options.latency, "seconds") or 0.0
@@ -112,9 +112,9 @@ def network_of(options: Options, assumed: Assumed | None, policy: str, timed: Ti
 
 
 def circuit(options: Options, lanes: int, clock: float | None) -> Circuit:
-    from amphw.estimate.devices import Circuit
-    from amphw.rtl.circuit_model import CLOCK, Circuits
-    from amphw.rtl.formats import Formats
+    from amphw.estimate.network.devices import Circuit
+    from amphw.rtl.numbers.formats import Formats
+    from amphw.rtl.timing.circuit import CLOCK, Circuits
 
     return Circuit(lanes, clock or CLOCK, Circuits(Formats.parse(options.formats or FORMATS)))
 
@@ -122,7 +122,7 @@ def circuit(options: Options, lanes: int, clock: float | None) -> Circuit:
 def circuit_origins(said: Mapping[str, str]) -> dict[str, Origin]:
     """What is known of circuits, and how. said: see `Options`."""
     from amphw.estimate.outcome import Origin
-    from amphw.rtl.circuit_model import CLOCK
+    from amphw.rtl.timing.circuit import CLOCK
 
     found = {
         "lanes": Origin("stated", said.get("lanes") or said["listed"]),
@@ -162,10 +162,10 @@ def timed_like(found: Any, cfg: RunConfig[Any], device: str, instances: int) -> 
     from amphw.bench.export import chosen_instances
     from amphw.bench.host_costs import host_costs
     from amphw.cli.running import opened
-    from amphw.engine.placing import HOST
-    from amphw.estimate.assemble import apart, cost_model, facts, placeable
-    from amphw.estimate.measured import Measured
-    from amphw.estimate.traffic import count
+    from amphw.engine.lowering.placing import HOST
+    from amphw.estimate.count.traffic import count
+    from amphw.estimate.network.assemble import apart, cost_model, facts, placeable
+    from amphw.estimate.network.measured import Measured
     from amphw.host.session import graph_of, update_rules
     from amphw.ir.device import DeviceOptions
     from amphw.ir.errors import AmphwError

@@ -8,8 +8,8 @@ from amphw.cli.output import NOISE, results, table
 from amphw.page.numbers import bits, number, percent, seconds, size
 
 if TYPE_CHECKING:
+    from amphw.estimate.count.traffic import Spread
     from amphw.estimate.outcome import Measured, Outcome
-    from amphw.estimate.traffic import Spread
 
 
 SHOWN = 16
@@ -34,7 +34,7 @@ def show(of: Outcome, full: bool) -> None:
 
 
 def _show_network(of: Outcome, full: bool) -> None:
-    from amphw.estimate.words import how_late
+    from amphw.estimate.sentences import how_late
 
     say = results()
     heavy = sum(node.memory.value > 0 for node in of.per_node)
@@ -80,11 +80,11 @@ def _show_network(of: Outcome, full: bool) -> None:
 
 def _answer(say: Any, of: Outcome) -> None:
     """Throughput, what limits, and what to change; sentences are wrapped in a file, too."""
-    from amphw.estimate import words
+    from amphw.estimate import sentences
 
     _end(say, of)
-    say.print(words.what_it_costs(of), soft_wrap=False)
-    more = words.what_would_buy_more(of)
+    say.print(sentences.what_it_costs(of), soft_wrap=False)
+    more = sentences.what_would_buy_more(of)
     if more:
         say.print("What would give more, when it is played through:")
         for each in more:
@@ -92,8 +92,8 @@ def _answer(say: Any, of: Outcome) -> None:
     elif of.sensitivity:
         say.print("Nothing that is compared gives notably more throughput.")
     else:
-        say.print(f"What to change: {words.what_to_change(of)}", soft_wrap=False)
-    for line in (words.idle_nodes(of), words.accuracy_line(of)):
+        say.print(f"What to change: {sentences.what_to_change(of)}", soft_wrap=False)
+    for line in (sentences.idle_nodes(of), sentences.accuracy_line(of)):
         if line:
             say.print(line, soft_wrap=False)
 
@@ -116,7 +116,7 @@ def _placements(of: Outcome) -> Any:
 
 
 def _end(say: Any, of: Outcome) -> None:
-    from amphw.estimate.words import what_limits
+    from amphw.estimate.sentences import what_limits
 
     say.print(f"\nThroughput: {_rate(of)}")
     if of.played is not None:
@@ -225,7 +225,7 @@ PLAYED_LINKS = ("played", "a message waits")
 
 def _links(say: Any, of: Outcome, full: bool) -> None:
     """Those that carry most first."""
-    from amphw.estimate.words import idle_links
+    from amphw.estimate.sentences import idle_links
 
     played = of.played
     numbers = ("bytes an instance", "b/s", "busy", *(PLAYED_LINKS if played else ()))

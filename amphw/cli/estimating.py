@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from amphw.estimate.budget import Budget
-    from amphw.estimate.network import Network
+    from amphw.estimate.count.traffic import Traffic
+    from amphw.estimate.network.network import Network
     from amphw.estimate.outcome import Origin, Outcome
-    from amphw.estimate.traffic import Traffic
+    from amphw.estimate.search.budget import Budget
     from amphw.host.config import RunConfig
     from amphw.ir.update import UpdateRule
 
@@ -33,7 +33,7 @@ def on_network(
     """The model `found` on a network of devices. keys: None: as many as in training. said: option by the name
     of what it states. events: play it through in time, too; watch: with a timeline. compare: with what
     doubling buys, and with other placements. Raises AmphwError, also for a device that is too small."""
-    from amphw.estimate.compare import compared
+    from amphw.estimate.search.compare import compared
 
     counted, keys = _Counted.on(found, cfg, instances), keys or cfg.train.max_active_keys
     outcome = counted.estimate(network, keys, replicas, events, watch)
@@ -55,8 +55,8 @@ class _Counted:
     @classmethod
     def on(cls, found: Any, cfg: RunConfig[Any], instances: int) -> _Counted:
         from amphw.bench.export import chosen_instances
-        from amphw.estimate.assemble import apart, placeable
-        from amphw.estimate.traffic import count
+        from amphw.estimate.count.traffic import count
+        from amphw.estimate.network.assemble import apart, placeable
         from amphw.host.session import graph_of, update_rules
 
         graph = graph_of(found, cfg)
@@ -69,7 +69,7 @@ class _Counted:
     def estimate(
         self, network: Network, keys: int, replicas: int, events: bool, watch: bool = False
     ) -> Outcome:
-        from amphw.estimate.network import estimate
+        from amphw.estimate.network.network import estimate
 
         name, rules = self.found.name, self.rules
         return estimate(name, self.traffic, rules, network, keys, replicas, events, watch=watch)
@@ -98,9 +98,9 @@ def proposed(
     instances: int,
     said: Mapping[str, str],
 ) -> Outcome:
-    """The network that it would take, and its estimate; see `amphw.estimate.whatif.propose`."""
+    """The network that it would take, and its estimate; see `amphw.estimate.search.whatif.propose`."""
     from amphw.estimate.outcome import Origin
-    from amphw.estimate.whatif import propose
+    from amphw.estimate.search.whatif import propose
 
     counted = _Counted.on(found, cfg, instances)
     outcome = propose(counted.estimate, network, budget, target, replicas, keys)
@@ -124,7 +124,7 @@ def growing(
     said: Mapping[str, str],
 ) -> Outcome:
     """The estimate of one pipeline, a device for each node with parameters; with how throughput grows."""
-    from amphw.estimate.growth import grow
+    from amphw.estimate.search.growth import grow
 
     counted = _Counted.on(found, cfg, instances)
     keys = keys or cfg.train.max_active_keys
@@ -188,8 +188,8 @@ def paper_case(
 ) -> Outcome:
     """The paper's calculation for GGNN; beside it the same with what the data say, and `on_network`'s."""
     from amphw.data.qm9 import BOND_TYPES, load_qm9, sample_qm9
-    from amphw.estimate.cases import GatedGraph, gated_graph
     from amphw.estimate.outcome import Origin
+    from amphw.estimate.papers import GatedGraph, gated_graph
 
     generated = cfg.model.sample
     molecules = sample_qm9(SAMPLE, cfg.train.seed) if generated else load_qm9("train")

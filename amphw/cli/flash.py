@@ -33,8 +33,8 @@ def flash(
     ] = False,
 ) -> None:
     """Configure an FPGA board with a circuit, by openFPGALoader. What was in the board is lost."""
-    from amphw.rtl.flash import command, find
-    from amphw.rtl.flash import flash as put
+    from amphw.rtl.build.flash import command, find
+    from amphw.rtl.build.flash import flash as put
 
     bitstream, on = find(what, board)
     if dry_run:

@@ -11,8 +11,8 @@ from amphw.cli.options import ConfigOption, ModelArgument, SetOption
 from amphw.cli.output import remarks
 
 if TYPE_CHECKING:
-    from amphw.opencl.forms import Form
-    from amphw.opencl.variants import Tune
+    from amphw.opencl.codegen.forms import Form
+    from amphw.opencl.codegen.variants import Tune
 
 
 def opencl(
@@ -56,10 +56,10 @@ def opencl(
 
 def _forms(argument: str, must_exist: bool) -> tuple[Form, Tune, str]:
     """The forms of kernels of a device, and its name; of any CPU, where there is none and none must be."""
-    from amphw.opencl import platforms
-    from amphw.opencl.forms import CPU_FORM
+    from amphw.opencl.codegen.forms import CPU_FORM
+    from amphw.opencl.codegen.variants import untuned
+    from amphw.opencl.platform import platforms
     from amphw.opencl.tuning import Tuner
-    from amphw.opencl.variants import untuned
 
     try:
         (device, *_) = platforms.choose(argument)

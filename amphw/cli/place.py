@@ -13,7 +13,7 @@ from amphw.cli.placing import INSTANCES, Proposal, propose
 from amphw.page.numbers import number, percent, seconds, size
 
 if TYPE_CHECKING:
-    from amphw.estimate.cost_model import CostModel, Estimate
+    from amphw.estimate.network.cost_model import CostModel, Estimate
 
 _CPU = "cpu"
 

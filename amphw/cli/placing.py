@@ -10,8 +10,8 @@ from amphw.cli.output import remarks
 from amphw.cli.running import opened
 
 if TYPE_CHECKING:
-    from amphw.estimate.cost_model import CostModel, Estimate
-    from amphw.estimate.tiles import Tiling
+    from amphw.estimate.count.refused import Tiling
+    from amphw.estimate.network.cost_model import CostModel, Estimate
     from amphw.host.config import RunConfig
     from amphw.ir.graph import Graph
 
@@ -64,12 +64,12 @@ def propose(
 
     from amphw.bench.export import chosen_instances
     from amphw.bench.host_costs import host_costs
-    from amphw.engine.lower import lower
-    from amphw.engine.placing import HOST, asked_for, links_asked_for, place
-    from amphw.estimate.assemble import apart, cost_model, facts, placeable
-    from amphw.estimate.search import search
-    from amphw.estimate.tiles import tilings
-    from amphw.estimate.traffic import count
+    from amphw.engine.lowering.lower import lower
+    from amphw.engine.lowering.placing import HOST, asked_for, links_asked_for, place
+    from amphw.estimate.count.refused import tilings
+    from amphw.estimate.count.traffic import count
+    from amphw.estimate.network.assemble import apart, cost_model, facts, placeable
+    from amphw.estimate.search.placements import search
     from amphw.host.devices import DeviceError
     from amphw.host.session import graph_of, update_rules
     from amphw.ir.device import DeviceOptions
@@ -123,7 +123,7 @@ def propose(
 
 def searched(found: Any, cfg: RunConfig[Any], device: str) -> RunConfig[Any]:
     """The configuration with its nodes where a search puts them, if it asks for that."""
-    from amphw.engine.placing import asked_for
+    from amphw.engine.lowering.placing import asked_for
     from amphw.host.devices import make_device
     from amphw.host.session import graph_of
     from amphw.page.numbers import number

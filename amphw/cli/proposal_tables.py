@@ -16,7 +16,7 @@ LOOKED = 8
 
 
 def show_proposal(of: Outcome, found: Proposal) -> None:
-    from amphw.estimate.words import how_late
+    from amphw.estimate.sentences import how_late
 
     say = results()
     say.print(f"{of.model}: {_goal(found)}\n")

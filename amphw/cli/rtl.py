@@ -12,7 +12,7 @@ from amphw.cli.output import emit_json, remarks, results, table
 from amphw.page.numbers import number, percent
 
 if TYPE_CHECKING:
-    from amphw.rtl.board_build import BoardBuild
+    from amphw.rtl.build.board_files import BoardBuild
 
 INSTANCES = 8
 """That the simulation trains on, to count cycles."""
@@ -90,12 +90,12 @@ def rtl(
     from amphw.host.session import update_rules
     from amphw.ir.device import Capabilities
     from amphw.models import MODELS, get_model
-    from amphw.rtl.board_build import build, check_tools
-    from amphw.rtl.boards import board as find_board
-    from amphw.rtl.fit import fits
+    from amphw.rtl.build.board_files import build, check_tools
+    from amphw.rtl.build.boards import board as find_board
+    from amphw.rtl.build.fit import fits
     from amphw.rtl.fixed.parameters import UPDATES
-    from amphw.rtl.formats import Formats
-    from amphw.rtl.remedies import Remedies
+    from amphw.rtl.numbers.formats import Formats
+    from amphw.rtl.plan.remedies import Remedies
 
     def say(text: str) -> None:
         remarks().print(text)
@@ -122,7 +122,7 @@ def rtl(
     made = build(candidates, on, out, pins, frequency or on.frequency_mhz, bitstream, say, remedies)
     cycles = None
     if simulate:
-        from amphw.rtl.measure import cycles_per_message
+        from amphw.rtl.timing.measure import cycles_per_message
 
         say("simulating a few instances")
         data = found.training(cfg.model, train.seed, 1)
@@ -154,8 +154,8 @@ def _smaller(model: object) -> list[str]:
 def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from amphw.rtl.attribution import shares
-    from amphw.rtl.fit_logic import errors
+    from amphw.rtl.build.fit_logic import errors
+    from amphw.rtl.timing.attribution import shares
 
     s, plan = made.synthesis, made.fit.plan
     return {

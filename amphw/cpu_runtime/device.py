@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amphw.cpu_runtime import planes
-from amphw.engine.lower import lower
+from amphw.engine.lowering.lower import lower
 from amphw.engine.plane_device import PlaneDevice
 from amphw.engine.policy import check_settings, placement
 from amphw.ir.device import Capabilities, DeviceOptions

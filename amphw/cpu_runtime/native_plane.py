@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from amphw.engine.gemm_choice import GemmChoice
-from amphw.engine.lower import Lowered, Observation
+from amphw.engine.lowering.lower import Lowered, Observation
 from amphw.engine.plane import EnginePlane
+from amphw.engine.tiles.gemm_choice import GemmChoice
 from amphw.ir.device import Direction
 from amphw.ir.errors import AmphwError
 from amphw.ir.update import NodeParameters, no_parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amphw.engine.lower import Trap, Unit
+from amphw.engine.lowering.lower import Trap, Unit
 from amphw.ir.errors import ExecutionError, InstanceError, StateError
 from amphw.ir.instance import Instance
 from amphw.ir.state import KeySpace

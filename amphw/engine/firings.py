@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amphw.engine.lower import Lowered
+from amphw.engine.lowering.lower import Lowered
 from amphw.ir.instance import Instance
 from amphw.ir.service_log import Run
 from amphw.ir.state import KeySpace

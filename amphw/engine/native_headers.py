@@ -18,8 +18,8 @@ from pathlib import Path
 from textwrap import dedent, indent
 
 from amphw.engine.numbering import Cause, EventType, ExprOp, Failure, FrameKind, Order, TermKind
-from amphw.engine.tile_code import MAX_INT_ARGS, PhaseKind, Place
-from amphw.engine.tile_operations import BY_COLUMN, PRIMITIVE_OPERATIONS, TEXTS, Op, camel
+from amphw.engine.tiles.code import MAX_INT_ARGS, PhaseKind, Place
+from amphw.engine.tiles.operations import BY_COLUMN, PRIMITIVE_OPERATIONS, TEXTS, Op, camel
 from amphw.ir.device import Mode
 from amphw.ir.optimizers import OPTIMIZERS, SCHEDULES, SETTINGS, WARMUP, Optimizer
 from amphw.ir.primitives.kernel_text import HELPERS, Function, sorted_by_calls
@@ -87,7 +87,7 @@ def _operations() -> str:
     by_column = {name: TEXTS[PRIMITIVE_OPERATIONS[n]] for name, n in BY_COLUMN.items()}
     names = ", ".join(f'"{op.name}"' for op in Op)
     lines = [
-        _HEAD.format(source="amphw/engine/tile_operations.py and tile_code.py"),
+        _HEAD.format(source="amphw/engine/tiles/operations.py and code.py"),
         "#include <cstdint>",
         "",
         "namespace amphw {",
@@ -120,7 +120,7 @@ def _listed(macro: str, functions: Mapping[str, Function]) -> str:
 
 
 def _elementwise() -> str:
-    source = "amphw/ir/primitives and amphw/engine/tile_operations.py"
+    source = "amphw/ir/primitives and amphw/engine/tiles/operations.py"
     return _for_each_instruction_set(source, [*_functions([*HELPERS, *TEXTS.values()])])
 
 
@@ -144,7 +144,7 @@ def _functions(functions: Iterable[Function]) -> Iterable[str]:
 
 
 def _translated(text: str) -> str:
-    """Types and functions have their names in kernels_math.hpp; C's macros need the standard library."""
+    """Types and functions have their names in kernels/math.hpp; C's macros need the standard library."""
     text = re.sub(r"\bINFINITY\b", "__builtin_inff()", text)
     return re.sub(r"\bNAN\b", '__builtin_nanf("")', text)
 

@@ -56,7 +56,7 @@ class Cause(IntEnum):
 
 
 class TermKind(IntEnum):
-    """How a log's rows become the gradient of a parameter (`tile_code.Term`)."""
+    """How a log's rows become the gradient of a parameter (`tiles.code.Term`)."""
 
     Matmul = 0
     Sum = 1

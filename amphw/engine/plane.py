@@ -13,13 +13,13 @@ import numpy as np
 
 from amphw.engine import faults
 from amphw.engine._native import Engine
-from amphw.engine.describe import Names, describe_graph, describe_rule, describe_schema
 from amphw.engine.firings import Firings
-from amphw.engine.lower import Lowered, choices
+from amphw.engine.lowering.describe import Names, describe_graph, describe_rule, describe_schema
+from amphw.engine.lowering.lower import Lowered, choices
+from amphw.engine.lowering.plan import build_plan, check_data, integers
 from amphw.engine.numbering import EventType, Failure
-from amphw.engine.plan import build_plan, check_data, integers
 from amphw.engine.policy import KINDS, ORDERS, POLICIES, PolicyTable, report_batch
-from amphw.engine.tiling import tile
+from amphw.engine.tiles.tiling import tile
 from amphw.ir.device import Mode, Report, Statistics
 from amphw.ir.errors import DeviceLostError, ExecutionError, NonFiniteError
 from amphw.ir.instance import Instance
@@ -44,7 +44,7 @@ class EnginePlane:
 
     use_blas(rows, columns): whether a library multiplies by such a matrix. shared: address and bytes of the
     memory of an external executor, which computes the frames. outside: units that parts compute, whose
-    parameters the engine does not know; see `amphw.engine.part`.
+    parameters the engine does not know; see `amphw.engine.parts.part`.
     """
 
     def __init__(

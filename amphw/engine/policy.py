@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from amphw.engine.lower import Lowered
+from amphw.engine.lowering.lower import Lowered
 from amphw.engine.numbering import FrameKind, Order
 from amphw.ir.errors import AmphwError
 

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from amphw.estimate.accuracy import Accuracy, as_json
-from amphw.estimate.events import Played
-from amphw.estimate.loads import Load
-from amphw.estimate.traffic import Spread
+from amphw.estimate.count.traffic import Spread
+from amphw.estimate.network.busy import Load
+from amphw.estimate.play.events import Played
 
 VERSION = 1
 """Of the JSON. A key that is added leaves it; one that goes or means something else raises it."""

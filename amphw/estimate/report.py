@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from amphw.estimate.cost_model import CostModel, Estimate
+from amphw.estimate.network.cost_model import CostModel, Estimate
 
 
 def model_json(model: CostModel) -> dict[str, Any]:

@@ -52,7 +52,7 @@ _BUILT_IN = (
         "opencl",
         "amphw.opencl:OpenCLDevice",
         "OpenCL devices, such as opencl:0, opencl:gpu",
-        variants="amphw.opencl.platforms:listed",
+        variants="amphw.opencl.platform.platforms:listed",
     ),
     DeviceEntry(
         "fixed",
@@ -73,7 +73,7 @@ _BUILT_IN = (
     DeviceEntry("reference", "amphw.ir.reference:ReferenceDevice", "one message at a time; slow and exact"),
     DeviceEntry(
         "sleep",
-        "amphw.cpu_runtime.sleep:SleepDevice",
+        "amphw.mixed.sleep:SleepDevice",
         "waits as long as a device of so many FLOPS would compute, such as sleep:1TFLOPS",
     ),
     DeviceEntry(
@@ -205,7 +205,7 @@ def _mixed(several: list[tuple[str, str]], replay: ServiceLog | None = None) -> 
                 others[label] = _made(spec)
         except DeviceAbsentError as error:
             absent[label] = str(error)
-    entry = DeviceEntry("several devices", "amphw.cpu_runtime.mixed:MixedDevice", "")
+    entry = DeviceEntry("several devices", "amphw.mixed.device:MixedDevice", "")
     made: Device = _load(entry)(others, absent, replay)
     return made
 

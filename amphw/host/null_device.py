@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from amphw.engine.stand_in import NullPart
+from amphw.engine.parts.stand_in import NullPart
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError, ExecutionError
 from amphw.ir.graph import Graph
@@ -26,7 +26,7 @@ class NullDevice:
         return Capabilities("null", "null")
 
     def part(self) -> NullPart:
-        """See `amphw.engine.part.OffersPart`: in a run with others it answers every frame with zeros."""
+        """See `engine.parts.part.OffersPart`: in a run with others it answers every frame with zeros."""
         return NullPart(self.capabilities())
 
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from amphw.engine.placing import asked_for, links_asked_for
+from amphw.engine.lowering.placing import asked_for, links_asked_for
 from amphw.host.config import RunConfig
 from amphw.ir.device import Device, Explains, Linked, Places
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from amphw.engine.links import FIXED
+from amphw.engine.parts.links import FIXED
 from amphw.host.config import RunConfig, UpdateConfig, check_nodes, update_for
 from amphw.host.modes import TrainingMode, training_mode
 from amphw.host.pumping import Pump

@@ -2,10 +2,10 @@
 
 All rows that messages refer to lie in one buffer, the *arena*: operands, outputs, saved rows, gradients, the
 gradient log, scratch. A kernel finds a row through a table of the frame: `arena + table[r]` is row r of a
-base (`amphw.engine.tile_code.Base`). A frame's tables and integers lie in the arena as well, behind a header
+base (`amphw.engine.tiles.code.Base`). A frame's tables and integers lie in the arena as well, behind a header
 whose place is the kernel's only changing argument. Places and tables count words of 4 bytes from the arena's
 start. The names below are macros in the kernels' prelude, too. In a run on OpenCL devices alone the engine
-writes frames (`native/external.cpp`), and `part_frames` where a device is a part of a run.
+writes frames (`native/external.cpp`), and `run.frames` where a device is a part of a run.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from amphw.engine.lower import Lowered, lower
+from amphw.engine.lowering.lower import Lowered, lower
 from amphw.engine.policy import check_settings
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError, ExecutionError
@@ -18,17 +18,17 @@ from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse
 from amphw.ir.service_log import ServiceLog
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
-from amphw.opencl.executor import chosen_form
-from amphw.opencl.lost import is_driver_error, lost, not_opened
-from amphw.opencl.part import OpenCLPart
-from amphw.opencl.plane import OpenCLPlane, arena_bytes
-from amphw.opencl.platforms import (
+from amphw.opencl.platform.lost import is_driver_error, lost, not_opened
+from amphw.opencl.platform.platforms import (
     capabilities,
     check_process,
     check_usable,
     choose,
 )
-from amphw.opencl.replay import OpenCLReplay
+from amphw.opencl.run.executor import chosen_form
+from amphw.opencl.run.part import OpenCLPart
+from amphw.opencl.run.plane import OpenCLPlane, arena_bytes
+from amphw.opencl.run.replay import OpenCLReplay
 
 NAP = 0.05
 """Seconds after which the driving thread looks whether the device is closing."""

@@ -6,15 +6,15 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from amphw.engine.lower import lower
-from amphw.engine.tiling import tile
+from amphw.engine.lowering.lower import lower
+from amphw.engine.tiles.tiling import tile
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.passes import fuse
 from amphw.ir.update import UpdateRule
-from amphw.opencl.forms import Form
-from amphw.opencl.unit_program import unit_program
-from amphw.opencl.variants import Tune
+from amphw.opencl.codegen.forms import Form
+from amphw.opencl.codegen.unit_program import unit_program
+from amphw.opencl.codegen.variants import Tune
 
 
 def dump(

@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from amphw.engine.tile_code import Base, Code, Phase, PhaseKind, Place, Ref, Segment, Term, TiledUnit
+from amphw.engine.tiles.code import Base, Code, Phase, PhaseKind, Place, Ref, Segment, Term, TiledUnit
 from amphw.opencl import abi
-from amphw.opencl.forms import Form, ProductForm
-from amphw.opencl.gradient import gradient_kernels
-from amphw.opencl.platforms import Found
-from amphw.opencl.prelude import prelude
-from amphw.opencl.product import product_kernel
-from amphw.opencl.product_local import local_floats
+from amphw.opencl.codegen.forms import Form, ProductForm
+from amphw.opencl.codegen.gradient import gradient_kernels
+from amphw.opencl.codegen.prelude import prelude
+from amphw.opencl.codegen.product import product_kernel
+from amphw.opencl.codegen.product_local import local_floats
+from amphw.opencl.platform.platforms import Found
 
 GENERATOR = "1"
 """Version of the generated text: what was measured with another one is measured again."""

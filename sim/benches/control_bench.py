@@ -19,8 +19,8 @@ from amphw.ir.update import UpdateRule
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.messages import Messages
 from amphw.rtl.gateware.device import Device
-from amphw.rtl.hardware_plan import HardwarePlan
-from amphw.rtl.wire import Fault, Kind, Register, pack
+from amphw.rtl.isa.wire import Fault, Kind, Register, pack
+from amphw.rtl.plan.hardware import HardwarePlan
 from sim.bench import PACES, Bench, counted, settings
 from sim.engines import Lanes, Memory, Vector
 from sim.replay import SEED, assert_as_model, drive

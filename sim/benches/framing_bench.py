@@ -8,7 +8,7 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from amphw.rtl.word_frames import Decoder, Encoder
+from amphw.rtl.isa.word_frames import Decoder, Encoder
 from sim.bench import PACES, Bench
 from sim.streams import Receiver, Sender
 

@@ -8,11 +8,11 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from amphw.rtl.commands import Bank, LaneOp
-from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.gateware.controller_ports import FrameKind, Run
-from amphw.rtl.gateware.lanes_shape import RESPONSE_BITS, LaneShape, command_layout
-from amphw.rtl.wire import HEADER_WORDS, Kind, Register, pack, unpack
+from amphw.rtl.gateware.controller.memory import ControlShape
+from amphw.rtl.gateware.controller.ports import FrameKind, Run
+from amphw.rtl.gateware.lanes.shape import RESPONSE_BITS, LaneShape, command_layout
+from amphw.rtl.isa.commands import Bank, LaneOp
+from amphw.rtl.isa.wire import HEADER_WORDS, Kind, Register, pack, unpack
 from sim.bench import PACES, Bench, Pace, counted, generator, settings
 from sim.bits import packed, unpacked
 from sim.models.keeper import UNITS, KeeperModel, owners

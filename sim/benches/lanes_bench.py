@@ -8,9 +8,9 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from amphw.rtl.commands import LaneOp
-from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.lanes_shape import RESPONSE_BITS, LaneShape, command_layout
+from amphw.rtl.gateware.lanes.shape import RESPONSE_BITS, LaneShape, command_layout
+from amphw.rtl.isa.commands import LaneOp
+from amphw.rtl.numbers.formats import Formats
 from sim.bench import PACES, Bench, counted, generator, log, settings
 from sim.memory import Payload
 from sim.models.lane_commands import LOWER, UPPER, banks, command, fill, random_command

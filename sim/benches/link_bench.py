@@ -8,8 +8,8 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.wire import HEADER_WORDS, Kind, pack, unpack
+from amphw.rtl.gateware.controller.memory import ControlShape
+from amphw.rtl.isa.wire import HEADER_WORDS, Kind, pack, unpack
 from sim.bench import PACES, Bench, Pace, counted, generator, settings
 from sim.models.link import Header, LinkModel, header_bits, header_words, random_message
 from sim.streams import Receiver, Sender

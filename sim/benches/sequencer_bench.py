@@ -9,11 +9,11 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from amphw.rtl.commands import POINTERS, ROW_REGISTERS, Unit
-from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.gateware.controller_ports import Run
-from amphw.rtl.gateware.lanes_shape import LaneShape, command_layout
-from amphw.rtl.gateware.vector_command import VectorShape
+from amphw.rtl.gateware.controller.memory import ControlShape
+from amphw.rtl.gateware.controller.ports import Run
+from amphw.rtl.gateware.lanes.shape import LaneShape, command_layout
+from amphw.rtl.gateware.vector.command import VectorShape
+from amphw.rtl.isa.commands import POINTERS, ROW_REGISTERS, Unit
 from sim.bench import PACES, Bench, Pace, counted, generator, settings
 from sim.models.microprograms import Issued, Issues
 

@@ -8,7 +8,7 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from amphw.rtl.word_frames import ALARM, BYTES, Decoder, Encoder, signal
+from amphw.rtl.isa.word_frames import ALARM, BYTES, Decoder, Encoder, signal
 from sim.bench import PACES, Bench, always, never, settings
 from sim.streams import Receiver, Sender
 

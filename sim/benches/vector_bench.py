@@ -9,8 +9,8 @@ import cocotb
 import numpy as np
 
 from amphw.rtl.fixed.curves import curve
-from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.vector_command import VectorShape
+from amphw.rtl.gateware.vector.command import VectorShape
+from amphw.rtl.numbers.formats import Formats
 from sim.bench import PACES, Bench, counted, generator, settings
 from sim.memory import Payload
 from sim.models.vector import Command, execute

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from amphw.rtl.arithmetic import narrow, saturate
-from amphw.rtl.commands import (
+from amphw.rtl.fixed.curves import curve
+from amphw.rtl.isa.commands import (
     BINARY,
     INITIAL,
     POINTERS,
@@ -29,8 +29,8 @@ from amphw.rtl.commands import (
     VectorOp,
     decode,
 )
-from amphw.rtl.fixed.curves import curve
-from amphw.rtl.formats import BITS, Formats
+from amphw.rtl.numbers.arithmetic import narrow, saturate
+from amphw.rtl.numbers.formats import BITS, Formats
 
 Fields = dict[Field, int]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from amphw.ir.update import UpdateRule
-from amphw.rtl.commands import LaneOp
 from amphw.rtl.fixed.parameters import exponent_of, fixed_rule, lfsr_seed
-from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.controller_ports import FrameKind
-from amphw.rtl.gateware.keeper import Owner, Segment
-from amphw.rtl.wire import Kind, Register
+from amphw.rtl.gateware.controller.keeper import Owner, Segment
+from amphw.rtl.gateware.controller.ports import FrameKind
+from amphw.rtl.isa.commands import LaneOp
+from amphw.rtl.isa.wire import Kind, Register
+from amphw.rtl.numbers.formats import Formats
 
 Fields = dict[str, int]
 

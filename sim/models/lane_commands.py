@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from amphw.rtl.commands import Bank, LaneOp
 from amphw.rtl.fixed.norm import LIMIT_BITS
 from amphw.rtl.fixed.parameters import COEFFICIENT_BITS, RATE_BITS, VELOCITY
-from amphw.rtl.gateware.lanes_shape import LaneShape
+from amphw.rtl.gateware.lanes.shape import LaneShape
+from amphw.rtl.isa.commands import Bank, LaneOp
 from sim.models.lanes import Command, LaneModel
 
 DEFAULTS: Command = {

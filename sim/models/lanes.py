@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from amphw.rtl.arithmetic import narrow, round_shift, saturate
-from amphw.rtl.commands import Bank, LaneOp
 from amphw.rtl.fixed.norm import norm_shift
 from amphw.rtl.fixed.parameters import COEFFICIENT_BITS, LFSR_TAPS, MU_BITS, VELOCITY
-from amphw.rtl.formats import BITS
-from amphw.rtl.gateware.lanes_shape import LaneShape
+from amphw.rtl.gateware.lanes.shape import LaneShape
+from amphw.rtl.isa.commands import Bank, LaneOp
+from amphw.rtl.numbers.arithmetic import narrow, round_shift, saturate
+from amphw.rtl.numbers.formats import BITS
 
 Command = dict[str, Any]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from amphw.rtl.commands import Bank
-from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.wire import FIELDS, HEADER_WORDS, Fault, Kind, Register, pack, unpack
+from amphw.rtl.gateware.controller.memory import ControlShape
+from amphw.rtl.isa.commands import Bank
+from amphw.rtl.isa.wire import FIELDS, HEADER_WORDS, Fault, Kind, Register, pack, unpack
 
 Header = dict[str, int]
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from amaranth.lib import data
 
-from amphw.rtl.commands import (
+from amphw.rtl.gateware.controller.sequencer import LANE_FIELDS, VECTOR_FIELDS
+from amphw.rtl.isa.commands import (
     END,
     KIND,
     LAYOUT,
@@ -20,8 +21,7 @@ from amphw.rtl.commands import (
     VectorOp,
     encode,
 )
-from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.sequencer import LANE_FIELDS, VECTOR_FIELDS
+from amphw.rtl.numbers.formats import Formats
 from sim.bits import packed
 from sim.models.emulator import Emulator, Fields
 

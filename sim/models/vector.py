@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from amphw.rtl.arithmetic import narrow, saturate
-from amphw.rtl.commands import REDUCTIONS, IndexMode, VectorOp
 from amphw.rtl.fixed.curves import Curve
+from amphw.rtl.isa.commands import REDUCTIONS, IndexMode, VectorOp
+from amphw.rtl.numbers.arithmetic import narrow, saturate
 
 
 @dataclass(frozen=True)

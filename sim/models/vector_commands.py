@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from amphw.rtl.commands import CONSTANT_BITS, IndexMode, VectorOp
-from amphw.rtl.gateware.vector_command import VectorShape
+from amphw.rtl.gateware.vector.command import VectorShape
+from amphw.rtl.isa.commands import CONSTANT_BITS, IndexMode, VectorOp
 from sim.models.vector import Command, Walk, execute
 
 EXTREMES = (-32768, -32767, -1, 0, 1, 32766, 32767)

@@ -16,8 +16,8 @@ pytest.importorskip("serial")
 
 from serial.tools import list_ports
 
-from amphw.rtl import board_build, fit
-from amphw.rtl.boards import BOARDS, Chip, Pins, Resources
+from amphw.rtl.build import board_files, fit
+from amphw.rtl.build.boards import BOARDS, Chip, Pins, Resources
 from tests.cli import conftest as cli
 
 amphw = cli.amphw
@@ -47,18 +47,18 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("something long has begun")
 
     monkeypatch.setattr(fit, "fits", refuse)
-    monkeypatch.setattr(board_build, "synthesize", refuse)
+    monkeypatch.setattr(board_files, "synthesize", refuse)
 
 
 @pytest.mark.parametrize(
     ("platform", "complaint"),
     [
         (
-            "tests.rtl.boards.bare:Bare",
-            "tests.rtl.boards.bare:Bare has no pins for rx, tx. Name them in [pins] of its file, such as "
+            "tests.rtl.build.bare:Bare",
+            "tests.rtl.build.bare:Bare has no pins for rx, tx. Name them in [pins] of its file, such as "
             'rx = "A1", or a platform',
         ),
-        ("tests.rtl.boards.bare:Dressed", "there is no pin-out tests.rtl.boards.bare:Dressed (module '"),
+        ("tests.rtl.build.bare:Dressed", "there is no pin-out tests.rtl.build.bare:Dressed (module '"),
         (
             "amaranth_boards.ulx4s:Platform",
             "(No module named 'amaranth_boards.ulx4s'). platform in [pins]",

@@ -18,7 +18,7 @@ from amphw.bench.frame_costs import (
     fit_together,
 )
 from amphw.engine.policy import BACKWARD, FORWARD
-from amphw.estimate.simulation import Costs, Line
+from amphw.estimate.play.simulation import Costs, Line
 
 
 def test_a_line_goes_through_its_points() -> None:

@@ -27,10 +27,10 @@ from amphw.bench.report import workers_report
 from amphw.bench.traced import Profile
 from amphw.bench.workloads import WORKLOADS
 from amphw.cpu_runtime.planes import built
-from amphw.engine.lower import lower
+from amphw.engine.lowering.lower import lower
 from amphw.engine.policy import KINDS, POLICIES
-from amphw.estimate.shape import Shape
-from amphw.estimate.simulation import Costs, Line, Rules, Tally
+from amphw.estimate.count.firings import Shape
+from amphw.estimate.play.simulation import Costs, Line, Rules, Tally
 from tests.cpu_runtime import graphs
 
 NAMES = ("a", "b")

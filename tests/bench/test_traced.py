@@ -6,7 +6,7 @@ import pytest
 
 from amphw.bench.traced import Tracer, nodes_of, profile_of
 from amphw.cpu_runtime.planes import built
-from amphw.engine.lower import lower
+from amphw.engine.lowering.lower import lower
 from amphw.ir.device import DeviceOptions
 from amphw.ir.update import UpdateRule
 from amphw.models import get_model

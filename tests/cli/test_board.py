@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("amaranth")
 pytest.importorskip("serial")
 
-from amphw.rtl import board_build, measure
+from amphw.rtl.build import board_files
+from amphw.rtl.timing import measure
 from amphw.rtl.toolchain.synthesis import Synthesis
 from sim.board import SimulatedBoard
 
@@ -38,8 +39,8 @@ def test_a_model_trains_on_the_circuit_that_was_built_for_it(
         plans.append(plan)
         return ""
 
-    monkeypatch.setattr(board_build, "synthesize", synthesize)
-    monkeypatch.setattr(board_build, "device_verilog", device_verilog)
+    monkeypatch.setattr(board_files, "synthesize", synthesize)
+    monkeypatch.setattr(board_files, "device_verilog", device_verilog)
     monkeypatch.setattr(measure, "cycles_per_message", lambda *arguments: 1.0)
     built = amphw(
         "rtl", "list-reduction", *MODEL, *nodes, "--out", "hw", "--lanes", 4, "--keys", 2, "--bitstream"

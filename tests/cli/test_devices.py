@@ -55,7 +55,7 @@ def test_each_opencl_device_has_a_row(amphw) -> None:
 
 
 def test_an_opencl_device_that_cannot_be_used_says_why(amphw, monkeypatch) -> None:
-    monkeypatch.setattr("amphw.opencl.pocl.linker", lambda: None)
+    monkeypatch.setattr("amphw.opencl.platform.pocl.linker", lambda: None)
     pocl = next(each for each in opencl_rows(amphw) if not each["usable"])
     assert "needs the linker ld, which is not on the path. Install binutils" in pocl["problem"]
 
@@ -72,6 +72,6 @@ def test_without_pyopencl_the_listing_says_how_to_get_it(amphw, monkeypatch) -> 
 
 
 def test_without_a_platform_the_listing_says_how_to_get_one(amphw, monkeypatch) -> None:
-    monkeypatch.setattr("amphw.opencl.platforms._platforms", lambda cl: [])
+    monkeypatch.setattr("amphw.opencl.platform.platforms._platforms", lambda cl: [])
     [row] = opencl_rows(amphw)
     assert not row["usable"] and "there is no OpenCL device here." in row["problem"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from amphw.rtl.boards import BOARDS
-from amphw.rtl.circuit import FILE, Circuit
-from amphw.rtl.hardware_plan import Sizes
+from amphw.rtl.build.boards import BOARDS
+from amphw.rtl.build.circuit import FILE, Circuit
+from amphw.rtl.plan.hardware import Sizes
 
 CIRCUIT = Circuit("icebreaker", 1_000_000, 1, "q4.12", ("cell",), False, Sizes(), "", "")
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from amphw.opencl import dump, platforms
-from amphw.opencl.forms import CPU_FORM
+from amphw.opencl import dump
+from amphw.opencl.codegen.forms import CPU_FORM
+from amphw.opencl.platform import platforms
 
 NODES = ["cell", "head"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from amphw.bench import host_costs
 from amphw.cpu_runtime import planes
-from amphw.estimate.cost_model import HostCosts
+from amphw.estimate.network.cost_model import HostCosts
 
 pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
 
@@ -109,7 +109,7 @@ def test_a_link_can_be_what_limits(amphw) -> None:
 
 
 def test_a_layer_that_is_refused_is_told_with_its_reason_and_tiles(amphw, monkeypatch) -> None:
-    from amphw.engine.stand_in import SleepPart
+    from amphw.engine.parts.stand_in import SleepPart
 
     def refused(self, graph, unit, rules):
         wide = [p.shape[1] for p in graph.nodes[unit.name].params if len(p.shape) == 2 and p.shape[1] > 40]
@@ -194,10 +194,10 @@ def test_a_command_line_that_cannot_be_read(amphw) -> None:
 
 def test_only_training_searches(amphw) -> None:
     """Nobody is to take the heuristic's placement for that of a search."""
-    from amphw.cpu_runtime.mixed import MixedDevice
     from amphw.host.null_device import NullDevice
     from amphw.ir.device import DeviceOptions
     from amphw.ir.errors import AmphwError
+    from amphw.mixed.device import MixedDevice
     from tests.estimate.chain import chain
 
     device = MixedDevice({"a": NullDevice()})

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from amphw.rtl import board_build, measure
-from amphw.rtl.boards import board
-from amphw.rtl.hardware_plan import Sizes
+from amphw.rtl.build import board_files
+from amphw.rtl.build.boards import board
+from amphw.rtl.plan.hardware import Sizes
+from amphw.rtl.timing import measure
 from amphw.rtl.toolchain.synthesis import Share, Step, Synthesis
 
 pytest.importorskip("amaranth")
@@ -46,8 +47,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict]:
             bitstream=bits if options.get("bitstream") else None,
         )
 
-    monkeypatch.setattr(board_build, "device_verilog", lambda plan, board: str(plan.sizes.lanes))
-    monkeypatch.setattr(board_build, "synthesize", synthesize)
+    monkeypatch.setattr(board_files, "device_verilog", lambda plan, board: str(plan.sizes.lanes))
+    monkeypatch.setattr(board_files, "synthesize", synthesize)
     monkeypatch.setattr(measure, "cycles_per_message", lambda *arguments: 321.5)
     return found
 
@@ -94,9 +95,9 @@ def test_the_table_and_the_files(amphw, asked, tmp_path: Path) -> None:
 
 
 def test_a_circuit_slower_than_the_oscillator(amphw, asked, monkeypatch) -> None:
-    made = board_build.synthesize
+    made = board_files.synthesize
     monkeypatch.setattr(
-        board_build, "synthesize", lambda *args, **options: replace(made(*args, **options), fmax_mhz=20.0)
+        board_files, "synthesize", lambda *args, **options: replace(made(*args, **options), fmax_mhz=20.0)
     )
     done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4, "--no-simulate")
     assert "runs at the oscillator's 25 MHz, TOO FAST for this circuit" in done.stdout

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import CpuDevice
-from amphw.cpu_runtime.compare import first_difference
 from amphw.ir.device import Device, DeviceOptions, Mode, Report
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
+from tests.conformance.compare import first_difference
 
 GRADIENT_TOLERANCE = 1e-5  # relative to the gradient's norm
 

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import amphw.cpu_runtime.compare
 import amphw.cpu_runtime.device
-import amphw.engine.lower
+import amphw.engine.lowering.lower
+import tests.conformance.compare
 from amphw.cpu_runtime import CpuDevice
-from amphw.cpu_runtime.compare import first_difference
 from amphw.ir.derive import Derivative, differentiate
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance, Schema
 from amphw.ir.nodes import NPT, PPT, Loss, Source
 from amphw.ir.program import ParamSpec, Program, trace
 from amphw.ir.update import initial_parameters
+from tests.conformance.compare import first_difference
 from tests.conformance.harness import assert_same, reference, run
 from tests.graphs import rnn
 from tests.graphs.cases import Case, each_case
@@ -87,7 +87,7 @@ def test_a_wrong_derivative_is_found_on_the_way_back(monkeypatch: pytest.MonkeyP
         doubles = [t.width for _, t in program.inputs] == [1] and [i.op for i in program.instrs] == ["scale"]
         return replace(made, backward=triple.backward) if doubles else made
 
-    monkeypatch.setattr(amphw.engine.lower, "differentiate", wrong)
+    monkeypatch.setattr(amphw.engine.lowering.lower, "differentiate", wrong)
     text = failure(chain(), [Instance(data={"x": np.full((1, 1), 0.5, np.float32)}, number=7)], fuse=False)
     assert text == (
         "gradient of scale.W: off by 0.5\n"
@@ -100,7 +100,7 @@ def test_a_firing_that_only_one_of_the_two_has(monkeypatch: pytest.MonkeyPatch) 
     """Two units in the other's place: what does not run is named too."""
     graph = chain()
     instance = Instance(data={"x": np.ones((1, 1), np.float32)})
-    monkeypatch.setattr(amphw.cpu_runtime.compare, "_of_device", lambda device, instance: {})
+    monkeypatch.setattr(tests.conformance.compare, "_of_device", lambda device, instance: {})
     text = str(first_difference(CpuDevice(), graph, instance))
     assert text == "instance 0: node 'scale', forward, state (): does not run, the reference has a firing"
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import planes
-from amphw.cpu_runtime.mixed import MixedDevice
-from amphw.engine.kernel_part import KernelPart, KernelSetting
-from amphw.engine.lower import Unit, lower
+from amphw.engine.lowering.lower import Unit, lower
 from amphw.engine.numpy_plane.float32 import FLOAT32
+from amphw.engine.parts.kernel import KernelPart, KernelSetting
 from amphw.ir.device import Capabilities, DeviceOptions, Mode
 from amphw.ir.errors import ExecutionError, InstanceError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule, initial_parameters
+from amphw.mixed.device import MixedDevice
 from tests.conformance.harness import assert_same, reference, run
 from tests.graphs.cases import CASES, Case, each_case
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import planes
-from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.ir.device import Device, DeviceOptions, Mode
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
+from amphw.mixed.device import MixedDevice
 from amphw.opencl import OpenCLDevice
-from amphw.opencl.forms import GPU_FORM
-from amphw.opencl.part import OpenCLPart
-from amphw.opencl.part_log import GradientLog
+from amphw.opencl.codegen.forms import GPU_FORM
+from amphw.opencl.run.log import GradientLog
+from amphw.opencl.run.part import OpenCLPart
 from tests.conformance.harness import assert_same, run
 from tests.conformance.test_mixed import NumpyFloats, alternately
 from tests.conformance.test_opencl import FORM, RULE, expected, problem

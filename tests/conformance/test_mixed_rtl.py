@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import planes
-from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.ir.device import Device, Mode
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
+from amphw.mixed.device import MixedDevice
 from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.fixed.device import FixedDevice

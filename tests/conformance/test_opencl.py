@@ -16,7 +16,7 @@ from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
 from amphw.opencl import OpenCLDevice
-from amphw.opencl.forms import Form, ProductForm
+from amphw.opencl.codegen.forms import Form, ProductForm
 from tests.conformance.harness import Outcome, assert_same, reference, run
 from tests.daily import daily
 from tests.graphs.cases import CASES, Case, each_case

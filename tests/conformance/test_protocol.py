@@ -17,7 +17,7 @@ QUICK = [name for name in KINDS if name not in SLOW]
 PACKAGE = '''
 """A device of another package: the reference, and a part that computes with numpy."""
 
-from amphw.engine.kernel_part import KernelPart, KernelSetting
+from amphw.engine.parts.kernel import KernelPart, KernelSetting
 from amphw.engine.numpy_plane.float32 import FLOAT32
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import initial_parameters

@@ -26,7 +26,7 @@ TOLERANCE = 1e-5
 """Of parameters, absolute. In another order they come out some 1e-3 apart."""
 FOLDED = {"look-up": 2e-4}
 """Of graphs whose embeddings the engine folds into their product: with stale gradients a weight's sees the
-table of the update in the place of the one that the message had read (`amphw.engine.tile_fold`)."""
+table of the update in the place of the one that the message had read (`amphw.engine.tiles.fold`)."""
 
 
 @cache

@@ -85,8 +85,8 @@ def test_list_reduction_at_its_real_size() -> None:
 def test_refused(name: str) -> None:
     """What the hardware cannot run is said by name, before anything is built."""
     from amphw.ir.errors import GraphError
-    from amphw.rtl.formats import Formats
-    from amphw.rtl.hardware_plan import Sizes, hardware_plan
+    from amphw.rtl.numbers.formats import Formats
+    from amphw.rtl.plan.hardware import Sizes, hardware_plan
 
     with pytest.raises(GraphError, match=r"node '.*': the hardware"):
         hardware_plan(case(name).build(), {"*": UpdateRule()}, Formats(), Sizes())

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from amphw.engine.plan import PathTable
+from amphw.engine.lowering.plan import PathTable
 from amphw.ir.device import DeviceOptions, Direction, Mode
 from amphw.ir.update import UpdateRule
 from amphw.rtl.driver.active import Active

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from amphw.cpu_runtime import planes
-from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.host.devices import make_device
 from amphw.ir.device import Device, Mode
 from amphw.ir.update import UpdateRule
+from amphw.mixed.device import MixedDevice
 from tests.conformance.harness import run
 from tests.conformance.test_mixed import alternately
 from tests.graphs.cases import Case, each_case

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import CpuDevice, planes
-from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.engine.numpy_plane.float32 import FloatParameters
-from amphw.engine.part_driver import PartDriver
+from amphw.engine.parts.driver import PartDriver
 from amphw.engine.policy import POLICIES
 from amphw.ir.device import DeviceOptions, Mode, Statistics
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
+from amphw.mixed.device import MixedDevice
 from amphw.rtl.fixed.device import FixedDevice
 from tests.conftest import PLANES
 from tests.cpu_runtime.graphs import mlp, rows

@@ -1,6 +1,6 @@
 """Folding: which products it takes, and that training does not notice.
 
-The code that comes of it is tested in test_tile_code.
+The code that comes of it is tested in tests/engine/tiles/test_tile_code.py.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import CpuDevice
-from amphw.engine.lower import lower
-from amphw.engine.tile_code import Fold
-from amphw.engine.tile_fold import FOLD_ROWS, folds
-from amphw.engine.tiling import tile
+from amphw.engine.lowering.lower import lower
+from amphw.engine.tiles.code import Fold
+from amphw.engine.tiles.fold import FOLD_ROWS, folds
+from amphw.engine.tiles.tiling import tile
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.expr import Field
 from amphw.ir.functions import concat, dropout, linear, relu, row_param, take, tanh

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amphw.cpu_runtime import CpuDevice
-from amphw.engine.describe import describe_rule
+from amphw.engine.lowering.describe import describe_rule
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.expr import ROW, Attr, lift, table
 from amphw.ir.functions import cross_entropy, linear, take, tanh

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import planes
-from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.host.devices import make_device
 from amphw.ir.errors import AmphwError
+from amphw.mixed.device import MixedDevice
 from tests.conformance.harness import assert_same, reference, run
 from tests.conformance.packages import install
 from tests.conformance.protocol import CONFIG, instances

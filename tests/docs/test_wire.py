@@ -8,10 +8,10 @@ import re
 import numpy as np
 import pytest
 
-from amphw.engine.remote_part import ALIVE, CALL
-from amphw.engine.ring import ALIGN, HEADER, POSITIONS, Ring, semaphore
-from amphw.rtl.wire import FIELDS, HEADER_WORDS, Fault, Kind, c_header, pack, unpack
-from amphw.rtl.word_frames import ALARM, BLOCK, QUEUE, SEQUENCE, START, Decoder, Encoder, signal
+from amphw.engine.parts.remote import ALIVE, CALL
+from amphw.engine.parts.ring import ALIGN, HEADER, POSITIONS, Ring, semaphore
+from amphw.rtl.isa.wire import FIELDS, HEADER_WORDS, Fault, Kind, c_header, pack, unpack
+from amphw.rtl.isa.word_frames import ALARM, BLOCK, QUEUE, SEQUENCE, START, Decoder, Encoder, signal
 from tests.docs.test_commands import ROOT
 
 PAGE = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")

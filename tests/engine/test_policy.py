@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from amphw.engine.lower import lower
+from amphw.engine.lowering.lower import lower
 from amphw.engine.policy import BACKWARD, FORWARD, POLICIES, Queue, choose, placement, report_batch
 from amphw.ir.errors import AmphwError
 from tests.cpu_runtime.graphs import mlp

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from amphw.engine.lower import lower
-from amphw.estimate.cost_model import CostModel, DeviceFacts, HostCosts, NodeSeconds
-from amphw.estimate.traffic import count
-from amphw.estimate.work import work_of
+from amphw.engine.lowering.lower import lower
+from amphw.estimate.count.traffic import count
+from amphw.estimate.count.work import work_of
+from amphw.estimate.network.cost_model import CostModel, DeviceFacts, HostCosts, NodeSeconds
 from amphw.ir.functions import linear, sum_cols
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance, Schema

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from amphw import frontend as fe
-from amphw.engine.lower import lower
-from amphw.engine.tiling import tile, tile_programs
+from amphw.engine.lowering.lower import lower
+from amphw.engine.tiles.tiling import tile, tile_programs
 from amphw.ir.check import infer
 from amphw.ir.derive import differentiate, inference
 from amphw.ir.errors import GraphError, ProgramError

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import planes
-from amphw.cpu_runtime.mixed import MixedDevice
-from amphw.engine.kernel_part import KernelPart, KernelSetting
-from amphw.engine.lower import Unit
+from amphw.engine.lowering.lower import Unit
 from amphw.engine.numpy_plane.float32 import FLOAT32
-from amphw.engine.part import PartFrame, PartResult
+from amphw.engine.parts.kernel import KernelPart, KernelSetting
+from amphw.engine.parts.part import PartFrame, PartResult
 from amphw.host.controller import Trainer
 from amphw.host.devices import DeviceError, make_device, split_specs
 from amphw.host.progress import Progress
@@ -23,6 +22,7 @@ from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError, Grap
 from amphw.ir.graph import Graph
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule, initial_parameters
+from amphw.mixed.device import MixedDevice
 from tests.daily import daily
 from tests.host.training import MODEL, settings
 

@@ -15,16 +15,16 @@ import pytest
 from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
 from amphw.cpu_runtime import planes
-from amphw.cpu_runtime.mixed import MixedDevice
-from amphw.engine.kernel_part import KernelPart
-from amphw.engine.lower import lower
-from amphw.engine.remote_part import BEAT, MISSED, RemotePart
-from amphw.engine.ring import POSITIONS
+from amphw.engine.lowering.lower import lower
+from amphw.engine.parts.kernel import KernelPart
+from amphw.engine.parts.remote import BEAT, MISSED, RemotePart
+from amphw.engine.parts.ring import POSITIONS
 from amphw.host.controller import Trainer
 from amphw.host.devices import make_device
 from amphw.ir.device import Capabilities, DeviceOptions, Mode
 from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError
 from amphw.ir.reference import ReferenceDevice
+from amphw.mixed.device import MixedDevice
 from tests.conformance.harness import assert_same, reference, run
 from tests.conformance.test_mixed import alternately
 from tests.daily import daily

@@ -10,7 +10,7 @@ import pytest
 
 from amphw.cpu_runtime import CpuDevice
 from amphw.data.qm9 import BOND_TYPES, Molecule, parse_molecule, sample_qm9
-from amphw.engine.lower import lower
+from amphw.engine.lowering.lower import lower
 from amphw.host.config import resolve
 from amphw.host.controller import Trainer
 from amphw.host.records import higher_is_better

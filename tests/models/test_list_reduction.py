@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from amphw.engine.tile_fold import folds
+from amphw.engine.tiles.fold import folds
 from amphw.host.config import resolve
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report

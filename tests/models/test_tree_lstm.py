@@ -11,7 +11,7 @@ import pytest
 
 from amphw.cpu_runtime import CpuDevice
 from amphw.data.sst import Tree, parse_tree, sample_sst
-from amphw.engine.lower import lower
+from amphw.engine.lowering.lower import lower
 from amphw.host.config import resolve
 from amphw.host.controller import Trainer
 from amphw.host.prediction import predict

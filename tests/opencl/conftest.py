@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from amphw.opencl import platforms
+from amphw.opencl.platform import platforms
 from tests.opencl.kernels import Machine
 
 ROOT = Path(__file__).resolve().parents[2]

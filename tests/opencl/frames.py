@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from amphw.engine.tile_code import Base, Code, Place
+from amphw.engine.tiles.code import Base, Code, Place
 from amphw.ir.primitives import RowContext
-from amphw.opencl import abi, platforms
+from amphw.opencl import abi
 from amphw.opencl.abi import Kernel
-from tests.engine.tile_interpreter import Rows
+from amphw.opencl.platform import platforms
+from tests.engine.tiles.tile_interpreter import Rows
 from tests.opencl.devices import BASIC
 
 SLACK = 64

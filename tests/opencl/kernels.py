@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from amphw.opencl import abi
-from amphw.opencl.forms import Form, ProductForm
+from amphw.opencl.codegen.forms import Form, ProductForm
 from tests.opencl.devices import BASIC
 
 PLAIN = Form(product=ProductForm(rows=4, vectors=2))
@@ -56,7 +56,7 @@ class Machine:
     def __init__(self) -> None:
         import pyopencl as cl
 
-        from amphw.opencl import platforms
+        from amphw.opencl.platform import platforms
 
         self.cl = cl
         found = platforms.choose(BASIC)[0]
@@ -67,7 +67,7 @@ class Machine:
 
     def build(self, form: Form, kernels: Sequence[abi.Kernel]) -> dict[str, Any]:
         """Compile kernels in one program -> by name."""
-        from amphw.opencl.prelude import prelude
+        from amphw.opencl.codegen.prelude import prelude
 
         text = prelude(form) + "\n".join(kernel.text for kernel in kernels)
         program = self.cl.Program(self.context, text).build(["-cl-mad-enable"])

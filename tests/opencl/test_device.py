@@ -25,11 +25,13 @@ from tests.opencl.devices import BASIC, PTHREAD, PTHREADS
 
 cl = pytest.importorskip("pyopencl")
 
-from amphw.opencl import OpenCLDevice, executor, platforms  # noqa: E402
+from amphw.opencl import OpenCLDevice  # noqa: E402
 from amphw.opencl.abi import Kernel  # noqa: E402
-from amphw.opencl.build import Launch, built  # noqa: E402
-from amphw.opencl.forms import GPU_FORM, SINGLE_FORM, Form  # noqa: E402
-from amphw.opencl.platforms import MemorySettingError, OpenCLError, default_form  # noqa: E402
+from amphw.opencl.codegen.forms import GPU_FORM, SINGLE_FORM, Form  # noqa: E402
+from amphw.opencl.platform import platforms  # noqa: E402
+from amphw.opencl.platform.platforms import MemorySettingError, OpenCLError, default_form  # noqa: E402
+from amphw.opencl.run import executor  # noqa: E402
+from amphw.opencl.run.build import Launch, built  # noqa: E402
 
 BY_NAME = {case.name: case for case in CASES}
 RNN, TREE, DECIDE = BY_NAME["rnn-hash"], BY_NAME["tree-all"], BY_NAME["decide"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from amphw.cpu_runtime import planes
-from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.host.divergence import DivergedError
+from amphw.mixed.device import MixedDevice
 from amphw.opencl import OpenCLDevice
 from tests.host.test_divergence import told, trained
 

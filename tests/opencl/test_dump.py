@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from amphw.engine.lower import lower
-from amphw.engine.tiling import tile
+from amphw.engine.lowering.lower import lower
+from amphw.engine.tiles.tiling import tile
 from amphw.host.config import resolve
 from amphw.host.session import update_rules
 from amphw.ir.device import DeviceOptions
@@ -19,14 +19,15 @@ from amphw.ir.graph import Graph
 from amphw.ir.passes import fuse
 from amphw.ir.update import UpdateRule
 from amphw.models import get_model
-from amphw.opencl import OpenCLDevice, executor
-from amphw.opencl.build import built
+from amphw.opencl import OpenCLDevice
+from amphw.opencl.codegen.forms import CPU_FORM, GPU_FORM, SINGLE_FORM
+from amphw.opencl.codegen.unit_program import _heights, unit_program
+from amphw.opencl.codegen.variants import untuned
 from amphw.opencl.dump import _free, dump
-from amphw.opencl.forms import CPU_FORM, GPU_FORM, SINGLE_FORM
-from amphw.opencl.platforms import choose, default_form
+from amphw.opencl.platform.platforms import choose, default_form
+from amphw.opencl.run import executor
+from amphw.opencl.run.build import built
 from amphw.opencl.tuning import Tuner
-from amphw.opencl.unit_program import _heights, unit_program
-from amphw.opencl.variants import untuned
 from tests.daily import daily
 from tests.opencl.devices import PTHREAD
 

@@ -6,8 +6,8 @@ import pytest
 
 from amphw.host.session import Session
 from amphw.opencl import OpenCLDevice
-from amphw.opencl.plane import DEPTH
-from amphw.opencl.platforms import MemorySettingError
+from amphw.opencl.platform.platforms import MemorySettingError
+from amphw.opencl.run.plane import DEPTH
 from tests.host.training import MODEL, settings
 from tests.opencl.devices import PTHREAD
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from amphw.opencl import tuning
-from amphw.opencl.forms import CPU_FORM, GPU_FORM, SINGLE_FORM, ProductForm
-from amphw.opencl.platforms import Found
+from amphw.opencl.codegen.forms import CPU_FORM, GPU_FORM, SINGLE_FORM, ProductForm
+from amphw.opencl.platform.platforms import Found
 from amphw.opencl.tuning import Forms, Tuner, candidates, fits, height_class, search, size_class
 from tests.opencl.kernels import Machine
 
@@ -162,7 +162,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from amphw.opencl import tuning
-from amphw.opencl.forms import CPU_FORM
+from amphw.opencl.codegen.forms import CPU_FORM
 found = tuning.Forms((CPU_FORM,) * 4, CPU_FORM)
 tuning.search = lambda *given: found
 device = SimpleNamespace(platform="p", platform_version="1", name=sys.argv[2], driver="d")

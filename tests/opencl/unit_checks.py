@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from amphw.engine.tile_code import Code, Place, TiledUnit
-from amphw.engine.tile_operations import Op
-from amphw.engine.tiling import tile_programs
+from amphw.engine.tiles.code import Code, Place, TiledUnit
+from amphw.engine.tiles.operations import Op
+from amphw.engine.tiles.tiling import tile_programs
 from amphw.ir.derive import differentiate, inference
 from amphw.ir.primitives import RowContext
 from amphw.ir.program import ParamSpec, Program
-from amphw.opencl.forms import Form
-from amphw.opencl.generate import UnitSource, generate, program_text
-from tests.engine.tile_interpreter import Rows, run_code
+from amphw.opencl.codegen.forms import Form
+from amphw.opencl.codegen.generate import UnitSource, generate, program_text
+from tests.engine.tiles.tile_interpreter import Rows, run_code
 from tests.opencl.frames import Frame, build
 
 

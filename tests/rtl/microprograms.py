@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amphw.engine.lower import Unit as GraphUnit
-from amphw.engine.lower import lower
+from amphw.engine.lowering.lower import Unit as GraphUnit
+from amphw.engine.lowering.lower import lower
 from amphw.host.config import resolve
 from amphw.ir.derive import differentiate, inference
 from amphw.ir.errors import GraphError
@@ -20,15 +20,15 @@ from amphw.ir.primitives import RowContext
 from amphw.ir.program import Program
 from amphw.ir.state import FieldType
 from amphw.models import get_model
-from amphw.rtl.commands import Unit
 from amphw.rtl.fixed.kernel import FixedKernel
 from amphw.rtl.fixed.lowering import FixedDerivative, lower_unit
 from amphw.rtl.fixed.program import FixedProgram
 from amphw.rtl.fixed.sums import accumulate
-from amphw.rtl.formats import Formats
+from amphw.rtl.isa.commands import Unit
 from amphw.rtl.microcode import UnitCode, compile_unit
 from amphw.rtl.microcode.compile import Microprogram
-from amphw.rtl.stack import Stack
+from amphw.rtl.numbers.formats import Formats
+from amphw.rtl.plan.stack import Stack
 from sim.models.emulator import Emulator
 from tests.graphs.cases import CASES
 

@@ -5,7 +5,7 @@ from amphw.ir.program import trace
 from amphw.rtl.fixed.kernel import FixedKernel
 from amphw.rtl.fixed.lowering import lower_program
 from amphw.rtl.fixed.operations import plain
-from amphw.rtl.formats import Formats
+from amphw.rtl.numbers.formats import Formats
 
 FORMATS = Formats.parse("q4.12")
 

@@ -36,7 +36,7 @@ from amphw.ir.functions import (
 from amphw.ir.graph import Graph
 from amphw.ir.primitives import ValueType
 from amphw.ir.program import Builder, Params, ParamSpec, Program, Value, trace
-from amphw.rtl.commands import POINTERS, Code, Unit, decode
+from amphw.rtl.isa.commands import POINTERS, Code, Unit, decode
 from amphw.rtl.microcode import UnitCode
 from tests.rtl.microprograms import Bench, Subject, graphs, subjects
 

@@ -1,4 +1,4 @@
-// Tile code: a program lowered to phases over row pointers. amphw/engine/tile_code.py, which makes it, says what
+// Tile code: a program lowered to phases over row pointers. amphw/engine/tiles/code.py, which makes it, says what
 // everything here means.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Reads the plain data that amphw/engine/describe.py makes of a lowered graph.
+// Reads the plain data that amphw/engine/lowering/describe.py makes of a lowered graph.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "engine.hpp"
-#include "schema.hpp"
+#include "bind/schema.hpp"
 
 namespace amphw {
 

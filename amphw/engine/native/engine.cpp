@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "clock.hpp"
-#include "denormals.hpp"
+#include "kernels/denormals.hpp"
 
 namespace amphw {
 namespace {

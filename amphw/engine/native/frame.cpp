@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "blas.hpp"
+#include "kernels/blas.hpp"
 #include "gather.hpp"
 
 namespace amphw {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <thread>
 
-#include "blas.hpp"
+#include "kernels/blas.hpp"
 
 namespace amphw {
 

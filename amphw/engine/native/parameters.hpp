@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "graph.hpp"
-#include "kernels.hpp"
+#include "kernels/kernels.hpp"
 #include "memory.hpp"
 
 namespace amphw {

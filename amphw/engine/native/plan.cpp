@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "key_space.hpp"
-#include "schema.hpp"
+#include "bind/schema.hpp"
 #include "slot.hpp"
 
 namespace amphw {

@@ -2,7 +2,7 @@
 //
 // The log may be that of another graph or of other instances. What it asks for is done only if the run at hand has
 // come to the same point: a frame's firings must be ready, and a node whose log is sealed must have parameters.
-#include "denormals.hpp"
+#include "kernels/denormals.hpp"
 #include "engine.hpp"
 
 namespace amphw {

@@ -2,7 +2,7 @@
 #include <thread>
 
 #include "clock.hpp"
-#include "denormals.hpp"
+#include "kernels/denormals.hpp"
 #include "engine.hpp"
 
 namespace amphw {

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from amphw.engine.lower import Unit
+from amphw.engine.lowering.lower import Unit
 from amphw.ir.primitives import RowContext
 from amphw.ir.update import NodeParameters
 

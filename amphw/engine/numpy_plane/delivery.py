@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from amphw.engine import faults
-from amphw.engine.lower import Lowered, Unit, choices
+from amphw.engine.lowering.lower import Lowered, Unit, choices
 from amphw.engine.numpy_plane.arithmetic import Arithmetic
 from amphw.engine.numpy_plane.float32 import FLOAT32
 from amphw.engine.numpy_plane.frames import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from amphw.engine.lower import Unit
+from amphw.engine.lowering.lower import Unit
 from amphw.engine.numpy_plane.arithmetic import Entry, Kernels, Kind, Part, stacked
 from amphw.engine.numpy_plane.kernel import Kernel
 from amphw.ir.derive import GradientTerm, accumulate

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from amphw.engine.lower import Lowered, Unit
+from amphw.engine.lowering.lower import Lowered, Unit
 from amphw.engine.numpy_plane.arithmetic import Arithmetic
 from amphw.engine.numpy_plane.float32 import FLOAT32
 from amphw.engine.numpy_plane.slots import DONE, Slot

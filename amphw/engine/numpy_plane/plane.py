@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from amphw.engine import faults
-from amphw.engine.lower import Lowered, Observation
+from amphw.engine.lowering.lower import Lowered, Observation
+from amphw.engine.lowering.plan import Planner, check_data
 from amphw.engine.numpy_plane.arithmetic import Arithmetic
 from amphw.engine.numpy_plane.delivery import Delivery
 from amphw.engine.numpy_plane.float32 import FLOAT32
 from amphw.engine.numpy_plane.frames import Frame, compute, computed
 from amphw.engine.numpy_plane.gradients import GradientLog, Share
 from amphw.engine.numpy_plane.slots import Slot, SlotPlan, finish_plan
-from amphw.engine.plan import Planner, check_data
 from amphw.engine.policy import BACKWARD, KINDS, POLICIES, PolicyTable, Queue, choose
 from amphw.ir.device import Direction, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError

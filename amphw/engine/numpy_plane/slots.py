@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from amphw.engine.lower import Lowered
-from amphw.engine.plan import Plan, integers
+from amphw.engine.lowering.lower import Lowered
+from amphw.engine.lowering.plan import Plan, integers
 from amphw.ir.device import Mode, Report
 from amphw.ir.instance import Instance
 from amphw.ir.state import OUT_OF_DOMAIN

@@ -1,8 +1,8 @@
-// _native.simulation: the simulated network for amphw/estimate/simulation.py, which says what the figures are.
+// _native.simulation: the simulated network for amphw/estimate/play/simulation.py, which says what the figures are.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "bind.hpp"
+#include "bind/bind.hpp"
 #include "simulation.hpp"
 
 namespace nb = nanobind;

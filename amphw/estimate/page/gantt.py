@@ -6,9 +6,9 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from amphw.estimate.events import Slice, Timeline
 from amphw.estimate.outcome import DeviceOutcome
 from amphw.estimate.page.svg import colour, drawing, label, line, rect, shortened
+from amphw.estimate.play.events import Slice, Timeline
 from amphw.page.html import text
 
 ROW, GAP, AXIS = 26.0, 8.0, 34.0

@@ -9,7 +9,7 @@ from amphw.estimate.page import sections, svg
 from amphw.estimate.page.gantt import ROWS, gantt, shown
 from amphw.estimate.page.map import left_out, network_map
 from amphw.estimate.page.roofline import link_rates, roofline
-from amphw.estimate.words import (
+from amphw.estimate.sentences import (
     accuracy_line,
     idle_links,
     idle_nodes,

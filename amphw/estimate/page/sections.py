@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from amphw.estimate.outcome import Outcome
 from amphw.estimate.page.roofline import points
 from amphw.estimate.page.svg import colour, legend
-from amphw.estimate.words import lateness
+from amphw.estimate.sentences import lateness
 from amphw.ir.units import written
 from amphw.page.html import Markup, note, table
 from amphw.page.numbers import bits, number, percent, seconds, size

@@ -7,7 +7,7 @@ are Real: `all(1.0f)` is a number in all lanes. Other operations' texts and `HEL
 names, and what each executor brings along (`GIVEN`).
 
 The C++ engine compiles the texts with vector extensions (`amphw.engine.native_headers`), the OpenCL device
-for vectors and for single floats (`amphw.opencl.prelude`).
+for vectors and for single floats (`amphw.opencl.codegen.prelude`).
 """
 
 from __future__ import annotations

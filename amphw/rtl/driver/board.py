@@ -11,16 +11,16 @@ from amphw.ir.device import Capabilities, DeviceOptions, LinkRate
 from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
-from amphw.rtl.circuit import Circuit, CircuitError
+from amphw.rtl.build.circuit import Circuit, CircuitError
 from amphw.rtl.driver.active import Link
 from amphw.rtl.driver.board_check import check_sizes, settle
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.driver.serial_line import Line, SerialLine, absent, ports, ports_here
 from amphw.rtl.driver.serial_link import SerialLink
-from amphw.rtl.hardware_plan import HardwarePlan
-from amphw.rtl.wire import WORD
-from amphw.rtl.word_frames import BAUD, BITS, BYTES
+from amphw.rtl.isa.wire import WORD
+from amphw.rtl.isa.word_frames import BAUD, BITS, BYTES
+from amphw.rtl.plan.hardware import HardwarePlan
 
 EXAMPLE = "board:/dev/ttyUSB0,circuit=FOLDER"
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from amphw.ir.errors import DeviceLostError
-from amphw.rtl.circuit import CircuitError
+from amphw.rtl.build.circuit import CircuitError
 from amphw.rtl.driver.messages import Messages
 from amphw.rtl.driver.serial_line import Line
 from amphw.rtl.driver.serial_link import LOOKS, SerialLink
-from amphw.rtl.hardware_plan import HardwarePlan
-from amphw.rtl.wire import FIELDS, HEADER_WORDS, WORD, Fault, Kind, Register, pack
-from amphw.rtl.word_frames import BITS, BYTES, Decoder, Encoder
+from amphw.rtl.isa.wire import FIELDS, HEADER_WORDS, WORD, Fault, Kind, Register, pack
+from amphw.rtl.isa.word_frames import BITS, BYTES, Decoder, Encoder
+from amphw.rtl.plan.hardware import HardwarePlan
 
 QUIET = 0.2
 """Seconds without a byte after which nothing more is expected; USB bridges wait for up to 16 ms."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from amphw.engine.lower import Path
-from amphw.engine.plan import PathTable
+from amphw.engine.lowering.lower import Path
+from amphw.engine.lowering.plan import PathTable
 from amphw.ir.device import Mode
 from amphw.rtl.driver.active import Active
 from amphw.rtl.driver.layout import path_table

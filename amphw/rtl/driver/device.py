@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from amphw.engine import faults
-from amphw.engine.lower import Path
-from amphw.engine.plan import PathTable, Plan, Planner, check_data
+from amphw.engine.lowering.lower import Path
+from amphw.engine.lowering.plan import PathTable, Plan, Planner, check_data
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError, DeviceLostError, ExecutionError
 from amphw.ir.graph import Graph
@@ -34,10 +34,10 @@ from amphw.rtl.driver.messages import Messages
 from amphw.rtl.driver.parameters import ParameterLink
 from amphw.rtl.driver.watch import Watcher, who_waits
 from amphw.rtl.fixed.parameters import UPDATES
-from amphw.rtl.formats import Formats
-from amphw.rtl.hardware_plan import MOST_WORDS, HardwarePlan, Sizes, hardware_plan
-from amphw.rtl.sizing import memory_sizes
-from amphw.rtl.wire import WORD, Fault, Kind, pack
+from amphw.rtl.isa.wire import WORD, Fault, Kind, pack
+from amphw.rtl.numbers.formats import Formats
+from amphw.rtl.plan.hardware import MOST_WORDS, HardwarePlan, Sizes, hardware_plan
+from amphw.rtl.plan.sizing import memory_sizes
 
 MEMORIES = {"payload", "firings", "places", "table"}
 """Settings that say how large memories are; without any they have room for all keys."""
@@ -189,7 +189,7 @@ class HardwareDevice(ABC):
         return self._begin(slot, generation, instance, mode)
 
     def counters(self) -> dict[str, int]:
-        """What the device has counted since its reset, by the names in `amphw.rtl.counters` and by path."""
+        """What the device has counted since its reset, by the names in `rtl.isa.counters` and by path."""
         return self._link.counters()
 
     def close(self) -> None:

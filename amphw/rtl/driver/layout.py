@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from amphw.engine.lower import Path
-from amphw.engine.plan import PathTable, Plan
+from amphw.engine.lowering.lower import Path
+from amphw.engine.lowering.plan import PathTable, Plan
 from amphw.ir.instance import Instance
 from amphw.ir.state import BitLayout, KeySpace, StateType
-from amphw.rtl.hardware_plan import HardwarePlan
-from amphw.rtl.steps import inner_extents
+from amphw.rtl.isa.steps import inner_extents
+from amphw.rtl.plan.hardware import HardwarePlan
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from amphw.engine.lower import Unit
+from amphw.engine.lowering.lower import Unit
+from amphw.engine.lowering.plan import Plan, integers
 from amphw.engine.numpy_plane.kernel import Kernel
-from amphw.engine.plan import Plan, integers
 from amphw.ir.device import Mode, Report
 from amphw.ir.instance import Instance
 from amphw.ir.primitives import RowContext

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from amphw.rtl.wire import HEADER_WORDS, unpack
+from amphw.rtl.isa.wire import HEADER_WORDS, unpack
 
 
 class Messages:

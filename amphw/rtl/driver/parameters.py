@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from amphw.ir.update import NodeParameters
-from amphw.rtl.commands import Bank
-from amphw.rtl.counters import NAMES
 from amphw.rtl.fixed.clipping import tell_clipped
 from amphw.rtl.fixed.parameters import FixedParameters, in_floats
-from amphw.rtl.wire import Kind, Register
+from amphw.rtl.isa.commands import Bank
+from amphw.rtl.isa.counters import NAMES
+from amphw.rtl.isa.wire import Kind, Register
 
 if TYPE_CHECKING:
     from amphw.rtl.driver.device import HardwareDevice

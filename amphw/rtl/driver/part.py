@@ -10,21 +10,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from amphw.engine.lower import Lowered, Unit
-from amphw.engine.part import NodeTime, PartFrame, PartResult
+from amphw.engine.lowering.lower import Lowered, Unit
+from amphw.engine.parts.part import NodeTime, PartFrame, PartResult
 from amphw.engine.policy import BACKWARD
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
 from amphw.ir.errors import DeviceLostError, ExecutionError, GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters, UpdateRule
-from amphw.rtl.boards import board
+from amphw.rtl.build.boards import board
 from amphw.rtl.driver.active import Active
 from amphw.rtl.driver.border import Sent
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.layout import Layout, rows_of, way
-from amphw.rtl.hardware_plan import Sizes, hardware_plan
 from amphw.rtl.microcode.timing import firing_cycles
+from amphw.rtl.plan.hardware import Sizes, hardware_plan
 
 DEPTH = 32
 """Frames at a time: so many that the device seldom waits for the host."""

@@ -17,8 +17,8 @@ import numpy as np
 from amphw.ir.errors import DeviceLostError
 from amphw.rtl.driver.messages import Messages
 from amphw.rtl.driver.serial_line import Line
-from amphw.rtl.wire import Kind, Register, pack
-from amphw.rtl.word_frames import QUEUE, Decoder, Encoder
+from amphw.rtl.isa.wire import Kind, Register, pack
+from amphw.rtl.isa.word_frames import QUEUE, Decoder, Encoder
 
 WINDOW = QUEUE - 64
 """Words on their way at most; the rest of the queue is for the link's own."""

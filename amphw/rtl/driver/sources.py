@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from amphw.engine.lower import Path, Unit
-from amphw.engine.plan import PathTable
+from amphw.engine.lowering.lower import Path, Unit
+from amphw.engine.lowering.plan import PathTable
 from amphw.ir.instance import Instance
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from amphw.engine.links import link_of, links_found
+from amphw.engine.parts.links import link_of, links_found
 from amphw.ir.device import Capabilities, DeviceOptions, Findings, LinkRate, LinkUse
 from amphw.ir.errors import DeviceAbsentError, ExecutionError
 from amphw.ir.graph import Graph
@@ -17,9 +17,9 @@ from amphw.ir.update import UpdateRule
 from amphw.rtl.driver.active import Link
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.part import HardwarePart, lost_if_stuck
-from amphw.rtl.hardware_plan import HardwarePlan
+from amphw.rtl.isa.wire import WORD
+from amphw.rtl.plan.hardware import HardwarePlan
 from amphw.rtl.toolchain.environment import missing
-from amphw.rtl.wire import WORD
 
 CLOCK = "50MHz"
 """Of a device whose link has a rate; without one, only cycles count."""

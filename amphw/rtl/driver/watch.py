@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from amphw.engine.lower import Lowered
-from amphw.engine.plan import Plan
+from amphw.engine.lowering.lower import Lowered
+from amphw.engine.lowering.plan import Plan
 from amphw.engine.policy import BACKWARD, FORWARD, INFER, KINDS
 from amphw.ir.device import Mode
 from amphw.ir.service_log import INTERVAL
-from amphw.rtl.events import What, unpack
+from amphw.rtl.isa.events import What, unpack
 
 if TYPE_CHECKING:
     from amphw.rtl.driver.active import Active

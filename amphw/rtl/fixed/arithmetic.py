@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from amphw.engine.lower import Unit
+from amphw.engine.lowering.lower import Unit
 from amphw.engine.numpy_plane.arithmetic import Entry, Kernels, Kind, Part, stacked
 from amphw.ir.derive import GradientTerm
 from amphw.ir.update import NodeParameters
@@ -21,7 +21,7 @@ from amphw.rtl.fixed.lowering import FixedDerivative
 from amphw.rtl.fixed.meters import Meter, Meters
 from amphw.rtl.fixed.parameters import VELOCITY, FixedParameters, in_floats
 from amphw.rtl.fixed.sums import Term, accumulate, total
-from amphw.rtl.formats import Format, Formats
+from amphw.rtl.numbers.formats import Format, Formats
 
 
 class FixedArithmetic:

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from amphw.rtl.arithmetic import Select, narrow, saturate
-from amphw.rtl.formats import BITS, COARSEST, FormatError
+from amphw.rtl.numbers.arithmetic import Select, narrow, saturate
+from amphw.rtl.numbers.formats import BITS, COARSEST, FormatError
 
 SEGMENTS = 512
 """Lines of a curve: the depth of a block RAM with 36 bits a word, which a start and a slope fill."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from amphw.engine.kernel_part import KernelPart, KernelSetting
-from amphw.engine.lower import Lowered, Unit, lower
+from amphw.engine.lowering.lower import Lowered, Unit, lower
 from amphw.engine.numpy_plane import NumpyPlane, Replay
+from amphw.engine.parts.kernel import KernelPart, KernelSetting
 from amphw.engine.plane_device import PlaneDevice
 from amphw.engine.policy import check_settings
 from amphw.ir.device import Capabilities, DeviceOptions, Findings
@@ -25,7 +25,7 @@ from amphw.rtl.fixed.findings import findings
 from amphw.rtl.fixed.lowering import FixedDerivative
 from amphw.rtl.fixed.parameters import UPDATES
 from amphw.rtl.fixed.units import DeviceRules, fixed_units, mapped
-from amphw.rtl.formats import Formats
+from amphw.rtl.numbers.formats import Formats
 
 
 class FixedDevice(PlaneDevice):

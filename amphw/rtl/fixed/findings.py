@@ -7,7 +7,7 @@ from typing import Any
 
 from amphw.ir.device import Findings
 from amphw.rtl.fixed.meters import EVERY, FIRST, Meter, Meters, share
-from amphw.rtl.formats import Formats
+from amphw.rtl.numbers.formats import Formats
 
 JSON, PICTURE = "formats.json", "formats.png"
 

@@ -15,7 +15,7 @@ from amphw.ir.errors import GraphError
 from amphw.ir.primitives import PRIMITIVES, Recipe
 from amphw.ir.program import Instr, Program
 from amphw.rtl.fixed.program import FixedProgram, FixedType, Kind
-from amphw.rtl.formats import Formats
+from amphw.rtl.numbers.formats import Formats
 
 
 @dataclass(frozen=True)

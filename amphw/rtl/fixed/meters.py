@@ -16,7 +16,7 @@ import numpy as np
 from amphw.ir.program import Instr
 from amphw.rtl.fixed.operations import limits, rounded
 from amphw.rtl.fixed.program import FixedProgram
-from amphw.rtl.formats import BITS, COARSEST, Format, Formats
+from amphw.rtl.numbers.formats import BITS, COARSEST, Format, Formats
 
 FIRST = 100
 """Calls that are all sampled."""

@@ -14,8 +14,8 @@ import math
 import numpy as np
 
 from amphw.ir.errors import GraphError
-from amphw.rtl.arithmetic import round_shift
-from amphw.rtl.formats import Formats
+from amphw.rtl.numbers.arithmetic import round_shift
+from amphw.rtl.numbers.formats import Formats
 
 NORM_BITS = 33
 """Of a summed gradient in the norm, signed: with its sign apart, two operands of a multiplier hold it."""

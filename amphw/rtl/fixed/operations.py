@@ -13,7 +13,7 @@ import numpy as np
 
 from amphw.ir.primitives import PRIMITIVES, RowContext
 from amphw.rtl.fixed.curves import curve
-from amphw.rtl.formats import BITS
+from amphw.rtl.numbers.formats import BITS
 
 Array = np.ndarray
 Params = Mapping[str, Array]
@@ -24,12 +24,12 @@ LOW, HIGH = -(1 << (BITS - 1)), (1 << (BITS - 1)) - 1
 
 class Narrow(Protocol):
     def __call__(self, exact: Array, shift: int = 0) -> Array:
-        """Round and saturate to 16 bits, as `amphw.rtl.arithmetic.narrow` does; int64."""
+        """Round and saturate to 16 bits, as `amphw.rtl.numbers.arithmetic.narrow` does; int64."""
         ...
 
 
 def rounded(exact: Array, shift: int) -> Array:
-    """As `amphw.rtl.arithmetic.round_shift`, in a quarter of the time; whole numbers, int64 or float64.
+    """As `rtl.numbers.arithmetic.round_shift`, in a quarter of the time; whole numbers, int64 or float64.
 
     Scaling by a power of two is exact. Integers beyond 2**53, which float64 does not hold, saturate anyway.
     """

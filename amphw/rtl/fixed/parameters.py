@@ -21,9 +21,9 @@ import numpy as np
 from amphw.ir.errors import GraphError
 from amphw.ir.optimizers import OPTIMIZERS
 from amphw.ir.update import NodeParameters, UpdateRule
-from amphw.rtl.arithmetic import round_shift
 from amphw.rtl.fixed.norm import clipped, limit_of, norm, norm_shift
-from amphw.rtl.formats import BITS, Format, Formats
+from amphw.rtl.numbers.arithmetic import round_shift
+from amphw.rtl.numbers.formats import BITS, Format, Formats
 
 UPDATES = tuple(name for name, row in OPTIMIZERS.items() if not row.hardware)
 """Optimisers that the hardware has."""

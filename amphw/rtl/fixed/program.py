@@ -13,7 +13,7 @@ from typing import Literal
 
 from amphw.ir.expr import Expr
 from amphw.ir.program import Instr, ParamSpec
-from amphw.rtl.formats import Format, Formats
+from amphw.rtl.numbers.formats import Format, Formats
 
 Kind = Literal["value", "gradient", "int"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from amphw.ir.derive import add_rows
-from amphw.rtl.formats import BITS, Formats
+from amphw.rtl.numbers.formats import BITS, Formats
 
 Term = tuple[str, np.ndarray | None, np.ndarray]
 """(kind, a, dz): kind "matmul" with a [rows, din], "take" with a [rows], "sum" without; dz [rows, dout]."""

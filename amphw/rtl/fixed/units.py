@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from amphw.engine.lower import Lowered, Unit
+from amphw.engine.lowering.lower import Lowered, Unit
 from amphw.ir.errors import GraphError
 from amphw.ir.update import UpdateRule
 from amphw.rtl.fixed.curves import curve
 from amphw.rtl.fixed.lowering import FixedDerivative, lower_unit
 from amphw.rtl.fixed.parameters import FixedRule, UpdateShifts, exponent_of, fixed_rule
-from amphw.rtl.formats import BITS, FormatError, Formats
+from amphw.rtl.numbers.formats import BITS, FormatError, Formats
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Counters of what a device did: cycles by what they went into, the fullest queues, messages by path.
 
-They are read with PEEK; `amphw.rtl.counters` says which number is what.
+They are read with PEEK; `amphw.rtl.isa.counters` says which number is what.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from amphw.rtl.counters import CYCLES, LEVELS
+from amphw.rtl.isa.counters import CYCLES, LEVELS
 
 BITS = 32
 

@@ -9,11 +9,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from amphw.rtl.gateware.device import Device
+from amphw.rtl.gateware.link.uart import UartLink, divisor
 from amphw.rtl.gateware.streams import SkidBuffer
-from amphw.rtl.gateware.uart import UartLink, divisor
-from amphw.rtl.hardware_plan import HardwarePlan
-from amphw.rtl.wire import WORD
-from amphw.rtl.word_frames import BAUD
+from amphw.rtl.isa.wire import WORD
+from amphw.rtl.isa.word_frames import BAUD
+from amphw.rtl.plan.hardware import HardwarePlan
 
 
 class BoardTop(wiring.Component):

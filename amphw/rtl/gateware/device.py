@@ -10,32 +10,32 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
-from amphw.rtl import events
-from amphw.rtl.commands import IndexMode, VectorOp
-from amphw.rtl.counters import CYCLES
 from amphw.rtl.fixed.curves import curve
 from amphw.rtl.gateware.activity import Activity
-from amphw.rtl.gateware.controller import Controller
-from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.gateware.controller_ports import FrameKind, Job, PreludeOp
+from amphw.rtl.gateware.controller.controller import Controller
+from amphw.rtl.gateware.controller.keeper import Keeper, Owner, Segment
+from amphw.rtl.gateware.controller.memory import ControlShape
+from amphw.rtl.gateware.controller.ports import FrameKind, Job, PreludeOp
+from amphw.rtl.gateware.controller.sequencer import Sequencer
 from amphw.rtl.gateware.enums import shaped
-from amphw.rtl.gateware.keeper import Keeper, Owner, Segment
-from amphw.rtl.gateware.lanes import LaneEngine
-from amphw.rtl.gateware.lanes_shape import LaneShape, command_layout
-from amphw.rtl.gateware.link import Generations, Receiver, Sender
+from amphw.rtl.gateware.lanes.engine import LaneEngine
+from amphw.rtl.gateware.lanes.shape import LaneShape, command_layout
+from amphw.rtl.gateware.link.ends import Generations, Receiver, Sender
 from amphw.rtl.gateware.payload_memory import PayloadMemory
-from amphw.rtl.gateware.sequencer import Sequencer
-from amphw.rtl.gateware.vector import VectorUnit
-from amphw.rtl.gateware.vector_command import VectorShape
-from amphw.rtl.hardware_plan import JOBS, HardwarePlan, widest
+from amphw.rtl.gateware.vector.command import VectorShape
+from amphw.rtl.gateware.vector.unit import VectorUnit
+from amphw.rtl.isa import events
+from amphw.rtl.isa.commands import IndexMode, VectorOp
+from amphw.rtl.isa.counters import CYCLES
+from amphw.rtl.isa.wire import WORD
 from amphw.rtl.microcode.compile import CURVES
-from amphw.rtl.wire import WORD
+from amphw.rtl.plan.hardware import JOBS, HardwarePlan, widest
 
 What = shaped(events.What, events.BITS["what"])
 
 
 class Watched(data.StructLayout):
-    """An event, as `amphw.rtl.events` defines it."""
+    """An event, as `amphw.rtl.isa.events` defines it."""
 
     def __init__(self) -> None:
         super().__init__({**events.BITS, "what": What, "kind": FrameKind})

@@ -13,10 +13,10 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In
 
-from amphw.rtl.formats import BITS
-from amphw.rtl.gateware.controller_ports import Free
+from amphw.rtl.gateware.controller.ports import Free
 from amphw.rtl.gateware.ports import NO_COLLISION, ReadPort, WritePort
-from amphw.rtl.hardware_plan import payload_part
+from amphw.rtl.numbers.formats import BITS
+from amphw.rtl.plan.hardware import payload_part
 
 
 class Copy(wiring.Component):

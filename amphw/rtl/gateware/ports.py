@@ -9,7 +9,7 @@ from amaranth.hdl import signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from amphw.rtl.formats import BITS
+from amphw.rtl.numbers.formats import BITS
 
 NO_COLLISION = {"no_rw_check": 1}
 """Attribute of a memory whose users never use what a read gives of a word that is written in the same cycle.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from amphw.rtl.commands import BINARY, IndexMode, LaneOp, VectorOp
+from amphw.rtl.isa.commands import BINARY, IndexMode, LaneOp, VectorOp
 from amphw.rtl.microcode.arrays import View
-from amphw.rtl.stack import ParameterPlace
+from amphw.rtl.plan.stack import ParameterPlace
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from amphw.rtl.records import RowSpaces, Words
+from amphw.rtl.plan.records import RowSpaces, Words
 
 
 @dataclass(frozen=True)

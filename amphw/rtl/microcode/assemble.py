@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from amphw.ir.errors import GraphError
-from amphw.rtl.commands import (
+from amphw.rtl.isa.commands import (
     COUNT_BITS,
     END,
     INITIAL,
@@ -28,7 +28,7 @@ from amphw.rtl.commands import (
 )
 from amphw.rtl.microcode.abstract import Command, LaneCommand, VectorCommand
 from amphw.rtl.microcode.arrays import Array, Home, View
-from amphw.rtl.records import RowSpaces, Words
+from amphw.rtl.plan.records import RowSpaces, Words
 
 SPARE = 4
 """Pointers that a program needs for addresses behind arrays whose length only the message knows."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from amphw.ir.expr import Expr
 from amphw.ir.instance import Schema
 from amphw.ir.state import FieldType
-from amphw.rtl.commands import encode, listing
 from amphw.rtl.fixed.lowering import FixedDerivative
+from amphw.rtl.isa.commands import encode, listing
 from amphw.rtl.microcode.arrays import Array, Home
 from amphw.rtl.microcode.assemble import Assembler
 from amphw.rtl.microcode.columns import Columns, join, whole
@@ -22,8 +22,8 @@ from amphw.rtl.microcode.plan import Plan
 from amphw.rtl.microcode.scratch import place_scratch
 from amphw.rtl.microcode.select import Selection
 from amphw.rtl.microcode.terms import Group, group_terms
-from amphw.rtl.records import Item, Record, RowSpaces, Words, row_bounds
-from amphw.rtl.stack import Places
+from amphw.rtl.plan.records import Item, Record, RowSpaces, Words, row_bounds
+from amphw.rtl.plan.stack import Places
 
 RECORD = 0
 """The pointer to the record."""

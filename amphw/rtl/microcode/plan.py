@@ -12,7 +12,7 @@ from dataclasses import replace
 from amphw.rtl.fixed.program import FixedProgram
 from amphw.rtl.microcode.arrays import Array, View
 from amphw.rtl.microcode.columns import Columns, Piece, columns_of
-from amphw.rtl.records import RowSpaces
+from amphw.rtl.plan.records import RowSpaces
 
 BY_LANES = frozenset({"affine", "affine_t", "take"})
 """Operations of the lane engine: it writes its rows one behind the other."""

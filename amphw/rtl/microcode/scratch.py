@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from amphw.rtl.microcode.abstract import Command
 from amphw.rtl.microcode.arrays import Array, Home
-from amphw.rtl.records import RowSpaces, Words
+from amphw.rtl.plan.records import RowSpaces, Words
 
 
 def place_scratch(

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amphw.ir.program import Instr
-from amphw.rtl.commands import IndexMode, LaneOp, VectorOp
+from amphw.rtl.isa.commands import IndexMode, LaneOp, VectorOp
 from amphw.rtl.microcode.abstract import Command, LaneCommand, VectorCommand
 from amphw.rtl.microcode.arrays import Array, View
 from amphw.rtl.microcode.columns import Columns, whole
 from amphw.rtl.microcode.plan import Plan
 from amphw.rtl.microcode.terms import Group
-from amphw.rtl.stack import Places
+from amphw.rtl.plan.stack import Places
 
 ELEMENTWISE = {
     "relu": VectorOp.RELU,

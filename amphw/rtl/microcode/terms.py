@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from amphw.ir.derive import GradientTerm
 from amphw.rtl.fixed.program import FixedProgram
 from amphw.rtl.microcode.columns import Columns
-from amphw.rtl.stack import ParameterPlace, Places
+from amphw.rtl.plan.stack import ParameterPlace, Places
 
 
 @dataclass

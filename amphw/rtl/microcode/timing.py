@@ -1,16 +1,26 @@
 """How many cycles a firing takes: a microprogram played on the times of the sequencer and its two engines.
 
 The times are those that the gateware's own descriptions state (`gateware.sequencer`, `gateware.vector`,
-`gateware.lanes_issue`); `tests/rtl/test_timing.py` holds them against the simulated circuit. What depends on
-values is left out: a scatter-add that waits for a word still on its way, and gradients of matrices of fewer
-beats than `READ_AGAIN`.
+`gateware.lanes.issue`); `tests/rtl/timing` holds them against the simulated circuit. What depends on values
+is left out: a scatter-add that waits for a word still on its way, and gradients of matrices of fewer beats
+than `READ_AGAIN`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from amphw.rtl.commands import INITIAL, REDUCTIONS, Code, Field, IndexMode, Instruction, LaneOp, Unit, decode
+from amphw.rtl.isa.commands import (
+    INITIAL,
+    REDUCTIONS,
+    Code,
+    Field,
+    IndexMode,
+    Instruction,
+    LaneOp,
+    Unit,
+    decode,
+)
 
 BEGINS = 5
 """Cycles from a firing's begin to its first instruction's last stage."""

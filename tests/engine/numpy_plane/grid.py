@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from amphw.engine.lower import Unit, lower
+from amphw.engine.lowering.lower import Unit, lower
 from amphw.engine.numpy_plane import NumpyPlane, Replay
 from amphw.engine.numpy_plane.arithmetic import Entry, Kernels, Kind, Part, stacked
 from amphw.engine.plane_device import PlaneDevice

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from amphw.engine.lower import lower
+from amphw.engine.lowering.lower import lower
 from amphw.engine.numpy_plane.kernel import Kernel
 from amphw.ir.functions import columns, concat, exp, linear, row_param, stop_gradient, tanh
 from amphw.ir.passes import fuse

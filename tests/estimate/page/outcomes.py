@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from amphw.engine.lower import lower
+from amphw.engine.lowering.lower import lower
 from amphw.estimate.accuracy import known
-from amphw.estimate.compare import compared
-from amphw.estimate.network import Network, estimate
+from amphw.estimate.count.traffic import Spread, count
+from amphw.estimate.network.network import Network, estimate
 from amphw.estimate.outcome import Origin, Outcome
-from amphw.estimate.traffic import Spread, count
+from amphw.estimate.search.compare import compared
 from amphw.ir.update import UpdateRule
 from tests.estimate.chain import chain, rows
 

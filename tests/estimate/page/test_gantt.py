@@ -7,9 +7,9 @@ import re
 import pytest
 
 from amphw.cpu_runtime import planes
-from amphw.estimate.events import Slice, Timeline
 from amphw.estimate.outcome import DeviceOutcome
 from amphw.estimate.page.gantt import ROWS, gantt, shown
+from amphw.estimate.play.events import Slice, Timeline
 from tests.estimate.page.outcomes import outcome
 
 

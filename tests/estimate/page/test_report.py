@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 import pytest
 
 from amphw.cpu_runtime import planes
+from amphw.estimate.count.traffic import Spread
 from amphw.estimate.outcome import Outcome
 from amphw.estimate.page.report import estimate_page
 from amphw.estimate.page.sections import FOLDED
-from amphw.estimate.traffic import Spread
 from amphw.ir.errors import AmphwError
 from tests.estimate.page.outcomes import LINKED, idle, outcome
 

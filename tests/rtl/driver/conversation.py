@@ -12,7 +12,7 @@ import numpy as np
 
 from amphw.ir.device import DeviceOptions, Mode, Report
 from amphw.ir.update import NodeParameters
-from amphw.rtl.circuit import FILE, Circuit
+from amphw.rtl.build.circuit import FILE, Circuit
 from amphw.rtl.driver.board import BoardDevice
 from amphw.rtl.driver.serial_line import Line
 from tests.rtl.driver.small_board import RULE, plan, problem
@@ -74,7 +74,7 @@ class RecordedLine:
 
 
 def words_of(data: list[bytes]) -> np.ndarray:
-    from amphw.rtl.word_frames import Decoder
+    from amphw.rtl.isa.word_frames import Decoder
 
     decoder = Decoder()
     found = decoder.feed(b"".join(data))
@@ -84,7 +84,7 @@ def words_of(data: list[bytes]) -> np.ndarray:
 
 def with_another_bit(data: bytes, number: int) -> bytes:
     """The line with the lowest bit of word `number` turned over, and its block's check to match."""
-    from amphw.rtl.word_frames import BYTES, Encoder
+    from amphw.rtl.isa.word_frames import BYTES, Encoder
 
     frames = [data[k : k + BYTES] for k in range(0, len(data), BYTES)]
     words = [k for k, frame in enumerate(frames) if frame[0] >> 3 & 15 != 15]

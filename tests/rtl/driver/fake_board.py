@@ -6,8 +6,8 @@ from collections import deque
 
 import numpy as np
 
-from amphw.rtl.wire import HEADER_WORDS, Fault, Kind, pack, unpack
-from amphw.rtl.word_frames import Decoder, Encoder
+from amphw.rtl.isa.wire import HEADER_WORDS, Fault, Kind, pack, unpack
+from amphw.rtl.isa.word_frames import Decoder, Encoder
 
 SIZES = {"slot": 2, "unit": 3, "firing": 16, "place": 32, "payload": 64}
 """What is outside, by field; unit and firing of FIRINGS, payload of TABLE and FORWARD."""

@@ -9,8 +9,8 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
 from amphw.models import get_model
-from amphw.rtl.formats import Formats
-from amphw.rtl.hardware_plan import HardwarePlan, Sizes, hardware_plan
+from amphw.rtl.numbers.formats import Formats
+from amphw.rtl.plan.hardware import HardwarePlan, Sizes, hardware_plan
 
 FORMATS = "q4.12,g=q3.13"
 SIZES = Sizes(lanes=4, payload=1 << 11, firings=64, places=64, table=128, slots=2)

@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime import planes
-from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.host.devices import make_device
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError
-from amphw.rtl.circuit import FILE, Circuit, CircuitError
+from amphw.mixed.device import MixedDevice
+from amphw.rtl.build.circuit import FILE, Circuit, CircuitError
 from amphw.rtl.driver import board_check
 from amphw.rtl.driver.board import Argument, BoardDevice
 from amphw.rtl.driver.serial_line import SerialLine
 from amphw.rtl.fixed.device import FixedDevice
-from amphw.rtl.formats import Formats
-from amphw.rtl.hardware_plan import hardware_plan
-from amphw.rtl.wire import Kind, pack
-from amphw.rtl.word_frames import Encoder
+from amphw.rtl.isa.wire import Kind, pack
+from amphw.rtl.isa.word_frames import Encoder
+from amphw.rtl.numbers.formats import Formats
+from amphw.rtl.plan.hardware import hardware_plan
 from tests.conformance.harness import run
 from tests.rtl.driver.small_board import FORMATS, RULE, SIZES, plan, problem
 

@@ -19,7 +19,7 @@ from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import ExecutionError
 from amphw.ir.instance import Instance
 from amphw.rtl.driver.verilator import VerilatorDevice
-from amphw.rtl.wire import Kind
+from amphw.rtl.isa.wire import Kind
 from tests.daily import daily
 from tests.graphs import message_passing, tree
 from tests.graphs.written import WRITTEN, C, V

@@ -15,9 +15,9 @@ from amphw.ir.errors import DeviceLostError, GraphError
 from amphw.ir.update import UpdateRule
 from amphw.rtl.driver.messages import Messages
 from amphw.rtl.driver.verilator import VerilatorDevice
-from amphw.rtl.formats import Formats
-from amphw.rtl.hardware_plan import Sizes, hardware_plan
-from amphw.rtl.wire import Fault, Kind, pack
+from amphw.rtl.isa.wire import Fault, Kind, pack
+from amphw.rtl.numbers.formats import Formats
+from amphw.rtl.plan.hardware import Sizes, hardware_plan
 from tests.rtl.cases import SMALL, case, problem, rule
 
 RULES = {"*": rule("tree-leaves")}

@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("amaranth")
 
-from amphw.cpu_runtime.mixed import MixedDevice
 from amphw.host.devices import make_device
 from amphw.ir.device import DeviceOptions, Investigates, LinkRate, Mode
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
+from amphw.mixed.device import MixedDevice
 from amphw.rtl.driver.verilator import VerilatorDevice
 from sim.replay import SEED, assert_as_model, drive
 from tests.conformance.harness import run

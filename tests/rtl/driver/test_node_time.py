@@ -6,9 +6,9 @@ from functools import partial
 
 import pytest
 
-from amphw.engine.lower import lower
-from amphw.engine.part import NodeTime, TellsTime
-from amphw.engine.placing import place
+from amphw.engine.lowering.lower import lower
+from amphw.engine.lowering.placing import place
+from amphw.engine.parts.part import NodeTime, TellsTime
 from amphw.ir.errors import AmphwError, DeviceAbsentError
 from amphw.ir.update import UpdateRule
 from amphw.models import get_model

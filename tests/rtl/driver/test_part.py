@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from amphw.engine.lower import lower
+from amphw.engine.lowering.lower import lower
 from amphw.ir.device import DeviceOptions, LinkRate, Mode
 from amphw.ir.errors import DeviceLostError
 from amphw.ir.update import UpdateRule
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.driver.verilator import SimulatedLink, SimulatedPart, VerilatorDevice
-from amphw.rtl.hardware_plan import HardwarePlan
-from amphw.rtl.wire import Fault, Kind, pack
+from amphw.rtl.isa.wire import Fault, Kind, pack
+from amphw.rtl.plan.hardware import HardwarePlan
 from tests.rtl.cases import SMALL, case, problem
 
 

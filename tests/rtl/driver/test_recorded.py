@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from amphw.rtl.circuit import CircuitError
-from amphw.rtl.commands import Bank
+from amphw.rtl.build.circuit import CircuitError
 from amphw.rtl.driver.messages import Messages
 from amphw.rtl.fixed.device import FixedDevice
-from amphw.rtl.wire import HEADER_WORDS, Kind, unpack
-from amphw.rtl.word_frames import Decoder, Encoder
+from amphw.rtl.isa.commands import Bank
+from amphw.rtl.isa.wire import HEADER_WORDS, Kind, unpack
+from amphw.rtl.isa.word_frames import Decoder, Encoder
 from tests.conformance.harness import run
 from tests.rtl.driver.conversation import RecordedLine, read, talk, with_another_bit, words_of
 from tests.rtl.driver.small_board import FORMATS, RULE, plan, problem

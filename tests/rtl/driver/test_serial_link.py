@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from amphw.ir.errors import DeviceLostError
-from amphw.rtl.circuit import CircuitError
+from amphw.rtl.build.circuit import CircuitError
 from amphw.rtl.driver import board_check
 from amphw.rtl.driver.board_check import check_sizes, settle
 from amphw.rtl.driver.messages import Messages
 from amphw.rtl.driver.serial_link import BUFFER, SerialLink
-from amphw.rtl.hardware_plan import Sizes
-from amphw.rtl.wire import HEADER_WORDS, Kind, pack
-from amphw.rtl.word_frames import ALARM, QUEUE, signal
+from amphw.rtl.isa.wire import HEADER_WORDS, Kind, pack
+from amphw.rtl.isa.word_frames import ALARM, QUEUE, signal
+from amphw.rtl.plan.hardware import Sizes
 from tests.rtl.driver.fake_board import SIZES, FakeBoard
 
 BAUD = 1_000_000

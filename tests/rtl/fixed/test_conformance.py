@@ -23,7 +23,7 @@ from amphw.ir.reference import ReferenceDevice
 from amphw.ir.start import starting_at
 from amphw.ir.update import UpdateRule, initial_parameters
 from amphw.rtl.fixed.device import FixedDevice
-from amphw.rtl.formats import Format
+from amphw.rtl.numbers.formats import Format
 from tests.conformance.harness import Outcome, run
 from tests.graphs.cases import CASES, Case, each_case
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from amphw.rtl.fixed.curves import FINEST, SEGMENTS, curve
-from amphw.rtl.formats import COARSEST, FormatError
+from amphw.rtl.numbers.formats import COARSEST, FormatError
 
 EVERY = np.arange(-(1 << 15), 1 << 15)
 TRUE = {"tanh": np.tanh, "sigmoid": lambda x: np.exp(-np.logaddexp(0, -x))}

@@ -23,7 +23,7 @@ from amphw.ir.start import starting_at
 from amphw.ir.update import UpdateRule
 from amphw.rtl.fixed.clipping import FormatWarning
 from amphw.rtl.fixed.device import FixedDevice
-from amphw.rtl.formats import FormatError, Formats
+from amphw.rtl.numbers.formats import FormatError, Formats
 from tests.cpu_runtime.graphs import mlp, rows
 
 RULE = UpdateRule(interval=7, optimizer="momentum", lr=0.05)

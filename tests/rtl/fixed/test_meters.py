@@ -10,7 +10,7 @@ import pytest
 from amphw.rtl.fixed.findings import LEAST_UPDATES, findings
 from amphw.rtl.fixed.meters import EVERY, FIRST, Meter, Meters, holding, share
 from amphw.rtl.fixed.operations import plain
-from amphw.rtl.formats import Format, Formats
+from amphw.rtl.numbers.formats import Format, Formats
 
 FORMATS = Formats.parse("q4.12")
 

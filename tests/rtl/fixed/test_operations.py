@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from amphw.ir.primitives import RowContext
-from amphw.rtl.arithmetic import narrow, round_shift, saturate
 from amphw.rtl.fixed.operations import OPERATIONS, plain, rounded
-from amphw.rtl.formats import Format
+from amphw.rtl.numbers.arithmetic import narrow, round_shift, saturate
+from amphw.rtl.numbers.formats import Format
 
 WORD = st.integers(-(1 << 15), (1 << 15) - 1)
 WIDE = st.integers(-(1 << 46), (1 << 46) - 1)

@@ -19,7 +19,7 @@ from amphw.rtl.fixed.parameters import (
     lfsr,
     lfsr_seed,
 )
-from amphw.rtl.formats import Format, Formats
+from amphw.rtl.numbers.formats import Format, Formats
 
 SHAPES = {"W": (3, 4), "b": (4,)}
 RULES = {

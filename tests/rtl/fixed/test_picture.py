@@ -10,7 +10,7 @@ from matplotlib.image import imread
 
 from amphw.rtl.fixed.meters import Meter
 from amphw.rtl.fixed.picture import draw
-from amphw.rtl.formats import Format
+from amphw.rtl.numbers.formats import Format
 
 HELD, SATURATES, VANISHES = (0x00, 0x72, 0xB2), (0xD5, 0x5E, 0x00), (0xE6, 0x9F, 0x00)
 LEGEND = 700

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from amphw.rtl.fixed.sums import Term, accumulate, total
-from amphw.rtl.formats import Formats
+from amphw.rtl.numbers.formats import Formats
 
 FORMATS = replace(Formats.parse("q4.12,g=q2.14"), sums=32)
 LIMIT = 1 << 31

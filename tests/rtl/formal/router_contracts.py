@@ -27,12 +27,12 @@ from amaranth.hdl import (
 )
 from amaranth.lib import data
 
-from amphw.rtl.control import Phase
-from amphw.rtl.gateware.controller import Controller
-from amphw.rtl.gateware.controller_memory import ControlShape, OwnerLayout, PlaceLayout, Store
-from amphw.rtl.gateware.controller_ports import FrameKind
-from amphw.rtl.gateware.join_count import JoinCount
-from amphw.rtl.steps import StepOp
+from amphw.rtl.gateware.controller.controller import Controller
+from amphw.rtl.gateware.controller.join_count import JoinCount
+from amphw.rtl.gateware.controller.memory import ControlShape, OwnerLayout, PlaceLayout, Store
+from amphw.rtl.gateware.controller.ports import FrameKind
+from amphw.rtl.isa.steps import StepOp
+from amphw.rtl.plan.control import Phase
 from tests.rtl.formal.cases import variant
 from tests.rtl.formal.contracts import Contract, keeps_offers, transfer, within
 from tests.rtl.formal.router_world import Meaning, of

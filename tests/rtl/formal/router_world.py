@@ -1,7 +1,7 @@
 """What control programs mean for messages: the router's memories after them, and what it tells.
 
-A specification: every step takes effect at once, in the order of the program, as `amphw.rtl.steps` and
-`amphw.rtl.wire` describe them.
+A specification: every step takes effect at once, in the order of the program, as `amphw.rtl.isa.steps` and
+`amphw.rtl.isa.wire` describe them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value
 
-from amphw.rtl.steps import StepOp
-from amphw.rtl.wire import Fault, Kind
+from amphw.rtl.isa.steps import StepOp
+from amphw.rtl.isa.wire import Fault, Kind
 
 
 def of(words: Any) -> Any:

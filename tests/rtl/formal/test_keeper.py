@@ -11,14 +11,14 @@ import pytest
 from amaranth.hdl import Assert, Assume, Cover, Module, Mux, ResetSignal, Signal
 from amaranth.lib import data
 
-from amphw.rtl.commands import LaneOp
 from amphw.rtl.fixed.parameters import FixedRule
-from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.gateware.controller_ports import FrameKind
-from amphw.rtl.gateware.keeper import Keeper, Owner, Segment
-from amphw.rtl.gateware.lanes_shape import LaneShape, command_layout
-from amphw.rtl.wire import Kind, Register
+from amphw.rtl.gateware.controller.keeper import Keeper, Owner, Segment
+from amphw.rtl.gateware.controller.memory import ControlShape
+from amphw.rtl.gateware.controller.ports import FrameKind
+from amphw.rtl.gateware.lanes.shape import LaneShape, command_layout
+from amphw.rtl.isa.commands import LaneOp
+from amphw.rtl.isa.wire import Kind, Register
+from amphw.rtl.numbers.formats import Formats
 from tests.rtl.formal.cases import Case, proofs_of
 from tests.rtl.formal.contracts import COUNT, Contract, follow, keeps_offers, transfer, within
 

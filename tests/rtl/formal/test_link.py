@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from amaranth.lib import crc
 
-from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.gateware.framing import WordDecoder, WordEncoder
-from amphw.rtl.gateware.link import Receiver, Sender
+from amphw.rtl.gateware.controller.memory import ControlShape
+from amphw.rtl.gateware.link.ends import Receiver, Sender
+from amphw.rtl.gateware.link.framing import WordDecoder, WordEncoder
 from tests.rtl.formal.cases import Case, proofs_of, variant
 from tests.rtl.formal.contracts import PassesOn
 from tests.rtl.formal.link_contracts import SMALL, Receives, Sends, ThereAndBack

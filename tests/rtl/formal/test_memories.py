@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from amphw.rtl.gateware.activity import Activity
-from amphw.rtl.gateware.controller_memory import ReadyQueue
-from amphw.rtl.gateware.join_count import JoinCount
+from amphw.rtl.gateware.controller.join_count import JoinCount
+from amphw.rtl.gateware.controller.memory import ReadyQueue
 from amphw.rtl.gateware.payload_memory import PayloadMemory
 from tests.rtl.formal.cases import Case, proofs_of
 from tests.rtl.formal.memory_contracts import Joins, KeepsOrder, Remembers, Serves

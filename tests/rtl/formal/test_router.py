@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from amphw.rtl.gateware.controller_gradients import GradientSteps
-from amphw.rtl.gateware.controller_ports import FrameKind
-from amphw.rtl.gateware.controller_steps import ControllerSteps
-from amphw.rtl.steps import StepOp
+from amphw.rtl.gateware.controller.gradients import GradientSteps
+from amphw.rtl.gateware.controller.ports import FrameKind
+from amphw.rtl.gateware.controller.steps import ControllerSteps
+from amphw.rtl.isa.steps import StepOp
 from tests.rtl.formal.cases import Case, proofs_of
 from tests.rtl.formal.router_contracts import Routes, Skeleton, router
 

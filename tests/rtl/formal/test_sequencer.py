@@ -10,10 +10,10 @@ from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from amphw.rtl.commands import CODE_BITS, WORD, Code, Unit
-from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.gateware.controller_ports import FrameKind
-from amphw.rtl.gateware.sequencer import LANE_FIELDS, LAYOUTS, VECTOR_FIELDS, Sequencer
+from amphw.rtl.gateware.controller.memory import ControlShape
+from amphw.rtl.gateware.controller.ports import FrameKind
+from amphw.rtl.gateware.controller.sequencer import LANE_FIELDS, LAYOUTS, VECTOR_FIELDS, Sequencer
+from amphw.rtl.isa.commands import CODE_BITS, WORD, Code, Unit
 from tests.rtl.formal.cases import Case, proofs_of
 from tests.rtl.formal.contracts import Contract, keeps_offers, transfer, within
 

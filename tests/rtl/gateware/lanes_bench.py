@@ -10,9 +10,9 @@ from amaranth.hdl import Module, ResetInserter, Signal
 from amaranth.lib import memory
 from amaranth.sim import Simulator
 
-from amphw.rtl.commands import Bank
-from amphw.rtl.gateware.lanes import LaneEngine
-from amphw.rtl.gateware.lanes_shape import LaneShape
+from amphw.rtl.gateware.lanes.engine import LaneEngine
+from amphw.rtl.gateware.lanes.shape import LaneShape
+from amphw.rtl.isa.commands import Bank
 from sim.models.lanes import Command, LaneModel
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from amphw.rtl.gateware.framing import WordDecoder, WordEncoder
-from amphw.rtl.word_frames import BLOCK, SEQUENCE, Decoder, Encoder
+from amphw.rtl.gateware.link.framing import WordDecoder, WordEncoder
+from amphw.rtl.isa.word_frames import BLOCK, SEQUENCE, Decoder, Encoder
 from tests.rtl.gateware.benches import always, send, simulate, sometimes
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from amphw.rtl.commands import Bank, LaneOp
-from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.lanes_shape import LaneShape
+from amphw.rtl.gateware.lanes.shape import LaneShape
+from amphw.rtl.isa.commands import Bank, LaneOp
+from amphw.rtl.numbers.formats import Formats
 from sim.models.lane_commands import command
 from tests.daily import daily
 from tests.rtl.gateware.lanes_bench import compare

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("amaranth")
 
-from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.gateware.link import Receiver
-from amphw.rtl.wire import FIELDS, Fault, Kind, pack, parted
+from amphw.rtl.gateware.controller.memory import ControlShape
+from amphw.rtl.gateware.link.ends import Receiver
+from amphw.rtl.isa.wire import FIELDS, Fault, Kind, pack, parted
 from tests.rtl.gateware.benches import send, simulate
 
 DEPTH = 100

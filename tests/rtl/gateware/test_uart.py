@@ -10,8 +10,8 @@ import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 
+from amphw.rtl.gateware.link.uart import UartLink, UartReceiver, UartTransmitter, divisor
 from amphw.rtl.gateware.streams import GatewareError
-from amphw.rtl.gateware.uart import UartLink, UartReceiver, UartTransmitter, divisor
 from tests.rtl.gateware.benches import receive, send, simulate
 
 

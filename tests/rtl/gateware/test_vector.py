@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from amphw.rtl.commands import REDUCTIONS, IndexMode, VectorOp
 from amphw.rtl.fixed.curves import curve
-from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.vector_command import VectorShape
-from amphw.rtl.gateware.vector_issue import LATENCY
+from amphw.rtl.gateware.vector.command import VectorShape
+from amphw.rtl.gateware.vector.issue import LATENCY
+from amphw.rtl.isa.commands import REDUCTIONS, IndexMode, VectorOp
+from amphw.rtl.numbers.formats import Formats
 from sim.models.vector import Command, Traffic, Walk, execute
 from sim.models.vector_commands import EXTREMES, constant, random_commands
 from sim.models.vector_commands import memory as memory_of

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from amphw.rtl.commands import VectorOp
 from amphw.rtl.fixed.curves import curve
-from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.vector_command import VectorShape
-from amphw.rtl.gateware.vector_decode import RECIPES
+from amphw.rtl.gateware.vector.command import VectorShape
+from amphw.rtl.gateware.vector.decode import RECIPES
+from amphw.rtl.isa.commands import VectorOp
+from amphw.rtl.numbers.formats import Formats
 
 
 def test_every_operation_has_a_recipe() -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from amphw.rtl.arithmetic import narrow
-from amphw.rtl.gateware.vector_round import LATENCY, Narrow
+from amphw.rtl.gateware.vector.round import LATENCY, Narrow
+from amphw.rtl.numbers.arithmetic import narrow
 
 
 @pytest.mark.parametrize("bits", [34, 40])

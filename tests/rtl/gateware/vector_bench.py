@@ -9,8 +9,8 @@ import numpy as np
 from amaranth.hdl import ResetInserter, Signal
 from amaranth.sim import Simulator
 
-from amphw.rtl.gateware.vector import VectorUnit
-from amphw.rtl.gateware.vector_command import VectorShape
+from amphw.rtl.gateware.vector.command import VectorShape
+from amphw.rtl.gateware.vector.unit import VectorUnit
 from sim.models.vector import Command, execute
 
 

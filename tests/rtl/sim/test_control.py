@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from amphw.ir.update import UpdateRule
-from amphw.rtl.formats import Formats
-from amphw.rtl.hardware_plan import Sizes, hardware_plan
+from amphw.rtl.numbers.formats import Formats
+from amphw.rtl.plan.hardware import Sizes, hardware_plan
 from sim.coverage import assert_covered
 from sim.parts import ControlPart
 from sim.runner import BenchResult, run_bench

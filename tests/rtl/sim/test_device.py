@@ -12,7 +12,7 @@ import pytest
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.gateware.device import Device
-from amphw.rtl.wire import FIELDS, HEADER_WORDS
+from amphw.rtl.isa.wire import FIELDS, HEADER_WORDS
 from sim.replay import drive
 from sim.runner import run_bench
 from tests.rtl.cases import SMALL, problem, rule

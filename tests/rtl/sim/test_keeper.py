@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 import pytest
 
-from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.gateware.keeper import Keeper
-from amphw.rtl.gateware.lanes_shape import LaneShape, command_layout
+from amphw.rtl.gateware.controller.keeper import Keeper
+from amphw.rtl.gateware.controller.memory import ControlShape
+from amphw.rtl.gateware.lanes.shape import LaneShape, command_layout
 from sim.coverage import assert_covered
 from sim.models.keeper import UNITS, owners
 from sim.runner import run_bench

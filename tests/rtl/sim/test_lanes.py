@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.lanes import LaneEngine
-from amphw.rtl.gateware.lanes_shape import LaneShape
+from amphw.rtl.gateware.lanes.engine import LaneEngine
+from amphw.rtl.gateware.lanes.shape import LaneShape
+from amphw.rtl.numbers.formats import Formats
 from sim.coverage import assert_covered
 from sim.runner import BenchResult, run_bench
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from amphw.rtl.gateware.controller_memory import ControlShape
+from amphw.rtl.gateware.controller.memory import ControlShape
 from sim.coverage import assert_covered
 from sim.parts import LinkPart
 from sim.runner import run_bench

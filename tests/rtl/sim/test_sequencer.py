@@ -7,11 +7,11 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from amphw.rtl.gateware.controller_memory import ControlShape
-from amphw.rtl.gateware.controller_ports import FrameKind
-from amphw.rtl.gateware.lanes_shape import LaneShape, command_layout
-from amphw.rtl.gateware.sequencer import Sequencer
-from amphw.rtl.gateware.vector_command import VectorShape
+from amphw.rtl.gateware.controller.memory import ControlShape
+from amphw.rtl.gateware.controller.ports import FrameKind
+from amphw.rtl.gateware.controller.sequencer import Sequencer
+from amphw.rtl.gateware.lanes.shape import LaneShape, command_layout
+from amphw.rtl.gateware.vector.command import VectorShape
 from sim.coverage import assert_covered
 from sim.models.microprograms import random_program
 from sim.runner import run_bench

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from amphw.rtl.gateware.framing import WordDecoder
-from amphw.rtl.gateware.uart import UartLink
+from amphw.rtl.gateware.link.framing import WordDecoder
+from amphw.rtl.gateware.link.uart import UartLink
 from sim.runner import run_bench
 
 

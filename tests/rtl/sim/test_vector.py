@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from amphw.rtl.fixed.curves import curve
-from amphw.rtl.formats import Formats
-from amphw.rtl.gateware.vector import VectorUnit
-from amphw.rtl.gateware.vector_command import VectorShape
+from amphw.rtl.gateware.vector.command import VectorShape
+from amphw.rtl.gateware.vector.unit import VectorUnit
+from amphw.rtl.numbers.formats import Formats
 from sim.coverage import assert_covered
 from sim.runner import BenchResult, run_bench
 

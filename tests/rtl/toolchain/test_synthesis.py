@@ -11,10 +11,10 @@ from amaranth.hdl import Module, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from amphw.rtl.boards import BOARDS
-from amphw.rtl.gateware.controller_memory import Store
+from amphw.rtl.build.boards import BOARDS
+from amphw.rtl.gateware.controller.memory import Store
+from amphw.rtl.gateware.link.uart import UartLink
 from amphw.rtl.gateware.streams import Queue, SkidBuffer
-from amphw.rtl.gateware.uart import UartLink
 from amphw.rtl.toolchain import synthesis
 from amphw.rtl.toolchain.environment import ToolchainError
 from amphw.rtl.toolchain.families import Target

@@ -11,8 +11,8 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from amphw.rtl.gateware.link.uart import UartLink
 from amphw.rtl.gateware.streams import Queue
-from amphw.rtl.gateware.uart import UartLink
 from amphw.rtl.toolchain.environment import ToolchainError
 from amphw.rtl.toolchain.state_machines import state_machines
 from amphw.rtl.toolchain.verilog import ports, verilog

@@ -1,0 +1,167 @@
+"""Which part of a run computes which node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from amphw.engine.lowering.lower import Lowered, Unit
+from amphw.engine.parts.part import Part, RefusesTogether
+from amphw.ir.device import LinkRate
+from amphw.ir.errors import AmphwError
+from amphw.ir.graph import Graph
+from amphw.ir.units import written
+from amphw.ir.update import UpdateRule, rule_of
+
+HOST = "cpu"
+"""The engine itself, with its workers. Sources and losses are always there."""
+
+
+@dataclass
+class Placing:
+    """of: the part of each node that computes, by its label, or HOST. refused[node, label]: why not there."""
+
+    of: dict[str, str] = field(default_factory=dict)
+    refused: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def on(self, label: str) -> list[str]:
+        return [node for node, at in self.of.items() if at == label]
+
+
+def asked_for(text: str | Mapping[str, str]) -> Mapping[str, str]:
+    """The label of each node in `cell=fpga,head=cpu`. Raises AmphwError where that is not its form."""
+    return _pairs(text, "place", "NODE=DEVICE")
+
+
+def links_asked_for(text: str | Mapping[str, str]) -> dict[str, LinkRate]:
+    """The link of each device in `a=100Mb/s+20us,b=1Gb/s`. Raises AmphwError where that is not its form."""
+    found = {}
+    for label, rate in _pairs(text, "links", "DEVICE=RATE+LATENCY").items():
+        try:
+            found[label] = LinkRate.parse(rate)
+        except AmphwError as error:
+            raise AmphwError(
+                f"device.links: {label}={rate}: {error}; a link is RATE+LATENCY, such as "
+                f"{label}=100Mb/s+20us, or RATE alone"
+            ) from error
+    return found
+
+
+def _pairs(text: str | Mapping[str, str], setting: str, form: str) -> Mapping[str, str]:
+    if not isinstance(text, str):
+        return text
+    found: dict[str, str] = {}
+    for piece in text.split(",") if text.strip() else ():
+        key, equals, value = (part.strip() for part in piece.partition("="))
+        if not (key and equals and value):
+            raise AmphwError(f"device.{setting} = '{text}': '{piece}' is not of the form {form}")
+        if found.setdefault(key, value) != value:
+            raise AmphwError(f"device.{setting} says two things of '{key}': {found[key]} and {value}")
+    return found
+
+
+def place(
+    graph: Graph,
+    lowered: Lowered,
+    parts: Mapping[str, Part],
+    rules: Mapping[str, UpdateRule],
+    wanted: Mapping[str, str],
+    host: bool = True,
+    absent: Collection[str] = (),
+) -> Placing:
+    """Explicit places first; of the others the nodes with parameters take turns, the largest first.
+
+    That is the papers' heuristic (AMPNet, arXiv 1705.09786: the h-th heavy node to worker h mod W), where a
+    part that refuses a node is passed over; all other nodes stay on the host. wanted: label by node. host:
+    whether it takes its turn, too. absent: labels of devices that are not there, which the host replaces.
+    Raises AmphwError for a name that there is none of, and for a node that is wanted where it is refused.
+    """
+    # Lowering adds nodes of its own, which go where they cost nothing.
+    able = [
+        u
+        for u in lowered.units
+        if u.name in graph.nodes and u.behaviour.program is not None and not u.behaviour.report
+    ]
+    out = Placing({u.name: HOST for u in able})
+    wanted = {node: HOST if label in absent else label for node, label in wanted.items()}
+    _check(graph, out, parts, wanted)
+
+    def refuses(unit: Unit, label: str) -> str:
+        if label == HOST:
+            return ""
+        part, there = parts[label], [*out.on(label), unit.name]
+        if (unit.name, label) not in out.refused:
+            out.refused[unit.name, label] = refusal(part, graph, unit, rules)
+        units = [lowered.units[lowered.by_name[n]] for n in there]
+        return out.refused[unit.name, label] or too_much(part, graph, units, rules)
+
+    for unit in able:
+        if unit.name not in wanted:
+            continue
+        if why := refuses(unit, wanted[unit.name]):
+            raise AmphwError(f"node '{unit.name}' cannot be placed on {wanted[unit.name]}: {why}")
+        out.of[unit.name] = wanted[unit.name]
+    turn = 0
+    labels = [*parts, HOST] if host else list(parts)
+    for unit in sorted((u for u in able if u.owns), key=lambda u: -_size(graph, u)):
+        if unit.name in wanted:
+            turn += 1  # so that the others go where they would go without it
+            continue
+        for k in range(len(labels)):
+            label = labels[(turn + k) % len(labels)]
+            if why := refuses(unit, label):
+                out.refused[unit.name, label] = why
+                continue
+            out.of[unit.name] = label
+            turn += k + 1
+            break
+    out.refused = {key: why for key, why in out.refused.items() if why}
+    return out
+
+
+def _check(graph: Graph, out: Placing, parts: Mapping[str, Part], wanted: Mapping[str, str]) -> None:
+    for node, label in wanted.items():
+        if node not in graph.nodes:
+            raise AmphwError(
+                f"device.place: there is no node '{node}'; those that compute: {', '.join(out.of)}"
+            )
+        if node not in out.of:
+            raise AmphwError(
+                f"device.place: node '{node}' has no place of its own: it sends, routes or is a loss, which "
+                f"the host does. Nodes that compute: {', '.join(out.of)}"
+            )
+        if label != HOST and label not in parts:
+            raise AmphwError(
+                f"device.place: there is no device '{label}' in this run for node '{node}'; there are "
+                f"{', '.join([HOST, *parts])}"
+            )
+
+
+def refusal(part: Part, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
+    """Why a part cannot have this node, in words that do not name it again; empty: it can."""
+    return part.refused(graph, unit, rules).removeprefix(f"node '{unit.name}': ")
+
+
+def too_much(part: Part, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]) -> str:
+    """Why a part cannot have all of these nodes, none of which it refuses alone; empty: it can."""
+    memory = part.capabilities().memory
+    wanted = sum(rule_of(rules, u.name).bytes(graph.nodes[u.name].params) for u in units)
+    if memory is not None and wanted > memory:
+        return (
+            f"parameters, gradients and optimiser of {', '.join(u.name for u in units)} take "
+            f"{written(wanted, 'B')} of its {written(memory, 'B')}"
+        )
+    if len(units) > 1 and isinstance(part, RefusesTogether):
+        return part.refused_together(graph, units, rules)
+    return ""
+
+
+def _size(graph: Graph, unit: Unit) -> int:
+    """Numbers in the node's parameters."""
+    return sum(math.prod(spec.shape) for spec in graph.nodes[unit.name].params)
+
+
+def units_of(lowered: Lowered, placing: Placing, labels: Sequence[str]) -> list[list[Unit]]:
+    """By label, the units of the lowered graph that run there."""
+    return [[lowered.units[lowered.by_name[n]] for n in placing.on(label)] for label in labels]

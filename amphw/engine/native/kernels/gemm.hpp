@@ -1,0 +1,150 @@
+// Products of few rows with a matrix: C (+)= A @ B (+ bias, or a row for each row of C).
+//
+// A frame has 1 to about 128 rows, too few for a BLAS library to copy and rearrange its operands. Here
+// nothing is copied: rows of A and C are found by pointers, so that gathers and concatenations are free,
+// and B lies in panels as wide as a *tile* of C. A tile of TILE_ROWS rows of TILE_VECTORS vectors stays in
+// registers while k runs.
+#pragma once
+
+#include "kernels/kernels.hpp"
+#include "kernels/vector.hpp"
+
+namespace amphw::AMPHW_ISA {
+namespace {
+
+// As many accumulators as there are registers, less those for a row of B and an element of A.
+#if defined(__AVX512F__)
+constexpr int TILE_ROWS = 8, TILE_VECTORS = 3;
+#elif defined(__AVX2__)
+constexpr int TILE_ROWS = 6, TILE_VECTORS = 2;
+#else
+constexpr int TILE_ROWS = 4, TILE_VECTORS = 2;
+#endif
+constexpr int TILE_COLUMNS = TILE_VECTORS * W;
+static_assert(TILE_COLUMNS % COLUMN_BLOCK == 0 || COLUMN_BLOCK % TILE_COLUMNS == 0);
+constexpr int PANEL = TILE_COLUMNS < COLUMN_BLOCK ? COLUMN_BLOCK : TILE_COLUMNS;
+
+// Columns that belong to one tile, `vectors` of them, the last of which may be incomplete.
+struct TileColumns {
+    int columns;
+    int vectors() const { return (columns + W - 1) / W; }
+    bool complete() const { return columns % W == 0; }
+    Tail tail() const { return Tail(columns - (vectors() - 1) * W); }
+};
+
+struct TileProduct {
+    const float* const* const* a;  // as in Gemm
+    const int32_t* widths;
+    int segments;
+    int row;         // first row of the tile
+    const float* b;  // its columns of B's first row
+    int64_t b_stride;
+    const float* bias;         // its columns, or null
+    const float* const* start;  // as in Gemm
+    bool accumulate;
+    float* const* c;  // rows of C
+    int column;       // first column of the tile
+    TileColumns columns;
+};
+
+template <int ROWS, int VECTORS>
+void multiply_tile(const TileProduct& t) {
+    // One chain of additions for each element, whatever the tile's height: a row's result must not depend on how
+    // many rows come with it. Small tiles could hide the additions' latency with several chains, which would make
+    // them up to half as fast again, and every run a little different.
+    Floats sum[ROWS][VECTORS];
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; i++) {
+        const float* start = t.start ? t.start[t.row + i] + t.column : t.bias;
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; j++) sum[i][j] = start ? load(start + j * W) : Floats{};
+    }
+    const float* b = t.b;
+    for (int s = 0; s < t.segments; s++) {
+        const float* a[ROWS];
+#pragma GCC unroll 8
+        for (int i = 0; i < ROWS; i++) a[i] = t.a[s][t.row + i];
+        const int width = t.widths[s];
+        for (int k = 0; k < width; k++, b += t.b_stride) {
+            Floats row[VECTORS];
+#pragma GCC unroll 4
+            for (int j = 0; j < VECTORS; j++) row[j] = load(b + j * W);
+#pragma GCC unroll 8
+            for (int i = 0; i < ROWS; i++) {
+                Floats x = all(a[i][k]);
+#pragma GCC unroll 4
+                for (int j = 0; j < VECTORS; j++) sum[i][j] += x * row[j];
+            }
+        }
+    }
+    const bool complete = t.columns.complete();
+    const Tail tail = t.columns.tail();
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; i++) {
+        float* c = t.c[t.row + i] + t.column;
+#pragma GCC unroll 4
+        for (int j = 0; j < VECTORS; j++) {
+            const Floats total = sum[i][j];
+            if (complete || j + 1 < VECTORS) {
+                store(c + j * W, t.accumulate ? load(c + j * W) + total : total);
+            } else {
+                tail.store(c + j * W, t.accumulate ? tail.load(c + j * W) + total : total);
+            }
+        }
+    }
+}
+
+// multiply_tile by its numbers of rows and vectors, each counted from 1.
+using MultiplyTile = void (*)(const TileProduct&);
+
+template <int ROWS>
+constexpr MultiplyTile multiply_rows(int vectors) {
+    if (vectors == 1) return multiply_tile<ROWS, 1>;
+    if (vectors == 2) return multiply_tile<ROWS, 2>;
+    return multiply_tile<ROWS, TILE_VECTORS>;
+}
+
+struct MultiplyTiles {
+    MultiplyTile of[TILE_ROWS][TILE_VECTORS] = {};
+
+    template <int ROWS>
+    constexpr void fill() {
+        for (int vectors = 1; vectors <= TILE_VECTORS; vectors++) {
+            of[ROWS - 1][vectors - 1] = multiply_rows<ROWS>(vectors);
+        }
+        if constexpr (ROWS > 1) fill<ROWS - 1>();
+    }
+    constexpr MultiplyTiles() { fill<TILE_ROWS>(); }
+};
+constexpr MultiplyTiles MULTIPLY_TILE;
+
+// Cuts `n` rows into tiles of nearly equal height: 9 rows as 5 + 4 take less time than as 8 + 1.
+struct RowTiles {
+    int tiles, rows;
+    explicit RowTiles(int n) : tiles((n + TILE_ROWS - 1) / TILE_ROWS), rows(n) {}
+    int start(int tile) const { return int(int64_t(rows) * tile / tiles); }
+};
+
+void gemm(const Gemm& g) {
+    const Layout& layout = *g.layout;
+    const RowTiles tiles(g.rows);
+    TileProduct t{g.a, g.widths, g.segments, 0, nullptr, 0, nullptr, g.start, g.accumulate, g.c, 0, {0}};
+    for (int panel = 0; panel < layout.cols; panel += layout.panel) {
+        const int panel_width = layout.width(panel);
+        const int end = least(layout.cols, panel + panel_width);
+        for (int column = panel; column < end; column += TILE_COLUMNS) {
+            t.column = column;
+            t.columns.columns = least(TILE_COLUMNS, end - column);
+            t.b = g.b + layout.offset(g.first_row, column);
+            t.b_stride = panel_width;
+            t.bias = g.bias ? g.bias + column : nullptr;
+            for (int tile = 0; tile < tiles.tiles; tile++) {
+                t.row = tiles.start(tile);
+                MULTIPLY_TILE.of[tiles.start(tile + 1) - t.row - 1][t.columns.vectors() - 1](t);
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace amphw::AMPHW_ISA

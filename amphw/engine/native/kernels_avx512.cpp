@@ -1,4 +1,0 @@
-// The kernels for AVX-512: see kernels_impl.hpp. CMakeLists.txt gives this file its instruction set.
-#define AMPHW_ISA avx512
-#define VECTOR_WIDTH 16
-#include "kernels_impl.hpp"

@@ -1,4 +1,0 @@
-// The kernels for any machine, in vectors of four floats (SSE2, NEON): see kernels_impl.hpp.
-#define AMPHW_ISA generic
-#define VECTOR_WIDTH 4
-#include "kernels_impl.hpp"

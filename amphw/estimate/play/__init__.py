@@ -1,0 +1,1 @@
+"""An estimate played through in time, message by message."""

@@ -1,0 +1,1 @@
+"""Which placements and networks would be better."""

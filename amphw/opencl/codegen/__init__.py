@@ -1,0 +1,1 @@
+"""From tile code to OpenCL C."""

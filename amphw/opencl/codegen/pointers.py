@@ -1,0 +1,79 @@
+"""How a kernel finds rows: the beginning of its text, and expressions for what a row's number leads to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from amphw.engine.tiles.code import Base, Code, Phase, Place, Ref
+from amphw.opencl.abi import stride
+
+
+@dataclass(frozen=True)
+class Pointers:
+    """Expressions for the rows of a code. table_rows: rows of the parameters that rows are looked up in."""
+
+    code: Code
+    table_rows: Mapping[int, int] = field(default_factory=dict)
+
+    def integers(self, slot: int) -> str:
+        """The values of an integer slot, long [rows]."""
+        return f"INTS({len(self.code.bases) + slot})"
+
+    def row(self, b: int, row: str) -> str:
+        """Where a row of a base begins. A number that a table does not have is a fault, and row 0."""
+        base = self.code.bases[b]
+        if base.place == Place.Param:
+            return buffer(base)
+        if base.place != Place.ParamRow:
+            return f"ROW({b}, {row})"
+        end = self.table_rows[base.index]
+        index = f"checked({self.integers(base.ints)}[{row}], {end}, faults, FAULT_TAKE, {row})"
+        return f"{buffer(base)} + (long){index} * {stride(base.width)}"
+
+    def at(self, ref: Ref, row: str, column: str = "") -> str:
+        """Where a column of a row is, counted from the reference's own."""
+        return plus(self.row(ref.base, row), ref.offset, column)
+
+    def kind(self, b: int) -> str:
+        """The type of a pointer to a base's row."""
+        base = self.code.bases[b]
+        return "__global const float*" if buffer(base) or base.place == Place.Constant else "__global float*"
+
+    def name(self, b: int) -> str:
+        """A name for a row of a base, as tile code prints it: x0, p3_i1."""
+        return re.sub(r"\W", "_", str(self.code.bases[b])).rstrip("_")
+
+    def buffers(self, bases: Iterable[int]) -> tuple[str, ...]:
+        """The parameter buffers that rows of these bases lie in."""
+        return tuple(sorted({buffer(self.code.bases[b]) for b in bases} - {""}))
+
+    def lines(self, phase: Phase) -> list[str]:
+        """The phase's lines of tile code, one for each instruction."""
+        lines = str(replace(self.code, phases=(phase,))).splitlines()
+        return [line.strip() for line in (lines[1:] if phase.code else lines)]
+
+
+def buffer(base: Base) -> str:
+    """The parameter buffer that the rows of a base lie in; "" if they have a table."""
+    return f"p{base.index}" if base.place in (Place.Param, Place.ParamRow) else ""
+
+
+def plus(pointer: str, offset: int, column: str = "") -> str:
+    """A pointer moved by an offset and an expression, less the zeros among them."""
+    parts = [pointer, str(offset) if offset else "", column if column != "0" else ""]
+    return " + ".join(p for p in parts if p)
+
+
+def head(name: str, buffers: Iterable[str], comment: str, local_size: tuple[int, ...]) -> list[str]:
+    """A kernel's first lines, up to the opening brace."""
+    sizes = ", ".join(map(str, (*local_size, 1, 1)[:3]))
+    arguments = ["__global float* arena", "int frame", "__global int* faults"]
+    arguments += [f"__global const float* {b}" for b in buffers]
+    return [
+        *(f"// {line}" for line in comment.splitlines()),
+        f"__kernel __attribute__((reqd_work_group_size({sizes})))",
+        f"void {name}({', '.join(arguments)})",
+        "{",
+    ]

@@ -1,0 +1,1 @@
+"""Which OpenCL devices there are, and what their drivers say."""

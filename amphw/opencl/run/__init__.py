@@ -1,0 +1,1 @@
+"""OpenCL devices at work: kernels, memory, frames and parameters."""

@@ -1,0 +1,239 @@
+"""Boards that can be built for: what their files in `boards/` say, and how `--board` finds one.
+
+A board is a TOML file: its chip, what the chip has, its clock, its pins, who loads it, and what was tried.
+The README beside them says what each key means. A user's own file is read the same way, from wherever it lies.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import amphw
+from amphw.ir.config_fields import ConfigError, option, read
+from amphw.ir.errors import AmphwError
+from amphw.rtl.toolchain.environment import require
+from amphw.rtl.toolchain.families import FAMILIES, Target
+
+
+class BoardError(AmphwError):
+    """A board that is not known, whose file cannot be used, or that lacks what is asked of it."""
+
+
+@dataclass(frozen=True)
+class Chip:
+    """[chip]: as nextpnr calls it."""
+
+    family: str = option(help="of chips, whose tools build for it", choices=FAMILIES)
+    device: str = option(help="the chip")
+    package: str = option("", help="its package, where the chip's name does not tell")
+    speed: str = option("6", help="its speed grade")
+    series: str = option("", help="of a Gowin chip, which its name does not tell")
+
+    @property
+    def target(self) -> Target:
+        return Target(self.family, self.device, self.package, self.speed, self.series)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """[resources]: what a chip has.
+
+    Multipliers are of 18 x 18 bits, of 16 x 16 on iCE40. bram_bits: of one block memory.
+    """
+
+    NAMES: ClassVar[Mapping[str, str]] = {
+        "luts": "look-up tables",
+        "ffs": "flip-flops",
+        "dsps": "multipliers",
+        "brams": "block memories",
+    }
+    """What messages call those of them that a circuit takes."""
+
+    luts: int = option(help="look-up tables of four inputs", minimum=1)
+    ffs: int = option(help="flip-flops", minimum=1)
+    dsps: int = option(help="multipliers", minimum=0)
+    brams: int = option(help="block memories", minimum=0)
+    bram_bits: int = option(help="bits of one block memory", minimum=1)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """[clock]."""
+
+    oscillator_mhz: float = option(help="of the oscillator, at which circuits run", above=0)
+    target_mhz: float = option(help="what placement aims at if nobody says", above=0)
+
+
+@dataclass(frozen=True)
+class Pins:
+    """[pins]: a class of amaranth-boards, and pins that it lacks."""
+
+    platform: str = option("", help="MODULE:CLASS of the pin-out in amaranth-boards")
+    clk: str = option("", help="the oscillator's pin")
+    rx: str = option("", help="where the serial line's bytes arrive")
+    tx: str = option("", help="where they leave")
+
+
+@dataclass(frozen=True)
+class Loader:
+    """[loader]."""
+
+    openfpgaloader: str = option("", help="the board's name in openFPGALoader")
+
+
+@dataclass(frozen=True)
+class Notes:
+    """[notes]: for people."""
+
+    tried: str = option("", help="what was tried on it")
+
+
+_SECTIONS: Mapping[str, type] = {
+    "chip": Chip,
+    "resources": Resources,
+    "clock": Clock,
+    "pins": Pins,
+    "loader": Loader,
+    "notes": Notes,
+}
+
+
+@dataclass(frozen=True)
+class Board:
+    """A board that can be built for. text: of its file."""
+
+    name: str
+    text: str
+    chip: Chip
+    resources: Resources
+    clock: Clock
+    pinout: Pins
+    loader: Loader
+    notes: Notes
+
+    @property
+    def target(self) -> Target:
+        """The chip, for the tools."""
+        return self.chip.target
+
+    @property
+    def clock_hz(self) -> float:
+        """Of the oscillator, at which circuits run."""
+        return self.clock.oscillator_mhz * 1e6
+
+    @property
+    def frequency_mhz(self) -> float:
+        """What a design should reach when nothing else is asked for."""
+        return self.clock.target_mhz
+
+    def pins(self) -> dict[str, str]:
+        """The pins of the ports `clk`, `rx` and `tx`: the oscillator and the serial line.
+
+        Raises BoardError if there is no such pin-out, or one of these nowhere, ToolchainError if
+        amaranth-boards is not installed and is needed.
+        """
+        own = {port: pin for port in ("clk", "rx", "tx") if (pin := getattr(self.pinout, port))}
+        found = (self._of_platform() if self.pinout.platform else {}) | own
+        missing = [port for port in ("clk", "rx", "tx") if not found.get(port)]
+        if missing:
+            where = f"{self.pinout.platform} has" if self.pinout.platform else "its file names"
+            raise BoardError(
+                f"{self.name}: {where} no pins for {', '.join(missing)}. Name them in [pins] of its file, "
+                f'such as {missing[0]} = "A1", or a platform of amaranth-boards that has a default clock and '
+                "a UARTResource number 0"
+            )
+        return found
+
+    def _of_platform(self) -> dict[str, str]:
+        require("board builds")
+        module, _, name = self.pinout.platform.partition(":")
+        try:
+            platform: Any = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise BoardError(
+                f"{self.name}: there is no pin-out {self.pinout.platform} ({error}). platform in [pins] of "
+                "the board's file is MODULE:CLASS of amaranth-boards"
+            ) from error
+        wired = {pin: to for each in getattr(platform, "connectors", ()) for pin, to in each}
+        found: dict[str, str] = {}
+        for resource in platform.resources:
+            if (resource.name, resource.number) == (platform.default_clk, 0):
+                found["clk"] = _pin(resource.ios[0], wired)
+            elif (resource.name, resource.number) == ("uart", 0):
+                lines = {line.name: line.ios[0] for line in resource.ios if line.name in ("rx", "tx")}
+                found.update({line: _pin(ios, wired) for line, ios in lines.items()})
+        return found
+
+
+def _pin(pins: Any, wired: Mapping[str, str]) -> str:
+    """The chip's own pin, also of a connector's; empty if it is none, such as a differential pair."""
+    name = str(getattr(pins, "names", [""])[0])
+    while ":" in name:
+        name = wired.get(name, "")
+    return name
+
+
+def folder() -> Path:
+    """Where the boards' files lie: beside the package in a checkout, within it where it is installed."""
+    package = Path(amphw.__file__).parent
+    return package / "boards" if (package / "boards").is_dir() else package.parent / "boards"
+
+
+def read_board(path: Path) -> Board:
+    """A board's file; it is called as the file is. Raises BoardError, which names file and key."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = tomllib.loads(text)
+    except OSError as error:
+        raise BoardError(f"{path}: the board's file cannot be read ({error.strerror})") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BoardError(f"{path}: the board's file is not valid TOML ({error})") from error
+    try:
+        for name in found:
+            if name not in _SECTIONS:
+                raise ConfigError(f"{path}: unknown section [{name}]. Sections: {', '.join(_SECTIONS)}.")
+        parts: list[Any] = [
+            read(kind, found.get(name, {}), f"{path}: [{name}]") for name, kind in _SECTIONS.items()
+        ]
+    except ConfigError as error:
+        raise BoardError(str(error)) from error
+    return Board(path.stem, text, *parts)
+
+
+FILE = "board.toml"
+"""A board's file in the folder of what was built for it."""
+
+
+def board_of(built: Path, name: str) -> Board:
+    """That which a folder was built for; a folder of before has the name alone."""
+    own = built / FILE
+    return replace(read_board(own), name=name) if own.is_file() else board(name)
+
+
+def _largest_first() -> dict[str, Board]:
+    found = [read_board(path) for path in folder().glob("*.toml")]
+    return {board.name: board for board in sorted(found, key=lambda b: (-b.resources.luts, b.name))}
+
+
+BOARDS: dict[str, Board] = _largest_first()
+"""Those that come along, by name, the largest first."""
+
+
+def board(name: str) -> Board:
+    """The board of a name, or of a file `NAME.toml`. Raises BoardError, with the nearest names."""
+    if name in BOARDS:
+        return BOARDS[name]
+    if name.endswith(".toml"):
+        return read_board(Path(name))
+    near = difflib.get_close_matches(name, list(BOARDS), n=2, cutoff=0.4)
+    hint = f"Did you mean {' or '.join(near)}? " if near else ""
+    raise BoardError(
+        f"There is no board {name!r}. {hint}Boards: {', '.join(BOARDS)}, or a file of your own, such as "
+        f"mine.toml: the README in {folder()} says what stands in it"
+    )

@@ -1,0 +1,1 @@
+"""The controller, and what it counts and keeps: joins, routes, queues, and when parameters are updated."""

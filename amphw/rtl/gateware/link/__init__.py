@@ -1,0 +1,1 @@
+"""The link into a device: bytes, words and messages."""

@@ -1,0 +1,1 @@
+"""The vector unit: everything but products with parameters, one element a cycle."""

@@ -1,0 +1,1 @@
+"""Number formats of the hardware, and its arithmetic for numpy and for gates alike."""

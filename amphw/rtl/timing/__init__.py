@@ -1,0 +1,1 @@
+"""What firings take on a circuit, in cycles, and which nodes a critical path belongs to."""

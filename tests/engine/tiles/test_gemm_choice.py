@@ -1,0 +1,67 @@
+"""Which products a BLAS library computes: what is measured, and what is remembered of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("amphw.engine._native", reason="the C++ data plane is not built")
+from amphw.engine import _native
+from amphw.engine.tiles import gemm_choice
+from amphw.engine.tiles.gemm_choice import GemmChoice, load_blas
+from amphw.ir.errors import AmphwError
+
+needs_blas = pytest.mark.skipif(not load_blas(), reason="needs the package scipy-openblas32")
+
+
+def test_what_is_wanted_is_one_of_three(tmp_path: Path) -> None:
+    with pytest.raises(AmphwError, match="^device.gemm = 'mkl', allowed is auto, own, blas$"):
+        GemmChoice("mkl", tmp_path / "gemm.json")
+    assert not GemmChoice("own", tmp_path / "gemm.json").use_blas(999, 999)
+
+
+@needs_blas
+@pytest.mark.parametrize("faster", ["own", "blas"])
+def test_the_faster_one_is_measured_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faster: str
+) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def measured(rows: int, cols: int) -> dict[str, float]:
+        asked.append((rows, cols))
+        return {"own": 2.0, "blas": 2.0} | {faster: 1.0}
+
+    monkeypatch.setattr(gemm_choice, "_measured", measured)
+    path = tmp_path / "cache" / "gemm.json"
+    for _ in range(2):
+        assert GemmChoice("auto", path).use_blas(100, 200) is (faster == "blas")
+    assert asked == [(100, 200)]
+    (key,) = json.loads(path.read_text())
+    assert key.endswith(" 100x200")
+
+
+@needs_blas
+def test_small_products_and_broken_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm_choice, "_measured", lambda rows, cols: {"own": 2.0, "blas": 1.0})
+    path = tmp_path / "gemm.json"
+    path.write_text("[not JSON")
+    assert not GemmChoice("auto", path).use_blas(8, 8)
+    assert GemmChoice("auto", path).use_blas(100, 100)
+
+
+@needs_blas
+def test_what_is_measured_is_what_the_engine_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward by [rows, cols]; backward by the same matrix, which the library transposes by itself."""
+    timed = []
+
+    def time(frame: int, depth: int, cols: int, repeats: int, transposed: bool) -> float:
+        timed.append((depth, cols, transposed))
+        return real(frame, depth, cols, 1, transposed)
+
+    real = _native.time_blas_gemm
+    monkeypatch.setattr(_native, "time_blas_gemm", time)
+    found = gemm_choice._measured(70, 130)
+    assert timed == [(70, 130, False), (130, 70, True)]
+    assert found.keys() == {"own", "blas"} and all(0 < seconds < 1 for seconds in found.values())

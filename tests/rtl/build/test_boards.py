@@ -1,0 +1,112 @@
+"""Boards are found by name, and their tables agree with the pin-outs and the tools."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from amphw.rtl.build.boards import BOARDS, BoardError, Pins, board, folder
+from amphw.rtl.toolchain.families import FAMILIES
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_board_is_complete(name: str) -> None:
+    found = board(name)
+    assert found.name == name and found.target.family in FAMILIES and found.notes.tried
+    assert found.loader.openfpgaloader
+    assert set(found.pins()) == {"clk", "rx", "tx"} and all(found.pins().values())
+    module, platform = found.pinout.platform.split(":")
+    declared = getattr(importlib.import_module(module), platform)
+    clock = next(resource for resource in declared.resources if resource.name == declared.default_clk)
+    assert clock.clock.frequency == found.clock_hz
+    assert found.frequency_mhz * 1e6 >= found.clock_hz
+
+
+def test_an_unknown_board_is_an_error_with_near_names() -> None:
+    with pytest.raises(BoardError) as error:
+        board("ulx3s")
+    assert str(error.value).startswith(
+        "There is no board 'ulx3s'. Did you mean ulx3s-85f? Boards: ulx3s-85f, tang-nano-9k, icebreaker, or "
+        "a file of your own, such as mine.toml: "
+    )
+    assert (folder() / "README.md").is_file()
+
+
+def edited(path: Path, old: str, new: str) -> Path:
+    """The ULX3S's file with one piece exchanged."""
+    text = BOARDS["ulx3s-85f"].text
+    assert text.count(old) == 1
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def test_a_file_of_ones_own_is_a_board(tmp_path: Path) -> None:
+    path = edited(tmp_path / "mine.toml", "oscillator_mhz = 25", "oscillator_mhz = 48")
+    mine = board(str(path))
+    assert mine.name == "mine" and mine.clock_hz == 48e6
+    assert mine.pins() == BOARDS["ulx3s-85f"].pins() and mine.resources == BOARDS["ulx3s-85f"].resources
+
+
+PLATFORM = 'platform = "amaranth_boards.ulx3s:ULX3S_85F_Platform"'
+
+
+def test_pins_in_a_file_stand_for_those_that_the_platform_lacks(tmp_path: Path) -> None:
+    bare = 'platform = "tests.rtl.build.bare:Bare"\nrx = "B7"\ntx = "C9"'
+    whole = 'clk = "A1"\nrx = "B7"\ntx = "C9"'
+    for written in (bare, whole):
+        mine = board(str(edited(tmp_path / "mine.toml", PLATFORM, written)))
+        assert mine.pins() == {"clk": "A1", "rx": "B7", "tx": "C9"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("luts = 83_640", "luts = 0", "[resources]: luts is 0, expected an integer of 1 or more."),
+        ("luts = 83_640\n", "", "[resources]: luts is missing; it is an integer of 1 or more."),
+        (
+            "luts = 83_640",
+            "lut = 83_640",
+            "[resources]: unknown key lut. Did you mean luts? It has: luts,",
+        ),
+        (
+            'family = "ecp5"',
+            'family = "ecp6"',
+            "[chip]: family is 'ecp6', expected one of ecp5, ice40, ",
+        ),
+        ("[clock]", "[clocks]", "unknown section [clocks]. Sections: chip, resources, clock,"),
+        ("[clock]", "[clock", "the board's file is not valid TOML ("),
+        (
+            "oscillator_mhz = 25",
+            'oscillator_mhz = "25MHz"',
+            "is '25MHz', expected a number above 0",
+        ),
+    ],
+)
+def test_what_a_file_cannot_mean_is_named(tmp_path: Path, old: str, new: str, complaint: str) -> None:
+    path = edited(tmp_path / "mine.toml", old, new)
+    with pytest.raises(BoardError) as error:
+        board(str(path))
+    assert str(error.value).startswith(f"{path}: ") and complaint in str(error.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BoardError, match="mine.toml: the board's file cannot be read \\(No such file"):
+        board(str(tmp_path / "mine.toml"))
+
+
+def pins(platform: str) -> dict[str, str]:
+    mine = replace(BOARDS["ulx3s-85f"], pinout=Pins(f"tests.rtl.build.bare:{platform}"))
+    return mine.pins()
+
+
+@pytest.mark.parametrize(("platform", "lacks"), [("Bare", "rx, tx"), ("Unwired", "tx"), ("Paired", "clk")])
+def test_a_board_without_a_clock_or_a_serial_line_says_so(platform: str, lacks: str) -> None:
+    with pytest.raises(BoardError, match=f"bare:{platform} has no pins for {lacks}. Name them in"):
+        pins(platform)
+
+
+def test_pins_of_a_connector_are_those_of_the_chip() -> None:
+    assert pins("Wired") == {"clk": "A1", "rx": "B7", "tx": "C9"}
