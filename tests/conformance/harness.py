@@ -22,8 +22,8 @@ GRADIENT_TOLERANCE = 1e-5  # relative to the gradient's norm
 
 @dataclass
 class Outcome:
-    """losses[number]: sum of the sinks' losses; gradients and parameters by "node.name". The last four: what
-    was run, to run it again."""
+    """losses[number]: sum of the sinks' losses; gradients and parameters by "node.name". The last five: what
+    was run, to run it again, and what it reported."""
 
     losses: dict[int, float]
     gradients: dict[str, np.ndarray]
@@ -34,6 +34,7 @@ class Outcome:
     graph: Graph
     instances: Sequence[Instance]
     options: dict[str, Any]
+    reports: Sequence[Report]
 
 
 def run(
@@ -81,6 +82,7 @@ def run(
         graph,
         instances,
         {"seed": seed, "settings": settings},
+        reports,
     )
 
 

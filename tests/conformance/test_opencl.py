@@ -17,6 +17,7 @@ from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
 from amphw.opencl import OpenCLDevice
 from amphw.opencl.codegen.forms import Form, ProductForm
+from tests.conformance.golden import assert_close, assert_golden, golden, trained
 from tests.conformance.harness import Outcome, assert_same, reference, run
 from tests.daily import daily
 from tests.graphs.cases import CASES, Case, each_case
@@ -106,26 +107,26 @@ def test_a_replayed_log_gives_the_same_bits(case: Case, argument: str, keys: int
 @each
 def test_a_log_of_this_device_or_of_the_cpu_leads_to_the_same_on_the_others(case: Case) -> None:
     """`tests/conformance/test_replay.py` says what this is worth."""
-    rule = UpdateRule(interval=7, optimizer="momentum", lr=0.02)
-    options: dict[str, Any] = {"keys": 8, "updates": "self", "rule": rule}
     cpu, opencl = CpuDevice(), OpenCLDevice(PTHREAD)
+    ours = {"form": FORM, "frame_cap": 5}
     logged = {
-        cpu: run(cpu, *problem(case), log=True, frame_cap=5, **options),
-        opencl: run(opencl, *problem(case), log=True, frame_cap=5, form=FORM, **options),
+        cpu: trained(cpu, case, log=True, frame_cap=5),
+        opencl: trained(opencl, case, log=True, **ours),
     }
     for device, found in logged.items():
-        device.close()
-        exact = ReferenceDevice("fifo", np.float64, replay=device.log)
-        again: list[tuple[Any, dict[str, Any]]] = [(exact, {})]
-        if device is cpu:
-            again.append((OpenCLDevice(PTHREAD, replay=device.log), {"form": FORM, "frame_cap": 5}))
-        else:
-            again.append((CpuDevice(replay=device.log), {}))
+        again: list[tuple[Any, dict[str, Any]]] = [(ReferenceDevice("fifo", np.float64, device.log), {})]
+        again.append(
+            (OpenCLDevice(PTHREAD, device.log), ours) if device is cpu else (CpuDevice(device.log), {})
+        )
         for other, settings in again:
-            repeated = run(other, *problem(case), **options, **settings)
-            other.close()
-            for name, value in found.parameters.items():
-                np.testing.assert_allclose(repeated.parameters[name], value, rtol=0, atol=1e-5, err_msg=name)
+            assert_close(case, trained(other, case, **settings), found)
+
+
+@each
+def test_the_golden_log_of_the_engine(case: Case) -> None:
+    """Recorded by `tests/conformance/golden.py`."""
+    log = golden(case.name)
+    assert_golden(case, log, OpenCLDevice(PTHREAD, replay=log.events), form=FORM, frame_cap=5)
 
 
 def stepwise(device: Device, case: Case) -> dict[str, np.ndarray]:

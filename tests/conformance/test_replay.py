@@ -4,7 +4,6 @@ its stale gradients, means on each of them what it means on the reference."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,47 +12,32 @@ import pytest
 from amphw.cpu_runtime import CpuDevice, planes
 from amphw.ir.device import Device, DeviceOptions, Mode
 from amphw.ir.errors import ExecutionError
-from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.service_log import ServiceLog
-from amphw.ir.update import UpdateRule
-from tests.conformance.harness import Outcome, run
+from amphw.rtl.fixed.device import FixedDevice
+from tests.conformance.golden import (
+    FORMATS,
+    GOLDEN,
+    HARDWARE,
+    RECORDED,
+    RULE,
+    TOLERANCE,
+    assert_close,
+    assert_golden,
+    golden,
+    hardware_run,
+    instances_of,
+    trained,
+)
+from tests.conformance.harness import Outcome
 from tests.graphs.cases import CASES, Case, each_case
 
 each = each_case(CASES)
-RULE = UpdateRule(interval=7, optimizer="momentum", lr=0.02)
-TOLERANCE = 1e-5
-"""Of parameters, absolute. In another order they come out some 1e-3 apart."""
-FOLDED = {"look-up": 2e-4}
-"""Of graphs whose embeddings the engine folds into their product: with stale gradients a weight's sees the
-table of the update in the place of the one that the message had read (`amphw.engine.tiles.fold`)."""
-
-
-@cache
-def _instances(case: Case) -> list[Instance]:
-    drawn = [instance for seed in range(40) for instance in case.instances(seed)][:40]
-    for number, instance in enumerate(drawn):
-        instance.number = number
-    return drawn
-
-
-def on(device: Any, case: Case, **settings: Any) -> Outcome:
-    try:
-        return run(device, case.build(), _instances(case), keys=8, updates="self", rule=RULE, **settings)
-    finally:
-        device.close()
 
 
 def recorded(device: Any, case: Case, **settings: Any) -> tuple[Outcome, ServiceLog]:
-    found = on(device, case, log=True, **settings)
+    found = trained(device, case, log=True, **settings)
     return found, device.log
-
-
-def assert_close(case: Case, found: Outcome, wanted: Outcome) -> None:
-    assert found.losses == pytest.approx(wanted.losses, rel=1e-4, abs=1e-5)
-    for name, value in wanted.parameters.items():
-        atol = FOLDED.get(case.name, TOLERANCE)
-        np.testing.assert_allclose(found.parameters[name], value, rtol=0, atol=atol, err_msg=name)
 
 
 def exact(log: ServiceLog) -> Device:
@@ -70,20 +54,20 @@ def native(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("settings", [{"frame_cap": 5}, {"fuse": False}], ids=["fused", "as written"])
 def test_the_engines_log_on_the_reference(case: Case, settings: dict[str, Any]) -> None:
     found, log = recorded(CpuDevice(), case, workers=2, **settings)
-    assert_close(case, found, on(exact(log), case))
+    assert_close(case, found, trained(exact(log), case))
 
 
 @each
 def test_the_numpy_planes_log_on_the_reference(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(planes.ENGINE, "numpy")
     found, log = recorded(CpuDevice(), case, workers=2, frame_cap=5)
-    assert_close(case, found, on(exact(log), case))
+    assert_close(case, found, trained(exact(log), case))
 
 
 @each
 def test_the_references_log_on_itself(case: Case) -> None:
     found, log = recorded(ReferenceDevice("random"), case)
-    again = on(ReferenceDevice("fifo", replay=log), case)
+    again = trained(ReferenceDevice("fifo", replay=log), case)
     assert found.losses == again.losses
     for name, value in found.parameters.items():
         np.testing.assert_array_equal(value, again.parameters[name], err_msg=name)
@@ -93,14 +77,14 @@ def test_the_references_log_on_itself(case: Case) -> None:
 def test_the_references_log_on_the_engine(case: Case) -> None:
     """All but a loop of routes alone, in which devices put a node that the graph has not (`passes.rest`)."""
     found, log = recorded(ReferenceDevice("random", np.float64), case)
-    assert_close(case, on(CpuDevice(replay=log), case, fuse=False), found)
+    assert_close(case, trained(CpuDevice(replay=log), case, fuse=False), found)
 
 
 def test_another_order_leads_elsewhere() -> None:
     """What the tolerance above is worth."""
     (case,) = (c for c in CASES if c.name == "tree-all")
     found, _ = recorded(CpuDevice(), case, workers=2, frame_cap=5)
-    wanted = on(ReferenceDevice("fifo", np.float64), case).parameters
+    wanted = trained(ReferenceDevice("fifo", np.float64), case).parameters
     apart = max(np.abs(value - wanted[name]).max() for name, value in found.parameters.items())
     assert apart > 100 * TOLERANCE
 
@@ -113,7 +97,7 @@ def test_planes_that_count_rows_otherwise_refuse_each_others_logs(
     _, log = recorded(CpuDevice(), CASES[0])
     monkeypatch.setenv(planes.ENGINE, plane)
     with pytest.raises(ExecutionError, match=r"^replay: this log .*count"):
-        on(CpuDevice(replay=log), CASES[0])
+        trained(CpuDevice(replay=log), CASES[0])
 
 
 @pytest.mark.parametrize("make", [exact, lambda log: CpuDevice(replay=log)], ids=["reference", "cpu"])
@@ -124,7 +108,7 @@ def test_updates_that_the_controller_asks_for_are_in_the_log(make: Callable[[Ser
     def stepwise(device: Any, log: bool) -> dict[str, np.ndarray]:
         settings = {} if isinstance(device, ReferenceDevice) else {"workers": 1}
         device.load(case.build(), {"*": RULE}, DeviceOptions(2, 1, "controller", 3, log, settings))
-        for number, instance in enumerate(_instances(case)[:16]):
+        for number, instance in enumerate(instances_of(case, 16)):
             device.submit(number % 2, number, instance, Mode.TRAIN)
             if number % 2:
                 device.drain()
@@ -139,3 +123,24 @@ def test_updates_that_the_controller_asks_for_are_in_the_log(make: Callable[[Ser
     again = stepwise(make(first.log), False)
     for name, value in wanted.items():
         np.testing.assert_allclose(again[name], value, rtol=0, atol=TOLERANCE, err_msg=name)
+
+
+@each
+def test_the_golden_log_on_the_reference(case: Case) -> None:
+    log = golden(case.name)
+    assert log.whole and len(log.reports) == GOLDEN
+    assert_golden(case, log, exact(log.events))
+
+
+@each
+def test_the_golden_log_on_the_engine(case: Case) -> None:
+    log = golden(case.name)
+    assert_golden(case, log, CpuDevice(replay=log.events), **RECORDED)
+
+
+def test_the_golden_log_of_hardware_on_the_model_of_its_arithmetic() -> None:
+    log = golden(f"verilator-{HARDWARE}")
+    found = hardware_run(FixedDevice(FORMATS, replay=log.events))
+    assert [(r.number, r.mode.value, r.sums) for r in found] == log.reports
+    updates = sum(event[0] == "reduced" for event in log.events)
+    assert updates >= 4

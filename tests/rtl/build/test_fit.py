@@ -19,10 +19,10 @@ from amphw.ir.update import UpdateRule
 from amphw.models import get_model
 from amphw.rtl.build import fit_logic
 from amphw.rtl.build.boards import Board, board
-from amphw.rtl.driver.layout import make_layout, table_room
 from amphw.rtl.build.fit import FitError, estimate, fits
 from amphw.rtl.build.fit_logic import logic
 from amphw.rtl.build.fit_memory import Block
+from amphw.rtl.driver.layout import make_layout, table_room
 from amphw.rtl.fixed.parameters import UPDATES
 from amphw.rtl.numbers.formats import Formats
 from amphw.rtl.plan.hardware import MOST_WORDS, Sizes, hardware_plan
