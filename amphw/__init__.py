@@ -4,4 +4,4 @@ A model is a static graph whose control flow is dynamic: every message carries t
 in the computation it stands. The same description runs on a multi-core CPU, on OpenCL devices and on FPGAs.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

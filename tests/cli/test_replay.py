@@ -119,3 +119,16 @@ def test_what_cannot_be_logged_or_repeated_is_refused(amphw: Invoke, logged: Pat
     assert done.exit_code == 1 and "keeps no log of what it does" in done.stderr
     assert not Path("null").exists()
     assert "is for one run" in amphw("train", "list-reduction", *tiny, "--seeds", "2", "--log").stderr
+
+
+@pytest.mark.thorough
+def test_what_hardware_has_done_is_repeated_on_fixed(amphw: Invoke, tiny: list[str]) -> None:
+    pytest.importorskip("amaranth")
+    smaller = ["hidden=8", "batch=1", "optimizer=sgd", "train_instances=10", "valid_instances=4"]
+    settings = [word for setting in smaller for word in ("--set", setting)]
+    done = amphw(
+        "train", "list-reduction", *tiny, *settings, "--device", "verilator:q4.12", "--log", "--out", "run"
+    )
+    assert done.exit_code == 0, done.stderr
+    found = repeated(amphw, "--device", "fixed:q4.12")
+    assert found["same_bits"] and found["device"] == "fixed:q4.12" and found["steps"] > 100

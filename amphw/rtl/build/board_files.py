@@ -13,14 +13,14 @@ from amphw.rtl.build import boards
 from amphw.rtl.build.boards import Board
 from amphw.rtl.build.circuit import FILE, Circuit
 from amphw.rtl.build.fit import Estimate, Fit, FitError, advice, shortage
+from amphw.rtl.isa.wire import c_header
+from amphw.rtl.isa.word_frames import BAUD
 from amphw.rtl.plan.hardware import HardwarePlan
 from amphw.rtl.plan.remedies import Remedies
 from amphw.rtl.toolchain.environment import ToolchainError, require, versions
 from amphw.rtl.toolchain.families import family
 from amphw.rtl.toolchain.synthesis import Synthesis, synthesize
 from amphw.rtl.toolchain.verilog import verilog
-from amphw.rtl.isa.wire import c_header
-from amphw.rtl.isa.word_frames import BAUD
 
 RESOURCES = ("luts", "ffs", "dsps", "brams")
 

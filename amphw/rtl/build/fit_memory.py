@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from amphw.rtl.build.boards import Board
 from amphw.rtl.fixed.curves import SEGMENTS
+from amphw.rtl.isa.wire import HEADER_WORDS, WORD
+from amphw.rtl.microcode.compile import CURVES
 from amphw.rtl.numbers.formats import BITS
 from amphw.rtl.plan.hardware import JOBS, HardwarePlan, payload_part
-from amphw.rtl.microcode.compile import CURVES
-from amphw.rtl.isa.wire import HEADER_WORDS, WORD
 
 _SHAPES = {
     "ecp5": ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384)),
