@@ -27,8 +27,9 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from amphw.host.devices import declared_options
 from amphw.ir.config_fields import NONE, ConfigError, Option, check_section, did_you_mean, option, options
 from amphw.ir.device import SILENCE
 from amphw.ir.optimizers import OPTIMIZERS, SCHEDULES
@@ -110,8 +111,8 @@ class UpdateConfig:
 
 
 @dataclass(frozen=True)
-class DeviceConfig:
-    """How a device schedules its nodes. A device ignores what is said to concern another kind."""
+class Scheduling:
+    """How devices of any kind schedule nodes, and the CPU's own settings."""
 
     workers: int = option(
         help="on cpu: threads that run nodes",
@@ -133,17 +134,6 @@ class DeviceConfig:
     gemm: Literal["auto", "own", "blas"] = option(
         "auto", "on cpu: who multiplies: own kernels, a BLAS library, or what was measured to be faster here"
     )
-    depth: int = option(
-        3,
-        "on opencl: frames in the queue; more keep a device busy, fewer let frames grow",
-        minimum=1,
-        maximum=64,
-    )
-    memory: int = option(
-        0,
-        "on opencl: bytes of each device for instances in flight; 0: a quarter of its memory, at most 2 GiB",
-        minimum=0,
-    )
     place: str = option(
         "",
         "in a run on several devices: the device of some nodes, such as cell=verilator,head=cpu; for the "
@@ -158,7 +148,6 @@ class DeviceConfig:
         "in a run on several devices: rate and latency of the links to simulated ones (verilator, sleep), "
         "such as a=100Mb/s+20us,b=1Gb/s",
     )
-    clock: str = option("50MHz", "on verilator: cycles a second of its clock, where its link has a rate")
     silence: float = option(
         SILENCE,
         "in a run on several devices: seconds without a sign of life after which one of them counts as lost",
@@ -169,15 +158,28 @@ class DeviceConfig:
         "in a run on several devices, where nodes go that device.place does not name; heuristic: they take "
         "turns; search: as is estimated to be fastest",
     )
-    strict: bool = option(
-        False, "on fixed, verilator and board: refuse weights outside of their format rather than clip them"
-    )
 
     def __post_init__(self) -> None:
         check_section(self, "device")
         for name in ("place", "tile", "links"):
             if getattr(self, name).strip() == NONE:
                 object.__setattr__(self, name, "")  # the class is frozen
+
+
+if TYPE_CHECKING:
+    DeviceConfig = Scheduling
+else:
+    DeviceConfig = dataclass(frozen=True)(
+        type(
+            "DeviceConfig",
+            (*reversed(declared_options()), Scheduling),  # whose fields come first
+            {
+                "__doc__": "Scheduling, and what devices declare for themselves. A device ignores what is "
+                "said to concern another kind.",
+                "__module__": __name__,
+            },
+        )
+    )
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ class DeviceEntry:
     """A device that can be asked for. target: `module:object`. origin: the package that brings it.
 
     variants: `module:function` of a device of which a machine may have several; see `device_variants`.
+    options: `module:class` of settings of its own, a dataclass whose module imports no toolchain.
     """
 
     name: str
@@ -44,8 +45,10 @@ class DeviceEntry:
     summary: str
     origin: str = "amphw"
     variants: str = ""
+    options: str = ""
 
 
+_HARDWARE = "amphw.rtl.options:HardwareOptions"
 _BUILT_IN = (
     DeviceEntry("cpu", "amphw.cpu_runtime:CpuDevice", "this machine's cores"),
     DeviceEntry(
@@ -53,22 +56,26 @@ _BUILT_IN = (
         "amphw.opencl:OpenCLDevice",
         "OpenCL devices, such as opencl:0, opencl:gpu",
         variants="amphw.opencl.platform.platforms:listed",
+        options="amphw.opencl.options:OpenCLOptions",
     ),
     DeviceEntry(
         "fixed",
         "amphw.rtl.fixed.device:FixedDevice",
         "the hardware's int16 arithmetic in numpy, such as fixed:q4.12",
+        options=_HARDWARE,
     ),
     DeviceEntry(
         "verilator",
         "amphw.rtl.driver.verilator:VerilatorDevice",
         "the generated hardware, simulated in this process, such as verilator:q4.12",
+        options=_HARDWARE,
     ),
     DeviceEntry(
         "board",
         "amphw.rtl.driver.board:BoardDevice",
         "a circuit on an FPGA board, such as board:/dev/ttyUSB0,circuit=FOLDER",
         variants="amphw.rtl.driver.board:listed",
+        options=_HARDWARE,
     ),
     DeviceEntry("reference", "amphw.ir.reference:ReferenceDevice", "one message at a time; slow and exact"),
     DeviceEntry(
@@ -84,6 +91,16 @@ _BUILT_IN = (
     ),
     DeviceEntry("null", "amphw.host.null_device:NullDevice", "runs nothing; measures the host alone"),
 )
+
+
+def declared_options() -> list[type]:
+    """The settings that devices declare for themselves, each dataclass once."""
+    targets = dict.fromkeys(entry.options for entry in _BUILT_IN if entry.options)
+    return [getattr(importlib.import_module(module), name) for module, _, name in map(_parts, targets)]
+
+
+def _parts(target: str) -> tuple[str, str, str]:
+    return target.partition(":")
 
 
 def device_entries() -> dict[str, DeviceEntry]:

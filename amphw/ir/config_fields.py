@@ -249,6 +249,12 @@ def read(kind: type[Section], table: Any, name: str) -> Section:
     return kind(**{key: known[key].check(value, f"{name}: {key}") for key, value in table.items()})
 
 
+def picked(kind: type[Section], settings: Mapping[str, Any]) -> Section:
+    """A section from settings among which others' may be; they have been checked, or are the caller's own."""
+    known = options(typing.cast(Any, kind))
+    return kind(**{name: settings[name] for name in known if name in settings})
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` Did you mean X?` with the nearest of `known`, or nothing if none is near.
 

@@ -22,6 +22,7 @@ from amphw.engine.parts.part import PartFrame, PartResult
 from amphw.engine.policy import BACKWARD, FORWARD, KINDS
 from amphw.engine.tiles.code import TiledUnit
 from amphw.engine.tiles.tiling import tile
+from amphw.ir.config_fields import picked
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
 from amphw.ir.errors import AmphwError, DeviceLostError
 from amphw.ir.graph import Graph
@@ -29,13 +30,14 @@ from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters, no_parameters
 from amphw.opencl import abi
 from amphw.opencl.codegen.update import JOB
+from amphw.opencl.options import OpenCLOptions
 from amphw.opencl.platform.lost import is_driver_error, lost, not_opened
 from amphw.opencl.platform.platforms import Found, MemorySettingError, capabilities, check_process
 from amphw.opencl.run.executor import Executor, Running, chosen_form
 from amphw.opencl.run.frames import SLACK, UnitFrames, View, Written
 from amphw.opencl.run.log import GradientLog, LogRows
 from amphw.opencl.run.memory import Arena
-from amphw.opencl.run.plane import DEPTH, arena_bytes
+from amphw.opencl.run.plane import arena_bytes
 from amphw.opencl.run.rows import APART, Counts, Room
 
 _P = ParamSpec("_P")
@@ -69,7 +71,7 @@ class _Begun:
 class OpenCLPart:
     """found: the device. settings of `load`: memory, depth, form, and those of `Executor`."""
 
-    depth = DEPTH
+    depth = OpenCLOptions.depth
 
     def __init__(self, found: Found):
         self.found = found
@@ -93,7 +95,7 @@ class OpenCLPart:
         self.close()
         check_process()
         settings = options.settings
-        self.depth = int(settings.get("depth", DEPTH))
+        self.depth = picked(OpenCLOptions, settings).depth
         self._frame_cap = int(settings.get("frame_cap", 64))
         self._self_updating = options.updates == "self"
         owners = {u.name: graph.nodes[u.name].params for u in units if u.owns}

@@ -18,18 +18,17 @@ from amphw.engine import faults
 from amphw.engine.lowering.lower import Lowered
 from amphw.engine.plane import EnginePlane, NoRoom
 from amphw.engine.policy import BACKWARD, KINDS
+from amphw.ir.config_fields import picked
 from amphw.ir.device import Mode, Report
 from amphw.ir.errors import AmphwError, DeviceLostError
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters, no_parameters
 from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.variants import Tune
+from amphw.opencl.options import OpenCLOptions
 from amphw.opencl.platform.platforms import Found, MemorySettingError
 from amphw.opencl.run.executor import Executor, Running
 from amphw.opencl.run.memory import LEAST, Arena
-
-DEPTH = 3
-"""Frames in a device's queue at a time: enough to keep it busy, few enough that the others can still grow."""
 
 Submission = tuple[int, int, Instance, Mode]
 
@@ -69,7 +68,7 @@ class OpenCLPlane(EnginePlane):
             raise MemorySettingError(
                 f"device.memory = {self.arena.size} bytes are too few for this graph's constants; raise it"
             ) from error
-        self.depth = int(settings.get("depth", DEPTH))
+        self.depth = picked(OpenCLOptions, settings).depth
         self.lock = threading.RLock()  # of the queues
         self.turn = threading.Lock()
         self.executors = []
@@ -354,7 +353,7 @@ class OpenCLPlane(EnginePlane):
 def arena_bytes(devices: Sequence[Found], settings: Mapping[str, Any]) -> int:
     """Bytes of the arena: a share of the smallest device's memory, unless it is set."""
     most = min(d.largest_allocation for d in devices)
-    wanted = int(settings.get("memory") or min(most, *(d.memory // 4 for d in devices), 2 << 30))
+    wanted = picked(OpenCLOptions, settings).memory or min(most, *(d.memory // 4 for d in devices), 2 << 30)
     if wanted < LEAST:
         raise MemorySettingError(f"device.memory = {wanted}, allowed is {LEAST} bytes or more")
     if wanted > most:

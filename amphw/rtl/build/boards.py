@@ -1,7 +1,7 @@
 """Boards that can be built for: what their files in `boards/` say, and how `--board` finds one.
 
 A board is a TOML file: its chip, what the chip has, its clock, its pins, who loads it, and what was tried.
-The README beside them says what each key means. A user's own file is read the same way, from wherever it lies.
+The README beside them says what each key means. A user's own file is read the same way, wherever it lies.
 """
 
 from __future__ import annotations

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from amphw.ir.config_fields import picked
 from amphw.ir.update import NodeParameters
 from amphw.rtl.fixed.clipping import tell_clipped
 from amphw.rtl.fixed.parameters import FixedParameters, in_floats
 from amphw.rtl.isa.commands import Bank
 from amphw.rtl.isa.counters import NAMES
 from amphw.rtl.isa.wire import Kind, Register
+from amphw.rtl.options import HardwareOptions
 
 if TYPE_CHECKING:
     from amphw.rtl.driver.device import HardwareDevice
@@ -28,7 +30,7 @@ class ParameterLink:
     def _fixed(self, name: str, given: NodeParameters) -> FixedParameters:
         """As integers; warns of weights that are clipped, GraphError with the setting `strict`."""
         fixed = FixedParameters.of(name, self.device.formats, self.device.plan.exponent, given)
-        tell_clipped(fixed, given, bool(self.device.options.settings.get("strict", False)))
+        tell_clipped(fixed, given, picked(HardwareOptions, self.device.options.settings).strict)
         return fixed
 
     def write(self) -> None:

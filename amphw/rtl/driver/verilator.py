@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 
 from amphw.engine.parts.links import link_of, links_found
+from amphw.ir.config_fields import picked
 from amphw.ir.device import Capabilities, DeviceOptions, Findings, LinkRate, LinkUse
 from amphw.ir.errors import DeviceAbsentError, ExecutionError
 from amphw.ir.graph import Graph
@@ -18,11 +19,9 @@ from amphw.rtl.driver.active import Link
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.part import HardwarePart, lost_if_stuck
 from amphw.rtl.isa.wire import WORD
+from amphw.rtl.options import HardwareOptions
 from amphw.rtl.plan.hardware import HardwarePlan
 from amphw.rtl.toolchain.environment import missing
-
-CLOCK = "50MHz"
-"""Of a device whose link has a rate; without one, only cycles count."""
 
 
 class SimulatedLink:
@@ -77,7 +76,7 @@ class VerilatorDevice(HardwareDevice):
         return SimulatedPart(str(self.formats))
 
     def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
-        clock = quantity(str(self.options.settings.get("clock", CLOCK)), "cycles a second")
+        clock = quantity(picked(HardwareOptions, self.options.settings).clock, "cycles a second")
         return SimulatedLink(plan, writes, self.rate, clock)
 
     # --- the link to it ---------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from amphw.engine.numpy_plane import NumpyPlane, Replay
 from amphw.engine.parts.kernel import KernelPart, KernelSetting
 from amphw.engine.plane_device import PlaneDevice
 from amphw.engine.policy import check_settings
+from amphw.ir.config_fields import picked
 from amphw.ir.device import Capabilities, DeviceOptions, Findings
 from amphw.ir.graph import Graph
 from amphw.ir.service_log import ServiceLog
@@ -26,6 +27,7 @@ from amphw.rtl.fixed.lowering import FixedDerivative
 from amphw.rtl.fixed.parameters import UPDATES
 from amphw.rtl.fixed.units import DeviceRules, fixed_units, mapped
 from amphw.rtl.numbers.formats import Formats
+from amphw.rtl.options import HardwareOptions
 
 
 class FixedDevice(PlaneDevice):
@@ -74,7 +76,7 @@ class FixedDevice(PlaneDevice):
     ) -> KernelSetting:
         owners = [u.name for u in units if u.owns]
         shared = DeviceRules.of(owners, rules, self.formats)
-        strict = bool(options.settings.get("strict", False))
+        strict = picked(HardwareOptions, options.settings).strict
         arithmetic = FixedArithmetic(self.formats, fixed_units(units, self.formats), shared.exponent, strict)
         return KernelSetting(arithmetic, _in_float64(graph, owners, rules, options.seed))
 
@@ -83,7 +85,7 @@ class FixedDevice(PlaneDevice):
         settings = options.settings
         check_settings(settings, "frame_cap", "frame_rows", "min_rows")
         lowered, fixed, shared = self._planned(graph, rules)
-        strict = bool(settings.get("strict", False))
+        strict = picked(HardwareOptions, settings).strict
         self.arithmetic = FixedArithmetic(self.formats, fixed, shared.exponent, strict)
         self.params = _in_float64(graph, graph.parameterised, rules, options.seed)
         self.log: list[Any] = []
