@@ -48,146 +48,167 @@ class Loader(wiring.Component):
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        shape, held = self.shape, self.held
-        x, y, dz = (Signal(shape.address_bits, name=name) for name in ("x", "y", "dz"))
-        left = Signal(shape.address_bits)
-        base = Signal(shape.beat_bits)
-        dz_file = Signal()
-
-        indexed = Signal()
-        backward = Signal()
-        rows = Signal(shape.count_bits)
-        bias = Signal()
-        want_dw = Signal()
-        want_dx = Signal()
+        held, r = self.held, _Registers(self.shape)
         m.d.comb += [
-            indexed.eq((held.op == LaneOp.TAKE) | (held.op == LaneOp.TAKE_GRADIENT)),
-            backward.eq((held.op == LaneOp.BACKWARD) | (held.op == LaneOp.TAKE_GRADIENT)),
+            r.indexed.eq((held.op == LaneOp.TAKE) | (held.op == LaneOp.TAKE_GRADIENT)),
+            r.backward.eq((held.op == LaneOp.BACKWARD) | (held.op == LaneOp.TAKE_GRADIENT)),
         ]
         # One row of an embedding is a layer without a matrix, of which that row is the bias.
         m.d.sync += [
-            rows.eq(Mux(indexed, 0, held.rows)),
-            bias.eq(indexed | held.bias),
-            want_dw.eq(Mux(indexed, 1, held.want_dw & ((held.rows != 0) | held.bias))),
-            want_dx.eq(~indexed & held.want_dx & (held.rows != 0)),
+            r.rows.eq(Mux(r.indexed, 0, held.rows)),
+            r.bias.eq(r.indexed | held.bias),
+            r.want_dw.eq(Mux(r.indexed, 1, held.want_dw & ((held.rows != 0) | held.bias))),
+            r.want_dx.eq(~r.indexed & held.want_dx & (held.rows != 0)),
         ]
-
-        walk = self.walk.payload
-        # A walk of three beats or more is long enough for the next one to be there in time; behind a shorter
-        # one is a gap.
-        may_send = ~self.walk.valid
         with m.If(self.walk.ready):
             m.d.sync += self.walk.valid.eq(0)
-
-        def send(kind: Any, row_ends: Any, final: Any) -> None:
-            m.d.sync += [
-                self.walk.valid.eq(1),
-                walk.kind.eq(kind),
-                walk.base.eq(base),
-                walk.x.eq(x),
-                walk.y.eq(y),
-                walk.last_row.eq(rows - ~(bias & Const(kind != Kind.INPUT_GRADIENT))),
-                walk.blocks.eq(held.blocks),
-                walk.last_block.eq(held.blocks - 1),
-                walk.tail.eq(held.columns - 1),
-                walk.bias.eq(bias & Const(kind != Kind.INPUT_GRADIENT)),
-                walk.dz.eq(dz_file),
-                walk.release.eq(row_ends & backward),
-                walk.final.eq(final),
-            ]
-
-        def next_row() -> None:
-            m.d.sync += [
-                left.eq(left - 1),
-                x.eq(x + Mux(indexed, 1, rows)),
-                y.eq(y + Mux(backward, rows, held.columns)),
-                dz_file.eq(dz_file ^ backward),
-            ]
-            m.next = "ROW"
-            with m.If(left == 1):
-                m.next = "ACCEPT"
-
-        free = Signal(2, init=0b11)
-        m.d.sync += free.eq(free | self.released)
-        filler = _Filler(m, self, dz, dz_file)
-        index = Signal(shape.beat_bits)
-
+        m.d.sync += r.free.eq(r.free | self.released)
+        filler = _Filler(m, self, r.dz, r.dz_file)
         with m.FSM():
-            with m.State("ACCEPT"):
-                m.d.comb += self.command.ready.eq(1)
-                m.d.sync += [
-                    held.eq(self.command.payload),
-                    x.eq(self.command.payload.x),
-                    y.eq(self.command.payload.y),
-                    dz.eq(self.command.payload.dz),
-                    left.eq(self.command.payload.count),
-                    base.eq(self.command.payload.base),
-                ]
-                with m.If(self.command.valid):
-                    m.next = "DECODE"
-            with m.State("DECODE"):
-                m.next = "ROW"
-                serial = [LaneOp.UPDATE, LaneOp.POKE, LaneOp.PEEK, *[LaneOp.CLIP] * shape.clips]
-                with m.If(Cat(held.op == op for op in serial).any()):
-                    m.next = "SERIAL"
-            with m.State("ROW"):
-                with m.If(left == 0):
-                    m.next = "EMPTY"
-                with m.Elif(indexed):
-                    m.d.comb += [self.read.en.eq(1), self.read.addr.eq(x)]
-                    m.next = "INDEX"
-                with m.Else():
-                    m.next = "CHOOSE"
-            with m.State("INDEX"):
-                m.d.sync += index.eq(self.read.data)
-                m.next = "MULTIPLY"
-            with m.State("MULTIPLY"):
-                m.d.sync += index.eq(index * held.blocks)
-                m.next = "ADD"
-            with m.State("ADD"):
-                m.d.sync += base.eq(held.base + index)
-                m.next = "CHOOSE"
-            with m.State("CHOOSE"):
-                with m.If(~backward):
-                    m.next = "FORWARD"
-                    with m.If((rows == 0) & ~bias):
-                        m.next = "EMPTY"
-                with m.Elif(~want_dw & ~want_dx):
-                    m.next = "EMPTY"
-                with m.Elif(free.bit_select(dz_file, 1)):
-                    m.d.sync += free.bit_select(dz_file, 1).eq(0)
-                    filler.start(m)
-                    m.next = "FILL"
-            with m.State("FILL"):
-                filler.step(m)
-                with m.If(filler.filled):
-                    m.next = "WEIGHT_GRADIENT"
-                    with m.If(~want_dw):
-                        m.next = "INPUT_GRADIENT"
-            with m.State("FORWARD"), m.If(may_send):
-                send(Kind.FORWARD, 0, left == 1)
-                next_row()
-            # Weights first: the walk leaves time for the sums of an earlier FORWARD to be written, and the
-            # walk behind it leaves time for gradients to be written before they are read again.
-            with m.State("WEIGHT_GRADIENT"), m.If(may_send):
-                send(Kind.WEIGHT_GRADIENT, ~want_dx, (left == 1) & ~want_dx)
-                with m.If(want_dx):
-                    m.next = "INPUT_GRADIENT"
-                with m.Else():
-                    next_row()
-            with m.State("INPUT_GRADIENT"), m.If(may_send):
-                send(Kind.INPUT_GRADIENT, 1, left == 1)
-                next_row()
-            with m.State("EMPTY"), m.If(may_send):
-                send(Kind.EMPTY, 0, 1)
-                m.d.sync += [walk.last_row.eq(0), walk.last_block.eq(0), walk.release.eq(0)]
-                m.next = "ACCEPT"
+            self._accept(m, r)
+            self._choose(m, r, filler)
+            self._walk(m, r)
             with m.State("SERIAL"), m.If(self.alone):
                 m.d.comb += self.serial_start.eq(1)
                 m.next = "SERIAL_RUNS"
             with m.State("SERIAL_RUNS"), m.If(self.serial_done):
                 m.next = "ACCEPT"
         return m
+
+    def _accept(self, m: Module, r: _Registers) -> None:
+        """A command comes; what works on parameters alone goes another way."""
+        held, payload = self.held, self.command.payload
+        with m.State("ACCEPT"):
+            m.d.comb += self.command.ready.eq(1)
+            m.d.sync += [
+                held.eq(payload),
+                r.x.eq(payload.x),
+                r.y.eq(payload.y),
+                r.dz.eq(payload.dz),
+                r.left.eq(payload.count),
+                r.base.eq(payload.base),
+            ]
+            with m.If(self.command.valid):
+                m.next = "DECODE"
+        with m.State("DECODE"):
+            m.next = "ROW"
+            serial = [LaneOp.UPDATE, LaneOp.POKE, LaneOp.PEEK, *[LaneOp.CLIP] * self.shape.clips]
+            with m.If(Cat(held.op == op for op in serial).any()):
+                m.next = "SERIAL"
+
+    def _choose(self, m: Module, r: _Registers, filler: _Filler) -> None:
+        """What a row needs before it walks: where an embedding's lies, and dz."""
+        held = self.held
+        index = Signal(self.shape.beat_bits)
+        with m.State("ROW"):
+            with m.If(r.left == 0):
+                m.next = "EMPTY"
+            with m.Elif(r.indexed):
+                m.d.comb += [self.read.en.eq(1), self.read.addr.eq(r.x)]
+                m.next = "INDEX"
+            with m.Else():
+                m.next = "CHOOSE"
+        with m.State("INDEX"):
+            m.d.sync += index.eq(self.read.data)
+            m.next = "MULTIPLY"
+        with m.State("MULTIPLY"):
+            m.d.sync += index.eq(index * held.blocks)
+            m.next = "ADD"
+        with m.State("ADD"):
+            m.d.sync += r.base.eq(held.base + index)
+            m.next = "CHOOSE"
+        with m.State("CHOOSE"):
+            with m.If(~r.backward):
+                m.next = "FORWARD"
+                with m.If((r.rows == 0) & ~r.bias):
+                    m.next = "EMPTY"
+            with m.Elif(~r.want_dw & ~r.want_dx):
+                m.next = "EMPTY"
+            with m.Elif(r.free.bit_select(r.dz_file, 1)):
+                m.d.sync += r.free.bit_select(r.dz_file, 1).eq(0)
+                filler.start(m)
+                m.next = "FILL"
+        with m.State("FILL"):
+            filler.step(m)
+            with m.If(filler.filled):
+                m.next = "WEIGHT_GRADIENT"
+                with m.If(~r.want_dw):
+                    m.next = "INPUT_GRADIENT"
+
+    def _walk(self, m: Module, r: _Registers) -> None:
+        """A row's walks are handed out."""
+        walk, last = self.walk.payload, r.left == 1
+        # A walk of three beats or more is long enough for the next one to be there in time; behind a shorter
+        # one is a gap.
+        may_send = ~self.walk.valid
+        with m.State("FORWARD"), m.If(may_send):
+            self._send(m, r, Kind.FORWARD, 0, last)
+            self._next_row(m, r)
+        # Weights first: the walk leaves time for the sums of an earlier FORWARD to be written, and the
+        # walk behind it leaves time for gradients to be written before they are read again.
+        with m.State("WEIGHT_GRADIENT"), m.If(may_send):
+            self._send(m, r, Kind.WEIGHT_GRADIENT, ~r.want_dx, last & ~r.want_dx)
+            with m.If(r.want_dx):
+                m.next = "INPUT_GRADIENT"
+            with m.Else():
+                self._next_row(m, r)
+        with m.State("INPUT_GRADIENT"), m.If(may_send):
+            self._send(m, r, Kind.INPUT_GRADIENT, 1, last)
+            self._next_row(m, r)
+        with m.State("EMPTY"), m.If(may_send):
+            self._send(m, r, Kind.EMPTY, 0, 1)
+            m.d.sync += [walk.last_row.eq(0), walk.last_block.eq(0), walk.release.eq(0)]
+            m.next = "ACCEPT"
+
+    def _send(self, m: Module, r: _Registers, kind: Any, row_ends: Any, final: Any) -> None:
+        held, walk = self.held, self.walk.payload
+        bias = r.bias & Const(kind != Kind.INPUT_GRADIENT)
+        m.d.sync += [
+            self.walk.valid.eq(1),
+            walk.kind.eq(kind),
+            walk.base.eq(r.base),
+            walk.x.eq(r.x),
+            walk.y.eq(r.y),
+            walk.last_row.eq(r.rows - ~bias),
+            walk.blocks.eq(held.blocks),
+            walk.last_block.eq(held.blocks - 1),
+            walk.tail.eq(held.columns - 1),
+            walk.bias.eq(bias),
+            walk.dz.eq(r.dz_file),
+            walk.release.eq(row_ends & r.backward),
+            walk.final.eq(final),
+        ]
+
+    def _next_row(self, m: Module, r: _Registers) -> None:
+        m.d.sync += [
+            r.left.eq(r.left - 1),
+            r.x.eq(r.x + Mux(r.indexed, 1, r.rows)),
+            r.y.eq(r.y + Mux(r.backward, r.rows, self.held.columns)),
+            r.dz_file.eq(r.dz_file ^ r.backward),
+        ]
+        m.next = "ROW"
+        with m.If(r.left == 1):
+            m.next = "ACCEPT"
+
+
+class _Registers:
+    """Where the present command is. dz_file: the register file that its dz goes to; free: those that are."""
+
+    def __init__(self, shape: LaneShape) -> None:
+        self.x = Signal(shape.address_bits)
+        self.y = Signal(shape.address_bits)
+        self.dz = Signal(shape.address_bits)
+        self.left = Signal(shape.address_bits)
+        self.base = Signal(shape.beat_bits)
+        self.dz_file = Signal()
+        self.free = Signal(2, init=0b11)
+        # What it is, a cycle behind `held`.
+        self.indexed = Signal()
+        self.backward = Signal()
+        self.rows = Signal(shape.count_bits)
+        self.bias = Signal()
+        self.want_dw = Signal()
+        self.want_dx = Signal()
 
 
 class _Filler:

@@ -76,7 +76,6 @@ class Receiver(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        s = self.shape
         header = Signal(MessageLayout())
         words = Array([Signal(WORD, name=f"word{k}") for k in range(HEADER_WORDS)])
         at = Signal(range(HEADER_WORDS + 1))
@@ -88,33 +87,7 @@ class Receiver(wiring.Component):
         m.d.comb += [self.receive.addr.eq(address), self.receive.data.eq(self.words.payload)]
         m.d.comb += [self.table_addr.eq(address), self.table_data.eq(self.words.payload)]
         m.d.comb += self.begins_generation.eq(header.generation)
-        end = Signal(ADDRESS + 1)
-        last = Signal(ADDRESS + 1)
-        m.d.comb += [end.eq(header.payload + header.words), last.eq(header.firing + header.copy)]
-        outside, elsewhere = Signal(), Signal()
-        m.d.comb += elsewhere.eq(header.slot >= s.slots)
-        with m.Switch(header.kind):
-            with m.Case(Kind.FORWARD, Kind.BACKWARD):
-                m.d.comb += outside.eq(
-                    elsewhere
-                    | (end > self.payload_depth)
-                    | (header.firing >= s.firings)
-                    | (header.place >= s.places)
-                    | (header.output >= max(1, s.outputs))
-                )
-            with m.Case(Kind.TABLE):
-                m.d.comb += outside.eq(elsewhere | (end > s.table))
-            with m.Case(Kind.FIRINGS):
-                m.d.comb += outside.eq(elsewhere | (last > s.firings) | (header.unit >= s.units))
-            with m.Case(Kind.BEGIN):
-                m.d.comb += outside.eq(elsewhere)
-            with m.Case(Kind.POKE):
-                written = header.place.matches(*Bank, Register.VERSION, Register.ROWS)
-                m.d.comb += outside.eq((header.unit >= s.units) | ~written)
-            with m.Case(Kind.PEEK):
-                m.d.comb += outside.eq((header.unit >= s.units) | ~header.place.matches(*Bank, *Register))
-            with m.Case(Kind.UPDATE):
-                m.d.comb += outside.eq(header.unit >= s.units)
+        outside = self._outside(m, header)
         # What follows the header of a kind without words would be taken for headers.
         bare = (Kind.BEGIN, Kind.FIRINGS, Kind.POKE, Kind.PEEK, Kind.UPDATE)
         too_long = Signal()
@@ -176,6 +149,38 @@ class Receiver(wiring.Component):
             self.fault.payload.words.eq(0),
         ]
         return m
+
+    def _outside(self, m: Module, header: Any) -> Signal:
+        """Whether a message names what this device does not have."""
+        s = self.shape
+        end = Signal(ADDRESS + 1)
+        last = Signal(ADDRESS + 1)
+        m.d.comb += [end.eq(header.payload + header.words), last.eq(header.firing + header.copy)]
+        outside, elsewhere = Signal(), Signal()
+        m.d.comb += elsewhere.eq(header.slot >= s.slots)
+        with m.Switch(header.kind):
+            with m.Case(Kind.FORWARD, Kind.BACKWARD):
+                m.d.comb += outside.eq(
+                    elsewhere
+                    | (end > self.payload_depth)
+                    | (header.firing >= s.firings)
+                    | (header.place >= s.places)
+                    | (header.output >= max(1, s.outputs))
+                )
+            with m.Case(Kind.TABLE):
+                m.d.comb += outside.eq(elsewhere | (end > s.table))
+            with m.Case(Kind.FIRINGS):
+                m.d.comb += outside.eq(elsewhere | (last > s.firings) | (header.unit >= s.units))
+            with m.Case(Kind.BEGIN):
+                m.d.comb += outside.eq(elsewhere)
+            with m.Case(Kind.POKE):
+                written = header.place.matches(*Bank, Register.VERSION, Register.ROWS)
+                m.d.comb += outside.eq((header.unit >= s.units) | ~written)
+            with m.Case(Kind.PEEK):
+                m.d.comb += outside.eq((header.unit >= s.units) | ~header.place.matches(*Bank, *Register))
+            with m.Case(Kind.UPDATE):
+                m.d.comb += outside.eq(header.unit >= s.units)
+        return outside
 
     def _drop(self, m: Module, code: Any, fault: Fault) -> None:
         m.d.sync += code.as_value().eq(int(fault)) if hasattr(code, "as_value") else code.eq(int(fault))

@@ -6,7 +6,9 @@ while a row runs, the next one's index is already fetched.
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -66,39 +68,29 @@ class VectorLoops(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        shape = self.shape
-        width = shape.address_bits
-
-        # The command; bases and counts move along with the outer loop.
-        command = Signal(shape.command)
-        reads_a, reads_b, reduces, indexed = Signal(), Signal(), Signal(), Signal()
-        held = Signal()  # its controls are not yet taken
-        now = {name: Signal(width, name=f"now_{name}") for name in "abd"}
-        left = Signal(shape.count_bits)
-        single = Signal()  # the inner loop has one element
-        start, first, last, last_row, fresh = Signal(), Signal(), Signal(), Signal(), Signal()
-        count = Signal(shape.pointer_bits)
-        # The word that was fetched, and the row that it stands for.
-        index, arrived, primed = Signal(width), Signal(), Signal()
-        row = Signal(width)
-
-        item = Signal(item_layout(shape))
-        offer, advance = Signal(), Signal()
+        r = _Registers(self.shape)
         m.d.comb += [
-            advance.eq(~self.items.valid | self.items.ready),
-            item.a.eq(now["a"]),
-            item.b.eq(now["b"]),
-            item.d.eq(now["d"]),
-            item.fresh.eq(fresh),
-            item.waits.eq(fresh & ~command.overlap),
+            r.advance.eq(~self.items.valid | self.items.ready),
+            r.item.a.eq(r.now["a"]),
+            r.item.b.eq(r.now["b"]),
+            r.item.d.eq(r.now["d"]),
+            r.item.fresh.eq(r.fresh),
+            r.item.waits.eq(r.fresh & ~r.command.overlap),
         ]
-        with m.If(offer & advance):
-            m.d.sync += fresh.eq(0)
+        with m.If(r.offer & r.advance):
+            m.d.sync += r.fresh.eq(0)
         with m.If(self.taken):
-            m.d.sync += held.eq(0)
+            m.d.sync += r.held.eq(0)
         with m.If(self.index_valid):
-            m.d.sync += [index.eq(self.index.as_unsigned()), arrived.eq(1)]
+            m.d.sync += [r.index.eq(self.index.as_unsigned()), r.arrived.eq(1)]
+        moves = self._states(m, r)
+        self._walk(m, r, moves)
+        self._send(m, r)
+        return m
 
+    def _states(self, m: Module, r: _Registers) -> Value:
+        """A command's course -> whether an element leaves now."""
+        shape, command, item = self.shape, r.command, r.item
         reduction, empty, indexing = Signal(), Signal(), Signal()
         m.d.comb += [
             reduction.eq(command.op.matches(*REDUCTIONS)),
@@ -109,27 +101,27 @@ class VectorLoops(wiring.Component):
 
         with m.FSM() as states:
             with m.State("LOAD"):
-                m.d.comb += self.command.ready.eq(~held | self.taken)
+                m.d.comb += self.command.ready.eq(~r.held | self.taken)
                 with m.If(self.command.valid & self.command.ready):
-                    m.d.sync += [command.eq(self.command.payload), held.eq(1), start.eq(1), last.eq(1)]
+                    m.d.sync += [command.eq(self.command.payload), r.held.eq(1), r.start.eq(1), r.last.eq(1)]
                     m.next = "SETUP"
 
             with m.State("SETUP"):
                 m.d.sync += [
                     self.controls.eq(controls),
-                    reads_a.eq(takes_a),
-                    reads_b.eq(takes_b),
-                    reduces.eq(reduction),
-                    indexed.eq(indexing),
-                    left.eq(command.inner),
-                    single.eq(command.inner[1:] == 0),
-                    last.eq(command.inner[1:] == 0),
-                    last_row.eq(command.outer == 1),
-                    first.eq(1),
-                    fresh.eq(1),
-                    start.eq(0),
-                    primed.eq(0),
-                    count.eq(0),
+                    r.reads_a.eq(takes_a),
+                    r.reads_b.eq(takes_b),
+                    r.reduces.eq(reduction),
+                    r.indexed.eq(indexing),
+                    r.left.eq(command.inner),
+                    r.single.eq(command.inner[1:] == 0),
+                    r.last.eq(command.inner[1:] == 0),
+                    r.last_row.eq(command.outer == 1),
+                    r.first.eq(1),
+                    r.fresh.eq(1),
+                    r.start.eq(0),
+                    r.primed.eq(0),
+                    r.count.eq(0),
                 ]
                 with m.If(reduction):
                     m.d.sync += command.d.inner.eq(0)
@@ -141,70 +133,83 @@ class VectorLoops(wiring.Component):
                     m.next = "RUN"
 
             with m.State("END"):
-                m.d.comb += [offer.eq(1), item.final.eq(1)]
-                with m.If(advance):
+                m.d.comb += [r.offer.eq(1), item.final.eq(1)]
+                with m.If(r.advance):
                     m.next = "LOAD"
 
             with m.State("FETCH"):
                 m.d.comb += [
-                    offer.eq(1),
+                    r.offer.eq(1),
                     item.fetch.eq(1),
                     item.reads_b.eq(1),
                     item.b.eq(command.index.base),
                 ]
-                with m.If(advance):
-                    m.d.sync += [command.index.base.eq(command.index.base + 1), primed.eq(1)]
+                with m.If(r.advance):
+                    m.d.sync += [command.index.base.eq(command.index.base + 1), r.primed.eq(1)]
                     m.next = "RUN"
-                    with m.If(~primed):
+                    with m.If(~r.primed):
                         m.next = "ROW"
 
             with m.State("ROW"):
                 # Elements of the row before that have not got their address yet go on in this cycle.
-                with m.If(arrived & advance):
-                    m.d.sync += [row.eq(index * command.index.scale), arrived.eq(0)]
+                with m.If(r.arrived & r.advance):
+                    m.d.sync += [r.row.eq(r.index * command.index.scale), r.arrived.eq(0)]
                     m.next = "FETCH"
-                    with m.If(last_row):
+                    with m.If(r.last_row):
                         m.next = "RUN"
 
             with m.State("RUN"):
-                m.d.comb += [
-                    offer.eq(1),
-                    item.element.eq(1),
-                    item.reads_a.eq(reads_a),
-                    item.reads_b.eq(reads_b),
-                    item.first.eq(first),
-                    item.write.eq(last | ~reduces),
-                    item.adds.eq(command.mode == IndexMode.ADD_D),
-                    item.final.eq(last & last_row),
-                ]
-                with m.If(advance):
-                    m.d.sync += [left.eq(left - 1), last.eq(left == 2), first.eq(0), count.eq(count + 1)]
-                    with m.If(last):
-                        m.d.sync += [
-                            left.eq(command.inner),
-                            last.eq(single),
-                            first.eq(1),
-                            count.eq(0),
-                            command.outer.eq(command.outer - 1),
-                            last_row.eq(command.outer == 2),
-                        ]
-                        with m.If(last_row):
-                            m.next = "LOAD"
-                        with m.Elif(indexed):
-                            m.next = "ROW"
+                self._run(m, r)
+        return states.ongoing("RUN") & r.advance
 
-        # An adder for each operand. At the end of a row it moves the base; at the start it takes it as it is.
-        moves = states.ongoing("RUN") & advance
+    def _run(self, m: Module, r: _Registers) -> None:
+        """An element a cycle, until the row, or the command, is over."""
+        command, item = r.command, r.item
+        m.d.comb += [
+            r.offer.eq(1),
+            item.element.eq(1),
+            item.reads_a.eq(r.reads_a),
+            item.reads_b.eq(r.reads_b),
+            item.first.eq(r.first),
+            item.write.eq(r.last | ~r.reduces),
+            item.adds.eq(command.mode == IndexMode.ADD_D),
+            item.final.eq(r.last & r.last_row),
+        ]
+        with m.If(r.advance):
+            m.d.sync += [
+                r.left.eq(r.left - 1),
+                r.last.eq(r.left == 2),
+                r.first.eq(0),
+                r.count.eq(r.count + 1),
+            ]
+            with m.If(r.last):
+                m.d.sync += [
+                    r.left.eq(command.inner),
+                    r.last.eq(r.single),
+                    r.first.eq(1),
+                    r.count.eq(0),
+                    command.outer.eq(command.outer - 1),
+                    r.last_row.eq(command.outer == 2),
+                ]
+                with m.If(r.last_row):
+                    m.next = "LOAD"
+                with m.Elif(r.indexed):
+                    m.next = "ROW"
+
+    def _walk(self, m: Module, r: _Registers, moves: Value) -> None:
+        """An adder for each operand: it moves the base at a row's end, and takes it as it is at the start."""
         for name in "abd":
-            walk = command[name]
-            step = Mux(start, 0, Mux(last, walk.outer, walk.inner))
-            place = Mux(last, walk.base, now[name]) + step
-            with m.If(start | moves):
-                m.d.sync += now[name].eq(place)
-            with m.If(moves & last):
+            walk = r.command[name]
+            step = Mux(r.start, 0, Mux(r.last, walk.outer, walk.inner))
+            place = Mux(r.last, walk.base, r.now[name]) + step
+            with m.If(r.start | moves):
+                m.d.sync += r.now[name].eq(place)
+            with m.If(moves & r.last):
                 m.d.sync += walk.base.eq(place)
 
-        # Next to an element travels what is added to its addresses.
+    def _send(self, m: Module, r: _Registers) -> None:
+        """Items on their way out; next to an element travels what is added to its addresses."""
+        shape, width = self.shape, self.shape.address_bits
         m.submodules.pointers = pointers = memory.Memory(
             shape=width, depth=shape.pointers, init=[], attrs=NO_COLLISION
         )
@@ -213,21 +218,21 @@ class VectorLoops(wiring.Component):
             Cat(write.en, write.addr, write.data).eq(
                 Cat(self.pointer.en, self.pointer.index[: len(write.addr)], self.pointer.data)
             ),
-            read.en.eq(advance),
-            read.addr.eq(count),
+            read.en.eq(r.advance),
+            read.addr.eq(r.count),
         ]
-        bare, bare_valid, mode = Signal.like(item), Signal(), Signal(IndexMode)
+        bare, bare_valid, mode = Signal.like(r.item), Signal(), Signal(IndexMode)
         a, d = Signal(width), Signal(width)
-        offset_a = Mux(mode == IndexMode.POINTERS, read.data, Mux(mode == IndexMode.A, row, 0))
+        offset_a = Mux(mode == IndexMode.POINTERS, read.data, Mux(mode == IndexMode.A, r.row, 0))
         m.d.comb += [
             a.eq(bare.a + offset_a),
-            d.eq(bare.d + Mux(mode.matches(IndexMode.D, IndexMode.ADD_D), row, 0)),
+            d.eq(bare.d + Mux(mode.matches(IndexMode.D, IndexMode.ADD_D), r.row, 0)),
         ]
-        with m.If(advance):
+        with m.If(r.advance):
             m.d.sync += [
-                bare_valid.eq(offer),
-                bare.eq(item),
-                mode.eq(command.mode),
+                bare_valid.eq(r.offer),
+                bare.eq(r.item),
+                mode.eq(r.command.mode),
                 self.items.valid.eq(bare_valid),
                 self.items.payload.eq(bare),
                 self.items.payload.a.eq(a),
@@ -235,4 +240,33 @@ class VectorLoops(wiring.Component):
             ]
             with m.If(bare.adds):
                 m.d.sync += self.items.payload.b.eq(d)
-        return m
+
+
+class _Registers:
+    """The command that runs and where its loops are. Bases and counts move along with the outer loop."""
+
+    def __init__(self, shape: VectorShape) -> None:
+        width = shape.address_bits
+        self.command: Any = Signal(shape.command, name="command")
+        self.held = Signal()  # its controls are not yet taken
+        self.reads_a = Signal()
+        self.reads_b = Signal()
+        self.reduces = Signal()
+        self.indexed = Signal()
+        self.now = {name: Signal(width, name=f"now_{name}") for name in "abd"}
+        self.left = Signal(shape.count_bits)
+        self.single = Signal()  # the inner loop has one element
+        self.start = Signal()
+        self.first = Signal()
+        self.last = Signal()
+        self.last_row = Signal()
+        self.fresh = Signal()
+        self.count = Signal(shape.pointer_bits)
+        self.index = Signal(width)  # the word that was fetched
+        self.row = Signal(width)  # the row that it stands for
+        self.arrived = Signal()
+        self.primed = Signal()
+        # What is offered to the pipeline behind the loops, and whether that goes on.
+        self.item: Any = Signal(item_layout(shape), name="item")
+        self.offer = Signal()
+        self.advance = Signal()
