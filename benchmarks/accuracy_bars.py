@@ -20,16 +20,15 @@ import statistics
 import sys
 import tempfile
 from dataclasses import dataclass, replace
-from datetime import date
 from pathlib import Path
 from typing import Any
+
+from record import RESULTS, save
 
 from amphw.bench.plan import Plan, write_inputs
 from amphw.bench.sides import Setup, Side, our_side, peer_side
 from amphw.bench.workloads import get_workload
-from amphw.host.run_folder import environment
 
-RESULTS = Path(__file__).parent / "results"
 EPOCH_S = 3600.0
 
 
@@ -111,8 +110,7 @@ def measure(name: str, seeds: list[int]) -> None:
             if key not in runs:
                 print(f"{name}: {key}", flush=True)
                 runs[key] = run(case, seed, keys)
-                record = {"date": date.today().isoformat(), "environment": environment(), "runs": runs}
-                path.write_text(json.dumps(record, indent=1) + "\n")
+                save({"runs": runs}, path)
 
 
 def report(name: str) -> None:

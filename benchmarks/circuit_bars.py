@@ -13,21 +13,19 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import save
 
 from amphw.host.config import resolve
 from amphw.host.pumping import PumpHooks
-from amphw.host.run_folder import environment
 from amphw.host.session import Session
 from amphw.ir.device import Device, DeviceOptions, Mode, Report
 from amphw.ir.instance import Instance
@@ -148,10 +146,9 @@ def main() -> None:
     if args.json is not None:
         found = {
             "sequences": sequences, "seconds": seconds, "accuracy": learnt, "fixed": beside,
-            "replayed": replayed, "met": met, "arguments": vars(args) | {"json": None},
+            "replayed": replayed, "met": met,
         }  # fmt: skip
-        record = {"date": date.today().isoformat(), "environment": environment(), **found}
-        args.json.write_text(json.dumps(record, indent=1) + "\n")
+        save(found, args.json)
     sys.exit(not met)
 
 

@@ -11,12 +11,13 @@ cycles come from the programs alone. The bar: within 3 % for list reduction. --u
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from record import save
 
 from amphw.bench.export import chosen_instances
 from amphw.engine.lowering.lower import lower
@@ -155,7 +156,7 @@ def main() -> None:
         write(FILE, updated(read(FILE), [accuracy(RUNS[name], of) for name, of in records.items()]))
     print(f"bar: {BAR:.0%} for list reduction, {'met' if met else 'NOT met'}")
     if given.json is not None:
-        given.json.write_text(json.dumps(records, indent=1) + "\n")
+        save(records, given.json)
     sys.exit(not met)
 
 

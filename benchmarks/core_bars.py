@@ -18,18 +18,17 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import RESULTS, save
 
 from amphw.cpu_runtime import CpuDevice
 from amphw.data.list_reduction import batches, generate
 from amphw.host.config import resolve
 from amphw.host.controller import Trainer
 from amphw.host.records import RunSummary, first_reaching
-from amphw.host.run_folder import environment
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.functions import linear, squared_error
 from amphw.ir.graph import Graph
@@ -39,7 +38,6 @@ from amphw.ir.program import trace
 from amphw.ir.update import UpdateRule
 from amphw.models import get_model
 
-RESULTS = Path(__file__).parent / "results"
 # One-sided 95 % quantiles of Student's t, by degrees of freedom.
 T95 = {
     1: 6.314,
@@ -217,9 +215,7 @@ def main() -> None:
     measured = measures[args.what](args)
     RESULTS.mkdir(exist_ok=True)
     out = args.out or RESULTS / f"core-{'list-reduction' if args.what == 'merge' else args.what}.json"
-    record = {"date": date.today().isoformat(), "environment": environment(), **measured}
-    out.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"written to {out}")
+    save(measured, out)
 
 
 if __name__ == "__main__":

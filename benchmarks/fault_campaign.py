@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
-import json
 import multiprocessing
 import random
 import statistics
@@ -27,11 +26,11 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 from packet_faults import FAULTS, SIGNALS, Injector, watch_loads
+from record import save
 
 from amphw.host.checkpoint import load_checkpoint
 from amphw.host.config import resolve
@@ -39,7 +38,7 @@ from amphw.host.controller import CHECKPOINT, Trainer
 from amphw.host.devices import make_device
 from amphw.host.progress import LiveStats, Progress
 from amphw.host.records import EpochRecord
-from amphw.host.run_folder import RunFolder, environment
+from amphw.host.run_folder import RunFolder
 from amphw.ir.device import SILENCE, Mode, Report
 from amphw.mixed.device import MixedDevice
 from amphw.models import get_model
@@ -306,9 +305,7 @@ def main() -> None:
     args = parser.parse_args()
     found = campaign(args.faults, args.runs, args.patient, args.minutes)
     if args.json is not None:
-        record = {"date": date.today().isoformat(), "environment": environment(), **found}
-        args.json.write_text(json.dumps(record, indent=1) + "\n")
-        print(f"written to {args.json}")
+        save(found, args.json)
     sys.exit(bool(found["wrong"] or found["leaked"]))
 
 

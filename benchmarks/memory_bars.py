@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import gc
 import json
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import RESULTS, save
 
 from amphw.cpu_runtime import CpuDevice
 from amphw.host.config import resolve
 from amphw.host.controller import Trainer
-from amphw.host.run_folder import environment
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.update import UpdateRule
 from amphw.models import get_model
-
-RESULT = Path(__file__).parent / "results" / "memory.json"
 
 
 def resident() -> int:
@@ -92,15 +89,10 @@ def by_keys() -> list[dict[str, float]]:
 
 
 def main() -> None:
-    result = {
-        "date": str(date.today()),
-        "machine": environment(),
-        "epochs": over_epochs(100),
-        "keys": by_keys(),
-    }
+    result: dict[str, Any] = {"epochs": over_epochs(100), "keys": by_keys()}
     per_key = [r["kb_per_key"] for r in result["keys"]]
     result["spread_per_key"] = float(np.max(per_key) / np.min(per_key))
-    RESULT.write_text(json.dumps(result, indent=1) + "\n")
+    save(result, RESULTS / "memory.json")
     print(json.dumps(result["epochs"]), result["spread_per_key"])
 
 

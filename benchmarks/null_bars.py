@@ -15,18 +15,16 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import statistics
 import sys
 import time
-from datetime import date
 from pathlib import Path
-from typing import Any
+
+from record import save
 
 from amphw.host.config import resolve
 from amphw.host.devices import make_device
 from amphw.host.pumping import PumpHooks
-from amphw.host.run_folder import environment
 from amphw.host.session import Session
 from amphw.ir.device import Mode
 from amphw.models import get_model
@@ -103,15 +101,7 @@ def main() -> None:
         f"bar: {BAR:.0f} in frames of {FRAME} or more, {'met' if met else 'NOT met'}"
     )
     if args.json is not None:
-        found: dict[str, Any] = {
-            "rounds": rows,
-            "bar": BAR,
-            "met": met,
-            "arguments": vars(args) | {"json": None},
-        }
-        record = {"date": date.today().isoformat(), "environment": environment(), **found}
-        args.json.write_text(json.dumps(record, indent=1) + "\n")
-        print(f"written to {args.json}")
+        save({"rounds": rows, "bar": BAR, "met": met}, args.json)
     sys.exit(not met)
 
 

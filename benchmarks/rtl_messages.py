@@ -9,12 +9,12 @@ and comes back from the device, in training also its gradient. Many instances ar
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import save
 
 from amphw import frontend as fe
 from amphw.ir.device import DeviceOptions, Mode
@@ -86,7 +86,7 @@ def main() -> None:
             f"{values['cycles_per_message']:,.0f} cycles each, {values['cycles_per_s'] / 1e6:.2f} M cycles/s"
         )
     if given.json:
-        given.json.write_text(json.dumps(found, indent=2) + "\n")
+        save(found, given.json)
 
 
 if __name__ == "__main__":

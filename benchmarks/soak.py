@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from record import save
 
 from amphw.engine.parts.remote import RemotePart
 from amphw.engine.parts.ring import Ring
@@ -247,8 +248,8 @@ class Samples:
         }
 
 
-def soak(minutes: float, loads: list[Load], out: Path) -> bool:
-    """Whether all is flat."""
+def soak(minutes: float, loads: list[Load], out: Path) -> dict[str, Any]:
+    """What was done, and what has become of memory and queues; "flat" says whether nothing grows."""
     opened = [Soaked(load) for load in loads]
     names = [f"{k + 1}. {each.name}" for k, each in enumerate(opened)]
 
@@ -282,11 +283,15 @@ def soak(minutes: float, loads: list[Load], out: Path) -> bool:
         print(f"{name}: {', '.join(f'{n:,} {mode}' for mode, n in each.counts.items())} instances")
         each.close()
     write(samples.rows, out)
-    return judged(samples.rows)
+    done = {
+        name: {str(mode): n for mode, n in each.counts.items()}
+        for name, each in zip(names, opened, strict=True)
+    }
+    return {"instances": done, **judged(samples.rows)}
 
 
-def judged(rows: list[dict[str, Any]]) -> bool:
-    """Print what has become of memory and queues -> whether nothing grows."""
+def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Print and return what has become of memory and queues."""
     first, last = rows[0]["seconds"], rows[-1]["seconds"]
     late = [r for r in rows if r["seconds"] > first + (last - first) / 3]
     hours = (late[-1]["seconds"] - late[0]["seconds"]) / 3600
@@ -298,13 +303,20 @@ def judged(rows: list[dict[str, Any]]) -> bool:
         f"memory: {late[0]['resident MB']:.1f} to {late[-1]['resident MB']:.1f} MB in the last "
         f"{60 * hours:.1f} min, {slope:+.1f} MB an hour (limit {LIMIT:.0f}): {verdict}"
     )
-    half = len(late) // 2
+    lengths, half = {}, len(late) // 2
     for name in [n for n in rows[0] if n not in ("seconds", "turn", "resident MB", "of this process, MB")]:
         before, after = ([r[name] for r in part] for part in (late[:half], late[half:]))
         grows = statistics.median(after) > 2 * statistics.median(before) + 16
         ok = ok and not grows
+        lengths[name] = [max(before), max(after)]
         print(f"{name}: at most {max(before):,} and then {max(after):,}{'  GROWS' if grows else ''}")
-    return ok
+    return {
+        "flat": ok,
+        "minutes": 60 * hours,
+        "memory_mb": [late[0]["resident MB"], late[-1]["resident MB"]],
+        "mb_an_hour": slope,
+        "most_before_and_after": lengths,
+    }
 
 
 def median_slope(rows: list[dict[str, Any]]) -> float:
@@ -347,13 +359,17 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--no-hardware", action="store_true", help="without simulated hardware")
     parser.add_argument("--out", type=Path, default=Path("runs/soak"))
+    parser.add_argument("--json", type=Path, help="where the record is written")
     args = parser.parse_args()
     loads = [LISTS, TREES]
     if lacking := missing("simulation"):
         print(f"without simulated hardware, whose tools are missing: {lacking}")
     elif not args.no_hardware:
         loads.append(HARDWARE)
-    sys.exit(not soak(args.minutes, loads, args.out))
+    found = soak(args.minutes, loads, args.out)
+    if args.json is not None:
+        save(found, args.json)
+    sys.exit(not found["flat"])
 
 
 if __name__ == "__main__":
