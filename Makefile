@@ -44,7 +44,7 @@ lint: $(READY)
 	    echo "Some files are not formatted; run: $(BIN)/ruff format ."; exit 1; }
 	@echo "mdformat --check";    $(BIN)/mdformat --check *.md docs boards >/dev/null 2>&1 || { \
 	    echo "Some pages are not formatted; run: $(BIN)/mdformat *.md docs boards"; exit 1; }
-	@echo "mypy amphw";          $(BIN)/mypy amphw
+	@echo "mypy amphw";          $(BIN)/mypy amphw benchmarks/peers
 
 # The tests of OpenCL and of the hardware, most of whose time goes into compiling on one core, run beside the others,
 # and give way to them: training learns less well where its workers are interrupted.

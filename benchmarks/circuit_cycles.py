@@ -19,13 +19,13 @@ from typing import Any
 
 from record import save
 
-from amphw.bench.export import chosen_instances
 from amphw.engine.lowering.lower import lower
 from amphw.estimate.accuracy import FILE, Accuracy, read, updated, write
 from amphw.estimate.count.traffic import count
 from amphw.estimate.network.devices import Circuit
 from amphw.estimate.network.network import Network, seconds_of
 from amphw.host.config import resolve
+from amphw.host.run_model import chosen_instances
 from amphw.host.session import graph_of, update_rules
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.models import get_model

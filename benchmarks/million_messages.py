@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import time
 
-from amphw.bench.export import chosen_instances
 from amphw.engine.policy import BACKWARD, FORWARD, POLICIES
 from amphw.estimate.count.traffic import count
 from amphw.estimate.network.assemble import apart, placeable
 from amphw.estimate.play.simulation import Costs, Line, Rules, Simulation, Station, Topology, Way
 from amphw.host.config import resolve
+from amphw.host.run_model import chosen_instances
 from amphw.host.session import graph_of
 from amphw.models import get_model
 

@@ -143,7 +143,7 @@ def where(name: str, settings: list[str], overrides: list[str]) -> dict[str, Any
 _WHERE = """
 import json, time
 from dataclasses import asdict
-from amphw.bench.ours import PumpLoop
+from amphw.host.pump_loop import PumpLoop
 from amphw.host.config import resolve
 from amphw.host.devices import make_device
 from amphw.host.session import update_rules

@@ -23,13 +23,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from amphw.bench.export import chosen_instances
-from amphw.bench.ours import PumpLoop
 from amphw.cli.blas import pin_blas
 from amphw.cli.placing import Proposal, propose
 from amphw.host.config import resolve
 from amphw.host.devices import make_device
+from amphw.host.pump_loop import PumpLoop
 from amphw.host.run_folder import environment
+from amphw.host.run_model import chosen_instances
 from amphw.host.session import update_rules
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.models import get_model

@@ -24,7 +24,8 @@ ALLOWED = {
     "opencl": {"ir", "engine"},
     "mixed": {"ir", "engine", "cpu_runtime"},  # whose engine it gives parts to
     "rtl": {"ir", "engine"},
-    "estimate": {"ir", "engine", "page"},  # whose plans it counts, and whose parts it asks and times
+    # whose plans it counts, whose parts it asks, and whose devices it opens and times
+    "estimate": {"ir", "engine", "page", "host"},
     "data": {"ir"},
     "models": {"ir", "data", "frontend"},
     "host": {"ir", "engine", "page"},  # whose parts its own devices offer
@@ -135,3 +136,16 @@ def late():
         "amphw.opencl.device",
         "amphw.rtl.fixed",
     }
+
+
+def test_no_framework_is_in_the_package() -> None:
+    """The benchmark's peers are programs of their own, `benchmarks/peers`, which a wheel does not bring."""
+    frameworks = {"torch_geometric", "dynet", "jax", "tensorflow"}
+    guilty = {
+        path.relative_to(ROOT).as_posix()
+        for path in files()
+        if {name.split(".")[0] for name in imports_of(path)} & frameworks
+    }
+    assert not guilty
+    torch = {path.relative_to(ROOT).parts[0] for path in files() if "torch" in imports_of(path)}
+    assert torch <= {"frontend"}  # which imports its modules

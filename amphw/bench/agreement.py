@@ -16,15 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from amphw.bench.export import chosen_instances
-from amphw.bench.peers.catalogue import LESS, Form
-from amphw.bench.peers.catalogue import forms as forms_of
+from amphw.bench.forms import LESS, Form
+from amphw.bench.forms import forms as forms_of
 from amphw.bench.plan import Plan, Say, write_inputs
 from amphw.bench.sides import Setup, peer_side
 from amphw.bench.subject import SubjectError
 from amphw.bench.throughput import probed
 from amphw.host.devices import make_device
 from amphw.host.run_folder import environment
+from amphw.host.run_model import chosen_instances
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule

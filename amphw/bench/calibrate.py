@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from amphw.bench.peers.catalogue import HISTORICAL, LESS, Form
+from amphw.bench.forms import HISTORICAL, LESS, Form
 from amphw.bench.plan import Plan, Say
 from amphw.bench.sides import PeerInterpreter, Setup, peer_side, processors, setups
 from amphw.bench.subject import SubjectError

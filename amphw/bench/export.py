@@ -1,26 +1,15 @@
-"""The instances of a benchmark; and they and the initial parameters as plain arrays, for `peers.stored`."""
+"""Instances and initial parameters as plain arrays, which peers read (`stored.py` there)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from amphw.host.config import RunConfig
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule, initial_parameters
-
-
-def chosen_instances(model: Any, cfg: RunConfig[Any], count: int) -> list[Instance]:
-    """The first `count` training instances of the first epoch, numbered."""
-    everything = model.training(cfg.model, cfg.train.seed, 1, cfg.train.train_instances)
-    chosen = [everything[i] for i in range(min(count, len(everything)))]
-    for number, instance in enumerate(chosen):
-        instance.number = number
-    return chosen
 
 
 def export_instances(path: Path, instances: Sequence[Instance], size: Callable[[Instance], int]) -> None:

@@ -15,7 +15,6 @@ from datetime import date
 from typing import Any
 
 from amphw.bench.errors import BenchError
-from amphw.bench.export import chosen_instances
 from amphw.bench.figures import Figure
 from amphw.bench.load import Usage, UsageMeter, total
 from amphw.bench.plan import Plan, Say
@@ -29,6 +28,7 @@ from amphw.engine.numpy_plane.slots import finish_plan
 from amphw.estimate.count.firings import Shape, shape_of
 from amphw.estimate.play.simulation import Costs, Simulation, Tally, shared_memory
 from amphw.host.run_folder import environment
+from amphw.host.run_model import chosen_instances
 from amphw.host.session import update_rules
 from amphw.ir.device import DeviceOptions
 from amphw.ir.instance import Instance

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from amphw.bench.peers.serving import Channel, Handler, serve
+from amphw.bench.serving import Channel, Handler, serve
 
 SIZE = 2048
 """Rows and columns: large enough that a product runs at the peak, small enough to fit the cache's levels."""

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from amphw.bench.errors import BenchError
-from amphw.bench.export import chosen_instances, export_instances, export_parameters
-from amphw.bench.peers.catalogue import BATCHED, FORMS, PER_INSTANCE, Form
-from amphw.bench.peers.catalogue import forms as forms_of
+from amphw.bench.export import export_instances, export_parameters
+from amphw.bench.forms import BATCHED, FORMS, PER_INSTANCE, Form
+from amphw.bench.forms import forms as forms_of
 from amphw.bench.sides import PEERS
 from amphw.bench.workloads import Workload
 from amphw.host.config import RunConfig, resolve
 from amphw.host.devices import device_entries, make_device
+from amphw.host.run_model import chosen_instances
 from amphw.host.session import update_rules
 from amphw.models import get_model
 

@@ -22,8 +22,8 @@ from typing import Any
 
 from amphw.bench.calibrate import Calibrated
 from amphw.bench.figures import Figure, paired, ratio
+from amphw.bench.forms import FORMS
 from amphw.bench.load import Usage, total
-from amphw.bench.peers.catalogue import FORMS
 from amphw.bench.plan import Plan
 from amphw.bench.rounds import Entrant
 from amphw.bench.sides import PeerInterpreter

@@ -13,15 +13,30 @@ from pathlib import Path
 from typing import Any
 
 import amphw
-from amphw.bench import peers
 from amphw.bench.errors import BenchError
 from amphw.bench.load import Usage, UsageMeter
 from amphw.bench.subject import GRACE_S, Subject, SubjectError
 
 PEERS = ("torch", "pyg", "dynet")
-PEERS_FOLDER = Path(peers.__file__).parent
+FOLDER = "AMPHW_PEERS"
+"""Names the folder of the peers' code, which is not part of the package."""
+SHARED = "AMPHW_BENCH"
+"""Tells a peer's process where this folder is, of which it takes `forms` and `serving`."""
+HOW_TO_GET = (
+    "the peers' code is not part of the package: get amphw's source, and name its folder benchmarks/peers "
+    f"in {FOLDER}"
+)
 
 _PREPARE_S = 900.0  # compiling every shape on a slow machine
+
+
+def peers_folder() -> Path:
+    """Where the peers' code lies: as AMPHW_PEERS says, else beside the package. Raises BenchError."""
+    named = os.environ.get(FOLDER)
+    folder = Path(named) if named else Path(amphw.__file__).parents[1] / "benchmarks" / "peers"
+    if (folder / "__main__.py").is_file():
+        return folder
+    raise BenchError(f"{FOLDER} is {named}, where no peers are; {HOW_TO_GET}" if named else HOW_TO_GET)
 
 
 def processors() -> int:
@@ -114,10 +129,11 @@ class PeerInterpreter:
 
     @classmethod
     def probe(cls, python: str) -> PeerInterpreter:
-        """Ask an interpreter what it has. Raises BenchError if it cannot be run."""
+        """Ask an interpreter what it has. Raises BenchError if it cannot be run, or peers are not here."""
+        folder = peers_folder()
         try:
             done = subprocess.run(
-                [python, str(PEERS_FOLDER), "--probe"],
+                [python, str(folder), "--probe"],
                 capture_output=True,
                 text=True,
                 timeout=300,
@@ -162,7 +178,7 @@ def peer_side(python: str, setup: Setup, spec: Mapping[str, Any], folder: Path) 
             path = folder / f"{setup.peer}-{setup.threads}-{number}.json"
             own = {"peer": setup.peer, "threads": setup.threads, "share": [number, setup.processes]}
             path.write_text(json.dumps({**spec, **own}), encoding="utf-8")
-            command = [python, str(PEERS_FOLDER), str(path)]
+            command = [python, str(peers_folder()), str(path)]
             side.subjects.append(
                 stack.enter_context(Subject(str(setup), command, _peer_environment(setup.threads)))
             )
@@ -179,6 +195,7 @@ def _our_environment() -> dict[str, str]:
 def _peer_environment(threads: int) -> dict[str, str]:
     """What makes peers fast, and keeps them from using more than they are given."""
     return {
+        SHARED: str(Path(__file__).parent),
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         # Compiled code is made in the process itself: helpers would work on while others are measured.

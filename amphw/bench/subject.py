@@ -1,4 +1,4 @@
-"""A process that is measured, seen from the process that measures. `peers.serving` is its other end."""
+"""A process that is measured, seen from the process that measures. `serving` is its other end."""
 
 from __future__ import annotations
 

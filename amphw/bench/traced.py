@@ -9,12 +9,12 @@ from typing import Any
 
 from amphw.bench.errors import BenchError
 from amphw.bench.frame_costs import UPDATE, Nodes, Slice, Trace, costs_with, fit_costs
-from amphw.bench.ours import PumpLoop
 from amphw.engine.lowering.lower import Lowered
 from amphw.engine.numpy_plane import NumpyPlane
 from amphw.engine.policy import KINDS, POLICIES
 from amphw.estimate.play.simulation import Costs, Rules
 from amphw.host.devices import make_device
+from amphw.host.pump_loop import PumpLoop
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from amphw.bench.peers.serving import Channel
+from amphw.bench.serving import Channel
 from amphw.host.config import resolve
 from amphw.host.controller import Trainer
 from amphw.host.devices import make_device

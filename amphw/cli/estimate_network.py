@@ -159,13 +159,13 @@ def timed_like(found: Any, cfg: RunConfig[Any], device: str, instances: int) -> 
     import os
     from dataclasses import asdict
 
-    from amphw.bench.export import chosen_instances
-    from amphw.bench.host_costs import host_costs
     from amphw.cli.running import opened
     from amphw.engine.lowering.placing import HOST
     from amphw.estimate.count.traffic import count
     from amphw.estimate.network.assemble import apart, cost_model, facts, placeable
+    from amphw.estimate.network.host_costs import host_costs
     from amphw.estimate.network.measured import Measured
+    from amphw.host.run_model import chosen_instances
     from amphw.host.session import graph_of, update_rules
     from amphw.ir.device import DeviceOptions
     from amphw.ir.errors import AmphwError

@@ -54,9 +54,9 @@ class _Counted:
 
     @classmethod
     def on(cls, found: Any, cfg: RunConfig[Any], instances: int) -> _Counted:
-        from amphw.bench.export import chosen_instances
         from amphw.estimate.count.traffic import count
         from amphw.estimate.network.assemble import apart, placeable
+        from amphw.host.run_model import chosen_instances
         from amphw.host.session import graph_of, update_rules
 
         graph = graph_of(found, cfg)
@@ -228,8 +228,8 @@ def by_sleeping(
     said: Mapping[str, str],
 ) -> Outcome:
     """A run whose layers wait as long as the network's devices would take; with the estimate for these."""
-    from amphw.bench.sleeping import measure
     from amphw.estimate.outcome import Origin
+    from amphw.estimate.play.sleeping import measure
 
     outcome = on_network(found, cfg, network, None, 1, instances, said)
     heavy = {node.name: node.devices[0] for node in outcome.per_node if node.memory.value}

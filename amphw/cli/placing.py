@@ -62,15 +62,15 @@ def propose(
     """
     import os
 
-    from amphw.bench.export import chosen_instances
-    from amphw.bench.host_costs import host_costs
     from amphw.engine.lowering.lower import lower
     from amphw.engine.lowering.placing import HOST, asked_for, links_asked_for, place
     from amphw.estimate.count.refused import tilings
     from amphw.estimate.count.traffic import count
     from amphw.estimate.network.assemble import apart, cost_model, facts, placeable
+    from amphw.estimate.network.host_costs import host_costs
     from amphw.estimate.search.placements import search
     from amphw.host.devices import DeviceError
+    from amphw.host.run_model import chosen_instances
     from amphw.host.session import graph_of, update_rules
     from amphw.ir.device import DeviceOptions
 

@@ -133,7 +133,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Measured:
-    """By the sleep method (`amphw.bench.sleeping`), in what the model counts: a second of training and of
+    """By the sleep method (`play.sleeping`), in what the model counts: a second of training and of
     validation; in an epoch of each. time_to_target: seconds of so many epochs. seconds: of each measurement.
     reference: a second of training in the paper, None where it has no such model."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from amphw.host.config import RunConfig
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.start import Values
@@ -41,3 +42,12 @@ class RunModel(Protocol):
     def size(self, instance: Instance, /) -> int: ...
     def notes(self, cfg: Any, /) -> Sequence[str]: ...
     def initial(self, cfg: Any, /) -> Values: ...
+
+
+def chosen_instances(model: RunModel, cfg: RunConfig[Any], count: int) -> list[Instance]:
+    """The first `count` training instances of the first epoch, numbered."""
+    everything = model.training(cfg.model, cfg.train.seed, 1, cfg.train.train_instances)
+    chosen = [everything[i] for i in range(min(count, len(everything)))]
+    for number, instance in enumerate(chosen):
+        instance.number = number
+    return chosen

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from amphw.bench.export import chosen_instances, export_instances, export_parameters
-from amphw.bench.peers.stored import StoredInstances, stored_parameters
+from amphw.bench.export import export_instances, export_parameters
 from amphw.host.config import resolve
+from amphw.host.run_model import chosen_instances
 from amphw.ir.instance import Instance
 from amphw.models import get_model
+from benchmarks.peers.stored import StoredInstances, stored_parameters
 
 
 def test_instances_come_back_with_their_shapes(tmp_path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from amphw.bench.agreement import check_agreement, furthest
-from amphw.bench.peers.catalogue import FORMS
+from amphw.bench.forms import FORMS
 from amphw.bench.plan import Plan, peers_of
 from amphw.bench.workloads import WORKLOADS, runnable
 

@@ -15,7 +15,7 @@ import pytest
 
 from amphw.bench.errors import BenchError
 from amphw.bench.plan import Plan, write_inputs
-from amphw.bench.sides import PEERS_FOLDER, PeerInterpreter
+from amphw.bench.sides import PeerInterpreter, peers_folder
 from amphw.bench.workloads import WORKLOADS
 from amphw.ir.update import UpdateRule
 
@@ -29,7 +29,7 @@ PROGRAM = """
 import json, sys
 import numpy as np
 sys.path.insert(0, sys.argv[1])
-from peers.catalogue import FORMS
+from peers.forms import FORMS
 from peers.stored import StoredInstances, stored_parameters
 from peers.trees_dynet import DynetTrees
 spec = json.load(open(sys.argv[2]))
@@ -101,7 +101,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
     }
     spec |= {"steps": STEPS, "out": str(folder / "out.npz")}
     (folder / "spec.json").write_text(json.dumps(spec))
-    command = [PYTHON, "-c", PROGRAM, str(PEERS_FOLDER.parent), str(folder / "spec.json")]
+    command = [PYTHON, "-c", PROGRAM, str(peers_folder().parent), str(folder / "spec.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     with np.load(folder / "out.npz") as file:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amphw.bench.ours import PumpLoop
 from amphw.host.null_device import NullDevice
+from amphw.host.pump_loop import PumpLoop
 from amphw.ir.device import Device, DeviceOptions, Mode, Report
 from amphw.ir.instance import Instance
 

@@ -11,7 +11,7 @@ from amphw.bench.subject import Subject, SubjectError
 
 SERVED = """
     import sys
-    from amphw.bench.peers.serving import serve, timed
+    from amphw.bench.serving import serve, timed
     def begin(channel):
         print("chatter of a library")  # goes to stderr
         def count(request):
@@ -65,7 +65,7 @@ def test_a_death_is_told_with_the_last_words() -> None:
 
 def test_one_that_cannot_begin_says_why() -> None:
     with (
-        subject("from amphw.bench.peers.serving import serve\nserve(lambda channel: 1 / 0)") as it,
+        subject("from amphw.bench.serving import serve\nserve(lambda channel: 1 / 0)") as it,
         pytest.raises(SubjectError, match="it: ZeroDivisionError: division by zero"),
     ):
         it.ready()

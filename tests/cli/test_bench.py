@@ -155,3 +155,15 @@ def test_each_mistake_is_one_message(amphw, arguments, code, message) -> None:
     assert done.exit_code == code
     assert message in " ".join(done.stderr.replace("│", " ").split()), done.stderr
     assert done.stdout == ""
+
+
+def test_without_the_peers_code_the_run_goes_on_with_ours_alone(amphw, small, peer, monkeypatch) -> None:
+    """As where amphw is installed from a wheel, which has none of it."""
+    monkeypatch.setenv("AMPHW_PEERS", "nowhere")
+    done = amphw("bench", *small, *peer(), "--json")
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["ours"] > 0 and record["peers"] == []
+    (remark,) = [r for r in record["remarks"] if "AMPHW_PEERS" in r]
+    assert remark.startswith("AMPHW_PEERS is nowhere, where no peers are; ")
+    assert remark.endswith("get amphw's source, and name its folder benchmarks/peers in AMPHW_PEERS")

@@ -7,8 +7,8 @@ import tomllib
 
 import pytest
 
-from amphw.bench import host_costs
 from amphw.cpu_runtime import planes
+from amphw.estimate.network import host_costs
 from amphw.estimate.network.cost_model import HostCosts
 
 pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")

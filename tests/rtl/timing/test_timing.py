@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from amphw.bench.export import chosen_instances
 from amphw.engine.numbering import FrameKind
 from amphw.host.config import resolve
+from amphw.host.run_model import chosen_instances
 from amphw.host.session import graph_of, update_rules
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.models import get_model

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .catalogue import PER_INSTANCE, Form
+from .forms import PER_INSTANCE, Form
 from .optim import Optimizers
 from .stored import Arrays
 from .task import Rules, Scores, Task

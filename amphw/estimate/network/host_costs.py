@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from amphw.bench.ours import PumpLoop
 from amphw.engine.policy import KINDS
 from amphw.estimate.network.cost_model import HostCosts
 from amphw.host.devices import make_device
+from amphw.host.pump_loop import PumpLoop
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance

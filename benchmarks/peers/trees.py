@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .catalogue import PER_INSTANCE
+from .forms import PER_INSTANCE
 from .stored import Arrays, StoredInstances
 from .torch_task import Nodes, TorchTask, affine, classified, compiled, embedding
 from .trees_shape import Tree, trees

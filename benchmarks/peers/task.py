@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .catalogue import PER_INSTANCE, Form
+from .forms import PER_INSTANCE, Form
 from .stored import Arrays, StoredInstances
 
 Rules = Mapping[str, Mapping[str, Any]]

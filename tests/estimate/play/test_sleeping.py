@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from amphw.bench.sleeping import REFERENCES, measure, time_to_target
 from amphw.cpu_runtime import planes
+from amphw.estimate.play.sleeping import REFERENCES, measure, time_to_target
 from amphw.host.config import resolve
 from amphw.ir.errors import AmphwError
 from amphw.models import get_model

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from amphw.bench.export import chosen_instances
-from amphw.bench.ours import PumpLoop
 from amphw.estimate.outcome import Measured
 from amphw.host.config import RunConfig
 from amphw.host.devices import make_device
+from amphw.host.pump_loop import PumpLoop
+from amphw.host.run_model import chosen_instances
 from amphw.host.session import graph_of, update_rules
 from amphw.ir.device import Device, DeviceOptions, Mode
 from amphw.ir.errors import AmphwError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from amphw.bench.host_costs import host_costs
 from amphw.cpu_runtime import planes
+from amphw.estimate.network.host_costs import host_costs
 from amphw.ir.device import DeviceOptions
 from amphw.ir.update import UpdateRule
 from tests.graphs.cases import CASES

@@ -1,7 +1,7 @@
 """A peer's process: builds a form of a workload, and runs it when told to.
 
-    python .../amphw/bench/peers --probe          what there is here, as JSON
-    python .../amphw/bench/peers SPEC.json        serve requests (see serving)
+    python benchmarks/peers --probe          what there is here, as JSON
+    python benchmarks/peers SPEC.json        serve requests (see serving)
 
 SPEC.json: workload, peer, threads, share (of the instances, which of how many), data (training instances),
 valid (validation instances, or null), parameters, rules (by node), settings (of the model), warm (seconds
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from .catalogue import form
+from .forms import form
 from .serving import Channel, Handler, serve, timed
 from .stored import StoredInstances, stored_parameters
 from .task import Task
