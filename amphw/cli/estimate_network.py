@@ -113,16 +113,17 @@ def network_of(options: Options, assumed: Assumed | None, policy: str, timed: Ti
 
 def circuit(options: Options, lanes: int, clock: float | None) -> Circuit:
     from amphw.estimate.network.devices import Circuit
+    from amphw.rtl.build.boards import assumed
     from amphw.rtl.numbers.formats import Formats
-    from amphw.rtl.timing.circuit import CLOCK, Circuits
+    from amphw.rtl.timing.circuit import Circuits
 
-    return Circuit(lanes, clock or CLOCK, Circuits(Formats.parse(options.formats or FORMATS)))
+    return Circuit(lanes, clock or assumed().reached_hz, Circuits(Formats.parse(options.formats or FORMATS)))
 
 
 def circuit_origins(said: Mapping[str, str]) -> dict[str, Origin]:
     """What is known of circuits, and how. said: see `Options`."""
     from amphw.estimate.outcome import Origin
-    from amphw.rtl.timing.circuit import CLOCK
+    from amphw.rtl.build.boards import assumed
 
     found = {
         "lanes": Origin("stated", said.get("lanes") or said["listed"]),
@@ -135,7 +136,8 @@ def circuit_origins(said: Mapping[str, str]) -> dict[str, Origin]:
         ),
         "formats": Origin("stated", said["formats"]) if "formats" in said else Origin("assumed", FORMATS),
     }
-    placed = f"{CLOCK / 1e6:g} MHz: nextpnr on an ECP5-85F, a device of 4 lanes; more lanes taken as alike"
+    reached = f"{assumed().clock.reached_mhz:g} MHz"
+    placed = f"{reached}: nextpnr on an ECP5-85F, a device of 4 lanes; more lanes taken as alike"
     found["clock"] = Origin("stated", said["clock"]) if "clock" in said else Origin("synthesised", placed)
     if "listed" in said:
         found["clock"] = Origin("stated", f"{said['listed']}, and where that says none: {placed}")

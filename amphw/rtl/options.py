@@ -11,7 +11,11 @@ from amphw.ir.config_fields import option
 class HardwareOptions:
     """Declared to `amphw.host.devices`, which makes them part of the configuration."""
 
-    clock: str = option("50MHz", "on verilator: cycles a second of its clock, where its link has a rate")
+    clock: str = option(
+        "",
+        "on verilator: cycles a second of its clock, where its link has a rate; empty: what circuits are "
+        "placed for on the ulx3s-85f",
+    )
     strict: bool = option(
         False, "on fixed, verilator and board: refuse weights outside of their format rather than clip them"
     )

@@ -64,10 +64,13 @@ class Resources:
 
 @dataclass(frozen=True)
 class Clock:
-    """[clock]."""
+    """[clock]: all that is known of how fast circuits are there; nothing else states a clock."""
 
     oscillator_mhz: float = option(help="of the oscillator, at which circuits run", above=0)
     target_mhz: float = option(help="what placement aims at if nobody says", above=0)
+    reached_mhz: float = option(
+        0.0, help="what a whole device of 4 lanes reaches, placed and routed; 0: not tried", minimum=0
+    )
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,11 @@ class Board:
     def clock_hz(self) -> float:
         """Of the oscillator, at which circuits run."""
         return self.clock.oscillator_mhz * 1e6
+
+    @property
+    def reached_hz(self) -> float:
+        """What a whole device of 4 lanes reaches, placed and routed; 0: not tried."""
+        return self.clock.reached_mhz * 1e6
 
     @property
     def frequency_mhz(self) -> float:
@@ -223,6 +231,11 @@ def _largest_first() -> dict[str, Board]:
 
 BOARDS: dict[str, Board] = _largest_first()
 """Those that come along, by name, the largest first."""
+
+
+def assumed() -> Board:
+    """Whose clock circuits are taken to have where nothing says which board they are on."""
+    return BOARDS["ulx3s-85f"]
 
 
 def board(name: str) -> Board:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,23 +17,16 @@ from amphw.ir.errors import DeviceLostError, ExecutionError, GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters, UpdateRule
-from amphw.rtl.build.boards import board
+from amphw.rtl.build.boards import assumed
 from amphw.rtl.driver.active import Active
 from amphw.rtl.driver.border import Sent
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.layout import Layout, rows_of, way
-from amphw.rtl.microcode.timing import firing_cycles
 from amphw.rtl.plan.hardware import Sizes, hardware_plan
+from amphw.rtl.timing.circuit import CircuitModel
 
 DEPTH = 32
 """Frames at a time: so many that the device seldom waits for the host."""
-
-CYCLES_A_MESSAGE = 68
-"""Of the controller: what `measure.cycles_per_message` counts beside the programs. List reduction with 8 and
-with 64 units spends 3,305 and 16,425 cycles on an instance, 2,056 and 2,285 of them so, for 32 messages."""
-
-CLOCKED_AS = "ulx3s-85f"
-"""The board whose clock a circuit is assumed to have where nothing says which board it is on."""
 
 Firing = tuple[int, int]
 """(unit on the device, firing)."""
@@ -106,21 +98,25 @@ class HardwarePart:
     def node_time(
         self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule], rows: Mapping[str, float]
     ) -> NodeTime | None:
-        """See `TellsTime`: cycles of its microprograms and messages at the clock of a board. A group counts
-        as one message."""
+        """See `TellsTime`: what the circuit takes for it (`timing.circuit`), one firing after another, at the
+        clock of a board. A group counts as one message."""
         plan = hardware_plan(graph, rules, self.device.formats, Sizes(), [unit.name], True)
-        code = plan.codes[plan.lowered.by_name[unit.name]]
-        counts = [max(1, round(rows[space])) for space, _ in unit.behaviour.spaces]
-        clock = board(CLOCKED_AS).clock_hz
-        messages = CYCLES_A_MESSAGE * len(unit.operands)
+        circuit, clock = CircuitModel(plan), assumed().clock_hz
+        counts = {space: max(1, round(rows[space])) for space, _ in unit.behaviour.spaces}
+        needs = len(unit.operands)
+        # The engines rest while the controller fetches and delivers: a part has seldom two firings at hand.
         forward, backward = (
-            (firing_cycles(program.words, counts, plan.sizes.lanes) + messages) / clock
-            for program in (code.forward, code.backward)
+            (
+                circuit.firing(unit.name, back, counts, needs)
+                + sum(circuit.control(unit.name, back, needs, 1, counts.get("rows", 1)))
+            )
+            / clock
+            for back in (False, True)
         )
-        update = sum(math.prod(spec.shape) for spec in graph.nodes[unit.name].params) / clock
+        update = circuit.update(unit.name) / clock if unit.owns else 0.0
         how = (
-            f"cycles of its programs on {plan.sizes.lanes} lanes at {clock / 1e6:g} MHz (assumed, as of the "
-            f"{CLOCKED_AS}; simulated, it takes longer)"
+            f"cycles of a circuit of {plan.sizes.lanes} lanes at {clock / 1e6:g} MHz (assumed, as of the "
+            f"{assumed().name}; simulated, it takes longer)"
         )
         return NodeTime(forward, backward, update, "modelled", how)
 

@@ -15,6 +15,7 @@ from amphw.ir.errors import DeviceAbsentError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.units import quantity
 from amphw.ir.update import UpdateRule
+from amphw.rtl.build.boards import assumed
 from amphw.rtl.driver.active import Link
 from amphw.rtl.driver.device import HardwareDevice
 from amphw.rtl.driver.part import HardwarePart, lost_if_stuck
@@ -76,7 +77,8 @@ class VerilatorDevice(HardwareDevice):
         return SimulatedPart(str(self.formats))
 
     def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
-        clock = quantity(picked(HardwareOptions, self.options.settings).clock, "cycles a second")
+        said = picked(HardwareOptions, self.options.settings).clock
+        clock = quantity(said, "cycles a second") if said else assumed().frequency_mhz * 1e6
         return SimulatedLink(plan, writes, self.rate, clock)
 
     # --- the link to it ---------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from amphw.engine.lowering.lower import Unit
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
 from amphw.rtl.build.fit_logic import of_lanes
-from amphw.rtl.fixed.units import mapped
 from amphw.rtl.isa.wire import HEADER_WORDS, WORD
 from amphw.rtl.microcode.timing import firing_cycles
 from amphw.rtl.numbers.formats import Formats
@@ -41,26 +40,21 @@ SEGMENT, DIVIDES = 34, 40
 CLIP = 158
 """To limit a parameter's coefficient, beside a cycle a weight: root, product and quotient, bit by bit."""
 
-CLOCK = 89.65e6
-"""Cycles a second that nextpnr reaches for a whole device of 4 lanes on an ECP5-85F
-(benchmarks/results/rtl/device-ecp5.json)."""
-
 LATENCY = 8.0
 """From a message's last word to what takes it, and from who sends it to its first."""
 
 
 class CircuitModel:
-    """Of a graph, with so many lanes. Raises GraphError, naming the node, for what no circuit can run."""
+    """Of what is planned: a graph, or the nodes of a part of a run."""
 
-    def __init__(self, graph: Graph, rules: Mapping[str, UpdateRule], formats: Formats, lanes: int) -> None:
-        self.plan: HardwarePlan = hardware_plan(graph, rules, formats, Sizes(lanes=lanes))
-        self.lanes = lanes
+    def __init__(self, plan: HardwarePlan) -> None:
+        self.plan, self.lanes = plan, plan.sizes.lanes
         self._known: dict[tuple[int, bool, tuple[int, ...]], int] = {}
 
     @cached_property
     def units(self) -> Mapping[str, Unit]:
         """On the circuit; sources and losses are the host's."""
-        return {u.name: u for u in mapped(self.plan.lowered)}
+        return {u.name: u for u in self.plan.partition.units}
 
     def firing(
         self, node: str, backward: bool, rows: Mapping[str, int], needs: int = 1, sends: int = 1
@@ -129,7 +123,9 @@ class Circuits:
         return of_lanes(lanes)
 
     def cycles(self, graph: Graph, rules: Mapping[str, UpdateRule], lanes: int) -> CircuitModel:
+        """Raises GraphError, naming the node, for what no circuit can run."""
         known = self._made.get((id(graph), lanes))  # planning takes long beside an estimate
         if known is None or known[1].plan.graph is not graph or known[0] != rules:
-            known = self._made[id(graph), lanes] = rules, CircuitModel(graph, rules, self.formats, lanes)
+            plan = hardware_plan(graph, rules, self.formats, Sizes(lanes=lanes))
+            known = self._made[id(graph), lanes] = rules, CircuitModel(plan)
         return known[1]
