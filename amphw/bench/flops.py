@@ -18,7 +18,7 @@ from amphw.ir.behaviour import Behaviour
 from amphw.ir.check import Typed, infer
 from amphw.ir.derive import differentiate
 from amphw.ir.expr import evaluate
-from amphw.ir.flops import gradient_products, products
+from amphw.ir.flops import directions
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.program import Program
@@ -60,8 +60,7 @@ def _products(program: Program, wanted: Sequence[int]) -> tuple[Counter[str], Co
     """Operations for a row of each space, forward and backward."""
     derivative = differentiate(program, wanted)
     spared = {program.params[f.weight].name: f.width for f in folds(program)}
-    backward = products(derivative.backward, spared) + gradient_products(derivative, spared)
-    return products(program, spared), backward
+    return directions(program, derivative, products_alone=True, spared=spared)
 
 
 def _wanted(typed: Typed, node: str, behaviour: Behaviour) -> list[int]:

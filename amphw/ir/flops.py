@@ -58,6 +58,22 @@ def backward_operations(derivative: Derivative) -> Counter[str]:
     return found
 
 
+def directions(
+    program: Program,
+    derivative: Derivative,
+    products_alone: bool = False,
+    spared: Mapping[str, int] = NOTHING,
+) -> tuple[Counter[str], Counter[str]]:
+    """Of a firing forward and backward, gradients of parameters included.
+
+    products_alone: of matrix products, which are all but a few percent; spared: see `products`.
+    """
+    if products_alone:
+        back = products(derivative.backward, spared) + gradient_products(derivative, spared)
+        return products(program, spared), back
+    return operations(program), backward_operations(derivative)
+
+
 def _first(program: Program) -> int:
     """Number of the first instruction's value."""
     return len(program.inputs) + len(program.ints)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from amphw.engine.lowering.lower import Unit
 from amphw.engine.parts.links import FLOAT_BYTES, frame_bytes
 from amphw.estimate.count.traffic import NodeRate
-from amphw.ir.flops import backward_operations, operations
+from amphw.ir.flops import directions
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
 
@@ -40,7 +40,7 @@ def work_of(graph: Graph, unit: Unit, rate: NodeRate, rule: UpdateRule) -> NodeW
     """unit: of the lowered graph that `rate` was counted on."""
     program, derivative = unit.behaviour.program, unit.derivative
     assert program is not None and derivative is not None
-    ahead, back = operations(program), backward_operations(derivative)
+    ahead, back = directions(program, derivative)
     spaces = [space for space, _ in unit.behaviour.spaces]
     row_flops = {space: (ahead[space], back[space]) for space in spaces}
     specs = graph.nodes[unit.name].params if unit.owns else ()
