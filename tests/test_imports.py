@@ -7,11 +7,18 @@ one wherever it stands. The device registry alone names backends, in strings tha
 from __future__ import annotations
 
 import ast
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import amphw
+from amphw.bench.sides import peers_folder
 
 ROOT = Path(amphw.__file__).parent
 
@@ -147,5 +154,29 @@ def test_no_framework_is_in_the_package() -> None:
         if {name.split(".")[0] for name in imports_of(path)} & frameworks
     }
     assert not guilty
-    torch = {path.relative_to(ROOT).parts[0] for path in files() if "torch" in imports_of(path)}
+    torch = {
+        part_of(path) for path in files() if any(name.split(".")[0] == "torch" for name in imports_of(path))
+    }
     assert torch <= {"frontend"}  # which imports its modules
+
+
+def test_a_peers_process_needs_nothing_of_amphw() -> None:
+    """Its interpreter need not have amphw: of our package it takes two files that need nothing themselves."""
+    program = (
+        "import runpy, sys; sys.modules['amphw'] = None; sys.argv = ['peers', '--probe']; "
+        f"runpy.run_path({str(peers_folder())!r}, run_name='__main__'); "
+        "print(*[name for name in sys.modules if name.split('.')[0] == 'amphw'])"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True, text=True, check=True, env=environment, cwd=tempfile.gettempdir(),
+    )  # fmt: skip
+    found, imported = done.stdout.splitlines()
+    assert "versions" in json.loads(found) and imported == "amphw"
+
+
+def test_a_wheel_brings_package_and_boards_alone() -> None:
+    settings = tomllib.loads((ROOT.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = settings["tool"]["scikit-build"]["wheel"]["packages"]
+    assert packages == {"amphw": "amphw", "amphw/boards": "boards"}
