@@ -21,7 +21,7 @@ from statistics import median
 
 import numpy as np
 
-from amphw.engine.numpy_plane.gradients import WORTH_REDUCING
+from amphw.engine.numbering import WORTH_REDUCING
 from amphw.engine.policy import BACKWARD, KINDS
 from amphw.estimate.play.simulation import Costs, Line
 

@@ -17,7 +17,16 @@ from functools import cache
 from pathlib import Path
 from textwrap import dedent, indent
 
-from amphw.engine.numbering import Cause, EventType, ExprOp, Failure, FrameKind, Order, TermKind
+from amphw.engine.numbering import (
+    WORTH_REDUCING,
+    Cause,
+    EventType,
+    ExprOp,
+    Failure,
+    FrameKind,
+    Order,
+    TermKind,
+)
 from amphw.engine.tiles.code import MAX_INT_ARGS, PhaseKind, Place
 from amphw.engine.tiles.operations import BY_COLUMN, PRIMITIVE_OPERATIONS, TEXTS, Op, camel
 from amphw.ir.device import Mode
@@ -71,6 +80,7 @@ def _numbers_shared() -> str:
         "",
         "namespace amphw {",
         "",
+        f"constexpr int64_t WORTH_REDUCING = {WORTH_REDUCING};  // rows of a gradient log",
         f"enum Kind : int32_t {{ {kinds}, KINDS }};",
         f"enum ExprOp : int64_t {{ {', '.join(op.name for op in ExprOp)} }};",
         f"enum class Mode : int32_t {{ {', '.join(mode.name.capitalize() for mode in Mode)} }};",

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+WORTH_REDUCING = 256
+"""Logged gradient rows from which a weight-gradient product runs near its best speed."""
+
 
 class FrameKind(IntEnum):
     """What a frame computes."""

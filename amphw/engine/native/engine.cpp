@@ -93,28 +93,14 @@ void Engine::wait(int32_t worker, double seconds) {
 bool Engine::next(int32_t worker, Frame& frame) {
     const Order order = policy.order();
     for (;;) {
-        int32_t best = -1, fullest = -1;
-        int64_t most = -1;
-        std::array<int64_t, 3> rank{};
+        Choice choice(order);
         for (int32_t q : options_.served[worker]) {
             const Queue& queue = queues_[q];
             if (queue.size.load() == 0) continue;
-            const int64_t rows = queue.rows.load();
-            if (rows > most) {
-                most = rows;
-                fullest = q;
-            }
-            if (rows < policy.min_rows(q)) continue;
-            const int64_t tie = order == Order::Age       ? int64_t(queue.oldest.load())
-                                : order == Order::Arrival ? int64_t(queue.arrival.load())
-                                                          : -rows;
-            const std::array<int64_t, 3> key{policy.priority(q), tie, -graph_.units[q / KINDS].depth};
-            if (best < 0 || key < rank) {
-                best = q;
-                rank = key;
-            }
+            choice.offer(q, queue.rows.load(), policy.min_rows(q), policy.priority(q), int64_t(queue.oldest.load()),
+                         int64_t(queue.arrival.load()), graph_.units[q / KINDS].depth);
         }
-        if (best < 0) best = fullest;
+        const int32_t best = choice.queue();
         if (best < 0) return false;
         queues_[best].pop(frame.tasks, options_.frame_cap, options_.frame_rows, options_.by_age);
         if (frame.tasks.empty()) continue;  // another worker was faster

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "kernels/blas.hpp"
+#include "rules.hpp"
 
 namespace amphw {
 
@@ -136,10 +137,8 @@ LogPlace Parameters::reserve(const SpaceRows& rows, bool self_updating) {
     open_->gradient_rows += rows[0];
     open_->writers++;
     interval_rows_ += rows[0];
-    if (self_updating && interval_rows_ >= rule.interval)
-        seal(true);
-    else if (open_->gradient_rows >= WORTH_REDUCING)
-        seal(false);
+    const bool due = self_updating && interval_due(interval_rows_, rule.interval);
+    if (closes_chunk(due, open_->gradient_rows, WORTH_REDUCING)) seal(due);
     return place;
 }
 

@@ -18,6 +18,7 @@
 
 #include "graph.hpp"
 #include "kernels/kernels.hpp"
+#include "generated/numbers.hpp"
 #include "memory.hpp"
 
 namespace amphw {
@@ -26,7 +27,6 @@ struct Slot;
 
 constexpr int VERSIONS = 3;            // the current one, the next one, and one that a late frame may still read
 constexpr int MAX_SPACES = 8;          // row spaces of one program
-constexpr int64_t WORTH_REDUCING = 256;  // rows from which a weight-gradient product runs near its best speed
 
 using SpaceRows = std::array<int64_t, MAX_SPACES>;
 

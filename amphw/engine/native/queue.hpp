@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "frame.hpp"
+#include "rules.hpp"
 
 namespace amphw {
 
@@ -75,7 +76,7 @@ public:
             std::partial_sort(tasks_.begin(), tasks_.begin() + some, tasks_.end(), earlier);
         }
         size_t n = 0;
-        for (int64_t taken = 0; n < tasks_.size() && n < most && taken < enough; n++) taken += tasks_[n].rows;
+        for (int64_t taken = 0; n < tasks_.size() && takes_more(n, taken, most, enough); n++) taken += tasks_[n].rows;
         out.assign(tasks_.begin(), tasks_.begin() + n);
         tasks_.erase(tasks_.begin(), tasks_.begin() + n);
         rows.store(0);

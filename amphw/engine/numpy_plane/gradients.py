@@ -13,11 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from amphw.engine.numbering import WORTH_REDUCING
 from amphw.engine.numpy_plane.arithmetic import Entry, UnitParameters
 from amphw.ir.update import NodeParameters
-
-WORTH_REDUCING = 256
-"""Rows from which a weight-gradient product runs near its best speed; the same as the engine's."""
 
 
 @dataclass

@@ -110,7 +110,6 @@ void bind_simulation(nb::module_& parent) {
         .def_rw("host", &Network::host)
         .def_rw("shared", &Network::shared)
         .def_rw("processors", &Network::processors)
-        .def_rw("worth_reducing", &Network::worth_reducing)
         .def_rw("report_batch", &Network::report_batch)
         .def_rw("trains", &Network::trains);
     nb::class_<Simulation>(m, "Simulation")

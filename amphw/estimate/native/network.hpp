@@ -66,7 +66,6 @@ struct Network {
     bool by_age = true;
     double host = 0.0;
     int32_t shared = -1, processors = 0;
-    int64_t worth_reducing = 256;
     int32_t report_batch = 1;
     bool trains = true;
 };

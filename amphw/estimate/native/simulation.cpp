@@ -179,27 +179,15 @@ double Simulation::work(int32_t who) {
 
 // What the device does next.
 bool Simulation::look(int32_t device, Frame& frame) {
-    int32_t best = -1, fullest = -1;
-    int64_t most = -1, rank[3] = {};
+    Choice choice(net_.policy.order);
     for (int32_t q : filled_[device]) {
         const Waiting& queue = queues_[q];
         const int32_t of = (q / KINDS % net_.units) * KINDS + q % KINDS;  // in the tables, which replicas share
-        if (queue.rows > most) {
-            most = queue.rows;
-            fullest = q;
-        }
-        if (queue.rows < net_.policy.min_rows[of]) continue;
         const Ready& next = queue.heap.front();
-        const int64_t among = net_.policy.order == Order::Age       ? next.age
-                              : net_.policy.order == Order::Arrival ? next.arrival
-                                                                    : -queue.rows;
-        const int64_t key[3] = {net_.policy.priority[of], among, -int64_t(net_.depth[of / KINDS])};
-        if (best < 0 || std::lexicographical_compare(key, key + 3, rank, rank + 3)) {
-            best = q;
-            std::copy(key, key + 3, rank);
-        }
+        choice.offer(q, queue.rows, net_.policy.min_rows[of], net_.policy.priority[of], next.age, next.arrival,
+                     net_.depth[of / KINDS]);
     }
-    if (best < 0) best = fullest;
+    const int32_t best = choice.queue();
     if (best < 0) return false;
     frame = {};
     frame.node = best / KINDS;
@@ -210,10 +198,10 @@ bool Simulation::look(int32_t device, Frame& frame) {
     return true;
 }
 
-// Up to frame_cap firings, and none after they have frame_rows rows together.
 void Simulation::pop(Waiting& queue, const Device& device, Frame& frame) {
     int64_t taken = 0;
-    while (!queue.heap.empty() && int32_t(frame.tasks.size()) < device.frame_cap && taken < device.frame_rows) {
+    while (!queue.heap.empty() &&
+           takes_more(frame.tasks.size(), taken, size_t(device.frame_cap), device.frame_rows)) {
         std::pop_heap(queue.heap.begin(), queue.heap.end());
         frame.tasks.push_back(queue.heap.back().firing);
         taken += queue.heap.back().rows;
@@ -247,8 +235,8 @@ double Simulation::serve(int32_t who) {
         f.chunk->rows += f.rows;
         f.chunk->writers++;
         log->since += f.rows;
-        f.chunk->due = log->since >= net_.interval[unit];
-        if (f.chunk->due || f.chunk->rows >= net_.worth_reducing) {
+        f.chunk->due = interval_due(log->since, net_.interval[unit]);
+        if (closes_chunk(f.chunk->due, f.chunk->rows, WORTH_REDUCING)) {
             log->sealed.push_back(f.chunk);
             log->open = std::make_shared<Chunk>();
         }

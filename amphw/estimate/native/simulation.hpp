@@ -1,7 +1,7 @@
 // Who computes, sends and waits when, without computing it: events of a network of devices.
 //
-// The rules of a device are those of engine/native/engine.cpp: which queue is served, what makes a frame, when
-// gradients are reduced and parameters updated, when an instance retires. Not simulated: that workers slow each
+// Which queue is served, what makes a frame and when an update is due are the engine's own rules, engine/native/
+// rules.hpp; when gradients are reduced and an instance retires follows engine.cpp. Not simulated: that workers slow each
 // other down in caches and at locks, and that a sleeper takes time to wake.
 #pragma once
 

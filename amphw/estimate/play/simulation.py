@@ -1,6 +1,6 @@
 """A network of devices simulated in time: who computes, sends and waits when, without computing it.
 
-The rules of a device are those of `engine/native/engine.cpp`, the firings of the instances their own; how
+A device goes by the rules of `engine/native/rules.hpp`, the firings of the instances are their own; how
 long things take comes from `Costs`. What is not simulated: that workers slow each other down in the caches,
 at locks and at the interpreter's lock, and that a sleeper takes time to wake. `native/simulation.cpp` does
 the work.
@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from amphw.engine.numpy_plane.gradients import WORTH_REDUCING
 from amphw.engine.policy import KINDS, ORDERS, PolicyTable, report_batch
 from amphw.estimate.count.firings import Shape
 from amphw.ir.errors import AmphwError
@@ -255,7 +254,7 @@ class Simulation:
         n.host = costs.host
         n.shared = -1 if topology.shared is None else topology.shared
         n.processors = topology.processors
-        n.worth_reducing, n.report_batch = WORTH_REDUCING, report_batch(keys)
+        n.report_batch = report_batch(keys)
         return n
 
     def _shape(self, shape: Shape) -> Any:

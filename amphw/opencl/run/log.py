@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amphw.engine.numpy_plane.gradients import WORTH_REDUCING
+from amphw.engine.numbering import WORTH_REDUCING
 from amphw.engine.tiles.code import TiledUnit
 from amphw.ir.update import NodeParameters
 from amphw.opencl import abi

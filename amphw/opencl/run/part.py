@@ -16,8 +16,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from amphw.engine.lowering.lower import Lowered, Unit
 from amphw.engine.lowering.plan import firings
+from amphw.engine.numbering import WORTH_REDUCING
 from amphw.engine.numpy_plane.frames import count_staleness
-from amphw.engine.numpy_plane.gradients import WORTH_REDUCING
 from amphw.engine.parts.part import PartFrame, PartResult
 from amphw.engine.policy import BACKWARD, FORWARD, KINDS
 from amphw.engine.tiles.code import TiledUnit

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from amphw.cpu_runtime.planes import built
+from amphw.engine.numbering import WORTH_REDUCING
 from amphw.engine.numpy_plane.float32 import FloatParameters
-from amphw.engine.numpy_plane.gradients import WORTH_REDUCING, GradientLog
+from amphw.engine.numpy_plane.gradients import GradientLog
 from amphw.ir.derive import GradientTerm
 from amphw.ir.errors import NonFiniteError
 from amphw.ir.program import ParamSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from amphw.engine.lowering.lower import lower
-from amphw.engine.numpy_plane.gradients import WORTH_REDUCING
+from amphw.engine.numbering import WORTH_REDUCING
 from amphw.engine.tiles.code import TiledUnit
 from amphw.engine.tiles.tiling import tile
 from amphw.ir.update import NodeParameters, UpdateRule
