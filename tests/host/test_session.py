@@ -71,7 +71,7 @@ def test_device_settings_and_the_trace_are_handed_on() -> None:
     note = given.pop("trace")
     assert given == {
         "links": "",
-        "clock": "50MHz",
+        "clock": "",
         "silence": 3.5,
         "placing": "heuristic",
         "workers": 3,
