@@ -34,7 +34,10 @@ class NativePlane(EnginePlane):
     ):
         gemm = GemmChoice(settings.get("gemm", "auto"))
         super().__init__(lowered, params, settings=settings, use_blas=gemm.use_blas, **options)
-        self._owned = [(u, params[u.name]) for u in lowered.units if u.name in params]
+        elsewhere = options.get("regions", ())
+        self._owned = [
+            (u, params[u.name]) for u in lowered.units if u.name in params and u.index not in elsewhere
+        ]
         self._written = True  # whether the host may have changed the parameters
 
     def update(self, nodes: Iterable[str]) -> None:

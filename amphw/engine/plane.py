@@ -7,6 +7,7 @@ them inside the engine; a device with kernels of its own takes them from it one 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from amphw.engine.lowering.describe import Names, describe_graph, describe_rule,
 from amphw.engine.lowering.lower import Lowered, choices
 from amphw.engine.lowering.plan import build_plan, check_data, integers
 from amphw.engine.numbering import EventType, Failure
+from amphw.engine.parts.arena import MemorySettingError
 from amphw.engine.policy import KINDS, ORDERS, POLICIES, PolicyTable, report_batch
 from amphw.engine.tiles.tiling import tile
 from amphw.ir.device import Mode, Report, Statistics
@@ -36,15 +38,16 @@ PLAN_BYTES = 64 << 20
 
 
 class NoRoom(Exception):
-    """An instance does not fit into the memory shared with an external executor, for now."""
+    """An instance does not fit into the memory shared with external executors, for now."""
 
 
 class EnginePlane:
     """The engine on a lowered graph. settings: as of `amphw.engine.numpy_plane.NumpyPlane`.
 
     use_blas(rows, columns): whether a library multiplies by such a matrix. shared: address and bytes of the
-    memory of an external executor, which computes the frames. outside: units that parts compute, whose
-    parameters the engine does not know; see `amphw.engine.parts.part`.
+    memory of external executors. regions: by unit that one of these computes, the worker through which it
+    gets its frames; see `amphw.engine.parts.region`. outside: units that parts compute, whose parameters the
+    engine does not know; see `amphw.engine.parts.part`.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class EnginePlane:
         keys: int = 1,
         use_blas: Callable[[int, int], bool] = lambda rows, columns: False,
         shared: tuple[int, int] | None = None,
+        regions: Mapping[int, int] = MappingProxyType({}),
         outside: Collection[int] = (),
     ):
         self.lowered, self.params, self.log = lowered, params, log
@@ -88,15 +92,24 @@ class EnginePlane:
             "sleep": [float(sleep.get(u.name, sleep.get("*", 0.0))) for u in lowered.units],
             "trace": self.trace is not None,
             "plan_bytes": PLAN_BYTES,
+            "regions": [regions.get(u.index, -1) for u in lowered.units],
         }
+        self.shared_bytes = shared[1] if shared is not None else 0
         if shared is not None:
             options["shared"] = shared
-        self.engine = Engine(
-            describe_graph(lowered, self.tiled, self.names, use_blas),
-            describe_schema(self.schema, self.names),
-            rules,
-            options,
-        )
+        try:
+            self.engine = Engine(
+                describe_graph(lowered, self.tiled, self.names, use_blas),
+                describe_schema(self.schema, self.names),
+                rules,
+                options,
+            )
+        except MemoryError as error:
+            if shared is None:
+                raise
+            raise MemorySettingError(
+                f"device.memory = {shared[1]} bytes are too few for this graph's constants; raise it"
+            ) from error
         self.failure: BaseException | None = None
         self._held: dict[int, tuple[Instance, list[np.ndarray]]] = {}
         self._unpolled: list[Report] = []

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from amphw.engine.parts.part import Part, offered
+from amphw.engine.parts.region import RegionPart
 from amphw.engine.parts.remote import RemotePart
 from amphw.ir.device import Capabilities, StartsSlowly
 from amphw.ir.errors import AmphwError
@@ -15,7 +16,13 @@ def part_of(spec: str) -> Part:
     """The part that a device offers. Raises AmphwError where it offers none."""
     from amphw.host.devices import make_device
 
-    return offered(make_device(spec))
+    part = offered(make_device(spec))
+    if isinstance(part, RegionPart):
+        raise AmphwError(
+            f"process:{spec}: {spec} works in memory that it shares with the engine, in this "
+            f"process: name it without process:, as in cpu,{spec}"
+        )
+    return part
 
 
 def listed() -> dict[str, Capabilities]:
@@ -37,7 +44,7 @@ class ProcessDevice:
 
         self.argument = argument
         self._device = make_device(argument)
-        offered(self._device)  # what is wrong with it is told now
+        part_of(argument)  # what is wrong with it is told now
 
     def slow_start(self) -> str:
         """See `StartsSlowly`."""

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amphw.cpu_runtime import planes
 from amphw.engine import faults
 from amphw.engine.environment import ENGINE, NO_NATIVE
 from amphw.engine.lowering.lower import lower
 from amphw.engine.lowering.placing import HOST, Placing, asked_for, links_asked_for, place, units_of
-from amphw.engine.parts.driver import LOOK, PartDriver
-from amphw.engine.parts.links import FIXED, check_labels, links_found
+from amphw.engine.parts.arena import Arena
+from amphw.engine.parts.driver import LETTING_GO, LOOK, PartDriver
+from amphw.engine.parts.links import FIXED, carried_found, check_labels, links_found
 from amphw.engine.parts.part import ModelsLink, Part, offered
+from amphw.engine.parts.region import Executor, RegionPart, Regions
 from amphw.engine.parts.replay import PartReplay
 from amphw.engine.plane_device import NAP, PlaneDevice
 from amphw.engine.policy import check_settings
@@ -39,6 +43,9 @@ from amphw.ir.passes import fuse
 from amphw.ir.service_log import LogEnded, ServiceLog
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 
+if TYPE_CHECKING:  # it may not be built
+    from amphw.cpu_runtime.native_plane import NativePlane
+
 
 class MixedDevice(PlaneDevice):
     """devices: by label, those beside the CPU, each of which offers a part. absent: by label, those that
@@ -60,7 +67,7 @@ class MixedDevice(PlaneDevice):
     ) -> None:
         super().__init__(replay)
         self.devices, self.absent = dict(devices), dict(absent or {})
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, Part | RegionPart] = {}
         others = [d for d in devices.values() if d is not self]
         self._slow = [d.slow_start() for d in others if isinstance(d, StartsSlowly)]
         for label, device in devices.items():
@@ -79,6 +86,8 @@ class MixedDevice(PlaneDevice):
             )
         self.placing = Placing()
         self._drivers: list[PartDriver] = []
+        self._regions: Regions | None = None
+        self._region_thread: threading.Thread | None = None
         self.params: dict[str, NodeParameters] = {}
 
     def capabilities(self) -> Capabilities:
@@ -122,7 +131,7 @@ class MixedDevice(PlaneDevice):
         settings = options.settings
         check_settings(settings, "workers", "frame_cap", "frame_rows", "min_rows")
         self._state_links(settings.get("links", ""))
-        theirs = replace(options, settings={k: v for k, v in settings.items() if k != "links"})
+        theirs = {k: v for k, v in settings.items() if k != "links"}
         wanted = asked_for(settings.get("place", ""))
         if settings.get("placing") == "search" and not set(graph.parameterised) <= set(wanted):
             raise AmphwError(
@@ -138,16 +147,51 @@ class MixedDevice(PlaneDevice):
             self.host_takes_turns,
             self.absent,
         )
-        patience = float(settings.get("silence", SILENCE))
-        elsewhere = {n for n, label in self.placing.of.items() if label != HOST}
-        self.lowered = lower(fuse(graph, elsewhere) if settings.get("fuse", True) else graph)
-        owners = {n: graph.nodes[n].params for n in graph.parameterised if n not in elsewhere}
-        self.params = initial_parameters(owners, dict(rules), options.seed)
-        used = {label: part for label, part in self.parts.items() if self.placing.on(label)}
-        units = units_of(self.lowered, self.placing, list(used))
-        outside = {u.index for each in units for u in each}
+        self._patience = float(settings.get("silence", SILENCE))
+        self._drivers, self._regions = [], None
+        self._waiting: deque[tuple[int, int, Instance, Mode]] = deque()  # for room
+        self._full: PartDriver | None = None  # who had none
+        self._moved = time.perf_counter()  # when something was in flight, or nothing waited
+        self._at: dict[str, PartDriver] = {}
+        self._serves: dict[int, PartDriver] = {}
+        self._names = graph.parameterised
+        self._kept: dict[str, NodeParameters] | None = None
         workers = int(settings.get("workers", 1))
-        here = {u.index for u in self.lowered.units} - outside
+        try:
+            plane, regions = self._set_up(graph, rules, replace(options, settings=theirs), workers)
+        except _Unavailable as missing:
+            del self.parts[missing.label], self.devices[missing.label]
+            self.absent[missing.label] = str(missing)
+            self.load(graph, rules, options)
+            return
+        serves, self._regions = self._serves, regions
+        self.start(plane, lambda plane, log: PartReplay(plane, log, serves, regions), workers)
+        for driver in self._drivers if self.replay is None else ():
+            driver.start()
+        if regions is not None and self.replay is None:
+            self._region_thread = threading.Thread(
+                target=self._serve, args=(regions,), name="amphw-regions", daemon=True
+            )
+            self._region_thread.start()
+
+    def _set_up(
+        self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions, workers: int
+    ) -> tuple[NativePlane, Regions | None]:
+        """Lower the graph as it is placed, and make everything ready that computes."""
+        settings = options.settings
+        used = {label: part for label, part in self.parts.items() if self.placing.on(label)}
+        regional = {label: part for label, part in used.items() if isinstance(part, RegionPart)}
+        apart = {n for n, label in self.placing.of.items() if label in used and label not in regional}
+        homes = {n: label for n, label in self.placing.of.items() if label in regional}
+        self.lowered = lower(fuse(graph, apart, homes) if settings.get("fuse", True) else graph)
+        owners = {n: graph.nodes[n].params for n in graph.parameterised if n not in apart}
+        self.params = initial_parameters(owners, dict(rules), options.seed)
+        units = dict(zip(used, units_of(self.lowered, self.placing, list(used)), strict=True))
+        numbers = {label: workers + k for k, label in enumerate(used)}
+        away = {u.index for each in units.values() for u in each}
+        arena = None
+        if regional:
+            arena = Arena(min(part.shared_bytes(settings) for part in regional.values()))
         kind, _ = planes.chosen()
         self.log: list[Any] = []
         plane = kind(
@@ -155,40 +199,44 @@ class MixedDevice(PlaneDevice):
             self.params,
             updates=options.updates,
             workers=workers + len(used),
-            placement=[here] * workers + [{u.index for u in each} for each in units],
+            placement=[{u.index for u in self.lowered.units} - away] * workers
+            + [{u.index for u in each} for each in units.values()],
             settings=settings,
             log=self.log if options.log else None,
             keys=options.max_active_keys,
-            outside=outside,
+            shared=(arena.address, arena.size) if arena is not None else None,
+            regions={u.index: numbers[label] for label in regional for u in units[label]},
+            outside={u.index for label in used if label not in regional for u in units[label]},
         )
-        self._drivers = []
-        self._waiting: deque[tuple[int, int, Instance, Mode]] = deque()  # for room
-        self._full: PartDriver | None = None  # who had none
-        self._moved = time.perf_counter()  # when something was in flight, or nothing waited
-        self._at: dict[str, PartDriver] = {}
-        serves: dict[int, PartDriver] = {}
-        for k, ((label, part), mine) in enumerate(zip(used.items(), units, strict=True)):
-            try:
-                part.load(graph, self.lowered, mine, rules, theirs)
-            except BaseException as error:
-                for each in (part, *(driver.part for driver in self._drivers)):
-                    each.close()
-                self._drivers = []
-                if not isinstance(error, DeviceAbsentError | DeviceLostError):
-                    raise
-                del self.parts[label], self.devices[label]
-                self.absent[label] = str(error)
-                self.load(graph, rules, options)
-                return
-            driver = PartDriver(plane, self.lowered, workers + k, part, label, patience)
-            self._drivers.append(driver)
-            self._at |= {u.name: driver for u in mine if u.owns}
-            serves |= {u.index: driver for u in mine}
-        self._names = graph.parameterised
-        self._kept: dict[str, NodeParameters] | None = None
-        self.start(plane, lambda plane, log: PartReplay(plane, log, serves), workers)
-        for driver in self._drivers if self.replay is None else ():
-            driver.start()
+        self._arena = arena
+        executors: list[Executor] = []
+        try:
+            for label, part in used.items():
+                with _unavailable(label):
+                    if isinstance(part, RegionPart):
+                        assert arena is not None
+                        mine = [(u, plane.tiled[u.index]) for u in units[label]]
+                        executors.append(part.open(numbers[label], label, mine, self.params, arena, settings))
+                        continue
+                    driver = PartDriver(plane, self.lowered, numbers[label], part, label, self._patience)
+                    self._drivers.append(driver)
+                    part.load(graph, self.lowered, units[label], rules, options)
+                self._at |= {u.name: driver for u in units[label] if u.owns}
+                self._serves |= {u.index: driver for u in units[label]}
+            return plane, Regions(plane, executors, self.params) if executors else None
+        except BaseException:
+            for executor in executors:
+                executor.close()
+            for driver in self._drivers:
+                driver.part.close()
+            self._drivers = []
+            raise
+
+    def _serve(self, regions: Regions) -> None:
+        try:
+            regions.work(self._stop, NAP)
+        except BaseException as error:  # whatever it is, the host must hear of it rather than wait forever
+            self.plane.fail(error)
 
     def linkable(self) -> list[str]:
         """See `Linked`."""
@@ -211,8 +259,17 @@ class MixedDevice(PlaneDevice):
         self._uses: dict[str, LinkUse] = {}
 
     def findings(self) -> Findings:
-        """See `Investigates`: what the links with a rate were loaded with."""
-        return links_found(self._uses if not self._open else self._link_uses())
+        """See `Investigates`: what crossed over, and what the links with a rate were loaded with."""
+        regions = {label for label, part in self.parts.items() if isinstance(part, RegionPart)}
+        carried = carried_found(self.carried(), regions)
+        links = links_found(self._uses if not self._open else self._link_uses())
+        return replace(links, files={**links.files, **carried.files}, remarks=carried.remarks)
+
+    def carried(self) -> dict[str, tuple[int, int]]:
+        """By label of a device, bytes of the messages that crossed over to it and back since `load`, without
+        tables and parameters. Of a region these are the messages that pass its border."""
+        found = {driver.label: (driver.carried[0], driver.carried[1]) for driver in self._drivers}
+        return found | (self._regions.carried() if self._regions is not None else {})
 
     def _link_uses(self) -> dict[str, LinkUse]:
         return {
@@ -252,8 +309,7 @@ class MixedDevice(PlaneDevice):
                     self._full = driver
                     return False
                 begun.append(driver)
-            super().submit(slot, generation, instance, mode)
-            room = True
+            room = self._pumped(slot, generation, instance, mode)
         except Exception:
             check_instance(
                 self.plane.schema, instance
@@ -264,9 +320,22 @@ class MixedDevice(PlaneDevice):
                 driver.end(slot)
         return True
 
+    def _pumped(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
+        """Give it to the engine, which may have no room in the memory that it shares."""
+
+        def submit() -> None:
+            super(MixedDevice, self).submit(slot, generation, instance, mode)
+
+        if self._regions is not None:
+            return self._regions.pump(submit, slot, instance, mode)
+        submit()
+        return True
+
     def spare(self) -> MixedDevice | None:
         """See `Degrades`."""
         lost = {driver.label: driver.lost for driver in self._drivers if driver.lost}
+        if self._regions is not None:
+            lost |= self._regions.lost
         left = {label: device for label, device in self.devices.items() if label not in lost}
         return MixedDevice(left, {**self.absent, **lost}) if lost else None
 
@@ -278,7 +347,11 @@ class MixedDevice(PlaneDevice):
         else:
             for driver in self._drivers:
                 driver.watch()
+            if self._regions is not None:
+                self._regions.watch(self._patience)
             reports = self.plane.poll(min(timeout, LOOK) if self._waiting else timeout)
+            if self._regions is not None:
+                self._regions.check_predicted(reports)
         for report in reports:
             for driver in self._drivers:
                 driver.end(report.slot)
@@ -307,11 +380,17 @@ class MixedDevice(PlaneDevice):
             out += found
         if self.replay is None:  # else a log holds the sums, at their place among the frames
             self.plane.flush()
+            if self._regions is not None:
+                self._regions.flush()
         return out
 
     def update(self, nodes: Sequence[str] | None = None) -> None:
         wanted = list(nodes) if nodes is not None else list(self._names)
-        super().update([n for n in wanted if n not in self._at])
+        regions = self._regions
+        away = {n for n in wanted if regions is not None and regions.has(self.lowered.by_name.get(n, -1))}
+        super().update([n for n in wanted if n not in self._at and n not in away])
+        if regions is not None and away and self.replay is None:
+            regions.update([n for n in wanted if n in away])
         for driver in self._drivers:
             if mine := [n for n in wanted if self._at.get(n) is driver]:
                 driver.update(mine)
@@ -320,6 +399,8 @@ class MixedDevice(PlaneDevice):
         if self._kept is not None:
             return self._kept
         found = super().parameters()
+        if self._regions is not None:
+            self._regions.fetch()
         for driver in self._drivers:
             found = found | driver.parameters()
         return {name: found[name] for name in self._names}
@@ -331,6 +412,8 @@ class MixedDevice(PlaneDevice):
             out.updates += own.updates
             out.staleness |= own.staleness
             out.gradients |= own.gradients
+        if self._regions is not None:
+            out.gradients |= self._regions.largest_gradients()
         return out
 
     def close(self) -> None:
@@ -339,6 +422,10 @@ class MixedDevice(PlaneDevice):
         for driver in self._drivers:
             driver.stop()
         super().close()
+        if self._regions is not None and self._region_thread is not None:
+            # A driver that is lost may never let go of its thread, which then ends with the process.
+            self._region_thread.join(LETTING_GO if self._regions.lost else None)
+            self._region_thread = None
         try:
             if not self.plane.failed:
                 self._kept = None
@@ -349,3 +436,22 @@ class MixedDevice(PlaneDevice):
         finally:
             for driver in self._drivers:
                 driver.close()
+            if self._regions is not None and self._arena is not None:
+                self._regions.close()
+                self._arena.forget()
+
+
+class _Unavailable(Exception):
+    """A device that cannot be set up, and why."""
+
+    def __init__(self, label: str, why: str) -> None:
+        super().__init__(why)
+        self.label = label
+
+
+@contextlib.contextmanager
+def _unavailable(label: str) -> Iterator[None]:
+    try:
+        yield
+    except (DeviceAbsentError, DeviceLostError) as error:
+        raise _Unavailable(label, str(error)) from error

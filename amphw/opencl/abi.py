@@ -4,8 +4,8 @@ All rows that messages refer to lie in one buffer, the *arena*: operands, output
 gradient log, scratch. A kernel finds a row through a table of the frame: `arena + table[r]` is row r of a
 base (`amphw.engine.tiles.code.Base`). A frame's tables and integers lie in the arena as well, behind a header
 whose place is the kernel's only changing argument. Places and tables count words of 4 bytes from the arena's
-start. The names below are macros in the kernels' prelude, too. In a run on OpenCL devices alone the engine
-writes frames (`native/external.cpp`), and `run.frames` where a device is a part of a run.
+start. The names below are macros in the kernels' prelude, too. The engine writes frames
+(`native/external.cpp`).
 """
 
 from __future__ import annotations

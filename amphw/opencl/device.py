@@ -5,20 +5,20 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from amphw.engine.lowering.lower import Lowered, lower
+from amphw.engine.parts.replay import RegionReplay
 from amphw.engine.policy import check_settings
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
-from amphw.ir.errors import AmphwError, ExecutionError
+from amphw.ir.errors import AmphwError, DeviceLostError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse
 from amphw.ir.service_log import ServiceLog
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
-from amphw.opencl.platform.lost import is_driver_error, lost, not_opened
+from amphw.opencl.platform.lost import is_driver_error, not_opened
 from amphw.opencl.platform.platforms import (
     capabilities,
     check_process,
@@ -26,9 +26,8 @@ from amphw.opencl.platform.platforms import (
     choose,
 )
 from amphw.opencl.run.executor import chosen_form
-from amphw.opencl.run.part import OpenCLPart
 from amphw.opencl.run.plane import OpenCLPlane, arena_bytes
-from amphw.opencl.run.replay import OpenCLReplay
+from amphw.opencl.run.region import OpenCLRegion
 
 NAP = 0.05
 """Seconds after which the driving thread looks whether the device is closing."""
@@ -41,28 +40,6 @@ def _close_all() -> None:
     """A thread inside a driver when the interpreter goes away would take the process down."""
     for device in list(_opened):
         device.close()
-
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def _watched(
-    method: Callable[Concatenate[OpenCLDevice, _P], _R],
-) -> Callable[Concatenate[OpenCLDevice, _P], _R]:
-    """An error of the driver ends the run, whichever thread meets it, and is told as DeviceLostError."""
-
-    @wraps(method)
-    def watched(self: OpenCLDevice, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return method(self, *args, **kwargs)
-        except Exception as error:
-            told = self._explained(error)
-            if told is error:
-                raise
-            raise told from error
-
-    return watched
 
 
 class OpenCLDevice:
@@ -81,7 +58,7 @@ class OpenCLDevice:
         self._stop = threading.Event()
         self._open = False
         self.plane: OpenCLPlane | None = None
-        self.replay: OpenCLReplay | None = None
+        self.replay: RegionReplay | None = None
 
     def capabilities(self) -> Capabilities:
         each = [capabilities(device) for device in self.found]
@@ -96,7 +73,7 @@ class OpenCLDevice:
             advice=" ".join(dict.fromkeys(one.advice for one in each if one.advice)),
         )
 
-    def part(self) -> OpenCLPart:
+    def part(self) -> OpenCLRegion:
         """See `OffersPart`. Raises AmphwError where this is several devices, each of which is a part."""
         if len(self.found) > 1:
             each = ",".join(f"{'abcdefgh'[k % 8]}=opencl:{d.number}" for k, d in enumerate(self.found))
@@ -104,7 +81,7 @@ class OpenCLDevice:
                 f"{self.capabilities().name} is several devices: in a run with others each has a name of its "
                 f"own, as in cpu,{each}"
             )
-        return OpenCLPart(self.found[0])
+        return OpenCLRegion(self.found[0])
 
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
         self.close()
@@ -131,8 +108,10 @@ class OpenCLDevice:
         except Exception as error:
             if not is_driver_error(error):
                 raise
-            raise not_opened(error, self.found, arena_bytes(self.found, settings)) from error
-        self.replay = OpenCLReplay(self.plane, self._logged) if self._logged is not None else None
+            size = min(arena_bytes(device, settings) for device in self.found)
+            raise not_opened(error, self.found, size) from error
+        plane = self.plane
+        self.replay = RegionReplay(plane, self._logged, plane.regions) if self._logged is not None else None
         self._open = True
         _opened.add(self)
         self._stop.clear()
@@ -144,25 +123,15 @@ class OpenCLDevice:
         plane = self.plane
         assert plane is not None
         try:
-            while not self._stop.is_set() and not plane.failed:
-                if not plane.step():
-                    plane.rest(NAP)
+            plane.regions.work(self._stop, NAP)
         except BaseException as error:  # the host must hear of it rather than wait forever
-            plane.fail(self._explained(error))
-
-    def _explained(self, error: BaseException) -> BaseException:
-        if self.plane is None or not is_driver_error(error):
-            return error
-        self.plane.fail(lost(error, self.found, self.plane.arena.size))
-        assert self.plane.failure is not None
-        return self.plane.failure  # the first that went wrong is the one to look into
+            plane.fail(error)
 
     def _plane(self) -> OpenCLPlane:
         if self.plane is None:
             raise ExecutionError("the device is closed; load a graph first")
         return self.plane
 
-    @_watched
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
         if not self._open:
             raise ExecutionError("the device is closed; load a graph first")
@@ -171,12 +140,10 @@ class OpenCLDevice:
     def planned_bytes(self, instance: Instance, mode: Mode) -> int | None:
         return self._plane().planned_bytes(instance, mode)
 
-    @_watched
     def poll(self, timeout: float = 0.0) -> list[Report]:
         """See Device. Also raises ExecutionError, naming nodes and firings, once nothing can move."""
         return self.replay.run() if self.replay is not None else self._plane().poll(timeout)
 
-    @_watched
     def drain(self) -> list[Report]:
         plane: OpenCLPlane = self._plane()
         out: list[Report] = []
@@ -193,14 +160,12 @@ class OpenCLDevice:
             plane.flush()
         return out
 
-    @_watched
     def update(self, nodes: Sequence[str] | None = None) -> None:
         if not self._open:
             raise ExecutionError("the device is closed; load a graph first")
         if self.replay is None:  # a log holds the updates, at their place among the frames
             self._plane().update(nodes if nodes is not None else list(self.params))
 
-    @_watched
     def parameters(self) -> dict[str, NodeParameters]:
         """See Device. Raises DeviceLostError where the current values went with the device."""
         self._plane().fetch()
@@ -223,10 +188,8 @@ class OpenCLDevice:
         try:
             if not plane.failed:
                 plane.fetch()
-        except Exception as error:
-            if not is_driver_error(error):
-                raise
-            self._explained(error)  # for whoever asks for the parameters
+        except DeviceLostError:  # which is told to whoever asks for the parameters
+            pass
         finally:
             plane.close()
 

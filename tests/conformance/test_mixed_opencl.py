@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,6 @@ from amphw.ir.update import UpdateRule
 from amphw.mixed.device import MixedDevice
 from amphw.opencl import OpenCLDevice
 from amphw.opencl.codegen.forms import GPU_FORM
-from amphw.opencl.run.log import GradientLog
-from amphw.opencl.run.part import OpenCLPart
 from tests.conformance.harness import assert_same, run
 from tests.conformance.test_mixed import NumpyFloats, alternately
 from tests.conformance.test_opencl import FORM, RULE, expected, problem
@@ -81,16 +78,6 @@ def test_other_devices_give_the_same(case: Case, settings: dict[str, Any]) -> No
     assert_same(found, expected(case))
 
 
-@some(4, 8)
-def test_frames_too_large_for_the_log_give_the_same(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each frame's gradients are then summed by themselves."""
-    monkeypatch.setattr(GradientLog, "fits", lambda log, rows: False)
-    device = MixedDevice({"one": OpenCLDevice(PTHREAD), "two": NumpyFloats()})
-    found = run(device, *problem(case), keys=4, form=FORM, place=alternately(case.build(), 1))
-    device.close()
-    assert_same(found, expected(case))
-
-
 @some(2, 4)
 def test_inference_is_that_of_the_reference(case: Case) -> None:
     device = mixed()
@@ -124,7 +111,7 @@ def test_updates_lead_where_the_reference_goes(case: Case) -> None:
         np.testing.assert_allclose(value, wanted[name], rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-def replayed(case: Case, between: Callable[[], None], **settings: Any) -> None:
+def replayed(case: Case, **settings: Any) -> None:
     """A run that updates parameters, and again by its log."""
     rule = UpdateRule(interval=3, lr=0.05, optimizer="momentum")
     place = alternately(case.build(), 1)
@@ -132,7 +119,6 @@ def replayed(case: Case, between: Callable[[], None], **settings: Any) -> None:
     first = mixed()
     found = run(first, *problem(case), log=True, **options)
     first.close()
-    between()
     again = mixed(replay=list(first.log))
     repeated = run(again, *problem(case), **options)
     again.close()
@@ -144,24 +130,7 @@ def replayed(case: Case, between: Callable[[], None], **settings: Any) -> None:
 @pytest.mark.parametrize("settings", [{}, {"memory": 1 << 18}], ids=["", "little memory"])
 @some(0, 5)
 def test_a_replayed_run_is_the_same_to_the_bit(case: Case, settings: dict[str, Any]) -> None:
-    replayed(case, lambda: None, **settings)
-
-
-@pytest.mark.parametrize("fits", [True, False], ids=["", "too large for the log"])
-@some(2, 12)
-def test_waiting_for_room_changes_nothing(case: Case, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is in the queue then ends, also the frame whose gradients are about to be summed."""
-    real = OpenCLPart._room
-
-    def waiting(part: OpenCLPart, words: int) -> int:
-        assert part.executor is not None
-        part.executor.finish()
-        part._collect()
-        return real(part, words)
-
-    if not fits:
-        monkeypatch.setattr(GradientLog, "fits", lambda log, rows: False)
-    replayed(case, lambda: monkeypatch.setattr(OpenCLPart, "_room", waiting))
+    replayed(case, **settings)
 
 
 @some(0, 10)

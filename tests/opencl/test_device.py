@@ -25,11 +25,12 @@ from tests.opencl.devices import BASIC, PTHREAD, PTHREADS
 
 cl = pytest.importorskip("pyopencl")
 
+from amphw.engine.parts.arena import MemorySettingError  # noqa: E402
 from amphw.opencl import OpenCLDevice  # noqa: E402
 from amphw.opencl.abi import Kernel  # noqa: E402
 from amphw.opencl.codegen.forms import GPU_FORM, SINGLE_FORM, Form  # noqa: E402
 from amphw.opencl.platform import platforms  # noqa: E402
-from amphw.opencl.platform.platforms import MemorySettingError, OpenCLError, default_form  # noqa: E402
+from amphw.opencl.platform.platforms import OpenCLError, default_form  # noqa: E402
 from amphw.opencl.run import executor  # noqa: E402
 from amphw.opencl.run.build import Launch, built  # noqa: E402
 
@@ -277,10 +278,10 @@ def batches(*rows: int) -> list[Any]:
     return [MODEL.graph(cfg), *made]
 
 
-@pytest.mark.parametrize("memory,told", [(0, "65536 bytes or more"), (-1, "65536"), (1 << 60, "at most")])
+@pytest.mark.parametrize("memory,told", [(1, "65536 bytes or more"), (-1, "65536"), (1 << 60, "at most")])
 def test_memory_out_of_range_is_refused(memory: int, told: str) -> None:
     with pytest.raises(MemorySettingError, match=rf"device.memory = {memory}, .*{told}"):
-        OpenCLDevice(PTHREAD).load(problem(RNN)[0], {}, DeviceOptions(settings={"memory": memory or "0"}))
+        OpenCLDevice(PTHREAD).load(problem(RNN)[0], {}, DeviceOptions(settings={"memory": memory}))
 
 
 # --- unusual devices --------------------------------------------------------------------------------------

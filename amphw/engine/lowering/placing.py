@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from amphw.engine.lowering.lower import Lowered, Unit
 from amphw.engine.parts.part import Part, RefusesTogether
+from amphw.engine.parts.region import RegionPart
 from amphw.ir.device import LinkRate
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
@@ -64,7 +66,7 @@ def _pairs(text: str | Mapping[str, str], setting: str, form: str) -> Mapping[st
 def place(
     graph: Graph,
     lowered: Lowered,
-    parts: Mapping[str, Part],
+    parts: Mapping[str, Part | RegionPart],
     rules: Mapping[str, UpdateRule],
     wanted: Mapping[str, str],
     host: bool = True,
@@ -116,11 +118,41 @@ def place(
             out.of[unit.name] = label
             turn += k + 1
             break
+    _follow(lowered, able, out, parts, wanted, refuses)
     out.refused = {key: why for key, why in out.refused.items() if why}
     return out
 
 
-def _check(graph: Graph, out: Placing, parts: Mapping[str, Part], wanted: Mapping[str, str]) -> None:
+def _follow(
+    lowered: Lowered,
+    able: Sequence[Unit],
+    out: Placing,
+    parts: Mapping[str, Any],
+    wanted: Mapping[str, str],
+    refuses: Callable[[Unit, str], str],
+) -> None:
+    """A node without parameters goes to the region that all it receives comes from, which then stays there.
+
+    Devices that are handed frames have each message cross over in any case: there it would gain nothing.
+    """
+    sends: dict[int, set[str]] = {unit.index: set() for unit in able}
+    for path in lowered.paths:
+        if path.target in sends:
+            sends[path.target].add(lowered.units[path.source].name)
+    moved = True
+    while moved:
+        moved = False
+        for unit in able:
+            if unit.owns or unit.name in wanted or out.of[unit.name] != HOST:
+                continue
+            senders = {out.of.get(name, HOST) for name in sends[unit.index]}
+            label = senders.pop() if len(senders) == 1 else HOST
+            if isinstance(parts.get(label), RegionPart) and not refuses(unit, label):
+                out.of[unit.name] = label
+                moved = True
+
+
+def _check(graph: Graph, out: Placing, parts: Mapping[str, Any], wanted: Mapping[str, str]) -> None:
     for node, label in wanted.items():
         if node not in graph.nodes:
             raise AmphwError(
@@ -138,12 +170,14 @@ def _check(graph: Graph, out: Placing, parts: Mapping[str, Part], wanted: Mappin
             )
 
 
-def refusal(part: Part, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
+def refusal(part: Part | RegionPart, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
     """Why a part cannot have this node, in words that do not name it again; empty: it can."""
     return part.refused(graph, unit, rules).removeprefix(f"node '{unit.name}': ")
 
 
-def too_much(part: Part, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]) -> str:
+def too_much(
+    part: Part | RegionPart, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]
+) -> str:
     """Why a part cannot have all of these nodes, none of which it refuses alone; empty: it can."""
     memory = part.capabilities().memory
     wanted = sum(rule_of(rules, u.name).bytes(graph.nodes[u.name].params) for u in units)
@@ -164,4 +198,5 @@ def _size(graph: Graph, unit: Unit) -> int:
 
 def units_of(lowered: Lowered, placing: Placing, labels: Sequence[str]) -> list[list[Unit]]:
     """By label, the units of the lowered graph that run there."""
-    return [[lowered.units[lowered.by_name[n]] for n in placing.on(label)] for label in labels]
+    by_name = lowered.by_name
+    return [[lowered.units[by_name[n]] for n in placing.on(label) if n in by_name] for label in labels]

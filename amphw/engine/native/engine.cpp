@@ -2,6 +2,7 @@
 // replay.cpp runs that go by a log.
 #include "engine.hpp"
 
+#include <algorithm>
 #include <thread>
 
 #include "clock.hpp"
@@ -32,11 +33,13 @@ Engine::Engine(GraphDesc graph, std::vector<std::optional<Rule>> rules, Options 
       planner_(graph_, options_.plan_bytes), queues_(graph_.units.size() * KINDS) {
     if (options_.shared != nullptr) {
         memory_ = std::make_unique<DeviceMemory>(options_.shared, options_.shared_bytes);
-        tables_ = std::make_unique<FrameTables>(graph_, *memory_);
+        tables_ = std::make_unique<FrameTables>(graph_, options_.regions, *memory_);
     }
-    for (size_t u = 0; u < graph_.units.size(); u++)
-        parameters_.push_back(
-            rules[u] ? std::make_unique<Parameters>(graph_.units[u], *rules[u], kernels_, memory_.get()) : nullptr);
+    for (size_t u = 0; u < graph_.units.size(); u++) {
+        DeviceMemory* const device = options_.regions[u] >= 0 ? memory_.get() : nullptr;
+        parameters_.push_back(rules[u] ? std::make_unique<Parameters>(graph_.units[u], *rules[u], kernels_, device)
+                                       : nullptr);
+    }
     for (int32_t w = 0; w <= options_.workers; w++) workers_.push_back(std::make_unique<Worker>(graph_, kernels_));
 }
 
@@ -79,8 +82,12 @@ void Engine::wait(int32_t worker, double seconds) {
     std::unique_lock lock(mutex_);
     idle_.fetch_add(1);
     bool any = failed_.load();
+    const auto drives = [&](int32_t w) {
+        return std::find(options_.regions.begin(), options_.regions.end(), w) != options_.regions.end();
+    };
+    const bool outside = drives(worker);  // one thread drives all external executors
     for (int32_t w = 0; w < options_.workers; w++) {
-        if (w != worker && memory_ == nullptr) continue;  // one thread drives all devices of an external executor
+        if (w != worker && !(outside && drives(w))) continue;
         for (int32_t q : options_.served[w]) any = any || queues_[q].size.load() > 0;
     }
     if (!any) {
@@ -230,49 +237,57 @@ void Engine::serve(int32_t worker, Frame& frame) {
     serve(worker, frame);
 }
 
-void Engine::commit(Worker& w, Frame& frame) {
+void Engine::commit(Worker& w, Frame& frame, Messages which) {
     std::unique_lock log(log_mutex_, std::defer_lock);
     if (options_.log) {
         log.lock();
-        record({EventType::End, frame.number, 0, 0, {}});
+        if (which != Messages::Leaving) record({EventType::End, frame.number, 0, 0, {}});
     }
+    w.left.clear();
     if (frame.kind == BACKWARD)
-        commit_backward(w, frame);
+        commit_backward(w, frame, which);
     else
-        commit_forward(w, frame);
+        commit_forward(w, frame, which);
     push_ready(w);
 }
 
-void Engine::commit_forward(Worker& w, Frame& frame) {
+void Engine::commit_forward(Worker& w, Frame& frame, Messages which) {
     const int32_t u = frame.unit;
     const UnitDesc& unit = graph_.units[u];
-    const bool owns = parameters_[u] != nullptr;
-    count_sent(w, frame);
+    const bool owns = parameters_[u] != nullptr, first = which != Messages::Leaving;
+    if (first) count_sent(w, frame);
     for (size_t i = 0; i < frame.tasks.size(); i++) {
         Slot& slot = *frame.tasks[i].slot;
         const int32_t firing = frame.tasks[i].firing;
         const UnitPlan& plan = slot.unit(u);
         const UnitLayout& layout = slot.layout(u);
         int32_t outcome = firing;
-        if (!unit.choices.empty()) slot.at<int32_t>(layout.outcome)[firing] = outcome = frame.outcomes[i];
+        if (!unit.choices.empty()) outcome = frame.outcomes[i];
+        if (!unit.choices.empty() && first) slot.at<int32_t>(layout.outcome)[firing] = outcome;
         for (const Fault& fault : plan.faults)
             if (fault.outcome == outcome)
                 throw EngineError(Failure::Fault, u, slot.index, firing, fault.trap);
         const int32_t begin = plan.route_start[outcome], end = plan.route_start[outcome + 1];
         const bool trains = slot.trains();
-        if (trains) {
+        if (trains && first) {
             std::atomic_ref(slot.missing(u)[firing]).store(end - begin);
             if (owns) slot.at<int32_t>(layout.version)[firing] = int32_t(frame.version);
             if (options_.trace) slot.at<int64_t>(layout.frame)[firing] = frame.number;
         }
-        slot.outstanding.fetch_add(end - begin);
+        // Those that leave later count as well: until they are back, or consumed, the instance stays.
+        if (first) slot.outstanding.fetch_add(end - begin);
         for (int32_t r = begin; r < end; r++) {
             const Route& route = plan.routes[r];
+            if (!among(which, u, route.target)) {
+                if (w.left.empty() || w.left.back() != i) w.left.push_back(i);
+                continue;
+            }
             const ValueDesc& output = unit.outputs[route.output];
             const int64_t row = plan.spaces[output.space].start(firing) + std::max(route.row, 0);
             deliver(w, slot, route, slot.at<float>(layout.outputs[route.output]) + row * row_stride(output.width), u,
                     firing);
         }
+        if (!first) continue;
         if (!trains) {
             int64_t consumed = 0;
             for (size_t k = 0; k < unit.operands.size(); k++) {
@@ -313,20 +328,26 @@ void Engine::deliver(Worker& w, Slot& slot, const Route& route, float* rows, int
         make_ready(w, route.target, slot.trains() ? FORWARD : INFER, slot, route.firing);
 }
 
-void Engine::commit_backward(Worker& w, Frame& frame) {
+void Engine::commit_backward(Worker& w, Frame& frame, Messages which) {
     const int32_t u = frame.unit;
     const int32_t operands = int32_t(graph_.units[u].operands.size());
     w.returned.clear();
-    for (const Task& t : frame.tasks) {
+    for (size_t i = 0; i < frame.tasks.size(); i++) {
+        const Task& t = frame.tasks[i];
         Slot& slot = *t.slot;
         w.returned.push_back(0);
         for (int32_t k = 0; k < operands; k++) {
             const auto [begin, end] = slot.positions(u, k, t.firing);
             const OperandRef* refs = slot.operand(u, k);
-            w.returned.back() += end - begin;
             for (int32_t position = begin; position < end; position++) {
                 const OperandRef& origin = refs[position];
-                if (graph_.units[origin.unit].is_source) continue;
+                const bool source = graph_.units[origin.unit].is_source;
+                if (source ? which == Messages::Leaving : !among(which, u, origin.unit)) {
+                    if (!source && (w.left.empty() || w.left.back() != i)) w.left.push_back(i);
+                    continue;
+                }
+                w.returned.back()++;
+                if (source) continue;
                 std::atomic_ref missing(slot.missing(origin.unit)[origin.firing]);
                 if (missing.fetch_sub(1, std::memory_order_acq_rel) == 1)
                     make_ready(w, origin.unit, BACKWARD, slot, origin.firing);
@@ -338,7 +359,8 @@ void Engine::commit_backward(Worker& w, Frame& frame) {
         std::lock_guard lock(w.mutex);
         for (int64_t n : w.returned) w.counters.backward += n;
     }
-    for (size_t i = 0; i < frame.tasks.size(); i++) settle(*frame.tasks[i].slot, w.returned[i]);
+    for (size_t i = 0; i < frame.tasks.size(); i++)
+        if (w.returned[i] > 0) settle(*frame.tasks[i].slot, w.returned[i]);
 }
 
 // Number of the frame that produced the first operand, for a trace's arrows.

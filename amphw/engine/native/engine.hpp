@@ -29,9 +29,13 @@ struct Options {
     std::vector<double> sleep;                 // by unit: seconds a message
     bool trace;
     int64_t plan_bytes;
-    // Memory shared with an external executor, which then computes the frames and holds the parameters; null: none.
+    // Memory shared with external executors, which compute the frames of their units and hold their parameters; null:
+    // there are none.
     char* shared = nullptr;
     size_t shared_bytes = 0;
+    // By unit: the worker through which an external executor gets its frames, whose units together are a region. -1: a
+    // unit that is computed here, or handed out to a part.
+    std::vector<int32_t> regions;
 };
 
 // One event of the service order; `keys` are (instance number, mode, firing).
@@ -107,8 +111,15 @@ public:
     // --- an external executor's side; external_engine.cpp ---
     // The next frame for a worker, described: the executor computes it. Null: there is none. Throws EngineError.
     const ExternalFrame* take(int32_t worker);
-    // Its messages may go on: its work is done, or what reads them comes behind it in the executor's order.
-    void commit(int64_t number);
+    // Its messages to units of the region may go on: what reads them comes behind it in the executor's order. True:
+    // others leave the region, which `sent` hands on.
+    bool commit(int64_t number);
+    // What leaves the region is where its readers look for it.
+    void sent(int64_t number);
+    Crossing leaving(int64_t number);   // counts what it finds as sent from there
+    Crossing reported(int64_t number) const { return tables_->reported(external(number).frame); }
+    // By region: bytes of the messages that have passed its border, to it and from it.
+    std::map<int32_t, std::pair<int64_t, int64_t>> crossed();
     // Its memory may be used again: the work is done, in so many seconds.
     void ended(int64_t number, int32_t worker, double seconds);
     const ExternalFrame& external(int64_t number) const { return external_.at(number).described; }
@@ -152,6 +163,7 @@ private:
         std::vector<std::vector<Task>> ready;  // by queue: firings that the frame at hand has completed
         std::vector<Task> again;               // firings that go backward at once
         std::vector<int64_t> returned;         // messages that each task of the frame returns
+        std::vector<size_t> left;              // numbers of tasks whose messages have not all been handed on
         Counters counters;
         std::vector<TraceSlice> slices;
         std::mutex mutex;  // guards counters and slices against the host
@@ -166,9 +178,16 @@ private:
     void begin(Frame& frame);
     void serve(int32_t worker, Frame& frame);
     void compute(Worker& w, Frame& frame);
-    void commit(Worker& w, Frame& frame);
-    void commit_forward(Worker& w, Frame& frame);
-    void commit_backward(Worker& w, Frame& frame);
+    // Which of a frame's messages are handed on: those that stay in its region and those that leave it have their own
+    // time. A unit outside of all regions has them all at once.
+    enum class Messages { All, Staying, Leaving };
+    bool among(Messages which, int32_t unit, int32_t other) const {
+        return which == Messages::All || (options_.regions[unit] == options_.regions[other]) == (which == Messages::Staying);
+    }
+    // Afterwards `w.left` has the tasks some of whose messages are left out.
+    void commit(Worker& w, Frame& frame, Messages which = Messages::All);
+    void commit_forward(Worker& w, Frame& frame, Messages which);
+    void commit_backward(Worker& w, Frame& frame, Messages which);
     void count_sent(Worker& w, const Frame& frame);
     void deliver(Worker& w, Slot& slot, const Route& route, float* rows, int32_t unit, int32_t firing);
     void check_losses(const Frame& frame);
@@ -217,6 +236,8 @@ private:
     std::unique_ptr<DeviceMemory> memory_;  // of an external executor; whatever lies in it goes first
     std::unique_ptr<FrameTables> tables_;
     std::map<int64_t, External> external_;    // by number of the frame
+    std::map<int32_t, std::pair<int64_t, int64_t>> crossed_;  // by region; the executors' thread counts
+    std::mutex crossed_mutex_;
     std::map<int32_t, Reduction> reductions_;  // by unit
     std::mutex parts_mutex_;                   // of the next
     std::map<int64_t, HandedOut> handed_out_;  // by number of the frame

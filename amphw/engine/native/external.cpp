@@ -13,7 +13,8 @@ int64_t aligned(int64_t words, int64_t to) { return (words + to - 1) / to * to; 
 
 }  // namespace
 
-FrameTables::FrameTables(const GraphDesc& graph, DeviceMemory& memory) : graph_(graph), memory_(memory) {
+FrameTables::FrameTables(const GraphDesc& graph, const std::vector<int32_t>& regions, DeviceMemory& memory)
+    : graph_(graph), regions_(regions), memory_(memory) {
     int32_t widest = 1;
     for (const UnitDesc& u : graph.units)
         for (const Code* code : {&u.forward, &u.inference, &u.backward})
@@ -100,7 +101,7 @@ void FrameTables::describe(ExternalFrame& out) {
         first[messages] = out.rows[s];
     }
     out.sums.clear();
-    out.results.clear();
+    out.incoming = incoming();
     for (size_t b = 0; b < bases; b++) {
         if (tables[b] < 0) continue;
         const Base& base = code_->bases[b];
@@ -111,8 +112,6 @@ void FrameTables::describe(ExternalFrame& out) {
             for (int32_t r = 0; r < rows; r++) table[r] = origin + int32_t(scratch[b]) + r * stride;
         else
             point(b, table);
-        if (base.place == Place::Output || base.place == Place::InputGradient)
-            out.results.push_back({origin + int32_t(tables[b]), rows, base.width});
         if (sum_at[b] < 0) continue;
         const Sums& sums = sums_[b];
         int32_t* job = to + sum_at[b];
@@ -219,6 +218,118 @@ void FrameTables::gather_gradients(const Base& b, Sums& out) {
             out.starts[at + r + 1] = int32_t(out.entries.size());
         }
     });
+}
+
+// --- the border --------------------------------------------------------------------------------------------------
+
+void FrameTables::add_rows(Crossing& to, const float* first, int64_t stride, int32_t width, int32_t rows) const {
+    if (rows == 0 || width == 0) return;
+    to.words.push_back({memory_.place(first), int32_t(int64_t(rows - 1) * stride) + width});
+    to.payload += int64_t(rows) * width * int64_t(sizeof(float));
+}
+
+namespace {
+
+// Each place once, and what lies side by side in one piece.
+void join(std::vector<Words>& words) {
+    std::sort(words.begin(), words.end(), [](const Words& a, const Words& b) { return a.place < b.place; });
+    size_t n = 0;
+    for (const Words& w : words) {
+        if (n > 0 && w.place <= words[n - 1].place + words[n - 1].count)
+            words[n - 1].count = std::max(words[n - 1].count, w.place + w.count - words[n - 1].place);
+        else
+            words[n++] = w;
+    }
+    words.resize(n);
+}
+
+}  // namespace
+
+// Data of sources is not among it: an executor has it since the instance was pumped.
+Crossing FrameTables::incoming() const {
+    const Frame& frame = out_->frame;
+    const int32_t u = frame.unit, here = regions_[u];
+    Crossing found;
+    for (const Task& t : frame.tasks) {
+        if (frame.kind != BACKWARD) {
+            for (size_t k = 0; k < unit_->operands.size(); k++)
+                each_received(graph_, *t.slot, u, int32_t(k), t.firing,
+                              [&](const OperandRef& ref, int64_t stride, int32_t rows) {
+                                  if (graph_.units[ref.unit].is_source || regions_[ref.unit] == here) return;
+                                  add_rows(found, ref.rows, stride, unit_->operands[k].width, rows);
+                              });
+            continue;
+        }
+        for (size_t k = 0; k < unit_->outputs.size(); k++) {
+            const ValueDesc& o = unit_->outputs[k];
+            if (o.is_int) continue;
+            const int32_t all = t.slot->unit(u).spaces[o.space].of(t.firing);
+            each_returned(graph_, *t.slot, u, int32_t(k), t.firing, [&](const Route& route, const float* first) {
+                if (regions_[route.target] != here)
+                    add_rows(found, first, row_stride(o.width), o.width, route.row < 0 ? all : 1);
+            });
+        }
+    }
+    join(found.words);
+    return found;
+}
+
+Crossing FrameTables::leaving(const Frame& frame) const {
+    const int32_t u = frame.unit, here = regions_[u];
+    const UnitDesc& unit = graph_.units[u];
+    Crossing found;
+    for (const Task& t : frame.tasks) {
+        const Slot& slot = *t.slot;
+        const UnitPlan& plan = slot.unit(u);
+        if (frame.kind == BACKWARD) {
+            for (size_t k = 0; k < unit.operands.size(); k++) {
+                const OperandDesc& o = unit.operands[k];
+                if (!o.needs_gradient) continue;
+                const int64_t stride = row_stride(o.width);
+                const OperandRef* refs = slot.operand(u, int32_t(k));
+                const auto [begin, end] = slot.positions(u, int32_t(k), t.firing);
+                const int32_t rows = o.shared                           ? 1
+                                     : plan.members[int64_t(k)].empty() ? plan.spaces[o.space].of(t.firing)
+                                                                        : plan.operand_rows[int64_t(k)].of(t.firing);
+                for (int32_t position = begin; position < end; position++) {
+                    const int32_t to = refs[position].unit;
+                    if (graph_.units[to].is_source || regions_[to] == here) continue;
+                    const float* all = slot.at<float>(slot.layout(u).gradients[int64_t(k)]);
+                    add_rows(found, all + slot.gradient_row(unit, u, int32_t(k), t.firing, position) * stride, stride,
+                             o.width, rows);
+                }
+            }
+            continue;
+        }
+        const int32_t outcome = slot.outcome(unit, u, t.firing);
+        for (int32_t r = plan.route_start[outcome]; r < plan.route_start[outcome + 1]; r++) {
+            const Route& route = plan.routes[r];
+            const ValueDesc& o = unit.outputs[route.output];
+            if (regions_[route.target] == here || o.is_int) continue;
+            const int64_t stride = row_stride(o.width), first = plan.spaces[o.space].start(t.firing);
+            const float* all = slot.at<float>(slot.layout(u).outputs[route.output]);
+            add_rows(found, all + (first + std::max(route.row, 0)) * stride, stride, o.width,
+                     route.row < 0 ? plan.spaces[o.space].of(t.firing) : 1);
+        }
+    }
+    join(found.words);
+    return found;
+}
+
+Crossing FrameTables::reported(const Frame& frame) const {
+    const int32_t u = frame.unit;
+    const UnitDesc& unit = graph_.units[u];
+    Crossing found;
+    for (const Task& t : frame.tasks)
+        for (int32_t k = 0; k < unit.labels; k++) {
+            const ValueDesc& o = unit.outputs[k];
+            const Counts& counts = t.slot->unit(u).spaces[o.space];
+            const int64_t stride = row_stride(o.width);
+            const float* all = t.slot->at<float>(t.slot->layout(u).outputs[k]);
+            add_rows(found, all + counts.start(t.firing) * stride, stride, o.width, counts.of(t.firing));
+        }
+    join(found.words);
+    return found;
 }
 
 // --- integers --------------------------------------------------------------------------------------------------------

@@ -1,5 +1,8 @@
 // Frames for an executor outside the engine, such as a device with kernels of its own: where everything is that a frame
 // reads and writes, as tables of places in the shared memory. amphw/opencl/abi.py says how they lie there.
+//
+// All units of one executor are a region. What they send each other stays in its memory; `incoming` and `Crossing`
+// say which rows pass the region's border, and have to be copied where the executor has a memory of its own.
 #pragma once
 
 #include <array>
@@ -18,9 +21,15 @@ struct SumJob {
     int32_t place, rows, width;
 };
 
-// Rows of the frame that the host reads, or other devices: the place of their table, how many, how wide.
-struct RowsAt {
-    int32_t table, rows, width;
+// Words that lie one behind the other: rows of one array, with what is between them.
+struct Words {
+    int32_t place, count;
+};
+
+// Rows that pass a region's border. payload: bytes of the messages, each counted as often as it is sent.
+struct Crossing {
+    std::vector<Words> words;  // each place once
+    int64_t payload = 0;
 };
 
 struct ExternalFrame {
@@ -32,7 +41,7 @@ struct ExternalFrame {
     int32_t made = 0, made_words = 0;  // where integers are that the code makes
     std::array<int32_t, MAX_SPACES> rows{};
     std::vector<SumJob> sums;
-    std::vector<RowsAt> results;  // forward: outputs; backward: gradients of operands
+    Crossing incoming;            // what it reads of other regions and of the engine's own units
     std::vector<int32_t> slots;   // place of each integer slot
 };
 
@@ -47,10 +56,15 @@ struct ReductionJob {
 
 class FrameTables {
 public:
-    FrameTables(const GraphDesc& graph, DeviceMemory& memory);
+    // regions: by unit, as in `Options`.
+    FrameTables(const GraphDesc& graph, const std::vector<int32_t>& regions, DeviceMemory& memory);
 
     // Fills in all but `frame` and `worker`. Throws EngineError on an index outside a table, bad_alloc without room.
     void describe(ExternalFrame& out);
+    // What a frame's messages bring to units of other regions and of the engine; it has been committed.
+    Crossing leaving(const Frame& frame) const;
+    // What the host reads of a loss.
+    Crossing reported(const Frame& frame) const;
     // A row of zeros and one of ones, in floats; the device must be given them once.
     std::pair<int32_t, int32_t> constants() const { return {memory_.place(constants_.bytes()), int32_t(constants_.size() / 4)}; }
 
@@ -66,10 +80,13 @@ private:
     void gather_gradients(const Base& b, Sums& out);
     void point(size_t base, int32_t* table);
     void point_operand(const Base& b, int32_t task, int32_t* table);
+    Crossing incoming() const;
+    void add_rows(Crossing& to, const float* first, int64_t stride, int32_t width, int32_t rows) const;
     template <class F>
     void each_message(int32_t space, F f) const;
 
     const GraphDesc& graph_;
+    const std::vector<int32_t>& regions_;
     DeviceMemory& memory_;
     int32_t row_of_ones_ = 0;
     Block constants_;

@@ -78,6 +78,10 @@ const ExternalFrame* Engine::describe(int32_t worker, Frame& frame) {
         e.described.worker = worker;
         e.described.frame = std::move(frame);
         tables_->describe(e.described);
+        {
+            std::lock_guard lock(crossed_mutex_);
+            crossed_[options_.regions[u]].first += e.described.incoming.payload;
+        }
         e.work = memory_->begin_work();
         return &e.described;
     } catch (const std::bad_alloc&) {
@@ -85,7 +89,7 @@ const ExternalFrame* Engine::describe(int32_t worker, Frame& frame) {
     }
 }
 
-void Engine::commit(int64_t number) {
+bool Engine::commit(int64_t number) {
     const auto found = external_.find(number);
     if (found == external_.end())  // the log of a replay may say anything
         throw EngineError(Failure::Replay, -1, -1, -1, 0, 0, "the end of a frame that has not begun");
@@ -102,7 +106,9 @@ void Engine::commit(int64_t number) {
         std::lock_guard lock(w.mutex);
         w.counters.frames++;
     }
-    commit(w, frame);
+    commit(w, frame, Messages::Staying);
+    // Of the others the instance may retire, and its slot be used again, before this frame's messages leave.
+    const std::vector<size_t> left = w.left;
     if (frame.log.chunk != nullptr) {
         Parameters& p = *parameters_[frame.unit];
         std::lock_guard lock(p.mutex);
@@ -111,7 +117,32 @@ void Engine::commit(int64_t number) {
     for (const Task& t : w.again) make_ready(w, frame.unit, BACKWARD, *t.slot, t.firing);
     w.again.clear();
     push_ready(w);
-    if (!replaying_) pending_.fetch_sub(tasks);
+    for (size_t i = 0; i < left.size(); i++) {
+        frame.tasks[i] = frame.tasks[left[i]];
+        if (!frame.outcomes.empty()) frame.outcomes[i] = frame.outcomes[left[i]];
+    }
+    frame.tasks.resize(left.size());
+    if (!replaying_) pending_.fetch_sub(tasks - int64_t(left.size()));
+    return !left.empty();
+}
+
+void Engine::sent(int64_t number) {
+    ExternalFrame& e = external_.at(number).described;
+    commit(*workers_[e.worker], e.frame, Messages::Leaving);
+    if (!replaying_) pending_.fetch_sub(int64_t(e.frame.tasks.size()));
+}
+
+Crossing Engine::leaving(int64_t number) {
+    const Frame& frame = external(number).frame;
+    Crossing found = tables_->leaving(frame);
+    std::lock_guard lock(crossed_mutex_);
+    crossed_[options_.regions[frame.unit]].second += found.payload;
+    return found;
+}
+
+std::map<int32_t, std::pair<int64_t, int64_t>> Engine::crossed() {
+    std::lock_guard lock(crossed_mutex_);
+    return crossed_;
 }
 
 void Engine::ended(int64_t number, int32_t worker, double seconds) {

@@ -6,10 +6,10 @@
 
 namespace amphw {
 
-// f(first row, floats between rows, rows) for each message of operand k, in order. A message's rows lie where its
+// f(message, floats between its rows, rows) for each message of operand k, in order. A message's rows lie where its
 // sender stored them; a source's in the instance's data array, which is not padded.
 template <class F>
-void each_message(const GraphDesc& graph, const Slot& slot, int32_t u, int32_t k, int32_t firing, F f) {
+void each_received(const GraphDesc& graph, const Slot& slot, int32_t u, int32_t k, int32_t firing, F f) {
     const OperandDesc& operand = graph.units[u].operands[k];
     const UnitPlan& plan = slot.unit(u);
     const bool group = !plan.members[k].empty();
@@ -18,14 +18,21 @@ void each_message(const GraphDesc& graph, const Slot& slot, int32_t u, int32_t k
     const auto [begin, end] = slot.positions(u, k, firing);
     for (int32_t position = begin; position < end; position++) {
         const OperandRef& ref = refs[position];
-        f(ref.rows, graph.units[ref.unit].is_source ? int64_t(operand.width) : row_stride(operand.width), rows);
+        f(ref, graph.units[ref.unit].is_source ? int64_t(operand.width) : row_stride(operand.width), rows);
     }
 }
 
-// f(first row, row) for each gradient that came back for an output, in the order of the sender's routes, so that
-// their sum does not depend on who came first. row: of the output, which was sent alone; -1: all of them.
+// f(first row, floats between rows, rows) for each of them.
 template <class F>
-void each_gradient(const GraphDesc& graph, const Slot& slot, int32_t u, int32_t output, int32_t firing, F f) {
+void each_message(const GraphDesc& graph, const Slot& slot, int32_t u, int32_t k, int32_t firing, F f) {
+    each_received(graph, slot, u, k, firing,
+                  [&](const OperandRef& ref, int64_t stride, int32_t rows) { f(ref.rows, stride, rows); });
+}
+
+// f(route, first row) for each gradient that came back for an output, in the order of the sender's routes, so that
+// their sum does not depend on who came first.
+template <class F>
+void each_returned(const GraphDesc& graph, const Slot& slot, int32_t u, int32_t output, int32_t firing, F f) {
     const UnitDesc& unit = graph.units[u];
     const UnitPlan& plan = slot.unit(u);
     const int32_t outcome = slot.outcome(unit, u, firing);
@@ -35,8 +42,15 @@ void each_gradient(const GraphDesc& graph, const Slot& slot, int32_t u, int32_t 
         if (route.output != output || !target.operands[route.operand].needs_gradient) continue;
         const int64_t first = slot.gradient_row(target, route.target, route.operand, route.firing, route.position);
         float* rows = slot.at<float>(slot.layout(route.target).gradients[route.operand]);
-        f(rows + first * row_stride(unit.outputs[output].width), route.row);
+        f(route, rows + first * row_stride(unit.outputs[output].width));
     }
+}
+
+// f(first row, row) for each of them. row: of the output, which was sent alone; -1: all of them.
+template <class F>
+void each_gradient(const GraphDesc& graph, const Slot& slot, int32_t u, int32_t output, int32_t firing, F f) {
+    each_returned(graph, slot, u, output, firing,
+                  [&](const Route& route, float* first) { f(first, route.row); });
 }
 
 }  // namespace amphw

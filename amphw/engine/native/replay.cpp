@@ -75,7 +75,7 @@ void Engine::replay_seal(int32_t unit, bool due) {
         std::lock_guard lock(p.mutex);
         p.seal(due);
     }
-    if (!due && memory_ == nullptr) replay_reduced(unit);
+    if (!due && options_.regions[unit] < 0) replay_reduced(unit);
 }
 
 // Sums are the same whenever they are taken, as long as the order is; the version appears where the log says.

@@ -48,6 +48,8 @@ class PartDriver:
         self.spaces = [[name for name, _ in u.behaviour.spaces] for u in lowered.units]
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        self.carried = [0, 0]
+        """Bytes of the messages that crossed over, to the part and back."""
         self.lost = ""
         """Why the part is not there any more."""
         self._begun: dict[int, tuple[float, PartFrame]] = {}
@@ -101,6 +103,7 @@ class PartDriver:
         now = time.perf_counter()
         self._news = self._news if self._begun else now
         self._begun[frame.number] = now, frame
+        self.carried[0] += sum(a.nbytes for a in frame.arrays if a is not None)
         with self._lock:
             _guarded(self.part.start, frame)
 
@@ -110,6 +113,7 @@ class PartDriver:
             raise DeviceLostError(f"it gives back frame {result.number}, which it does not have")
         begun, frame = self._begun.pop(result.number)
         self._check(frame, result)
+        self.carried[1] += sum(a.nbytes for a in result.arrays if a is not None)
         self._news = time.perf_counter()
         engine.bring_back(result.number, list(result.arrays), list(result.decided))
         engine.handed_back(result.number, begun * 1e6, time.perf_counter() - begun)

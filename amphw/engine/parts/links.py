@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from amphw.engine.lowering.placing import HOST, links_asked_for
@@ -39,6 +39,29 @@ def link_of(text: str | Mapping[str, LinkRate], label: str) -> LinkRate | None:
     links = links_asked_for(text) if isinstance(text, str) else text
     check_labels(links, [label])
     return links.get(label)
+
+
+def carried_found(carried: Mapping[str, tuple[int, int]], regions: Collection[str]) -> Findings:
+    """What crossed over to each device and back, as sentences and as messages.json.
+
+    carried: bytes of messages, to a device and back, by its label. regions: those devices that keep to
+    themselves what their nodes send each other.
+    """
+    if not carried:
+        return Findings()
+    remarks, each = [], {}
+    for label, (to, back) in carried.items():
+        within = (
+            "what its nodes send each other stayed there"
+            if label in regions
+            else "also what its nodes send each other"
+        )
+        remarks.append(
+            f"{label}: {written(to, 'B')} of messages crossed over to it, {written(back, 'B')} back; {within}"
+        )
+        each[label] = {"bytes_to": to, "bytes_back": back, "region": label in regions}
+    text = json.dumps(each, indent=1) + "\n"
+    return Findings({"messages.json": text.encode()}, remarks=tuple(remarks))
 
 
 def links_found(uses: Mapping[str, LinkUse]) -> Findings:

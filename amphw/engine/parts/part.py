@@ -16,6 +16,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from amphw.engine.lowering.lower import Lowered, Unit
+from amphw.engine.parts.region import RegionPart
 from amphw.ir.device import Capabilities, Device, DeviceOptions, LinkRate, LinkUse, Mode, Statistics
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
@@ -188,16 +189,18 @@ class ModelsLink(Protocol):
 class OffersPart(Protocol):
     """A device that can be a part of a run."""
 
-    def part(self) -> Part:
+    def part(self) -> Part | RegionPart:
         """A fresh one, with the device's own settings."""
         ...
 
 
-def offered(device: Device) -> Part:
+def offered(device: Device) -> Part | RegionPart:
     """The device's part of a run with others. Raises AmphwError where it has none, or not a whole one."""
     if not isinstance(device, OffersPart):
         raise AmphwError(f"the device {device.capabilities().name} cannot share a run with others")
     part = device.part()
+    if isinstance(part, RegionPart):
+        return part
     wanted = ["depth", *(name for name in vars(Part) if not name.startswith("_"))]
     if missing := [name for name in wanted if not hasattr(part, name)]:
         raise AmphwError(

@@ -9,9 +9,11 @@ from functools import cache
 from amphw.engine.lowering.lower import Lowered, Unit, lower
 from amphw.engine.lowering.placing import HOST, refusal, too_much
 from amphw.engine.parts.part import NodeTime, Part, TellsTime
+from amphw.engine.parts.region import RegionPart
 from amphw.estimate.count.traffic import Traffic
 from amphw.estimate.count.work import NodeWork, work_of
 from amphw.estimate.network.cost_model import CostModel, DeviceFacts, HostCosts, NodeSeconds
+from amphw.estimate.network.host_costs import region_time
 from amphw.estimate.network.probe import probe
 from amphw.ir.device import DeviceOptions, LinkRate
 from amphw.ir.errors import AmphwError
@@ -22,7 +24,7 @@ from amphw.ir.update import UpdateRule, rule_of
 
 
 def facts(
-    parts: Mapping[str, Part],
+    parts: Mapping[str, Part | RegionPart],
     links: Mapping[str, LinkRate],
     most_nodes: Mapping[str, int],
     absent: Collection[str] = (),
@@ -57,7 +59,7 @@ def apart(graph: Graph, nodes: Collection[str]) -> Lowered:
 def cost_model(
     graph: Graph,
     rules: Mapping[str, UpdateRule],
-    parts: Mapping[str, Part],
+    parts: Mapping[str, Part | RegionPart],
     devices: Mapping[str, DeviceFacts],
     nodes: Sequence[str],
     traffic: Traffic,
@@ -105,7 +107,7 @@ def cost_model(
 
 
 def _time(
-    part: Part,
+    part: Part | RegionPart,
     graph: Graph,
     traffic: Traffic,
     own: Unit,
@@ -119,6 +121,9 @@ def _time(
     if rate.firings.mean == 0:
         return NodeTime(0.0, 0.0, 0.0, "assumed", f"it does not fire in the {len(instances)} instances")
     rows = rate.rows_of_a_firing()
+    if isinstance(part, RegionPart):
+        device = part.capabilities().name
+        return region_time(device, graph, rules, options, instances, own.name, rate.firings.mean)
     told = part.node_time(graph, own, rules, rows) if isinstance(part, TellsTime) else None
     several = replace(options, max_active_keys=len(instances))
     return told or probe(part, graph, traffic, unit, rules, several, instances, firings)

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from amphw.engine.policy import KINDS
+from amphw.engine.parts.part import NodeTime
+from amphw.engine.policy import BACKWARD, FORWARD, KINDS
 from amphw.estimate.network.cost_model import HostCosts
 from amphw.host.devices import make_device
 from amphw.host.pump_loop import PumpLoop
@@ -83,6 +84,28 @@ def host_costs(
     return HostCosts(on_host, pumping, beginning, handing, sizes, "measured", how)
 
 
+def region_time(
+    device: str,
+    graph: Graph,
+    rules: Mapping[str, UpdateRule],
+    options: DeviceOptions,
+    instances: Sequence[Instance],
+    node: str,
+    firings: float,
+    seconds: float = 0.2,
+) -> NodeTime:
+    """What a firing of a node takes on a device that keeps its messages in a memory of its own: the same run,
+    with this node there, a frame at a time. firings: of it in an instance, on average."""
+    found = _run(fuse(graph, [node]), rules, options, instances, seconds, [node], traced=True, beside=device)
+    taken = Counter[str]()
+    for _, duration, name, kind, _ in found.slices:
+        if name == node:
+            taken[kind] += duration * 1e-6 / (found.instances * firings)  # type: ignore[assignment]
+    how = f"of {seconds:g} s of training with it there, updates included"
+    forward, backward = (float(taken[KINDS[kind]]) for kind in (FORWARD, BACKWARD))
+    return NodeTime(forward, backward + float(taken["update"]), 0.0, "measured", how)
+
+
 def _run(
     graph: Graph,
     rules: Mapping[str, UpdateRule],
@@ -91,8 +114,9 @@ def _run(
     seconds: float,
     away: Sequence[str],
     traced: bool,
+    beside: str = "null",
 ) -> _Run:
-    """away: nodes on a device that answers at once."""
+    """away: nodes on the device `beside`; by default it answers at once."""
     slices: list[Slice] = []
 
     def collect(
@@ -100,9 +124,9 @@ def _run(
     ) -> None:
         slices.append((begin, duration, node, kind, rows))
 
-    made = make_device("cpu,null")
-    place = {**dict.fromkeys(graph.parameterised, "cpu"), **dict.fromkeys(away, "null")}
-    own: dict[str, Any] = {"workers": 1, "fuse": False, "links": "", "place": place}
+    made = make_device(f"cpu,away={beside}")
+    place = {**dict.fromkeys(graph.parameterised, "cpu"), **dict.fromkeys(away, "away")}
+    own: dict[str, Any] = {"workers": 1, "fuse": False, "links": "", "place": place, "depth": 1}
     settings = {**options.settings, **own, **({"trace": collect} if traced else {})}
     keys = options.max_active_keys
     made.load(graph, rules, DeviceOptions(keys, 1, "self", options.seed, settings=settings))

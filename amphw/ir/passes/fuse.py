@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from amphw.ir.check import infer
 from amphw.ir.expr import ROWS, Const, Op
@@ -21,8 +22,11 @@ from amphw.ir.primitives import ValueType
 from amphw.ir.program import Builder, Program, Value
 
 
-def fuse(graph: Graph, apart: Collection[str] = ()) -> Graph:
-    """The graph with every such pair fused, repeatedly. apart: nodes that stay as they are."""
+def fuse(graph: Graph, apart: Collection[str] = (), homes: Mapping[str, str] = MappingProxyType({})) -> Graph:
+    """The graph with every such pair fused, repeatedly.
+
+    apart: nodes that stay as they are. homes: where nodes are; only those of one place are fused.
+    """
     typed = infer(graph)
     nodes: dict[str, Node] = {}
     for name, node in graph.nodes.items():
@@ -35,16 +39,19 @@ def fuse(graph: Graph, apart: Collection[str] = ()) -> Graph:
     # Port names of Concat and Split survive: their programs' inputs and outputs carry them.
     edges = dict(graph.edges)
     region_of = dict(graph.region_of)
-    while (pair := _candidate(nodes, edges, apart)) is not None:
+    while (pair := _candidate(nodes, edges, apart, homes)) is not None:
         _merge(nodes, edges, region_of, *pair)
     return _rebuilt(graph, nodes, edges, region_of)
 
 
 def _candidate(
-    nodes: dict[str, Node], edges: dict[tuple[str, str], tuple[str, str]], apart: Collection[str]
+    nodes: dict[str, Node],
+    edges: dict[tuple[str, str], tuple[str, str]],
+    apart: Collection[str],
+    homes: Mapping[str, str],
 ) -> tuple[str, str, str] | None:
     for (first, _), (second, port) in edges.items():
-        if first in apart or second in apart:
+        if first in apart or second in apart or homes.get(first) != homes.get(second):
             continue
         a, b = nodes[first], nodes[second]
         if first == second or not isinstance(b, Transform) or len(a.outs) != 1:

@@ -15,7 +15,7 @@ from importlib import metadata
 from typing import Any
 
 from amphw.ir.device import Capabilities
-from amphw.ir.errors import AmphwError, DeviceAbsentError
+from amphw.ir.errors import DeviceAbsentError
 from amphw.opencl.codegen.forms import CPU_FORM, GPU_FORM, SINGLE_FORM, Form
 from amphw.opencl.platform import pocl
 
@@ -27,10 +27,6 @@ _opened_in: list[int] = []  # the process that used the platforms first
 
 class OpenCLError(DeviceAbsentError):
     """There is no such OpenCL device, or it cannot be used here. The message says what to do."""
-
-
-class MemorySettingError(AmphwError):
-    """device.memory is not what the device, or the graph, can do with."""
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,16 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from amphw.engine.lowering.lower import Unit
+from amphw.engine.parts.arena import Arena
+from amphw.engine.parts.region import Running
 from amphw.engine.policy import BACKWARD, FORWARD, INFER
 from amphw.engine.tiles.code import TiledUnit
+from amphw.ir.config_fields import picked
 from amphw.ir.errors import ExecutionError, NonFiniteError
 from amphw.ir.update import NodeParameters
 from amphw.opencl import abi
@@ -28,40 +30,26 @@ from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.prelude import prelude
 from amphw.opencl.codegen.unit_program import unit_program
 from amphw.opencl.codegen.variants import Tune, untuned
+from amphw.opencl.options import OpenCLOptions
+from amphw.opencl.platform.lost import is_driver_error, lost
 from amphw.opencl.platform.platforms import Found, default_form
 from amphw.opencl.run.build import Launch, Profile, built
-from amphw.opencl.run.memory import Arena, DeviceArena
+from amphw.opencl.run.memory import DeviceArena
 from amphw.opencl.run.parameters import UnitParameters
 from amphw.opencl.tuning import Tuner, height_class
 
 
-@dataclass
-class Running:
-    """Work that the queue holds. number: of a frame, or below 0 of a reduction. waits: it is committed only
-    once it is done."""
-
-    number: int
-    event: Any
-    began: float
-    unit: int
-    kind: int
-    rows: int
-    waits: bool = False
-    flow: int | None = None
-    sent: list[Any] = field(default_factory=list)
-    """Uploads before it."""
-
-
 class Executor:
-    """A device with the units that it runs.
+    """A device with the units that it runs; see `amphw.engine.parts.region.Executor`.
 
-    index: its number among those of a run. settings: zero_copy (whether it works in the host's memory;
-    default: where it can), profile (whether to measure how long kernels take).
+    label: its name in a run with others; empty: it is alone. settings: depth, zero_copy (whether it works in
+    the host's memory; default: where it can), profile (whether to measure how long kernels take).
     """
 
     def __init__(
         self,
-        index: int,
+        worker: int,
+        label: str,
         found: Found,
         arena: Arena,
         form: Form,
@@ -72,7 +60,8 @@ class Executor:
     ):
         import pyopencl as cl
 
-        self.cl, self.index, self.found, self.form = cl, index, found, form
+        self.cl, self.worker, self.label, self.found, self.form = cl, worker, label, found, form
+        self.depth = picked(OpenCLOptions, settings).depth
         self.context = cl.Context([found.handle])
         profile, profiling = settings.get("profile"), cl.command_queue_properties.PROFILING_ENABLE
         self.queue = cl.CommandQueue(self.context, properties=profiling if profile else 0)
@@ -87,7 +76,7 @@ class Executor:
         self._faults: dict[int, tuple[Any, np.ndarray]] = {}
         self._units = {unit.index: unit for unit, _ in units}
         self.largest_gradients: dict[str, list[float]] = {}
-        """By node, of its last updates, as `read_faults` last found them."""
+        """By node, of its last updates, as they were last read."""
         for unit, tiled in units:
             self._add(unit, tiled, params.get(unit.name), tune)
         program = built(cl, self.context, found, "sums of gradients", prelude(form) + sums.sum_text(form))
@@ -133,12 +122,14 @@ class Executor:
     def runs(self, unit: int) -> bool:
         return (unit, FORWARD) in self._frames
 
-    def run(self, job: tuple[Any, ...], waits: bool, fetched: Sequence[tuple[int, int]] = ()) -> Running:
+    def run(self, job: tuple[Any, ...], fetched: Sequence[tuple[int, int]] = ()) -> Running:
         """Put a frame into the queue. job: as the engine's `take` gives it. fetched: (place, words) that
         come to the host's view behind it."""
-        number, unit, kind, place, words, rows, messages, to_sum = job
+        number, unit, kind, place, words, rows, messages, to_sum, incoming = job
         began = time.perf_counter()
         self.memory.upload(place, words)
+        for at, n in incoming:
+            self.memory.upload(at, n)
         queue, enqueue = self.queue, self.cl.enqueue_nd_range_kernel
         event = None
         for at, n, _ in to_sum:
@@ -150,7 +141,7 @@ class Executor:
             event = launch(queue, place, rows, messages) or event
         for at, n in fetched:
             event = self.memory.fetch(at, n) or event
-        return self.note(Running(number, event, began, unit, kind, rows[0], waits))
+        return self.note(Running(number, event, began, unit, kind, rows[0]))
 
     def note(self, running: Running) -> Running:
         """Keep an eye on work in the queue; without an event of its own it ends as what is before does."""
@@ -198,7 +189,7 @@ class Executor:
 
     def fault(self) -> Exception | None:
         """What a kernel has reported: a gradient that is not finite, an index outside its range. Waits."""
-        self.read_faults()
+        self._read_faults()
         for index, (_, words) in self._faults.items():
             unit = self._units[index]
             program = unit.behaviour.program
@@ -213,7 +204,13 @@ class Executor:
                 )
         return None
 
-    def read_faults(self) -> None:
+    def read_gradients(self) -> None:
+        """Bring the largest gradients of the last updates to the host; a device that is lost says nothing."""
+        with contextlib.suppress(self.cl.Error):
+            self.finish()
+            self._read_faults()
+
+    def _read_faults(self) -> None:
         """Bring what kernels noted to the host, with the largest gradients of the last updates. Waits."""
         for index, (buffer, words) in self._faults.items():
             self.cl.enqueue_copy(self.queue, words, buffer)
@@ -221,18 +218,9 @@ class Executor:
                 found = self.parameters[index].largest_gradients(words)
                 self.largest_gradients[self._units[index].name] = found
 
-    def warm_up(self, unit: int, kind: int, place: int, rows: Sequence[int]) -> None:
-        """Run every form of a unit's kernels for a frame: drivers put off compiling until the first run."""
-        for variants in self._frames[unit, kind]:
-            for launch in dict.fromkeys(variants):
-                launch(self.queue, place, rows, 1)
-
-    def forget_faults(self) -> None:
-        for buffer, words in self._faults.values():
-            words[:] = 0
-            self.cl.enqueue_copy(self.queue, buffer, words)
-        for values in self.parameters.values():
-            values.lately.clear()
+    def explained(self, error: BaseException) -> BaseException:
+        """DeviceLostError for an error of the driver, any other as it is."""
+        return lost(error, [self.found], self.memory.arena.size) if is_driver_error(error) else error
 
     def close(self) -> None:
         """Let go of all memory on the device, also of one that does not answer."""

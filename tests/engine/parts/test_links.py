@@ -59,7 +59,10 @@ def test_a_device_alone_that_sleeps_has_a_link() -> None:
 
 def test_without_a_rate_nothing_is_found() -> None:
     device, _ = ran("cpu,one=sleep:1PFLOPS", "")
-    assert not device.findings().rows and not device.findings().files
+    found = device.findings()
+    assert not found.rows and list(found.files) == ["messages.json"]
+    (remark,) = found.remarks
+    assert remark.startswith("one: ") and "also what its nodes send each other" in remark
 
 
 class Clock:

@@ -157,13 +157,20 @@ def test_a_spare_that_is_lost_as_well_ends_the_run(broken: Callable[..., Broken]
     assert load_checkpoint(folder.file(CHECKPOINT), None)[1]["counters"]["epoch"] == 1
 
 
-def test_a_run_that_was_asked_to_stop_stops(broken: Callable[..., Broken], tmp_path: Path) -> None:
+def test_a_run_that_was_asked_to_stop_stops(
+    broken: Callable[..., Broken], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     device, spare = OpenCLDevice(PTHREAD), CpuDevice()
     folder = RunFolder.create(tmp_path / "run", "m")
     trainer = Trainer(MODEL, settings(*ONE_KEY), device, folder, spare=lambda: spare)
     fault = broken("a frame", 8)
-    real = device._explained
-    device._explained = lambda error: (trainer.stop(), real(error))[1]  # type: ignore[method-assign]
+    real = Executor.explained
+
+    def explained(executor: Executor, error: BaseException) -> BaseException:
+        trainer.stop()
+        return real(executor, error)
+
+    monkeypatch.setattr(Executor, "explained", explained)
     summary = trainer.run()
     device.close()
     assert fault.raised and summary.stopped_by == "interrupt"

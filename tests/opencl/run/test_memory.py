@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from amphw.engine.parts.arena import WORD, Arena
 from amphw.opencl.platform.platforms import choose
-from amphw.opencl.run.memory import WORD, Arena, DeviceArena
+from amphw.opencl.run.memory import DeviceArena
 from tests.opencl.devices import PTHREAD
 
 SIZE = 16 << 20
 WORDS = SIZE // WORD
-TABLE = 64
-"""Place of the table of places."""
 
 
 class Device:
@@ -39,9 +38,6 @@ class Device:
     def holds(self, values: np.ndarray) -> None:
         self.cl.enqueue_copy(self.queue, self.memory.buffer, values)
 
-    def table(self, places: list[int]) -> None:
-        self.arena.words[TABLE : TABLE + len(places)] = places
-
 
 @pytest.fixture
 def device() -> Iterator[Device]:
@@ -51,32 +47,30 @@ def device() -> Iterator[Device]:
     made.memory.close()
 
 
-def test_rows_are_fetched_without_what_lies_between_them(device: Device) -> None:
+@pytest.mark.parametrize("waits", [True, False])
+def test_what_is_fetched_is_what_was_asked_for(device: Device, waits: bool) -> None:
     values = np.arange(WORDS, dtype=np.float32)
     device.holds(values)
-    places = [WORDS - 32, 1000, 3000, 1040, WORDS // 2]
-    device.table(places)
-    device.memory.download_rows([(TABLE, len(places), 5), (TABLE, 0, 5), (TABLE, 1, 0)])
+    spans = [(WORDS - 32, 5), (1000, 45), (WORDS // 2, 0)]
+    for place, words in spans:
+        if waits:
+            device.memory.download(place, words)
+        elif (event := device.memory.fetch(place, words)) is not None:
+            event.wait()
     written = np.zeros(WORDS, bool)
-    for place in places:
-        np.testing.assert_array_equal(device.arena.floats[place : place + 5], values[place : place + 5])
-        written[place : place + 5] = True
-    written[TABLE : TABLE + len(places)] = True
+    for place, words in spans:
+        written[place : place + words] = True
+    np.testing.assert_array_equal(device.arena.floats[written], values[written])
     assert not device.arena.floats[~written].any()
+    assert device.copies == [5 * WORD, 45 * WORD]
 
 
-def test_rows_far_apart_do_not_bring_the_memory_between_them(device: Device) -> None:
-    device.table([1000, 1040, WORDS - 32, WORDS - 64])
-    device.memory.download_rows([(TABLE, 4, 5)])
-    assert device.copies == [45 * WORD, 37 * WORD]  # rows of one instance in one piece
-
-
-def test_rows_of_another_device_are_uploaded_alone(device: Device) -> None:
+def test_what_is_uploaded_leaves_the_rest_alone(device: Device) -> None:
     device.holds(np.zeros(WORDS, np.float32))
-    device.table([1000, WORDS - 32])
     device.arena.floats[1000:2000] = 1.0
     device.arena.floats[WORDS - 32 :] = 2.0
-    device.memory.upload_rows([(TABLE, 2, 5)])
+    device.memory.upload(1000, 5)
+    device.memory.upload(WORDS - 32, 5)
     found = np.empty(WORDS, np.float32)
     device.cl.enqueue_copy(device.queue, found, device.memory.buffer)
     assert found.sum() == 5 * 1.0 + 5 * 2.0

@@ -31,8 +31,6 @@ pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane i
 cl = pytest.importorskip("pyopencl")
 
 from amphw.opencl import OpenCLDevice  # noqa: E402
-from amphw.opencl.platform.platforms import MemorySettingError  # noqa: E402
-from amphw.opencl.run.build import Launch  # noqa: E402
 
 Load = Callable[..., MixedDevice]
 
@@ -65,16 +63,14 @@ def test_a_device_that_there_is_none_of_is_replaced() -> None:
     assert "there is no OpenCL device 77" in device.absent["opencl"]
 
 
-def test_a_gradient_that_is_not_finite_names_its_node_and_keeps_the_version(load: Load) -> None:
+def test_a_gradient_that_is_not_finite_names_its_node_and_keeps_the_values(load: Load) -> None:
     """The root of 0 is finite, its slope is not. As on the device alone, it is noticed at the next look."""
     device = load(scaled(sqrt), "scale=one", "self")
     device.submit(0, 0, Instance(data={"x": np.zeros((1, 1), np.float32)}), Mode.TRAIN)
-    device.drain()
     with pytest.raises(NonFiniteError) as caught:
-        device.parameters()
+        device.drain()
     assert caught.value.node == "scale" and caught.value.direction == "backward"
-    with pytest.raises(NonFiniteError):
-        device.close()
+    assert np.isfinite(device.parameters()["scale"].values["W"]).all()
 
 
 def test_what_is_predicted_from_a_wrong_index_reaches_nobody(load: Load) -> None:
@@ -90,8 +86,6 @@ def test_what_is_predicted_from_a_wrong_index_reaches_nobody(load: Load) -> None
             assert len(device.drain()) == 1
     with pytest.raises(ExecutionError, match="node 'look': take: an index .* outside its range"):
         device.drain()
-    with pytest.raises(ExecutionError):
-        device.close()
 
 
 def test_a_node_without_parameters_is_not_updated(load: Load) -> None:
@@ -117,13 +111,6 @@ def test_an_instance_that_never_fits_names_its_bytes_and_the_setting(load: Load)
     assert "of the 65536 that are set aside. Raise device.memory" in told
 
 
-def test_memory_that_is_too_little_for_anything_is_refused(load: Load) -> None:
-    with pytest.raises(
-        MemorySettingError, match=r"device.memory = 65536 bytes are too few for the nodes on opencl:1"
-    ):
-        load(mlp(hidden=4000), "layer1=one", memory=1 << 16)
-
-
 def test_parameters_can_be_looked_at_in_mid_run(load: Load) -> None:
     """What is shown then is not written back behind later updates."""
     device = load(mlp(), "layer0=one,head=one", "self", rule=UpdateRule(interval=4, lr=0.1))
@@ -142,27 +129,6 @@ def test_parameters_can_be_looked_at_in_mid_run(load: Load) -> None:
     device.drain()
     for name, p in device.parameters().items():
         assert not np.array_equal(p.values["W"], shown[name]["W"])
-
-
-def test_every_kernel_has_run_before_the_first_frame(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drivers compile a kernel when it is first launched: in mid-run the device would seem to be lost."""
-    launched: list[str] = []
-    real = Launch.__call__
-
-    def call(self: Launch, *args: Any) -> Any:
-        launched.append(self.kernel.name)
-        return real(self, *args)
-
-    monkeypatch.setattr(Launch, "__call__", call)
-    rule = UpdateRule(interval=1, optimizer="adam", clip=1.0)
-    device = load(mlp(), "layer0=one,layer1=one", "self", rule=rule)
-    ready = set(launched)
-    launched.clear()
-    for slot, mode in enumerate((Mode.TRAIN, Mode.INFER)):
-        device.submit(slot, 0, rows(1)[0], mode)
-        device.drain()
-    assert device.parameters()["layer0"].version == 1
-    assert launched and set(launched) <= ready
 
 
 @pytest.mark.parametrize("place", PLACES)

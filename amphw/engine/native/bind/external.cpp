@@ -4,7 +4,15 @@
 namespace amphw {
 namespace {
 
-// (number, unit, kind, place, words, rows by space, messages, [(place, rows, width) of a sum])
+// [(place, words)]
+nb::list words(const Crossing& c) {
+    nb::list out;
+    for (const Words& w : c.words) out.append(nb::make_tuple(w.place, w.count));
+    return out;
+}
+
+// (number, unit, kind, place, words, rows by space, messages, [(place, rows, width) of a sum], [(place, words) that
+// the executor must have of others])
 nb::object frame(const ExternalFrame* f) {
     if (f == nullptr) return nb::none();
     nb::list sums;
@@ -12,7 +20,7 @@ nb::object frame(const ExternalFrame* f) {
     nb::list rows;
     for (int32_t n : f->rows) rows.append(n);
     return nb::make_tuple(f->frame.number, f->frame.unit, int(f->frame.kind), f->place, f->words, rows,
-                          int64_t(f->frame.tasks.size()), sums);
+                          int64_t(f->frame.tasks.size()), sums, words(f->incoming));
 }
 
 nb::object take(PyEngine& e, int32_t worker) {
@@ -33,13 +41,18 @@ nb::object replay_take(PyEngine& e, int64_t number, int32_t unit, int32_t kind,
     return frame(found);
 }
 
-// What the host, or another device, may have to read: ([(place of the table, rows, width)], place and words of the
-// integers that the frame has made).
-nb::tuple results(PyEngine& e, int64_t number) {
+// [(place, words)] that the host reads before it commits: integers that the frame has made, and losses.
+nb::list reported(PyEngine& e, int64_t number) {
     const ExternalFrame& f = e.engine().external(number);
-    nb::list rows;
-    for (const RowsAt& r : f.results) rows.append(nb::make_tuple(r.table, r.rows, r.width));
-    return nb::make_tuple(rows, f.made, f.made_words);
+    nb::list out = words(e.engine().reported(number));
+    if (f.made_words > 0) out.append(nb::make_tuple(f.made, f.made_words));
+    return out;
+}
+
+bool commit(PyEngine& e, int64_t number) {
+    bool left = false;
+    e.guarded([&] { left = e.engine().commit(number); });
+    return left;
 }
 
 // (number, place, words, rows by space, due, gradient rows, version), or None.
@@ -57,8 +70,11 @@ nb::object take_reduction(PyEngine& e, int32_t unit) {
 void bind_external(nb::class_<PyEngine>& engine) {
     engine.def("take", take)
         .def("replay_take", replay_take)
-        .def("results", results)
-        .def("commit", [](PyEngine& e, int64_t number) { e.guarded([&] { e.engine().commit(number); }); })
+        .def("reported", reported)
+        .def("commit", commit)
+        .def("leaving", [](PyEngine& e, int64_t number) { return words(e.engine().leaving(number)); })
+        .def("sent", [](PyEngine& e, int64_t number) { e.guarded([&] { e.engine().sent(number); }); })
+        .def("crossed", [](PyEngine& e) { return e.engine().crossed(); })
         .def("ended", [](PyEngine& e, int64_t n, int32_t worker, double s) { e.engine().ended(n, worker, s); })
         .def("take_reduction", take_reduction)
         .def("reduced", [](PyEngine& e, int32_t unit) { e.engine().reduced(unit); })

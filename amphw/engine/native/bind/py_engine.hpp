@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -310,6 +311,7 @@ private:
             out.shared = reinterpret_cast<char*>(address);
             out.shared_bytes = bytes;
         }
+        out.regions = nb::cast<std::vector<int32_t>>(o["regions"]);
         return out;
     }
 

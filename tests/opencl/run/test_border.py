@@ -1,0 +1,110 @@
+"""A region's border: what its nodes send each other stays with the device, and the rest is counted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from amphw.cpu_runtime import planes
+from amphw.ir.device import DeviceOptions, Mode
+from amphw.ir.errors import AmphwError
+from amphw.ir.update import UpdateRule
+from amphw.mixed.device import MixedDevice
+from amphw.models import get_model
+from tests.opencl.devices import PTHREAD
+
+pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+
+pytest.importorskip("pyopencl")
+
+from amphw.opencl import OpenCLDevice  # noqa: E402
+
+HIDDEN, BATCH, INSTANCES = 8, 5, 12
+MESSAGE = 4 * HIDDEN * BATCH
+"""Bytes of a message between the nodes of the loop, and to and from it."""
+
+
+def trained(place: str, tokens: int, mode: Mode = Mode.TRAIN, **settings: Any) -> MixedDevice:
+    """List reduction on sequences of so many tokens, some nodes of it on an OpenCL device."""
+    model = get_model("list-reduction")
+    config = model.config(hidden=HIDDEN, batch=BATCH)
+    every = model.training(config, 1, 0, 6000)
+    found = [i for i in every if (i.attrs["length"], i.attrs["batch"]) == (tokens, BATCH)][:INSTANCES]
+    assert len(found) == INSTANCES
+    device = MixedDevice({"one": OpenCLDevice(PTHREAD)})
+    options = DeviceOptions(4, 4, "self", 3, settings={"place": place, **settings})
+    device.load(model.graph(config), {"*": UpdateRule(interval=20, lr=0.01)}, options)
+    try:
+        for k, instance in enumerate(found):
+            device.submit(k % 4, k // 4, instance, mode)
+            if k % 4 == 3:
+                device.drain()
+    finally:
+        device.close()
+    return device
+
+
+@pytest.mark.parametrize("settings", [{}, {"zero_copy": False}], ids=["the host's memory", "its own"])
+@pytest.mark.parametrize("tokens", [3, 9])
+def test_a_loop_on_a_device_costs_the_same_however_often_it_runs(
+    tokens: int, settings: dict[str, Any]
+) -> None:
+    """Its start and its result's gradient go in, its result and its start's gradient come out."""
+    device = trained("cell=one,head=cpu", tokens, **settings)
+    assert device.placing.of["relu"] == "one"  # where all comes from that it receives
+    assert device.carried() == {"one": (2 * INSTANCES * MESSAGE, 2 * INSTANCES * MESSAGE)}
+
+
+def test_inference_brings_no_gradients() -> None:
+    device = trained("cell=one,head=cpu", 4, Mode.INFER)
+    assert device.carried() == {"one": (INSTANCES * MESSAGE, INSTANCES * MESSAGE)}
+
+
+def test_a_border_in_the_loop_is_crossed_at_each_trip() -> None:
+    """What the cell receives and sends in each of them, and the gradients of that."""
+    tokens = 5
+    device = trained("cell=one,relu=cpu,head=cpu", tokens)
+    each_way = 2 * tokens * INSTANCES * MESSAGE
+    assert device.carried() == {"one": (each_way, each_way)}
+
+
+def test_the_run_says_what_crossed_over() -> None:
+    found = trained("cell=one,head=cpu", 3).findings()
+    told = json.loads(found.files["messages.json"])
+    assert told == {
+        "one": {"bytes_to": 2 * INSTANCES * MESSAGE, "bytes_back": 2 * INSTANCES * MESSAGE, "region": True}
+    }
+    (remark,) = found.remarks
+    assert remark.startswith("one: 3.84 kB of messages crossed over to it, 3.84 kB back; what its nodes send")
+
+
+def test_two_regions_send_each_other_rows() -> None:
+    """The layer behind the loop on a second device, both with memories of their own: as if on one."""
+    model = get_model("list-reduction")
+    config = model.config(hidden=HIDDEN, batch=BATCH)
+    instances = list(model.training(config, 1, 0, 100))[:8]
+    losses = []
+    for place in ("cell=one,head=two", "cell=one,head=one"):
+        device = MixedDevice({"one": OpenCLDevice(PTHREAD), "two": OpenCLDevice("2")})
+        settings = {"place": place, "zero_copy": False}
+        device.load(
+            model.graph(config), {"*": UpdateRule()}, DeviceOptions(8, 0, "off", 3, settings=settings)
+        )
+        for slot, instance in enumerate(instances):
+            device.submit(slot, 0, instance, Mode.TRAIN)
+        reports = sorted(device.drain(), key=lambda r: r.slot)
+        losses.append([sum(s["loss"] for s in r.sums.values()) for r in reports])
+        device.close()
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+
+
+def test_a_region_has_no_process_of_its_own() -> None:
+    from amphw.host.devices import make_device
+
+    with pytest.raises(
+        AmphwError, match=r"process:opencl:0: .* name it without process:, as in cpu,opencl:0"
+    ):
+        make_device("cpu,process:opencl:0")
