@@ -18,8 +18,8 @@ SHOWN = 16
 
 def show(of: Outcome, full: bool) -> None:
     """What was asked for: the answer, then what it is made of. full: with the long tables, too."""
-    from amphw.cli.growth_table import show_growth
-    from amphw.cli.proposal_tables import show_proposal
+    from amphw.cli.estimate.growth import show_growth
+    from amphw.cli.estimate.proposal import show_proposal
 
     if of.proposal is not None:
         show_proposal(of, of.proposal)
