@@ -3,7 +3,7 @@
 [[device]]                 # number 0
 flops = "1TFLOPS"
 memory = "8GB"
-nodes = ["leaf"]           # the others find their place
+nodes = ["leaf"]           # the others take turns
 
 [[device]]                 # number 1
 lanes = 16
