@@ -9,7 +9,7 @@ import typer
 from amphw.cli.blas import pin_blas
 from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
 from amphw.cli.output import emit_json, results, table
-from amphw.cli.placing import INSTANCES, Proposal, propose
+from amphw.cli.propose import INSTANCES, Proposal, propose
 from amphw.page.numbers import number, percent, seconds, size
 
 if TYPE_CHECKING:

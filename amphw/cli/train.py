@@ -15,7 +15,7 @@ from amphw.cli.models import show_settings
 from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
 from amphw.cli.outcome import report_outcome
 from amphw.cli.output import remarks
-from amphw.cli.placing import searched
+from amphw.cli.propose import searched
 
 if TYPE_CHECKING:
     from amphw.host.log_file import LogWriter

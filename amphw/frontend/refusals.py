@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from amphw.frontend.place import FrontendError
 from amphw.frontend.remedies import unknown
+from amphw.frontend.source import FrontendError
 
 
 class NoArray:

@@ -14,8 +14,8 @@ import numpy as np
 
 from amphw.frontend.index import Captures, Choice, Context, Dim, Entry, choices_of, dims_of, union, without
 from amphw.frontend.integer import Integer, items_of
-from amphw.frontend.place import FrontendError
 from amphw.frontend.refusals import NoArray
+from amphw.frontend.source import FrontendError
 from amphw.frontend.states import reordered, state_type
 from amphw.frontend.trace import current
 from amphw.ir import functions as f

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from amphw.cli.placing import timed
+from amphw.cli.propose import timed
 from amphw.cli.running import opened
 
 if TYPE_CHECKING:
     from amphw.cli.estimate.options import Devices, Links
     from amphw.estimate.network.devices import Circuit
-    from amphw.estimate.network.measured import Measured
+    from amphw.estimate.network.measured import LikeDevice
     from amphw.estimate.network.topology import Network
     from amphw.estimate.outcome import Origin
     from amphw.estimate.papers import Assumed
@@ -23,7 +23,11 @@ FORMATS = "q4.12"
 
 
 def network_of(
-    devices: Devices, links: Links, assumed: Assumed | None, policy: str, like: Callable[[], Measured] | None
+    devices: Devices,
+    links: Links,
+    assumed: Assumed | None,
+    policy: str,
+    like: Callable[[], LikeDevice] | None,
 ) -> Network:
     """assumed: a paper's, for what is not given. policy: of the model's run. like: times a device that is
     here."""
@@ -91,12 +95,12 @@ def given(option: str, text: str | None, of: str) -> float | None:
         raise AmphwError(f"{option}: {error}") from None
 
 
-def timed_like(found: Any, cfg: RunConfig[Any], device: str, instances: int) -> Measured:
+def timed_like(found: Any, cfg: RunConfig[Any], device: str, instances: int) -> LikeDevice:
     """The model's nodes with parameters, timed on a device that is here: frames of a worker for the `cpu`, of
     the device alone for another, as `amphw place` does. Raises AmphwError for one that refuses a node."""
     from amphw.engine.lowering.placing import HOST
     from amphw.estimate.network.assemble import facts, placeable
-    from amphw.estimate.network.measured import Measured
+    from amphw.estimate.network.measured import LikeDevice
     from amphw.host.session import graph_of
     from amphw.ir.errors import AmphwError
 
@@ -116,4 +120,4 @@ def timed_like(found: Any, cfg: RunConfig[Any], device: str, instances: int) -> 
     peak = max((done[name] / taken for name, taken in seconds.items() if taken > 0), default=0.0)
     if not peak:
         raise AmphwError(f"--like {device}: no node takes time there; name a device that computes")
-    return Measured(device, seconds, peak)
+    return LikeDevice(device, seconds, peak)

@@ -11,7 +11,7 @@ import typer
 from amphw.cli.option_groups import written
 from amphw.cli.options import ConfigOption, SetOption
 from amphw.cli.output import remarks
-from amphw.cli.placing import INSTANCES
+from amphw.cli.propose import INSTANCES
 
 NETWORK, EVENTS, SLEEP = METHODS = ("network", "events", "sleep")
 DEFAULT = "cpu, the default without --flops, --lanes, --like and --network"

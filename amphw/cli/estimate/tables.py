@@ -9,7 +9,7 @@ from amphw.page.numbers import bits, number, percent, seconds, size
 
 if TYPE_CHECKING:
     from amphw.estimate.count.traffic import Spread
-    from amphw.estimate.outcome import Measured, Outcome
+    from amphw.estimate.outcome import Outcome, Slept
 
 
 SHOWN = 16
@@ -268,7 +268,7 @@ def _show_case(of: Outcome) -> None:
         _origins(say, other)
 
 
-def _show_measured(of: Outcome, found: Measured) -> None:
+def _show_measured(of: Outcome, found: Slept) -> None:
     say = results()
     say.print(f"{of.model}, measured, {NOISE}:")
     say.print(
