@@ -33,8 +33,9 @@ from packet_faults import FAULTS, SIGNALS, Injector, watch_loads
 from record import save
 
 from amphw.host.checkpoint import load_checkpoint
+from amphw.host.checkpointing import CHECKPOINT
 from amphw.host.config import resolve
-from amphw.host.controller import CHECKPOINT, Trainer
+from amphw.host.controller import Trainer
 from amphw.host.devices import make_device
 from amphw.host.progress import LiveStats, Progress
 from amphw.host.records import EpochRecord

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from amphw.cli.blas import pin_blas
-from amphw.cli.placing import Proposal, propose
+from amphw.cli.propose import Proposal, propose
 from amphw.host.config import resolve
 from amphw.host.devices import make_device
 from amphw.host.pump_loop import PumpLoop

@@ -87,14 +87,14 @@ class Simulated:
 
 
 @dataclass(frozen=True)
-class Measured:
+class OurRates:
     """Rates over the rounds, and processor microseconds for one of what the model counts."""
 
     rate: Figure
     cpu_us: Figure
 
     @classmethod
-    def of(cls, answers: Sequence[Mapping[str, float]]) -> Measured:
+    def of(cls, answers: Sequence[Mapping[str, float]]) -> OurRates:
         """From what our side says of its runs, at least one."""
         rate = Figure.of([a["count"] / a["seconds"] for a in answers])
         cpu = Figure.of([a["cpu"] * 1e6 / a["count"] for a in answers])
@@ -162,7 +162,7 @@ def _validity(usage: Usage, rounds: int, explained: float) -> dict[str, Any]:
 
 def _measure(
     plan: Plan, wanted: Sequence[Setting], instances: Sequence[Instance], say: Say
-) -> tuple[dict[Setting, Measured], Profile, Usage]:
+) -> tuple[dict[Setting, OurRates], Profile, Usage]:
     """Our side with these settings in turn, and one worker that is traced in the same rounds, as machines do
     not keep their speed."""
     answers: dict[Setting, list[dict[str, float]]] = {s: [] for s in wanted}
@@ -197,7 +197,7 @@ def _measure(
             told = "; ".join(f"{s.workers} workers, {s.keys} keys {rate:,.0f}" for s, rate in rates)
             say(f"round {number + 1} of {plan.rounds}: {told}")
         profile = profile_of(tracers)
-    return {s: Measured.of(runs) for s, runs in answers.items()}, profile, total(usages)
+    return {s: OurRates.of(runs) for s, runs in answers.items()}, profile, total(usages)
 
 
 def _tracer(plan: Plan, instances: Sequence[Instance], intervals: Mapping[str, int], keys: int) -> Tracer:
@@ -256,7 +256,7 @@ def limit(one: Simulated, base: Simulated, names: Sequence[str]) -> str:
 
 
 def rows(
-    measured: Mapping[Setting, Measured], simulated: Mapping[Setting, Simulated], names: Sequence[str]
+    measured: Mapping[Setting, OurRates], simulated: Mapping[Setting, Simulated], names: Sequence[str]
 ) -> list[dict[str, Any]]:
     """A row for each setting: what was measured, else what was simulated.
 

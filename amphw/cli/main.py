@@ -16,11 +16,12 @@ from amphw.cli.check import check
 from amphw.cli.demo import demo
 from amphw.cli.devices import devices
 from amphw.cli.errors import ReportingGroup
-from amphw.cli.estimate import estimate
+from amphw.cli.estimate.command import estimate
 from amphw.cli.flash import flash
 from amphw.cli.graph import graph
 from amphw.cli.models import models
 from amphw.cli.opencl import opencl
+from amphw.cli.option_groups import GroupedCommand
 from amphw.cli.place import place
 from amphw.cli.predict import predict
 from amphw.cli.replay import replay
@@ -53,7 +54,7 @@ for command in (
     check,
     bench,
 ):
-    app.command()(command)
+    app.command(cls=GroupedCommand)(command)
 
 
 def _version(wanted: bool) -> None:

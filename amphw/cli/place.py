@@ -9,7 +9,7 @@ import typer
 from amphw.cli.blas import pin_blas
 from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
 from amphw.cli.output import emit_json, results, table
-from amphw.cli.placing import INSTANCES, Proposal, propose
+from amphw.cli.propose import INSTANCES, Proposal, propose
 from amphw.page.numbers import number, percent, seconds, size
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ def _json(model: str, p: Proposal) -> dict[str, Any]:
 
 
 def _show(model: str, device: str, p: Proposal) -> None:
+    from amphw.estimate.network.busy import in_words
+
     say = results()
     m = p.model
     sent = m.traffic.messages
@@ -110,7 +112,7 @@ def _show(model: str, device: str, p: Proposal) -> None:
         for line in p.heuristic.short:
             say.print(f"The heuristic's placement cannot be: {line}")
     say.print(
-        f"\nBottleneck: {_named(p.chosen)}.\n"
+        f"\nBottleneck: {in_words(p.chosen.bottleneck, m.keys)}.\n"
         f"Where a device is not there, or dies, the {_CPU} takes its nodes."
     )
     tile = f" --set device.tile={p.tile}" if p.tile else ""
@@ -188,17 +190,6 @@ def _loads(m: CostModel, of: Estimate) -> Any:
             more[3] = "" if device.link is None else str(device.link)
         rows.add_row(load.name, seconds(load.seconds), percent(load.share), *more)
     return rows
-
-
-def _named(of: Estimate) -> str:
-    load = of.bottleneck
-    what = {
-        "device": f"{load.name} computes for {seconds(load.seconds)} an instance",
-        "link": f"the link {load.name} is busy for {seconds(load.seconds)} an instance",
-        "handing": f"the host takes {seconds(load.seconds)} to pump an instance and to hand frames over",
-        "keys": "an instance's longest chain of messages; with more max_active_keys others fill its waits",
-    }
-    return what[load.of]
 
 
 def _refusals(p: Proposal) -> list[str]:

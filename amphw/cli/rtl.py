@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from amphw.cli.option_groups import grouped
 from amphw.cli.options import ConfigOption, JsonOption, ModelArgument, SetOption
 from amphw.cli.output import emit_json, remarks, results, table
 from amphw.page.numbers import number, percent
@@ -21,16 +23,10 @@ WIDTHS = ("hidden", "width", "embedding", "spelling", "vocabulary", "steps")
 """Settings of models that make them smaller."""
 
 
-def rtl(
-    model: ModelArgument,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            metavar="DIR",
-            help="Folder for Verilog, constraints, header and bitstream; what lies there is overwritten.",
-        ),
-    ],
+@dataclass(frozen=True)
+class Circuit:
+    """The circuit, and what it is built for"""
+
     board: Annotated[
         str,
         typer.Option(
@@ -38,16 +34,17 @@ def rtl(
             metavar="BOARD",
             help="What it is built for: a name, or a file of your own, BOARD.toml; a wrong name lists all.",
         ),
-    ] = "ulx3s-85f",
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    bitstream: Annotated[
-        bool, typer.Option("--bitstream", help="Also make the file that configures the chip.")
-    ] = False,
+    ] = "ulx3s-85f"
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            "--nodes", metavar="NAME,...", help="The nodes that are placed on it; all if not given."
+        ),
+    ] = None
     lanes: Annotated[
         int | None,
         typer.Option("--lanes", metavar="N", help="Multipliers; without it, as many as fit.", min=2, max=64),
-    ] = None,
+    ] = None
     keys: Annotated[
         int | None,
         typer.Option(
@@ -57,10 +54,10 @@ def rtl(
             min=1,
             max=4096,
         ),
-    ] = None,
+    ] = None
     formats: Annotated[
         str, typer.Option("--formats", metavar="FORMATS", help="Number formats, such as q4.12,g=q2.14.")
-    ] = "q4.12",
+    ] = "q4.12"
     frequency: Annotated[
         float | None,
         typer.Option(
@@ -70,19 +67,39 @@ def rtl(
             "board's oscillator.",
             min=1,
         ),
-    ] = None,
+    ] = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is made of it"""
+
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Folder for Verilog, constraints, header and bitstream; what lies there is overwritten.",
+        ),
+    ]
+    bitstream: Annotated[
+        bool, typer.Option("--bitstream", help="Also make the file that configures the chip.")
+    ] = False
     simulate: Annotated[
         bool,
         typer.Option(
             "--simulate/--no-simulate", help="Whether to count the cycles a message takes; of a whole model."
         ),
-    ] = True,
-    nodes: Annotated[
-        str | None,
-        typer.Option(
-            "--nodes", metavar="NAME,...", help="The nodes that are placed on it; all if not given."
-        ),
-    ] = None,
+    ] = True
+
+
+@grouped
+def rtl(
+    model: ModelArgument,
+    job: Job,
+    circuit: Circuit,
+    config: ConfigOption = None,
+    settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Generate a model's hardware, build it for a board, and report size, clock rate and cycles a message."""
@@ -100,26 +117,23 @@ def rtl(
     def say(text: str) -> None:
         remarks().print(text)
 
-    on = find_board(board)
+    on, lanes, keys = find_board(circuit.board), circuit.lanes, circuit.keys
     pins = on.pins()  # before anything that takes long
-    number_formats = Formats.parse(formats)
+    formats = Formats.parse(circuit.formats)
     found = get_model(model)
-    cfg = resolve(
-        found.config,
-        found.recommended(Capabilities("rtl", "fpga", optimizers=UPDATES)),
-        config,
-        settings or (),
-    )
+    defaults = found.recommended(Capabilities("rtl", "fpga", optimizers=UPDATES))
+    cfg = resolve(found.config, defaults, config, settings or ())
     graph, train = found.graph(cfg.model), cfg.train
     rules = update_rules(cfg, graph)
     remedies = Remedies(lanes, keys, _smaller(cfg.model), model not in MODELS)
     candidates = fits(
-        graph, rules, number_formats, on, train.max_active_keys, train.max_infer_keys, keys, lanes,
-        [name.strip() for name in nodes.split(",")] if nodes is not None else None, remedies,
+        graph, rules, formats, on, train.max_active_keys, train.max_infer_keys, keys, lanes,
+        [name.strip() for name in circuit.nodes.split(",")] if circuit.nodes is not None else None, remedies,
     )  # fmt: skip
-    simulate = simulate and not candidates[0].plan.elsewhere
+    simulate = job.simulate and not candidates[0].plan.elsewhere
     check_tools(on, simulate)
-    made = build(candidates, on, out, pins, frequency or on.frequency_mhz, bitstream, say, remedies)
+    aim = circuit.frequency or on.frequency_mhz
+    made = build(candidates, on, job.out, pins, aim, job.bitstream, say, remedies)
     cycles = None
     if simulate:
         from amphw.rtl.timing.measure import cycles_per_message
@@ -127,8 +141,7 @@ def rtl(
         say("simulating a few instances")
         data = found.training(cfg.model, train.seed, 1)
         instances = [data[i] for i in range(min(INSTANCES, len(data)))]
-        sizes = made.fit.plan.sizes
-        cycles = cycles_per_message(graph, rules, number_formats, sizes, made.fit.keys, instances)
+        cycles = cycles_per_message(graph, rules, formats, made.fit.plan.sizes, made.fit.keys, instances)
     facts = {
         "model": graph.name,
         "nodes": [u.name for u in made.fit.plan.partition.units],

@@ -15,7 +15,7 @@ from amphw.cli.models import show_settings
 from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
 from amphw.cli.outcome import report_outcome
 from amphw.cli.output import remarks
-from amphw.cli.placing import searched
+from amphw.cli.propose import searched
 
 if TYPE_CHECKING:
     from amphw.host.log_file import LogWriter
@@ -146,7 +146,7 @@ def _how_far(folder: Any, model: str) -> tuple[int, Path | None]:
     """
     from amphw.cli.running import opened_checkpoint
     from amphw.host.checkpoint import CheckpointError
-    from amphw.host.controller import BEST, CHECKPOINT
+    from amphw.host.checkpointing import BEST, CHECKPOINT
     from amphw.host.run_folder import CONFIG, SUMMARY
 
     path = next((path for name in (CHECKPOINT, BEST) if (path := folder.file(name)).exists()), None)

@@ -132,7 +132,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Slept:
     """By the sleep method (`play.sleeping`), in what the model counts: a second of training and of
     validation; in an epoch of each. time_to_target: seconds of so many epochs. seconds: of each measurement.
     reference: a second of training in the paper, None where it has no such model."""
@@ -245,7 +245,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Step:
+class GrowthStep:
     """A network of so many devices. keys: in flight, of all replicas. calculated, played: instances a second,
     None where a device is too small. throughput: the least of both and of what the source's link brings."""
 
@@ -265,7 +265,7 @@ class Growth:
     source_bytes: of an instance's data. ceiling: what no number of devices exceeds, since all pipelines
     share it; None: they share nothing."""
 
-    steps: Sequence[Step]
+    steps: Sequence[GrowthStep]
     keys: int
     gain: float
     stops: int | None
@@ -300,7 +300,7 @@ class Outcome:
     counted_per_instance: float = 1.0
     notes: Sequence[str] = ()
     case: Case | None = None
-    measured: Measured | None = None
+    measured: Slept | None = None
     played: Played | None = None
     proposal: Proposal | None = None
     growth: Growth | None = None

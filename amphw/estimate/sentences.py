@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from amphw.estimate.accuracy import summary
-from amphw.estimate.network.busy import Load
+from amphw.estimate.network.busy import Load, in_words
 from amphw.estimate.outcome import NodeOutcome, Outcome
 from amphw.estimate.play.events import Played
-from amphw.page.numbers import number, percent, seconds
+from amphw.page.numbers import number, percent
 
 NOTABLE = 0.02
 """More throughput, as a share, that is worth naming."""
@@ -17,13 +17,7 @@ NOTABLE = 0.02
 def what_limits(of: Outcome) -> str:
     """The bottleneck and how long it is busy."""
     load = of.bottleneck
-    if load.of == "keys":
-        return f"an instance's longest chain of messages, over {of.keys} instances in flight"
-    if load.of == "link":
-        return f"the link {load.name} is busy for {seconds(load.seconds)} an instance"
-    if load.of == "controller":
-        return f"the {load.name} fetches and delivers for {seconds(load.seconds)} an instance"
-    return f"{_named(of, load)} computes for {seconds(load.seconds)} an instance"
+    return in_words(load, of.keys, _named(of, load) if load.of == "device" else "")
 
 
 def what_to_change(of: Outcome) -> str:

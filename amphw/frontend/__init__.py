@@ -59,8 +59,8 @@ from amphw.frontend.layers import (
 from amphw.frontend.loops import fold, scan, while_loop
 from amphw.frontend.losses import classify, loss, loss_of, regress
 from amphw.frontend.masks import dropout
-from amphw.frontend.place import FrontendError, FrontendNote
 from amphw.frontend.remedies import unknown as _unknown
+from amphw.frontend.source import FrontendError, FrontendNote
 from amphw.frontend.spec import Along, Axis, Floats, Int, Record, Sequence, Spec
 from amphw.frontend.tensor import Tensor, constant, ungroup
 from amphw.frontend.torch_import import from_torch

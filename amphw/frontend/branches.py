@@ -8,7 +8,7 @@ from typing import Any
 from amphw.frontend.decide import observe
 from amphw.frontend.index import Captures, Choice, Context, union, without
 from amphw.frontend.integer import Integer
-from amphw.frontend.place import FrontendError, called
+from amphw.frontend.source import FrontendError, called
 from amphw.frontend.spec import items_of
 from amphw.frontend.tensor import Tensor, group, messages, spread, ungroup
 from amphw.frontend.trace import current

@@ -13,7 +13,7 @@ from amphw.frontend.explain import explain
 from amphw.frontend.finish import finish
 from amphw.frontend.index import Dim
 from amphw.frontend.layers import layer_names
-from amphw.frontend.place import FrontendError, FrontendNote, Place, origin
+from amphw.frontend.source import FrontendError, FrontendNote, SourceLine, origin
 from amphw.frontend.spec import Declared, Level, Spec
 from amphw.frontend.trace import Trace, tracing
 from amphw.ir.check import infer
@@ -32,7 +32,7 @@ class Compiled:
 
     graph: Graph
     spec: Spec
-    places: dict[str, Place]
+    places: dict[str, SourceLine]
     dims: tuple[Dim, ...]
     encoder: Encoder
 
@@ -80,11 +80,11 @@ def compile(model: Callable[[Any], None], spec: Spec, name: str | None = None) -
     return Compiled(graph, spec, dict(trace.net.places), tuple(trace.net.dims), encoder)
 
 
-def _defined(model: Any) -> Place | None:
+def _defined(model: Any) -> SourceLine | None:
     """Where the function is written; None of one that is not written in Python."""
     function = model if inspect.isroutine(model) else type(model).__call__
     code = getattr(inspect.unwrap(function), "__code__", None)
-    return Place(code.co_filename, code.co_firstlineno, code.co_name) if code else None
+    return SourceLine(code.co_filename, code.co_firstlineno, code.co_name) if code else None
 
 
 def _name(model: object) -> str:

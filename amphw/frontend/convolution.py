@@ -17,7 +17,7 @@ from typing import Any
 
 from amphw.frontend.layers import Layer, Shapes, parameter
 from amphw.frontend.operands import applied, operand
-from amphw.frontend.place import FrontendError
+from amphw.frontend.source import FrontendError
 from amphw.ir import functions as f
 from amphw.ir.errors import ProgramError
 from amphw.ir.primitives.images import Windows

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from amphw.frontend.place import Place
+from amphw.frontend.source import SourceLine
 from amphw.ir.errors import InstanceError
 
 Locate = Callable[[int], str]
@@ -36,7 +36,7 @@ class Encoded:
 class Encoder(ABC):
     """Writes a part of instances under the names that were declared for it. place: the declaration's line."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: SourceLine) -> None:
         self.place = place
 
     @abstractmethod
@@ -65,7 +65,7 @@ class Encoder(ABC):
 class Integers(Encoder):
     """Integers from 0 to below `high`."""
 
-    def __init__(self, place: Place, name: str, high: int) -> None:
+    def __init__(self, place: SourceLine, name: str, high: int) -> None:
         super().__init__(place)
         self.name, self.high = name, high
 
@@ -96,7 +96,7 @@ class Integers(Encoder):
 class Numbers(Encoder):
     """`width` numbers each, in the order that they have in memory if they are an array themselves."""
 
-    def __init__(self, place: Place, name: str, width: int) -> None:
+    def __init__(self, place: SourceLine, name: str, width: int) -> None:
         super().__init__(place)
         self.name, self.width = name, width
 
@@ -128,7 +128,7 @@ class Numbers(Encoder):
 class Parts(Encoder):
     """Dicts with the same keys."""
 
-    def __init__(self, place: Place, parts: Mapping[str, Encoder]) -> None:
+    def __init__(self, place: SourceLine, parts: Mapping[str, Encoder]) -> None:
         super().__init__(place)
         self.parts = dict(parts)
 
@@ -149,7 +149,7 @@ class Parts(Encoder):
 class Items(Encoder):
     """Sequences of items: lists, arrays, or dicts of columns if the items are dicts."""
 
-    def __init__(self, place: Place, item: Encoder) -> None:
+    def __init__(self, place: SourceLine, item: Encoder) -> None:
         super().__init__(place)
         self.item = item
 
@@ -186,7 +186,7 @@ class Items(Encoder):
 class Aligned(Items):
     """Sequences that are all as long as the axis `name`."""
 
-    def __init__(self, place: Place, item: Encoder, name: str, least: int, most: int) -> None:
+    def __init__(self, place: SourceLine, item: Encoder, name: str, least: int, most: int) -> None:
         super().__init__(place, item)
         self.name, self.least, self.most = name, least, most
 
@@ -214,7 +214,7 @@ class RaggedNames:
 class Ragged(Items):
     """Sequences that have a length each."""
 
-    def __init__(self, place: Place, item: Encoder, names: RaggedNames, least: int, most: int) -> None:
+    def __init__(self, place: SourceLine, item: Encoder, names: RaggedNames, least: int, most: int) -> None:
         super().__init__(place, item)
         self.names, self.least, self.most = names, least, most
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from amphw.frontend.index import Dim
-from amphw.frontend.place import Place
+from amphw.frontend.source import SourceLine
 from amphw.ir.check import infer
 from amphw.ir.graph import Graph
 
 
-def explain(graph: Graph, places: Mapping[str, Place], dims: Sequence[Dim]) -> str:
+def explain(graph: Graph, places: Mapping[str, SourceLine], dims: Sequence[Dim]) -> str:
     """The fields, then the nodes in order, each with its line and the states of its outputs."""
     typed = infer(graph)
     used = {f for edge in typed.edges.values() for f in edge.state.names}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from amphw.frontend.place import FrontendError, Place
 from amphw.frontend.sites import share
+from amphw.frontend.source import FrontendError, SourceLine
 from amphw.frontend.trace import Trace
 from amphw.ir.graph import Graph, PortRef
 from amphw.ir.instance import Schema
@@ -13,7 +13,7 @@ from amphw.ir.nodes import Loss
 from amphw.ir.routing import Bcast, Discard
 
 
-def finish(trace: Trace, name: str, schema: Schema, place: Place | None) -> Graph:
+def finish(trace: Trace, name: str, schema: Schema, place: SourceLine | None) -> Graph:
     """The graph of all that a loss depends on; place: of the whole model."""
     called = dict(trace.net.places)
     _prune(trace, place)
@@ -66,7 +66,7 @@ def _connect(trace: Trace, graph: Graph, source: PortRef, readers: list[PortRef]
         graph.connect(f"{extra}.out{k}", ".".join(reader))
 
 
-def _prune(trace: Trace, place: Place | None) -> None:
+def _prune(trace: Trace, place: SourceLine | None) -> None:
     """Keep the nodes that a loss can be reached from."""
     net = trace.net
     feeds: dict[str, set[str]] = defaultdict(set)  # node -> what it reads

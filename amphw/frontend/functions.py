@@ -14,7 +14,7 @@ from amphw.frontend.gather import reduce
 from amphw.frontend.index import Dim
 from amphw.frontend.integer import Integer, binary, integer, items_of
 from amphw.frontend.operands import applied, index, operand
-from amphw.frontend.place import FrontendError
+from amphw.frontend.source import FrontendError
 from amphw.frontend.spec import SequenceValue
 from amphw.frontend.tensor import Tensor, align, expressions
 from amphw.frontend.trace import current

@@ -6,7 +6,7 @@ from typing import Any
 
 from amphw.frontend.index import Context, Dim, dims_of, union, without
 from amphw.frontend.integer import Integer, integer
-from amphw.frontend.place import FrontendError
+from amphw.frontend.source import FrontendError
 from amphw.frontend.spec import SequenceValue, items_of
 from amphw.frontend.states import reordered
 from amphw.frontend.tensor import Constant, Tensor, filled, gathered, spread, ungroup

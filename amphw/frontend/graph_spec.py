@@ -10,7 +10,7 @@ import numpy as np
 from amphw.frontend.encoding import Encoded, Encoder, Integers, Locate, Parts, dotted, integers, odd_key
 from amphw.frontend.index import Dim
 from amphw.frontend.integer import Integer
-from amphw.frontend.place import FrontendError, Place
+from amphw.frontend.source import FrontendError, SourceLine
 from amphw.frontend.spec import Declared, Level, Path, RecordValue, Spec, join, record_of, whole_number
 from amphw.frontend.trace import current
 from amphw.ir.expr import Attr, Expr, Field, Table, lift
@@ -190,7 +190,7 @@ class Shape:
     def table(self, part: str, *index: Expr | int) -> Expr:
         return Table(join((*self.path, part)), tuple(lift(i) for i in index))
 
-    def declare(self, d: Declared, place: Place) -> None:
+    def declare(self, d: Declared, place: SourceLine) -> None:
         v, e, name = self.v, self.e, join(self.path)
         nodes, edges, types = v.extent, e.extent, lift(self.types)
         by_type = (types, nodes)

@@ -12,7 +12,7 @@ from amphw.frontend.index import Context, Dim, dims_of, union, without
 from amphw.frontend.layers import Layer
 from amphw.frontend.loops import fold
 from amphw.frontend.masks import rows_of
-from amphw.frontend.place import FrontendError, called
+from amphw.frontend.source import FrontendError, called
 from amphw.frontend.states import reordered
 from amphw.frontend.tensor import Tensor, align, spread, ungroup, unit
 from amphw.frontend.tensor import group as group_by

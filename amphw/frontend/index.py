@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from amphw.frontend.place import FrontendError, Place
+from amphw.frontend.source import FrontendError, SourceLine
 from amphw.ir.expr import Expr, Field
 from amphw.ir.graph import PortRef
 from amphw.ir.state import FieldType
@@ -34,7 +34,7 @@ class Dim:
     bound: int
     number: int
     why: str
-    place: Place
+    place: SourceLine
     least: int = 1
     needs: Context = ()
     capture: Captures | None = None
@@ -63,7 +63,7 @@ class Choice:
     branches: int
     decision: object
     number: int
-    place: Place
+    place: SourceLine
     needs: Context = ()
     capture: Captures | None = None
     closed: bool = False

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from amphw.frontend.index import Context, Dim, union, without
-from amphw.frontend.place import FrontendError
 from amphw.frontend.remedies import unknown
+from amphw.frontend.source import FrontendError
 from amphw.ir.expr import Expr, lift, substitute, where
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from amphw.frontend.integer import Integer, integer
 from amphw.frontend.masks import dropout, rows_of
-from amphw.frontend.place import FrontendError
+from amphw.frontend.source import FrontendError
 from amphw.frontend.spec import SequenceValue, items_of
 from amphw.frontend.tensor import Constant, Tensor, align, expressions, filled, ports, traced
 from amphw.frontend.trace import Call, current

@@ -8,7 +8,7 @@ from typing import Any
 from amphw.frontend.decide import observe
 from amphw.frontend.index import Captures, Context, Dim, dims_of, union, without
 from amphw.frontend.integer import Integer
-from amphw.frontend.place import FrontendError, called
+from amphw.frontend.source import FrontendError, called
 from amphw.frontend.spec import SequenceValue
 from amphw.frontend.states import reordered
 from amphw.frontend.tensor import Constant, Tensor, messages, spread, ungroup

@@ -8,7 +8,7 @@ from typing import Any
 from amphw.frontend.index import dims_of
 from amphw.frontend.integer import Integer, items_of
 from amphw.frontend.operands import operand
-from amphw.frontend.place import FrontendError
+from amphw.frontend.source import FrontendError
 from amphw.frontend.tensor import Constant, Tensor, align, expressions, messages, ports, traced
 from amphw.frontend.trace import current
 from amphw.ir import functions as f

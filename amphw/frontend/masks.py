@@ -11,7 +11,7 @@ from zlib import crc32
 
 from amphw.frontend.index import Context, Dim, dims_of
 from amphw.frontend.operands import operand
-from amphw.frontend.place import FrontendError
+from amphw.frontend.source import FrontendError
 from amphw.frontend.spec import SequenceValue
 from amphw.frontend.tensor import Constant, align, compute
 from amphw.frontend.trace import current

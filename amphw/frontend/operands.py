@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amphw.frontend.integer import Integer, integer, items_of
-from amphw.frontend.place import FrontendError
+from amphw.frontend.source import FrontendError
 from amphw.frontend.tensor import Tensor, compute
 from amphw.ir.expr import Const, Expr, lift
 from amphw.ir.program import Value

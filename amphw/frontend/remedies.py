@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from amphw.frontend.place import UnknownName
+from amphw.frontend.source import UnknownName
 
 _INSTEAD = {
     "T": "Linear multiplies with a matrix, a Layer with `x @ p.W`; values are rows and are not transposed",

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from amphw.frontend.index import Dim, dims_of
-from amphw.frontend.place import FrontendError
+from amphw.frontend.source import FrontendError
 from amphw.frontend.trace import Call, Trace
 from amphw.ir.behaviour import StateMap
 from amphw.ir.expr import Const, Expr, Field, substitute, where

@@ -16,7 +16,7 @@ from typing import Any
 from amphw.frontend.encoding import Aligned, Encoder, Integers, Numbers, Parts, Ragged, RaggedNames
 from amphw.frontend.index import Context, Dim, dims_of
 from amphw.frontend.integer import Integer, Items, items_of
-from amphw.frontend.place import FrontendError, Place, here
+from amphw.frontend.source import FrontendError, SourceLine, here
 from amphw.frontend.tensor import Tensor
 from amphw.frontend.trace import current
 from amphw.ir.expr import Attr, Const, Expr, Table, lift
@@ -47,23 +47,23 @@ class Declared:
     axes: dict[Axis, Dim] = field(default_factory=dict)
     parts: dict[tuple[str, str], Path] = field(default_factory=dict)
 
-    def attr(self, path: Path, most: int, place: Place) -> str:
+    def attr(self, path: Path, most: int, place: SourceLine) -> str:
         """Declare an attribute -> its name; FrontendError where another part has the same."""
         name = self._name("attribute", path, place)
         self.attrs[name] = most
         return name
 
-    def table(self, path: Path, type: TableType, place: Place) -> str:
+    def table(self, path: Path, type: TableType, place: SourceLine) -> str:
         name = self._name("table", path, place)
         self.tables[name] = type
         return name
 
-    def numbers(self, path: Path, width: int, place: Place) -> str:
+    def numbers(self, path: Path, width: int, place: SourceLine) -> str:
         name = self._name("data", path, place)
         self.data[name] = width
         return name
 
-    def _name(self, kind: str, path: Path, place: Place) -> str:
+    def _name(self, kind: str, path: Path, place: SourceLine) -> str:
         # Two paths may be one name: a.b and a_b are both stored as a_b.
         name, part = join(path), ".".join(path)
         if (kind, name) in self.parts:
@@ -92,7 +92,7 @@ class Spec(ABC):
     """A part of an instance."""
 
     def __init__(self) -> None:
-        self.place: Place = here()
+        self.place: SourceLine = here()
 
     @abstractmethod
     def declare(self, d: Declared, path: Path, level: Level) -> tuple[Any, Encoder]:

@@ -8,14 +8,14 @@ of meaning: what meets is made alike (`align`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from amphw.frontend.index import Captures, Choice, Context, Dim, Entry, choices_of, dims_of, union, without
 from amphw.frontend.integer import Integer, items_of
-from amphw.frontend.place import FrontendError
-from amphw.frontend.remedies import unknown
+from amphw.frontend.refusals import NoArray
+from amphw.frontend.source import FrontendError
 from amphw.frontend.states import reordered, state_type
 from amphw.frontend.trace import current
 from amphw.ir import functions as f
@@ -30,7 +30,7 @@ from amphw.ir.routing import Cond, Flatmap, Ungroup
 _REFLECTED = {"add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__"}
 
 
-class Tensor:
+class Tensor(NoArray):
     """A float vector of `width` numbers for every state of `context`."""
 
     def __init__(self, port: PortRef, width: int, context: Context, rows: Dim | None = None) -> None:
@@ -65,22 +65,6 @@ class Tensor:
     def __neg__(self) -> Tensor:
         return self * -1.0
 
-    def _compared(self, other: object) -> NoReturn:
-        raise FrontendError(
-            "values are not compared while the model is built; `above(x, threshold)` is 1 where a number is "
-            "above another, and cond, switch and while_loop decide by it"
-        )
-
-    __lt__ = __le__ = __gt__ = __ge__ = _compared
-
-    def __matmul__(self, other: object) -> NoReturn:
-        raise FrontendError("values have no `@`; Linear multiplies with a matrix, a Layer with `x @ p.W`")
-
-    __rmatmul__ = __matmul__
-
-    def __pow__(self, other: object) -> NoReturn:
-        raise FrontendError("values have no `**`; x * x is a square, and exp(log(x) * a) any other power")
-
     def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, **_: Any) -> Tensor:
         """Arithmetic with a number of numpy; its functions do not apply, those of the frontend do."""
         left = operands[0]
@@ -100,36 +84,6 @@ class Tensor:
         if stop <= start or (columns.stop or 0) > self.width:
             raise FrontendError(f"a width of {self.width} has no columns {columns.start}:{columns.stop}")
         return compute(lambda x: f.columns(x, start, stop - start), self, stem="columns")
-
-    def __setitem__(self, columns: object, value: object) -> NoReturn:
-        raise FrontendError("columns of a value are not assigned to; `concat` puts parts together anew")
-
-    def __iter__(self) -> NoReturn:
-        raise FrontendError(
-            "a value is not gone through in Python; `fold` and `scan` go over its positions, `split` takes "
-            "its columns apart"
-        )
-
-    def __len__(self) -> NoReturn:
-        raise FrontendError("a value has no len(); its columns are `x.width`, a sequence has `length`")
-
-    def _as_number(self) -> NoReturn:
-        raise FrontendError(
-            "a value is no number of Python while the model is built; compute with it as it is"
-        )
-
-    __float__ = __int__ = __index__ = _as_number
-
-    def __abs__(self) -> NoReturn:
-        raise FrontendError("values have no abs(); `absolute(x)` is |x|")
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise unknown("a value", name, ("width",))
-
-    def __bool__(self) -> bool:
-        raise FrontendError(
-            "a value has no truth while the model is built; use cond, switch or while_loop to let it decide"
-        )
 
     def __repr__(self) -> str:
         names = ", ".join(e.name for e in self.context)

@@ -21,7 +21,7 @@ import numpy as np
 from amphw.frontend.integer import Integer, items_of
 from amphw.frontend.layers import Layer, within_table
 from amphw.frontend.masks import row_keys
-from amphw.frontend.place import FrontendError, Place, here
+from amphw.frontend.source import FrontendError, SourceLine, here
 from amphw.frontend.spec import SequenceValue
 from amphw.frontend.tensor import Tensor
 from amphw.frontend.torch_modules import Modules
@@ -71,7 +71,7 @@ class _Imported(Layer):
     def __init__(self, module: Any, name: str | None, torch: Any) -> None:
         super().__init__(name=name)
         self._node_type, self._torch_folder = torch.fx.Node, os.path.dirname(torch.__file__)
-        self._places: dict[Any, Place] = {}  # node -> the author's line that made it
+        self._places: dict[Any, SourceLine] = {}  # node -> the author's line that made it
         self._root = _with_state_apart(module, torch)
         self._nodes = list(self._traced(torch).nodes)
         self._modules = dict(self._root.named_modules(remove_duplicate=False))
@@ -101,7 +101,9 @@ class _Imported(Layer):
                 frame: FrameType | None = sys._getframe(1)
                 while frame is not None and frame.f_code is not _Imported._traced.__code__:
                     if theirs(frame):
-                        places[node] = Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+                        places[node] = SourceLine(
+                            frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+                        )
                         break
                     frame = frame.f_back
                 return node
@@ -115,7 +117,9 @@ class _Imported(Layer):
             place, at = None, error.__traceback__
             while at is not None:
                 if theirs(at.tb_frame):
-                    place = Place(at.tb_frame.f_code.co_filename, at.tb_lineno, at.tb_frame.f_code.co_name)
+                    place = SourceLine(
+                        at.tb_frame.f_code.co_filename, at.tb_lineno, at.tb_frame.f_code.co_name
+                    )
                 at = at.tb_next
             advice = "; decisions and loops belong to the model: fe.cond, fe.scan"
             flow = isinstance(error, torch.fx.proxy.TraceError)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from amphw.frontend.index import Captures, Choice, Context, Dim, union
-from amphw.frontend.place import FrontendError, Place, here
+from amphw.frontend.source import FrontendError, SourceLine, here
 from amphw.ir.expr import Expr, lift
 from amphw.ir.graph import PortRef, Region
 from amphw.ir.grouping import Group
@@ -44,7 +44,7 @@ class Netlist:
 
     nodes: dict[str, Node] = field(default_factory=dict)
     inputs: dict[PortRef, PortRef] = field(default_factory=dict)  # in-port -> the out-port it reads
-    places: dict[str, Place] = field(default_factory=dict)
+    places: dict[str, SourceLine] = field(default_factory=dict)
     region_of: dict[str, str] = field(default_factory=dict)
     regions: dict[str, Region] = field(default_factory=dict)
     calls: dict[Layer, list[Call]] = field(default_factory=dict)
@@ -69,10 +69,10 @@ class Trace:
         self.captures: list[Captures] = []  # of the bodies that are being traced
         self.active: list[Choice] = []  # the branches that are
         self.turns: list[Dim] = []  # the dimensions of the loops whose bodies are
-        self.notes: dict[tuple[Place, str], None] = {}  # what is odd but may be meant, once for each line
+        self.notes: dict[tuple[SourceLine, str], None] = {}  # what is odd, but may be meant
         self._number = 0
 
-    def note(self, message: str, place: Place | None = None) -> None:
+    def note(self, message: str, place: SourceLine | None = None) -> None:
         self.notes[place or here(), message] = None
 
     # -- names and numbers ---------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Trace:
         least: int = 1,
         needs: Context = (),
         capture: Captures | None = None,
-        place: Place | None = None,
+        place: SourceLine | None = None,
     ) -> Dim:
         made = Dim(
             self.name(stem), lift(extent), bound, self.number(), why, place or here(), least, needs, capture

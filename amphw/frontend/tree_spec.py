@@ -11,7 +11,7 @@ import numpy as np
 
 from amphw.frontend.encoding import Encoded, Encoder, Locate, Parts, dotted, integers, odd_key
 from amphw.frontend.index import Dim
-from amphw.frontend.place import FrontendError, Place
+from amphw.frontend.source import FrontendError, SourceLine
 from amphw.frontend.spec import Declared, Level, Path, RecordValue, Spec, join, read, record_of, whole_number
 from amphw.frontend.trace import current
 from amphw.ir.expr import Attr, Expr, Table, lift
@@ -98,7 +98,7 @@ class Shape:
     def count(self, parent: Expr) -> Expr:
         return lift(2) if self.arity == 2 else self.table("count", parent)
 
-    def declare(self, d: Declared, place: Place) -> None:
+    def declare(self, d: Declared, place: SourceLine) -> None:
         n, w = self.n, self.w
         inner = n.extent - w.extent
         node = TableType((n.extent,), n.extent)

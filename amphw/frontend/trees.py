@@ -8,7 +8,7 @@ from amphw.frontend.branches import Branch
 from amphw.frontend.gather import pick
 from amphw.frontend.index import Choice, Context, union, without
 from amphw.frontend.integer import Integer
-from amphw.frontend.place import FrontendError, called
+from amphw.frontend.source import FrontendError, called
 from amphw.frontend.tensor import Tensor, messages, spread, ungroup
 from amphw.frontend.trace import current
 from amphw.frontend.tree_spec import Shape, TreeValue

@@ -8,7 +8,7 @@ from typing import Any
 
 from amphw.frontend.index import Context, Dim, dims_of, union, without
 from amphw.frontend.integer import Integer, items_of
-from amphw.frontend.place import FrontendError
+from amphw.frontend.source import FrontendError
 from amphw.frontend.spec import RecordValue, SequenceValue
 from amphw.frontend.states import reordered
 from amphw.frontend.tensor import Constant, Tensor, align, compute, filled, spread, ungroup

@@ -25,11 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from amphw.host import snapshots
-from amphw.host.checkpoint import CheckpointError
+from amphw.host.checkpointing import CHECKPOINT, Checkpoints
 from amphw.host.config import RunConfig
-from amphw.host.config_toml import to_toml
-from amphw.host.divergence import DivergedError, diverged
+from amphw.host.divergence import diverged
 from amphw.host.epochs import PhaseFigures, Phases, RunLog
 from amphw.host.live_validation import LiveValidation
 from amphw.host.lost_device import Kept, let_go, parts_lost, stopped, went_on
@@ -47,11 +45,6 @@ from amphw.host.trace import Trace
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Degrades, Device, Explains, StartsSlowly
 from amphw.ir.errors import DeviceLostError, NonFiniteError
-
-CHECKPOINT = "checkpoint.safetensors"
-"""The latest state of a run, in its folder."""
-BEST = "best.safetensors"
-"""The state with the best validation value."""
 
 EPOCHS, TARGET, PATIENCE, INTERRUPT = "epochs", "target", "patience", "interrupt"
 """Values of `RunSummary.stopped_by`."""
@@ -83,16 +76,13 @@ class Trainer:
     ) -> None:
         self.model, self.cfg, self.device, self.folder = model, cfg, device, folder
         self.progress, self.trace, self.spare, self._log = progress, trace, spare, log
-        self._clock = clock
         self.spent = spent or Spent()
         self._devices = [device]
         self._spared = False
         self.state = RunState(Tally(model.loss_node, tuple(model.metrics)))
         self.began = False  # whether everything was there to train, so that the run is one to go on with
         self._stop = False
-        self._saved: Path | None = None  # the last good checkpoint
-        self._saved_at: tuple[int, int] | None = None
-        self._saved_when = math.inf  # on the clock; nothing is due before the run begins
+        self._checkpoints = Checkpoints(folder, cfg, model.name, clock)
 
     def stop(self) -> None:
         """Ask the run to end early: what is in flight is finished and saved. Safe in a signal handler."""
@@ -139,11 +129,12 @@ class Trainer:
                 lost = None
             except NonFiniteError as error:
                 approach = self.phases.approach()
-                raise diverged(error, self.state.epoch + 1, self._saved, approach) from error
+                raise diverged(error, self.state.epoch + 1, self._checkpoints.last, approach) from error
             except DeviceLostError as error:  # also of a second one, while the run goes back
                 lost = error
                 if not self._replaced():
-                    raise stopped(error, self._kept.epoch, self._save_kept()) from error
+                    saved = self._checkpoints.save_kept(self._kept, self.session.graph)
+                    raise stopped(error, self._kept.epoch, saved) from error
 
     def _rest(self) -> RunSummary:
         """What is left of the run."""
@@ -160,10 +151,10 @@ class Trainer:
         with self.spent.on("data"):
             self._start = self.model.initial(self.cfg.model) if resume is None else None
         self._open()
-        self.toml = to_toml(self.cfg)
         if resume is not None:
+            path = resume / CHECKPOINT if resume.is_dir() else resume
             with self.spent.on("checkpoint"):
-                self._restore(resume / CHECKPOINT if resume.is_dir() else resume)
+                self._checkpoints.restore(path, self.state, self.device, self.session.graph)
         with self.spent.on("data"):
             self.model.prepare(self.cfg.model, train.seed)
             self.validation = self.model.validation(self.cfg.model, train.seed, train.valid_instances)
@@ -175,8 +166,9 @@ class Trainer:
         self._begin_stretch()
         self._kept = Kept.of(self.state, self.device)
         if self.folder is not None:
-            self.folder.write_text(CONFIG, self.toml)
-        self.began, self._saved_when = True, self._clock()
+            self.folder.write_text(CONFIG, self._checkpoints.config)
+        self.began = True
+        self._checkpoints.begin()
         self._tell(new=resume is None)
 
     def _open(self) -> None:
@@ -202,7 +194,7 @@ class Trainer:
             self.state,
             live,
             stopped=lambda: self._stop,
-            saved=lambda: self._saved,
+            saved=lambda: self._checkpoints.last,
             progress=self.progress,
             trace=self.trace,
             log=self._log,
@@ -238,20 +230,6 @@ class Trainer:
         if self.progress is not None:
             self.progress.note(went_on(error, self._lost, self.device.capabilities().name, epoch))
 
-    def _save_kept(self) -> Path | None:
-        """The checkpoint of the last consistent state, written unless it is there; None: none are kept."""
-        if self.folder is None or self.cfg.train.checkpoint_every == 0:
-            return None
-        path = self.folder.file(CHECKPOINT)
-        if snapshots.first_nonfinite_parameter(self._kept.parameters) is not None:
-            return path if path.exists() else None  # what would not load does not replace what does
-        # One taken within the epoch is as consistent, and has more.
-        if self._saved_at is None or self._saved_at < self._kept.at or not path.exists():
-            counters = {**self._kept.counters, "seed": self.cfg.train.seed}
-            graph = self.session.graph
-            snapshots.save(path, self._kept.parameters, graph, self.model.name, self.toml, counters)
-        return path
-
     def _training(self) -> InstanceSet:
         """The instances of the epoch that comes next."""
         train, epoch = self.cfg.train, self.state.epoch + 1
@@ -272,21 +250,6 @@ class Trainer:
         if self.progress is not None and isinstance(self.device, Explains):
             for note in self.device.explained():
                 self.progress.note(note)
-
-    def _restore(self, path: Path) -> None:
-        counters = snapshots.load(path, self.device, self.session.graph)
-        if counters.get("seed") != self.cfg.train.seed:
-            raise CheckpointError(
-                f"{path} comes from a run with train.seed = {counters.get('seed')}, this one has "
-                f"{self.cfg.train.seed}; its data order would not be continued. Set train.seed as it was"
-            )
-        try:
-            self.state.restore(counters)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(
-                f"{path} is damaged: its counters cannot be read ({error!r}); use an earlier checkpoint"
-            ) from error
-        self._saved, self._saved_at = path, (self.state.epoch, self.state.position)
 
     def _finished(self) -> str | None:
         state, train = self.state, self.cfg.train
@@ -335,7 +298,7 @@ class Trainer:
         with self.spent.on("data"):
             instances = self.model.training(self.cfg.model, train.seed, number, train.train_instances)
         with self.spent.on("training"):
-            figures = self.phases.train(instances, self._due, self._save)
+            figures = self.phases.train(instances, self._checkpoints.due, self._save)
         if state.position < len(instances):
             return  # asked to stop
         with self.spent.on("validation"):
@@ -373,47 +336,10 @@ class Trainer:
             live=dict(state.live),
         )
 
-    def _due(self) -> bool:
-        """Whether the last checkpoint is old enough for another one."""
-        train = self.cfg.train
-        age = self._clock() - self._saved_when
-        return bool(
-            self.folder is not None
-            and train.checkpoint_every
-            and train.checkpoint_minutes
-            and age >= 60 * train.checkpoint_minutes
-        )
-
     def _save(self, *, best: bool = False, final: bool = False) -> None:
-        state, every = self.state, self.cfg.train.checkpoint_every
-        if self.folder is None or every == 0:
-            return
-        at = (state.epoch, state.position)
-        names = [BEST] if best else []
-        if (final or self._due() or state.epoch % every == 0) and at != self._saved_at:
-            names.append(CHECKPOINT)
-        if names:
+        if names := self._checkpoints.wanted(self.state, best, final):
             with self.spent.on("checkpoint"):
-                self._write(names, at)
-
-    def _write(self, names: list[str], at: tuple[int, int]) -> None:
-        """Checkpoints of these names."""
-        state = self.state
-        assert self.folder is not None
-        parameters = self.device.parameters()
-        bad = snapshots.first_nonfinite_parameter(parameters)
-        if bad is not None:
-            detail = (
-                f"node '{bad[0]}' holds non-finite values in '{bad[1]}'; lower update.lr, or set update.clip"
-            )
-            raise DivergedError(bad[0], detail, state.epoch + (state.position > 0), self._saved)
-        counters = {**state.to_json(), "seed": self.cfg.train.seed}
-        for name in names:
-            path = self.folder.file(name)
-            snapshots.save(path, parameters, self.session.graph, self.model.name, self.toml, counters)
-            self._saved = path
-        if CHECKPOINT in names:
-            self._saved_at, self._saved_when = at, self._clock()
+                self._checkpoints.save(names, self.state, self.device, self.session.graph)
 
 
 def _rate(count: int, seconds: float) -> float:

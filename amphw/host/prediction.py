@@ -11,8 +11,8 @@ import numpy as np
 
 from amphw.host import snapshots
 from amphw.host.checkpoint import CheckpointError
+from amphw.host.checkpointing import BEST, CHECKPOINT
 from amphw.host.config import RunConfig, UpdateConfig
-from amphw.host.controller import BEST, CHECKPOINT
 from amphw.host.pumping import PumpHooks
 from amphw.host.run_model import RunModel
 from amphw.host.session import Session

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from amphw.host.checkpoint import load_checkpoint
+from amphw.host.checkpointing import CHECKPOINT
 from amphw.host.config import RunConfig
-from amphw.host.controller import CHECKPOINT, Trainer
+from amphw.host.controller import Trainer
 from amphw.host.log_file import Reported, ServiceLogFile
 from amphw.host.progress import Progress
 from amphw.host.run_model import RunModel

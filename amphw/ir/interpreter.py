@@ -9,8 +9,7 @@ claims.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -18,68 +17,14 @@ from amphw.ir.behaviour import Behaviour, Emit
 from amphw.ir.check import Typed, infer
 from amphw.ir.derive import Derivative, accumulate, differentiate, inference
 from amphw.ir.device import DeviceOptions, Direction, Mode, Report, Statistics
-from amphw.ir.errors import ExecutionError, InstanceError, NonFiniteError, StateError
-from amphw.ir.expr import ROW, Expr, evaluate
+from amphw.ir.errors import ExecutionError, NonFiniteError
+from amphw.ir.expr import evaluate
 from amphw.ir.graph import Graph
+from amphw.ir.in_flight import Active, Fired, Firing, Message, Pending, Probe, State
 from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
-from amphw.ir.primitives import RowContext
-from amphw.ir.state import Columns, KeySpace, StateType
+from amphw.ir.one_state import check_domain, data_rows, expanded, one, rows_of, scalar
 from amphw.ir.update import UpdateRule, initial_parameters
-
-State = tuple[int, ...]
-Firing = tuple[str, int, State]  # (node, slot, firing state)
-Probe = Callable[[Direction, Firing, Sequence[np.ndarray]], None]
-"""(direction, firing, values) of a node with a program: its outputs (FORWARD), its operands' gradients
-(BACKWARD)."""
-
-
-@dataclass(frozen=True)
-class Message:
-    """One message. Forward: to (node, in-port); backward: to (node, out-port) of the node that emitted it."""
-
-    direction: Direction
-    node: str
-    port: str
-    slot: int
-    state: State
-    payload: np.ndarray = field(compare=False)
-
-    @property
-    def key(self) -> tuple[str, str, str, int, State]:
-        return self.direction.value, self.node, self.port, self.slot, self.state
-
-
-@dataclass
-class _Pending:
-    """Operands that have arrived for a firing: port -> position -> (message state, payload)."""
-
-    operands: dict[str, dict[int, tuple[State, np.ndarray]]] = field(default_factory=dict)
-
-
-@dataclass
-class Fired:
-    """What a firing keeps until its gradients are back."""
-
-    operands: list[tuple[str, State, int]]  # (in-port, message state, rows), in operand order
-    context: RowContext
-    ints: list[np.ndarray]
-    residuals: list[np.ndarray]
-    outputs: list[np.ndarray]
-    version: int
-    expected: dict[tuple[str, State], tuple[int, int]] = field(default_factory=dict)  # -> (emit number, copy)
-    gradients: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
-
-
-@dataclass
-class Active:
-    """An instance in flight: messages still out, and what its sinks said by (node, name) so far."""
-
-    instance: Instance
-    mode: Mode
-    report: Report
-    outstanding: int = 0
-    parts: dict[tuple[str, str], list[tuple[State, np.ndarray]]] = field(default_factory=dict)
 
 
 class Interpreter:
@@ -103,7 +48,7 @@ class Interpreter:
                 self.derivatives[name] = differentiate(b.program)
                 self.inference[name] = inference(b.program)
         self.queue: deque[Message] = deque()
-        self.pending: dict[Firing, _Pending] = {}
+        self.pending: dict[Firing, Pending] = {}
         self.fired: dict[Firing, Fired] = {}
         self.emitted: dict[tuple[str, str, int, State], Firing] = {}
         self.seen: dict[int, set[tuple[str, str, State]]] = {}
@@ -139,7 +84,9 @@ class Interpreter:
         b = self.typed.behaviours[m.node]
         receive = next(r for r in b.receives if r.port == m.port)
         incoming = self.typed.into(m.node, m.port).state
-        return m.node, m.slot, self._eval_state(receive.key, b.state, incoming, m)
+        instance, key = self.active[m.slot].instance, dict(receive.key)
+        state = tuple(scalar(key[name], instance, incoming, m.state) for name in b.state.names)
+        return m.node, m.slot, state
 
     def apply_update(self, name: str) -> None:
         """An UPDATE message: the node applies what it has accumulated."""
@@ -169,8 +116,8 @@ class Interpreter:
             return
         position = 0
         if receive.member is not None:
-            position = self._scalar(receive.member, m.slot, incoming, m.state)
-        pending = self.pending.setdefault(firing, _Pending())
+            position = scalar(receive.member, active.instance, incoming, m.state)
+        pending = self.pending.setdefault(firing, Pending())
         slot = pending.operands.setdefault(m.port, {})
         if position in slot:
             raise ExecutionError(
@@ -181,10 +128,11 @@ class Interpreter:
             del self.pending[firing]
             self._fire(firing, b, pending.operands)
 
-    def _complete(self, b: Behaviour, firing: Firing, pending: _Pending) -> bool:
+    def _complete(self, b: Behaviour, firing: Firing, pending: Pending) -> bool:
+        instance = self.active[firing[1]].instance
         for r in b.receives:
             have = pending.operands.get(r.port, {})
-            count = 1 if r.count is None else self._scalar(r.count, firing[1], b.state, firing[2])
+            count = 1 if r.count is None else scalar(r.count, instance, b.state, firing[2])
             outside = [p for p in have if not 0 <= p < count]
             if r.count is not None and outside:
                 raise ExecutionError(
@@ -210,7 +158,7 @@ class Interpreter:
             np.concatenate([p for _, p in messages]) if messages else np.zeros((0, width[port]), self.dtype)
             for port, messages in ordered
         ]
-        context, ints = self._context(b, slot, state)
+        context, ints = rows_of(b, active.instance, state)
         version = self.params[name].version if name in self.params else 0
         record = Fired(
             [(port, s, len(p)) for port, messages in ordered for s, p in messages],
@@ -262,17 +210,6 @@ class Interpreter:
         record.outputs = outputs
         return outputs
 
-    def _context(self, b: Behaviour, slot: int, state: State) -> tuple[RowContext, list[np.ndarray]]:
-        counts: dict[str, int | np.ndarray] = {s: self._scalar(e, slot, b.state, state) for s, e in b.spaces}
-        context = RowContext(1, counts)
-        ints = []
-        for e, space in b.program.ints if b.program else ():
-            n = context.total(space)
-            columns = {f: np.full(n, v, dtype=np.int64) for f, v in zip(b.state.names, state, strict=True)}
-            columns[ROW.name] = np.arange(n, dtype=np.int64)
-            ints.append(np.array(evaluate(e, Columns(self.active[slot].instance, columns, n))))
-        return context, ints
-
     def _emit(
         self,
         name: str,
@@ -287,16 +224,14 @@ class Interpreter:
         base = {**dict(zip(b.state.names, state, strict=True)), **(decided or {})}
         before = active.outstanding
         for number, emit in enumerate(b.emits):
-            for copy, columns in enumerate(self._expanded(emit, active.instance, base)):
-                env = Columns(
-                    active.instance, {k: np.array([v], dtype=np.int64) for k, v in columns.items()}, 1
-                )
+            for copy, columns in enumerate(expanded(emit, active.instance, base)):
+                env = one(active.instance, columns)
                 if emit.guard is not None and not evaluate(emit.guard, env)[0]:
                     continue
                 edge = self.typed.edges[(name, emit.port)]
                 values = dict(emit.state)
                 new = tuple(int(evaluate(values[n], env)[0]) for n in edge.state.names)
-                self._in_domain(edge.state, new, active.instance, name, emit.port)
+                check_domain(edge.state, new, active.instance, name, emit.port)
                 payload = self._payload(name, b, emit, slot, new, outputs, copy)
                 target, port = self.graph.edges[(name, emit.port)]
                 self.queue.append(Message(Direction.FORWARD, target, port, slot, new, payload))
@@ -319,18 +254,6 @@ class Interpreter:
                 f"state {base} (the choices: {choices}); give every value of its index a port"
             )
 
-    def _expanded(self, emit: Emit, instance: Instance, base: Mapping[str, int]) -> list[dict[str, int]]:
-        """The states that one firing enumerates at an out-port."""
-        rows = [dict(base)]
-        for f in emit.expand:
-            grown = []
-            for row in rows:
-                env = Columns(instance, {k: np.array([v], dtype=np.int64) for k, v in row.items()}, 1)
-                for value in range(int(evaluate(f.extent, env)[0])):
-                    grown.append({**row, f.name: value})
-            rows = grown
-        return rows
-
     def _payload(
         self,
         name: str,
@@ -344,23 +267,11 @@ class Interpreter:
         if not b.is_source:
             value = outputs[emit.value]
             return value[copy : copy + 1] if emit.by_row else value
-        edge = self.typed.edges[(name, emit.port)]
-        instance = self.active[slot].instance
-        rows = self._scalar(edge.rows, slot, edge.state, state)
+        edge, instance = self.typed.edges[(name, emit.port)], self.active[slot].instance
+        rows = scalar(edge.rows, instance, edge.state, state)
         if emit.data is None:
             return np.zeros((rows, 0), self.dtype)
-        space = KeySpace(edge.state, instance)
-        address = space.address({n: np.array([v]) for n, v in zip(edge.state.names, state, strict=True)}, 1)[
-            0
-        ]
-        before = int(evaluate(edge.rows, space.env())[:address].sum())
-        there = len(instance.data[emit.data])
-        if there < before + rows:
-            raise InstanceError(
-                f"instance {instance.number}: data array '{emit.data}' has {there} rows, node '{name}' sends "
-                f"{before + rows} or more"
-            )
-        return instance.data[emit.data][before : before + rows].astype(self.dtype, copy=False)
+        return data_rows(emit.data, rows, edge, instance, state, name).astype(self.dtype, copy=False)
 
     def _report(
         self, name: str, b: Behaviour, active: Active, state: State, outputs: list[np.ndarray]
@@ -482,30 +393,3 @@ class Interpreter:
             )
         del self.active[slot], self.seen[slot]
         self.done.append(active.report)
-
-    def _scalar(self, e: Expr, slot: int, type: StateType, state: State) -> int:
-        columns = {f: np.array([v], dtype=np.int64) for f, v in zip(type.names, state, strict=True)}
-        return int(evaluate(e, Columns(self.active[slot].instance, columns, 1))[0])
-
-    def _eval_state(
-        self, key: tuple[tuple[str, Expr], ...], wanted: StateType, incoming: StateType, m: Message
-    ) -> State:
-        values = {name: self._scalar(e, m.slot, incoming, m.state) for name, e in key}
-        return tuple(values[name] for name in wanted.names)
-
-    @staticmethod
-    def _in_domain(type: StateType, state: State, instance: Instance, node: str, port: str) -> None:
-        columns: dict[str, np.ndarray] = {}
-        for f, value in zip(type.fields, state, strict=True):
-            extent = int(evaluate(f.extent, Columns(instance, columns, 1))[0])
-            if extent > f.bound:
-                raise StateError(
-                    f"node '{node}' port '{port}': instance {instance.number}: field '{f.name}' has extent "
-                    f"{f.extent} = {extent}, outside 0..{f.bound}; raise its bound or mend the instance"
-                )
-            if not 0 <= value < extent:
-                raise StateError(
-                    f"node '{node}' port '{port}': instance {instance.number}: field '{f.name}' = {value} "
-                    f"is outside 0..{extent - 1}"
-                )
-            columns[f.name] = np.array([value], dtype=np.int64)

@@ -17,8 +17,9 @@ from amphw.ir.behaviour import Behaviour
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError, ExecutionError
 from amphw.ir.graph import Graph
+from amphw.ir.in_flight import Fired, Firing, Message, State
 from amphw.ir.instance import Instance
-from amphw.ir.interpreter import Fired, Firing, Interpreter, Message, State
+from amphw.ir.interpreter import Interpreter
 from amphw.ir.reference_replay import Replay
 from amphw.ir.service_log import INTERVAL, UPDATE, Event, LogEnded, ServiceLog
 from amphw.ir.update import NodeParameters, UpdateRule, no_parameters

@@ -16,8 +16,8 @@ import numpy as np
 
 from amphw.ir.device import Direction, Mode, Report
 from amphw.ir.errors import ExecutionError
+from amphw.ir.in_flight import Firing, Message, State
 from amphw.ir.instance import Instance
-from amphw.ir.interpreter import Firing, Message, State
 from amphw.ir.service_log import COUNTS_ENDED, SUM, ReplayDiffers, Run, ServiceLog, not_ready
 
 if TYPE_CHECKING:

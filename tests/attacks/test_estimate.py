@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from amphw.cli.estimate.options import REFUSED
 from amphw.cli.main import app
 from amphw.cpu_runtime import planes
 
@@ -38,6 +39,20 @@ def estimate(*arguments: str) -> tuple[int, str]:
 def test_what_is_typed_wrongly_is_named(arguments: list[str], complaint: str) -> None:
     status, said = estimate(*arguments)
     assert status != 0 and complaint in said
+
+
+VALUES = {"lanes": "4", "credits": "4", "keys": "2", "replicas": "2", "devices": "2", "epochs": "2"}
+
+
+@pytest.mark.parametrize(
+    "what, field", [(what, each) for what, refused in REFUSED.items() for each in refused]
+)
+def test_what_a_way_to_estimate_does_not_look_at_is_refused(what: str, field: str) -> None:
+    option = {"listed": "--network"}.get(field, f"--{field}")
+    value = [] if field in ("compare", "grow") else [VALUES.get(field, "1")]
+    asked = [*what.split(), *(["1/s"] if what in ("--target", "--budget", "--case") else [])]
+    status, said = estimate("--flops", "1TFLOPS", *asked, option, *value)
+    assert status == 2 and f"{option} is not for {what}" in said
 
 
 @pytest.mark.parametrize("place", ("folder", "folder/none.toml"))

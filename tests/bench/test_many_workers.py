@@ -12,7 +12,7 @@ import pytest
 from amphw.bench.errors import BenchError
 from amphw.bench.many_workers import (
     TRACED_KEYS,
-    Measured,
+    OurRates,
     Setting,
     Simulated,
     limit,
@@ -123,8 +123,8 @@ def test_rows_say_what_was_measured_and_what_was_not() -> None:
     simulated = {s: simulate(shapes, given, s, s.workers) for s in wanted}
     rate = simulated[wanted[1]].instances_per_s
     measured = {
-        wanted[0]: Measured.of([{"count": 100, "seconds": 1.0, "cpu": 0.5}]),
-        wanted[1]: Measured.of([{"count": rate, "seconds": 1.25, "cpu": 1.0}]),
+        wanted[0]: OurRates.of([{"count": 100, "seconds": 1.0, "cpu": 0.5}]),
+        wanted[1]: OurRates.of([{"count": rate, "seconds": 1.25, "cpu": 1.0}]),
     }
     names = [u.name for u in given.lowered.units]
     found = rows(measured, simulated, names)

@@ -180,7 +180,7 @@ def test_comparisons_are_made_where_they_are_asked_for(amphw) -> None:
     ):
         assert changes[what]["throughput"] >= plain["throughput"] and changes[what]["played"] > 0
     names = [each["name"] for each in found["placements"]]
-    assert names == ["by work, as estimated", "all on one device", "a device for each node", "local search"]
+    assert names == ["in turns, as estimated", "all on one device", "a device for each node", "local search"]
     done = amphw("estimate", *SMALL, *network, "--compare")
     text = " ".join(done.stdout.split())
     assert "What doubling buys" in text and "links of twice the bandwidth" in text and "local search" in text

@@ -14,7 +14,11 @@ from amphw.models import MODELS
 
 
 @pytest.mark.parametrize(
-    "command", ["", "train", "predict", "demo", "graph", "models", "devices", "check", "opencl", "flash"]
+    "command",
+    [
+        *("", "train", "predict", "replay", "demo", "graph", "models", "devices", "check", "opencl", "flash"),
+        *("estimate", "place", "rtl", "bench"),
+    ],
 )
 def test_every_command_has_help(amphw, command: str) -> None:
     done = amphw(*command.split(), "--help")

@@ -14,7 +14,7 @@ from amphw.rtl.build import board_files
 from amphw.rtl.build.boards import board
 from amphw.rtl.plan.hardware import Sizes
 from amphw.rtl.timing import measure
-from amphw.rtl.toolchain.synthesis import Share, Step, Synthesis
+from amphw.rtl.toolchain.synthesis import PathStep, Share, Synthesis
 
 pytest.importorskip("amaranth")
 
@@ -42,7 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict]:
             fmax_mhz=61.25 if placed else None,
             frequency_mhz=options["frequency_mhz"],
             device_share={"DP16KD": Share(52, 208)} if placed else {},
-            critical_path=(Step("design.device.vector", "design.device.vector.x_LUT4_Z", "logic", 2.5),),
+            critical_path=(PathStep("design.device.vector", "design.device.vector.x_LUT4_Z", "logic", 2.5),),
             seconds={"map": 1.0},
             bitstream=bits if options.get("bitstream") else None,
         )

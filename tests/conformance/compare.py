@@ -17,8 +17,8 @@ from amphw.cpu_runtime.device import CpuDevice
 from amphw.engine.lowering.lower import Lowered, Unit
 from amphw.ir.device import DeviceOptions, Direction, Mode
 from amphw.ir.graph import Graph
+from amphw.ir.in_flight import Firing
 from amphw.ir.instance import Instance
-from amphw.ir.interpreter import Firing
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.state import KeySpace
 from amphw.ir.update import UpdateRule

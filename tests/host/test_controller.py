@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from amphw.host.checkpoint import load_checkpoint
+from amphw.host.checkpointing import BEST, CHECKPOINT
 from amphw.host.config import resolve
-from amphw.host.controller import BEST, CHECKPOINT, Trainer
+from amphw.host.controller import Trainer
 from amphw.host.divergence import DivergedError
 from amphw.host.null_device import NullDevice
 from amphw.host.progress import LiveStats, Progress

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from amphw.host.checkpoint import CheckpointError
-from amphw.host.controller import BEST, CHECKPOINT, Trainer
+from amphw.host.checkpointing import BEST, CHECKPOINT
+from amphw.host.controller import Trainer
 from amphw.host.prediction import find_checkpoint, predict
 from amphw.host.run_folder import RunFolder
 from amphw.ir.device import Mode

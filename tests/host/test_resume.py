@@ -11,8 +11,9 @@ import pytest
 
 from amphw.cpu_runtime import CpuDevice
 from amphw.host.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from amphw.host.checkpointing import CHECKPOINT
 from amphw.host.config import resolve
-from amphw.host.controller import CHECKPOINT, Trainer
+from amphw.host.controller import Trainer
 from amphw.host.records import EpochRecord, RunSummary
 from amphw.host.run_folder import RunFolder
 from amphw.ir.device import Mode

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from amphw.engine.lowering.lower import Lowered, Unit
 from amphw.engine.parts.part import Part, RefusesTogether
@@ -15,6 +15,9 @@ from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.units import written
 from amphw.ir.update import UpdateRule, rule_of
+
+Node = TypeVar("Node", bound=Hashable)
+Place = TypeVar("Place")
 
 HOST = "cpu"
 """The engine itself, with its workers. Sources and losses are always there."""
@@ -72,12 +75,12 @@ def place(
     host: bool = True,
     absent: Collection[str] = (),
 ) -> Placing:
-    """Explicit places first; of the others the nodes with parameters take turns, the largest first.
+    """Explicit places first; of the others the nodes with parameters take turns (`in_turns`), and all other
+    nodes stay on the host.
 
-    That is the papers' heuristic (AMPNet, arXiv 1705.09786: the h-th heavy node to worker h mod W), where a
-    part that refuses a node is passed over; all other nodes stay on the host. wanted: label by node. host:
-    whether it takes its turn, too. absent: labels of devices that are not there, which the host replaces.
-    Raises AmphwError for a name that there is none of, and for a node that is wanted where it is refused.
+    wanted: label by node. host: whether it takes its turn, too. absent: labels of devices that are not there,
+    which the host replaces. Raises AmphwError for a name that there is none of, and for a node that is wanted
+    where it is refused.
     """
     # Lowering adds nodes of its own, which go where they cost nothing.
     able = [
@@ -104,20 +107,15 @@ def place(
         if why := refuses(unit, wanted[unit.name]):
             raise AmphwError(f"node '{unit.name}' cannot be placed on {wanted[unit.name]}: {why}")
         out.of[unit.name] = wanted[unit.name]
-    turn = 0
-    labels = [*parts, HOST] if host else list(parts)
-    for unit in sorted((u for u in able if u.owns), key=lambda u: -_size(graph, u)):
-        if unit.name in wanted:
-            turn += 1  # so that the others go where they would go without it
-            continue
-        for k in range(len(labels)):
-            label = labels[(turn + k) % len(labels)]
-            if why := refuses(unit, label):
-                out.refused[unit.name, label] = why
-                continue
-            out.of[unit.name] = label
-            turn += k + 1
-            break
+
+    def passes(name: str, label: str) -> bool:
+        if why := refuses(lowered.units[lowered.by_name[name]], label):
+            out.refused[name, label] = why
+        return bool(why)
+
+    sizes = {u.name: parameter_count(graph, u.name) for u in able if u.owns}
+    for name, label in in_turns(sizes, [*parts, HOST] if host else list(parts), wanted, passes):
+        out.of[name] = label
     _follow(lowered, able, out, parts, wanted, refuses)
     out.refused = {key: why for key, why in out.refused.items() if why}
     return out
@@ -150,6 +148,33 @@ def _follow(
             if isinstance(parts.get(label), RegionPart) and not refuses(unit, label):
                 out.of[unit.name] = label
                 moved = True
+
+
+def in_turns(
+    sizes: Mapping[Node, int],
+    places: Sequence[Place],
+    placed: Collection[Node],
+    passes: Callable[[Node, Place], bool],
+) -> Iterator[tuple[Node, Place]]:
+    """Nodes with parameters and their places, the largest node first, in turns.
+
+    That is the papers' heuristic (AMPNet, arXiv 1705.09786: the h-th heavy node to worker h mod W).
+
+    placed: nodes that have a place; their turn goes by, so that the others go where they would go without
+    it. passes: whether a place is passed over, asked once all nodes before have theirs; a node that passes
+    all of them is left out.
+    """
+    turn = 0
+    for node in sorted(sizes, key=lambda n: -sizes[n]):
+        if node in placed:
+            turn += 1
+            continue
+        for k in range(len(places)):
+            place = places[(turn + k) % len(places)]
+            if not passes(node, place):
+                yield node, place
+                turn += k + 1
+                break
 
 
 def _check(graph: Graph, out: Placing, parts: Mapping[str, Any], wanted: Mapping[str, str]) -> None:
@@ -191,9 +216,9 @@ def too_much(
     return ""
 
 
-def _size(graph: Graph, unit: Unit) -> int:
+def parameter_count(graph: Graph, node: str) -> int:
     """Numbers in the node's parameters."""
-    return sum(math.prod(spec.shape) for spec in graph.nodes[unit.name].params)
+    return sum(math.prod(spec.shape) for spec in graph.nodes[node].params)
 
 
 def units_of(lowered: Lowered, placing: Placing, labels: Sequence[str]) -> list[list[Unit]]:

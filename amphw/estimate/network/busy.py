@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from amphw.page.numbers import seconds as shown
+
 LEAST = 1e-12
 """Seconds an instance below which no load is told from nothing."""
 
@@ -29,3 +31,15 @@ def ranked(loads: Sequence[Load]) -> tuple[list[Load], float]:
     slowest = max(max(load.seconds for load in loads), LEAST)
     found = [replace(load, share=load.seconds / slowest) for load in loads]
     return sorted(found, key=lambda load: -load.seconds), 1 / slowest
+
+
+def in_words(load: Load, keys: int | None, name: str = "") -> str:
+    """What limits, if it is this load. keys: instances in flight. name: instead of the load's."""
+    who, spent = name or load.name, shown(load.seconds)
+    return {
+        "device": f"{who} computes for {spent} an instance",
+        "controller": f"the {who} fetches and delivers for {spent} an instance",
+        "link": f"the link {who} is busy for {spent} an instance",
+        "handing": f"the host takes {spent} to pump an instance and to hand frames over",
+        "keys": f"an instance's longest chain of messages, over {keys} instances in flight",
+    }[load.of]

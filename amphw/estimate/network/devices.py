@@ -56,7 +56,7 @@ class FiringTimes(Protocol):
     def update(self, node: str) -> float: ...
 
 
-class Device(Protocol):
+class DeviceKind(Protocol):
     """What a network is made of. number_bytes: of a number in a message; header_bytes: of what stands before
     it. host: its link to the host, which keeps sources and losses; None: it has them itself."""
 
@@ -85,7 +85,7 @@ class Device(Protocol):
     def resources(self) -> Mapping[str, int]:
         """Of a chip, by name; none where it is not known what it is made of."""
 
-    def faster(self, factor: float) -> Device:
+    def faster(self, factor: float) -> DeviceKind:
         """The same, so many times as fast."""
 
     def times(

@@ -3,7 +3,7 @@
 [[device]]                 # number 0
 flops = "1TFLOPS"
 memory = "8GB"
-nodes = ["leaf"]           # the others find their place
+nodes = ["leaf"]           # the others take turns
 
 [[device]]                 # number 1
 lanes = 16
@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from amphw.estimate.network.devices import Circuit, Device, Processor, Wire
+from amphw.estimate.network.devices import Circuit, DeviceKind, Processor, Wire
 from amphw.estimate.network.topology import Network, Part
 from amphw.ir.errors import AmphwError
 from amphw.ir.units import quantity
@@ -86,7 +86,7 @@ def _part(number: int, table: Mapping[str, Any], circuit: MakeCircuit) -> Part:
     what = f"device {number}"
     _only(table, DEVICE_KEYS, what)
     flops, clock = _quantity(table, "flops", "operations a second", what), None
-    device: Device
+    device: DeviceKind
     if (flops is None) == ("lanes" not in table):
         raise AmphwError(f"{what}: say either flops or lanes")
     for key, of in (("use", "lanes"), ("clock", "flops")):

@@ -14,7 +14,7 @@ from amphw.ir.update import UpdateRule
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class LikeDevice:
     """like: the device's name. seconds: of an instance, by node, updates included; nodes that are not there
     take none. peak: operations a second of the node that does most. speed: times the device's."""
 
@@ -38,7 +38,7 @@ class Measured:
     def resources(self) -> Mapping[str, int]:
         return {}
 
-    def faster(self, factor: float) -> Measured:
+    def faster(self, factor: float) -> LikeDevice:
         return replace(self, peak=factor * self.peak, speed=factor * self.speed)
 
     def times(

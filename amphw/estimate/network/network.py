@@ -1,9 +1,8 @@
 """A model on a network of devices that there need not be: throughput, traffic and memory.
 
-Nodes with parameters are spread over the devices by the time that they take there, the longest first, each to
-the device that is through with it first (Graham, SIAM J. Appl. Math. 17, 1969), unless the network says where
-they are. The others live with the neighbour that they exchange most bytes with. Sources have their data where
-it is needed.
+Nodes with parameters take turns on the devices, as `train` places them (`engine.lowering.placing.in_turns`),
+unless the network says where they are. The others live with the neighbour that they exchange most bytes with.
+Sources have their data where it is needed.
 
 The busiest device or link limits (`busy`); or the longest chain of messages of an instance, of which `keys`
 are in flight.
@@ -16,6 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from amphw.engine.lowering.placing import in_turns, parameter_count
 from amphw.engine.parts.links import FLOAT_BYTES
 from amphw.estimate.count.node_time import Spent, spent_on
 from amphw.estimate.count.traffic import EdgeRate, Spread, Traffic
@@ -144,20 +144,32 @@ class _Estimate:
                 self.put(name, device)
 
     def _spread(self) -> None:
-        """Those with parameters."""
-        devices = range(len(self.busy))
-        longest = {n: max(self.seconds(n, d) for d in devices) / self.copies[n] for n in self.heavy}
+        """Those with parameters, where `train` would put them on such devices: a replica is a node there.
 
-        def rank(device: int) -> tuple[bool, bool, float, float]:
-            room, first = self.network.room(device), self.at.get(name, [device])[0]
-            unlike = self.network.device(device) != self.network.device(first)
-            short = room is not None and self.memory[device] + self.needs(name, device) > room
-            ready = self.busy[device] + self.seconds(name, device) / self.copies[name]
-            return unlike, short, ready, self.memory[device]
+        Replicas of a node are on devices that are alike. A device without room is passed over where another
+        one has some.
+        """
+        devices, graph = range(len(self.busy)), self.traffic.lowered.graph
+        sizes = {
+            (name, k): parameter_count(graph, name) for name in self.heavy for k in range(self.copies[name])
+        }
+        placed = {(name, k) for name, where in self.at.items() for k in range(len(where))}
 
-        for name in sorted(self.heavy, key=lambda n: -longest[n]):
-            while len(self.at.get(name, ())) < self.copies[name]:
-                self.put(name, min(devices, key=rank))
+        def left(name: str, device: int) -> float:
+            room = self.network.room(device)
+            return math.inf if room is None else room - self.memory[device] - self.needs(name, device)
+
+        def alike(name: str, device: int) -> bool:
+            first = self.at.get(name, [device])[0]
+            return self.network.device(device) == self.network.device(first)
+
+        def passes(replica: tuple[str, int], device: int) -> bool:
+            name = replica[0]
+            able = [d for d in devices if alike(name, d)]
+            return device not in ([d for d in able if left(name, d) >= 0] or able)
+
+        for (name, _), device in in_turns(sizes, devices, placed, passes):
+            self.put(name, device)
 
     def _settle(self) -> None:
         """All others, next to those that are placed, the closest first."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from amphw.estimate.network.devices import Circuit, Device, Processor, Wire
+from amphw.estimate.network.devices import Circuit, DeviceKind, Processor, Wire
 from amphw.ir.errors import AmphwError
 
 
@@ -14,7 +14,7 @@ from amphw.ir.errors import AmphwError
 class Part:
     """One device of a network. memory: bytes, None: no limit. nodes: that are placed on it."""
 
-    device: Device
+    device: DeviceKind
     memory: float | None = None
     nodes: Sequence[str] = ()
 
@@ -40,7 +40,7 @@ class Network:
     wires: Mapping[tuple[int, int], Wire] | None = None
     credits: int = 0
     policy: str = "default"
-    another: Device | None = None
+    another: DeviceKind | None = None
     _alike: Wire = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +64,7 @@ class Network:
         """Of its devices."""
         return len(self.parts) or self.devices
 
-    def device(self, number: int) -> Device:
+    def device(self, number: int) -> DeviceKind:
         if self.parts:
             return self.parts[number].device
         return self.circuit or self.another or Processor(self.flops or 0.0, self.use)

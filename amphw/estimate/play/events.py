@@ -17,7 +17,7 @@ from amphw.estimate.count.firings import Shape
 from amphw.estimate.count.node_time import control_of, seconds_of
 from amphw.estimate.count.traffic import Firing, Traffic
 from amphw.estimate.count.work import NodeWork
-from amphw.estimate.network.devices import Device, FiringTimes
+from amphw.estimate.network.devices import DeviceKind, FiringTimes
 from amphw.estimate.network.topology import Wire
 from amphw.estimate.play.simulation import Costs, Line, Rules, Simulation, Station, Topology, Way
 from amphw.ir.errors import AmphwError
@@ -172,7 +172,7 @@ def playing(
     work: Mapping[str, NodeWork],
     rules: Mapping[str, UpdateRule],
     at: Mapping[str, Sequence[int]],
-    devices: Sequence[Device],
+    devices: Sequence[DeviceKind],
     times: Mapping[object, FiringTimes],
     wires: Mapping[tuple[int, int], Wire],
     number_bytes: int = FLOAT_BYTES,

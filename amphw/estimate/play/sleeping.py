@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from amphw.estimate.outcome import Measured
+from amphw.estimate.outcome import Slept
 from amphw.host.config import RunConfig
 from amphw.host.devices import make_device
 from amphw.host.pump_loop import PumpLoop
@@ -38,7 +38,7 @@ def measure(
     instances: int,
     seconds: float,
     epochs: int,
-) -> Measured:
+) -> Slept:
     """where: number of the device of each node with parameters; all of them have `flops`. instances: of
     training and of validation, which are run again and again. `prepare` of the model has run.
 
@@ -65,7 +65,7 @@ def measure(
     finally:
         device.close()
     train, held_out = (int(found.size) for found in everything.values())
-    return Measured(
+    return Slept(
         train_per_s=train_per_s,
         valid_per_s=valid_per_s,
         train_size=train,

@@ -23,7 +23,7 @@ TRIED = 400
 """Placements that the local search looks at, at most."""
 
 OWN, ONE, EACH, FOUND = (
-    "by work, as estimated",
+    "in turns, as estimated",
     "all on one device",
     "a device for each node",
     "local search",

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from amphw.estimate.network.limit import limit_of, no_room
 from amphw.estimate.network.network import Network
-from amphw.estimate.outcome import Growth, Limit, NodeOutcome, Outcome, Step
+from amphw.estimate.outcome import Growth, GrowthStep, Limit, NodeOutcome, Outcome
 from amphw.estimate.search.whatif import Estimator
 from amphw.ir.errors import AmphwError
 from amphw.ir.units import written
@@ -54,19 +54,19 @@ def grow(
 
 def _step(
     estimator: Estimator, network: Network, keys: int, replicas: int, sending: float, data: float
-) -> Step:
+) -> GrowthStep:
     devices = network.devices or 1
     try:
         found = estimator(network, keys * replicas, replicas, True)
     except AmphwError as error:
         if network.memory is None:
             raise
-        return Step(devices, replicas, keys * replicas, None, None, 0.0, no_room(error))
+        return GrowthStep(devices, replicas, keys * replicas, None, None, 0.0, no_room(error))
     assert found.played is not None
     limit, throughput = limit_of(found), found.sustained
     if throughput * sending > 1:
         limit, throughput = _of_the_source(data), 1 / sending
-    return Step(
+    return GrowthStep(
         devices, replicas, keys * replicas, found.throughput, found.played.throughput, throughput, limit
     )
 
@@ -81,7 +81,7 @@ def _of_the_source(data: float) -> Limit:
     return Limit("source", "source", [], f"the host's link brings {written(data, 'B')} of data an instance")
 
 
-def _last_gain(steps: Sequence[Step]) -> int:
+def _last_gain(steps: Sequence[GrowthStep]) -> int:
     """The number of the step over which none behind it gains enough. (Some grow after a pause, when there are
     devices for a further pipeline.)"""
     at = 0

@@ -40,7 +40,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Step:
+class PathStep:
     """One delay of a path.
 
     module: the path of the instance that its end lies in; "" for the top. cell: there. kind: of the delay.
@@ -72,7 +72,7 @@ class Synthesis:
     fmax_mhz: float | None
     frequency_mhz: float
     device_share: dict[str, Share]
-    critical_path: tuple[Step, ...]
+    critical_path: tuple[PathStep, ...]
     seconds: dict[str, float]
     bitstream: Path | None
 
@@ -235,7 +235,7 @@ def _read(
     )
 
 
-def _critical_path(report: Mapping[str, Any], instances: Iterable[str]) -> tuple[Step, ...]:
+def _critical_path(report: Mapping[str, Any], instances: Iterable[str]) -> tuple[PathStep, ...]:
     """The longest of the paths between registers."""
     paths = [
         path["path"]
@@ -246,7 +246,7 @@ def _critical_path(report: Mapping[str, Any], instances: Iterable[str]) -> tuple
         return ()
     longest = max(paths, key=lambda path: sum(step["delay"] for step in path))
     return tuple(
-        Step(_module(step["to"]["cell"], instances), step["to"]["cell"], step["type"], step["delay"])
+        PathStep(_module(step["to"]["cell"], instances), step["to"]["cell"], step["type"], step["delay"])
         for step in longest
     )
 

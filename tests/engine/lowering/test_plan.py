@@ -18,8 +18,8 @@ from amphw.ir.expr import Attr, Field, evaluate, lift, table
 from amphw.ir.functions import sum_cols
 from amphw.ir.graph import Graph
 from amphw.ir.grouping import Group
+from amphw.ir.in_flight import Message
 from amphw.ir.instance import Instance, Schema, TableType
-from amphw.ir.interpreter import Message
 from amphw.ir.nodes import Loss, Source
 from amphw.ir.program import trace
 from amphw.ir.reference import ReferenceDevice

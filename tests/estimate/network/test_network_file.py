@@ -28,6 +28,7 @@ nodes = ["layer1"]
 
 [[device]]
 flops = "2kFLOPS"
+nodes = ["layer0"]
 memory = "1kB"
 """
 
@@ -66,10 +67,12 @@ def test_without_links_all_are_linked_alike(tmp_path: Path) -> None:
     assert network.wire(0, 1) == Wire(5e3, 1e-3) == network.wire(1, 0)
 
 
-def test_nodes_are_where_they_are_said_to_be_and_the_others_on_the_faster_device(tmp_path: Path) -> None:
+def test_nodes_are_where_they_are_said_to_be_and_the_others_take_turns(tmp_path: Path) -> None:
     found = of_chain(read(tmp_path, TWO))
     at = {node.name: list(node.devices) for node in found.per_node}
     assert at["layer1"] == [0] and at["layer0"] == [1]
+    turns = of_chain(read(tmp_path, TWO.replace('nodes = ["layer0"]', "").replace("layer1", "layer0")))
+    assert {n.name: list(n.devices) for n in turns.per_node} == {"layer0": [0], "layer1": [1], "loss": [1]}
     assert [device.flops for device in found.devices] == [1e3, 2e3]
     assert found.devices[1].room == 1e3
 
@@ -93,7 +96,7 @@ def test_a_link_that_is_missing_between_two_nodes(tmp_path: Path) -> None:
 
 def test_a_listed_device_that_is_too_small(tmp_path: Path) -> None:
     with pytest.raises(AmphwError, match="device 1 is too small by [0-9,]+ B: layer0"):
-        of_chain(read(tmp_path, TWO.replace('"1kB"', '"100B"\nnodes = ["layer0"]')))
+        of_chain(read(tmp_path, TWO.replace('"1kB"', '"100B"')))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import pytest
 
 from amphw.cpu_runtime import CpuDevice
 from amphw.host.checkpoint import load_checkpoint
-from amphw.host.controller import CHECKPOINT, Trainer
+from amphw.host.checkpointing import CHECKPOINT
+from amphw.host.controller import Trainer
 from amphw.host.prediction import predict
 from amphw.host.progress import Progress
 from amphw.host.run_folder import RunFolder

@@ -9,7 +9,7 @@ from amphw.page.numbers import bits, number, percent, seconds, size
 
 if TYPE_CHECKING:
     from amphw.estimate.count.traffic import Spread
-    from amphw.estimate.outcome import Measured, Outcome
+    from amphw.estimate.outcome import Outcome, Slept
 
 
 SHOWN = 16
@@ -18,8 +18,8 @@ SHOWN = 16
 
 def show(of: Outcome, full: bool) -> None:
     """What was asked for: the answer, then what it is made of. full: with the long tables, too."""
-    from amphw.cli.growth_table import show_growth
-    from amphw.cli.proposal_tables import show_proposal
+    from amphw.cli.estimate.growth import show_growth
+    from amphw.cli.estimate.proposal import show_proposal
 
     if of.proposal is not None:
         show_proposal(of, of.proposal)
@@ -268,7 +268,7 @@ def _show_case(of: Outcome) -> None:
         _origins(say, other)
 
 
-def _show_measured(of: Outcome, found: Measured) -> None:
+def _show_measured(of: Outcome, found: Slept) -> None:
     say = results()
     say.print(f"{of.model}, measured, {NOISE}:")
     say.print(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +10,12 @@ from amphw.cli.output import remarks
 from amphw.cli.running import opened
 
 if TYPE_CHECKING:
+    from amphw.engine.parts.part import Part
     from amphw.estimate.count.refused import Tiling
-    from amphw.estimate.network.cost_model import CostModel, Estimate
+    from amphw.estimate.network.cost_model import CostModel, DeviceFacts, Estimate
     from amphw.host.config import RunConfig
     from amphw.ir.graph import Graph
+    from amphw.ir.instance import Instance
 
 INSTANCES = 32
 """That messages are counted on."""
@@ -47,6 +49,43 @@ class Proposal:
         return ",".join(f"{node}={label}" for node, label in self.chosen.placement.items())
 
 
+def timed(
+    found: Any,
+    cfg: RunConfig[Any],
+    graph: Graph,
+    parts: Mapping[str, Part],
+    devices: Mapping[str, DeviceFacts],
+    nodes: Sequence[str],
+    instances: int,
+    workers: int,
+) -> tuple[CostModel, list[Instance]]:
+    """What the nodes of the model `found` take on the host and on other devices, measured, and the training
+    instances that were counted and run. parts, devices: those others, by label. workers: of the host."""
+    import os
+
+    from amphw.estimate.count.traffic import count
+    from amphw.estimate.network.assemble import apart, cost_model
+    from amphw.estimate.network.host_costs import host_costs
+    from amphw.host.run_model import chosen_instances
+    from amphw.host.session import update_rules
+    from amphw.ir.device import DeviceOptions
+
+    rules, train = update_rules(cfg, graph), cfg.train
+    found.prepare(cfg.model, train.seed)
+    sample = chosen_instances(found, cfg, instances)
+    traffic = count(apart(graph, nodes), sample)
+    settings = asdict(cfg.device) | {"place": ""}
+    options = DeviceOptions(train.max_active_keys, 1, "self", train.seed, settings=settings)
+    remarks().print("amphw: measuring what the nodes take here; this takes some seconds")
+    firings = {n: traffic.nodes[n].firings.mean for n in nodes}
+    costs = host_costs(graph, rules, options, sample, nodes, firings)
+    model = cost_model(
+        *(graph, rules, parts, devices, nodes, traffic, sample, costs, options),
+        *(workers, os.cpu_count() or 1),
+    )
+    return model, sample
+
+
 def propose(
     found: Any,
     cfg: RunConfig[Any],
@@ -60,19 +99,13 @@ def propose(
     limits: most nodes, by label. Raises AmphwError for devices, names and settings that there
     are none of, and without instances.
     """
-    import os
-
     from amphw.engine.lowering.lower import lower
     from amphw.engine.lowering.placing import HOST, asked_for, links_asked_for, place
     from amphw.estimate.count.refused import tilings
-    from amphw.estimate.count.traffic import count
-    from amphw.estimate.network.assemble import apart, cost_model, facts, placeable
-    from amphw.estimate.network.host_costs import host_costs
+    from amphw.estimate.network.assemble import facts, placeable
     from amphw.estimate.search.placements import search
     from amphw.host.devices import DeviceError
-    from amphw.host.run_model import chosen_instances
     from amphw.host.session import graph_of, update_rules
-    from amphw.ir.device import DeviceOptions
 
     made: Any = opened(device)
     if not hasattr(made, "parts"):
@@ -87,29 +120,7 @@ def propose(
     devices = facts(made.parts, links_asked_for(cfg.device.links), limits or {}, made.absent)
     placing = place(graph, lower(graph), made.parts, rules, wanted, made.host_takes_turns, made.absent)
     nodes = placeable(graph, wanted)
-    found.prepare(cfg.model, cfg.train.seed)
-    sample = chosen_instances(found, cfg, instances)
-    traffic = count(apart(graph, nodes), sample)
-    firings = {n: traffic.nodes[n].firings.mean for n in nodes}
-    options = DeviceOptions(
-        cfg.train.max_active_keys, 1, "self", cfg.train.seed, settings=asdict(cfg.device) | {"place": ""}
-    )
-    remarks().print("amphw: measuring what the nodes take here; this takes some seconds")
-    costs = host_costs(graph, rules, options, sample, nodes, firings)
-    processors = os.cpu_count() or 1
-    model = cost_model(
-        graph,
-        rules,
-        made.parts,
-        devices,
-        nodes,
-        traffic,
-        sample,
-        costs,
-        options,
-        cfg.device.workers,
-        processors,
-    )
+    model, sample = timed(found, cfg, graph, made.parts, devices, nodes, instances, cfg.device.workers)
     heuristic = model.estimate({n: placing.of[n] for n in nodes})
     fixed = {n: HOST if label in made.absent else label for n, label in wanted.items()}
     better = search(model, heuristic.placement, fixed, cfg.train.seed) if searching else None

@@ -22,31 +22,36 @@ _NO_MODELS = {
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLine:
     """A line of the author's source."""
 
     file: str
     line: int
     function: str
 
+    @classmethod
+    def of(cls, frame: FrameType, line: int) -> SourceLine:
+        """A line that the frame is at."""
+        return cls(frame.f_code.co_filename, line, frame.f_code.co_name)
+
     def __str__(self) -> str:
         return f"{os.path.relpath(self.file) if os.path.isabs(self.file) else self.file}:{self.line}"
 
 
-def here() -> Place:
+def here() -> SourceLine:
     """The innermost line that is not amphw's own: the author's. amphw's models have authors too."""
     frame = sys._getframe(1)
     while frame.f_back is not None and not _is_authors(frame):
         frame = frame.f_back
-    return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    return SourceLine.of(frame, frame.f_lineno)
 
 
-def origin(error: BaseException) -> Place | None:
+def origin(error: BaseException) -> SourceLine | None:
     """The author's innermost line on the way to where an error was raised, when it is caught further out."""
     place, at = None, error.__traceback__
     while at is not None:
         if _is_authors(at.tb_frame):
-            place = Place(at.tb_frame.f_code.co_filename, at.tb_lineno, at.tb_frame.f_code.co_name)
+            place = SourceLine.of(at.tb_frame, at.tb_lineno)
         at = at.tb_next
     return place
 
@@ -59,7 +64,7 @@ def _is_authors(frame: FrameType) -> bool:
 class FrontendError(AmphwError):
     """A model that cannot be built; the message begins with the line of its source."""
 
-    def __init__(self, message: str, place: Place | None = None):
+    def __init__(self, message: str, place: SourceLine | None = None):
         self.place = place if place is not None else here()
         self.message = message
         super().__init__(f"{self.place}: {message}")

@@ -17,95 +17,95 @@ if TYPE_CHECKING:
 SAMPLE = 1000
 """Generated molecules whose atoms and bonds are counted where there is no data."""
 
+SECONDS = 2.0
+"""Of each measurement, by sleeping."""
 
-def on_network(
-    found: Any,
-    cfg: RunConfig[Any],
-    network: Network,
-    keys: int | None,
-    replicas: int,
-    instances: int,
-    said: Mapping[str, str],
-    events: bool = False,
-    watch: bool = False,
-    compare: bool = False,
-) -> Outcome:
-    """The model `found` on a network of devices. keys: None: as many as in training. said: option by the name
-    of what it states. events: play it through in time, too; watch: with a timeline. compare: with what
-    doubling buys, and with other placements. Raises AmphwError, also for a device that is too small."""
+
+@dataclass(frozen=True)
+class Asked:
+    """What is estimated. found: the model. keys: None: as many as in training; replicas: None: as a search
+    finds, or one. instances: to count on. said: option by the name of what it states."""
+
+    found: Any
+    cfg: RunConfig[Any]
+    network: Network
+    keys: int | None
+    replicas: int | None
+    instances: int
+    said: Mapping[str, str]
+
+    @property
+    def flying(self) -> int:
+        return self.keys or self.cfg.train.max_active_keys
+
+
+def on_network(asked: Asked, events: bool = False, watch: bool = False, compare: bool = False) -> Outcome:
+    """The model on a network of devices. events: play it through in time, too; watch: with a timeline.
+    compare: with what doubling buys, and with other placements. Raises AmphwError, also for a device that is
+    too small."""
     from amphw.estimate.search.compare import compared
 
-    counted, keys = _Counted.on(found, cfg, instances), keys or cfg.train.max_active_keys
-    outcome = counted.estimate(network, keys, replicas, events, watch)
+    counted, network, replicas = _Counted.on(asked), asked.network, asked.replicas or 1
+    outcome = counted.estimate(network, asked.flying, replicas, events, watch)
     if compare:
-        outcome = compared(outcome, counted.traffic, counted.rules, network, keys, replicas)
-    return counted.told(outcome, network, said)
+        outcome = compared(outcome, counted.traffic, counted.rules, network, asked.flying, replicas)
+    return counted.told(outcome)
 
 
 @dataclass(frozen=True)
 class _Counted:
-    """A model, and what was counted on its instances. size: what the model counts, of an instance."""
+    """What was counted on the model's instances. size: what the model counts, of an instance."""
 
-    found: Any
-    cfg: RunConfig[Any]
+    asked: Asked
     traffic: Traffic
     rules: Mapping[str, UpdateRule]
     size: float
 
     @classmethod
-    def on(cls, found: Any, cfg: RunConfig[Any], instances: int) -> _Counted:
+    def on(cls, asked: Asked) -> _Counted:
         from amphw.estimate.count.traffic import count
         from amphw.estimate.network.assemble import apart, placeable
         from amphw.host.run_model import chosen_instances
         from amphw.host.session import graph_of, update_rules
 
+        found, cfg = asked.found, asked.cfg
         graph = graph_of(found, cfg)
         rules = update_rules(cfg, graph)
         found.prepare(cfg.model, cfg.train.seed)
-        sample = chosen_instances(found, cfg, instances)
+        sample = chosen_instances(found, cfg, asked.instances)
         traffic = count(apart(graph, placeable(graph)), sample)
-        return cls(found, cfg, traffic, rules, sum(found.size(i) for i in sample) / len(sample))
+        return cls(asked, traffic, rules, sum(found.size(i) for i in sample) / len(sample))
 
     def estimate(
         self, network: Network, keys: int, replicas: int, events: bool, watch: bool = False
     ) -> Outcome:
         from amphw.estimate.network.network import estimate
 
-        name, rules = self.found.name, self.rules
+        name, rules = self.asked.found.name, self.rules
         return estimate(name, self.traffic, rules, network, keys, replicas, events, watch=watch)
 
-    def told(self, outcome: Outcome, network: Network, said: Mapping[str, str]) -> Outcome:
+    def told(self, outcome: Outcome) -> Outcome:
         """With what the estimate itself does not know."""
         from amphw.estimate.accuracy import known
 
         return replace(
             outcome,
-            counted=self.found.counted,
+            counted=self.asked.found.counted,
             counted_per_instance=self.size,
-            origin=_origins(self.cfg, network, self.traffic.origin, outcome, said),
+            origin=_origins(self.asked, self.traffic.origin, outcome),
             accuracy=known(),
         )
 
 
-def proposed(
-    found: Any,
-    cfg: RunConfig[Any],
-    network: Network,
-    budget: Budget,
-    target: float | None,
-    keys: int | None,
-    replicas: int | None,
-    instances: int,
-    said: Mapping[str, str],
-) -> Outcome:
+def proposed(asked: Asked, budget: Budget, target: float | None) -> Outcome:
     """The network that it would take, and its estimate; see `amphw.estimate.search.whatif.propose`."""
     from amphw.estimate.outcome import Origin
     from amphw.estimate.search.whatif import propose
 
-    counted = _Counted.on(found, cfg, instances)
-    outcome = propose(counted.estimate, network, budget, target, replicas, keys)
-    told = counted.told(outcome, network, said)
-    searched = {name for name in ("devices", "replicas", "keys") if name not in said}
+    counted, network = _Counted.on(asked), asked.network
+    outcome = propose(counted.estimate, network, budget, target, asked.replicas, asked.keys)
+    told = counted.told(outcome)
+    searched = {name for name in ("devices", "replicas", "keys") if name not in asked.said}
     fast = "lanes" if network.circuit is not None else "flops" if network.flops is not None else "times"
     searched |= {fast} | ({"link"} if budget.link is not None else set())
     how = {name: Origin("assumed", "proposed by the search") for name in searched}
@@ -114,31 +114,21 @@ def proposed(
     return replace(told, origin={**told.origin, **how})
 
 
-def growing(
-    found: Any,
-    cfg: RunConfig[Any],
-    network: Network,
-    keys: int | None,
-    replicas: int | None,
-    instances: int,
-    said: Mapping[str, str],
-) -> Outcome:
+def growing(asked: Asked) -> Outcome:
     """The estimate of one pipeline, a device for each node with parameters; with how throughput grows."""
     from amphw.estimate.search.growth import grow
 
-    counted = _Counted.on(found, cfg, instances)
-    keys = keys or cfg.train.max_active_keys
-    growth = grow(counted.estimate, network, keys, replicas)
-    outcome = counted.estimate(network, keys, 1, False)
-    return replace(counted.told(outcome, network, said), growth=growth)
+    counted, network = _Counted.on(asked), asked.network
+    growth = grow(counted.estimate, network, asked.flying, asked.replicas)
+    outcome = counted.estimate(network, asked.flying, 1, False)
+    return replace(counted.told(outcome), growth=growth)
 
 
-def _origins(
-    cfg: RunConfig[Any], network: Network, counting: str, of: Outcome, said: Mapping[str, str]
-) -> dict[str, Origin]:
-    from amphw.cli.estimate_network import circuit_origins
+def _origins(asked: Asked, counting: str, of: Outcome) -> dict[str, Origin]:
+    from amphw.cli.estimate.network import circuit_origins
     from amphw.estimate.outcome import Origin
 
+    cfg, network, said = asked.cfg, asked.network, asked.said
     unsaid = {
         "link": "no limit: what crosses is told",
         "latency": "none",
@@ -177,32 +167,25 @@ def _origins(
     }
 
 
-def paper_case(
-    found: Any,
-    cfg: RunConfig[Any],
-    network: Network,
-    keys: int | None,
-    replicas: int,
-    instances: int,
-    said: Mapping[str, str],
-) -> Outcome:
+def paper_case(asked: Asked) -> Outcome:
     """The paper's calculation for GGNN; beside it the same with what the data say, and `on_network`'s."""
     from amphw.data.qm9 import BOND_TYPES, load_qm9, sample_qm9
     from amphw.estimate.outcome import Origin
     from amphw.estimate.papers import GatedGraph, gated_graph
 
+    found, cfg, said = asked.found, asked.cfg, asked.said
     generated = cfg.model.sample
     molecules = sample_qm9(SAMPLE, cfg.train.seed) if generated else load_qm9("train")
     atoms = sum(len(m.kinds) for m in molecules) / len(molecules)
     edges = 2 * sum(len(m.bonds) for m in molecules) / len(molecules)
-    flops = network.device(0).peak
+    flops = asked.network.device(0).peak
     real = GatedGraph(cfg.model.hidden, atoms, edges, len(BOND_TYPES), cfg.model.steps)
     of_data = gated_graph(found.name, real, flops)
     how = f"N = {atoms:.4g}, E = {edges:.4g} directed: means of {len(molecules):,} molecules"
     counted = Origin("synthesised" if generated else "counted", how)
     rate = Origin("stated", said["flops"]) if "flops" in said else Origin("assumed", "the paper's rate")
     of_data = replace(of_data, origin={**of_data.origin, "graphs": counted, "flops": rate})
-    general = on_network(found, cfg, network, keys, replicas, instances, said)
+    general = on_network(asked)
     paper = gated_graph(found.name, GatedGraph(), flops, printed=True)
     notes = [
         "The paper's bandwidth is that of one of the four steps; with all of them it is "
@@ -218,22 +201,15 @@ def paper_case(
     )
 
 
-def by_sleeping(
-    found: Any,
-    cfg: RunConfig[Any],
-    network: Network,
-    instances: int,
-    seconds: float,
-    epochs: int | None,
-    said: Mapping[str, str],
-) -> Outcome:
+def by_sleeping(asked: Asked, seconds: float | None, epochs: int | None) -> Outcome:
     """A run whose layers wait as long as the network's devices would take; with the estimate for these."""
     from amphw.estimate.outcome import Origin
     from amphw.estimate.play.sleeping import measure
 
-    outcome = on_network(found, cfg, network, None, 1, instances, said)
+    seconds, roof = seconds or SECONDS, asked.network.device(0).roof
+    outcome = on_network(asked)
     heavy = {node.name: node.devices[0] for node in outcome.per_node if node.memory.value}
-    measured = measure(found, cfg, heavy, network.device(0).roof, instances, seconds, epochs or 1)
+    measured = measure(asked.found, asked.cfg, heavy, roof, asked.instances, seconds, epochs or 1)
     how = f"{seconds:g} s of each, on this machine, with all control and layers that wait"
     target = Origin("stated", f"--epochs {epochs}") if epochs else Origin("assumed", "one epoch")
     more = {

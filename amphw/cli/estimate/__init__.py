@@ -1,0 +1,1 @@
+"""`amphw estimate`: its options, the ways to estimate, and what it prints."""

@@ -1,0 +1,123 @@
+"""The network that the options of `amphw estimate` describe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from amphw.cli.propose import timed
+from amphw.cli.running import opened
+
+if TYPE_CHECKING:
+    from amphw.cli.estimate.options import Devices, Links
+    from amphw.estimate.network.devices import Circuit
+    from amphw.estimate.network.measured import LikeDevice
+    from amphw.estimate.network.topology import Network
+    from amphw.estimate.outcome import Origin
+    from amphw.estimate.papers import Assumed
+    from amphw.host.config import RunConfig
+
+
+FORMATS = "q4.12"
+
+
+def network_of(
+    devices: Devices,
+    links: Links,
+    assumed: Assumed | None,
+    policy: str,
+    like: Callable[[], LikeDevice] | None,
+) -> Network:
+    """assumed: a paper's, for what is not given. policy: of the model's run. like: times a device that is
+    here."""
+    from amphw.estimate.network.file import read_network
+    from amphw.estimate.network.topology import Network
+
+    bandwidth = given("--link", links.link, "bits a second")
+    latency = given("--latency", links.latency, "seconds") or 0.0
+    linked = Network(1.0, bandwidth=bandwidth, latency=latency, credits=links.credits or 0, policy=policy)
+    if devices.listed is not None:
+        return read_network(devices.listed, lambda lanes, clock: circuit(devices, lanes, clock), linked)
+    memory = given("--memory", devices.memory, "bytes")
+    alike = replace(linked, devices=devices.devices, memory=memory)
+    if devices.lanes is not None:
+        clock = given("--clock", devices.clock, "cycles a second")
+        return replace(alike, flops=None, circuit=circuit(devices, devices.lanes, clock))
+    if like is not None:
+        return replace(alike, flops=None, another=like())
+    use = devices.utilisation if devices.utilisation is not None else assumed.use if assumed else 1.0
+    flops = given("--flops", devices.flops, "operations a second")
+    return replace(alike, flops=flops or (assumed.flops if assumed else 0.0), use=use)
+
+
+def circuit(devices: Devices, lanes: int, clock: float | None) -> Circuit:
+    from amphw.estimate.network.devices import Circuit
+    from amphw.rtl.build.boards import assumed
+    from amphw.rtl.numbers.formats import Formats
+    from amphw.rtl.timing.circuit import Circuits
+
+    return Circuit(lanes, clock or assumed().reached_hz, Circuits(Formats.parse(devices.formats or FORMATS)))
+
+
+def circuit_origins(said: Mapping[str, str]) -> dict[str, Origin]:
+    """What is known of circuits, and how. said: option by the name of what it states."""
+    from amphw.estimate.outcome import Origin
+    from amphw.rtl.build.boards import assumed
+
+    found = {
+        "lanes": Origin("stated", said.get("lanes") or said["listed"]),
+        "cycles": Origin(
+            "counted",
+            "programs of engines and controller; benchmarks/circuit_cycles.py compares them",
+        ),
+        "resources": Origin(
+            "synthesised", "a line through builds of list reduction on ECP5 by Yosys, without momentum"
+        ),
+        "formats": Origin("stated", said["formats"]) if "formats" in said else Origin("assumed", FORMATS),
+    }
+    reached = f"{assumed().clock.reached_mhz:g} MHz"
+    placed = f"{reached}: nextpnr on an ECP5-85F, a device of 4 lanes; more lanes taken as alike"
+    found["clock"] = Origin("stated", said["clock"]) if "clock" in said else Origin("synthesised", placed)
+    if "listed" in said:
+        found["clock"] = Origin("stated", f"{said['listed']}, and where that says none: {placed}")
+    return found
+
+
+def given(option: str, text: str | None, of: str) -> float | None:
+    """The quantity; an error says which option it is about."""
+    from amphw.ir.errors import AmphwError
+    from amphw.ir.units import quantity
+
+    try:
+        return None if text is None else quantity(text, of)
+    except AmphwError as error:
+        raise AmphwError(f"{option}: {error}") from None
+
+
+def timed_like(found: Any, cfg: RunConfig[Any], device: str, instances: int) -> LikeDevice:
+    """The model's nodes with parameters, timed on a device that is here: frames of a worker for the `cpu`, of
+    the device alone for another, as `amphw place` does. Raises AmphwError for one that refuses a node."""
+    from amphw.engine.lowering.placing import HOST
+    from amphw.estimate.network.assemble import facts, placeable
+    from amphw.estimate.network.measured import LikeDevice
+    from amphw.host.session import graph_of
+    from amphw.ir.errors import AmphwError
+
+    graph = graph_of(found, cfg)
+    nodes = placeable(graph)
+    made: Any = opened(f"{HOST},{device}" if device != HOST else HOST)
+    parts = made.parts if device != HOST else {}
+    for label, why in getattr(made, "absent", {}).items():
+        raise AmphwError(f"--like {device}: {label} is not there: {why}")
+    model, _ = timed(found, cfg, graph, parts, facts(parts, {}, {}), nodes, instances, workers=1)
+    label = next(iter(parts), HOST)
+    for name in nodes:
+        if (name, label) in model.refused:
+            raise AmphwError(f"{device} refuses node '{name}': {model.refused[name, label]}")
+    seconds = {name: model.seconds[name, label].busy for name in nodes}
+    done = {n: model.work[n].forward + model.work[n].backward + model.work[n].update for n in nodes}
+    peak = max((done[name] / taken for name, taken in seconds.items() if taken > 0), default=0.0)
+    if not peak:
+        raise AmphwError(f"--like {device}: no node takes time there; name a device that computes")
+    return LikeDevice(device, seconds, peak)
