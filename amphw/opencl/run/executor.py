@@ -29,7 +29,7 @@ from amphw.opencl.codegen.prelude import prelude
 from amphw.opencl.codegen.unit_program import unit_program
 from amphw.opencl.codegen.variants import Tune, untuned
 from amphw.opencl.platform.platforms import Found, default_form
-from amphw.opencl.run.build import Launch, Profile, built
+from amphw.opencl.run.build import Launch, Profile, built, place_setter
 from amphw.opencl.run.memory import Arena, DeviceArena
 from amphw.opencl.run.parameters import UnitParameters
 from amphw.opencl.tuning import Tuner, height_class
@@ -93,6 +93,7 @@ class Executor:
         program = built(cl, self.context, found, "sums of gradients", prelude(form) + sums.sum_text(form))
         self._sum = cl.Kernel(program, sums.NAME)
         self._sum.set_arg(0, self.memory.buffer)
+        self._set_sum = place_setter(self._sum, 1)
 
     def _add(self, unit: Unit, tiled: TiledUnit, params: NodeParameters | None, tune: Tune) -> None:
         """Build a unit's kernels and make its buffers."""
@@ -143,7 +144,7 @@ class Executor:
         event = None
         for at, n, _ in to_sum:
             if n:
-                self._sum.set_arg(1, np.int32(at))
+                self._set_sum(at)
                 event = enqueue(queue, self._sum, (n * self.form.lanes,), (self.form.lanes,))
         for variants in self._frames[unit, kind]:
             launch = variants[height_class(rows[variants[0].kernel.space])]
