@@ -82,7 +82,9 @@ class Executor:
         self.running: list[Running] = []
         self.busy_until = 0.0
         self.parameters: dict[int, UnitParameters] = {}
-        # By unit and direction, in their order: each kernel for the classes of heights.
+        # By unit and direction, for the classes of heights: all phases in one launch, or None where they are
+        # launched one by one, in their order.
+        self._whole: dict[tuple[int, int], list[Launch | None]] = {}
         self._frames: dict[tuple[int, int], list[tuple[Launch, ...]]] = {}
         self._faults: dict[int, tuple[Any, np.ndarray]] = {}
         self._units = {unit.index: unit for unit, _ in units}
@@ -125,8 +127,11 @@ class Executor:
             return known[kernel.name]
 
         for kind, direction in ((FORWARD, "forward"), (INFER, "inference"), (BACKWARD, "backward")):
+            whole = made.whole[direction]
+            self._whole[unit.index, kind] = [launch(k) if k is not None else None for k in whole]
             self._frames[unit.index, kind] = [
-                tuple(launch(k) for k in variants) for variants in made.frames[direction]
+                tuple(launch(k) for k in variants)
+                for variants in (made.frames[direction] if None in whole else ())
             ]
 
     # --- frames -----------------------------------------------------------------------------------
@@ -146,9 +151,13 @@ class Executor:
             if n:
                 self._set_sum(at)
                 event = enqueue(queue, self._sum, (n * self.form.lanes,), (self.form.lanes,))
-        for variants in self._frames[unit, kind]:
-            launch = variants[height_class(rows[variants[0].kernel.space])]
-            event = launch(queue, place, rows, messages) or event
+        whole = self._whole[unit, kind][height_class(max(rows))]
+        if whole is not None:
+            event = whole(queue, place, rows, messages) or event
+        else:
+            for variants in self._frames[unit, kind]:
+                launch = variants[height_class(rows[variants[0].kernel.space])]
+                event = launch(queue, place, rows, messages) or event
         for at, n in fetched:
             event = self.memory.fetch(at, n) or event
         return self.note(Running(number, event, began, unit, kind, rows[0], waits))
@@ -224,9 +233,10 @@ class Executor:
 
     def warm_up(self, unit: int, kind: int, place: int, rows: Sequence[int]) -> None:
         """Run every form of a unit's kernels for a frame: drivers put off compiling until the first run."""
-        for variants in self._frames[unit, kind]:
+        for variants in (self._whole[unit, kind], *self._frames[unit, kind]):
             for launch in dict.fromkeys(variants):
-                launch(self.queue, place, rows, 1)
+                if launch is not None:
+                    launch(self.queue, place, rows, 1)
 
     def forget_faults(self) -> None:
         for buffer, words in self._faults.values():
@@ -240,6 +250,7 @@ class Executor:
         with contextlib.suppress(self.cl.Error):
             self.queue.finish()
         self.running.clear()
+        self._whole.clear()
         self._frames.clear()
         held = [self.memory.close, *(buffer.release for buffer, _ in self._faults.values())]
         held += [values.release for values in self.parameters.values()]
