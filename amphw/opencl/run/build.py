@@ -103,7 +103,7 @@ Profile = list[tuple[str, Any]]
 
 
 class Launch:
-    """A kernel with its arguments in place, but for the frame's.
+    """A kernel with its arguments in place, but for the frame's. count: how often it was launched.
 
     profile: where each run's event is added, by name; None where nobody asks.
     """
@@ -119,6 +119,7 @@ class Launch:
         profile: Profile | None,
     ):
         self.kernel, self._profile, self._program = kernel, profile, program
+        self.count = 0
         try:
             self.handle = cl.Kernel(program, kernel.name)
         except cl.Error as error:
@@ -146,6 +147,7 @@ class Launch:
             if is_kernel_error(error):
                 raise refused(self._program, self.kernel.name, error) from error
             raise
+        self.count += 1
         if self._profile is not None:
             self._profile.append((self.kernel.name, event))
         return event

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from amphw.engine.lowering.lower import Unit
-from amphw.engine.policy import BACKWARD, FORWARD, INFER
+from amphw.engine.policy import BACKWARD, FORWARD, INFER, KINDS
 from amphw.engine.tiles.code import TiledUnit
 from amphw.ir.errors import ExecutionError, NonFiniteError
 from amphw.ir.update import NodeParameters
@@ -86,6 +87,8 @@ class Executor:
         # launched one by one, in their order.
         self._whole: dict[tuple[int, int], list[Launch | None]] = {}
         self._frames: dict[tuple[int, int], list[tuple[Launch, ...]]] = {}
+        self._launched: Counter[tuple[int, int]] = Counter()
+        self._ran: Counter[tuple[int, int]] = Counter()
         self._faults: dict[int, tuple[Any, np.ndarray]] = {}
         self._units = {unit.index: unit for unit, _ in units}
         self.largest_gradients: dict[str, list[float]] = {}
@@ -146,18 +149,22 @@ class Executor:
         began = time.perf_counter()
         self.memory.upload(place, words)
         queue, enqueue = self.queue, self.cl.enqueue_nd_range_kernel
-        event = None
+        event, launched = None, 0
         for at, n, _ in to_sum:
             if n:
                 self._set_sum(at)
+                launched += 1
                 event = enqueue(queue, self._sum, (n * self.form.lanes,), (self.form.lanes,))
         whole = self._whole[unit, kind][height_class(max(rows))]
         if whole is not None:
-            event = whole(queue, place, rows, messages) or event
+            launches = [whole]
         else:
-            for variants in self._frames[unit, kind]:
-                launch = variants[height_class(rows[variants[0].kernel.space])]
-                event = launch(queue, place, rows, messages) or event
+            launches = [v[height_class(rows[v[0].kernel.space])] for v in self._frames[unit, kind]]
+        for launch in launches:
+            if (entered := launch(queue, place, rows, messages)) is not None:
+                event, launched = entered, launched + 1
+        self._ran[unit, kind] += 1
+        self._launched[unit, kind] += launched
         for at, n in fetched:
             event = self.memory.fetch(at, n) or event
         return self.note(Running(number, event, began, unit, kind, rows[0], waits))
@@ -192,6 +199,18 @@ class Executor:
 
     def finish(self) -> None:
         self.queue.finish()
+
+    def launches(self) -> dict[str, dict[str, dict[str, int]]]:
+        """By unit and direction, how many frames there were, and how many launches for them; of a unit with
+        parameters also the launches for parts of the gradient log, and for updates."""
+        found: dict[str, dict[str, dict[str, int]]] = {}
+        for (unit, kind), frames in sorted(self._ran.items()):
+            told = {"frames": frames, "launches": self._launched[unit, kind]}
+            found.setdefault(self._units[unit].name, {})[KINDS[kind]] = told
+        for unit, values in self.parameters.items():
+            for what, count in zip(("gradient", "update"), values.launches, strict=True):
+                found.setdefault(self._units[unit].name, {})[what] = {"launches": count}
+        return found
 
     def kernel_times(self) -> dict[str, tuple[float, int]]:
         """Seconds in all and runs, by kernel, since the last call; empty without `profile`."""
