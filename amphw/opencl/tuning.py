@@ -15,6 +15,7 @@ import os
 import tempfile
 import time
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -59,7 +60,7 @@ class Forms:
 
 def height_class(rows: int) -> int:
     """Which of the four classes a frame of so many rows is of."""
-    return next((n for n, most in enumerate(HEIGHTS[:-1]) if rows <= most), len(HEIGHTS) - 1)
+    return bisect_left(HEIGHTS, rows, hi=len(HEIGHTS) - 1)
 
 
 def size_class(depth: int, width: int) -> str:
@@ -318,7 +319,9 @@ class _Trial:
     def _timed(self, kernel: abi.Kernel, form: Form, job: int) -> Callable[[int], float]:
         cl = self.cl
         try:
-            program = cl.Program(self.context, prelude(form) + kernel.text).build(["-cl-mad-enable"])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # compilers talk on success, too
+                program = cl.Program(self.context, prelude(form) + kernel.text).build(["-cl-mad-enable"])
             made = cl.Kernel(program, kernel.name)
             made.set_args(self.arena, np.int32(job), self.faults, self.weights)
         except cl.Error:
