@@ -10,9 +10,11 @@ from amphw.page.numbers import duration, number
 
 
 def summary_json(outcome: Any) -> dict[str, Any]:
-    """The summary for other programs: every field of `RunSummary` but the history, and the files by kind."""
+    """The summary for other programs: every field of `RunSummary` but the history, what the device found, and
+    the files by kind."""
     summary = {key: value for key, value in outcome.summary.to_json().items() if key != "history"}
     summary["spent"] = {what: round(seconds, 3) for what, seconds in outcome.spent.items()}
+    summary |= outcome.findings.figures
     return summary | {"files": {kind: str(path) for kind, path in outcome.written.items()}}
 
 

@@ -166,7 +166,7 @@ class Findings:
 
     files: contents by name, for the run's folder. pictures: of these, the .png and .svg ones for a report,
     with their captions. heading, columns, rows: a short table for people; rows have a text a column.
-    remarks: sentences below it.
+    remarks: sentences below it. figures: the same for programs, what JSON can hold by name.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -175,6 +175,7 @@ class Findings:
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     remarks: tuple[str, ...] = ()
+    figures: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Device(Protocol):

@@ -263,7 +263,8 @@ class MixedDevice(PlaneDevice):
         regions = {label for label, part in self.parts.items() if isinstance(part, RegionPart)}
         carried = carried_found(self.carried(), regions)
         links = links_found(self._uses if not self._open else self._link_uses())
-        return replace(links, files={**links.files, **carried.files}, remarks=carried.remarks)
+        files = {**links.files, **carried.files}
+        return replace(links, files=files, remarks=carried.remarks, figures=carried.figures)
 
     def carried(self) -> dict[str, tuple[int, int]]:
         """By label of a device, bytes of the messages that crossed over to it and back since `load`, without

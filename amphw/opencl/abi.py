@@ -79,6 +79,10 @@ class Kernel:
     Frame kernels take (arena, int frame, faults, buffers...): `buffers` names the rest, such as "p0" (values
     of parameter 0), "p0t" (its transposed copy), "g0" (its gradient). global_size(rows, messages) with the
     rows of each space gives the work-items, a multiple of `local_size`.
+
+    body: of a frame kernel whose groups are single work-items, the statements of one of them, for the rows
+    (or messages) `first` to `end` - 1 and number `item` in the second dimension; `whole` puts them together.
+    tile_rows: where groups share out whole messages, about how many rows each should have.
     """
 
     name: str
@@ -90,8 +94,12 @@ class Kernel:
     rows_per_group: int
     local_size: tuple[int, ...]
     by_message: bool = False
+    body: tuple[str, ...] = ()
+    tile_rows: int = 0
 
     def global_size(self, rows: Sequence[int], messages: int) -> tuple[int, ...]:
         """The first dimension counts groups of `rows_per_group` rows (or messages), times its local size."""
         n = messages if self.by_message else rows[self.space]
+        if self.tile_rows:
+            n = min(messages, -(-max(rows) // self.tile_rows))
         return (-(-n // self.rows_per_group) * self.local_size[0], *self.items)

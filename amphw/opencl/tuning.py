@@ -15,6 +15,7 @@ import os
 import tempfile
 import time
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,9 +30,10 @@ from amphw.opencl.codegen.gradient import gradient_kernels
 from amphw.opencl.codegen.prelude import prelude
 from amphw.opencl.codegen.product import product_kernel
 from amphw.opencl.codegen.product_local import local_floats
+from amphw.opencl.codegen.whole import whole_kernel
 from amphw.opencl.platform.platforms import Found
 
-GENERATOR = "1"
+GENERATOR = "2"
 """Version of the generated text: what was measured with another one is measured again."""
 
 HEIGHTS = (1, 8, 32, 100)
@@ -48,15 +50,17 @@ _STRETCH, _REPEATS = 2e-4, 5
 
 @dataclass(frozen=True)
 class Forms:
-    """products: by class of height (`height_class`). gradient: of matrices' gradients."""
+    """products: by class of height (`height_class`). gradient: of matrices' gradients. apart: by class of
+    height, whether phases with such a product are better launched one by one than all together."""
 
     products: tuple[Form, ...]
     gradient: Form
+    apart: tuple[bool, ...] = (False,) * len(HEIGHTS)
 
 
 def height_class(rows: int) -> int:
     """Which of the four classes a frame of so many rows is of."""
-    return next((n for n, most in enumerate(HEIGHTS[:-1]) if rows <= most), len(HEIGHTS) - 1)
+    return bisect_left(HEIGHTS, rows, hi=len(HEIGHTS) - 1)
 
 
 def size_class(depth: int, width: int) -> str:
@@ -161,9 +165,12 @@ class Tuner:
         if entry is None:
             return None
         try:
-            found = Forms(tuple(_form(each) for each in entry["products"]), _form(entry["gradient"]))
-            if len(found.products) != len(HEIGHTS):
+            products = tuple(_form(each) for each in entry["products"])
+            found = Forms(products, _form(entry["gradient"]), tuple(entry["apart"]))
+            if len(found.products) != len(HEIGHTS) or len(found.apart) != len(HEIGHTS):
                 raise ValueError("there is not one form a class of heights")
+            if not all(isinstance(each, bool) for each in found.apart):
+                raise ValueError("whether phases are launched apart is not said")
             if not all(fits(self.device, form) for form in found.products):
                 raise ValueError("a form is too large for the device")
             return found
@@ -239,7 +246,11 @@ def search(device: Found, base: Form, size: str, seconds: float = SECONDS) -> Fo
                 took = kernel(_LOG_ROWS if gradient else HEIGHTS[place])
                 if took < least[place]:
                     best[place], least[place] = form, took
-    return Forms(tuple(best[:-1]), best[-1])
+    found = Forms(tuple(best[:-1]), best[-1])
+    if base.lanes > 1 or any(form.product.local for form in found.products) or min(least) == float("inf"):
+        return found
+    together = trial.together(found.products)
+    return replace(found, apart=tuple(together(n) > 2 * least[k] for k, n in enumerate(HEIGHTS)))
 
 
 class _Trial:
@@ -276,11 +287,26 @@ class _Trial:
 
     def product(self, form: Form) -> Callable[[int], float]:
         """A product -> its seconds by number of rows."""
+        return self._timed(self._product("trial", form), form, self.frame)
+
+    def together(self, forms: Sequence[Form]) -> Callable[[int], float]:
+        """Two products in one launch, each in the form for the height -> their seconds by number of rows."""
+        named = {form: f"trial_{n}" for n, form in enumerate(dict.fromkeys(forms))}
+        made = {form: self._product(name, form) for form, name in named.items()}
+        phase = tuple(made[form] for form in forms)
+        kernel = whole_kernel("trial", self._code(), [phase, phase], HEIGHTS, "a trial")
+        assert kernel is not None
+        return self._timed(kernel, forms[0], self.frame)
+
+    def _product(self, name: str, form: Form) -> abi.Kernel:
+        code = self._code()
+        return product_kernel(name, code, code.phases[0], form, None, "a trial")
+
+    def _code(self) -> Code:
         bases = (Base(Place.Operand, 0, self.depth, 0), Base(Place.Output, 0, self.width, 0))
         segment = Segment(Ref(0), self.depth)
         phase = Phase(PhaseKind.Gemm, param=0, a=(segment,), d=Ref(1), width=self.width)
-        kernel = product_kernel("trial", Code(bases, (), (), (phase,)), phase, form, None, "a trial")
-        return self._timed(kernel, form, self.frame)
+        return Code(bases, (), (), (phase,))
 
     def gradient(self, form: Form) -> Callable[[int], float]:
         """A gradient -> its seconds by number of rows in the log."""
@@ -293,7 +319,9 @@ class _Trial:
     def _timed(self, kernel: abi.Kernel, form: Form, job: int) -> Callable[[int], float]:
         cl = self.cl
         try:
-            program = cl.Program(self.context, prelude(form) + kernel.text).build(["-cl-mad-enable"])
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # compilers talk on success, too
+                program = cl.Program(self.context, prelude(form) + kernel.text).build(["-cl-mad-enable"])
             made = cl.Kernel(program, kernel.name)
             made.set_args(self.arena, np.int32(job), self.faults, self.weights)
         except cl.Error:

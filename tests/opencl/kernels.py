@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,7 +71,9 @@ class Machine:
         from amphw.opencl.codegen.prelude import prelude
 
         text = prelude(form) + "\n".join(kernel.text for kernel in kernels)
-        program = self.cl.Program(self.context, text).build(["-cl-mad-enable"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # compilers talk on success, too
+            program = self.cl.Program(self.context, text).build(["-cl-mad-enable"])
         return {kernel.name: self.cl.Kernel(program, kernel.name) for kernel in kernels}
 
     def buffer(self, array: np.ndarray) -> Any:

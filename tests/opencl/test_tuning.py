@@ -55,6 +55,12 @@ def test_a_search_finds_candidates(device: Found, seconds: float) -> None:
     assert found.gradient in (among.gradient if seconds else among.gradient[:1])
 
 
+def test_whether_phases_are_launched_apart_is_measured(device: Found) -> None:
+    """Where nothing is measured, all phases are one launch."""
+    assert all(type(each) is bool for each in search(device, CPU_FORM, "small", 0.5).apart)
+    assert search(device, SINGLE_FORM, "small", 0.0).apart == (False,) * 4
+
+
 def test_local_memory_is_used_where_there_is_enough(device: Found) -> None:
     gpu = replace(device, kind="gpu", largest_group=1024, local_memory=48 << 10)
     assert any(form.product.local for form in candidates(gpu, GPU_FORM).more)

@@ -14,8 +14,11 @@ from amphw.engine.tiles.tiling import tile_programs
 from amphw.ir.derive import differentiate, inference
 from amphw.ir.primitives import RowContext
 from amphw.ir.program import ParamSpec, Program
+from amphw.opencl.abi import Kernel
 from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.generate import UnitSource, generate, program_text
+from amphw.opencl.codegen.whole import whole_kernel
+from amphw.opencl.tuning import HEIGHTS
 from tests.engine.tiles.tile_interpreter import Rows, run_code
 from tests.opencl.frames import Frame, build
 
@@ -64,10 +67,26 @@ def rounded(x: np.ndarray) -> np.ndarray:
 def check(cases: Sequence[Case], form: Form) -> None:
     """Build one program of all units, and run each of them in all directions."""
     sources = [generate(c.name, c.tiled, c.specs, form) for c in cases]
-    program = build(program_text(sources, form))
-    for c, source in zip(cases, sources, strict=True):
+    whole = [_whole(c, source) for c, source in zip(cases, sources, strict=True)]
+    text = "".join(k.text for each in whole for k in {k.name: k for k in each.values()}.values())
+    program = build(program_text(sources, form) + text)
+    for c, source, in_one in zip(cases, sources, whole, strict=True):
         with np.errstate(all="ignore"):
-            _Check(c, source, program).run()
+            _Check(c, source, program, in_one).run()
+
+
+def _whole(case: Case, source: UnitSource) -> dict[str, Kernel]:
+    """By direction its phases in one launch, where they have such a kernel."""
+    found = {}
+    for direction in ("forward", "inference", "backward"):
+        code, phases = getattr(case.tiled, direction), getattr(source, direction)
+        if not phases:
+            continue
+        name = f"whole_{phases[0].name}"
+        kernel = whole_kernel(name, code, [(k,) * len(HEIGHTS) for k in phases], HEIGHTS, "", tile_rows=3)
+        if kernel is not None:
+            found[direction] = kernel
+    return found
 
 
 @dataclass
@@ -75,12 +94,13 @@ class _Check:
     case: Case
     source: UnitSource
     program: Any
+    whole: dict[str, Kernel]
 
     def run(self) -> None:
         c = self.case
         operands: Rows = {(Place.Operand, k): x for k, x in enumerate(c.inputs)}
-        self._direction(c.tiled.inference, self.source.inference, operands, operands)
-        mine, theirs = self._direction(c.tiled.forward, self.source.forward, operands, operands)
+        self._direction("inference", operands, operands)
+        mine, theirs = self._direction("forward", operands, operands)
         back = c.tiled.backward
         if back is None:
             return
@@ -89,13 +109,21 @@ class _Check:
             if b.place == Place.OutputGradient:
                 dy = rounded(rng.normal(size=(c.context.total(c.tiled.spaces[b.space]), b.width)))
                 mine[b.place, b.index] = theirs[b.place, b.index] = dy
-        self._direction(back, self.source.backward, mine, theirs, c.tiled.log_ints)
+        self._direction("backward", mine, theirs, c.tiled.log_ints)
 
     def _direction(
-        self, code: Code, kernels: Any, mine: Rows, theirs: Rows, log_ints: Sequence[int] = ()
+        self, direction: str, mine: Rows, theirs: Rows, log_ints: Sequence[int] = ()
     ) -> tuple[Rows, Rows]:
-        """Run both -> the rows of each."""
+        """Run both, the kernels phase by phase and in one launch -> the rows of each."""
+        if direction in self.whole:
+            self._compared(direction, (self.whole[direction],), mine, theirs, log_ints)
+        return self._compared(direction, getattr(self.source, direction), mine, theirs, log_ints)
+
+    def _compared(
+        self, direction: str, kernels: Sequence[Kernel], mine: Rows, theirs: Rows, log_ints: Sequence[int]
+    ) -> tuple[Rows, Rows]:
         c = self.case
+        code: Code = getattr(c.tiled, direction)
         expected, slots = run_code(code, c.context, c.tiled.spaces, theirs, c.ints, c.params)
         frame = Frame(c.tiled.spaces, code, c.context, mine, c.ints, log_ints)
         ran = frame.run(kernels, self.program, c.params)

@@ -61,7 +61,7 @@ def carried_found(carried: Mapping[str, tuple[int, int]], regions: Collection[st
         )
         each[label] = {"bytes_to": to, "bytes_back": back, "region": label in regions}
     text = json.dumps(each, indent=1) + "\n"
-    return Findings({"messages.json": text.encode()}, remarks=tuple(remarks))
+    return Findings({"messages.json": text.encode()}, remarks=tuple(remarks), figures={"messages": each})
 
 
 def links_found(uses: Mapping[str, LinkUse]) -> Findings:

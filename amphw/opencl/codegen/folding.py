@@ -48,7 +48,6 @@ def table_kernels(
             width=w.columns,
         )
         rows = _TableRows(Code(bases, (), (), (phase,)))
-        at = ("get_global_id(2)", "get_global_id(1)")
         across = column_tiles(w.columns, form.product.vectors, form.vector)[0]
         down = -(-e.rows // form.product.rows)
         bias = [f"p{fold.bias}"] if fold.bias >= 0 else []
@@ -60,7 +59,11 @@ def table_kernels(
                 [f"p{number}"],
                 form,
                 (across, down),
-                [f"const int rows = {e.rows};", *plain_body(rows, phase, form, None, at)],
+                [
+                    f"const int first = get_global_id(2) * {form.product.rows}, item = get_global_id(1);",
+                    f"const int end = LEAST(first + {form.product.rows}, {e.rows});",
+                    *plain_body(rows, phase, form, None),
+                ],
                 " + ".join([comment, *bias]),
             )
         )

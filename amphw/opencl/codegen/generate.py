@@ -13,7 +13,7 @@ from amphw.opencl.codegen.finish import Finish, finish
 from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.liveness import Liveness
 from amphw.opencl.codegen.moves import move_kernel
-from amphw.opencl.codegen.pointers import Pointers, head
+from amphw.opencl.codegen.pointers import Pointers, frame_kernel
 from amphw.opencl.codegen.prelude import prelude
 from amphw.opencl.codegen.product import product_kernel
 from amphw.opencl.codegen.rows import Part, rows_kernel
@@ -133,8 +133,11 @@ class _Generator:
         first = len(code.bases) + len(code.int_operands)
         for space in sorted({code.int_spaces[s] for s in log_ints}):
             name, comment = self._next("integers for the gradient log")
-            text = [*head(name, (), comment, (1,)), "    const int r = get_group_id(0);"]
-            for i, slot in enumerate(log_ints):
-                if code.int_spaces[slot] == space:
-                    text.append(f"    INTS({first + i})[r] = {self.pointers.integers(slot)}[r];  // i{slot}")
-            self.out.append(Kernel(name, "\n".join([*text, "}"]) + "\n", (), space, (), 1, (1,)))
+            body = [
+                f"    INTS({first + i})[r] = {self.pointers.integers(slot)}[r];  // i{slot}"
+                for i, slot in enumerate(log_ints)
+                if code.int_spaces[slot] == space
+            ]
+            body = ["for (int r = first; r < end; r++) {", *body, "}"]
+            rows = self.form.rows_per_item if self.form.lanes == 1 else 1
+            self.out.append(frame_kernel(name, (), comment, space, body, rows_per_group=rows))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from amphw.engine.tiles.code import Phase, PhaseKind
 from amphw.opencl.abi import Kernel, rounded
 from amphw.opencl.codegen.forms import Form
-from amphw.opencl.codegen.pointers import Pointers, head
+from amphw.opencl.codegen.pointers import Pointers, frame_kernel
 from amphw.opencl.codegen.prelude import store
 
 BLOCK = 64
@@ -27,21 +27,20 @@ def move_kernel(name: str, pointers: Pointers, phase: Phase, form: Form, comment
     block = rounded(BLOCK, form.lanes * size)
     names = pointers.buffers([phase.from_.base])
     local = (form.lanes, 1)
-    text = head(name, names, comment, local)
-    text += [f"    // {line}" for line in pointers.lines(phase)]
-    text += [
-        "    const int m = get_group_id(0);",
-        f"    __global const int* const to_starts = STARTS_OF({phase.space}) + m;",
-        f"    __global const int* const from_starts = STARTS_OF({phase.source}) + m;",
-        "    const int to = to_starts[0], to_count = to_starts[1] - to;",
-        "    const int from = from_starts[0], from_count = from_starts[1] - from;",
+    text = [
+        *(f"// {line}" for line in pointers.lines(phase)),
+        f"__global const int* const to_starts = STARTS_OF({phase.space}) + first;",
+        f"__global const int* const from_starts = STARTS_OF({phase.source}) + first;",
+        "const int to = to_starts[0], to_count = to_starts[1] - to;",
+        "const int from = from_starts[0], from_count = from_starts[1] - from;",
     ]
     if phase.ints >= 0:
-        text.append(f"    __global long* const index = {pointers.integers(phase.ints)};")
-    text += [f"    {line}" for line in _columns(pointers, phase, size, block, form.lanes)]
-    text.append("}")
+        text.append(f"__global long* const index = {pointers.integers(phase.ints)};")
+    text += _columns(pointers, phase, size, block, form.lanes)
     blocks = -(-phase.width // block)
-    return Kernel(name, "\n".join(text) + "\n", names, phase.space, (blocks,), 1, local, by_message=True)
+    return frame_kernel(
+        name, names, comment, phase.space, text, items=(blocks,), local_size=local, by_message=True
+    )
 
 
 def _columns(pointers: Pointers, phase: Phase, size: int, block: int, lanes: int) -> list[str]:
@@ -50,7 +49,7 @@ def _columns(pointers: Pointers, phase: Phase, size: int, block: int, lanes: int
     lane = (
         "" if lanes == 1 else f" + (int)get_local_id(0) * {size}" if size > 1 else " + (int)get_local_id(0)"
     )
-    out = [f"const int begin = (int)get_group_id(1) * {block};"]
+    out = [f"const int begin = item * {block};"]
     if whole:
         out.append(f"for (int c = begin{lane}; c < LEAST(begin + {block}, {whole}); c += {lanes * size}) {{")
         out += [f"    {line}" for line in _move(pointers, phase, "c", size, size)]
@@ -148,14 +147,14 @@ def _window_kernel(
     windows = _Windows(phase)
     names = pointers.buffers([phase.from_.base])
     local = (form.lanes, 1)
-    text = head(name, names, comment, local)
-    text += [f"    // {line}" for line in pointers.lines(phase)]
     lane = "(int)get_local_id(0)" if form.lanes > 1 else "0"
-    text.append(f"    const int r = get_group_id(0), line = get_group_id(1), lane = {lane};")
-    text += [f"    {line}" for line in statements(pointers, phase, windows, form.lanes)]
-    text.append("}")
+    text = [
+        *(f"// {line}" for line in pointers.lines(phase)),
+        f"const int r = first, line = item, lane = {lane};",
+        *statements(pointers, phase, windows, form.lanes),
+    ]
     lines = windows.tall if phase.kind == PhaseKind.Patches else windows.height
-    return Kernel(name, "\n".join(text) + "\n", names, phase.space, (lines,), 1, local)
+    return frame_kernel(name, names, comment, phase.space, text, items=(lines,), local_size=local)
 
 
 def _patches(pointers: Pointers, phase: Phase, w: _Windows, lanes: int) -> list[str]:
@@ -166,13 +165,13 @@ def _patches(pointers: Pointers, phase: Phase, w: _Windows, lanes: int) -> list[
         f"const int window = r % {count}, i = window / {w.across}, j = window % {w.across};",
         f"const int y = i * {w.stride} - {w.padding} + line, left = {w.left('j')};",
         f"const int inside = y >= 0 && y < {w.height};",
-        f"const int first = inside ? MOST(0, -left) : {w.wide};",
-        f"const int end = inside ? LEAST({w.wide}, {w.line} - left) : {w.wide};",
+        f"const int begin = inside ? MOST(0, -left) : {w.wide};",
+        f"const int stop = inside ? LEAST({w.wide}, {w.line} - left) : {w.wide};",
         f"__global const float* const image = {image} + y * {w.line} + left;",
         f"__global float* const to = {pointers.at(phase.d, 'r', '')} + line * {w.wide};",
-        f"for (int c = lane; c < first; c += {lanes}) to[c] = 0.0f;",
-        f"for (int c = first + lane; c < end; c += {lanes}) to[c] = image[c];",
-        f"for (int c = MOST(first, end) + lane; c < {w.wide}; c += {lanes}) to[c] = 0.0f;",
+        f"for (int c = lane; c < begin; c += {lanes}) to[c] = 0.0f;",
+        f"for (int c = begin + lane; c < stop; c += {lanes}) to[c] = image[c];",
+        f"for (int c = MOST(begin, stop) + lane; c < {w.wide}; c += {lanes}) to[c] = 0.0f;",
     ]
 
 
@@ -180,7 +179,7 @@ def _unpatch(pointers: Pointers, phase: Phase, w: _Windows, lanes: int) -> list[
     """One line of one image: what the lines of windows that lie on it add up to, in the windows' order."""
     window = pointers.at(phase.from_, f"(r * {w.down * w.across} + i * {w.across} + j)", "")
     # A lane has the same columns of the image for every window, so that lanes need not wait for each other.
-    mine = "first" if lanes == 1 else f"first + (lane - first % {lanes} + {lanes}) % {lanes}"
+    mine = "begin" if lanes == 1 else f"begin + (lane - begin % {lanes} + {lanes}) % {lanes}"
     return [
         f"__global float* const to = {pointers.at(phase.d, 'r', '')} + line * {w.line};",
         f"for (int c = lane; c < {w.line}; c += {lanes}) to[c] = 0.0f;",
@@ -189,9 +188,9 @@ def _unpatch(pointers: Pointers, phase: Phase, w: _Windows, lanes: int) -> list[
         f"    if (y < 0 || y >= {w.tall}) continue;",
         f"    for (int j = 0; j < {w.across}; j++) {{",
         f"        const int left = {w.left('j')};",
-        f"        const int first = MOST(0, left), end = LEAST({w.line}, left + {w.wide});",
+        f"        const int begin = MOST(0, left), stop = LEAST({w.line}, left + {w.wide});",
         f"        __global const float* const from = {window} + y * {w.wide} - left;",
-        f"        for (int c = {mine}; c < end; c += {lanes}) to[c] += from[c];",
+        f"        for (int c = {mine}; c < stop; c += {lanes}) to[c] += from[c];",
         "    }",
         "}",
     ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from amphw.engine.tiles.code import Base, Code, Phase, Place, Ref
-from amphw.opencl.abi import stride
+from amphw.opencl.abi import Kernel, stride
+from amphw.opencl.codegen.tiles import indent
 
 
 @dataclass(frozen=True)
@@ -77,3 +79,26 @@ def head(name: str, buffers: Iterable[str], comment: str, local_size: tuple[int,
         f"void {name}({', '.join(arguments)})",
         "{",
     ]
+
+
+def frame_kernel(
+    name: str, buffers: Sequence[str], comment: str, space: int, body: Sequence[str], *,
+    items: tuple[int, ...] = (), rows_per_group: int = 1, local_size: tuple[int, ...] = (1,),
+    by_message: bool = False,
+) -> Kernel:  # fmt: skip
+    """The kernel of a phase. body: statements for the rows (or messages) `first` to `end` - 1, and number
+    `item` in the second dimension."""
+    count = "HEADER[MESSAGES]" if by_message else f"ROWS_OF({space})"
+    begin = "get_group_id(0)" if rows_per_group == 1 else f"(int)get_group_id(0) * {rows_per_group}"
+    behind = "first + 1" if rows_per_group == 1 else f"LEAST(first + {rows_per_group}, {count})"
+    given = {"first": begin, "end": behind, "item": "get_group_id(1)"}
+    used = [n for n in given if n == "first" or any(re.search(rf"\b{n}\b", line) for line in body)]
+    text = [
+        *head(name, buffers, comment, local_size),
+        f"    const int {', '.join(f'{n} = {given[n]}' for n in used)};",
+        *indent(body),
+        "}",
+    ]
+    source = "\n".join(text) + "\n"
+    alone = tuple(body) if prod(local_size) == 1 else ()
+    return Kernel(name, source, tuple(buffers), space, items, rows_per_group, local_size, by_message, alone)

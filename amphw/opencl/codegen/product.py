@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from amphw.engine.tiles.code import Code, Phase
 from amphw.opencl import abi
 from amphw.opencl.codegen.forms import Form
+from amphw.opencl.codegen.pointers import frame_kernel
 from amphw.opencl.codegen.product_local import local_body
 from amphw.opencl.codegen.product_parts import Finish, FrameRows, beginning, ending, signature, weights
 from amphw.opencl.codegen.tiles import Columns, by_columns, column_tiles, indent, load, vector_type
@@ -45,14 +46,19 @@ def product_kernel(
         rows.buffer(buffer)
 
     shape = form.product
-    if shape.local:
-        local = (shape.group, shape.group)
-        across = -(-phase.width // (shape.vectors * shape.group)) * shape.group
-        body = local_body(rows, phase, form, finish)
-    else:
-        local = (1, 1)
+    if not shape.local:
+        body = [
+            "__global const int* head = (__global const int*)arena + frame;",
+            *rows.declarations(),
+            *plain_body(rows, phase, form, finish),
+        ]
         across = column_tiles(phase.width, shape.vectors, form.vector)[0]
-        body = plain_body(rows, phase, form, finish)
+        return frame_kernel(
+            name, rows.buffers, comment, phase.space, body,
+            items=(across,), rows_per_group=shape.rows, local_size=(1, 1),
+        )  # fmt: skip
+    local = (shape.group, shape.group)
+    across = -(-phase.width // (shape.vectors * shape.group)) * shape.group
     text = [
         *(f"// {line}" for line in comment.splitlines()),
         *signature(name, rows.buffers, (), local),
@@ -60,38 +66,21 @@ def product_kernel(
         "    __global const int* head = (__global const int*)arena + frame;",
         f"    const int rows = head[ROWS + {phase.space}];",
         *indent(rows.declarations()),
-        *indent(body),
+        *indent(local_body(rows, phase, form, finish)),
         "}",
     ]
-    return abi.Kernel(
-        name,
-        "\n".join(text) + "\n",
-        tuple(rows.buffers),
-        phase.space,
-        (across,),
-        shape.rows * (shape.group if shape.local else 1),
-        local,
+    buffers, tall = tuple(rows.buffers), shape.rows * shape.group
+    return abi.Kernel(name, "\n".join(text) + "\n", buffers, phase.space, (across,), tall, local)
+
+
+def plain_body(rows: FrameRows, phase: Phase, form: Form, finish: Finish | None) -> list[str]:
+    """Statements for one tile in registers: rows `first` to `end` - 1, and number `item` across."""
+    return by_columns(
+        "item",
+        column_tiles(phase.width, form.product.vectors, form.vector)[1],
+        form.vector,
+        lambda columns: _tile(rows, phase, form, finish, columns),
     )
-
-
-def plain_body(
-    rows: FrameRows,
-    phase: Phase,
-    form: Form,
-    finish: Finish | None,
-    at: tuple[str, str] = ("get_global_id(0)", "get_global_id(1)"),
-) -> list[str]:
-    """Statements for one tile in registers, of `rows` rows. at: its number down, and across."""
-    return [
-        f"const int first = {at[0]} * {form.product.rows};",
-        f"const int tile = {at[1]};",
-        *by_columns(
-            "tile",
-            column_tiles(phase.width, form.product.vectors, form.vector)[1],
-            form.vector,
-            lambda columns: _tile(rows, phase, form, finish, columns),
-        ),
-    ]
 
 
 def _tile(rows: FrameRows, phase: Phase, form: Form, finish: Finish | None, tile: Columns) -> list[str]:
@@ -106,7 +95,7 @@ def _tile(rows: FrameRows, phase: Phase, form: Form, finish: Finish | None, tile
         f"for (int i = 0; i < {height}; i++) {{",
     ]
     clamped = (
-        ["const int r = first + i < rows ? first + i : rows - 1;"] if height > 1 else ["const int r = first;"]
+        ["const int r = first + i < end ? first + i : end - 1;"] if height > 1 else ["const int r = first;"]
     )
     starts = [
         f"sum[i][{v}] = {beginning(rows, phase, 'r', column, count, vector)};"
@@ -134,7 +123,7 @@ def _tile(rows: FrameRows, phase: Phase, form: Form, finish: Finish | None, tile
     out += [
         *over_rows,
         "    const int r = first + i;",
-        "    if (r < rows) {",
+        "    if (r < end) {",
         *indent(ending(rows, phase, finish, results, vector), 2),
         "    }",
         "}",

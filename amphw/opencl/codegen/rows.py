@@ -16,7 +16,7 @@ from amphw.opencl.abi import FAULTS, Kernel
 from amphw.opencl.codegen.elementwise import Access, Chain, literal
 from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.liveness import Liveness, Region, effect_of
-from amphw.opencl.codegen.pointers import Pointers, head
+from amphw.opencl.codegen.pointers import Pointers, frame_kernel
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,18 @@ def rows_kernel(
     slots = sorted({n for s in steps for n in s.slots})
     space = code.phases[parts[0].phase].space
     names = pointers.buffers(bases)
-    text = head(name, names, comment, (form.lanes,))
-    if form.lanes > 1:
-        text.append("    const int lane = get_local_id(0);")
-    text += [f"    __global long* const i{s} = {pointers.integers(s)};" for s in slots]
+    text = ["const int lane = get_local_id(0);"] if form.lanes > 1 else []
+    text += [f"__global long* const i{s} = {pointers.integers(s)};" for s in slots]
     body = [
         f"{pointers.kind(b)} const {pointers.name(b)} = {pointers.row(b, 'r')};"
         for b in bases
         if code.bases[b].place not in (Place.Param, Place.ParamRow)
     ]
     body += _synchronised(steps, form)
-    text += [f"    {line}" for line in _each_row(body, space, form)]
-    text.append("}")
-    return Kernel(name, "\n".join(text) + "\n", names, space, (), rows_per_group(form), (form.lanes,))
+    text += _each_row(body, form)
+    return frame_kernel(
+        name, names, comment, space, text, rows_per_group=rows_per_group(form), local_size=(form.lanes,)
+    )
 
 
 def rows_per_group(form: Form) -> int:
@@ -81,17 +80,11 @@ def rows_per_group(form: Form) -> int:
     return form.rows_per_item if form.lanes == 1 else 1
 
 
-def _each_row(body: list[str], space: int, form: Form) -> list[str]:
+def _each_row(body: list[str], form: Form) -> list[str]:
     """The statements for each row of the group."""
-    n = rows_per_group(form)
-    if n == 1:
-        return ["const int r = get_group_id(0);", *body]
-    return [
-        f"const int rows = ROWS_OF({space}), begin = (int)get_group_id(0) * {n};",
-        f"for (int r = begin; r < LEAST(begin + {n}, rows); r++) {{",
-        *(f"    {line}" for line in body),
-        "}",
-    ]
+    if form.lanes > 1:
+        return ["const int r = first;", *body]
+    return ["for (int r = first; r < end; r++) {", *(f"    {line}" for line in body), "}"]
 
 
 def _synchronised(steps: list[Step], form: Form) -> Iterator[str]:

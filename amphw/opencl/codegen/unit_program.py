@@ -11,14 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from amphw.engine.lowering.lower import Unit
-from amphw.engine.tiles.code import TiledUnit
+from amphw.engine.tiles.code import Code, TiledUnit
 from amphw.ir.update import UpdateRule
 from amphw.opencl import abi
 from amphw.opencl.abi import Kernel
 from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.generate import identifier
 from amphw.opencl.codegen.prelude import prelude
-from amphw.opencl.codegen.variants import Tune, gradient_form, unit_sources
+from amphw.opencl.codegen.variants import Tune, apart_heights, gradient_form, unit_sources
+from amphw.opencl.codegen.whole import whole_kernel
 from amphw.opencl.run.parameters import ParameterKernels
 from amphw.opencl.tuning import HEIGHTS
 
@@ -30,17 +31,19 @@ class UnitProgram:
     """What is built for a unit.
 
     frames: by direction, its kernels in their order, each for the classes of heights (`tuning.height_class`).
-    parameters: None where the unit has none, or where they are not trained.
+    whole: by direction, the kernel that runs all of them in one launch, for the same classes; None where they
+    are launched one by one. parameters: None where the unit has none, or where they are not trained.
     """
 
     text: str
     frames: Mapping[str, Sequence[tuple[Kernel, ...]]]
+    whole: Mapping[str, Sequence[Kernel | None]]
     parameters: ParameterKernels | None
 
     @property
     def kernels(self) -> list[Kernel]:
         """Each kernel once, in the order of the text."""
-        found = {k.name: k for direction in self.frames.values() for kernels in direction for k in kernels}
+        found = {k.name: k for d in DIRECTIONS for k in _launched(self.frames[d], self.whole[d])}
         return [*found.values(), *(self.parameters.all if self.parameters is not None else ())]
 
 
@@ -55,15 +58,35 @@ def unit_program(
         direction: list(zip(*(getattr(source, direction) for source in sources), strict=True))
         for direction in DIRECTIONS
     }
+    whole = {d: _whole(unit, d, getattr(tiled, d), frames[d], tune) for d in DIRECTIONS}
+    if tiled.inference == tiled.forward:
+        whole["inference"] = whole["forward"]
     parameters = None
     if rule is not None:
         gradients = gradient_form(program.params, form, tune)
         parameters = ParameterKernels(identifier(unit.name), unit, tiled, rule, gradients)
     texts = [_header(unit, tiled, rule, form, device), prelude(form)]
-    texts += [text for direction in DIRECTIONS for text in _frame_texts(direction, frames)]
+    texts += [text for direction in DIRECTIONS for text in _frame_texts(direction, frames, whole)]
     if parameters is not None:
         texts += _parameter_texts(unit.name, parameters)
-    return UnitProgram("\n".join(texts), frames, parameters)
+    return UnitProgram("\n".join(texts), frames, whole, parameters)
+
+
+def _whole(
+    unit: Unit, direction: str, code: Code | None, phases: Sequence[tuple[Kernel, ...]], tune: Tune
+) -> list[Kernel | None]:
+    """By class of heights, the kernel of a direction in one launch, unless one by one is faster."""
+    if code is None:
+        return [None] * len(HEIGHTS)
+    comment = f"Unit {unit.name}, {direction}: all phases, for a tile of the frame."
+    kernel = whole_kernel(f"{direction}_{identifier(unit.name)}", code, phases, HEIGHTS, comment)
+    return [None if apart else kernel for apart in apart_heights(code, tune)]
+
+
+def _launched(phases: Sequence[tuple[Kernel, ...]], whole: Sequence[Kernel | None]) -> list[Kernel]:
+    """Each kernel of a direction once."""
+    apart = [k for variants in phases for k in variants] if None in whole else []
+    return list({k.name: k for k in (*apart, *whole) if k is not None}.values())
 
 
 # --- the text -----------------------------------------------------------------------------------------------
@@ -113,14 +136,20 @@ def _header(unit: Unit, tiled: TiledUnit, rule: UpdateRule | None, form: Form, d
     return "\n".join(f"// {line}".rstrip() for line in lines) + "\n"
 
 
-def _frame_texts(direction: str, frames: Mapping[str, Sequence[tuple[Kernel, ...]]]) -> Iterator[str]:
+def _frame_texts(
+    direction: str,
+    frames: Mapping[str, Sequence[tuple[Kernel, ...]]],
+    whole: Mapping[str, Sequence[Kernel | None]],
+) -> Iterator[str]:
     kernels = frames[direction]
     if not kernels:
         return
     if direction == "inference" and kernels == frames["forward"]:
         return
     yield _section(direction)
-    for variants in kernels:
+    for kernel in dict.fromkeys(k for k in whole[direction] if k is not None):
+        yield kernel.text
+    for variants in kernels if None in whole[direction] else ():
         for kernel in dict.fromkeys(variants):
             text = kernel.text
             if any(k.name != kernel.name for k in variants):

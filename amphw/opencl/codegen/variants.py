@@ -48,6 +48,12 @@ def _shape(product: Phase) -> tuple[int, int]:
     return sum(s.width for s in product.a), product.width
 
 
+def apart_heights(code: Code, tune: Tune) -> list[bool]:
+    """By class of heights, whether the phases of a code are launched one by one, for one of its products."""
+    shapes = [_shape(p) for p in code.phases if p.kind == PhaseKind.Gemm]
+    return [any(tune(*shape).apart[height] for shape in shapes) for height in range(len(HEIGHTS))]
+
+
 def gradient_form(params: Sequence[ParamSpec], form: Form, tune: Tune) -> Form:
     """The form of a unit's gradients: what suits its largest matrix."""
     largest = max((p.shape for p in params if len(p.shape) == 2), key=lambda s: s[0] * s[1], default=None)

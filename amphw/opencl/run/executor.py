@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from amphw.engine.lowering.lower import Unit
 from amphw.engine.parts.arena import Arena
 from amphw.engine.parts.region import Running
-from amphw.engine.policy import BACKWARD, FORWARD, INFER
+from amphw.engine.policy import BACKWARD, FORWARD, INFER, KINDS
 from amphw.engine.tiles.code import TiledUnit
 from amphw.ir.config_fields import picked
 from amphw.ir.errors import ExecutionError, NonFiniteError
@@ -33,7 +34,7 @@ from amphw.opencl.codegen.variants import Tune, untuned
 from amphw.opencl.options import OpenCLOptions
 from amphw.opencl.platform.lost import is_driver_error, lost
 from amphw.opencl.platform.platforms import Found, default_form
-from amphw.opencl.run.build import Launch, Profile, built
+from amphw.opencl.run.build import Launch, Profile, built, place_setter
 from amphw.opencl.run.memory import DeviceArena
 from amphw.opencl.run.parameters import UnitParameters
 from amphw.opencl.tuning import Tuner, height_class
@@ -71,8 +72,12 @@ class Executor:
         self.running: list[Running] = []
         self.busy_until = 0.0
         self.parameters: dict[int, UnitParameters] = {}
-        # By unit and direction, in their order: each kernel for the classes of heights.
+        # By unit and direction, for the classes of heights: all phases in one launch, or None where they are
+        # launched one by one, in their order.
+        self._whole: dict[tuple[int, int], list[Launch | None]] = {}
         self._frames: dict[tuple[int, int], list[tuple[Launch, ...]]] = {}
+        self._launched: Counter[tuple[int, int]] = Counter()
+        self._ran: Counter[tuple[int, int]] = Counter()
         self._faults: dict[int, tuple[Any, np.ndarray]] = {}
         self._units = {unit.index: unit for unit, _ in units}
         self.largest_gradients: dict[str, list[float]] = {}
@@ -82,6 +87,7 @@ class Executor:
         program = built(cl, self.context, found, "sums of gradients", prelude(form) + sums.sum_text(form))
         self._sum = cl.Kernel(program, sums.NAME)
         self._sum.set_arg(0, self.memory.buffer)
+        self._set_sum = place_setter(self._sum, 1)
 
     def _add(self, unit: Unit, tiled: TiledUnit, params: NodeParameters | None, tune: Tune) -> None:
         """Build a unit's kernels and make its buffers."""
@@ -113,8 +119,11 @@ class Executor:
             return known[kernel.name]
 
         for kind, direction in ((FORWARD, "forward"), (INFER, "inference"), (BACKWARD, "backward")):
+            whole = made.whole[direction]
+            self._whole[unit.index, kind] = [launch(k) if k is not None else None for k in whole]
             self._frames[unit.index, kind] = [
-                tuple(launch(k) for k in variants) for variants in made.frames[direction]
+                tuple(launch(k) for k in variants)
+                for variants in (made.frames[direction] if None in whole else ())
             ]
 
     # --- frames -----------------------------------------------------------------------------------
@@ -131,14 +140,22 @@ class Executor:
         for at, n in incoming:
             self.memory.upload(at, n)
         queue, enqueue = self.queue, self.cl.enqueue_nd_range_kernel
-        event = None
+        event, launched = None, 0
         for at, n, _ in to_sum:
             if n:
-                self._sum.set_arg(1, np.int32(at))
+                self._set_sum(at)
+                launched += 1
                 event = enqueue(queue, self._sum, (n * self.form.lanes,), (self.form.lanes,))
-        for variants in self._frames[unit, kind]:
-            launch = variants[height_class(rows[variants[0].kernel.space])]
-            event = launch(queue, place, rows, messages) or event
+        whole = self._whole[unit, kind][height_class(max(rows))]
+        if whole is not None:
+            launches = [whole]
+        else:
+            launches = [v[height_class(rows[v[0].kernel.space])] for v in self._frames[unit, kind]]
+        for launch in launches:
+            if (entered := launch(queue, place, rows, messages)) is not None:
+                event, launched = entered, launched + 1
+        self._ran[unit, kind] += 1
+        self._launched[unit, kind] += launched
         for at, n in fetched:
             event = self.memory.fetch(at, n) or event
         return self.note(Running(number, event, began, unit, kind, rows[0]))
@@ -173,6 +190,18 @@ class Executor:
 
     def finish(self) -> None:
         self.queue.finish()
+
+    def launches(self) -> dict[str, dict[str, dict[str, int]]]:
+        """By unit and direction, how many frames there were, and how many launches for them; of a unit with
+        parameters also the launches for parts of the gradient log, and for updates."""
+        found: dict[str, dict[str, dict[str, int]]] = {}
+        for (unit, kind), frames in sorted(self._ran.items()):
+            told = {"frames": frames, "launches": self._launched[unit, kind]}
+            found.setdefault(self._units[unit].name, {})[KINDS[kind]] = told
+        for unit, values in self.parameters.items():
+            for what, count in zip(("gradient", "update"), values.launches, strict=True):
+                found.setdefault(self._units[unit].name, {})[what] = {"launches": count}
+        return found
 
     def kernel_times(self) -> dict[str, tuple[float, int]]:
         """Seconds in all and runs, by kernel, since the last call; empty without `profile`."""
@@ -227,6 +256,7 @@ class Executor:
         with contextlib.suppress(self.cl.Error):
             self.queue.finish()
         self.running.clear()
+        self._whole.clear()
         self._frames.clear()
         held = [self.memory.close, *(buffer.release for buffer, _ in self._faults.values())]
         held += [values.release for values in self.parameters.values()]

@@ -166,6 +166,12 @@ class UnitParameters:
         self._turn += 1
         return self._once(self._update, job)
 
+    @property
+    def launches(self) -> tuple[int, int]:
+        """Kernels launched for parts of the log, and for updates."""
+        gradient, update = (sum(launch.count for launch in each) for each in (self._gradient, self._update))
+        return gradient, update
+
     def largest_gradients(self, faults: np.ndarray) -> list[float]:
         """The largest magnitude in the gradient of each of the last updates. faults: the unit's words."""
         turns = faults[abi.BAD_GRADIENT + len(self._specs) :].view(np.float32)

@@ -66,6 +66,7 @@ class OpenCLPlane(EnginePlane):
                 if t is not None and u.index in placement[worker]
             ]
             executors.append(Executor(worker, "", device, self.arena, form, tune, settings, units, params))
+        self.executors = executors
         self.regions = Regions(self, executors, params)
         self._waiting: list[Submission] = []  # for room
         self._closed = False
