@@ -43,10 +43,13 @@ def whole_kernel(
     if len(phases) < 2 or not all(k.body for k in kernels):
         return None
     buffers = tuple(dict.fromkeys(b for k in kernels for b in k.buffers))
-    by_message = not code.factors
+    by_message = any(k.by_message or k.space >= len(code.factors) for k in kernels)
     tall = 1 if by_message else max(1, tile_rows // max(code.factors))
     text = [line for k in kernels for line in _function(k)]
-    text += [*head(name, buffers, comment, (1,)), *indent(list(_tile(code, phases, min(STEP, tall))))]
+    text += [
+        *head(name, buffers, comment, (1,)),
+        *indent(list(_tile(() if by_message else code.factors, phases, min(STEP, tall)))),
+    ]
     for variants in phases:
         text += indent(list(_phase(variants, heights)))
     text += ["}"]
@@ -75,16 +78,19 @@ def _function(kernel: Kernel) -> Iterator[str]:
     yield "}"
 
 
-def _tile(code: Code, phases: Sequence[Variants], step: int) -> Iterator[str]:
-    """Declares the tile's rows `from0` to `to0` - 1 of space 0, and so on, and its messages."""
+def _tile(factors: Sequence[int], phases: Sequence[Variants], step: int) -> Iterator[str]:
+    """Declares the tile's rows `from0` to `to0` - 1 of space 0, and so on, and its messages.
+
+    factors: of the code, () where tiles are of messages. step: of what tiles of rows have a multiple.
+    """
     kernels = [variants[0] for variants in phases]
     spaces = sorted({k.space for k in kernels if not k.by_message})
     yield "const int groups = get_num_groups(0), group = get_group_id(0);"
-    if code.factors:
+    if factors:
         yield "// Groups share out the rows."
         yield f"const int tall = (ROWS_OF(0) + groups * {step} - 1) / (groups * {step}) * {step};"
         for s in spaces:
-            times = f" * {code.factors[s]}" if code.factors[s] != 1 else ""
+            times = f" * {factors[s]}" if factors[s] != 1 else ""
             yield f"const int from{s} = group * tall{times};"
             yield f"const int to{s} = LEAST(from{s} + tall{times}, ROWS_OF({s}));"
         return
