@@ -84,11 +84,12 @@ def train(
         cfg = searched(found, _resolve(found, config, settings, device), device)
         train_seeds(found, cfg, device, seeds, out, as_json, spare)
         return
-    _train_one(found, config, settings, device, out, resume, as_json, spare, model if log else None)
+    _train_one(found, model, config, settings, device, out, resume, as_json, spare, log)
 
 
 def _train_one(
     model: Any,
+    typed: str,
     config: Path | None,
     settings: list[str] | None,
     device: str,
@@ -96,9 +97,9 @@ def _train_one(
     resume: Path | None,
     as_json: bool,
     spare: str,
-    logged: str | None,
+    log: bool,
 ) -> None:
-    """logged: the model as it was named, if the run keeps a log."""
+    """typed: the model as it was named, which may be a file. log: whether the run keeps one."""
     from amphw.cli.running import ready, run_once, spare_device
     from amphw.host.config_toml import to_toml
     from amphw.host.run_folder import RunFolder
@@ -116,7 +117,7 @@ def _train_one(
         cfg = searched(model, _resolve(model, config, settings, device), device)
         runner = ready(model, cfg, device)
         with RunFolder.create(out, model.name, to_toml(cfg)).held() as folder:
-            with _writer(folder, logged, device) if logged else nullcontext() as writer:
+            with _writer(folder, typed, device) if log else nullcontext() as writer:
                 outcome = run_once(model, cfg, runner, folder, model.name, None, other, writer)
     report_outcome(outcome, as_json)
     if outcome.summary.epochs == had and not outcome.interrupted:
@@ -126,7 +127,7 @@ def _train_one(
         )
     if outcome.interrupted:
         if cfg.train.checkpoint_every:
-            command = f"amphw train {model.name} --device {device} --resume {folder.path}"
+            command = f"amphw train {typed} --device {device} --resume {folder.path}"
             remarks().print(f"amphw: stopped and saved; go on with: {command}")
         else:
             remarks().print("amphw: stopped; nothing to go on from was saved (train.checkpoint_every is 0)")
@@ -148,6 +149,7 @@ def _how_far(folder: Any, model: str) -> tuple[int, Path | None]:
     from amphw.host.checkpoint import CheckpointError
     from amphw.host.checkpointing import BEST, CHECKPOINT
     from amphw.host.run_folder import CONFIG, SUMMARY
+    from amphw.models import MODELS
 
     path = next((path for name in (CHECKPOINT, BEST) if (path := folder.file(name)).exists()), None)
     best, why = folder.file(BEST), f"there is no {CHECKPOINT}"
@@ -159,9 +161,10 @@ def _how_far(folder: Any, model: str) -> tuple[int, Path | None]:
         path, header, why = best, opened_checkpoint(best), str(error)
     saved_by = folder.model() if header is None else header["model"]
     if saved_by not in (None, model):
+        named = saved_by if saved_by in MODELS else f"FILE.py, with the file of {saved_by},"
         raise CheckpointError(
             f"the run in {folder.path} is one of the model {saved_by}; "
-            f"write amphw train {saved_by} --resume {folder.path}"
+            f"write amphw train {named} --resume {folder.path}"
         )
     if path is not None and header is not None:
         had = int(header["counters"].get("epoch", 0))

@@ -109,15 +109,15 @@ def _local_dir() -> Path | None:
 
 
 def _find(root: Path, name: str) -> Path | None:
-    for ending in _DECOMPRESS:
-        path = root / (name + ending)
+    paths = [root / (name + ending) for ending in _DECOMPRESS]
+    for path in paths:
         if path.is_file():
             return path
-    path = root / name
-    if path.is_dir():
-        raise DataError(
-            f"{path} is a folder, where a file of that name is needed. Put the file in its place."
-        )
+    for path in paths:
+        if path.is_dir():
+            raise DataError(
+                f"{path} is a folder, where a file of that name is needed. Put the file in its place."
+            )
     return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,11 @@ import numpy as np
 
 from amphw.frontend.source import SourceLine
 from amphw.ir.errors import InstanceError
+
+SHOWN = reprlib.Repr()
+"""How a value is shown that does not fit: what a person reads of it, however large or deep it is."""
+SHOWN.maxlist = SHOWN.maxtuple = SHOWN.maxdict = 12
+SHOWN.maxstring = SHOWN.maxother = 120
 
 Locate = Callable[[int], str]
 """From the number of an item among all of its level to its path: `words[3].letters[2]`."""
@@ -53,13 +59,13 @@ class Encoder(ABC):
                 return len(value)
             except TypeError:  # an array without dimensions has `__len__` too
                 pass
-        raise self.wrong(path, f"is {value!r}, expected {expected}")
+        raise self.wrong(path, f"is {SHOWN.repr(value)}, expected {expected}")
 
     def count(self, value: Any, path: str) -> int:
         try:
             return operator.index(value)
         except TypeError:
-            raise self.wrong(path, f"is {value!r}, expected an integer") from None
+            raise self.wrong(path, f"is {SHOWN.repr(value)}, expected an integer") from None
 
 
 class Integers(Encoder):
@@ -87,7 +93,7 @@ class Integers(Encoder):
         try:
             number = operator.index(value)
         except TypeError:
-            raise self.wrong(locate(i), f"is {value!r}, expected an integer") from None
+            raise self.wrong(locate(i), f"is {SHOWN.repr(value)}, expected an integer") from None
         if not 0 <= number < self.high:
             raise self.wrong(locate(i), f"is {number}, allowed is 0..{self.high - 1}")
         return number
@@ -117,7 +123,7 @@ class Numbers(Encoder):
         row = numbers(value)
         if row is None:
             expected = f"{self.width} numbers" if self.width > 1 else "a number"
-            raise self.wrong(locate(i), f"is {value!r}, expected {expected}")
+            raise self.wrong(locate(i), f"is {SHOWN.repr(value)}, expected {expected}")
         if row.size != self.width:
             raise self.wrong(
                 locate(i), f"has {row.size} number{'s' * (row.size != 1)}, expected {self.width}"
@@ -140,7 +146,7 @@ class Parts(Encoder):
     def columns(self, values: Any, locate: Locate) -> dict[str, list[Any]]:
         for i, v in enumerate(values):
             if not isinstance(v, Mapping):
-                raise self.wrong(locate(i), f"is {v!r}, expected a dict with {list(self.parts)}")
+                raise self.wrong(locate(i), f"is {SHOWN.repr(v)}, expected a dict with {list(self.parts)}")
             if v.keys() != self.parts.keys():
                 raise self.wrong(*odd_key(v, self.parts, locate(i)))
         return {k: [v[k] for v in values] for k in self.parts}

@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from amphw.frontend.encoding import Encoded, Encoder, Integers, Locate, Parts, dotted, integers, odd_key
+from amphw.frontend.encoding import (
+    SHOWN,
+    Encoded,
+    Encoder,
+    Integers,
+    Locate,
+    Parts,
+    dotted,
+    integers,
+    odd_key,
+)
 from amphw.frontend.index import Dim
 from amphw.frontend.integer import Integer
 from amphw.frontend.source import FrontendError, SourceLine
@@ -87,7 +97,7 @@ class GraphEncoder(Encoder):
         at, spec = locate(0), self.spec
         if not isinstance(graph, Mapping):
             raise self.wrong(
-                at, f"is {graph!r}, expected a dict with 'edges' and the parts of nodes and edges"
+                at, f"is {SHOWN.repr(graph)}, expected a dict with 'edges' and the parts of nodes and edges"
             )
         known = self.known | ({"nodes"} & graph.keys())
         if graph.keys() != known:

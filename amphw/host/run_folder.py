@@ -169,6 +169,9 @@ class RunFolder:
                 raise RunFolderError(f"{root} is a file, not a folder; choose another run folder")
             held = [name for name in _MARKS if (root / name).exists()]
             if held:
+                if (root / LOCK).exists():
+                    with contextlib.suppress(WriteError), cls(root).held():
+                        pass  # one that is under way is told as such
                 raise RunFolderError(_HELD.format(root=root, mark=held[0]))
             folder = cls(root, new=True)
         folder._claim(model, config)

@@ -91,3 +91,27 @@ def test_debugging_shows_the_whole_traceback(amphw, tmp_path, monkeypatch) -> No
     monkeypatch.setenv("AMPHW_DEBUG", "1")
     done = amphw(*train(tmp_path / "faulty.py"))
     assert done.exit_code != 0 and "the model's file raises an error" not in done.stderr
+
+
+def test_a_run_of_a_file_is_gone_on_with_by_its_file(amphw, tmp_path) -> None:
+    """The model's name alone would be that of a model of amphw."""
+    path = tmp_path / "sound.py"
+    written(path)
+    assert amphw(*train(path)).exit_code == 0
+    refused = amphw("train", "list-reduction", "--resume", "run")
+    assert refused.exit_code == 1
+    assert "is one of the model mine; write amphw train FILE.py, with the file of mine, --resume run" in (
+        refused.stderr
+    )
+    more = amphw("train", str(path), "--device", "reference", "--resume", "run", "--set", "epochs=2")
+    assert more.exit_code == 0, more.stderr
+
+
+def test_a_value_of_any_depth_that_does_not_fit_is_told_in_a_line(amphw, tmp_path) -> None:
+    path = tmp_path / "sound.py"
+    written(path)
+    assert amphw(*train(path)).exit_code == 0
+    deep = "[" * 3000 + "1" + "]" * 3000
+    told = amphw("predict", str(path), "--checkpoint", "run", f'{{"value": {deep}, "wanted": 1.0}}')
+    assert told.exit_code == 1
+    assert "Traceback" not in told.stderr and "value" in told.stderr and len(told.stderr) < 1000

@@ -139,7 +139,8 @@ def test_a_running_run_is_not_gone_on_with_and_a_killed_one_is(begun, amphw) -> 
         f"amphw: a run is under way in run (process {begun.pid}); wait for its end, or stop it with Ctrl-C, "
         "which saves it\n"
     )
-    assert amphw("train", "list-reduction", "--out", "run").exit_code == 1
+    begun_again = amphw("train", "list-reduction", "--out", "run")
+    assert begun_again.exit_code == 1 and begun_again.stderr == refused.stderr
     begun.kill()
     begun.wait()
     done = amphw(*more(1), "--set", "train_instances=40", "--json")

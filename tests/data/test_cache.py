@@ -162,12 +162,14 @@ def test_wrong_content(local: Path) -> None:
     )
 
 
-def test_a_folder_where_the_file_should_be(local: Path) -> None:
-    (local / "set/items").mkdir()
+@pytest.mark.parametrize("ending", ["", ".gz", ".xz"])
+def test_a_folder_where_the_file_should_be(local: Path, ending: str) -> None:
+    (local / f"set/items{ending}").mkdir()
     assert error_of(a_file()) == (
-        f"{local}/set/items is a folder, where a file of that name is needed. Put the file in its place."
+        f"{local}/set/items{ending} is a folder, where a file of that name is needed. "
+        "Put the file in its place."
     )
-    (local / "set/items.gz").write_bytes(gzip.compress(CONTENT))
+    (local / "set/items.bz2").write_bytes(bz2.compress(CONTENT))
     assert read_data(a_file()) == CONTENT
 
 
