@@ -314,7 +314,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "numpy": _version("numpy"),
         "platform": platform.platform(),
-        "cpu": {"name": _cpu_name(), "count": os.cpu_count(), "usable": _usable_cpus()},
+        "cpu": {**_processor(), "count": os.cpu_count(), "usable": _usable_cpus()},
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
@@ -341,10 +341,15 @@ def _usable_cpus() -> int | None:
         return os.cpu_count()
 
 
-def _cpu_name() -> str:
+def _processor() -> dict[str, Any]:
+    """Its name; and family and model where they are told, since processors of several share a name."""
+    told: dict[str, str] = {}
     # platform.processor() is empty or just the architecture on Linux.
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith(("model name", "Hardware", "cpu model")):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine() or "unknown"
+            what, _, value = line.partition(":")
+            told.setdefault(what.strip(), value.strip())
+    names = [told[what] for what in ("model name", "Hardware", "cpu model") if what in told]
+    name = names[0] if names else platform.processor() or platform.machine() or "unknown"
+    numbers = {"family": told.get("cpu family", ""), "model": told.get("model", "")}
+    return {"name": name} | {what: int(n) for what, n in numbers.items() if n.isdigit()}

@@ -40,6 +40,8 @@ def test_environment_is_recorded(tmp_path: Path) -> None:
     assert {"amphw", "numpy", "platform", "started"} <= set(found)
     assert found["cpu"]["count"] >= 1
     assert found["cpu"]["name"]
+    known = "cpu family" in (info.read_text() if (info := Path("/proc/cpuinfo")).exists() else "")
+    assert known == ("family" in found["cpu"]) == ("model" in found["cpu"])
 
 
 def test_an_empty_folder_is_taken_and_a_run_is_not_written_over(tmp_path: Path) -> None:
