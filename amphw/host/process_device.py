@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from amphw.engine.parts.executor import RegionPart
 from amphw.engine.parts.part import Part, offered
-from amphw.engine.parts.region import RegionPart
 from amphw.engine.parts.remote import RemotePart
 from amphw.ir.device import Capabilities, StartsSlowly
 from amphw.ir.errors import AmphwError

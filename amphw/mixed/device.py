@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,10 +15,11 @@ from amphw.engine.environment import ENGINE, NO_NATIVE
 from amphw.engine.lowering.lower import lower
 from amphw.engine.lowering.placing import HOST, Placing, asked_for, links_asked_for, place, units_of
 from amphw.engine.parts.arena import Arena
-from amphw.engine.parts.driver import LETTING_GO, LOOK, PartDriver
+from amphw.engine.parts.driver import LOOK, PartDriver
+from amphw.engine.parts.executor import Executor, RegionPart
 from amphw.engine.parts.links import FIXED, carried_found, check_labels, links_found
 from amphw.engine.parts.part import ModelsLink, Part, offered
-from amphw.engine.parts.region import Executor, RegionPart, Regions
+from amphw.engine.parts.region import Regions
 from amphw.engine.parts.replay import PartReplay
 from amphw.engine.plane_device import NAP, PlaneDevice
 from amphw.engine.policy import check_settings
@@ -87,7 +87,6 @@ class MixedDevice(PlaneDevice):
         self.placing = Placing()
         self._drivers: list[PartDriver] = []
         self._regions: Regions | None = None
-        self._region_thread: threading.Thread | None = None
         self.params: dict[str, NodeParameters] = {}
 
     def capabilities(self) -> Capabilities:
@@ -169,10 +168,7 @@ class MixedDevice(PlaneDevice):
         for driver in self._drivers if self.replay is None else ():
             driver.start()
         if regions is not None and self.replay is None:
-            self._region_thread = threading.Thread(
-                target=self._serve, args=(regions,), name="amphw-regions", daemon=True
-            )
-            self._region_thread.start()
+            regions.start(self._stop)
 
     def _set_up(
         self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions, workers: int
@@ -231,12 +227,6 @@ class MixedDevice(PlaneDevice):
                 driver.part.close()
             self._drivers = []
             raise
-
-    def _serve(self, regions: Regions) -> None:
-        try:
-            regions.work(self._stop, NAP)
-        except BaseException as error:  # whatever it is, the host must hear of it rather than wait forever
-            self.plane.fail(error)
 
     def linkable(self) -> list[str]:
         """See `Linked`."""
@@ -423,10 +413,8 @@ class MixedDevice(PlaneDevice):
         for driver in self._drivers:
             driver.stop()
         super().close()
-        if self._regions is not None and self._region_thread is not None:
-            # A driver that is lost may never let go of its thread, which then ends with the process.
-            self._region_thread.join(LETTING_GO if self._regions.lost else None)
-            self._region_thread = None
+        if self._regions is not None:
+            self._regions.join()
         try:
             if not self.plane.failed:
                 self._kept = None

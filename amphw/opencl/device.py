@@ -55,7 +55,6 @@ class OpenCLDevice:
         for device in self.found:
             check_usable(device)
         self._logged = replay
-        self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._open = False
         self.plane: OpenCLPlane | None = None
@@ -117,16 +116,7 @@ class OpenCLDevice:
         _opened.add(self)
         self._stop.clear()
         if self.replay is None:
-            self._thread = threading.Thread(target=self._work, name="amphw-opencl", daemon=True)
-            self._thread.start()
-
-    def _work(self) -> None:
-        plane = self.plane
-        assert plane is not None
-        try:
-            plane.regions.work(self._stop, NAP)
-        except BaseException as error:  # the host must hear of it rather than wait forever
-            plane.fail(error)
+            plane.regions.start(self._stop)
 
     def _plane(self) -> OpenCLPlane:
         if self.plane is None:
@@ -187,9 +177,7 @@ class OpenCLDevice:
         plane = self._plane()
         self._stop.set()
         plane.wake()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        plane.regions.join()
         self._open = False
         try:
             if not plane.failed:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from amphw.engine.lowering.lower import Lowered, Unit
+from amphw.engine.parts.executor import RegionPart
 from amphw.engine.parts.part import Part, RefusesTogether
-from amphw.engine.parts.region import RegionPart
 from amphw.ir.device import LinkRate
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph

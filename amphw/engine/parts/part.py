@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from amphw.engine.lowering.lower import Lowered, Unit
-from amphw.engine.parts.region import RegionPart
+from amphw.engine.parts.executor import RegionPart
 from amphw.ir.device import Capabilities, Device, DeviceOptions, LinkRate, LinkUse, Mode, Statistics
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph

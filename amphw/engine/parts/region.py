@@ -14,147 +14,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
-from amphw.engine.lowering.lower import Unit
-from amphw.engine.parts.arena import Arena
+from amphw.engine.parts.executor import UPDATE, Executor, Running
 from amphw.engine.plane import EnginePlane, NoRoom
 from amphw.engine.policy import BACKWARD, KINDS
-from amphw.engine.tiles.code import TiledUnit
-from amphw.ir.device import Capabilities, Mode, Report
+from amphw.ir.device import Mode, Report
 from amphw.ir.errors import AmphwError, DeviceLostError
-from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.update import NodeParameters, UpdateRule, no_parameters
-
-UPDATE = len(KINDS)
-"""Kind of a reduction that updates parameters; -1: one that does not."""
-
+from amphw.ir.update import NodeParameters, no_parameters
 
 COMPILING = 120.0
+"""Seconds that work of a kind that has not been done before may take."""
 
+NAP = 0.05
+"""Seconds after which a thread without work looks whether the device is closing."""
 
-@dataclass
-class Running:
-    """Work that a queue holds. number: of a frame, or below 0 of a reduction.
-
-    waits: nothing of it is handed on before it is done. leaves: messages of it leave the region then.
-    """
-
-    number: int
-    event: Any
-    began: float
-    unit: int
-    kind: int
-    rows: int
-    waits: bool = False
-    leaves: bool = False
-    flow: int | None = None
-    sent: list[Any] = field(default_factory=list)
-    """Uploads before it."""
-
-
-class RegionMemory(Protocol):
-    """An executor's view of the shared memory. shared: it is the host's memory itself, nothing is copied."""
-
-    shared: bool
-
-    def upload(self, place: int, words: int) -> None:
-        """Give the executor what the host has written, before what enters the queue next."""
-        ...
-
-    def download(self, place: int, words: int) -> None:
-        """Bring what the executor has written to the host's view; waits."""
-        ...
-
-
-class RegionParameters(Protocol):
-    """A node's parameters, which stay with the executor."""
-
-    def reduce(self, job: int, rows: Sequence[int]) -> Any: ...
-
-    def update(self, job: int, gradient_rows: int, version: int) -> Any: ...
-
-    def push(self, node: NodeParameters) -> None: ...
-
-    def fetch(self, node: NodeParameters) -> None: ...
-
-
-class Executor(Protocol):
-    """worker: of the engine, as which it gets its frames. depth: frames in its queue."""
-
-    worker: int
-    label: str
-    depth: int
-    running: list[Running]
-    busy_until: float
-
-    @property
-    def memory(self) -> RegionMemory: ...
-
-    @property
-    def parameters(self) -> Any:
-        """`RegionParameters` by unit."""
-        ...
-
-    largest_gradients: dict[str, list[float]]
-
-    def runs(self, unit: int) -> bool: ...
-
-    def run(self, job: tuple[Any, ...], fetched: Sequence[tuple[int, int]] = ()) -> Running:
-        """Put a frame into the queue. job: as the engine's `take` gives it. fetched: (place, words) that come
-        to the host's view behind it."""
-        ...
-
-    def note(self, running: Running) -> Running: ...
-
-    def done(self) -> list[Running]: ...
-
-    def wait(self) -> None: ...
-
-    def finish(self) -> None: ...
-
-    def fault(self) -> Exception | None: ...
-
-    def read_gradients(self) -> None:
-        """Bring `largest_gradients` up to date; waits for what is in the queue."""
-        ...
-
-    def explained(self, error: BaseException) -> BaseException:
-        """What to tell of an error in a call of this executor: DeviceLostError where the device is gone."""
-        ...
-
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class RegionPart(Protocol):
-    """A device that can have a region of a run with others."""
-
-    def capabilities(self) -> Capabilities: ...
-
-    def refused(self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
-        """Why the node cannot be placed here; empty: it can."""
-        ...
-
-    def shared_bytes(self, settings: Mapping[str, Any]) -> int:
-        """How large the memory should be that it shares with the engine. Raises AmphwError for a setting
-        that it cannot have."""
-        ...
-
-    def open(
-        self,
-        worker: int,
-        label: str,
-        units: Sequence[tuple[Unit, TiledUnit]],
-        params: dict[str, NodeParameters],
-        arena: Arena,
-        settings: Mapping[str, Any],
-    ) -> Executor:
-        """Make everything ready that computes these units."""
-        ...
+LETTING_GO = 1.0
+"""Seconds that a lost executor is given to return."""
 
 
 class Regions:
@@ -172,6 +50,7 @@ class Regions:
         self._at: dict[int, Executor] = {u: e for e in self.executors for u in e.parameters}
         self._reads = {u.index for u in self.lowered.units if u.behaviour.report or u.behaviour.decides}
         self._closed = False
+        self._thread: threading.Thread | None = None
         self._written = True  # whether the host may have changed the parameters
         self._news = time.perf_counter()  # when work was last done, or given to an idle executor
         self._known: set[tuple[int, int]] = set()  # (unit, kind) of work that has been done before
@@ -231,11 +110,25 @@ class Regions:
 
     # --- the driving thread -----------------------------------------------------------------------
 
-    def work(self, stop: threading.Event, nap: float) -> None:
-        """Serve the executors until `stop` is set, or something fails."""
-        while not stop.is_set() and not self.plane.failed:
-            if not self.step():
-                self.rest(nap)
+    def start(self, stop: threading.Event) -> None:
+        """Serve the executors in a thread of its own, until `stop` is set or something fails."""
+        self._thread = threading.Thread(target=self._work, args=(stop,), name="amphw-regions", daemon=True)
+        self._thread.start()
+
+    def _work(self, stop: threading.Event) -> None:
+        try:
+            while not stop.is_set() and not self.plane.failed:
+                if not self.step():
+                    self.rest(NAP)
+        except BaseException as error:  # whatever it is, the host must hear of it rather than wait forever
+            self.plane.fail(error)
+
+    def join(self) -> None:
+        """Wait for the thread, whose `stop` is set. That of a driver that is lost may never let go: it ends
+        with the process."""
+        if self._thread is not None:
+            self._thread.join(LETTING_GO if self.lost else None)
+            self._thread = None
 
     def step(self) -> bool:
         """Go on as far as possible without waiting -> whether there was anything to do."""

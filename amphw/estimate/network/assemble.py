@@ -8,8 +8,8 @@ from functools import cache
 
 from amphw.engine.lowering.lower import Lowered, Unit, lower
 from amphw.engine.lowering.placing import HOST, refusal, too_much
+from amphw.engine.parts.executor import RegionPart
 from amphw.engine.parts.part import NodeTime, Part, TellsTime
-from amphw.engine.parts.region import RegionPart
 from amphw.estimate.count.traffic import Traffic
 from amphw.estimate.count.work import NodeWork, work_of
 from amphw.estimate.network.cost_model import CostModel, DeviceFacts, HostCosts, NodeSeconds

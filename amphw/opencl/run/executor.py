@@ -18,7 +18,7 @@ import numpy as np
 
 from amphw.engine.lowering.lower import Unit
 from amphw.engine.parts.arena import Arena
-from amphw.engine.parts.region import Running
+from amphw.engine.parts.executor import Running
 from amphw.engine.policy import BACKWARD, FORWARD, INFER, KINDS
 from amphw.engine.tiles.code import TiledUnit
 from amphw.ir.config_fields import picked
@@ -41,7 +41,7 @@ from amphw.opencl.tuning import Tuner, height_class
 
 
 class Executor:
-    """A device with the units that it runs; see `amphw.engine.parts.region.Executor`.
+    """A device with the units that it runs; see `amphw.engine.parts.executor.Executor`.
 
     label: its name in a run with others; empty: it is alone. settings: depth, zero_copy (whether it works in
     the host's memory; default: where it can), profile (whether to measure how long kernels take).

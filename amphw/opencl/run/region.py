@@ -18,7 +18,7 @@ from amphw.opencl.run.plane import arena_bytes
 
 
 class OpenCLRegion:
-    """See `amphw.engine.parts.region.RegionPart`. found: the device."""
+    """See `amphw.engine.parts.executor.RegionPart`. found: the device."""
 
     def __init__(self, found: Found):
         self.found = found

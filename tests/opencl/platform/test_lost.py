@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -301,7 +302,7 @@ def test_a_lost_device_says_so_until_it_is_loaded_again(
     device.statistics()
     device.close()
     device.close()
-    assert device._thread is None
+    assert not [t for t in threading.enumerate() if t.name == "amphw-regions"]
     with pytest.raises(DeviceLostError):
         device.parameters()
     with pytest.raises(ExecutionError, match="closed; load a graph first"):
