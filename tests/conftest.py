@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 
@@ -12,11 +13,20 @@ from tests.opencl.devices import POCL_DEVICES
 
 PLANES = ("native", "numpy")
 
+UNTIL = float(os.environ.get("AMPHW_TESTS_UNTIL", "inf"))
+"""When what only `make test-all` and `make hardware` run is no longer begun, in seconds since 1970."""
+
 # How amphw was installed; which plane runs, tests say.
 os.environ.pop(NO_NATIVE, None)
 
 # Before anybody opens a platform: PoCL reads it once.
 os.environ["POCL_DEVICES"] = POCL_DEVICES
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if time.time() > UNTIL and any(item.get_closest_marker(mark) for mark in ("thorough", "hardware")):
+        pytest.skip("the time for thorough tests is over")
 
 
 @pytest.fixture(params=PLANES)
