@@ -27,6 +27,13 @@ class NoArray:
     def __pow__(self, other: object) -> NoReturn:
         raise FrontendError("values have no `**`; x * x is a square, and exp(log(x) * a) any other power")
 
+    def _with_remainder(self, other: object) -> NoReturn:
+        raise FrontendError(
+            "values are not divided with a remainder; `/` divides, and Integers have `//`, `%`"
+        )
+
+    __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __divmod__ = __rdivmod__ = _with_remainder
+
     def __setitem__(self, columns: object, value: object) -> NoReturn:
         raise FrontendError("columns of a value are not assigned to; `concat` puts parts together anew")
 
@@ -45,6 +52,12 @@ class NoArray:
         )
 
     __float__ = __int__ = __index__ = _as_number
+
+    def __round__(self, digits: int | None = None) -> NoReturn:
+        self._as_number()
+
+    def __format__(self, form: str) -> str:
+        return str(self) if not form else self._as_number()
 
     def __abs__(self) -> NoReturn:
         raise FrontendError("values have no abs(); `absolute(x)` is |x|")
