@@ -141,6 +141,6 @@ def test_nodes_that_are_not_there_or_placed_twice(tmp_path: Path) -> None:
         AmphwError, match="node 'layer9', and there is none that computes: expected one of layer0"
     ):
         of_chain(read(tmp_path, TWO.replace("layer1", "layer9")))
-    twice = TWO.replace('memory = "1kB"', 'nodes = ["layer1"]')
+    twice = TWO.replace('"layer0"', '"layer1"')
     with pytest.raises(AmphwError, match="'layer1' is placed more often than it has replicas"):
         of_chain(read(tmp_path, twice))
