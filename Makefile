@@ -13,7 +13,8 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint pytest pytest-all all-main all-opencl all-rtl browser torch slow hardware sanitize clean
+.PHONY: help demo test test-all lint pytest pytest-all all-main all-opencl all-rtl browser torch slow hardware \
+        sanitize sanitize-address sanitize-thread clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -87,9 +88,10 @@ slow: $(READY)
 hardware: $(READY)
 	@$(BIN)/python -m pytest -m hardware -o timeout=3600
 
-sanitize: $(READY)
-	@.ci/sanitize $(BIN)/python address
-	@.ci/sanitize $(BIN)/python thread
+sanitize: sanitize-address sanitize-thread
+
+sanitize-address sanitize-thread: sanitize-%: $(READY)
+	@.ci/sanitize $(BIN)/python $*
 
 clean:
 	rm -rf $(VENV) build dist amphw.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
