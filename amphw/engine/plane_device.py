@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import threading
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,16 +24,6 @@ RUN_BUDGET = 1e-3
 
 NAP = 0.05
 """Seconds after which a worker without work looks whether the device is closing."""
-
-
-_opened: weakref.WeakSet[PlaneDevice] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    """A thread inside C++ when the interpreter goes away would take the process down."""
-    for device in list(_opened):
-        device.close()
 
 
 class PlaneDevice:
@@ -61,13 +50,15 @@ class PlaneDevice:
         threadpool_limits(limits=1)
         self.replay = replay(plane, self._logged) if self._logged is not None else None
         self._open = True
-        _opened.add(self)
         self._stop.clear()
         if self.replay is None:
             self._threads = [
                 threading.Thread(target=self._work, args=(w,), name=f"amphw-worker-{w}", daemon=True)
                 for w in range(workers)
             ]
+            # Whoever else forgets it: a thread that is in C++ when the interpreter goes away, and returns to
+            # one that is gone, takes the process down.
+            atexit.register(self.close)
         for thread in self._threads:
             thread.start()
 
@@ -133,3 +124,4 @@ class PlaneDevice:
         for thread in self._threads:
             thread.join()
         self._threads = []
+        atexit.unregister(self.close)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,15 +31,6 @@ from amphw.opencl.run.region import OpenCLRegion
 
 NAP = 0.05
 """Seconds after which the driving thread looks whether the device is closing."""
-
-_opened: weakref.WeakSet[OpenCLDevice] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    """A thread inside a driver when the interpreter goes away would take the process down."""
-    for device in list(_opened):
-        device.close()
 
 
 class OpenCLDevice:
@@ -113,10 +103,12 @@ class OpenCLDevice:
         plane = self.plane
         self.replay = RegionReplay(plane, self._logged, plane.regions) if self._logged is not None else None
         self._open = True
-        _opened.add(self)
         self._stop.clear()
         if self.replay is None:
             plane.regions.start(self._stop)
+            # Whoever else forgets it: a thread that is in a driver when the interpreter goes away, and comes
+            # back to one that is gone, takes the process down.
+            atexit.register(self.close)
 
     def _plane(self) -> OpenCLPlane:
         if self.plane is None:
@@ -179,6 +171,7 @@ class OpenCLDevice:
         plane.wake()
         plane.regions.join()
         self._open = False
+        atexit.unregister(self.close)
         try:
             if not plane.failed:
                 plane.fetch()

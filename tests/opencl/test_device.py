@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import resource
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -331,6 +334,33 @@ def test_before_load_everything_says_so() -> None:
     for ask in (device.poll, device.drain, device.update, device.parameters, device.statistics):
         with pytest.raises(ExecutionError, match="load a graph first"):
             ask()
+
+
+FORGOTTEN = """
+import gc, os, time
+from amphw.cpu_runtime.device import CpuDevice
+from amphw.mixed.device import MixedDevice
+from amphw.opencl import OpenCLDevice
+from tests.host.test_divergence import trained
+
+class Lingers:  # threads that come back to the interpreter while it goes away have the time to do so
+    def __del__(self, sleep=time.sleep):
+        for _ in range(20):
+            sleep(0.02)
+
+trained({device})
+gc.collect()
+lingers = Lingers()
+"""
+
+
+@pytest.mark.parametrize(
+    "device", ["OpenCLDevice()", "CpuDevice()", 'MixedDevice({"a": OpenCLDevice()}), "device.place=grow=a"']
+)
+def test_a_device_that_is_forgotten_does_not_take_the_process_down(device: str) -> None:
+    command = [sys.executable, "-c", FORGOTTEN.replace("{device}", f'{device}, "clip=0.02"')]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.thorough
