@@ -3,156 +3,259 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from amphw.engine.lowering.lower import Unit
-from amphw.engine.lowering.plan import Plan, Planner
+from amphw.engine.lowering.plan import Plan, Planner, integers
 from amphw.engine.parts.kernel import KernelPart
 from amphw.engine.parts.part import PartFrame, PartResult
-from amphw.engine.policy import BACKWARD, FORWARD, KINDS
+from amphw.engine.policy import BACKWARD, INFER, KINDS
 from amphw.ir.device import Mode
 from amphw.ir.instance import Instance
 from amphw.ir.service_log import SUM
 from amphw.rtl.driver.device import HardwareDevice
+from amphw.rtl.driver.layout import Layout, path_table, rows_of
+from amphw.rtl.driver.part import Handed, positions, together
 from amphw.rtl.fixed.device import FixedDevice
 from amphw.rtl.plan.hardware import HardwarePlan
 
+Sender = tuple[int, int, int, int]
+"""(unit, firing, output, row or -1) of a message."""
+
 
 @dataclass
-class _Open:
+class _Waiting:
+    """A frame that the engine waits for. results: of its firings, by their numbers."""
+
     frame: PartFrame
-    results: dict[int, PartResult] = field(default_factory=dict)
+    results: dict[int, Sequence[np.ndarray | None]] = field(default_factory=dict)
+
+
+@dataclass
+class _Firing:
+    """received: the operands' rows by (operand, position); given: those of them that frames brought; senders:
+    of the others. returned: (gradient, row or -1) for each output, from nodes of the part; answered: what a
+    frame brought of them. done: what the kernels made, by kind. wanted: frames that wait for that.
+    """
+
+    received: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+    given: set[tuple[int, int]] = field(default_factory=set)
+    senders: dict[tuple[int, int], Sender] = field(default_factory=dict)
+    returned: dict[int, list[tuple[np.ndarray, int]]] = field(default_factory=dict)
+    answered: list[np.ndarray | None] | None = None
+    done: dict[int, PartResult] = field(default_factory=dict)
+    wanted: dict[int, tuple[_Waiting, int]] = field(default_factory=dict)
+
+
+@dataclass
+class _Held:
+    """An instance. integers: operands of each unit, as `lowering.plan.integers` gives them."""
+
+    instance: Instance
+    layout: Layout
+    integers: dict[int, list[tuple[np.ndarray, np.ndarray]]] = field(default_factory=dict)
+    firings: dict[tuple[int, int], _Firing] = field(default_factory=dict)
 
 
 class ReplayedPart(KernelPart):
     """Computes firing by firing in the order of `log`, which a `HardwareDevice` kept, and updates as it did.
 
-    formats, plan: of the hardware. What it is handed waits until its turn comes. A firing that sent nothing
-    goes backward at once on the hardware, before it is handed over: its result then waits.
+    formats, plan: of the hardware. It joins as the hardware did. A firing is computed when its turn has come
+    and what the engine brings for it is there; a frame that sends nothing elsewhere is done at once.
     """
 
     depth = 1 << 30
+    joins = True
 
     def __init__(self, formats: str, plan: HardwarePlan, log: Sequence[tuple[Any, ...]]):
         device = FixedDevice(formats)
         super().__init__(device.capabilities(), device._chosen)
-        self._names = [u.name for u in plan.lowered.units]
+        self._plan = plan
         self._planner: Planner[Plan] = Planner(plan.lowered, lambda p: p)
         self._log = deque(event for event in log if event[0] in ("start", "seal"))
 
     def load(self, graph: Any, lowered: Any, units: Sequence[Unit], rules: Any, options: Any) -> None:
         super().load(graph, lowered, units, rules, options)
         self._self_updating = False
-        self._by_name = {u.name: u for u in units}
+        numbers = self._plan.lowered.by_name
+        self._here = {u.index: numbers[u.name] for u in units}  # as the hardware numbers them
+        self._there = {numbers[u.name]: u for u in units}
         self._owners = {log.node: log for log in self._logs.values()}
         self._slots: dict[tuple[int, str], int] = {}
-        self._handed: dict[tuple[int, int, int, int], tuple[_Open, int]] = {}  # unit, kind, slot, firing
-        self._plans: dict[int, Plan] = {}  # by slot
-        self._went: dict[tuple[int, int, int], PartFrame] = {}  # forward, by unit, slot and firing
-        self._early: dict[tuple[int, int, int], PartResult] = {}
+        self._held: dict[int, _Held] = {}  # by slot
         self._whole: list[PartResult] = []
 
     def begin(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
+        self._go_on()  # of the slot's last instance nothing is left
         self._slots[instance.number, mode.value] = slot
-        self._plans[slot] = self._planner.plan(instance)
+        self._held[slot] = _Held(instance, Layout(self._planner.plan(instance)))
         return super().begin(slot, generation, instance, mode)
 
+    def end(self, slot: int) -> None:
+        """The engine has all that it waits for; what nobody waits for may be yet to come."""
+
+    # --- frames -----------------------------------------------------------------------------------
+
     def start(self, frame: PartFrame) -> None:
-        opened = _Open(frame)
-        for i, (slot, firing) in enumerate(zip(frame.slots.tolist(), frame.firings.tolist(), strict=True)):
-            early = self._early.pop((frame.unit, slot, firing), None) if frame.kind == BACKWARD else None
-            if early is None:
-                self._handed[frame.unit, frame.kind, slot, firing] = opened, i
+        waiting, handed = _Waiting(frame), Handed(frame)
+        u = self._here[frame.unit]
+        for i, (slot, at) in enumerate(zip(frame.slots.tolist(), frame.firings.tolist(), strict=True)):
+            held = self._held[slot]
+            firing = held.firings.setdefault((u, at), _Firing())
+            if frame.kind == BACKWARD:
+                firing.answered = self._cut(frame, i)
+                leaves = bool(firing.given)
             else:
-                opened.results[i] = early
-        self._close(opened)
+                self._take(held, u, at, firing, handed)
+                leaves = any(True for _ in self._sent(held, u, at, within=False))
+            if not leaves:
+                waiting.results[i] = [None] * (len(frame.arrays) + len(self._there[u].operands) + 1)
+            elif frame.kind in firing.done:
+                waiting.results[i] = firing.done[frame.kind].arrays
+            else:
+                firing.wanted[frame.kind] = waiting, i
+        self._close(waiting)
+
+    def _cut(self, frame: PartFrame, i: int) -> list[np.ndarray | None]:
+        program = self._there[self._here[frame.unit]].behaviour.program
+        assert program is not None
+        spaces = [t.space for t in program.outputs_types]
+        return [None if a is None else frame.cut(a, s, i) for a, s in zip(frame.arrays, spaces, strict=True)]
+
+    def _take(self, held: _Held, u: int, at: int, firing: _Firing, handed: Handed) -> None:
+        for k, rows in enumerate(held.layout.plan.units[u].rows):
+            first, count = positions(held.layout, u, k, at)
+            for position in range(first, first + count):
+                found = handed.next(k, rows_of(rows, at))
+                if found is not None:
+                    firing.received[k, position] = found
+                    firing.given.add((k, position))
+
+    def _sent(self, held: _Held, u: int, at: int, within: bool) -> Any:
+        """(path, target's firing, position, row) of each message to nodes of the part, or else to others."""
+        for path in self._plan.lowered.units[u].out:
+            if (path.target in self._there) != within:
+                continue
+            table = path_table(self._plan, held.layout.plan, path)
+            for k in range(int(table.start[at]), int(table.start[at + 1])):
+                yield path, int(table.firing[k]), int(table.position[k]), int(table.row[k])
 
     def finished(self, timeout: float) -> list[PartResult]:
-        """What the log goes on with, as far as it has been handed over."""
+        self._go_on()
+        done, self._whole = self._whole, []
+        return done
+
+    def _go_on(self) -> None:
+        """What the log goes on with, as far as there is what it takes."""
         while self._log:
             if self._log[0][0] == "seal":
                 _, node, cause = self._log.popleft()
                 self._reduce(self._owners[node], cause != SUM)
                 continue
             _, _, name, kind_name, ((number, mode, state),) = self._log[0]
-            u, kind = self._by_name[name], KINDS.index(kind_name)
+            u, kind = self._plan.lowered.by_name[name], KINDS.index(kind_name)
             slot = self._slots.get((number, mode), -1)
-            if slot not in self._plans:
-                break
-            unit = self._names.index(name)
-            firing = self._plans[slot].units[unit].space.address_of(state)
-            if (u.index, kind, slot, firing) in self._handed:
-                opened, i = self._handed.pop((u.index, kind, slot, firing))
-                one = _one(u, opened.frame, i)
-                if kind == FORWARD:
-                    self._went[u.index, slot, firing] = one
-                opened.results[i] = self._computed(one)
-                self._close(opened)
-            elif kind == BACKWARD and self._sent_nothing(unit, slot, firing):
-                went = self._went[u.index, slot, firing]
-                self._early[u.index, slot, firing] = self._computed(_nothing_came(u, went))
-            else:
-                break
+            if slot < 0:
+                return
+            held = self._held[slot]
+            at = held.layout.plan.units[u].space.address_of(state)
+            firing = held.firings.setdefault((u, at), _Firing())
+            if not self._ready(held, u, at, kind, firing):
+                return
             self._log.popleft()
-        done, self._whole = self._whole, []
-        return done
+            self._compute(held, slot, u, at, kind, firing)
 
-    def _computed(self, one: PartFrame) -> PartResult:
+    def _ready(self, held: _Held, u: int, at: int, kind: int, firing: _Firing) -> bool:
+        if kind != BACKWARD:
+            return len(firing.received) == int(held.layout.plan.units[u].need[at])
+        return firing.answered is not None or not any(True for _ in self._sent(held, u, at, within=False))
+
+    def _compute(self, held: _Held, slot: int, u: int, at: int, kind: int, firing: _Firing) -> None:
+        table = held.layout.plan.units[u]
+        if u not in held.integers:
+            held.integers[u] = integers(self._plan.lowered.units[u], table, held.instance)[0]
+        one = PartFrame(
+            0,
+            self._there[u].index,
+            kind,
+            np.array([slot], np.int32),
+            np.array([at], np.int32),
+            {space: np.array([rows_of(rows, at)], np.int32) for space, rows in table.spaces.items()},
+            self._returned(table.spaces, u, at, firing)
+            if kind == BACKWARD
+            else self._operands(held, u, at, firing),
+            [values[starts[at] : starts[at + 1]] for values, starts in held.integers[u]],
+        )
         super().start(one)
         (result,) = super().finished(0.0)
-        return result
+        if kind == BACKWARD:
+            self._return(held, u, at, firing, result)
+        else:
+            self._send(held, u, at, result, keeps=kind != INFER)
+        firing.done[kind] = result
+        if kind in firing.wanted:
+            waiting, i = firing.wanted.pop(kind)
+            waiting.results[i] = result.arrays
+            self._close(waiting)
 
-    def _close(self, opened: _Open) -> None:
-        if len(opened.results) == len(opened.frame.slots):
-            self._whole.append(_joined(opened))
+    def _close(self, waiting: _Waiting) -> None:
+        if len(waiting.results) == len(waiting.frame.slots):
+            unit = self._there[self._here[waiting.frame.unit]]
+            self._whole.append(together(unit, waiting.frame, waiting.results))
 
-    def _sent_nothing(self, unit: int, slot: int, firing: int) -> bool:
-        """unit: as the hardware numbers it."""
-        paths = self._plans[slot].units[unit].paths
-        return all(t.start[firing] == t.start[firing + 1] for t in paths)
+    # --- rows -------------------------------------------------------------------------------------
 
+    def _operands(self, held: _Held, u: int, at: int, firing: _Firing) -> list[np.ndarray | None]:
+        out: list[np.ndarray | None] = []
+        for k, o in enumerate(self._there[u].operands):
+            first, count = positions(held.layout, u, k, at)
+            parts = [firing.received[k, position] for position in range(first, first + count)]
+            out.append(np.concatenate(parts) if parts else np.zeros((0, o.width), np.float32))
+        return out
 
-def _one(unit: Unit, frame: PartFrame, i: int) -> PartFrame:
-    """One firing of a frame as a frame of its own."""
-    program = unit.behaviour.program
-    assert program is not None
-    backward = frame.kind == BACKWARD
-    spaces = [t.space for t in program.outputs_types] if backward else [o.space for o in unit.operands]
+    def _send(self, held: _Held, u: int, at: int, result: PartResult, keeps: bool) -> None:
+        for path, target, position, row in self._sent(held, u, at, within=True):
+            made = result.arrays[path.value]
+            assert made is not None
+            receiver = held.firings.setdefault((path.target, target), _Firing())
+            receiver.received[path.operand, position] = made if row < 0 else made[row : row + 1]
+            if keeps:
+                receiver.senders[path.operand, position] = u, at, path.value, row
 
-    return PartFrame(
-        frame.number,
-        frame.unit,
-        frame.kind,
-        frame.slots[i : i + 1],
-        frame.firings[i : i + 1],
-        {space: rows[i : i + 1] for space, rows in frame.rows.items()},
-        [None if a is None else frame.cut(a, s, i) for a, s in zip(frame.arrays, spaces, strict=True)],
-        [frame.cut(a, space, i) for a, (_, space) in zip(frame.ints, program.ints, strict=True)],
-    )
+    def _returned(
+        self, spaces: Mapping[str, Any], u: int, at: int, firing: _Firing
+    ) -> list[np.ndarray | None]:
+        """What came back for each output, summed: whole numbers of the format's steps, so in any order."""
+        program = self._there[u].behaviour.program
+        assert program is not None
+        out: list[np.ndarray | None] = []
+        for k, t in enumerate(program.outputs_types):
+            if t.kind == "int":
+                out.append(None)
+                continue
+            total = np.zeros((rows_of(spaces[t.space], at), t.width))
+            answered = firing.answered[k] if firing.answered is not None else None
+            if answered is not None:
+                sent = self.arithmetic.to_payload(answered, "gradient")  # one message, which saturates
+                total += self.arithmetic.to_float(sent, "gradient")
+            for gradient, row in firing.returned.get(k, ()):
+                total[slice(None) if row < 0 else slice(row, row + 1)] += gradient
+            out.append(total.astype(np.float32))
+        return out
 
-
-def _nothing_came(unit: Unit, went: PartFrame) -> PartFrame:
-    """The backward frame of a firing that nobody answers."""
-    program = unit.behaviour.program
-    assert program is not None
-    arrays = [
-        None if t.kind == "int" else np.zeros((went.totals[t.space], t.width), np.float32)
-        for t in program.outputs_types
-    ]
-    return replace(went, kind=BACKWARD, arrays=arrays)
-
-
-def _joined(opened: _Open) -> PartResult:
-    each = [opened.results[i] for i in range(len(opened.results))]
-    arrays: list[np.ndarray | None] = []
-    for k in range(len(each[0].arrays)):
-        found = [a for r in each if (a := r.arrays[k]) is not None]
-        arrays.append(np.concatenate(found) if found else None)
-    return PartResult(opened.frame.number, arrays)
+    def _return(self, held: _Held, u: int, at: int, firing: _Firing, result: PartResult) -> None:
+        for (k, position), (sender, sent_at, output, row) in firing.senders.items():
+            gradient = result.arrays[k]
+            if gradient is None:
+                continue
+            each = rows_of(held.layout.plan.units[u].rows[k], at)
+            i = position - positions(held.layout, u, k, at)[0]
+            to = held.firings[sender, sent_at].returned.setdefault(output, [])
+            to.append((gradient[i * each : (i + 1) * each], row))
 
 
 class ReplayedDevice(FixedDevice):

@@ -47,7 +47,7 @@ class EnginePlane:
     use_blas(rows, columns): whether a library multiplies by such a matrix. shared: address and bytes of the
     memory of external executors. regions: by unit that one of these computes, the worker through which it
     gets its frames; see `amphw.engine.parts.region`. outside: units that parts compute, whose parameters the
-    engine does not know; see `amphw.engine.parts.part`.
+    engine does not know; see `amphw.engine.parts.part`. joining: by unit of a part that `Joins`, its worker.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class EnginePlane:
         shared: tuple[int, int] | None = None,
         regions: Mapping[int, int] = MappingProxyType({}),
         outside: Collection[int] = (),
+        joining: Mapping[int, int] = MappingProxyType({}),
     ):
         self.lowered, self.params, self.log = lowered, params, log
         self.firings = Firings(lowered)
@@ -93,6 +94,7 @@ class EnginePlane:
             "trace": self.trace is not None,
             "plan_bytes": PLAN_BYTES,
             "regions": [regions.get(u.index, -1) for u in lowered.units],
+            "joining": [joining.get(u.index, -1) for u in lowered.units],
         }
         self.shared_bytes = shared[1] if shared is not None else 0
         if shared is not None:

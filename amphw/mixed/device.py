@@ -18,7 +18,7 @@ from amphw.engine.parts.arena import Arena
 from amphw.engine.parts.driver import LOOK, PartDriver
 from amphw.engine.parts.executor import Executor, RegionPart
 from amphw.engine.parts.links import FIXED, carried_found, check_labels, links_found
-from amphw.engine.parts.part import ModelsLink, Part, offered
+from amphw.engine.parts.part import ModelsLink, Part, joins, offered
 from amphw.engine.parts.region import Regions
 from amphw.engine.parts.replay import PartReplay
 from amphw.engine.plane_device import NAP, PlaneDevice
@@ -203,6 +203,7 @@ class MixedDevice(PlaneDevice):
             shared=(arena.address, arena.size) if arena is not None else None,
             regions={u.index: numbers[label] for label in regional for u in units[label]},
             outside={u.index for label in used if label not in regional for u in units[label]},
+            joining={u.index: numbers[label] for label in used if joins(used[label]) for u in units[label]},
         )
         self._arena = arena
         executors: list[Executor] = []
@@ -250,16 +251,17 @@ class MixedDevice(PlaneDevice):
 
     def findings(self) -> Findings:
         """See `Investigates`: what crossed over, and what the links with a rate were loaded with."""
-        regions = {label for label, part in self.parts.items() if isinstance(part, RegionPart)}
-        carried = carried_found(self.carried(), regions)
+        keeping = {label for label, part in self.parts.items() if isinstance(part, RegionPart) or joins(part)}
+        carried = carried_found(self.carried(), keeping)
         links = links_found(self._uses if not self._open else self._link_uses())
         files = {**links.files, **carried.files}
         return replace(links, files=files, remarks=carried.remarks, figures=carried.figures)
 
     def carried(self) -> dict[str, tuple[int, int]]:
         """By label of a device, bytes of the messages that crossed over to it and back since `load`, without
-        tables and parameters. Of a region these are the messages that pass its border."""
-        found = {driver.label: (driver.carried[0], driver.carried[1]) for driver in self._drivers}
+        tables and parameters. Where what a device's nodes send each other stays there, these are the messages
+        that pass its border."""
+        found = {driver.label: driver.carried() for driver in self._drivers}
         return found | (self._regions.carried() if self._regions is not None else {})
 
     def _link_uses(self) -> dict[str, LinkUse]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,12 +33,19 @@ PLACES = {
 }
 
 
-def outcome(device: Device, graph: Graph, instances: Sequence[Instance], place: str, mode: Mode) -> Outcome:
+def outcome(
+    device: Device, graph: Graph, instances: Sequence[Instance], place: str, mode: Mode
+) -> tuple[Outcome, dict[str, str]]:
+    """And where each node was."""
     mixed = MixedDevice({"part": device})
     try:
-        return run(mixed, graph, instances, keys=4, mode=mode, place=place, **SMALL)
+        return run(mixed, graph, instances, keys=4, mode=mode, place=place, **SMALL), mixed.placing.of
     finally:
         mixed.close()
+
+
+def written(places: Mapping[str, str]) -> str:
+    return ",".join(f"{node}={label}" for node, label in places.items())
 
 
 @pytest.mark.parametrize("name", daily(["tree-leaves"], ["message-passing", "fe-gru"]))
@@ -46,14 +53,16 @@ def test_hardware_beside_the_cpu(name: str) -> None:
     graph, instances = problem(name)
     for number, instance in enumerate(instances):
         instance.number = number
-    place = ",".join(f"{node}=part" for node in PLACES[name])
+    asked = written(dict.fromkeys(PLACES[name], "part"))
     for mode in (Mode.TRAIN, Mode.INFER):
-        found = outcome(VerilatorDevice(FORMATS), graph, instances, place, mode)
-        expected = outcome(FixedDevice(FORMATS), graph, instances, place, mode)
+        found, places = outcome(VerilatorDevice(FORMATS), graph, instances, asked, mode)
+        # Nodes without parameters followed those that send to them.
+        expected, same = outcome(FixedDevice(FORMATS), graph, instances, written(places), mode)
+        assert places == same
         assert found.losses == expected.losses
         assert found.forward == found.backward
         for key, value in expected.gradients.items():
-            if key.partition(".")[0] in PLACES[name]:
+            if places[key.partition(".")[0]] == "part":
                 assert np.array_equal(found.gradients[key], value), key
             else:  # summed in the order of the frames
                 assert np.allclose(found.gradients[key], value, rtol=1e-4, atol=1e-6), key

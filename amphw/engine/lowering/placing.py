@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from amphw.engine.lowering.lower import Lowered, Unit
 from amphw.engine.parts.executor import RegionPart
-from amphw.engine.parts.part import Part, RefusesTogether
+from amphw.engine.parts.part import Part, RefusesTogether, joins
 from amphw.ir.device import LinkRate
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
@@ -129,25 +129,40 @@ def _follow(
     wanted: Mapping[str, str],
     refuses: Callable[[Unit, str], str],
 ) -> None:
-    """A node without parameters goes to the region that all it receives comes from, which then stays there.
+    by_name = {u.name: u for u in able}
+    free = [u.name for u in able if not u.owns and u.name not in wanted]
 
-    Devices that are handed frames have each message cross over in any case: there it would gain nothing.
+    def takes(name: str, label: str) -> bool:
+        keeps = isinstance(parts.get(label), RegionPart) or joins(parts.get(label))
+        return keeps and not refuses(by_name[name], label)
+
+    for name, label in followers(lowered, free, out.of, takes):
+        out.of[name] = label
+
+
+def followers(
+    lowered: Lowered, nodes: Iterable[str], of: Mapping[str, str], takes: Callable[[str, str], bool]
+) -> Iterator[tuple[str, str]]:
+    """Nodes that go to the device that all they receive comes from, which then stays there.
+
+    nodes: those without parameters that nobody has placed. of: label by node; not there: the host. takes:
+    whether a device may have a node, and keeps what its own nodes send each other, asked once all nodes
+    before have their place; where each message crosses over in any case, a node would gain nothing.
     """
-    sends: dict[int, set[str]] = {unit.index: set() for unit in able}
+    senders: dict[str, set[str]] = {name: set() for name in nodes}
     for path in lowered.paths:
-        if path.target in sends:
-            sends[path.target].add(lowered.units[path.source].name)
+        if path.target >= 0 and (target := lowered.units[path.target].name) in senders:
+            senders[target].add(lowered.units[path.source].name)
+    found: dict[str, str] = {}
     moved = True
     while moved:
         moved = False
-        for unit in able:
-            if unit.owns or unit.name in wanted or out.of[unit.name] != HOST:
-                continue
-            senders = {out.of.get(name, HOST) for name in sends[unit.index]}
-            label = senders.pop() if len(senders) == 1 else HOST
-            if isinstance(parts.get(label), RegionPart) and not refuses(unit, label):
-                out.of[unit.name] = label
-                moved = True
+        for name in [n for n in senders if n not in found]:
+            labels = {found.get(s, of.get(s, HOST)) for s in senders[name]}
+            label = labels.pop() if len(labels) == 1 else HOST
+            if label != HOST and takes(name, label):
+                found[name], moved = label, True
+                yield name, label
 
 
 def in_turns(

@@ -36,6 +36,10 @@ struct Options {
     // By unit: the worker through which an external executor gets its frames, whose units together are a region. -1: a
     // unit that is computed here, or handed out to a part.
     std::vector<int32_t> regions;
+    // By unit that a part computes: the part's worker, where the part keeps what its units send each other and joins it
+    // itself. Of such units the engine does the bookkeeping alone, and hands out just what others have sent. -1: every
+    // other unit.
+    std::vector<int32_t> joining;
 };
 
 // One event of the service order; `keys` are (instance number, mode, firing).
@@ -140,6 +144,8 @@ public:
     // Copies rows of all its firings, one after another: of an operand; of the sum of what came back for an output.
     void copy_operand(const Frame& frame, int32_t operand, float* to) const;
     void copy_gradient(const Frame& frame, int32_t output, float* to) const;
+    // Of each message of an operand, whether the part is handed it; rows: of those, together.
+    std::vector<uint8_t> handed(const Frame& frame, int32_t operand, int64_t* rows) const;
     void copy_integers(const Frame& frame, int32_t operand, int64_t* to) const;
     int64_t rows_of(const Frame& frame, int32_t space) const;
     // What the part has computed: outputs of a frame forward, gradients of operands backward. Null: not wanted.
@@ -209,6 +215,10 @@ private:
         int32_t worker;
         Frame frame;
     };
+    // Whether messages between the units stay with the part that computes both.
+    bool joined(int32_t unit, int32_t other) const {
+        return options_.joining[unit] >= 0 && options_.joining[unit] == options_.joining[other];
+    }
     HandedOut& handed_out(int64_t number);
     const Frame* keep_handed_out(int32_t worker, Frame& frame);
     struct Reduction {

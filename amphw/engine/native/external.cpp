@@ -248,70 +248,19 @@ void join(std::vector<Words>& words) {
 // Data of sources is not among it: an executor has it since the instance was pumped.
 Crossing FrameTables::incoming() const {
     const Frame& frame = out_->frame;
-    const int32_t u = frame.unit, here = regions_[u];
     Crossing found;
-    for (const Task& t : frame.tasks) {
-        if (frame.kind != BACKWARD) {
-            for (size_t k = 0; k < unit_->operands.size(); k++)
-                each_received(graph_, *t.slot, u, int32_t(k), t.firing,
-                              [&](const OperandRef& ref, int64_t stride, int32_t rows) {
-                                  if (graph_.units[ref.unit].is_source || regions_[ref.unit] == here) return;
-                                  add_rows(found, ref.rows, stride, unit_->operands[k].width, rows);
-                              });
-            continue;
-        }
-        for (size_t k = 0; k < unit_->outputs.size(); k++) {
-            const ValueDesc& o = unit_->outputs[k];
-            if (o.is_int) continue;
-            const int32_t all = t.slot->unit(u).spaces[o.space].of(t.firing);
-            each_returned(graph_, *t.slot, u, int32_t(k), t.firing, [&](const Route& route, const float* first) {
-                if (regions_[route.target] != here)
-                    add_rows(found, first, row_stride(o.width), o.width, route.row < 0 ? all : 1);
-            });
-        }
-    }
+    for (const Task& t : frame.tasks)
+        each_brought(graph_, frame, t, [&](int32_t other) { return beyond(frame.unit, other); },
+                     [&](auto... rows) { add_rows(found, rows...); });
     join(found.words);
     return found;
 }
 
 Crossing FrameTables::leaving(const Frame& frame) const {
-    const int32_t u = frame.unit, here = regions_[u];
-    const UnitDesc& unit = graph_.units[u];
     Crossing found;
-    for (const Task& t : frame.tasks) {
-        const Slot& slot = *t.slot;
-        const UnitPlan& plan = slot.unit(u);
-        if (frame.kind == BACKWARD) {
-            for (size_t k = 0; k < unit.operands.size(); k++) {
-                const OperandDesc& o = unit.operands[k];
-                if (!o.needs_gradient) continue;
-                const int64_t stride = row_stride(o.width);
-                const OperandRef* refs = slot.operand(u, int32_t(k));
-                const auto [begin, end] = slot.positions(u, int32_t(k), t.firing);
-                const int32_t rows = o.shared                           ? 1
-                                     : plan.members[int64_t(k)].empty() ? plan.spaces[o.space].of(t.firing)
-                                                                        : plan.operand_rows[int64_t(k)].of(t.firing);
-                for (int32_t position = begin; position < end; position++) {
-                    const int32_t to = refs[position].unit;
-                    if (graph_.units[to].is_source || regions_[to] == here) continue;
-                    const float* all = slot.at<float>(slot.layout(u).gradients[int64_t(k)]);
-                    add_rows(found, all + slot.gradient_row(unit, u, int32_t(k), t.firing, position) * stride, stride,
-                             o.width, rows);
-                }
-            }
-            continue;
-        }
-        const int32_t outcome = slot.outcome(unit, u, t.firing);
-        for (int32_t r = plan.route_start[outcome]; r < plan.route_start[outcome + 1]; r++) {
-            const Route& route = plan.routes[r];
-            const ValueDesc& o = unit.outputs[route.output];
-            if (regions_[route.target] == here || o.is_int) continue;
-            const int64_t stride = row_stride(o.width), first = plan.spaces[o.space].start(t.firing);
-            const float* all = slot.at<float>(slot.layout(u).outputs[route.output]);
-            add_rows(found, all + (first + std::max(route.row, 0)) * stride, stride, o.width,
-                     route.row < 0 ? plan.spaces[o.space].of(t.firing) : 1);
-        }
-    }
+    for (const Task& t : frame.tasks)
+        each_given(graph_, frame, t, [&](int32_t other) { return beyond(frame.unit, other); },
+                   [&](auto... rows) { add_rows(found, rows...); });
     join(found.words);
     return found;
 }

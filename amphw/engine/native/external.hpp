@@ -80,6 +80,10 @@ private:
     void gather_gradients(const Base& b, Sums& out);
     void point(size_t base, int32_t* table);
     void point_operand(const Base& b, int32_t task, int32_t* table);
+    // Whether messages between the units cross the region's border; a source has none.
+    bool beyond(int32_t unit, int32_t other) const {
+        return !graph_.units[other].is_source && regions_[other] != regions_[unit];
+    }
     Crossing incoming() const;
     void add_rows(Crossing& to, const float* first, int64_t stride, int32_t width, int32_t rows) const;
     template <class F>

@@ -1,6 +1,8 @@
 // Frames of nodes that a part outside of the engine computes. The engine joins, routes and keeps the rows, as for its
 // own nodes; rows are copied out for the part, and what it makes of them is copied in. A part keeps the parameters of
-// its nodes, and whatever a firing leaves for the backward direction.
+// its nodes, and whatever a firing leaves for the backward direction. Of a part that joins for itself (a circuit) the
+// engine still counts who has sent and who has answered, in frames that carry just what has come from elsewhere; what
+// its nodes send each other never leaves it.
 #include <cstring>
 
 #include "clock.hpp"
@@ -31,6 +33,15 @@ const Frame* Engine::replay_hand_out(int64_t number, int32_t unit, Kind kind, st
 
 const Frame* Engine::keep_handed_out(int32_t worker, Frame& frame) {
     begin(frame);
+    if (options_.joining[frame.unit] >= 0) {
+        std::lock_guard lock(crossed_mutex_);
+        int64_t& payload = crossed_[options_.joining[frame.unit]].first;
+        for (const Task& t : frame.tasks)
+            each_brought(graph_, frame, t, [&](int32_t other) { return !joined(frame.unit, other); },
+                         [&](const float*, int64_t, int32_t width, int32_t rows) {
+                             payload += int64_t(rows) * width * int64_t(sizeof(float));
+                         });
+    }
     std::lock_guard lock(parts_mutex_);
     HandedOut& out = handed_out_[frame.number];
     out = {worker, std::move(frame)};
@@ -55,13 +66,24 @@ int64_t Engine::rows_of(const Frame& frame, int32_t space) const {
 
 void Engine::copy_operand(const Frame& frame, int32_t operand, float* to) const {
     const int32_t width = graph_.units[frame.unit].operands[operand].width;
-    if (width == 0) return;
     for (const Task& t : frame.tasks)
-        each_message(graph_, *t.slot, frame.unit, operand, t.firing,
-                     [&](const float* first, int64_t stride, int32_t rows) {
-                         for (int32_t r = 0; r < rows; r++, to += width)
-                             std::memcpy(to, first + r * stride, size_t(width) * sizeof(float));
-                     });
+        each_received(graph_, *t.slot, frame.unit, operand, t.firing,
+                      [&](const OperandRef& ref, int64_t stride, int32_t rows) {
+                          if (width == 0 || joined(frame.unit, ref.unit)) return;
+                          for (int32_t r = 0; r < rows; r++, to += width)
+                              std::memcpy(to, ref.rows + r * stride, size_t(width) * sizeof(float));
+                      });
+}
+
+std::vector<uint8_t> Engine::handed(const Frame& frame, int32_t operand, int64_t* rows) const {
+    std::vector<uint8_t> out;
+    for (const Task& t : frame.tasks)
+        each_received(graph_, *t.slot, frame.unit, operand, t.firing,
+                      [&](const OperandRef& ref, int64_t, int32_t count) {
+                          out.push_back(!joined(frame.unit, ref.unit));
+                          *rows += out.back() ? count : 0;
+                      });
+    return out;
 }
 
 void Engine::copy_gradient(const Frame& frame, int32_t output, float* to) const {
@@ -74,9 +96,10 @@ void Engine::copy_gradient(const Frame& frame, int32_t output, float* to) const 
     for (const Task& t : frame.tasks) {
         const int32_t rows = t.slot->unit(frame.unit).spaces[o.space].of(t.firing);
         std::memset(to, 0, size_t(rows) * size_t(o.width) * sizeof(float));
-        each_gradient(graph_, *t.slot, frame.unit, output, t.firing, [&](const float* first, int32_t row) {
-            if (row >= 0) {
-                add(to + int64_t(row) * o.width, first);
+        each_returned(graph_, *t.slot, frame.unit, output, t.firing, [&](const Route& route, const float* first) {
+            if (joined(frame.unit, route.target)) return;
+            if (route.row >= 0) {
+                add(to + int64_t(route.row) * o.width, first);
                 return;
             }
             for (int32_t r = 0; r < rows; r++) add(to + int64_t(r) * o.width, first + r * stride);
@@ -98,6 +121,16 @@ void Engine::bring_back(int64_t number, const std::vector<const float*>& rows,
                         const std::vector<const int64_t*>& decided) {
     Frame& frame = handed_out(number).frame;
     const UnitDesc& unit = graph_.units[frame.unit];
+    if (options_.joining[frame.unit] >= 0) {
+        std::lock_guard lock(crossed_mutex_);
+        int64_t& payload = crossed_[options_.joining[frame.unit]].second;
+        for (const Task& t : frame.tasks)
+            each_given(graph_, frame, t,
+                       [&](int32_t other) { return !graph_.units[other].is_source && !joined(frame.unit, other); },
+                       [&](const float*, int64_t, int32_t width, int32_t rows) {
+                           payload += int64_t(rows) * width * int64_t(sizeof(float));
+                       });
+    }
     const auto store = [&](size_t k, int32_t space, int32_t width, auto offset) {
         const float* from = rows[k];
         for (const Task& t : frame.tasks) {

@@ -12,7 +12,7 @@ import numpy as np
 
 from amphw.engine import faults
 from amphw.engine.lowering.lower import Lowered
-from amphw.engine.parts.part import ModelsLink, Part, PartFrame, PartResult
+from amphw.engine.parts.part import ModelsLink, Part, PartFrame, PartResult, joins
 from amphw.engine.policy import BACKWARD, KINDS
 from amphw.ir.device import LinkUse, Mode, Statistics
 from amphw.ir.errors import AmphwError, DeviceLostError
@@ -48,8 +48,8 @@ class PartDriver:
         self.spaces = [[name for name, _ in u.behaviour.spaces] for u in lowered.units]
         self._lock = threading.Lock()
         self._stop = threading.Event()
-        self.carried = [0, 0]
-        """Bytes of the messages that crossed over, to the part and back."""
+        self.joins = joins(part)
+        self._carried = [0, 0]
         self.lost = ""
         """Why the part is not there any more."""
         self._begun: dict[int, tuple[float, PartFrame]] = {}
@@ -95,15 +95,15 @@ class PartDriver:
         """A frame as the engine describes it; None where it has none."""
         if found is None:
             return None
-        number, unit, kind, slots, firings, rows, arrays, ints = found
+        number, unit, kind, slots, firings, rows, arrays, ints, handed = found
         named = dict(zip(self.spaces[unit], rows, strict=True))
-        return PartFrame(number, unit, kind, slots, firings, named, arrays, ints)
+        return PartFrame(number, unit, kind, slots, firings, named, arrays, ints, handed)
 
     def give(self, frame: PartFrame) -> None:
         now = time.perf_counter()
         self._news = self._news if self._begun else now
         self._begun[frame.number] = now, frame
-        self.carried[0] += sum(a.nbytes for a in frame.arrays if a is not None)
+        self._carried[0] += sum(a.nbytes for a in frame.arrays if a is not None)
         with self._lock:
             _guarded(self.part.start, frame)
 
@@ -113,7 +113,7 @@ class PartDriver:
             raise DeviceLostError(f"it gives back frame {result.number}, which it does not have")
         begun, frame = self._begun.pop(result.number)
         self._check(frame, result)
-        self.carried[1] += sum(a.nbytes for a in result.arrays if a is not None)
+        self._carried[1] += sum(a.nbytes for a in result.arrays if a is not None)
         self._news = time.perf_counter()
         engine.bring_back(result.number, list(result.arrays), list(result.decided))
         engine.handed_back(result.number, begun * 1e6, time.perf_counter() - begun)
@@ -130,7 +130,7 @@ class PartDriver:
         right = len(result.arrays) == len(wanted)
         for array, (space, width, needed) in zip(result.arrays, wanted, strict=False):
             if array is None:
-                right = right and not needed
+                right = right and (self.joins or not needed)
             elif needed:
                 right = right and array.shape == (frame.totals[space], width)
                 right = right and array.dtype == np.float32
@@ -143,6 +143,13 @@ class PartDriver:
                 f"frame {frame.number} of node '{unit.name}' ({KINDS[frame.kind]}, {len(frame.slots)} "
                 f"firings) comes back as {shapes}, which is not what the node makes"
             )
+
+    def carried(self) -> tuple[int, int]:
+        """Bytes of the messages that crossed over, to the part and back."""
+        if self.joins:
+            found: dict[int, tuple[int, int]] = self.plane.engine.crossed()
+            return found.get(self.worker, (0, 0))
+        return self._carried[0], self._carried[1]
 
     def watch(self) -> None:
         """Give the part up if it owes something and has long given nothing back."""

@@ -3,7 +3,8 @@
 The C++ engine on the host joins operands, routes messages and keeps their rows, for all nodes; every operand
 has a place reserved there before its instance is pumped. So a part is handed complete frames, never has to
 wait for another part, and may take as long as it likes: what it owes is in the engine's queues. It holds the
-parameters of its nodes, and what each firing leaves for the backward direction.
+parameters of its nodes, and what each firing leaves for the backward direction. A part that can join for
+itself (`Joins`) also keeps what its nodes send each other.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class PartFrame:
     forward frame that has no backward one. slots, firings int32 [n]. rows[space]: int32 [n], rows of
     each firing. arrays: float32 [rows, width] over all firings, one after another; forward, of each operand;
     backward, what came back for each output of the program, summed (None: an integer). ints: int64 [rows]
-    of each integer operand.
+    of each integer operand. handed: forward, of each operand, uint8 [messages] over all firings, whether the
+    part is handed the message: of a part that joins for itself (`Joins`), `arrays` have the rows of these.
     """
 
     number: int
@@ -43,6 +45,7 @@ class PartFrame:
     rows: Mapping[str, np.ndarray]
     arrays: Sequence[np.ndarray | None]
     ints: Sequence[np.ndarray]
+    handed: Sequence[np.ndarray] = ()
 
     @cached_property
     def totals(self) -> dict[str, int]:
@@ -60,8 +63,9 @@ class PartResult:
     """What has become of frame `number`.
 
     arrays: float32 [rows, width] as in `PartFrame`; forward, of each output of the program (None: an integer
-    that decides nothing); backward, of each operand (None: it needs no gradient). decided: int64 [n] of each
-    field that the node decides, its value for each firing.
+    that decides nothing); backward, of each operand (None: it needs no gradient). A part that joins for
+    itself fills in what leaves it, and gives None where nothing does. decided: int64 [n] of each field that
+    the node decides, its value for each firing.
     """
 
     number: int
@@ -166,6 +170,23 @@ class RefusesTogether(Protocol):
     def refused_together(self, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]) -> str:
         """Why these nodes cannot all be placed here, none of which is refused alone; empty: they can."""
         ...
+
+
+@runtime_checkable
+class Joins(Protocol):
+    """A part that may keep what its own nodes send each other, and join it itself, as a circuit does.
+
+    The engine still counts those messages, and hands out a frame when its operands are complete there, which
+    may be after the part has computed it: what others have sent is in the frame, what others will receive is
+    in its result. A frame without either is done at once.
+    """
+
+    joins: bool
+
+
+def joins(part: object) -> bool:
+    """Whether what the part's own nodes send each other stays there."""
+    return isinstance(part, Joins) and part.joins
 
 
 @runtime_checkable

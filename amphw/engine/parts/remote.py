@@ -28,6 +28,7 @@ from amphw.engine.parts.part import (
     PartResult,
     RefusesTogether,
     TellsTime,
+    joins,
 )
 from amphw.engine.parts.ring import LinkError, Ring, semaphore
 from amphw.ir.device import SILENCE, Capabilities, DeviceOptions, LinkRate, LinkUse, Mode, Statistics
@@ -71,7 +72,7 @@ class RemotePart:
     def __init__(self, make: Callable[[], Part], patience: float = SILENCE):
         self.make, self.patience = make, patience
         self.here = make()
-        self.depth = self.here.depth
+        self.depth, self.joins = self.here.depth, joins(self.here)
         self.process: Any = None
         self._rate: LinkRate | None = None
 

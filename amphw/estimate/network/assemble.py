@@ -9,7 +9,7 @@ from functools import cache
 from amphw.engine.lowering.lower import Lowered, Unit, lower
 from amphw.engine.lowering.placing import HOST, refusal, too_much
 from amphw.engine.parts.executor import RegionPart
-from amphw.engine.parts.part import NodeTime, Part, TellsTime
+from amphw.engine.parts.part import NodeTime, Part, TellsTime, joins
 from amphw.estimate.count.traffic import Traffic
 from amphw.estimate.count.work import NodeWork, work_of
 from amphw.estimate.network.cost_model import CostModel, DeviceFacts, HostCosts, NodeSeconds
@@ -42,7 +42,8 @@ def facts(
     for label, part in parts.items():
         about = part.capabilities()
         link = links.get(label, about.link)
-        out[label] = DeviceFacts(label, about.name, about.memory, most_nodes.get(label), link)
+        keeps = isinstance(part, RegionPart) or joins(part)
+        out[label] = DeviceFacts(label, about.name, about.memory, most_nodes.get(label), link, keeps)
     return out
 
 

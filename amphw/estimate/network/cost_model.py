@@ -1,7 +1,8 @@
 """The throughput of a placement: what each device, each link and the host are busy with for an instance.
 
 The busiest limits (`busy`). The engine on the host joins and routes for all nodes; whatever goes to another
-device or comes from it crosses that device's link, also what one node of a device sends to another one there.
+device or comes from it crosses that device's link. What one node of a device sends to another one there does
+so, too, unless the device keeps that.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from amphw.engine.lowering.placing import HOST
+from amphw.engine.lowering.placing import HOST, followers
+from amphw.engine.parts.links import frame_bytes
 from amphw.estimate.count.firings import Walk
-from amphw.estimate.count.traffic import Traffic
+from amphw.estimate.count.traffic import EdgeRate, Traffic
 from amphw.estimate.count.work import NodeWork
 from amphw.estimate.network.busy import Load, ranked
 from amphw.ir.device import LinkRate
@@ -57,13 +59,14 @@ class HostCosts:
 @dataclass(frozen=True)
 class DeviceFacts:
     """memory: bytes (None: nobody has said). most_nodes: that it may be given (None: any number). link: None:
-    it shares the host's memory."""
+    it shares the host's memory. keeps: what its nodes send each other stays there."""
 
     label: str
     name: str
     memory: int | None = None
     most_nodes: int | None = None
     link: LinkRate | None = None
+    keeps: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,8 +136,7 @@ class CostModel:
         ]
         to, back = {}, {}
         for label, device in self.devices.items():
-            to[label] = sum(self.work[n].to_device for n in self._on(placement, label))
-            back[label] = sum(self.work[n].from_device for n in self._on(placement, label))
+            to[label], back[label] = self._carried(placement, label)
             if device.link is not None:
                 for way, size in (("to", to[label]), ("from", back[label])):
                     loads.append(Load(f"{way} {label}", "link", 8 * size / device.link.bits_per_s))
@@ -163,13 +165,44 @@ class CostModel:
         beginning = self.host.beginning if elsewhere else 0.0
         return self.host.pumping + beginning + self.host.handing * frames
 
+    def _carried(self, placement: Placement, label: str) -> tuple[float, float]:
+        """Bytes to a device and back for an instance."""
+        if not self.devices[label].keeps:
+            on = self._on(placement, label)
+            return sum(self.work[n].to_device for n in on), sum(self.work[n].from_device for n in on)
+        of = self._all(placement)
+        ends = [(of(e.source) == label, of(e.target) == label, *_bytes(e)) for e in self.traffic.edges]
+        to = sum(there if enters else back for leaves, enters, there, back in ends if leaves != enters)
+        return to, sum(back if enters else there for leaves, enters, there, back in ends if leaves != enters)
+
+    def _all(self, placement: Placement) -> Callable[[str], str]:
+        """Where every node is, also those that a run puts beside others."""
+        lowered = self.traffic.lowered
+        free = [
+            u.name
+            for u in lowered.units
+            if u.behaviour.program is not None and not u.behaviour.report and u.name not in placement
+        ]
+        found = dict(followers(lowered, free, placement, lambda _, label: self.devices[label].keeps))
+        return lambda name: found.get(name) or placement.get(name, HOST)
+
     def _firings(self, node: str) -> float:
         return self.traffic.nodes[node].firings.mean
 
     def _alone(self, placement: Placement) -> float:
         """Seconds of an instance's longest chain of messages, there and back, if nothing else were there."""
         spent = [self._firing(u.name, placement) for u in self.traffic.lowered.units]
-        return sum(walked.longest(spent) for walked in self._followed) / len(self._followed)
+        names = [u.name for u in self.traffic.lowered.units]
+        between = self._between(placement)
+
+        def crossing(source: int, target: int) -> float:
+            return between.get((names[source], names[target]), 0.0)
+
+        # Sources do not fire: their messages go first, all at once.
+        first = max(
+            (t for (source, _), t in between.items() if source not in self.traffic.nodes), default=0.0
+        )
+        return first + sum(w.longest(spent, crossing) for w in self._followed) / len(self._followed)
 
     @cached_property
     def _followed(self) -> Sequence[Walk]:
@@ -182,11 +215,33 @@ class CostModel:
         firings = max(self._firings(name), 1e-12)
         if label == HOST:
             return self.host.nodes.get(name, 0.0) / firings
-        crossing = 2 * self.host.handing
-        if (link := self.devices[label].link) is not None:
-            work = self.work[name]
-            crossing += 4 * link.latency + 8 * (work.to_device + work.from_device) / firings / link.bits_per_s
-        return self.seconds[name, label].firing + crossing
+        if self.devices[label].keeps:
+            return self.seconds[name, label].firing
+        work = self.work[name]
+        size = (work.to_device + work.from_device) / firings  # of two ways and back
+        return self.seconds[name, label].firing + 2 * self._way(label, size / 2)
+
+    def _between(self, placement: Placement) -> dict[tuple[str, str], float]:
+        """Seconds of a message and its gradient between two nodes, where it crosses the border of a device
+        that keeps what its own nodes send each other."""
+        found: dict[tuple[str, str], float] = {}
+        of = self._all(placement)
+        for e in self.traffic.edges:
+            ends = of(e.source), of(e.target)
+            for label in set(ends) - {HOST} if ends[0] != ends[1] else ():
+                if self.devices[label].keeps:
+                    seconds = self._way(label, sum(_bytes(e)) / max(e.messages.mean, 1e-12))
+                    found[e.source, e.target] = found.get((e.source, e.target), 0.0) + seconds
+        return found
+
+    def _way(self, label: str, size: float) -> float:
+        """Seconds for something to go one way over a device's border, and for its gradient to come back.
+
+        size: bytes of both.
+        """
+        if (link := self.devices[label].link) is None:
+            return self.host.handing
+        return self.host.handing + 2 * link.latency + 8 * size / link.bits_per_s
 
     # --- limits -----------------------------------------------------------------------------------
 
@@ -209,3 +264,9 @@ class CostModel:
             if device.most_nodes is not None and len(on) > device.most_nodes:
                 found.append(f"{label} may have {device.most_nodes} node(s), and has {len(on)}")
         return found
+
+
+def _bytes(edge: EdgeRate) -> tuple[float, float]:
+    """Of its messages for an instance, and of what comes back for them."""
+    headers = frame_bytes(edge.messages.mean, 0)
+    return headers + edge.bytes.mean, headers + (edge.bytes.mean if edge.returned else 0.0)

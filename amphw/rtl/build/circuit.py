@@ -15,7 +15,7 @@ from amphw.ir.errors import AmphwError
 from amphw.rtl.plan.hardware import HardwarePlan, Sizes
 
 FILE = "circuit.json"
-VERSION = 1
+VERSION = 2
 
 
 class CircuitError(AmphwError):
@@ -32,7 +32,6 @@ class Circuit:
     keys: int
     formats: str
     nodes: tuple[str, ...]
-    beside_cpu: bool
     sizes: Sizes
     programs: str
     updates: str
@@ -46,7 +45,6 @@ class Circuit:
             keys,
             str(plan.formats),
             tuple(u.name for u in plan.partition.units),
-            plan.partition.through_host,
             plan.sizes,
             _digest([[c.forward.words, c.inference.words, c.backward.words] for c in codes], plan.control),
             _digest(list(plan.rules.values()), plan.exponent, plan.shifts),
@@ -76,11 +74,7 @@ class Circuit:
     def check(self, plan: HardwarePlan) -> None:
         """CircuitError unless the circuit is that of the plan. It says what differs."""
         wanted, wrong = Circuit.of(plan), []
-        for name, says in (
-            ("formats", "number formats"),
-            ("nodes", "nodes"),
-            ("beside_cpu", "runs beside the CPU"),
-        ):
+        for name, says in (("formats", "number formats"), ("nodes", "nodes")):
             has, wants = getattr(self, name), getattr(wanted, name)
             if has != wants:
                 wrong.append(f"{says}: {_shown(has)} instead of {_shown(wants)}")
@@ -101,8 +95,6 @@ class Circuit:
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 

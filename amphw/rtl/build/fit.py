@@ -97,7 +97,6 @@ def fits(
                 formats,
                 Sizes(lanes=choice, counters=_counters(board)),
                 nodes,
-                nodes is not None,
             )
         except GraphError:
             if refused is None and not found:

@@ -107,6 +107,7 @@ class BoardDevice(HardwareDevice):
         self.about = Argument.parse(argument)
         self.circuit = Circuit.read(Path(self.about.circuit)) if self.about.circuit else None
         super().__init__(self.circuit.formats if self.circuit else self.about.formats or FORMATS, nodes)
+        self.built = self.circuit.nodes if self.circuit else None
         self.baud = self.about.baud or (self.circuit.baud if self.circuit else 0) or BAUD
         if why := absent(self.about.port):
             raise DeviceAbsentError(why)

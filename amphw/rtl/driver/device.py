@@ -56,7 +56,7 @@ class HardwareDevice(ABC):
     """Drives the device of a plan over a link.
 
     argument: number formats, as in `q4.12`. nodes: those of the graph that are placed on it, all if not said.
-    border: who has the others. through_host: messages between its own nodes cross the border, too.
+    border: who has the others.
     """
 
     name = "rtl"
@@ -64,11 +64,12 @@ class HardwareDevice(ABC):
     """Whether the link tells what the device does (`Link.exchange`)."""
     remedy = "load the graph again, which resets it"
     """Of silence."""
+    built: Collection[str] | None = None
+    """Nodes of its circuit, where that was built before."""
 
     def __init__(self, argument: str = "q4.12", nodes: Collection[str] | None = None):
         self.formats, self.nodes = Formats.parse(argument), nodes
         self.border: Border = HostBorder(self)
-        self.through_host = False
         self.link: Link | None = None
 
     @abstractmethod
@@ -130,7 +131,7 @@ class HardwareDevice(ABC):
         if options.updates != "self":  # nodes wait for the controller, or only add up
             waiting = {n: replace(rule, interval=NEVER) for n, rule in rules.items()}
             rules = {"*": replace(UpdateRule(), interval=NEVER), **waiting}
-        plan = hardware_plan(graph, rules, self.formats, sizes, self.nodes, self.through_host)
+        plan = hardware_plan(graph, rules, self.formats, sizes, self.nodes)
         if not MEMORIES & set(options.settings):
             wanted = memory_sizes(plan, options.max_active_keys, options.max_infer_keys)
             most = {name: min(getattr(wanted, name), MOST_WORDS) for name in MEMORIES}

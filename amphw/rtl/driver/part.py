@@ -42,16 +42,17 @@ class _Open:
 
 @dataclass
 class _Work:
-    """What there is of one firing.
+    """What crosses the border of one firing, which the device may have run before its frame comes.
 
     outputs, sent: rows that it has sent so far, by output, and the number of messages. answers: by output,
-    (row or -1, whom to answer). returned: gradients of its operands, by (operand, position). frame, number:
-    which frame waits for it, and as which of its firings.
+    (row or -1, whom to answer). given: (operand, position) of the messages that it was sent; returned: their
+    gradients. frame, number: which frame waits for it, and as which of its firings.
     """
 
-    outputs: dict[int, np.ndarray]
+    outputs: dict[int, np.ndarray] = field(default_factory=dict)
     sent: int = 0
     answers: dict[int, list[tuple[int, Mapping[str, int]]]] = field(default_factory=dict)
+    given: set[tuple[int, int]] = field(default_factory=set)
     returned: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
     frame: _Open | None = None
     number: int = 0
@@ -69,11 +70,13 @@ class _Held:
 class HardwarePart:
     """make: a fresh device, which this part then drives.
 
-    The engine joins the operands of each firing; the device is sent them, and every message that a node sends
-    comes back, also one to a node of the same device.
+    The device joins for itself what its nodes send each other. It is sent what a frame brings from elsewhere,
+    and a frame is done once what its firings send elsewhere has come.
     """
 
     depth = DEPTH
+    joins = True
+    """See `Joins`."""
 
     def __init__(self, make: Callable[[], HardwareDevice]):
         self.make = make
@@ -85,12 +88,14 @@ class HardwarePart:
     def refused(self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
         if unit.behaviour.decides:
             return "nodes that decide where a message goes stay with the engine"
+        if self.device.built is not None and unit.name not in self.device.built:
+            return "its circuit was built without this node (amphw rtl --nodes)"
         return self.refused_together(graph, [unit], rules)
 
     def refused_together(self, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]) -> str:
         """See `RefusesTogether`: parameters and programs share memories."""
         try:
-            hardware_plan(graph, rules, self.device.formats, Sizes(), [u.name for u in units], True)
+            hardware_plan(graph, rules, self.device.formats, Sizes(), [u.name for u in units])
         except GraphError as error:
             return str(error)
         return ""
@@ -100,7 +105,7 @@ class HardwarePart:
     ) -> NodeTime | None:
         """See `TellsTime`: what the circuit takes for it (`timing.circuit`), one firing after another, at the
         clock of a board. A group counts as one message."""
-        plan = hardware_plan(graph, rules, self.device.formats, Sizes(), [unit.name], True)
+        plan = hardware_plan(graph, rules, self.device.formats, Sizes(), [unit.name])
         circuit, clock = CircuitModel(plan), assumed().clock_hz
         counts = {space: max(1, round(rows[space])) for space, _ in unit.behaviour.spaces}
         needs = len(unit.operands)
@@ -129,7 +134,7 @@ class HardwarePart:
         options: DeviceOptions,
     ) -> None:
         self.device = d = self.make()
-        d.nodes, d.through_host, d.border = [u.name for u in units], True, _Crossing(self)
+        d.nodes, d.border = [u.name for u in units], _Crossing(self)
         d.load(graph, rules, options)
         self._unit = {u.index: d.plan.lowered.by_name[u.name] for u in units}
         self._held: dict[int, _Held] = {}
@@ -164,68 +169,74 @@ class HardwarePart:
     # --- frames -----------------------------------------------------------------------------------
 
     def start(self, frame: PartFrame) -> None:
-        opened = _Open(frame)
-        for number, slot in enumerate(frame.slots.tolist()):
-            self._feed(self.device.active[slot], opened, number)
-
-    def _feed(self, a: Active, opened: _Open, number: int) -> None:
-        frame = opened.frame
-        u, at = self._unit[frame.unit], int(frame.firings[number])
-        firings = self._held[a.slot].firings
-        self._at_work += 1
-        if frame.kind == BACKWARD:
-            work = firings[u, at]
+        opened, handed = _Open(frame), Handed(frame)
+        u = self._unit[frame.unit]
+        for number, (slot, at) in enumerate(zip(frame.slots.tolist(), frame.firings.tolist(), strict=True)):
+            a = self.device.active[slot]
+            work = self._held[slot].firings.setdefault((u, at), _Work())
             work.frame, work.number = opened, number
-            self._answer(a, frame, number, work)
-            self._backward_done(a, u, at, work)
-            return
-        work = firings[u, at] = _Work({}, frame=opened, number=number)
-        for k, o in enumerate(self.device.plan.lowered.units[u].operands):
-            rows = _part_of(frame, number, frame.arrays[k], o.space)
-            for position, part in _positions(a.layout, u, k, at, rows):
+            self._at_work += 1
+            if frame.kind == BACKWARD:
+                self._answer(a, frame, number, work)
+                self._backward_done(a, u, at, work)
+            else:
+                self._feed(a, u, at, work, handed)
+                self._forward_done(a, u, at, work)
+
+    def _feed(self, a: Active, u: int, at: int, work: _Work, handed: Handed) -> None:
+        """Send the device what the frame brings for one firing."""
+        for k, rows_of_message in enumerate(a.layout.plan.units[u].rows):
+            first, count = positions(a.layout, u, k, at)
+            each = rows_of(rows_of_message, at)
+            for position in range(first, first + count):
+                rows = handed.next(k, each)
+                if rows is None:  # it comes from a node of the device
+                    continue
+                work.given.add((k, position))
                 along = way(self.device.plan, a.layout, u, k, position)
-                self.device.deliver(a, along.path, along.table, along.delivery, part)
-        self._forward_done(a, u, at, work)
+                self.device.deliver(a, along.path, along.table, along.delivery, rows)
 
     def sent(self, a: Active, m: Sent) -> None:
         u = m.path.source
-        work = self._held[a.slot].firings[u, m.at]
-        if m.path.value not in work.outputs:
-            work.outputs[m.path.value] = self._output(a, u, m.at, m.path.value)
+        work = self._held[a.slot].firings.setdefault((u, m.at), _Work())
+        k = m.path.value
+        if k not in work.outputs:
+            work.outputs[k] = np.zeros(self._shape(a, u, m.at, k), np.float32)
         row = int(m.table.row[m.delivery])
         if row < 0:
-            work.outputs[m.path.value][:] = m.values
+            work.outputs[k][:] = m.values
         else:
-            work.outputs[m.path.value][row] = m.values[0]
+            work.outputs[k][row] = m.values[0]
         work.sent += 1
-        work.answers.setdefault(m.path.value, []).append((row, m.answer))
+        work.answers.setdefault(k, []).append((row, m.answer))
         self._forward_done(a, u, m.at, work)
 
-    def _output(self, a: Active, u: int, at: int, k: int) -> np.ndarray:
+    def _shape(self, a: Active, u: int, at: int, k: int) -> tuple[int, int]:
+        """Of an output."""
         program = self.device.plan.lowered.units[u].behaviour.program
         assert program is not None
         t = program.outputs_types[k]
-        return np.zeros((rows_of(a.layout.plan.units[u].spaces[t.space], at), t.width), np.float32)
+        return rows_of(a.layout.plan.units[u].spaces[t.space], at), t.width
 
     def _forward_done(self, a: Active, u: int, at: int, work: _Work) -> None:
-        unit = self.device.plan.lowered.units[u]
-        tables = a.layout.plan.units[u].paths
-        if work.sent < sum(int(t.start[at + 1] - t.start[at]) for t in tables):
+        if work.frame is None:  # the engine has yet to count what the firing received
+            return
+        unit, border = self.device.plan.lowered.units[u], self.device.plan.partition.outbound
+        tables = zip(unit.out, a.layout.plan.units[u].paths, strict=True)
+        if work.sent < sum(int(t.start[at + 1] - t.start[at]) for path, t in tables if path in border):
             return
         program = unit.behaviour.program
         assert program is not None
-        values: list[np.ndarray | None] = []
-        for k, t in enumerate(program.outputs_types):
-            made = work.outputs.get(k)  # nobody wants what was not sent
-            values.append(None if t.kind == "int" else self._output(a, u, at, k) if made is None else made)
-        self._finish(work, values)
+        self._finish(work, [work.outputs.get(k) for k in range(len(program.outputs_types))])
 
     def _answer(self, a: Active, frame: PartFrame, number: int, work: _Work) -> None:
         """The sum of what came back for an output, to one of its messages; to the others, nothing."""
         program = self.device.plan.lowered.units[self._unit[frame.unit]].behaviour.program
         assert program is not None
         for k, answers in work.answers.items():
-            gradient = _part_of(frame, number, frame.arrays[k], program.outputs_types[k].space)
+            array = frame.arrays[k]
+            assert array is not None
+            gradient = frame.cut(array, program.outputs_types[k].space, number)
             whole = next((i for i, (row, _) in enumerate(answers) if row < 0), None)
             answered: set[int] = set()
             for i, (row, to) in enumerate(answers):
@@ -244,17 +255,23 @@ class HardwarePart:
         self._let_go(a)
 
     def _backward_done(self, a: Active, u: int, at: int, work: _Work) -> None:
-        if work.frame is None or work.frame.frame.kind != BACKWARD:
+        if work.frame is None or work.frame.frame.kind != BACKWARD or len(work.returned) < len(work.given):
             return
-        unit, need = self.device.plan.lowered.units[u], int(a.layout.plan.units[u].need[at])
-        if len(work.returned) < need:
-            return
+        unit = self.device.plan.lowered.units[u]
         values: list[np.ndarray | None] = []
         for k, o in enumerate(unit.operands):
-            parts = [words for (operand, _), words in sorted(work.returned.items()) if operand == k]
-            words = np.concatenate(parts) if parts else np.zeros(0, np.uint16)
             wanted = o.needs_gradient and unit.derivative is not None and k in unit.derivative.wrt
-            values.append(self.device.formats.gradient.real(words).reshape(-1, o.width) if wanted else None)
+            if not wanted or all(operand != k for operand, _ in work.given):
+                values.append(None)
+                continue
+            first, count = positions(a.layout, u, k, at)
+            each = rows_of(a.layout.plan.units[u].rows[k], at)
+            whole = np.zeros((count, each, o.width), np.float32)
+            for (operand, position), words in work.returned.items():
+                if operand == k and words.size:
+                    real = self.device.formats.gradient.real(words)
+                    whole[position - first] = real.reshape(each, o.width)
+            values.append(whole.reshape(count * each, o.width))
         del self._held[a.slot].firings[u, at]
         self._finish(work, values)
 
@@ -264,14 +281,9 @@ class HardwarePart:
         opened.results[work.number] = values
         work.frame = None
         self._at_work -= 1
-        if len(opened.results) < len(opened.frame.slots):
-            return
-        arrays: list[np.ndarray | None] = []
-        for k in range(len(values)):
-            parts = [opened.results[n][k] for n in range(len(opened.results))]
-            found = [p for p in parts if p is not None]
-            arrays.append(np.ascontiguousarray(np.concatenate(found), np.float32) if found else None)
-        self._done.append(PartResult(opened.frame.number, arrays))
+        if len(opened.results) == len(opened.frame.slots):
+            unit = self.device.plan.lowered.units[self._unit[opened.frame.unit]]
+            self._done.append(together(unit, opened.frame, opened.results))
 
     def finished(self, timeout: float) -> list[PartResult]:
         end = time.perf_counter() + timeout
@@ -340,19 +352,52 @@ class _Crossing:
         self.part.idle(a)
 
 
-def _part_of(frame: PartFrame, number: int, array: np.ndarray | None, space: str) -> np.ndarray:
-    assert array is not None
-    return frame.cut(array, space, number)
+def together(unit: Unit, frame: PartFrame, results: Mapping[int, Sequence[np.ndarray | None]]) -> PartResult:
+    """A frame's result from those of its firings, by their numbers; None: nothing of it leaves the part.
+
+    Where another firing sends something there are zeros, which nobody reads.
+    """
+    program = unit.behaviour.program
+    assert program is not None
+    shapes = [(o.space, o.width) for o in unit.operands]
+    if frame.kind != BACKWARD:
+        shapes = [(t.space, t.width) for t in program.outputs_types]
+    arrays: list[np.ndarray | None] = []
+    for k, (space, width) in enumerate(shapes):
+        parts = [results[n][k] for n in range(len(frame.slots))]
+        if all(p is None for p in parts):
+            arrays.append(None)
+            continue
+        empty = [np.zeros((n, width), np.float32) for n in frame.rows[space].tolist()]
+        filled = [e if p is None else p for p, e in zip(parts, empty, strict=True)]
+        arrays.append(np.ascontiguousarray(np.concatenate(filled), np.float32))
+    return PartResult(frame.number, arrays)
 
 
-def _positions(layout: Layout, u: int, k: int, at: int, rows: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """The messages of an operand: each one's position, and its rows."""
+class Handed:
+    """The messages that a forward frame brings, of each operand one after another."""
+
+    def __init__(self, frame: PartFrame):
+        self.frame = frame
+        self._message = [0] * len(frame.arrays)
+        self._row = [0] * len(frame.arrays)
+
+    def next(self, operand: int, rows: int) -> np.ndarray | None:
+        """The operand's next message, of so many rows; None: the part has it from one of its own nodes."""
+        k = operand
+        self._message[k] += 1
+        if not self.frame.handed[k][self._message[k] - 1]:
+            return None
+        first, self._row[k] = self._row[k], self._row[k] + rows
+        array = self.frame.arrays[k]
+        assert array is not None
+        return array[first : first + rows]
+
+
+def positions(layout: Layout, u: int, k: int, at: int) -> tuple[int, int]:
+    """A firing's messages of an operand: the first one's position, and how many."""
     members = layout.plan.units[u].members[k]
-    if members is None:
-        return [(at, rows)]
-    first, last = int(members[at]), int(members[at + 1])
-    each = rows_of(layout.plan.units[u].rows[k], at)
-    return [(first + i, rows[i * each : (i + 1) * each]) for i in range(last - first)]
+    return (at, 1) if members is None else (int(members[at]), int(members[at + 1] - members[at]))
 
 
 def _receiver(layout: Layout, place: int) -> tuple[int, int, int, int]:

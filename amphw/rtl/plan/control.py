@@ -44,21 +44,19 @@ class Partition:
     """Which units the device has, and how paths cross its border.
 
     units: on the device, in the order of their numbers there. codes: their microprograms and records, by the
-    lowered graph's number. through_host: the host also takes what units of the device send each other.
-    outbound: paths to the host, in the order of their numbers in messages.
+    lowered graph's number. outbound: paths to the host, in the order of their numbers in messages.
     """
 
     lowered: Lowered
     units: list[Unit]
     codes: dict[int, UnitCode]
-    through_host: bool = False
 
     def __post_init__(self) -> None:
         self.number = {u.index: k for k, u in enumerate(self.units)}
         inside = self.number
-        paths, across = self.lowered.paths, self.through_host
-        self.outbound = [p for p in paths if p.source in inside and (across or p.target not in inside)]
-        self.inbound = [p for p in paths if p.target in inside and (across or p.source not in inside)]
+        paths = self.lowered.paths
+        self.outbound = [p for p in paths if p.source in inside and p.target not in inside]
+        self.inbound = [p for p in paths if p.target in inside and p.source not in inside]
         self.layouts = {u.index: BitLayout.of(u.behaviour.state) for u in self.units}
         self.decisions = max((len(u.behaviour.decides) for u in self.units), default=0)
         self.by_rows = any(p.by_row is not None for p in self.lowered.paths if p.source in inside)

@@ -102,12 +102,11 @@ def hardware_plan(
     formats: Formats,
     sizes: Sizes,
     nodes: Collection[str] | None = None,
-    through_host: bool = False,
 ) -> HardwarePlan:
     """Plan a device for the nodes of a graph that are placed on it: all but sources and losses, if not said.
 
-    A node that only routes goes with whoever sends to it. through_host: see `Partition`. GraphError names a
-    node that the hardware cannot run, and why, before anything is built.
+    A node that only routes goes with whoever sends to it. GraphError names a node that the hardware cannot
+    run, and why, before anything is built.
     """
     lowered = lower(graph)
     units = mapped(lowered, nodes)
@@ -125,7 +124,7 @@ def hardware_plan(
         )
         for u in units
     }
-    partition = Partition(lowered, units, codes, through_host)
+    partition = Partition(lowered, units, codes)
     control = control_plan(partition)
     shared = DeviceRules.of([u.name for u in units if u.owns], rules, formats)
     found = {u.index: shared.by_node[u.name] for u in units if u.owns}

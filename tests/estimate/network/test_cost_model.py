@@ -49,6 +49,19 @@ def test_neighbours_on_one_device_cross_the_host_too() -> None:
     assert found.bytes_to["a"] == 4 * (4 + 8) + 4 * (8 + 2) + 4 * 8
 
 
+def test_what_neighbours_send_each_other_stays_with_a_device_that_keeps_it() -> None:
+    """An input of 4 goes in and a result of 2 comes out, a gradient of it goes in; 8 bytes a message."""
+    kept = two(DeviceFacts("a", "a", keeps=True))
+    both = kept.estimate({"layer0": "a", "layer1": "a"})
+    assert (both.bytes_to["a"], both.bytes_from["a"]) == (4 * (4 + 2) + 16, 4 * 2 + 16)
+    one = kept.estimate({"layer0": "a", "layer1": "cpu"})
+    assert (one.bytes_to["a"], one.bytes_from["a"]) == (4 * (4 + 8) + 16, 4 * 8 + 16)
+    far = DeviceFacts("a", "a", link=LinkRate(1e12, latency=0.1), keeps=True)
+    alone = two(far, keys=1).estimate({"layer0": "a", "layer1": "a"})
+    # In and out forward, and the same backward; between the layers nothing crosses.
+    assert alone.throughput == pytest.approx(1 / (4 * 0.1 + 0.001 + 0.003), rel=1e-6)
+
+
 def test_latency_limits_what_few_instances_in_flight_can_do() -> None:
     far = DeviceFacts("a", "a", link=LinkRate(1e12, latency=0.1))
     one, many = (two(far, keys=keys).estimate({"layer0": "a", "layer1": "cpu"}) for keys in (1, 1000))

@@ -14,6 +14,8 @@ from amphw.ir.errors import AmphwError
 from amphw.ir.update import UpdateRule
 from amphw.mixed.device import MixedDevice
 from amphw.models import get_model
+from tests import border
+from tests.border import BATCH, HIDDEN, INSTANCES, MESSAGE
 from tests.opencl.devices import PTHREAD
 
 pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
@@ -22,29 +24,9 @@ pytest.importorskip("pyopencl")
 
 from amphw.opencl import OpenCLDevice  # noqa: E402
 
-HIDDEN, BATCH, INSTANCES = 8, 5, 12
-MESSAGE = 4 * HIDDEN * BATCH
-"""Bytes of a message between the nodes of the loop, and to and from it."""
-
 
 def trained(place: str, tokens: int, mode: Mode = Mode.TRAIN, **settings: Any) -> MixedDevice:
-    """List reduction on sequences of so many tokens, some nodes of it on an OpenCL device."""
-    model = get_model("list-reduction")
-    config = model.config(hidden=HIDDEN, batch=BATCH)
-    every = model.training(config, 1, 0, 6000)
-    found = [i for i in every if (i.attrs["length"], i.attrs["batch"]) == (tokens, BATCH)][:INSTANCES]
-    assert len(found) == INSTANCES
-    device = MixedDevice({"one": OpenCLDevice(PTHREAD)})
-    options = DeviceOptions(4, 4, "self", 3, settings={"place": place, **settings})
-    device.load(model.graph(config), {"*": UpdateRule(interval=20, lr=0.01)}, options)
-    try:
-        for k, instance in enumerate(found):
-            device.submit(k % 4, k // 4, instance, mode)
-            if k % 4 == 3:
-                device.drain()
-    finally:
-        device.close()
-    return device
+    return border.trained(OpenCLDevice(PTHREAD), place, tokens, mode, **settings)
 
 
 @pytest.mark.parametrize("settings", [{}, {"zero_copy": False}], ids=["the host's memory", "its own"])

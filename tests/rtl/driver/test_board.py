@@ -155,7 +155,7 @@ def test_a_port_that_somebody_else_holds(board: SimulatedBoard) -> None:
 def test_a_board_beside_the_cpu(tmp_path: Path) -> None:
     """It has the cell, through which each sequence goes step by step; the CPU has the rest, in floats."""
     graph, instances = problem()
-    cell = hardware_plan(graph, {"*": RULE}, Formats.parse(FORMATS), SIZES, ["cell"], True)
+    cell = hardware_plan(graph, {"*": RULE}, Formats.parse(FORMATS), SIZES, ["cell"])
     (tmp_path / FILE).write_text(Circuit.of(cell, "ulx3s-85f", 1_000_000, 1).text())
     place = {"place": "cell=part,head=cpu"}
     with SimulatedBoard(cell) as board:
@@ -288,10 +288,6 @@ def test_a_circuit_of_something_else_says_what_differs() -> None:
         ),
         (hardware_plan(graph, {"*": RULE}, formats, replace(SIZES, lanes=8)), "lanes: 4 instead of 8"),
         (hardware_plan(graph, {"*": RULE}, formats, SIZES, ["cell"]), "nodes: .* instead of cell"),
-        (
-            hardware_plan(graph, {"*": RULE}, formats, SIZES, None, True),
-            "runs beside the CPU: no instead of yes",
-        ),
     ):
         with pytest.raises(CircuitError, match=complaint):
             circuit.check(other)

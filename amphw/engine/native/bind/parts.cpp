@@ -17,7 +17,7 @@ nb::object array(std::vector<size_t> shape, F fill) {
 }
 
 // (number, unit, kind, slots, firings, [rows of each firing, by space], [rows of operands, or backward what came back
-// for outputs; None for integers], [integer operands])
+// for outputs; None for integers], [integer operands], [of operands, whether the part is handed each message])
 nb::object handed(PyEngine& e, const Frame* f) {
     if (f == nullptr) return nb::none();
     const Engine& engine = e.engine();
@@ -28,33 +28,34 @@ nb::object handed(PyEngine& e, const Frame* f) {
             for (size_t i = 0; i < n; i++) to[i] = what(f->tasks[i]);
         });
     };
-    nb::list spaces, rows, ints;
+    nb::list spaces, rows, ints, came;
     std::vector<size_t> total(unit.spaces.size());
     for (size_t s = 0; s < unit.spaces.size(); s++) {
         total[s] = size_t(engine.rows_of(*f, int32_t(s)));
         spaces.append(each([&](const Task& t) { return t.slot->unit(f->unit).spaces[int64_t(s)].of(t.firing); }));
     }
-    const auto matrix = [&](int32_t space, int32_t width, auto fill) {
-        rows.append(array<float>({total[space], size_t(width)}, fill));
-    };
     if (f->kind == BACKWARD) {
         for (size_t k = 0; k < unit.outputs.size(); k++) {
             if (unit.outputs[k].is_int)
                 rows.append(nb::none());
             else
-                matrix(unit.outputs[k].space, unit.outputs[k].width,
-                       [&](float* to) { engine.copy_gradient(*f, int32_t(k), to); });
+                rows.append(array<float>({total[unit.outputs[k].space], size_t(unit.outputs[k].width)},
+                                         [&](float* to) { engine.copy_gradient(*f, int32_t(k), to); }));
         }
     } else {
-        for (size_t k = 0; k < unit.operands.size(); k++)
-            matrix(unit.operands[k].space, unit.operands[k].width,
-                   [&](float* to) { engine.copy_operand(*f, int32_t(k), to); });
+        for (size_t k = 0; k < unit.operands.size(); k++) {
+            int64_t n_rows = 0;
+            const std::vector<uint8_t> which = engine.handed(*f, int32_t(k), &n_rows);
+            came.append(array<uint8_t>({which.size()}, [&](uint8_t* to) { std::copy(which.begin(), which.end(), to); }));
+            rows.append(array<float>({size_t(n_rows), size_t(unit.operands[k].width)},
+                                     [&](float* to) { engine.copy_operand(*f, int32_t(k), to); }));
+        }
     }
     for (size_t k = 0; k < unit.ints.size(); k++)
         ints.append(array<int64_t>({total[unit.ints[k].second]},
                                    [&](int64_t* to) { engine.copy_integers(*f, int32_t(k), to); }));
     return nb::make_tuple(f->number, f->unit, int(f->kind), each([](const Task& t) { return t.slot->index; }),
-                          each([](const Task& t) { return t.firing; }), spaces, rows, ints);
+                          each([](const Task& t) { return t.firing; }), spaces, rows, ints, came);
 }
 
 nb::object hand_out(PyEngine& e, int32_t worker) {

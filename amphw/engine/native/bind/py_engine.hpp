@@ -312,6 +312,7 @@ private:
             out.shared_bytes = bytes;
         }
         out.regions = nb::cast<std::vector<int32_t>>(o["regions"]);
+        out.joining = nb::cast<std::vector<int32_t>>(o["joining"]);
         return out;
     }
 
