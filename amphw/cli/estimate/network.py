@@ -57,15 +57,14 @@ def circuit(devices: Devices, lanes: int, clock: float | None) -> Circuit:
     from amphw.rtl.numbers.formats import Formats
     from amphw.rtl.timing.circuit import Circuits
 
-    return Circuit(lanes, clock or assumed().reached_hz, Circuits(Formats.parse(devices.formats or FORMATS)))
+    return Circuit(lanes, clock or assumed().clock_hz, Circuits(Formats.parse(devices.formats or FORMATS)))
 
 
 def circuit_origins(said: Mapping[str, str]) -> dict[str, Origin]:
     """What is known of circuits, and how. said: option by the name of what it states."""
     from amphw.estimate.outcome import Origin
-    from amphw.rtl.build.boards import assumed
 
-    found = {
+    return {
         "lanes": Origin("stated", said.get("lanes") or said["listed"]),
         "cycles": Origin(
             "counted",
@@ -75,13 +74,26 @@ def circuit_origins(said: Mapping[str, str]) -> dict[str, Origin]:
             "synthesised", "a line through builds of list reduction on ECP5 by Yosys, without momentum"
         ),
         "formats": Origin("stated", said["formats"]) if "formats" in said else Origin("assumed", FORMATS),
+        "clock": _clock_origin(said),
     }
-    reached = f"{assumed().clock.reached_mhz:g} MHz"
-    placed = f"{reached}: nextpnr on an ECP5-85F, a device of 4 lanes; more lanes taken as alike"
-    found["clock"] = Origin("stated", said["clock"]) if "clock" in said else Origin("synthesised", placed)
+
+
+def _clock_origin(said: Mapping[str, str]) -> Origin:
+    """Beside the clock, which is the board's: what placement reached, and how to see what it would give."""
+    from amphw.estimate.outcome import Origin
+    from amphw.rtl.build.boards import assumed
+
+    if "clock" in said:
+        return Origin("stated", said["clock"])
+    board, reached = assumed(), f"{assumed().clock.reached_mhz:g}"
+    how = (
+        f"{board.clock_hz / 1e6:g} MHz, the oscillator of the {board.name}; "
+        f"placed and routed, a device of 4 lanes reaches {reached} MHz: "
+    )
     if "listed" in said:
-        found["clock"] = Origin("stated", f"{said['listed']}, and where that says none: {placed}")
-    return found
+        how += f'clock = "{reached}MHz" there shows that'
+        return Origin("stated", f"{said['listed']}, and where that says none: {how}")
+    return Origin("assumed", f"{how}--clock {reached}MHz shows that")
 
 
 def given(option: str, text: str | None, of: str) -> float | None:

@@ -37,7 +37,7 @@ class Devices:
     clock: Annotated[
         str | None,
         typer.Option(
-            "--clock", metavar="RATE", help="Of circuits, such as 90MHz; else as placed and routed."
+            "--clock", metavar="RATE", help="Of circuits, such as 90MHz; else the oscillator's of a board."
         ),
     ] = None
     formats: Annotated[

@@ -29,7 +29,7 @@ from amphw.ir.errors import AmphwError
 from amphw.ir.units import quantity
 
 MakeCircuit = Callable[[int, float | None], Circuit]
-"""(lanes, clock in cycles a second, None: as placed and routed) -> a circuit."""
+"""(lanes, clock in cycles a second, None: that of a board) -> a circuit."""
 
 DEVICE_KEYS = ("flops", "use", "lanes", "clock", "memory", "nodes")
 LINK_KEYS = ("between", "bandwidth", "latency", "credits")

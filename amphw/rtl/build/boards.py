@@ -64,7 +64,11 @@ class Resources:
 
 @dataclass(frozen=True)
 class Clock:
-    """[clock]: all that is known of how fast circuits are there; nothing else states a clock."""
+    """[clock]: all that is known of how fast circuits are there; nothing else states a clock.
+
+    Circuits run at the oscillator's rate, since nothing multiplies it. The other two are about placement: an
+    aim, and a record of what a design could run at. Neither is how fast a circuit runs.
+    """
 
     oscillator_mhz: float = option(help="of the oscillator, at which circuits run", above=0)
     target_mhz: float = option(help="what placement aims at if nobody says", above=0)
@@ -127,17 +131,12 @@ class Board:
 
     @property
     def clock_hz(self) -> float:
-        """Of the oscillator, at which circuits run."""
+        """Of the oscillator, at which circuits run: on the board, simulated, placed and estimated."""
         return self.clock.oscillator_mhz * 1e6
 
     @property
-    def reached_hz(self) -> float:
-        """What a whole device of 4 lanes reaches, placed and routed; 0: not tried."""
-        return self.clock.reached_mhz * 1e6
-
-    @property
     def frequency_mhz(self) -> float:
-        """What a design should reach when nothing else is asked for."""
+        """What placement aims at when nothing else is asked for; nothing runs at it."""
         return self.clock.target_mhz
 
     def pins(self) -> dict[str, str]:
@@ -234,7 +233,7 @@ BOARDS: dict[str, Board] = _largest_first()
 
 
 def assumed() -> Board:
-    """Whose clock circuits are taken to have where nothing says which board they are on."""
+    """Whose `clock_hz` circuits are taken to run at where nothing says which board they are on."""
     return BOARDS["ulx3s-85f"]
 
 

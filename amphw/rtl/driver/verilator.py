@@ -56,7 +56,7 @@ class VerilatorDevice(HardwareDevice):
     """`verilator:q4.12`: a device of the simulated hardware.
 
     settings beside those of `HardwareDevice`: links (what `verilator=100Mb/s+20us` says of the link to it,
-    in its own simulated time) and clock. rate: the same, for a part of a run.
+    in its own simulated time) and clock (else that of a board). rate: the same, for a part of a run.
     """
 
     name = "verilator"
@@ -78,7 +78,7 @@ class VerilatorDevice(HardwareDevice):
 
     def make_link(self, plan: HardwarePlan, writes: bool) -> Link:
         said = picked(HardwareOptions, self.options.settings).clock
-        clock = quantity(said, "cycles a second") if said else assumed().frequency_mhz * 1e6
+        clock = quantity(said, "cycles a second") if said else assumed().clock_hz
         return SimulatedLink(plan, writes, self.rate, clock)
 
     # --- the link to it ---------------------------------------------------------------------------

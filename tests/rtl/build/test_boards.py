@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from amphw.rtl.build.boards import BOARDS, BoardError, Pins, board, folder
+from amphw.cli.estimate.network import circuit, circuit_origins
+from amphw.cli.estimate.options import Devices
+from amphw.engine.lowering.lower import lower
+from amphw.engine.parts.part import NodeTime
+from amphw.ir.device import DeviceOptions
+from amphw.ir.update import UpdateRule
+from amphw.rtl.build.boards import BOARDS, Board, BoardError, Clock, Pins, assumed, board, folder
+from amphw.rtl.driver import verilator
+from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.toolchain.families import FAMILIES
+from tests.rtl.cases import SMALL, case
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -23,6 +34,75 @@ def test_a_board_is_complete(name: str) -> None:
     clock = next(resource for resource in declared.resources if resource.name == declared.default_clk)
     assert clock.clock.frequency == found.clock_hz
     assert found.frequency_mhz * 1e6 >= found.clock_hz
+
+
+@pytest.fixture
+def clocked(monkeypatch: pytest.MonkeyPatch) -> Board:
+    """The board of circuits that name none, with three rates that differ; simulations of it are not built."""
+    made = replace(assumed(), clock=Clock(oscillator_mhz=40, target_mhz=60, reached_mhz=70))
+    monkeypatch.setitem(BOARDS, made.name, made)
+    monkeypatch.setattr(verilator, "missing", lambda *_: "")
+    monkeypatch.setattr(verilator, "SimulatedLink", lambda *given: SimpleNamespace(clock=given[-1]))
+    return made
+
+
+def placed() -> NodeTime:
+    """What `amphw place` takes a node to need on a circuit."""
+    graph = case("tree-leaves").build()
+    lowered = lower(graph)
+    unit = lowered.units[lowered.by_name["branch"]]
+    rows = {space: 1.0 for space, _ in unit.behaviour.spaces}
+    found = HardwarePart(partial(verilator.VerilatorDevice, "q4.12")).node_time(
+        graph, unit, {"*": UpdateRule()}, rows
+    )
+    assert found is not None
+    return found
+
+
+def linked(**settings: str) -> float:
+    """The clock that a simulated link is made with."""
+    device = verilator.VerilatorDevice("q4.12")
+    settings = {"links": "verilator=1Mb/s", **settings}
+    device.load(case("tree-leaves").build(), {"*": UpdateRule()}, DeviceOptions(4, settings=SMALL | settings))
+    assert isinstance(device.link, SimpleNamespace)
+    return float(device.link.clock)
+
+
+def estimated(clock: float | None = None) -> float:
+    """The clock that `amphw estimate --lanes` takes circuits to have."""
+    return circuit(Devices(lanes=4), 4, clock).clock
+
+
+def test_circuits_run_at_the_oscillators_clock_wherever_nothing_states_another(
+    clocked: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Placed, behind a simulated link and estimated; what placement aims at or reached is no such clock."""
+    assert linked() == estimated() == clocked.clock_hz == 40e6
+    found = placed()
+    assert "at 40 MHz (assumed, as of the ulx3s-85f" in found.how
+    once = replace(clocked, clock=replace(clocked.clock, oscillator_mhz=1))
+    monkeypatch.setitem(BOARDS, clocked.name, once)
+    assert placed().forward == pytest.approx(40 * found.forward)
+    assert linked() == estimated() == 1e6
+
+
+def test_another_clock_may_be_stated(clocked: Board) -> None:
+    assert (linked(clock="70MHz"), estimated(70e6)) == (70e6, 70e6)
+
+
+def test_an_estimate_tells_the_clock_and_what_placement_reached(clocked: Board) -> None:
+    runs = "40 MHz, the oscillator of the ulx3s-85f; placed and routed, a device of 4 lanes reaches 70 MHz"
+    for said, origin, how in (
+        ({"lanes": "--lanes 4"}, "assumed", f"{runs}: --clock 70MHz shows that"),
+        ({"lanes": "--lanes 4", "clock": "--clock 9MHz"}, "stated", "--clock 9MHz"),
+        (
+            {"listed": "--network a.toml"},
+            "stated",
+            f'--network a.toml, and where that says none: {runs}: clock = "70MHz" there shows that',
+        ),
+    ):
+        found = circuit_origins(said)["clock"]
+        assert (found.origin, found.how) == (origin, how)
 
 
 def test_an_unknown_board_is_an_error_with_near_names() -> None:

@@ -15,6 +15,7 @@ from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.mixed.device import MixedDevice
+from amphw.rtl.build.boards import assumed
 from amphw.rtl.driver.verilator import VerilatorDevice
 from sim.replay import SEED, assert_as_model, drive
 from tests.conformance.harness import run
@@ -84,6 +85,7 @@ def test_a_part_of_a_run_in_a_process() -> None:
     assert [row[:2] for row in table.rows] == [("a", "100Mb/s+1us")]
     used = json.loads(table.files["links.json"])["a"]
     assert used["words_to"] > 0 < used["words_back"] and used["share_back"] < used["share_to"] <= 1
+    assert used["clock"] == assumed().clock_hz
 
 
 def test_what_is_no_clock() -> None:
