@@ -267,7 +267,7 @@ def test_a_circuit_is_read_as_it_was_written(folder: Path) -> None:
     [
         ("", "is no circuit's file"),
         ('{"version": 99}', "was written by another version of amphw"),
-        ('{"version": 1}', "is no circuit's file"),
+        ('{"version": 2}', "is no circuit's file"),
         ("[]", "is no circuit's file"),
     ],
 )
