@@ -18,8 +18,8 @@ from amphw.ir.device import Mode
 from amphw.ir.instance import Instance
 from amphw.ir.service_log import SUM
 from amphw.rtl.driver.device import HardwareDevice
+from amphw.rtl.driver.frames import Handed, positions, together
 from amphw.rtl.driver.layout import Layout, path_table, rows_of
-from amphw.rtl.driver.part import Handed, positions, together
 from amphw.rtl.fixed.device import FixedDevice
 from amphw.rtl.plan.hardware import HardwarePlan
 
@@ -113,12 +113,17 @@ class ReplayedPart(KernelPart):
                 self._take(held, u, at, firing, handed)
                 leaves = any(True for _ in self._sent(held, u, at, within=False))
             if not leaves:
-                waiting.results[i] = [None] * (len(frame.arrays) + len(self._there[u].operands) + 1)
+                waiting.results[i] = self._nothing(u, frame.kind)
             elif frame.kind in firing.done:
                 waiting.results[i] = firing.done[frame.kind].arrays
             else:
                 firing.wanted[frame.kind] = waiting, i
         self._close(waiting)
+
+    def _nothing(self, u: int, kind: int) -> list[np.ndarray | None]:
+        program = self._there[u].behaviour.program
+        assert program is not None
+        return [None] * len(self._there[u].operands if kind == BACKWARD else program.outputs_types)
 
     def _cut(self, frame: PartFrame, i: int) -> list[np.ndarray | None]:
         program = self._there[self._here[frame.unit]].behaviour.program

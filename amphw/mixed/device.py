@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from amphw.engine.lowering.placing import HOST, Placing, asked_for, links_asked_
 from amphw.engine.parts.arena import Arena
 from amphw.engine.parts.driver import LOOK, PartDriver
 from amphw.engine.parts.executor import Executor, RegionPart
+from amphw.engine.parts.launches import launches_found
 from amphw.engine.parts.links import FIXED, carried_found, check_labels, links_found
 from amphw.engine.parts.part import ModelsLink, Part, joins, offered
 from amphw.engine.parts.region import Regions
@@ -42,6 +42,8 @@ from amphw.ir.instance_check import check_instance
 from amphw.ir.passes import fuse
 from amphw.ir.service_log import LogEnded, ServiceLog
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+from amphw.mixed.findings import told
+from amphw.mixed.unavailable import Unavailable, unavailable
 
 if TYPE_CHECKING:  # it may not be built
     from amphw.cpu_runtime.native_plane import NativePlane
@@ -158,7 +160,7 @@ class MixedDevice(PlaneDevice):
         workers = int(settings.get("workers", 1))
         try:
             plane, regions = self._set_up(graph, rules, replace(options, settings=theirs), workers)
-        except _Unavailable as missing:
+        except Unavailable as missing:
             del self.parts[missing.label], self.devices[missing.label]
             self.absent[missing.label] = str(missing)
             self.load(graph, rules, options)
@@ -209,7 +211,7 @@ class MixedDevice(PlaneDevice):
         executors: list[Executor] = []
         try:
             for label, part in used.items():
-                with _unavailable(label):
+                with unavailable(label):
                     if isinstance(part, RegionPart):
                         assert arena is not None
                         mine = [(u, plane.tiled[u.index]) for u in units[label]]
@@ -250,12 +252,14 @@ class MixedDevice(PlaneDevice):
         self._uses: dict[str, LinkUse] = {}
 
     def findings(self) -> Findings:
-        """See `Investigates`: what crossed over, and what the links with a rate were loaded with."""
+        """See `Investigates`."""
         keeping = {label for label, part in self.parts.items() if isinstance(part, RegionPart) or joins(part)}
-        carried = carried_found(self.carried(), keeping)
-        links = links_found(self._uses if not self._open else self._link_uses())
-        files = {**links.files, **carried.files}
-        return replace(links, files=files, remarks=carried.remarks, figures=carried.figures)
+        executors = self._regions.executors if self._regions is not None else []
+        return told(
+            carried_found(self.carried(), keeping),
+            links_found(self._uses if not self._open else self._link_uses()),
+            launches_found({e.label: e.launches() for e in executors}),
+        )
 
     def carried(self) -> dict[str, tuple[int, int]]:
         """By label of a device, bytes of the messages that crossed over to it and back since `load`, without
@@ -430,19 +434,3 @@ class MixedDevice(PlaneDevice):
             if self._regions is not None and self._arena is not None:
                 self._regions.close()
                 self._arena.forget()
-
-
-class _Unavailable(Exception):
-    """A device that cannot be set up, and why."""
-
-    def __init__(self, label: str, why: str) -> None:
-        super().__init__(why)
-        self.label = label
-
-
-@contextlib.contextmanager
-def _unavailable(label: str) -> Iterator[None]:
-    try:
-        yield
-    except (DeviceAbsentError, DeviceLostError) as error:
-        raise _Unavailable(label, str(error)) from error

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from amphw.engine.lowering.lower import Lowered, lower
+from amphw.engine.parts.launches import launches_found
 from amphw.engine.parts.replay import RegionReplay
 from amphw.engine.policy import check_settings
 from amphw.ir.device import Capabilities, DeviceOptions, Findings, Mode, Report, Statistics
@@ -17,7 +18,6 @@ from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse
 from amphw.ir.service_log import ServiceLog
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
-from amphw.opencl.findings import launches_found
 from amphw.opencl.platform.lost import is_driver_error, not_opened
 from amphw.opencl.platform.platforms import (
     capabilities,
@@ -160,7 +160,8 @@ class OpenCLDevice:
     def findings(self) -> Findings:
         """See `Investigates`: how many kernels were launched for a frame of each unit."""
         executors = self.plane.executors if self.plane is not None else []
-        return launches_found([executor.launches() for executor in executors], [d.number for d in self.found])
+        names = [f"opencl:{device.number}" for device in self.found]
+        return launches_found({n: e.launches() for n, e in zip(names, executors, strict=False)})
 
     def close(self) -> None:
         """Stop after the frames in the queues; may be called at any time, and again."""

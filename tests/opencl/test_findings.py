@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from amphw.engine.parts.launches import launches_found
 from amphw.host.config import resolve
 from amphw.host.session import update_rules
 from amphw.ir.device import DeviceOptions, Findings, Mode
 from amphw.models import get_model
 from amphw.opencl import OpenCLDevice
 from amphw.opencl.codegen.forms import CPU_FORM, GPU_FORM, Form
-from amphw.opencl.findings import launches_found
 from tests.opencl.devices import PTHREAD
 
 
@@ -51,5 +51,5 @@ def test_work_groups_of_several_items_have_a_launch_a_phase() -> None:
 
 
 def test_a_device_that_ran_nothing_says_nothing() -> None:
-    assert launches_found([], []) == Findings()
-    assert launches_found([{"head": {"update": {"launches": 0}}}], [0]) == Findings()
+    assert launches_found({}) == Findings()
+    assert launches_found({"one": {"head": {"update": {"launches": 0}}}}) == Findings()

@@ -251,6 +251,13 @@ void Engine::commit(Worker& w, Frame& frame, Messages which) {
     push_ready(w);
 }
 
+void Engine::hand_on(Worker& w, Frame& frame, Messages which) {
+    commit(w, frame, which);
+    for (const Task& t : w.again) make_ready(w, frame.unit, BACKWARD, *t.slot, t.firing);
+    w.again.clear();
+    push_ready(w);
+}
+
 void Engine::commit_forward(Worker& w, Frame& frame, Messages which) {
     const int32_t u = frame.unit;
     const UnitDesc& unit = graph_.units[u];

@@ -192,6 +192,8 @@ private:
     }
     // Afterwards `w.left` has the tasks some of whose messages are left out.
     void commit(Worker& w, Frame& frame, Messages which = Messages::All);
+    // The same for a frame that was computed elsewhere: what goes backward at once is queued rather than served.
+    void hand_on(Worker& w, Frame& frame, Messages which);
     void commit_forward(Worker& w, Frame& frame, Messages which);
     void commit_backward(Worker& w, Frame& frame, Messages which);
     void count_sent(Worker& w, const Frame& frame);

@@ -106,7 +106,7 @@ bool Engine::commit(int64_t number) {
         std::lock_guard lock(w.mutex);
         w.counters.frames++;
     }
-    commit(w, frame, Messages::Staying);
+    hand_on(w, frame, Messages::Staying);
     // Of the others the instance may retire, and its slot be used again, before this frame's messages leave.
     const std::vector<size_t> left = w.left;
     if (frame.log.chunk != nullptr) {
@@ -114,9 +114,6 @@ bool Engine::commit(int64_t number) {
         std::lock_guard lock(p.mutex);
         p.written(frame.log);
     }
-    for (const Task& t : w.again) make_ready(w, frame.unit, BACKWARD, *t.slot, t.firing);
-    w.again.clear();
-    push_ready(w);
     for (size_t i = 0; i < left.size(); i++) {
         frame.tasks[i] = frame.tasks[left[i]];
         if (!frame.outcomes.empty()) frame.outcomes[i] = frame.outcomes[left[i]];

@@ -176,10 +176,7 @@ void Engine::handed_back(int64_t number, double begun_us, double seconds) {
         if (options_.trace)
             w.slices.push_back({out.worker, frame.unit, frame.kind, begun_us, seconds * 1e6, frame.rows, flow, number});
     }
-    commit(w, frame);
-    for (const Task& t : w.again) make_ready(w, frame.unit, BACKWARD, *t.slot, t.firing);
-    w.again.clear();
-    push_ready(w);
+    hand_on(w, frame, Messages::All);
     if (!replaying_) pending_.fetch_sub(tasks);
     std::lock_guard lock(parts_mutex_);
     handed_out_.erase(number);

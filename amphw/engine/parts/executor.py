@@ -104,6 +104,11 @@ class Executor(Protocol):
         """Bring `largest_gradients` up to date; waits for what is in the queue."""
         ...
 
+    def launches(self) -> dict[str, dict[str, dict[str, int]]]:
+        """By unit and direction, how many frames there were, and how many launches for them; of a unit with
+        parameters also the launches for parts of the gradient log, and for updates."""
+        ...
+
     def explained(self, error: BaseException) -> BaseException:
         """What to tell of an error in a call of this executor: DeviceLostError where the device is gone."""
         ...

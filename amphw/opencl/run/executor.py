@@ -192,8 +192,6 @@ class Executor:
         self.queue.finish()
 
     def launches(self) -> dict[str, dict[str, dict[str, int]]]:
-        """By unit and direction, how many frames there were, and how many launches for them; of a unit with
-        parameters also the launches for parts of the gradient log, and for updates."""
         found: dict[str, dict[str, dict[str, int]]] = {}
         for (unit, kind), frames in sorted(self._ran.items()):
             told = {"frames": frames, "launches": self._launched[unit, kind]}

@@ -21,6 +21,7 @@ from amphw.rtl.build.boards import assumed
 from amphw.rtl.driver.active import Active
 from amphw.rtl.driver.border import Sent
 from amphw.rtl.driver.device import HardwareDevice
+from amphw.rtl.driver.frames import Handed, positions, together
 from amphw.rtl.driver.layout import Layout, rows_of, way
 from amphw.rtl.plan.hardware import Sizes, hardware_plan
 from amphw.rtl.timing.circuit import CircuitModel
@@ -137,6 +138,7 @@ class HardwarePart:
         d.nodes, d.border = [u.name for u in units], _Crossing(self)
         d.load(graph, rules, options)
         self._unit = {u.index: d.plan.lowered.by_name[u.name] for u in units}
+        self._outbound = {path.index for path in d.plan.partition.outbound}
         self._held: dict[int, _Held] = {}
         self._done: list[PartResult] = []
         self._at_work = 0  # firings on the device
@@ -221,9 +223,10 @@ class HardwarePart:
     def _forward_done(self, a: Active, u: int, at: int, work: _Work) -> None:
         if work.frame is None:  # the engine has yet to count what the firing received
             return
-        unit, border = self.device.plan.lowered.units[u], self.device.plan.partition.outbound
+        unit = self.device.plan.lowered.units[u]
         tables = zip(unit.out, a.layout.plan.units[u].paths, strict=True)
-        if work.sent < sum(int(t.start[at + 1] - t.start[at]) for path, t in tables if path in border):
+        leaves = sum(int(t.start[at + 1] - t.start[at]) for path, t in tables if path.index in self._outbound)
+        if work.sent < leaves:
             return
         program = unit.behaviour.program
         assert program is not None
@@ -350,54 +353,6 @@ class _Crossing:
 
     def idle(self, a: Active) -> None:
         self.part.idle(a)
-
-
-def together(unit: Unit, frame: PartFrame, results: Mapping[int, Sequence[np.ndarray | None]]) -> PartResult:
-    """A frame's result from those of its firings, by their numbers; None: nothing of it leaves the part.
-
-    Where another firing sends something there are zeros, which nobody reads.
-    """
-    program = unit.behaviour.program
-    assert program is not None
-    shapes = [(o.space, o.width) for o in unit.operands]
-    if frame.kind != BACKWARD:
-        shapes = [(t.space, t.width) for t in program.outputs_types]
-    arrays: list[np.ndarray | None] = []
-    for k, (space, width) in enumerate(shapes):
-        parts = [results[n][k] for n in range(len(frame.slots))]
-        if all(p is None for p in parts):
-            arrays.append(None)
-            continue
-        empty = [np.zeros((n, width), np.float32) for n in frame.rows[space].tolist()]
-        filled = [e if p is None else p for p, e in zip(parts, empty, strict=True)]
-        arrays.append(np.ascontiguousarray(np.concatenate(filled), np.float32))
-    return PartResult(frame.number, arrays)
-
-
-class Handed:
-    """The messages that a forward frame brings, of each operand one after another."""
-
-    def __init__(self, frame: PartFrame):
-        self.frame = frame
-        self._message = [0] * len(frame.arrays)
-        self._row = [0] * len(frame.arrays)
-
-    def next(self, operand: int, rows: int) -> np.ndarray | None:
-        """The operand's next message, of so many rows; None: the part has it from one of its own nodes."""
-        k = operand
-        self._message[k] += 1
-        if not self.frame.handed[k][self._message[k] - 1]:
-            return None
-        first, self._row[k] = self._row[k], self._row[k] + rows
-        array = self.frame.arrays[k]
-        assert array is not None
-        return array[first : first + rows]
-
-
-def positions(layout: Layout, u: int, k: int, at: int) -> tuple[int, int]:
-    """A firing's messages of an operand: the first one's position, and how many."""
-    members = layout.plan.units[u].members[k]
-    return (at, 1) if members is None else (int(members[at]), int(members[at + 1] - members[at]))
 
 
 def _receiver(layout: Layout, place: int) -> tuple[int, int, int, int]:

@@ -59,6 +59,9 @@ def test_the_run_says_what_crossed_over() -> None:
     assert told == {
         "one": {"bytes_to": 2 * INSTANCES * MESSAGE, "bytes_back": 2 * INSTANCES * MESSAGE, "region": True}
     }
+    directions = found.figures["launches"]["cell"]
+    assert all(directions[kind]["frames"] <= directions[kind]["launches"] for kind in ("forward", "backward"))
+    assert {"cell", "relu"} <= {row[0] for row in found.rows} and {row[1] for row in found.rows} == {"one"}
     (remark,) = found.remarks
     assert remark.startswith("one: 3.84 kB of messages crossed over to it, 3.84 kB back; what its nodes send")
 

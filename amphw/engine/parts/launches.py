@@ -1,8 +1,8 @@
-"""What a run on OpenCL devices says of its launches: how many a frame takes, by unit and direction."""
+"""What a run says of the launches of its executors: how many a frame takes, by unit and direction."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from amphw.engine.policy import KINDS
 from amphw.ir.device import Findings
@@ -11,14 +11,14 @@ Launches = Mapping[str, Mapping[str, Mapping[str, int]]]
 """By unit and direction, as `Executor.launches` counts them."""
 
 
-def launches_found(executors: Sequence[Launches], numbers: Sequence[int]) -> Findings:
-    """executors: the launches of each device; numbers: of the devices."""
+def launches_found(executors: Mapping[str, Launches]) -> Findings:
+    """executors: the launches of each, by what the device is called."""
     rows = [
-        (unit, f"opencl:{number}", *(_each(directions.get(kind)) for kind in KINDS))
-        for number, units in zip(numbers, executors, strict=True)
+        (unit, device, *(_each(directions.get(kind)) for kind in KINDS))
+        for device, units in executors.items()
         for unit, directions in units.items()
     ]
-    units = {unit: told for each in executors for unit, told in each.items()}
+    units = {unit: told for each in executors.values() for unit, told in each.items()}
     if not any("frames" in told for of_unit in units.values() for told in of_unit.values()):
         return Findings()
     return Findings(

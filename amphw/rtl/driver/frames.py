@@ -1,0 +1,60 @@
+"""Frames of a part that joins for itself: which messages one brings, and the result that its firings make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from amphw.engine.lowering.lower import Unit
+from amphw.engine.parts.part import PartFrame, PartResult
+from amphw.engine.policy import BACKWARD
+from amphw.rtl.driver.layout import Layout
+
+
+class Handed:
+    """The messages that a forward frame brings, of each operand one after another."""
+
+    def __init__(self, frame: PartFrame):
+        self.frame = frame
+        self._message = [0] * len(frame.arrays)
+        self._row = [0] * len(frame.arrays)
+
+    def next(self, operand: int, rows: int) -> np.ndarray | None:
+        """The operand's next message, of so many rows; None: the part has it from one of its own nodes."""
+        k = operand
+        self._message[k] += 1
+        if not self.frame.handed[k][self._message[k] - 1]:
+            return None
+        first, self._row[k] = self._row[k], self._row[k] + rows
+        array = self.frame.arrays[k]
+        assert array is not None
+        return array[first : first + rows]
+
+
+def positions(layout: Layout, u: int, k: int, at: int) -> tuple[int, int]:
+    """A firing's messages of an operand: the first one's position, and how many."""
+    members = layout.plan.units[u].members[k]
+    return (at, 1) if members is None else (int(members[at]), int(members[at + 1] - members[at]))
+
+
+def together(unit: Unit, frame: PartFrame, results: Mapping[int, Sequence[np.ndarray | None]]) -> PartResult:
+    """A frame's result from those of its firings, by their numbers; None: nothing of it leaves the part.
+
+    Where another firing sends something there are zeros, which nobody reads.
+    """
+    program = unit.behaviour.program
+    assert program is not None
+    shapes = [(o.space, o.width) for o in unit.operands]
+    if frame.kind != BACKWARD:
+        shapes = [(t.space, t.width) for t in program.outputs_types]
+    arrays: list[np.ndarray | None] = []
+    for k, (space, width) in enumerate(shapes):
+        parts = [results[n][k] for n in range(len(frame.slots))]
+        if all(p is None for p in parts):
+            arrays.append(None)
+            continue
+        empty = [np.zeros((n, width), np.float32) for n in frame.rows[space].tolist()]
+        filled = [e if p is None else p for p, e in zip(parts, empty, strict=True)]
+        arrays.append(np.ascontiguousarray(np.concatenate(filled), np.float32))
+    return PartResult(frame.number, arrays)
