@@ -61,7 +61,7 @@ def test_the_run_says_what_crossed_over() -> None:
     }
     directions = found.figures["launches"]["cell"]
     assert all(directions[kind]["frames"] <= directions[kind]["launches"] for kind in ("forward", "backward"))
-    assert {"cell", "relu"} <= {row[0] for row in found.rows} and {row[1] for row in found.rows} == {"one"}
+    assert {row[:2] for row in found.rows} == {("cell", "one")}
     (remark,) = found.remarks
     assert remark.startswith("one: 3.84 kB of messages crossed over to it, 3.84 kB back; what its nodes send")
 
