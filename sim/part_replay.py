@@ -18,7 +18,7 @@ from amphw.ir.device import Mode
 from amphw.ir.instance import Instance
 from amphw.ir.service_log import SUM
 from amphw.rtl.driver.device import HardwareDevice
-from amphw.rtl.driver.frames import Handed, positions, together
+from amphw.rtl.driver.frames import Brought, positions, together
 from amphw.rtl.driver.layout import Layout, path_table, rows_of
 from amphw.rtl.fixed.device import FixedDevice
 from amphw.rtl.plan.hardware import HardwarePlan
@@ -76,7 +76,7 @@ class ReplayedPart(KernelPart):
         super().__init__(device.capabilities(), device._chosen)
         self._plan = plan
         self._planner: Planner[Plan] = Planner(plan.lowered, lambda p: p)
-        self._log = deque(event for event in log if event[0] in ("start", "seal"))
+        self._log = deque(event for event in log if event[0] in ("start", "seal", "retire"))
 
     def load(self, graph: Any, lowered: Any, units: Sequence[Unit], rules: Any, options: Any) -> None:
         super().load(graph, lowered, units, rules, options)
@@ -101,7 +101,7 @@ class ReplayedPart(KernelPart):
     # --- frames -----------------------------------------------------------------------------------
 
     def start(self, frame: PartFrame) -> None:
-        waiting, handed = _Waiting(frame), Handed(frame)
+        waiting, brought = _Waiting(frame), Brought(frame)
         u = self._here[frame.unit]
         for i, (slot, at) in enumerate(zip(frame.slots.tolist(), frame.firings.tolist(), strict=True)):
             held = self._held[slot]
@@ -110,7 +110,9 @@ class ReplayedPart(KernelPart):
                 firing.answered = self._cut(frame, i)
                 leaves = bool(firing.given)
             else:
-                self._take(held, u, at, firing, handed)
+                for k, position, rows in brought.messages(held.layout, u, at):
+                    firing.received[k, position] = rows
+                    firing.given.add((k, position))
                 leaves = any(True for _ in self._sent(held, u, at, within=False))
             if not leaves:
                 waiting.results[i] = self._nothing(u, frame.kind)
@@ -130,15 +132,6 @@ class ReplayedPart(KernelPart):
         assert program is not None
         spaces = [t.space for t in program.outputs_types]
         return [None if a is None else frame.cut(a, s, i) for a, s in zip(frame.arrays, spaces, strict=True)]
-
-    def _take(self, held: _Held, u: int, at: int, firing: _Firing, handed: Handed) -> None:
-        for k, rows in enumerate(held.layout.plan.units[u].rows):
-            first, count = positions(held.layout, u, k, at)
-            for position in range(first, first + count):
-                found = handed.next(k, rows_of(rows, at))
-                if found is not None:
-                    firing.received[k, position] = found
-                    firing.given.add((k, position))
 
     def _sent(self, held: _Held, u: int, at: int, within: bool) -> Any:
         """(path, target's firing, position, row) of each message to nodes of the part, or else to others."""
@@ -160,6 +153,9 @@ class ReplayedPart(KernelPart):
             if self._log[0][0] == "seal":
                 _, node, cause = self._log.popleft()
                 self._reduce(self._owners[node], cause != SUM)
+                continue
+            if self._log[0][0] == "retire":
+                self._slots.pop(self._log.popleft()[1:], None)
                 continue
             _, _, name, kind_name, ((number, mode, state),) = self._log[0]
             u, kind = self._plan.lowered.by_name[name], KINDS.index(kind_name)

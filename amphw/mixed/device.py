@@ -18,7 +18,7 @@ from amphw.engine.parts.driver import LOOK, PartDriver
 from amphw.engine.parts.executor import Executor, RegionPart
 from amphw.engine.parts.launches import launches_found
 from amphw.engine.parts.links import FIXED, carried_found, check_labels, links_found
-from amphw.engine.parts.part import ModelsLink, Part, joins, offered
+from amphw.engine.parts.part import ModelsLink, Part, joins, keeps, offered
 from amphw.engine.parts.region import Regions
 from amphw.engine.parts.replay import PartReplay
 from amphw.engine.plane_device import NAP, PlaneDevice
@@ -253,7 +253,7 @@ class MixedDevice(PlaneDevice):
 
     def findings(self) -> Findings:
         """See `Investigates`."""
-        keeping = {label for label, part in self.parts.items() if isinstance(part, RegionPart) or joins(part)}
+        keeping = {label for label, part in self.parts.items() if keeps(part)}
         executors = self._regions.executors if self._regions is not None else []
         return told(
             carried_found(self.carried(), keeping),

@@ -10,7 +10,8 @@ from amphw.ir.device import Findings
 def told(carried: Findings, links: Findings, launches: Findings) -> Findings:
     """What crossed over, what the links with a rate were loaded with, and launches of kernels, as one.
 
-    There is room for one table: that of the links, where there are any.
+    There is room for one table: that of the links, where there are any. Of links and launches only what they
+    have is taken: tables, pictures and figures.
     """
     return replace(
         links if links.rows else launches,

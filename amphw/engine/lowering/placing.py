@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from amphw.engine.lowering.lower import Lowered, Unit
 from amphw.engine.parts.executor import RegionPart
-from amphw.engine.parts.part import Part, RefusesTogether, joins
+from amphw.engine.parts.part import Part, RefusesTogether, joins, keeps
 from amphw.ir.device import LinkRate
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
@@ -129,12 +129,12 @@ def _follow(
     wanted: Mapping[str, str],
     refuses: Callable[[Unit, str], str],
 ) -> None:
+    """Place the `followers`, where a device has not refused them."""
     by_name = {u.name: u for u in able}
     free = [u.name for u in able if not u.owns and u.name not in wanted]
 
     def takes(name: str, label: str) -> bool:
-        keeps = isinstance(parts.get(label), RegionPart) or joins(parts.get(label))
-        return keeps and not refuses(by_name[name], label)
+        return keeps(parts.get(label)) and not refuses(by_name[name], label)
 
     for name, label in followers(lowered, free, out.of, takes):
         out.of[name] = label
@@ -146,8 +146,9 @@ def followers(
     """Nodes that go to the device that all they receive comes from, which then stays there.
 
     nodes: those without parameters that nobody has placed. of: label by node; not there: the host. takes:
-    whether a device may have a node, and keeps what its own nodes send each other, asked once all nodes
-    before have their place; where each message crosses over in any case, a node would gain nothing.
+    whether a device may have a node, and keeps what its own nodes send each other; elsewhere each message
+    crosses over in any case, and a node would gain nothing. It is asked when all nodes that came before have
+    been placed.
     """
     senders: dict[str, set[str]] = {name: set() for name in nodes}
     for path in lowered.paths:
@@ -212,6 +213,8 @@ def _check(graph: Graph, out: Placing, parts: Mapping[str, Any], wanted: Mapping
 
 def refusal(part: Part | RegionPart, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
     """Why a part cannot have this node, in words that do not name it again; empty: it can."""
+    if joins(part) and unit.behaviour.decides:
+        return "nodes that decide where a message goes stay with the engine"
     return part.refused(graph, unit, rules).removeprefix(f"node '{unit.name}': ")
 
 

@@ -69,6 +69,14 @@ struct Retired {
     std::vector<SinkReport> sinks;
 };
 
+// A frame that a part has. leaves: by output, backward by operand, whether any row of it goes elsewhere; empty where all
+// messages come through the engine.
+struct HandedOut {
+    int32_t worker = 0;
+    Frame frame;
+    std::vector<uint8_t> leaves;
+};
+
 struct Counters {
     int64_t forward = 0, backward = 0, frames = 0, updates = 0;
     double busy = 0.0;
@@ -139,13 +147,13 @@ public:
 
     // --- a part's side: something outside that computes its nodes' frames and has their parameters; parts.cpp ---
     // The next frame for a worker, none of whose nodes run here. Null: there is none. Throws EngineError.
-    const Frame* hand_out(int32_t worker);
-    const Frame* replay_hand_out(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks);
+    const HandedOut* hand_out(int32_t worker);
+    const HandedOut* replay_hand_out(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks);
     // Copies rows of all its firings, one after another: of an operand; of the sum of what came back for an output.
     void copy_operand(const Frame& frame, int32_t operand, float* to) const;
     void copy_gradient(const Frame& frame, int32_t output, float* to) const;
     // Of each message of an operand, whether the part is handed it; rows: of those, together.
-    std::vector<uint8_t> handed(const Frame& frame, int32_t operand, int64_t* rows) const;
+    std::vector<uint8_t> brought(const Frame& frame, int32_t operand, int64_t* rows) const;
     void copy_integers(const Frame& frame, int32_t operand, int64_t* to) const;
     int64_t rows_of(const Frame& frame, int32_t space) const;
     // What the part has computed: outputs of a frame forward, gradients of operands backward. Null: not wanted.
@@ -213,16 +221,13 @@ private:
         ExternalFrame described;
         int64_t work;  // number of the memory's
     };
-    struct HandedOut {
-        int32_t worker;
-        Frame frame;
-    };
     // Whether messages between the units stay with the part that computes both.
     bool joined(int32_t unit, int32_t other) const {
         return options_.joining[unit] >= 0 && options_.joining[unit] == options_.joining[other];
     }
     HandedOut& handed_out(int64_t number);
-    const Frame* keep_handed_out(int32_t worker, Frame& frame);
+    void cross(const Frame& frame, std::vector<uint8_t>& leaves);
+    const HandedOut* keep_handed_out(int32_t worker, Frame& frame);
     struct Reduction {
         std::unique_ptr<LogChunk> chunk;
         Block header;
@@ -248,7 +253,7 @@ private:
     std::unique_ptr<DeviceMemory> memory_;  // of an external executor; whatever lies in it goes first
     std::unique_ptr<FrameTables> tables_;
     std::map<int64_t, External> external_;    // by number of the frame
-    std::map<int32_t, std::pair<int64_t, int64_t>> crossed_;  // by region; the executors' thread counts
+    std::map<int32_t, std::pair<int64_t, int64_t>> crossed_;  // by worker: bytes to it and back
     std::mutex crossed_mutex_;
     std::map<int32_t, Reduction> reductions_;  // by unit
     std::mutex parts_mutex_;                   // of the next

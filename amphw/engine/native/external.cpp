@@ -251,7 +251,7 @@ Crossing FrameTables::incoming() const {
     Crossing found;
     for (const Task& t : frame.tasks)
         each_brought(graph_, frame, t, [&](int32_t other) { return beyond(frame.unit, other); },
-                     [&](auto... rows) { add_rows(found, rows...); });
+                     [&](size_t, auto... rows) { add_rows(found, rows...); });
     join(found.words);
     return found;
 }
@@ -260,7 +260,7 @@ Crossing FrameTables::leaving(const Frame& frame) const {
     Crossing found;
     for (const Task& t : frame.tasks)
         each_given(graph_, frame, t, [&](int32_t other) { return beyond(frame.unit, other); },
-                   [&](auto... rows) { add_rows(found, rows...); });
+                   [&](size_t, auto... rows) { add_rows(found, rows...); });
     join(found.words);
     return found;
 }

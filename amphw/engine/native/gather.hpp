@@ -56,8 +56,8 @@ void each_gradient(const GraphDesc& graph, const Slot& slot, int32_t u, int32_t 
                   [&](const Route& route, float* first) { f(first, route.row); });
 }
 
-// f(first row, floats between its rows, width, rows) for each message, or gradient, that a firing is brought by units
-// for which `from` holds.
+// f(number of the operand, or of the output, first row, floats between its rows, width, rows) for each message, or
+// gradient, that a firing is brought by units for which `from` holds.
 template <class From, class F>
 void each_brought(const GraphDesc& graph, const Frame& frame, const Task& t, From from, F f) {
     const int32_t u = frame.unit;
@@ -66,7 +66,7 @@ void each_brought(const GraphDesc& graph, const Frame& frame, const Task& t, Fro
         for (size_t k = 0; k < unit.operands.size(); k++)
             each_received(graph, *t.slot, u, int32_t(k), t.firing,
                           [&](const OperandRef& ref, int64_t stride, int32_t rows) {
-                              if (from(ref.unit)) f(ref.rows, stride, unit.operands[k].width, rows);
+                              if (from(ref.unit)) f(k, ref.rows, stride, unit.operands[k].width, rows);
                           });
         return;
     }
@@ -75,7 +75,7 @@ void each_brought(const GraphDesc& graph, const Frame& frame, const Task& t, Fro
         if (o.is_int) continue;
         const int32_t all = t.slot->unit(u).spaces[o.space].of(t.firing);
         each_returned(graph, *t.slot, u, int32_t(k), t.firing, [&](const Route& route, const float* first) {
-            if (from(route.target)) f(first, row_stride(o.width), o.width, route.row < 0 ? all : 1);
+            if (from(route.target)) f(k, first, row_stride(o.width), o.width, route.row < 0 ? all : 1);
         });
     }
 }
@@ -95,7 +95,7 @@ void each_given(const GraphDesc& graph, const Frame& frame, const Task& t, To to
             if (!to(route.target) || o.is_int) continue;
             const int64_t stride = row_stride(o.width), first = plan.spaces[o.space].start(t.firing);
             const float* all = slot.at<float>(slot.layout(u).outputs[route.output]);
-            f(all + (first + std::max(route.row, 0)) * stride, stride, o.width,
+            f(size_t(route.output), all + (first + std::max(route.row, 0)) * stride, stride, o.width,
               route.row < 0 ? plan.spaces[o.space].of(t.firing) : 1);
         }
         return;
@@ -112,7 +112,7 @@ void each_given(const GraphDesc& graph, const Frame& frame, const Task& t, To to
         for (int32_t position = begin; position < end; position++) {
             if (!to(refs[position].unit)) continue;
             const float* all = slot.at<float>(slot.layout(u).gradients[int64_t(k)]);
-            f(all + slot.gradient_row(unit, u, int32_t(k), t.firing, position) * stride, stride, o.width, rows);
+            f(k, all + slot.gradient_row(unit, u, int32_t(k), t.firing, position) * stride, stride, o.width, rows);
         }
     }
 }

@@ -11,7 +11,7 @@
 
 namespace amphw {
 
-const Frame* Engine::hand_out(int32_t worker) {
+const HandedOut* Engine::hand_out(int32_t worker) {
     if (failed_.load()) return nullptr;
     Frame frame;
     if (!next(worker, frame)) {
@@ -22,7 +22,7 @@ const Frame* Engine::hand_out(int32_t worker) {
     return keep_handed_out(worker, frame);
 }
 
-const Frame* Engine::replay_hand_out(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks) {
+const HandedOut* Engine::replay_hand_out(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks) {
     Frame frame;
     frame.unit = unit;
     frame.kind = kind;
@@ -31,24 +31,43 @@ const Frame* Engine::replay_hand_out(int64_t number, int32_t unit, Kind kind, st
     return keep_handed_out(options_.workers, frame);
 }
 
-const Frame* Engine::keep_handed_out(int32_t worker, Frame& frame) {
+const HandedOut* Engine::keep_handed_out(int32_t worker, Frame& frame) {
     begin(frame);
-    if (options_.joining[frame.unit] >= 0) {
-        std::lock_guard lock(crossed_mutex_);
-        int64_t& payload = crossed_[options_.joining[frame.unit]].first;
-        for (const Task& t : frame.tasks)
-            each_brought(graph_, frame, t, [&](int32_t other) { return !joined(frame.unit, other); },
-                         [&](const float*, int64_t, int32_t width, int32_t rows) {
-                             payload += int64_t(rows) * width * int64_t(sizeof(float));
-                         });
-    }
+    HandedOut out;
+    out.worker = worker;
+    if (options_.joining[frame.unit] >= 0) cross(frame, out.leaves);
     std::lock_guard lock(parts_mutex_);
-    HandedOut& out = handed_out_[frame.number];
-    out = {worker, std::move(frame)};
-    return &out.frame;
+    const int64_t number = frame.number;
+    out.frame = std::move(frame);
+    return &(handed_out_[number] = std::move(out));
 }
 
-Engine::HandedOut& Engine::handed_out(int64_t number) {
+// What comes from elsewhere is counted when it is handed out, and so is what will be given back: both are known by now.
+void Engine::cross(const Frame& frame, std::vector<uint8_t>& leaves) {
+    const UnitDesc& unit = graph_.units[frame.unit];
+    if (!unit.choices.empty())
+        throw EngineError(Failure::Internal, frame.unit, -1, -1, 0, 0, "a part that joins for itself has a node that decides");
+    leaves.assign(frame.kind == BACKWARD ? unit.operands.size() : unit.outputs.size(), 0);
+    const auto elsewhere = [&](int32_t other) { return !joined(frame.unit, other); };
+    const auto bytes = [](int32_t width, int32_t rows) { return int64_t(rows) * width * int64_t(sizeof(float)); };
+    std::pair<int64_t, int64_t> found;
+    for (const Task& t : frame.tasks) {
+        each_brought(graph_, frame, t, elsewhere, [&](size_t, const float*, int64_t, int32_t width, int32_t rows) {
+            found.first += bytes(width, rows);
+        });
+        const auto waits = [&](int32_t other) { return elsewhere(other) && !graph_.units[other].is_source; };
+        each_given(graph_, frame, t, waits, [&](size_t k, const float*, int64_t, int32_t width, int32_t rows) {
+            leaves[k] = 1;
+            found.second += bytes(width, rows);
+        });
+    }
+    std::lock_guard lock(crossed_mutex_);
+    auto& [to, back] = crossed_[options_.joining[frame.unit]];
+    to += found.first;
+    back += found.second;
+}
+
+HandedOut& Engine::handed_out(int64_t number) {
     std::lock_guard lock(parts_mutex_);
     const auto found = handed_out_.find(number);
     if (found == handed_out_.end())
@@ -75,7 +94,7 @@ void Engine::copy_operand(const Frame& frame, int32_t operand, float* to) const 
                       });
 }
 
-std::vector<uint8_t> Engine::handed(const Frame& frame, int32_t operand, int64_t* rows) const {
+std::vector<uint8_t> Engine::brought(const Frame& frame, int32_t operand, int64_t* rows) const {
     std::vector<uint8_t> out;
     for (const Task& t : frame.tasks)
         each_received(graph_, *t.slot, frame.unit, operand, t.firing,
@@ -121,16 +140,6 @@ void Engine::bring_back(int64_t number, const std::vector<const float*>& rows,
                         const std::vector<const int64_t*>& decided) {
     Frame& frame = handed_out(number).frame;
     const UnitDesc& unit = graph_.units[frame.unit];
-    if (options_.joining[frame.unit] >= 0) {
-        std::lock_guard lock(crossed_mutex_);
-        int64_t& payload = crossed_[options_.joining[frame.unit]].second;
-        for (const Task& t : frame.tasks)
-            each_given(graph_, frame, t,
-                       [&](int32_t other) { return !graph_.units[other].is_source && !joined(frame.unit, other); },
-                       [&](const float*, int64_t, int32_t width, int32_t rows) {
-                           payload += int64_t(rows) * width * int64_t(sizeof(float));
-                       });
-    }
     const auto store = [&](size_t k, int32_t space, int32_t width, auto offset) {
         const float* from = rows[k];
         for (const Task& t : frame.tasks) {

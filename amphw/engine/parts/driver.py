@@ -12,7 +12,7 @@ import numpy as np
 
 from amphw.engine import faults
 from amphw.engine.lowering.lower import Lowered
-from amphw.engine.parts.part import ModelsLink, Part, PartFrame, PartResult, joins
+from amphw.engine.parts.part import ModelsLink, Part, PartFrame, PartResult, ShowsLife, joins
 from amphw.engine.policy import BACKWARD, KINDS
 from amphw.ir.device import LinkUse, Mode, Statistics
 from amphw.ir.errors import AmphwError, DeviceLostError
@@ -95,15 +95,16 @@ class PartDriver:
         """A frame as the engine describes it; None where it has none."""
         if found is None:
             return None
-        number, unit, kind, slots, firings, rows, arrays, ints, handed = found
+        number, unit, kind, slots, firings, rows, *others = found
         named = dict(zip(self.spaces[unit], rows, strict=True))
-        return PartFrame(number, unit, kind, slots, firings, named, arrays, ints, handed)
+        return PartFrame(number, unit, kind, slots, firings, named, *others)
 
     def give(self, frame: PartFrame) -> None:
         now = time.perf_counter()
         self._news = self._news if self._begun else now
         self._begun[frame.number] = now, frame
-        self._carried[0] += sum(a.nbytes for a in frame.arrays if a is not None)
+        if not self.joins:
+            self._carried[0] += sum(a.nbytes for a in frame.arrays if a is not None)
         with self._lock:
             _guarded(self.part.start, frame)
 
@@ -113,7 +114,8 @@ class PartDriver:
             raise DeviceLostError(f"it gives back frame {result.number}, which it does not have")
         begun, frame = self._begun.pop(result.number)
         self._check(frame, result)
-        self._carried[1] += sum(a.nbytes for a in result.arrays if a is not None)
+        if not self.joins:
+            self._carried[1] += sum(a.nbytes for a in result.arrays if a is not None)
         self._news = time.perf_counter()
         engine.bring_back(result.number, list(result.arrays), list(result.decided))
         engine.handed_back(result.number, begun * 1e6, time.perf_counter() - begun)
@@ -128,9 +130,9 @@ class PartDriver:
         else:
             wanted = [(t.space, t.width, t.kind == "float") for t in program.outputs_types]
         right = len(result.arrays) == len(wanted)
-        for array, (space, width, needed) in zip(result.arrays, wanted, strict=False):
+        for k, (array, (space, width, needed)) in enumerate(zip(result.arrays, wanted, strict=False)):
             if array is None:
-                right = right and (self.joins or not needed)
+                right = right and not (needed and (not self.joins or frame.leaves[k]))
             elif needed:
                 right = right and array.shape == (frame.totals[space], width)
                 right = right and array.dtype == np.float32
@@ -157,12 +159,13 @@ class PartDriver:
             self.lose(why)
 
     def overdue(self, seconds: float) -> str:
-        """What the part owes, if none of it has come for so long; empty otherwise."""
+        """What the part owes, if it has given no sign of life for so long; empty otherwise."""
         owed = dict(self._begun)
         now = time.perf_counter()
-        if not owed or now - self._news < seconds:
+        silent = now - (max(self._news, self.part.heard) if isinstance(self.part, ShowsLife) else self._news)
+        if not owed or silent < seconds:
             return ""
-        lines = [f"has given nothing back for {now - self._news:.1f} s; it owes {len(owed)} frame(s):"]
+        lines = [f"has given nothing back for {silent:.1f} s; it owes {len(owed)} frame(s):"]
         for begun, frame in list(owed.values())[:SHOWN]:
             unit = self.lowered.units[frame.unit]
             slot, firing = int(frame.slots[0]), int(frame.firings[0])

@@ -41,10 +41,10 @@ def link_of(text: str | Mapping[str, LinkRate], label: str) -> LinkRate | None:
     return links.get(label)
 
 
-def carried_found(carried: Mapping[str, tuple[int, int]], regions: Collection[str]) -> Findings:
+def carried_found(carried: Mapping[str, tuple[int, int]], keeping: Collection[str]) -> Findings:
     """What crossed over to each device and back, as sentences and as messages.json.
 
-    carried: bytes of messages, to a device and back, by its label. regions: those devices that keep to
+    carried: bytes of messages, to a device and back, by its label. keeping: those devices that keep to
     themselves what their nodes send each other.
     """
     if not carried:
@@ -53,13 +53,13 @@ def carried_found(carried: Mapping[str, tuple[int, int]], regions: Collection[st
     for label, (to, back) in carried.items():
         within = (
             "what its nodes send each other stayed there"
-            if label in regions
+            if label in keeping
             else "also what its nodes send each other"
         )
         remarks.append(
             f"{label}: {written(to, 'B')} of messages crossed over to it, {written(back, 'B')} back; {within}"
         )
-        each[label] = {"bytes_to": to, "bytes_back": back, "region": label in regions}
+        each[label] = {"bytes_to": to, "bytes_back": back, "keeps": label in keeping}
     text = json.dumps(each, indent=1) + "\n"
     return Findings({"messages.json": text.encode()}, remarks=tuple(remarks), figures={"messages": each})
 

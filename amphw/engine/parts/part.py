@@ -33,8 +33,9 @@ class PartFrame:
     forward frame that has no backward one. slots, firings int32 [n]. rows[space]: int32 [n], rows of
     each firing. arrays: float32 [rows, width] over all firings, one after another; forward, of each operand;
     backward, what came back for each output of the program, summed (None: an integer). ints: int64 [rows]
-    of each integer operand. handed: forward, of each operand, uint8 [messages] over all firings, whether the
-    part is handed the message: of a part that joins for itself (`Joins`), `arrays` have the rows of these.
+    of each integer operand. brought: forward, of each operand, uint8 [messages] over all firings, whether the
+    part is brought the message: of a part that joins for itself (`Joins`), `arrays` have the rows of these.
+    leaves: of such a part, uint8 for each output, or backward operand, whether any row of it goes elsewhere.
     """
 
     number: int
@@ -45,7 +46,8 @@ class PartFrame:
     rows: Mapping[str, np.ndarray]
     arrays: Sequence[np.ndarray | None]
     ints: Sequence[np.ndarray]
-    handed: Sequence[np.ndarray] = ()
+    brought: Sequence[np.ndarray] = ()
+    leaves: Sequence[int] | np.ndarray = ()
 
     @cached_property
     def totals(self) -> dict[str, int]:
@@ -187,6 +189,21 @@ class Joins(Protocol):
 def joins(part: object) -> bool:
     """Whether what the part's own nodes send each other stays there."""
     return isinstance(part, Joins) and part.joins
+
+
+def keeps(part: object) -> bool:
+    """The same of a part of either kind: one that joins for itself, or a region."""
+    return isinstance(part, RegionPart) or joins(part)
+
+
+@runtime_checkable
+class ShowsLife(Protocol):
+    """A part that may be at work for long before it gives anything back.
+
+    heard: when its device was last seen to be at work, as `time.perf_counter` tells.
+    """
+
+    heard: float
 
 
 @runtime_checkable

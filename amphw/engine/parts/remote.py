@@ -27,6 +27,7 @@ from amphw.engine.parts.part import (
     PartFrame,
     PartResult,
     RefusesTogether,
+    ShowsLife,
     TellsTime,
     joins,
 )
@@ -73,6 +74,8 @@ class RemotePart:
         self.make, self.patience = make, patience
         self.here = make()
         self.depth, self.joins = self.here.depth, joins(self.here)
+        self.heard = 0.0
+        """See `ShowsLife`: as its process tells."""
         self.process: Any = None
         self._rate: LinkRate | None = None
 
@@ -155,7 +158,9 @@ class RemotePart:
                 kind, content = found[0], pickle.loads(found[1])
                 if kind != ALIVE:
                     return kind, content
-                self._check_received(*content)
+                received, at, heard = content
+                self.heard = max(self.heard, heard)
+                self._check_received(received, at)
             elif not self.process.is_alive():
                 raise DeviceLostError(
                     f"its process {self.process.pid} has ended (exit code {self.process.exitcode})"
@@ -304,11 +309,13 @@ class _Server:
         self._lock = threading.Lock()  # one packet at a time
         self._idle = False
         self._parent = parent
+        self._part: Part | None = None
 
     def run(self) -> None:
         threading.Thread(target=self._beat, daemon=True).start()
         try:
-            part, owed = self.make(), 0
+            self._part = part = self.make()
+            owed = 0
         except Exception as error:  # in answer to the first call
             self._send(FAILED, _told(error))
             return
@@ -347,7 +354,9 @@ class _Server:
 
     def _beat(self) -> None:
         while True:
-            self._send(ALIVE, (self._in.received if self._idle else None, time.monotonic()))
+            # The system's clock, which all processes have in common.
+            heard = self._part.heard if isinstance(self._part, ShowsLife) else 0.0
+            self._send(ALIVE, (self._in.received if self._idle else None, time.monotonic(), heard))
             time.sleep(BEAT)
 
 

@@ -9,7 +9,7 @@ from functools import cache
 from amphw.engine.lowering.lower import Lowered, Unit, lower
 from amphw.engine.lowering.placing import HOST, refusal, too_much
 from amphw.engine.parts.executor import RegionPart
-from amphw.engine.parts.part import NodeTime, Part, TellsTime, joins
+from amphw.engine.parts.part import NodeTime, Part, TellsTime, keeps
 from amphw.estimate.count.traffic import Traffic
 from amphw.estimate.count.work import NodeWork, work_of
 from amphw.estimate.network.cost_model import CostModel, DeviceFacts, HostCosts, NodeSeconds
@@ -42,8 +42,7 @@ def facts(
     for label, part in parts.items():
         about = part.capabilities()
         link = links.get(label, about.link)
-        keeps = isinstance(part, RegionPart) or joins(part)
-        out[label] = DeviceFacts(label, about.name, about.memory, most_nodes.get(label), link, keeps)
+        out[label] = DeviceFacts(label, about.name, about.memory, most_nodes.get(label), link, keeps(part))
     return out
 
 
@@ -102,8 +101,15 @@ def cost_model(
         return too_much(parts[label], graph, [own[name] for name in names], rules)
 
     keys = options.max_active_keys
+    taken = frozenset(
+        (name, label)
+        for name, unit in own.items()
+        if name in traffic.nodes and name not in nodes and not unit.behaviour.report
+        for label, part in parts.items()
+        if keeps(part) and not refusal(part, graph, unit, rules)
+    )
     return CostModel(
-        traffic, nodes, work, devices, seconds, refused, host, workers, processors, keys, together
+        traffic, nodes, work, devices, seconds, refused, host, workers, processors, keys, together, taken
     )
 
 

@@ -7,7 +7,7 @@ so, too, unless the device keeps that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -101,7 +101,8 @@ class CostModel:
 
     nodes: that may be placed. devices: those beside the host, by label. seconds: by (node, label), where the
     device does not refuse the node. refused: why it does. workers, processors: of the host. keys: in flight.
-    together: (label, nodes) -> why the device cannot have all of them; empty: it can.
+    together: (label, nodes) -> why the device cannot have all of them; empty: it can. taken: (node, label) of
+    all other nodes that compute, where a device would take one beside those that it has.
     """
 
     traffic: Traffic
@@ -115,6 +116,7 @@ class CostModel:
     processors: int
     keys: int
     together: Callable[[str, tuple[str, ...]], str] = lambda label, nodes: ""
+    taken: Collection[tuple[str, str]] = ()
 
     @property
     def labels(self) -> list[str]:
@@ -134,14 +136,14 @@ class CostModel:
             Load(HOST, "device", self._host(placement)),
             *(Load(label, "device", self._device(placement, label)) for label in self.devices),
         ]
-        to, back = {}, {}
+        to, back, of = {}, {}, self._all(placement)
         for label, device in self.devices.items():
-            to[label], back[label] = self._carried(placement, label)
+            to[label], back[label] = self._carried(of, label)
             if device.link is not None:
                 for way, size in (("to", to[label]), ("from", back[label])):
                     loads.append(Load(f"{way} {label}", "link", 8 * size / device.link.bits_per_s))
         loads.append(Load("pumping", "handing", self._handing(placement)))
-        loads.append(Load("instances in flight", "keys", self._alone(placement) / self.keys))
+        loads.append(Load("instances in flight", "keys", self._alone(placement, of) / self.keys))
         busiest, throughput = ranked(loads)
         memory = {label: self._memory(placement, label) for label in self.labels}
         short = self._short(placement, memory)
@@ -165,35 +167,33 @@ class CostModel:
         beginning = self.host.beginning if elsewhere else 0.0
         return self.host.pumping + beginning + self.host.handing * frames
 
-    def _carried(self, placement: Placement, label: str) -> tuple[float, float]:
-        """Bytes to a device and back for an instance."""
+    def _carried(self, of: Placement, label: str) -> tuple[float, float]:
+        """Bytes to a device and back for an instance. of: as `_all` gives it."""
         if not self.devices[label].keeps:
-            on = self._on(placement, label)
+            on = self._on(of, label)
             return sum(self.work[n].to_device for n in on), sum(self.work[n].from_device for n in on)
-        of = self._all(placement)
-        ends = [(of(e.source) == label, of(e.target) == label, *_bytes(e)) for e in self.traffic.edges]
+        ends = [
+            (of.get(e.source, HOST) == label, of.get(e.target, HOST) == label, *_bytes(e))
+            for e in self.traffic.edges
+        ]
         to = sum(there if enters else back for leaves, enters, there, back in ends if leaves != enters)
         return to, sum(back if enters else there for leaves, enters, there, back in ends if leaves != enters)
 
-    def _all(self, placement: Placement) -> Callable[[str], str]:
-        """Where every node is, also those that a run puts beside others."""
-        lowered = self.traffic.lowered
-        free = [
-            u.name
-            for u in lowered.units
-            if u.behaviour.program is not None and not u.behaviour.report and u.name not in placement
-        ]
-        found = dict(followers(lowered, free, placement, lambda _, label: self.devices[label].keeps))
-        return lambda name: found.get(name) or placement.get(name, HOST)
+    def _all(self, placement: Placement) -> Placement:
+        """With the nodes that a run puts beside those that send to them. What these compute counts as the
+        host's all the same, where alone it was measured."""
+        free = dict.fromkeys(name for name, _ in self.taken)
+        found = followers(self.traffic.lowered, free, placement, lambda *where: where in self.taken)
+        return {**placement, **dict(found)}
 
     def _firings(self, node: str) -> float:
         return self.traffic.nodes[node].firings.mean
 
-    def _alone(self, placement: Placement) -> float:
+    def _alone(self, placement: Placement, of: Placement) -> float:
         """Seconds of an instance's longest chain of messages, there and back, if nothing else were there."""
         spent = [self._firing(u.name, placement) for u in self.traffic.lowered.units]
         names = [u.name for u in self.traffic.lowered.units]
-        between = self._between(placement)
+        between = self._between(of)
 
         def crossing(source: int, target: int) -> float:
             return between.get((names[source], names[target]), 0.0)
@@ -221,13 +221,12 @@ class CostModel:
         size = (work.to_device + work.from_device) / firings  # of two ways and back
         return self.seconds[name, label].firing + 2 * self._way(label, size / 2)
 
-    def _between(self, placement: Placement) -> dict[tuple[str, str], float]:
+    def _between(self, of: Placement) -> dict[tuple[str, str], float]:
         """Seconds of a message and its gradient between two nodes, where it crosses the border of a device
         that keeps what its own nodes send each other."""
         found: dict[tuple[str, str], float] = {}
-        of = self._all(placement)
         for e in self.traffic.edges:
-            ends = of(e.source), of(e.target)
+            ends = of.get(e.source, HOST), of.get(e.target, HOST)
             for label in set(ends) - {HOST} if ends[0] != ends[1] else ():
                 if self.devices[label].keeps:
                     seconds = self._way(label, sum(_bytes(e)) / max(e.messages.mean, 1e-12))

@@ -173,8 +173,8 @@ class BoardDevice(HardwareDevice):
                 self.link, self._kept = None, self.given
             raise
 
-    def turn(self) -> None:
+    def turn(self) -> bool:
         try:
-            super().turn()
+            return super().turn()
         except ExecutionError as error:
             raise DeviceLostError(f"{self.about.port}: {error}") from error

@@ -305,8 +305,11 @@ class HardwareDevice(ABC):
 
     # --- what comes back --------------------------------------------------------------------------
 
-    def turn(self) -> None:
-        """Exchange words with the device for a while. ExecutionError once it has long been silent."""
+    def turn(self) -> bool:
+        """Exchange words with the device for a while -> whether it has given a sign of life.
+
+        ExecutionError once it has long been silent.
+        """
         assert self.link is not None
         offered = min(len(self._out), BURST)  # it takes a word a cycle, at most
         words = np.fromiter(islice(self._out, offered), np.uint16, offered)
@@ -326,6 +329,7 @@ class HardwareDevice(ABC):
                 f"word(s) that it does not take; {self.remedy}:"
                 + "".join(f"\n  {line}" for a in self.active.values() for line in self._waits(a))
             )
+        return self._silent == 0
 
     def _waits(self, a: Active) -> list[str]:
         """Who waits for whom; of a device that is not watched, what the host alone knows."""

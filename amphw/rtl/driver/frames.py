@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from amphw.engine.lowering.lower import Unit
 from amphw.engine.parts.part import PartFrame, PartResult
 from amphw.engine.policy import BACKWARD
-from amphw.rtl.driver.layout import Layout
+from amphw.rtl.driver.layout import Layout, rows_of
 
 
-class Handed:
+class Brought:
     """The messages that a forward frame brings, of each operand one after another."""
 
     def __init__(self, frame: PartFrame):
@@ -20,16 +20,19 @@ class Handed:
         self._message = [0] * len(frame.arrays)
         self._row = [0] * len(frame.arrays)
 
-    def next(self, operand: int, rows: int) -> np.ndarray | None:
-        """The operand's next message, of so many rows; None: the part has it from one of its own nodes."""
-        k = operand
-        self._message[k] += 1
-        if not self.frame.handed[k][self._message[k] - 1]:
-            return None
-        first, self._row[k] = self._row[k], self._row[k] + rows
-        array = self.frame.arrays[k]
-        assert array is not None
-        return array[first : first + rows]
+    def messages(self, layout: Layout, u: int, at: int) -> Iterator[tuple[int, int, np.ndarray]]:
+        """(operand, position, rows) of each message for the frame's next firing, which is number `at` of unit
+        u; without those that the part has from nodes of its own."""
+        for k, rows in enumerate(layout.plan.units[u].rows):
+            first, count = positions(layout, u, k, at)
+            for position in range(first, first + count):
+                if self.frame.brought[k][self._message[k]]:
+                    begin = self._row[k]
+                    self._row[k] += rows_of(rows, at)
+                    array = self.frame.arrays[k]
+                    assert array is not None
+                    yield k, position, array[begin : self._row[k]]
+                self._message[k] += 1
 
 
 def positions(layout: Layout, u: int, k: int, at: int) -> tuple[int, int]:

@@ -18,10 +18,11 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.rtl.build.boards import assumed
+from amphw.rtl.build.circuit import CircuitError
 from amphw.rtl.driver.active import Active
 from amphw.rtl.driver.border import Sent
 from amphw.rtl.driver.device import HardwareDevice
-from amphw.rtl.driver.frames import Handed, positions, together
+from amphw.rtl.driver.frames import Brought, positions, together
 from amphw.rtl.driver.layout import Layout, rows_of, way
 from amphw.rtl.plan.hardware import Sizes, hardware_plan
 from amphw.rtl.timing.circuit import CircuitModel
@@ -78,6 +79,8 @@ class HardwarePart:
     depth = DEPTH
     joins = True
     """See `Joins`."""
+    heard = 0.0
+    """See `ShowsLife`."""
 
     def __init__(self, make: Callable[[], HardwareDevice]):
         self.make = make
@@ -87,10 +90,14 @@ class HardwarePart:
         return self.device.capabilities()
 
     def refused(self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
-        if unit.behaviour.decides:
-            return "nodes that decide where a message goes stay with the engine"
-        if self.device.built is not None and unit.name not in self.device.built:
-            return "its circuit was built without this node (amphw rtl --nodes)"
+        built = self.device.built
+        if built is not None and not any(name in graph.nodes for name in built):
+            raise CircuitError(
+                f"the circuit was built for another model: its nodes are {', '.join(built)}, of which this "
+                "one has none"
+            )
+        if built is not None and unit.name not in built:
+            return f"its circuit was built for {', '.join(built)} alone (amphw rtl --nodes)"
         return self.refused_together(graph, [unit], rules)
 
     def refused_together(self, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]) -> str:
@@ -171,7 +178,7 @@ class HardwarePart:
     # --- frames -----------------------------------------------------------------------------------
 
     def start(self, frame: PartFrame) -> None:
-        opened, handed = _Open(frame), Handed(frame)
+        opened, brought = _Open(frame), Brought(frame)
         u = self._unit[frame.unit]
         for number, (slot, at) in enumerate(zip(frame.slots.tolist(), frame.firings.tolist(), strict=True)):
             a = self.device.active[slot]
@@ -182,21 +189,15 @@ class HardwarePart:
                 self._answer(a, frame, number, work)
                 self._backward_done(a, u, at, work)
             else:
-                self._feed(a, u, at, work, handed)
+                self._feed(a, u, at, work, brought)
                 self._forward_done(a, u, at, work)
 
-    def _feed(self, a: Active, u: int, at: int, work: _Work, handed: Handed) -> None:
+    def _feed(self, a: Active, u: int, at: int, work: _Work, brought: Brought) -> None:
         """Send the device what the frame brings for one firing."""
-        for k, rows_of_message in enumerate(a.layout.plan.units[u].rows):
-            first, count = positions(a.layout, u, k, at)
-            each = rows_of(rows_of_message, at)
-            for position in range(first, first + count):
-                rows = handed.next(k, each)
-                if rows is None:  # it comes from a node of the device
-                    continue
-                work.given.add((k, position))
-                along = way(self.device.plan, a.layout, u, k, position)
-                self.device.deliver(a, along.path, along.table, along.delivery, rows)
+        for k, position, rows in brought.messages(a.layout, u, at):
+            work.given.add((k, position))
+            along = way(self.device.plan, a.layout, u, k, position)
+            self.device.deliver(a, along.path, along.table, along.delivery, rows)
 
     def sent(self, a: Active, m: Sent) -> None:
         u = m.path.source
@@ -303,7 +304,8 @@ class HardwarePart:
 
     def _turn(self) -> None:
         with lost_if_stuck():
-            self.device.turn()
+            if self.device.turn():
+                self.heard = time.perf_counter()
 
     # --- the rest ---------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ def test_the_run_says_what_crossed_over() -> None:
     found = trained("cell=one,head=cpu", 3).findings()
     told = json.loads(found.files["messages.json"])
     assert told == {
-        "one": {"bytes_to": 2 * INSTANCES * MESSAGE, "bytes_back": 2 * INSTANCES * MESSAGE, "region": True}
+        "one": {"bytes_to": 2 * INSTANCES * MESSAGE, "bytes_back": 2 * INSTANCES * MESSAGE, "keeps": True}
     }
     directions = found.figures["launches"]["cell"]
     assert all(directions[kind]["frames"] <= directions[kind]["launches"] for kind in ("forward", "backward"))

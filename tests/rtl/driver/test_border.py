@@ -11,6 +11,7 @@ from amphw.engine.lowering.lower import lower
 from amphw.ir.device import Mode
 from amphw.ir.update import UpdateRule
 from amphw.models import get_model
+from amphw.rtl.build.circuit import CircuitError
 from amphw.rtl.driver.part import HardwarePart
 from amphw.rtl.driver.verilator import VerilatorDevice
 from tests.border import INSTANCES, MESSAGE, trained
@@ -29,7 +30,7 @@ def test_a_loop_in_a_circuit_costs_the_same_however_often_it_runs(tokens: int) -
     assert device.placing.of["relu"] == "one"  # where all comes from that it receives
     each_way = 2 * INSTANCES * MESSAGE
     assert device.carried() == {"one": (each_way, each_way)}
-    assert json.loads(device.findings().files["messages.json"])["one"]["region"]
+    assert json.loads(device.findings().files["messages.json"])["one"]["keeps"]
 
 
 def test_inference_brings_no_gradients() -> None:
@@ -59,4 +60,16 @@ def test_a_circuit_that_was_built_before_has_the_nodes_that_it_was_built_with() 
     part, rules = HardwarePart(built), {"*": UpdateRule()}
     assert part.refused(graph, lowered.units[lowered.by_name["cell"]], rules) == ""
     told = part.refused(graph, lowered.units[lowered.by_name["relu"]], rules)
-    assert told == "its circuit was built without this node (amphw rtl --nodes)"
+    assert told == "its circuit was built for cell alone (amphw rtl --nodes)"
+
+
+def test_a_circuit_of_another_model_is_told() -> None:
+    device = VerilatorDevice(FORMATS)
+    device.built = ("leaf", "branch")
+    model = get_model("list-reduction")
+    graph = model.graph(model.config(hidden=8, batch=1))
+    lowered = lower(graph)
+    with pytest.raises(
+        CircuitError, match="another model: its nodes are leaf, branch, of which this one has none"
+    ):
+        HardwarePart(lambda: device).refused(graph, lowered.units[lowered.by_name["cell"]], {})

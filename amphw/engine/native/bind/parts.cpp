@@ -17,9 +17,11 @@ nb::object array(std::vector<size_t> shape, F fill) {
 }
 
 // (number, unit, kind, slots, firings, [rows of each firing, by space], [rows of operands, or backward what came back
-// for outputs; None for integers], [integer operands], [of operands, whether the part is handed each message])
-nb::object handed(PyEngine& e, const Frame* f) {
-    if (f == nullptr) return nb::none();
+// for outputs; None for integers], [integer operands], [of operands, whether the part is brought each message],
+// whether anything leaves of each output, or backward operand; empty: as the node makes it)
+nb::object handed(PyEngine& e, const HandedOut* out) {
+    if (out == nullptr) return nb::none();
+    const Frame* const f = &out->frame;
     const Engine& engine = e.engine();
     const UnitDesc& unit = engine.graph().units[f->unit];
     const size_t n = f->tasks.size();
@@ -27,6 +29,9 @@ nb::object handed(PyEngine& e, const Frame* f) {
         return array<int32_t>({n}, [&](int32_t* to) {
             for (size_t i = 0; i < n; i++) to[i] = what(f->tasks[i]);
         });
+    };
+    const auto flags = [](const std::vector<uint8_t>& values) {
+        return array<uint8_t>({values.size()}, [&](uint8_t* to) { std::copy(values.begin(), values.end(), to); });
     };
     nb::list spaces, rows, ints, came;
     std::vector<size_t> total(unit.spaces.size());
@@ -45,8 +50,8 @@ nb::object handed(PyEngine& e, const Frame* f) {
     } else {
         for (size_t k = 0; k < unit.operands.size(); k++) {
             int64_t n_rows = 0;
-            const std::vector<uint8_t> which = engine.handed(*f, int32_t(k), &n_rows);
-            came.append(array<uint8_t>({which.size()}, [&](uint8_t* to) { std::copy(which.begin(), which.end(), to); }));
+            const std::vector<uint8_t> which = engine.brought(*f, int32_t(k), &n_rows);
+            came.append(flags(which));
             rows.append(array<float>({size_t(n_rows), size_t(unit.operands[k].width)},
                                      [&](float* to) { engine.copy_operand(*f, int32_t(k), to); }));
         }
@@ -55,11 +60,12 @@ nb::object handed(PyEngine& e, const Frame* f) {
         ints.append(array<int64_t>({total[unit.ints[k].second]},
                                    [&](int64_t* to) { engine.copy_integers(*f, int32_t(k), to); }));
     return nb::make_tuple(f->number, f->unit, int(f->kind), each([](const Task& t) { return t.slot->index; }),
-                          each([](const Task& t) { return t.firing; }), spaces, rows, ints, came);
+                          each([](const Task& t) { return t.firing; }), spaces, rows, ints, came,
+                          flags(out->leaves));
 }
 
 nb::object hand_out(PyEngine& e, int32_t worker) {
-    const Frame* found = nullptr;
+    const HandedOut* found = nullptr;
     e.guarded([&] { found = e.engine().hand_out(worker); });
     return handed(e, found);
 }
@@ -68,7 +74,7 @@ nb::object replay_hand_out(PyEngine& e, int64_t number, int32_t unit, int32_t ki
                            std::vector<std::pair<int32_t, int32_t>> keys) {
     std::vector<Task> tasks;
     for (const auto& [slot, firing] : keys) tasks.push_back({e.engine().slot(slot), firing, 0, 0, 0});
-    const Frame* found = nullptr;
+    const HandedOut* found = nullptr;
     e.guarded([&] { found = e.engine().replay_hand_out(number, unit, Kind(kind), std::move(tasks)); });
     return handed(e, found);
 }
