@@ -12,7 +12,7 @@ from amphw.rtl.build.boards import BOARDS
 from amphw.rtl.build.circuit import FILE, Circuit
 from amphw.rtl.plan.hardware import Sizes
 
-CIRCUIT = Circuit("icebreaker", 1_000_000, 1, "q4.12", ("cell",), False, Sizes(), "", "")
+CIRCUIT = Circuit("icebreaker", 1_000_000, 1, "q4.12", ("cell",), Sizes(), "", "")
 
 
 @pytest.fixture
