@@ -152,6 +152,8 @@ public:
     // Copies rows of all its firings, one after another: of an operand; of the sum of what came back for an output.
     void copy_operand(const Frame& frame, int32_t operand, float* to) const;
     void copy_gradient(const Frame& frame, int32_t output, float* to) const;
+    // Whether a part that joins for itself computes the unit.
+    bool joins(int32_t unit) const { return options_.joining[unit] >= 0; }
     // Of each message of an operand, whether the part is handed it; rows: of those, together.
     std::vector<uint8_t> brought(const Frame& frame, int32_t operand, int64_t* rows) const;
     void copy_integers(const Frame& frame, int32_t operand, int64_t* to) const;

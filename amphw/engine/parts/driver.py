@@ -49,6 +49,7 @@ class PartDriver:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self.joins = joins(part)
+        self._alive = part if isinstance(part, ShowsLife) else None
         self._carried = [0, 0]
         self.lost = ""
         """Why the part is not there any more."""
@@ -162,7 +163,7 @@ class PartDriver:
         """What the part owes, if it has given no sign of life for so long; empty otherwise."""
         owed = dict(self._begun)
         now = time.perf_counter()
-        silent = now - (max(self._news, self.part.heard) if isinstance(self.part, ShowsLife) else self._news)
+        silent = now - (max(self._news, self._alive.heard) if self._alive is not None else self._news)
         if not owed or silent < seconds:
             return ""
         lines = [f"has given nothing back for {silent:.1f} s; it owes {len(owed)} frame(s):"]

@@ -17,8 +17,8 @@ nb::object array(std::vector<size_t> shape, F fill) {
 }
 
 // (number, unit, kind, slots, firings, [rows of each firing, by space], [rows of operands, or backward what came back
-// for outputs; None for integers], [integer operands], [of operands, whether the part is brought each message],
-// whether anything leaves of each output, or backward operand; empty: as the node makes it)
+// for outputs; None for integers], [integer operands]; and of a part that joins for itself [of operands, whether it is
+// brought each message], and whether anything leaves of each output, or backward operand)
 nb::object handed(PyEngine& e, const HandedOut* out) {
     if (out == nullptr) return nb::none();
     const Frame* const f = &out->frame;
@@ -33,6 +33,7 @@ nb::object handed(PyEngine& e, const HandedOut* out) {
     const auto flags = [](const std::vector<uint8_t>& values) {
         return array<uint8_t>({values.size()}, [&](uint8_t* to) { std::copy(values.begin(), values.end(), to); });
     };
+    const bool joins = engine.joins(f->unit);
     nb::list spaces, rows, ints, came;
     std::vector<size_t> total(unit.spaces.size());
     for (size_t s = 0; s < unit.spaces.size(); s++) {
@@ -49,9 +50,11 @@ nb::object handed(PyEngine& e, const HandedOut* out) {
         }
     } else {
         for (size_t k = 0; k < unit.operands.size(); k++) {
-            int64_t n_rows = 0;
-            const std::vector<uint8_t> which = engine.brought(*f, int32_t(k), &n_rows);
-            came.append(flags(which));
+            int64_t n_rows = int64_t(total[unit.operands[k].space]);
+            if (joins) {
+                n_rows = 0;
+                came.append(flags(engine.brought(*f, int32_t(k), &n_rows)));
+            }
             rows.append(array<float>({size_t(n_rows), size_t(unit.operands[k].width)},
                                      [&](float* to) { engine.copy_operand(*f, int32_t(k), to); }));
         }
@@ -61,7 +64,7 @@ nb::object handed(PyEngine& e, const HandedOut* out) {
                                    [&](int64_t* to) { engine.copy_integers(*f, int32_t(k), to); }));
     return nb::make_tuple(f->number, f->unit, int(f->kind), each([](const Task& t) { return t.slot->index; }),
                           each([](const Task& t) { return t.firing; }), spaces, rows, ints, came,
-                          flags(out->leaves));
+                          joins ? flags(out->leaves) : nb::object(nb::list()));
 }
 
 nb::object hand_out(PyEngine& e, int32_t worker) {
