@@ -45,8 +45,8 @@ def test_a_part_that_shows_that_it_is_at_work_is_not_overdue() -> None:
     part = Busy()
     driver = owing(part, [0])
     time.sleep(0.06)
-    assert driver.overdue(0.05).startswith("has given nothing back for 0.")
-    part.heard = time.perf_counter() + 1.0
+    assert driver.overdue(0.05).startswith("has given nothing back for ")
+    part.heard = time.perf_counter() + 60.0  # however busy the machine is
     assert driver.overdue(0.05) == ""
 
 
