@@ -7,9 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from amphw.cpu_runtime import planes
+from amphw.host.checkpoint import load_checkpoint, save_checkpoint
+from amphw.host.checkpointing import CHECKPOINT
 from tests.cli.conftest import Invoke
 
 pytestmark = pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
@@ -53,6 +56,26 @@ def test_a_run_is_repeated_to_the_bit(amphw: Invoke, logged: Path) -> None:
 def test_a_run_is_repeated_on_the_reference(amphw: Invoke, logged: Path) -> None:
     found = repeated(amphw, "--device", "reference")
     assert found["equal"] and found["device"] == "reference"
+
+
+STEP = 3e-3  # the model's Adam takes steps of at most this
+
+
+@pytest.mark.parametrize(("weights", "equal"), [(1, True), (None, False)], ids=["one", "all"])
+def test_one_weight_may_go_a_step_elsewhere_by_rounding_and_a_tensor_may_not(
+    amphw: Invoke, logged: Path, weights: int | None, equal: bool
+) -> None:
+    """One weight: as with Adam where its gradients cancel. A whole tensor: as with one update too many."""
+    tensors, about = load_checkpoint(logged / CHECKPOINT, None)
+    moved = tensors["cell.W"].copy()
+    moved.reshape(-1)[:weights] += np.float32(STEP)
+    save_checkpoint(logged / CHECKPOINT, {**tensors, "cell.W": moved}, about)
+    found = repeated(amphw, "--device", "reference", code=0 if equal else 1)
+    assert found["equal"] is equal
+    if not equal:
+        difference = found["first_difference"]
+        assert (difference["kind"], difference["node"]) == ("parameters", "cell")
+        assert "'W' of node 'cell' ends 0.003" in difference["what"]
 
 
 def test_until_stops_there(amphw: Invoke, logged: Path) -> None:
