@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -21,7 +22,9 @@ def about() -> dict[str, Any]:
     """What a figure depends on besides the script."""
     git = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty", "--abbrev=10"]
     commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-    command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    here = f"{RESULTS.parents[1]}{os.sep}"
+    words = [word.removeprefix(here) for word in sys.argv[1:]]
+    command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *words])
     return {
         "date": date.today().isoformat(),
         "command": command,
