@@ -36,6 +36,7 @@ from amphw.host.meters import Tally, percentile
 from amphw.host.placed import fitting, where
 from amphw.host.progress import Progress
 from amphw.host.records import THEN, EpochRecord, RunSummary, first_reaching
+from amphw.host.replication import Replication
 from amphw.host.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
 from amphw.host.run_model import InstanceSet, RunModel
 from amphw.host.run_state import RunState
@@ -58,7 +59,8 @@ class Trainer:
     spare: makes the device that the run goes on on if its own is lost; the trainer closes it. Without one the
     run then ends with a checkpoint of its last consistent state. clock: in seconds, for the age of the last
     checkpoint. spent: where the run's time goes; what went before may be in it already. log: takes the
-    device's service log, which ends where the device is lost.
+    device's service log, which ends where the device is lost. replication: what the run has in common with
+    its replicas, if there are others.
     """
 
     def __init__(
@@ -73,10 +75,12 @@ class Trainer:
         clock: Callable[[], float] = time.monotonic,
         spent: Spent | None = None,
         log: RunLog | None = None,
+        replication: Replication | None = None,
     ) -> None:
         self.model, self.cfg, self.device, self.folder = model, cfg, device, folder
         self.progress, self.trace, self.spare, self._log = progress, trace, spare, log
         self.spent = spent or Spent()
+        self._replication = replication
         self._devices = [device]
         self._spared = False
         self.state = RunState(Tally(model.loss_node, tuple(model.metrics)))
@@ -198,6 +202,7 @@ class Trainer:
             progress=self.progress,
             trace=self.trace,
             log=self._log,
+            replication=self._replication,
         )
 
     def _replaced(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from amphw.host.meters import DeviceMeter, KeysInFlight, Tally, percentile
 from amphw.host.modes import pump_policy
 from amphw.host.progress import LiveStats, Progress
 from amphw.host.pumping import PumpHooks
+from amphw.host.replication import Alone, Replication
 from amphw.host.run_model import InstanceSet
 from amphw.host.run_state import RunState
 from amphw.host.session import Session
@@ -81,8 +82,10 @@ class Phases:
         progress: Progress | None,
         trace: Trace | None,
         log: RunLog | None = None,
+        replication: Replication | None = None,
     ) -> None:
         self._session, self._state, self._live = session, state, live
+        self._replication = replication or Alone()
         self._stopped, self._saved = stopped, saved
         self._progress, self._trace, self._log = progress, trace, log
         self._meter = DeviceMeter(session.device)
@@ -102,22 +105,22 @@ class Phases:
         epoch's end nodes apply what they still hold and replicas are averaged. Raises DivergedError and, for
         lost messages, ExecutionError.
         """
-        session, state = self._session, self._state
+        session, state, replicas = self._session, self._state, self._replication
         self._meter.start()
         self._began = time.perf_counter()
         self._size_before, self._trained = state.size, state.position
+        self._size, self._tally = 0, Tally(state.tally.node, state.tally.names)
         self._before = _Before.of(state)
         keys = KeysInFlight(self._began)
         bad: list[Instance] = []
 
         def report(instance: Instance, report: Report) -> None:
-            size = session.model.size(instance)
-            state.size, state.epoch_size = state.size + size, state.epoch_size + size
+            self._size += session.model.size(instance)
             self._trained += 1
             self._meter.retired()
             self._approach.retired(report)
             self._reported(report)
-            if not state.tally.add(report):
+            if not self._tally.add(report):
                 bad.append(instance)
 
         def changed(count: int) -> None:
@@ -127,26 +130,29 @@ class Phases:
                 self._trace.count_keys(now * 1e6, count)
 
         hooks = PumpHooks(report, changed, lambda: self._tick(instances), self._moved)
+        first = state.number - state.position
         while True:
             pumped = session.train_pump.run(
-                _numbered(instances, state.position, state.number),
+                replicas.share(instances, state.position, session.mode.window).numbered(first),
                 Mode.TRAIN,
                 hooks,
                 window=session.mode.window,
                 barrier=session.mode.barrier,
                 policy=self._policy,
-                stopped=lambda: bool(bad) or self._stopped(),
-                paused=due,
+                stopped=lambda: replicas.stopping(bool(bad) or self._stopped()),
+                paused=lambda: replicas.pausing(due()),
                 aside=self._live.aside(),
+                update=lambda: replicas.update(session.device),
             )
-            state.position, state.number = state.position + pumped, state.number + pumped
+            replicas.settle(session.device)
+            self._include(pumped, first)
             # After a resumption right at the epoch's end, the estimate is the one that was saved.
             state.live = self._live.means() or state.live
             session.device.drain()  # nothing is in flight, but an update may still be under way
             self._meter.collect()
             self._check(bad)
             self._count()
-            if state.position == len(instances) or self._stopped():
+            if state.position == len(instances) or replicas.stopping(self._stopped()):
                 break
             began = time.perf_counter()
             save()
@@ -170,15 +176,27 @@ class Phases:
             if not tally.add(report):
                 bad.append(instance)
 
+        share = self._replication.share(instances, 0, 1)
         pumped = session.infer_pump.run(
-            _numbered(instances, 0, 0),
+            share.numbered(0),
             Mode.INFER,
             PumpHooks(report, moved=self._moved),
             stopped=lambda: bool(bad) or self._stopped(),
         )
         self._write_log()
         self._check(bad)
-        return tally.means() if pumped == len(instances) else None
+        (everything,) = self._replication.total([pumped])
+        tally = reduced(tally, self._replication)
+        return tally.means() if everything == len(instances) else None
+
+    def _include(self, pumped: int, first: int) -> None:
+        """Count in `state` what all replicas have trained on. first: number of the epoch's first instance."""
+        state = self._state
+        everything, size = map(int, self._replication.total([pumped, self._size]))
+        state.position, state.size = state.position + everything, state.size + size
+        state.number, state.epoch_size = first + state.position, state.epoch_size + size
+        state.tally.include(reduced(self._tally, self._replication))
+        self._size, self._tally = 0, Tally(state.tally.node, state.tally.names)
 
     def _tick(self, instances: InstanceSet) -> None:
         state, meter = self._state, self._meter
@@ -193,9 +211,9 @@ class Phases:
                 epoch=state.epoch + 1,
                 done=self._trained,
                 total=len(instances),
-                loss=state.tally.means().get("loss", float("nan")),
+                loss=self._tally.means().get("loss", float("nan")),
                 valid=self._live.means() or (dict(state.history[-1].valid) if state.history else {}),
-                rate=(state.size - self._size_before) / spent if spent > 0 else float("nan"),
+                rate=(state.size + self._size - self._size_before) / spent if spent > 0 else float("nan"),
                 keys_in_flight=self._session.train_pump.in_flight,
                 staleness_p50=percentile(staleness, 0.5),
                 staleness_p99=percentile(staleness, 0.99),
@@ -268,9 +286,9 @@ class Phases:
         )
 
 
-def _numbered(instances: InstanceSet, first: int, number: int) -> Iterator[Instance]:
-    """`instances[first:]`, numbered from `number` on: expressions and generators are keyed by the number."""
-    for offset in range(len(instances) - first):
-        instance = instances[first + offset]
-        instance.number = number + offset
-        yield instance
+def reduced(tally: Tally, replication: Replication) -> Tally:
+    """What all replicas have reported together."""
+    rows, *sums = replication.total([tally.rows, *(tally.sums.get(name, 0.0) for name in tally.names)])
+    return Tally(
+        tally.node, tally.names, int(rows), dict(zip(tally.names, sums, strict=True)) if rows else {}
+    )

@@ -42,6 +42,12 @@ class Tally:
             self.sums[name] = self.sums.get(name, 0.0) + value
         return finite
 
+    def include(self, other: Tally) -> None:
+        """Add what another one has counted."""
+        self.rows += other.rows
+        for name, value in other.sums.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+
     def means(self) -> dict[str, float]:
         """Mean of every figure over the rows so far; empty before the first row."""
         return {name: value / self.rows for name, value in self.sums.items()} if self.rows else {}

@@ -90,12 +90,13 @@ class Pump:
         stopped: Callable[[], bool] = lambda: False,
         paused: Callable[[], bool] = lambda: False,
         aside: Aside | None = None,
+        update: Callable[[], None] | None = None,
     ) -> int:
         """Pump until the instances run out, `stopped()` or `paused()` -> how many were pumped; all of them
         have retired.
 
         Instances carry their numbers already. window: in flight at most (all slots). barrier: a window
-        returns as a whole, and the device gets an UPDATE before the next. paused: ends it as `stopped` does,
+        returns as a whole, and the device gets an UPDATE before the next, by `update` if there is one. paused: ends it as `stopped` does,
         but neither within a barrier's window nor before the first instance; both stay true once they are.
         aside: what runs beside; it is refilled for as long as there are instances to pump, and has retired as
         well at the end. Raises what the device raises, and ExecutionError for a report that belongs to
@@ -133,7 +134,7 @@ class Pump:
                 self._receive(hooks)
             if not self._held:
                 if barrier and in_window:
-                    self._device.update()
+                    (update or self._device.update)()
                 in_window = 0
                 if not self._everything() and (upcoming is None or over()):
                     return pumped

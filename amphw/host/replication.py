@@ -1,0 +1,95 @@
+"""What a run has in common with its replicas, as the host sees it; one that is alone has nothing.
+
+Replicas train on shares of the same instances, each on a device of its own, and go in step: in the modes with
+a barrier each gets as many updates as the others, and whether to stop is agreed on. `amphw.replicas` has those
+of more than one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from amphw.host.run_model import InstanceSet
+from amphw.ir.device import Device
+from amphw.ir.instance import Instance
+
+
+@dataclass(frozen=True)
+class Share:
+    """Of a set of instances those that one replica has: their places in the set."""
+
+    instances: InstanceSet
+    places: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def numbered(self, first: int) -> Iterator[Instance]:
+        """They carry the numbers that they have among all: number `first` is the set's first instance.
+
+        Expressions and generators are keyed by the number, so it may not depend on who else there is.
+        """
+        for place in self.places:
+            instance = self.instances[place]
+            instance.number = first + place
+            yield instance
+
+
+class Replication(Protocol):
+    """leads: whether this replica writes and tells what becomes of the run."""
+
+    leads: bool
+
+    def share(self, instances: InstanceSet, start: int, window: int) -> Share:
+        """This replica's part of `instances[start:]`, of which all replicas together take `window` each at a
+        time."""
+        ...
+
+    def update(self, device: Device) -> None:
+        """A window of a mode with a barrier has returned: nodes update with what all have accumulated."""
+        ...
+
+    def settle(self, device: Device) -> None:
+        """This replica has no more windows: take part in the others' updates until they have none, either.
+
+        Nodes then update with what they may still hold.
+        """
+        ...
+
+    def stopping(self, wanted: bool) -> bool:
+        """wanted: by this replica -> whether all stop. It is agreed on with each update."""
+        ...
+
+    def pausing(self, wanted: bool) -> bool:
+        """The same of a pause, for which the leader alone may ask."""
+        ...
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        """The sums of all replicas' values, which are as many on each."""
+        ...
+
+
+class Alone:
+    """The only replica."""
+
+    leads = True
+
+    def share(self, instances: InstanceSet, start: int, window: int) -> Share:
+        return Share(instances, range(start, len(instances)))
+
+    def update(self, device: Device) -> None:
+        device.update()
+
+    def settle(self, device: Device) -> None:
+        """See `Replication`: without others there is nothing to wait for."""
+
+    def stopping(self, wanted: bool) -> bool:
+        return wanted
+
+    def pausing(self, wanted: bool) -> bool:
+        return wanted
+
+    def total(self, values: Sequence[float]) -> list[float]:
+        return list(values)

@@ -1,0 +1,63 @@
+"""Ranks that are threads of one process: for tests, and where there is no engine for processes."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from amphw.replicas.transport import RankLostError
+
+LOOK = 0.05
+"""Seconds after which whoever waits looks whether a rank has failed."""
+
+
+@dataclass
+class ThreadGroup:
+    """What the ranks of a process share: a queue from each to each."""
+
+    ranks: int
+    failed: str = ""
+    queues: dict[tuple[int, int], queue.SimpleQueue[np.ndarray]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        every = range(self.ranks)
+        self.queues = {(a, b): queue.SimpleQueue() for a in every for b in every if a != b}
+
+    def transports(self) -> list[ThreadTransport]:
+        return [ThreadTransport(self, rank) for rank in range(self.ranks)]
+
+
+class ThreadTransport:
+    """See `Transport`."""
+
+    def __init__(self, group: ThreadGroup, rank: int):
+        self._group, self.rank, self.ranks = group, rank, group.ranks
+        self.sent = self.received = 0
+
+    def send(self, to: int, values: np.ndarray) -> None:
+        self._check()
+        self._group.queues[self.rank, to].put(values.copy())
+        self.sent += values.nbytes
+
+    def receive(self, source: int, into: np.ndarray) -> None:
+        while True:
+            self._check()
+            try:
+                found = self._group.queues[source, self.rank].get(timeout=LOOK)
+            except queue.Empty:
+                continue
+            into[...] = found
+            self.received += found.nbytes
+            return
+
+    def _check(self) -> None:
+        if self._group.failed:
+            raise RankLostError(self._group.failed)
+
+    def fail(self, error: BaseException) -> None:
+        self._group.failed = self._group.failed or f"rank {self.rank} has failed: {error}"
+
+    def close(self) -> None:
+        """Nothing is to be let go of."""

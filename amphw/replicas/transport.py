@@ -1,0 +1,40 @@
+"""How replicas reach each other. Strategies and collectives are written over this, and know no carrier."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from amphw.ir.errors import AmphwError
+
+
+class RankLostError(AmphwError):
+    """Another rank is gone, or has failed, so that this one cannot go on."""
+
+
+class Transport(Protocol):
+    """Of one rank among `ranks`, which are numbered from 0.
+
+    Messages from one rank to another arrive in the order in which they were sent. sent, received: bytes of
+    arrays so far, without what a carrier adds. All methods raise RankLostError once a rank is gone.
+    """
+
+    rank: int
+    ranks: int
+    sent: int
+    received: int
+
+    def send(self, to: int, values: np.ndarray) -> None:
+        """Send a contiguous array, without waiting for the receiver. It may change afterwards."""
+        ...
+
+    def receive(self, source: int, into: np.ndarray) -> None:
+        """Wait for the next array from a rank, which has as many bytes as `into`."""
+        ...
+
+    def fail(self, error: BaseException) -> None:
+        """This rank cannot go on: the others are told, with the reason."""
+        ...
+
+    def close(self) -> None: ...
