@@ -16,7 +16,7 @@ from amphw.engine.plane import EnginePlane
 from amphw.engine.tiles.gemm_choice import GemmChoice
 from amphw.ir.device import Direction
 from amphw.ir.errors import AmphwError
-from amphw.ir.update import NodeParameters, no_parameters
+from amphw.ir.update import NodeGradient, NodeParameters, no_parameters
 
 
 class NativePlane(EnginePlane):
@@ -58,6 +58,29 @@ class NativePlane(EnginePlane):
             self.engine.update(u.index, False)
         self.check()
         self.collect_log()
+
+    def gradients(self) -> dict[str, NodeGradient]:
+        """See `Exchanges`."""
+        self.push()
+        self.flush()
+        found = {}
+        for u, node in self._owned:
+            _, rows, _ = self.engine.parameter_state(u.index)
+            arrays = {n: np.empty(node.values[n].shape, np.float32) for n in self._parameter_names(u.index)}
+            for i, array in enumerate(arrays.values()):
+                self.engine.store_gradient(u.index, i, _matrix(array))
+            found[u.name] = NodeGradient(rows, arrays)
+        return found
+
+    def give(self, gradients: Mapping[str, NodeGradient]) -> None:
+        """See `Exchanges`."""
+        self.push()
+        for u, _ in self._owned:
+            if (given := gradients.get(u.name)) is None:
+                continue
+            for i, name in enumerate(self._parameter_names(u.index)):
+                self.engine.load_gradient(u.index, i, _matrix(given.arrays[name]))
+            self.engine.gave(u.index, given.rows)
 
     def observed(self, index: int) -> list[Observation]:
         """What the firings of the slot's last instance computed; it must have retired."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -17,7 +17,7 @@ from amphw.ir.device import Mode, Report, Statistics
 from amphw.ir.errors import ExecutionError
 from amphw.ir.instance import Instance
 from amphw.ir.service_log import LogEnded, ServiceLog
-from amphw.ir.update import NodeParameters
+from amphw.ir.update import NodeGradient, NodeParameters
 
 RUN_BUDGET = 1e-3
 """Seconds that a worker stays inside the plane."""
@@ -111,6 +111,15 @@ class PlaneDevice:
     def parameters(self) -> dict[str, NodeParameters]:
         self.plane.fetch()
         return self.plane.params
+
+    def gradients(self) -> dict[str, NodeGradient]:
+        """See `Exchanges`."""
+        found: dict[str, NodeGradient] = self.plane.gradients()
+        return found
+
+    def give(self, gradients: Mapping[str, NodeGradient]) -> None:
+        """See `Exchanges`."""
+        self.plane.give(gradients)
 
     def statistics(self) -> Statistics:
         return self.plane.statistics()

@@ -96,11 +96,11 @@ class Pump:
         have retired.
 
         Instances carry their numbers already. window: in flight at most (all slots). barrier: a window
-        returns as a whole, and the device gets an UPDATE before the next, by `update` if there is one. paused: ends it as `stopped` does,
-        but neither within a barrier's window nor before the first instance; both stay true once they are.
-        aside: what runs beside; it is refilled for as long as there are instances to pump, and has retired as
-        well at the end. Raises what the device raises, and ExecutionError for a report that belongs to
-        nothing in flight and for a device that has stalled.
+        returns as a whole, and the device gets an UPDATE before the next, by `update` if there is one.
+        paused: ends it as `stopped` does, but neither within a barrier's window nor before the first
+        instance; both stay true once they are. aside: what runs beside; it is refilled for as long as there
+        are instances to pump, and has retired as well at the end. Raises what the device raises, and
+        ExecutionError for a report that belongs to nothing in flight and for a device that has stalled.
         """
         policy = policy or Greedy()
         window = min(window or len(self._generation), len(self._generation))

@@ -1,8 +1,8 @@
 """What a run has in common with its replicas, as the host sees it; one that is alone has nothing.
 
-Replicas train on shares of the same instances, each on a device of its own, and go in step: in the modes with
-a barrier each gets as many updates as the others, and whether to stop is agreed on. `amphw.replicas` has those
-of more than one.
+Replicas train on shares of the same instances, each on a device of its own, and go in step: in the modes
+with a barrier each gets as many updates as the others, and whether to stop is agreed on. `amphw.replicas` has
+those of more than one.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.optimizers import OPTIMIZERS
 from amphw.ir.units import quantity, written
-from amphw.ir.update import NodeParameters, UpdateRule
+from amphw.ir.update import NodeGradient, NodeParameters, UpdateRule
 
 SILENCE = 10.0
 """Seconds without a sign of life after which a device that owes something counts as lost, if nobody says."""
@@ -282,6 +282,22 @@ class Linked(Protocol):
 
     def linkable(self) -> Sequence[str]:
         """The labels of those."""
+        ...
+
+
+@runtime_checkable
+class Exchanges(Protocol):
+    """A device that moves gradients alone, where `parameters` moves everything that belongs to them.
+
+    Nothing is in flight when these are called.
+    """
+
+    def gradients(self) -> dict[str, NodeGradient]:
+        """Of every node with parameters, what it has accumulated since its last update; copies."""
+        ...
+
+    def give(self, gradients: Mapping[str, NodeGradient]) -> None:
+        """In place of what these nodes have accumulated: their next update applies it."""
         ...
 
 

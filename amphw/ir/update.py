@@ -223,6 +223,33 @@ class NodeParameters:
             g[...] = 0
 
 
+@dataclass
+class NodeGradient:
+    """Of one node, by parameter the summed gradient, and the gradient rows that it is over.
+
+    Both go from one replica to another, so that shares may be of different sizes.
+    """
+
+    rows: int
+    arrays: dict[str, np.ndarray]
+
+
+def gradients_of(parameters: Mapping[str, NodeParameters]) -> dict[str, NodeGradient]:
+    """Copies of what nodes have accumulated."""
+    return {
+        node: NodeGradient(p.rows, {name: g.copy() for name, g in p.gradients.items()})
+        for node, p in parameters.items()
+    }
+
+
+def give_gradients(parameters: Mapping[str, NodeParameters], gradients: Mapping[str, NodeGradient]) -> None:
+    """In place of what these nodes have accumulated."""
+    for node, given in gradients.items():
+        parameters[node].rows = given.rows
+        for name, gradient in parameters[node].gradients.items():
+            gradient[...] = given.arrays[name]
+
+
 def rule_of(rules: Mapping[str, UpdateRule], node: str) -> UpdateRule:
     """A node without a rule of its own has rules["*"]."""
     return rules.get(node) or rules.get("*", UpdateRule())

@@ -41,7 +41,14 @@ from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
 from amphw.ir.passes import fuse
 from amphw.ir.service_log import LogEnded, ServiceLog
-from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
+from amphw.ir.update import (
+    NodeGradient,
+    NodeParameters,
+    UpdateRule,
+    give_gradients,
+    gradients_of,
+    initial_parameters,
+)
 from amphw.mixed.findings import told
 from amphw.mixed.unavailable import Unavailable, unavailable
 
@@ -401,6 +408,15 @@ class MixedDevice(PlaneDevice):
         for driver in self._drivers:
             found = found | driver.parameters()
         return {name: found[name] for name in self._names}
+
+    def gradients(self) -> dict[str, NodeGradient]:
+        """See `Exchanges`: those of parts come with everything else."""
+        self.drain()
+        return gradients_of(self.parameters())
+
+    def give(self, gradients: Mapping[str, NodeGradient]) -> None:
+        """See `Exchanges`."""
+        give_gradients(self.parameters(), gradients)
 
     def statistics(self) -> Statistics:
         out = super().statistics()

@@ -1,1 +1,1 @@
-"""Replicas of a model that train together: what they send each other, by which strategy, over what carrier."""
+"""Replicas of a model that train together: what they send, by which strategy, over what carrier."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from amphw.ir.update import NodeGradient
 from amphw.replicas.collectives import all_reduce
-from amphw.replicas.gradients import NodeGradient
 from amphw.replicas.transport import Transport
 
 

@@ -18,7 +18,7 @@ STOP, PAUSE, THROUGH = range(3)
 
 
 class Replica:
-    """Ranks go in step: every one takes part in every exchange, with zero rows once it has no more windows."""
+    """Ranks go in step: each takes part in every exchange, with zero rows once it has no more windows."""
 
     def __init__(self, transport: Transport, strategy: Strategy):
         self.transport, self.strategy = transport, strategy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from amphw.replicas.gradients import NodeGradient
+from amphw.ir.update import NodeGradient
 from amphw.replicas.transport import Transport
 
 

@@ -371,26 +371,30 @@ void Parameters::clear_folded() {
 
 // --- exchange with Python -------------------------------------------------------------------------------------
 
+// f(offset in the panels, index in a dense matrix, numbers) for each piece of a row that lies in one panel.
+template <class F>
+static void each_piece(const Layout& layout, F f) {
+    for (int32_t c = 0, width; c < layout.cols; c += width) {
+        width = layout.width(c);
+        for (int32_t r = 0; r < layout.rows; r++)
+            f(layout.offset(r, c), int64_t(r) * layout.cols + c, std::min(width, layout.cols - c));
+    }
+}
+
 void Parameters::load(int32_t param, const float* values, const float* gradient, const float* const* slots) {
     Tensor& t = tensors_[param];
     const int buffer = current_.load();
-    for (int32_t r = 0; r < t.layout.rows; r++)
-        for (int32_t c = 0; c < t.layout.cols; c++) {
-            const int64_t to = t.layout.offset(r, c), from = int64_t(r) * t.layout.cols + c;
-            t.value[buffer].floats()[to] = values[from];
-            t.gradient.floats()[to] = gradient[from];
-            for (int s = 0; s < rule.slots(); s++) t.slot[s].floats()[to] = slots[s][from];
-        }
+    each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
+        std::copy_n(values + from, n, t.value[buffer].floats() + to);
+        for (int s = 0; s < rule.slots(); s++) std::copy_n(slots[s] + from, n, t.slot[s].floats() + to);
+    });
     transpose(t, buffer);
+    load_gradient(param, gradient);
     if (!t.sparse) return;
-    t.touched_rows.clear();
-    for (int b = 0; b < VERSIONS; b++) t.missed[b].clear();
-    for (int32_t r = 0; r < t.layout.rows; r++) {
-        const float* g = t.gradient.floats() + t.layout.offset(r, 0);
-        t.touched[r] = std::any_of(g, g + t.layout.cols, [](float x) { return x != 0.0f; });
-        if (t.touched[r]) t.touched_rows.push_back(r);
-        for (int b = 0; b < VERSIONS; b++)
-            if (b != buffer) t.missed[b].push_back(r);
+    for (int b = 0; b < VERSIONS; b++) {
+        t.missed[b].clear();
+        if (b == buffer) continue;
+        for (int32_t r = 0; r < t.layout.rows; r++) t.missed[b].push_back(r);
     }
 }
 
@@ -398,15 +402,41 @@ void Parameters::loaded(int64_t version, int64_t rows, const State& given) {
     state = given;
     version_.store(version);
     versions_[current_.load()].store(version);
-    accumulated = interval_rows_ = rows;
-    if (device_ != nullptr) return;
-    make_tables(current_.load());
-    clear_folded();  // the gradients that were loaded are complete
+    if (device_ == nullptr) make_tables(current_.load());
+    gave(rows);
 }
 
 void Parameters::store(int32_t param, float* values, float* gradient, float* const* slots) const {
     const Tensor& t = tensors_[param];
     const float* w = t.value[current_.load()].floats();
+    each_piece(t.layout, [&](int64_t from, int64_t to, int32_t n) {
+        std::copy_n(w + from, n, values + to);
+        for (int s = 0; s < rule.slots(); s++) std::copy_n(t.slot[s].floats() + from, n, slots[s] + to);
+    });
+    store_gradient(param, gradient);
+}
+
+void Parameters::load_gradient(int32_t param, const float* gradient) {
+    Tensor& t = tensors_[param];
+    each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
+        std::copy_n(gradient + from, n, t.gradient.floats() + to);
+    });
+    if (!t.sparse) return;
+    t.touched_rows.clear();
+    for (int32_t r = 0; r < t.layout.rows; r++) {
+        const float* g = t.gradient.floats() + t.layout.offset(r, 0);
+        t.touched[r] = std::any_of(g, g + t.layout.cols, [](float x) { return x != 0.0f; });
+        if (t.touched[r]) t.touched_rows.push_back(r);
+    }
+}
+
+void Parameters::gave(int64_t rows) {
+    accumulated = interval_rows_ = rows;
+    if (device_ == nullptr) clear_folded();  // the gradients that were loaded are complete
+}
+
+void Parameters::store_gradient(int32_t param, float* gradient) const {
+    const Tensor& t = tensors_[param];
     const float* g = t.gradient.floats();
     Block complete;
     if (!unit_.folds.empty()) {
@@ -415,13 +445,7 @@ void Parameters::store(int32_t param, float* values, float* gradient, float* con
         add_folded(param, complete.floats(), float_block(GRADIENT_PACK).floats());
         g = complete.floats();
     }
-    for (int32_t r = 0; r < t.layout.rows; r++)
-        for (int32_t c = 0; c < t.layout.cols; c++) {
-            const int64_t from = t.layout.offset(r, c), to = int64_t(r) * t.layout.cols + c;
-            values[to] = w[from];
-            gradient[to] = g[from];
-            for (int s = 0; s < rule.slots(); s++) slots[s][to] = t.slot[s].floats()[from];
-        }
+    each_piece(t.layout, [&](int64_t from, int64_t to, int32_t n) { std::copy_n(g + from, n, gradient + to); });
 }
 
 }  // namespace amphw

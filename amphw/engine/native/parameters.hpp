@@ -122,6 +122,10 @@ public:
     void load(int32_t param, const float* values, const float* gradient, const float* const* slots);
     void loaded(int64_t version, int64_t rows, const State& state);
     void store(int32_t param, float* values, float* gradient, float* const* slots) const;
+    // The gradient alone, which then comprises `rows`.
+    void load_gradient(int32_t param, const float* gradient);
+    void gave(int64_t rows);
+    void store_gradient(int32_t param, float* gradient) const;
 
     const Rule rule;
 

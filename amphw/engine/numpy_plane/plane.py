@@ -27,7 +27,7 @@ from amphw.ir.errors import AmphwError
 from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
 from amphw.ir.service_log import INTERVAL, SUM, UPDATE
-from amphw.ir.update import NodeParameters, no_parameters
+from amphw.ir.update import NodeGradient, NodeParameters, give_gradients, gradients_of, no_parameters
 
 TraceCallback = Callable[[int, str, str, float, float, int, int | None, int | None], None]
 """(worker, node, "forward" | "backward" | "infer" | "update", begin us, duration us, rows, number of the
@@ -180,6 +180,17 @@ class NumpyPlane(Delivery):
         """Reduce what is logged without publishing, so that the accumulated gradients are complete."""
         for log in self.logs.values():
             self._reduce(-1, self._wait_and_take(log, SUM))
+
+    def gradients(self) -> dict[str, NodeGradient]:
+        """See `Exchanges`."""
+        self.flush()
+        self.fetch()
+        return gradients_of(self.params)
+
+    def give(self, gradients: Mapping[str, NodeGradient]) -> None:
+        """See `Exchanges`."""
+        self.fetch()
+        give_gradients(self.params, gradients)
 
     def _wait_and_take(self, log: GradientLog, cause: str) -> Share:
         with self.lock:

@@ -233,6 +233,13 @@ public:
         for (FloatArray& s : slots) pointers.push_back(s.data());
         engine_.parameters(unit)->store(param, values.data(), gradient.data(), pointers.data());
     }
+    void load_gradient(int32_t unit, int32_t param, FloatInput gradient) {
+        engine_.parameters(unit)->load_gradient(param, gradient.data());
+    }
+    void gave(int32_t unit, int64_t rows) { engine_.parameters(unit)->gave(rows); }
+    void store_gradient(int32_t unit, int32_t param, FloatArray gradient) {
+        engine_.parameters(unit)->store_gradient(param, gradient.data());
+    }
     // (version, rows in the gradient, the optimiser's scalars)
     std::tuple<int64_t, int64_t, std::vector<double>> parameter_state(int32_t unit) {
         const Parameters& p = *engine_.parameters(unit);

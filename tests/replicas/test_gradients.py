@@ -1,0 +1,103 @@
+"""Gradients out of a device and into it again, before its nodes update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from amphw.cpu_runtime import planes
+from amphw.cpu_runtime.device import CpuDevice
+from amphw.ir.device import Device, DeviceOptions, Mode
+from amphw.ir.reference import ReferenceDevice
+from amphw.ir.update import UpdateRule
+from amphw.replicas.gradients import accumulated, give
+from amphw.rtl.fixed.device import FixedDevice
+from tests.conformance.test_cpu import problem
+from tests.graphs.cases import CASES
+from tests.rtl.cases import problem as in_fixed_point
+
+CASE = next(case for case in CASES if case.name == "rnn-hash")
+RULE = UpdateRule(interval=10**6, lr=0.05, optimizer="adam", clip=0.5)
+
+
+def stepped(device: Device, factor: int = 1) -> dict[str, np.ndarray]:
+    """Parameters after two updates, each of which gets `factor` times the sums and rows of six instances."""
+    graph, instances, _ = problem(CASE)
+    device.load(graph, {"*": RULE}, DeviceOptions(8, 0, "controller", 3))
+    for step in range(2):
+        for slot, instance in enumerate(instances[6 * step : 6 * step + 6]):
+            device.submit(slot, step, instance, Mode.TRAIN)
+        device.drain()
+        if factor > 1:
+            found = accumulated(device)
+            assert all(g.rows > 0 for g in found.values())
+            for gradient in found.values():
+                gradient.rows *= factor
+                for array in gradient.arrays.values():
+                    array *= factor
+            give(device, found)
+            again = accumulated(device)
+            for node, gradient in found.items():
+                assert again[node].rows == gradient.rows
+                for name, array in gradient.arrays.items():
+                    assert np.array_equal(again[node].arrays[name], array), (node, name)
+        device.update()
+        device.drain()
+    values = {f"{n}.{k}": v.copy() for n, p in device.parameters().items() for k, v in p.values.items()}
+    device.close()
+    return values
+
+
+@pytest.mark.parametrize("make", [ReferenceDevice, CpuDevice], ids=["reference", "cpu"])
+def test_a_mean_over_twice_the_rows_and_sums_is_the_same(make: Callable[[], Device], plane: str) -> None:
+    once, twice = stepped(make()), stepped(make(), factor=2)
+    for name, value in once.items():
+        np.testing.assert_allclose(twice[name], value, rtol=1e-6, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+def test_tables_and_folded_layers_keep_what_they_are_given() -> None:
+    """Of list reduction: the embedding is folded into the cell, and its gradient is of touched rows."""
+    from amphw.models import get_model
+
+    model = get_model("list-reduction")
+    config = model.config(hidden=8, batch=4)
+    instances = list(model.training(config, 1, 0, 48))[:12]
+    found = []
+    for exchange in (False, True):
+        device = CpuDevice()
+        device.load(
+            model.graph(config), {"*": UpdateRule(10**6, lr=0.1)}, DeviceOptions(4, 0, "controller", 3)
+        )
+        for step in range(3):
+            for slot, instance in enumerate(instances[4 * step : 4 * step + 4]):
+                instance.number = 4 * step + slot
+                device.submit(slot, step, instance, Mode.TRAIN)
+            device.drain()
+            if exchange:
+                give(device, accumulated(device))
+            device.update()
+        found.append(
+            {f"{n}.{k}": v.copy() for n, p in device.parameters().items() for k, v in p.values.items()}
+        )
+        device.close()
+    for name, value in found[0].items():
+        np.testing.assert_allclose(found[1][name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_a_device_without_a_way_of_its_own_is_asked_for_everything() -> None:
+    graph, instances = in_fixed_point("tree-leaves")
+    device = FixedDevice("q6.10,g=q4.12")
+    device.load(graph, {"*": UpdateRule(10**6, lr=0.05)}, DeviceOptions(8, 0, "controller", 3))
+    for slot, instance in enumerate(instances[:6]):
+        device.submit(slot, 0, instance, Mode.TRAIN)
+    device.drain()
+    found = accumulated(device)
+    assert any(np.any(a) for g in found.values() for a in g.arrays.values())
+    give(device, found)
+    again = accumulated(device)
+    for node, gradient in found.items():
+        assert all(np.array_equal(again[node].arrays[n], a) for n, a in gradient.arrays.items())
+    device.close()
