@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from amphw.cli.output import BEGAN, NOISE, emit_json, remarks, results, table
+from amphw.cli.ranks import figures_of, rows_of
 from amphw.page.numbers import duration, number
 
 
@@ -15,6 +16,8 @@ def summary_json(outcome: Any) -> dict[str, Any]:
     summary = {key: value for key, value in outcome.summary.to_json().items() if key != "history"}
     summary["spent"] = {what: round(seconds, 3) for what, seconds in outcome.spent.items()}
     summary |= outcome.findings.figures
+    if outcome.synchronised is not None:
+        summary |= figures_of(outcome.synchronised)
     return summary | {"files": {kind: str(path) for kind, path in outcome.written.items()}}
 
 
@@ -43,6 +46,9 @@ def report_outcome(outcome: Any, as_json: bool) -> None:
         f"{number(sent.get('forward'))} forward, {number(sent.get('backward'))} backward, "
         f"{sent.get('lost', 0)} lost",
     )
+    if outcome.synchronised is not None:
+        for name, text in rows_of(outcome.synchronised).items():
+            rows.add_row(name, text)
     rows.add_row("run folder", str(outcome.folder.path))
     for kind, path in outcome.written.items():
         rows.add_row(kind, str(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from amphw.host.run_folder import RunFolder
     from amphw.host.trace import Trace
     from amphw.ir.device import Device, Findings
+    from amphw.replicas.replica import Replica, Synchronised
 
 INTERRUPT = "interrupt"
 """`RunSummary.stopped_by` of a run that Ctrl-C stopped."""
@@ -35,7 +37,8 @@ class Outcome:
     """A finished run. written: paths by kind (report, gantt, ...).
 
     findings: what the device has to say beyond its statistics. spent: seconds by what they went into.
-    changed: settings that are not those recommended for the device.
+    changed: settings that are not those recommended for the device. synchronised: what keeping several ranks
+    together took.
     """
 
     folder: RunFolder
@@ -45,6 +48,7 @@ class Outcome:
     findings: Findings
     spent: dict[str, float]
     changed: list[str]
+    synchronised: Synchronised | None = None
 
     @property
     def interrupted(self) -> bool:
@@ -124,10 +128,11 @@ def run_once(
     resume: Path | None = None,
     spare: Callable[[], Device] | None = None,
     log: LogWriter | None = None,
+    ranks: AbstractContextManager[Replica | None] | None = None,
 ) -> Outcome:
     """Train once, with progress on stderr and Ctrl-C in two steps; closes the device.
 
-    spare, log: as `Trainer` takes them.
+    spare, log: as `Trainer` takes them. ranks: what makes this run one rank of several while it lasts.
     """
     from amphw.host.controller import Trainer
     from amphw.host.progress import Progress
@@ -139,12 +144,16 @@ def run_once(
     began = False
     try:
         with Progress(None, cfg.train.epochs, label, model.counted) as progress:
-            trainer = Trainer(model, cfg, device, folder, progress, trace, spare, spent=runner.spent, log=log)
-            try:
-                with stopping(trainer.stop, progress.note), naming_large_settings(model, cfg):
-                    summary = trainer.run(resume=resume)
-            finally:
-                began = trainer.began
+            with ranks or nullcontext() as replica:
+                about: dict[str, Any] = {"spent": runner.spent, "log": log, "replication": replica}
+                trainer = Trainer(model, cfg, device, folder, progress, trace, spare, **about)
+                try:
+                    with stopping(trainer.stop, progress.note), naming_large_settings(model, cfg):
+                        summary = trainer.run(resume=resume)
+                finally:
+                    began = trainer.began
+                training = trainer.spent.seconds.get("training", 0.0)
+                together = replica.synchronised(training) if replica is not None else None
     except BaseException:
         if not began:
             folder.abandon()
@@ -155,7 +164,7 @@ def run_once(
     with trainer.spent.on("report"):
         changed = _changed(model, cfg, device)
         written = write_artifacts(folder, summary, trace, found, changed)
-    return Outcome(folder, summary, trace, written, found, trainer.spent.seconds, changed)
+    return Outcome(folder, summary, trace, written, found, trainer.spent.seconds, changed, together)
 
 
 def _changed(model: Any, cfg: RunConfig[Any], device: Device) -> list[str]:

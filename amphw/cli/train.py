@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,9 +17,11 @@ from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgum
 from amphw.cli.outcome import report_outcome
 from amphw.cli.output import remarks
 from amphw.cli.propose import searched
+from amphw.cli.ranks import following, launched, leading
 
 if TYPE_CHECKING:
     from amphw.host.log_file import LogWriter
+    from amphw.replicas.transport import Transport
 
 
 def train(
@@ -26,6 +29,10 @@ def train(
     config: ConfigOption = None,
     settings: SetOption = None,
     device: DeviceOption = "cpu",
+    ranks: Annotated[
+        int,
+        typer.Option("--ranks", min=1, max=256, help="Train this many replicas, which share the instances."),
+    ] = 1,
     seeds: Annotated[
         int,
         typer.Option("--seeds", min=1, max=1000, help="Run this many seeds and report median and spread."),
@@ -81,10 +88,54 @@ def train(
     if seeds > 1:
         from amphw.cli.seeds import train_seeds
 
+        if ranks > 1:
+            raise typer.BadParameter("is for one run; leave --seeds out", param_hint="--ranks")
         cfg = searched(found, _resolve(found, config, settings, device), device)
         train_seeds(found, cfg, device, seeds, out, as_json, spare)
         return
-    _train_one(found, model, config, settings, device, out, resume, as_json, spare, log)
+    with launched(ranks) as (count, transport):
+        if count > 1 and log:
+            raise typer.BadParameter("keeps the order of one device; leave --ranks out", param_hint="--log")
+        if transport is not None and transport.rank > 0:
+            _follow(found, config, settings, device, resume, transport)
+            return
+        about = Ranks(count, transport)
+        _train_one(found, model, config, settings, device, out, resume, as_json, spare, log, about)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """How many ranks train; transport: to those that a launcher has started."""
+
+    count: int
+    transport: Transport | None
+
+    def leading(self, model: Any, cfg: Any, device: str, resume: Path | None) -> Any:
+        return leading(self.count, self.transport, model, cfg, device, resume)
+
+
+def _follow(
+    model: Any,
+    config: Path | None,
+    settings: list[str] | None,
+    device: str,
+    resume: Path | None,
+    transport: Transport,
+) -> None:
+    """Be another rank than the first: with the same settings, and from the same checkpoint."""
+    from amphw.cli.running import ready
+    from amphw.host.run_folder import RunFolder
+
+    saved = None
+    if resume is not None:
+        folder = RunFolder.open(resume).single()
+        _, saved = _how_far(folder, model.name)
+        cfg = _resolve(model, None, settings, device, saved=folder)
+        cfg = searched(model, _on_these_devices(cfg, device, folder), device)
+    else:
+        cfg = searched(model, _resolve(model, config, settings, device), device)
+    runner = ready(model, cfg, device, resumed=saved is not None)
+    following(transport, model, cfg, runner.device, saved)
 
 
 def _train_one(
@@ -98,6 +149,7 @@ def _train_one(
     as_json: bool,
     spare: str,
     log: bool,
+    ranks: Ranks,
 ) -> None:
     """typed: the model as it was named, which may be a file. log: whether the run keeps one."""
     from amphw.cli.running import ready, run_once, spare_device
@@ -111,14 +163,16 @@ def _train_one(
             cfg = _resolve(model, None, settings, device, saved=folder)
             cfg = searched(model, _on_these_devices(cfg, device, folder), device)
             runner = ready(model, cfg, device, resumed=saved is not None)
-            outcome = run_once(model, cfg, runner, folder, model.name, saved, other)
+            joined = ranks.leading(model, cfg, device, saved)
+            outcome = run_once(model, cfg, runner, folder, model.name, saved, other, ranks=joined)
     else:
         had = None
         cfg = searched(model, _resolve(model, config, settings, device), device)
         runner = ready(model, cfg, device)
+        joined = ranks.leading(model, cfg, device, None)
         with RunFolder.create(out, model.name, to_toml(cfg)).held() as folder:
             with _writer(folder, typed, device) if log else nullcontext() as writer:
-                outcome = run_once(model, cfg, runner, folder, model.name, None, other, writer)
+                outcome = run_once(model, cfg, runner, folder, model.name, None, other, writer, joined)
     report_outcome(outcome, as_json)
     if outcome.summary.epochs == had and not outcome.interrupted:
         remarks().print(

@@ -166,6 +166,23 @@ class Scheduling:
                 object.__setattr__(self, name, "")  # the class is frozen
 
 
+@dataclass(frozen=True)
+class ReplicasConfig:
+    """How the replicas of a run with several ranks are kept together."""
+
+    strategy: Literal["allreduce", "average"] = option(
+        "allreduce",
+        "allreduce: gradients of all ranks are added up at each update, in mode sync or pipeline; average: "
+        "ranks update on their own, and parameters are averaged",
+    )
+    every: int = option(
+        0, "for average: instances of each rank between two averages; 0: once an epoch", minimum=0
+    )
+
+    def __post_init__(self) -> None:
+        check_section(self, "replicas")
+
+
 if TYPE_CHECKING:
     DeviceConfig = Scheduling
 else:
@@ -195,11 +212,18 @@ class RunConfig(Generic[M]):
     update: UpdateConfig = field(default_factory=UpdateConfig)
     node_updates: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     device: DeviceConfig = field(default_factory=DeviceConfig)
+    replicas: ReplicasConfig = field(default_factory=ReplicasConfig)
 
 
 def sections(model_config_type: type) -> dict[str, type]:
     """The dataclass of each section, by name; `config_fields.options` lists the fields of one."""
-    return {"model": model_config_type, "train": TrainConfig, "update": UpdateConfig, "device": DeviceConfig}
+    return {
+        "model": model_config_type,
+        "train": TrainConfig,
+        "update": UpdateConfig,
+        "device": DeviceConfig,
+        "replicas": ReplicasConfig,
+    }
 
 
 def resolve(

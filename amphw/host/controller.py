@@ -36,7 +36,7 @@ from amphw.host.meters import Tally, percentile
 from amphw.host.placed import fitting, where
 from amphw.host.progress import Progress
 from amphw.host.records import THEN, EpochRecord, RunSummary, first_reaching
-from amphw.host.replication import Replication
+from amphw.host.replication import Alone, Replication
 from amphw.host.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
 from amphw.host.run_model import InstanceSet, RunModel
 from amphw.host.run_state import RunState
@@ -206,7 +206,12 @@ class Trainer:
         )
 
     def _replaced(self) -> bool:
-        """Whether there is another device for the one that is lost."""
+        """Whether there is another device for the one that is lost.
+
+        Replicas would have to go back with this one: they end with it, and the run is resumed.
+        """
+        if self._replication is not None:
+            return False
         lost = self.device
         rest = lost.spare() if isinstance(lost, Degrades) else None
         let_go(lost)
@@ -258,17 +263,21 @@ class Trainer:
 
     def _finished(self) -> str | None:
         state, train = self.state, self.cfg.train
+        # What replicas have reached is the same number on each; that somebody asked to stop is known to one.
+        stop = self._replication is not None and self._replication.total([self._stop])[0] > 0 or self._stop
         if train.target is not None and first_reaching(state.history, self.model.metric, train.target):
             return TARGET
         if state.epoch >= train.epochs:
             return EPOCHS
         if train.patience and state.best is not None and state.epoch - state.best_epoch >= train.patience:
             return PATIENCE
-        return INTERRUPT if self._stop else None
+        return INTERRUPT if stop else None
 
     def _end(self, reason: str) -> RunSummary:
         state = self.state
         self._save(final=True)
+        replication = self._replication or Alone()
+        forward, backward = map(int, replication.total([state.forward, state.backward]))
         size, seconds = self._stretch if state.size > self._stretch[0] else (0, 0.0)
         summary = RunSummary(
             model=self.model.name,
@@ -279,9 +288,9 @@ class Trainer:
             valid=dict(state.history[-1].valid) if state.history else {},
             staleness={"p50": percentile(state.staleness, 0.5), "p99": percentile(state.staleness, 0.99)},
             messages={
-                "forward": state.forward,
-                "backward": state.backward,
-                "lost": state.forward - state.backward,
+                "forward": forward,
+                "backward": backward,
+                "lost": forward - backward,
             },
             run_dir=str(self.folder.path) if self.folder is not None else "",
             history=list(state.history),

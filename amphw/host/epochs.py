@@ -116,7 +116,8 @@ class Phases:
 
         def report(instance: Instance, report: Report) -> None:
             self._size += session.model.size(instance)
-            self._trained += 1
+            # The others are about as far.
+            self._trained = min(self._trained + replicas.ranks, len(instances))
             self._meter.retired()
             self._approach.retired(report)
             self._reported(report)
@@ -154,9 +155,10 @@ class Phases:
             self._count()
             if state.position == len(instances) or replicas.stopping(self._stopped()):
                 break
-            began = time.perf_counter()
-            save()
-            self._began += time.perf_counter() - began  # which is no training
+            if replicas.pausing(due()):
+                began = time.perf_counter()
+                save()
+                self._began += time.perf_counter() - began  # which is no training
         if state.position == len(instances):
             session.device.update()
             session.device.drain()
@@ -176,7 +178,7 @@ class Phases:
             if not tally.add(report):
                 bad.append(instance)
 
-        share = self._replication.share(instances, 0, 1)
+        share = self._replication.validating(instances)
         pumped = session.infer_pump.run(
             share.numbered(0),
             Mode.INFER,
@@ -205,7 +207,8 @@ class Phases:
         if self._progress is None:
             return
         spent = time.perf_counter() - self._began
-        staleness = meter.staleness_overall()
+        staleness, ranks = meter.staleness_overall(), self._replication.ranks
+        size = state.size + self._size * ranks - self._size_before
         self._progress.update(
             LiveStats(
                 epoch=state.epoch + 1,
@@ -213,7 +216,7 @@ class Phases:
                 total=len(instances),
                 loss=self._tally.means().get("loss", float("nan")),
                 valid=self._live.means() or (dict(state.history[-1].valid) if state.history else {}),
-                rate=(state.size + self._size - self._size_before) / spent if spent > 0 else float("nan"),
+                rate=size / spent if spent > 0 else float("nan"),
                 keys_in_flight=self._session.train_pump.in_flight,
                 staleness_p50=percentile(staleness, 0.5),
                 staleness_p99=percentile(staleness, 0.99),

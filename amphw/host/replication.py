@@ -1,8 +1,8 @@
 """What a run has in common with its replicas, as the host sees it; one that is alone has nothing.
 
-Replicas train on shares of the same instances, each on a device of its own, and go in step: in the modes
-with a barrier each gets as many updates as the others, and whether to stop is agreed on. `amphw.replicas` has
-those of more than one.
+Replicas train on shares of the same instances, each on a device of its own. They meet after each update of a
+mode with a barrier, or at the end of a share, and whether to stop or to pause is agreed on there.
+`amphw.replicas` has those of more than one.
 """
 
 from __future__ import annotations
@@ -38,13 +38,20 @@ class Share:
 
 
 class Replication(Protocol):
-    """leads: whether this replica writes and tells what becomes of the run."""
+    """leads: whether this replica writes and tells what becomes of the run. ranks: how many there are."""
 
     leads: bool
+    ranks: int
 
     def share(self, instances: InstanceSet, start: int, window: int) -> Share:
-        """This replica's part of `instances[start:]`, of which all replicas together take `window` each at a
-        time."""
+        """This replica's part of what is next of `instances[start:]`; replicas take `window` each at a time.
+
+        It may end before the instances do: then all meet, and there is another share.
+        """
+        ...
+
+    def validating(self, instances: InstanceSet) -> Share:
+        """This replica's part of all instances, to validate on."""
         ...
 
     def update(self, device: Device) -> None:
@@ -59,7 +66,7 @@ class Replication(Protocol):
         ...
 
     def stopping(self, wanted: bool) -> bool:
-        """wanted: by this replica -> whether all stop. It is agreed on with each update."""
+        """wanted: by this replica -> whether all stop. It is agreed on where they meet."""
         ...
 
     def pausing(self, wanted: bool) -> bool:
@@ -74,10 +81,13 @@ class Replication(Protocol):
 class Alone:
     """The only replica."""
 
-    leads = True
+    leads, ranks = True, 1
 
     def share(self, instances: InstanceSet, start: int, window: int) -> Share:
         return Share(instances, range(start, len(instances)))
+
+    def validating(self, instances: InstanceSet) -> Share:
+        return Share(instances, range(len(instances)))
 
     def update(self, device: Device) -> None:
         device.update()

@@ -6,28 +6,33 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from amphw.ir.device import Device
 from amphw.ir.update import NodeGradient
 from amphw.replicas.collectives import all_reduce
+from amphw.replicas.gradients import accumulated, give
+from amphw.replicas.packed import Traffic, all_reduce_packed
 from amphw.replicas.transport import Transport
 
 
 class AllReduce:
-    """See `Strategy`. All gradients go in one ring for each type of number, and so do all rows."""
+    """See `Strategy`. Gradients and the rows that they are over are added up: shares may be of different
+    sizes."""
 
-    name = "allreduce"
+    name, in_step = "allreduce", True
 
-    def exchange(self, gradients: Mapping[str, NodeGradient], transport: Transport) -> None:
-        nodes = sorted(gradients)
-        rows = np.array([gradients[n].rows for n in nodes], np.int64)
-        all_reduce(transport, rows)
-        for node, count in zip(nodes, rows.tolist(), strict=True):
-            gradients[node].rows = count
-        arrays = [gradients[n].arrays[name] for n in nodes for name in sorted(gradients[n].arrays)]
-        for kind in sorted({str(a.dtype) for a in arrays}):
-            alike = [a for a in arrays if str(a.dtype) == kind]
-            everything = np.concatenate([a.reshape(-1) for a in alike])
-            all_reduce(transport, everything)
-            at = 0
-            for a in alike:
-                a[...] = everything[at : at + a.size].reshape(a.shape)
-                at += a.size
+    def exchange(self, device: Device, transport: Transport, traffic: Traffic) -> None:
+        gradients = accumulated(device)
+        reduce(gradients, transport, traffic)
+        give(device, gradients)
+        device.update()
+
+
+def reduce(gradients: Mapping[str, NodeGradient], transport: Transport, traffic: Traffic) -> None:
+    """In place: what all ranks have accumulated together."""
+    nodes = sorted(gradients)
+    rows = np.array([gradients[node].rows for node in nodes], np.int64)
+    all_reduce(transport, rows)
+    for node, count in zip(nodes, rows.tolist(), strict=True):
+        gradients[node].rows = count
+    arrays = {f"{node}.{name}": a for node in nodes for name, a in gradients[node].arrays.items()}
+    all_reduce_packed(transport, arrays, traffic)

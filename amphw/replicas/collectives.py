@@ -7,7 +7,7 @@ bits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -20,23 +20,43 @@ def ranges(size: int, ranks: int) -> list[slice]:
     return [slice(a, b) for a, b in zip(ends, ends[1:], strict=False)]
 
 
+def ring(rank: int, ranks: int) -> Iterator[tuple[int, int, bool]]:
+    """The steps of a rank: which range it sends to the next one, which it receives from the one before, and
+    whether that is added to its own or takes its place."""
+    for step in range(ranks - 1):  # afterwards this rank has the whole sum of range rank + 1
+        yield (rank - step) % ranks, (rank - step - 1) % ranks, True
+    for step in range(ranks - 1):
+        yield (rank + 1 - step) % ranks, (rank - step) % ranks, False
+
+
 def all_reduce(transport: Transport, values: np.ndarray) -> None:
     """In place, the sum of all ranks' contiguous one-dimensional arrays, which have the same length."""
     t, n = transport, transport.ranks
-    if n == 1:
-        return
     parts, after, before = ranges(values.size, n), (t.rank + 1) % n, (t.rank - 1) % n
     room = np.empty(max(p.stop - p.start for p in parts), values.dtype)
-    for step in range(n - 1):  # afterwards this rank has the whole sum of part rank + 1
-        mine, theirs = parts[(t.rank - step) % n], parts[(t.rank - step - 1) % n]
-        t.send(after, values[mine])
-        got = room[: theirs.stop - theirs.start]
-        t.receive(before, got)
-        values[theirs] += got
-    for step in range(n - 1):
-        mine, theirs = parts[(t.rank + 1 - step) % n], parts[(t.rank - step) % n]
-        t.send(after, values[mine])
-        t.receive(before, values[theirs])
+    for mine, theirs, adds in ring(t.rank, n):
+        t.send(after, values[parts[mine]])
+        into = values[parts[theirs]]
+        if adds:
+            got = room[: into.size]
+            t.receive(before, got)
+            into += got
+        else:
+            t.receive(before, into)
+
+
+def ring_traffic(size: int, extent: slice, rank: int, ranks: int) -> tuple[int, int]:
+    """How many of the numbers `extent` of an `all_reduce` of `size` a rank sends and how many it receives."""
+    parts = ranges(size, ranks)
+    sent = received = 0
+    for mine, theirs, _ in ring(rank, ranks):
+        sent += _shared(parts[mine], extent)
+        received += _shared(parts[theirs], extent)
+    return sent, received
+
+
+def _shared(a: slice, b: slice) -> int:
+    return max(0, min(a.stop, b.stop) - max(a.start, b.start))
 
 
 def all_gather(transport: Transport, values: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:

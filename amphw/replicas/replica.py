@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,44 +12,80 @@ from amphw.host.replication import Share
 from amphw.host.run_model import InstanceSet
 from amphw.ir.device import Device
 from amphw.replicas.collectives import all_reduce
-from amphw.replicas.gradients import accumulated, give
+from amphw.replicas.packed import Traffic
 from amphw.replicas.strategy import Strategy
 from amphw.replicas.transport import Transport
 
 STOP, PAUSE, THROUGH = range(3)
 
 
-class Replica:
-    """Ranks go in step: each takes part in every exchange, with zero rows once it has no more windows."""
+@dataclass(frozen=True)
+class Synchronised:
+    """What keeping together took, of one rank and one step, on average over all.
 
-    def __init__(self, transport: Transport, strategy: Strategy):
-        self.transport, self.strategy = transport, strategy
-        self.leads = transport.rank == 0
+    bytes: sent and received, by parameter. seconds: by what they were for.
+    """
+
+    ranks: int
+    strategy: str
+    steps: int
+    bytes: dict[str, dict[str, float]]
+    seconds: dict[str, float]
+
+
+class Replica:
+    """Ranks make the same exchanges in the same order; a rank that has run out of instances takes part with
+    zero rows.
+
+    every: of a strategy whose ranks do not go in step, the instances of one rank between two exchanges; 0:
+    its share of an epoch.
+    """
+
+    def __init__(self, transport: Transport, strategy: Strategy, every: int = 0):
+        self.transport, self.strategy, self._every = transport, strategy, every
+        self.leads, self.ranks = transport.rank == 0, transport.ranks
+        self.traffic = Traffic()
+        self._waited = self._transferred = 0.0
         self._wants = np.zeros(3, np.int64)
         self._agreed = np.zeros(3, np.int64)
 
     def share(self, instances: InstanceSet, start: int, window: int) -> Share:
-        rank, ranks, count = self.transport.rank, self.transport.ranks, len(instances)
-        blocks = range(start + rank * window, count, ranks * window)
-        return Share(instances, [i for first in blocks for i in range(first, min(first + window, count))])
+        end = len(instances)
+        if self._every and not self.strategy.in_step:
+            end = min(end, start + self._every * self.ranks)
+        self._agreed = np.zeros(3, np.int64)  # what was agreed on before these instances is done with
+        return self._dealt(instances, start, end, window)
+
+    def validating(self, instances: InstanceSet) -> Share:
+        return self._dealt(instances, 0, len(instances), 1)
+
+    def _dealt(self, instances: InstanceSet, start: int, end: int, window: int) -> Share:
+        """Ranks take `window` of `instances[start:end]` each at a time."""
+        blocks = range(start + self.transport.rank * window, end, self.ranks * window)
+        return Share(instances, [i for first in blocks for i in range(first, min(first + window, end))])
 
     def update(self, device: Device) -> None:
-        self._exchange(device, through=False)
+        if self.strategy.in_step:
+            self._exchange(device, through=False)
+        else:
+            device.update()
 
     def settle(self, device: Device) -> None:
         while not self._exchange(device, through=True):
             pass
 
     def _exchange(self, device: Device, through: bool) -> bool:
-        """One step of all ranks -> whether all of them are through with their windows."""
+        """One step of all ranks -> whether all of them are through with their instances."""
         flags = self._wants.copy()
         flags[THROUGH] = through
-        all_reduce(self.transport, flags)
+        began = time.perf_counter()
+        all_reduce(self.transport, flags)  # whoever comes first waits here
+        met = time.perf_counter()
         self._agreed, self._wants = flags, np.zeros(3, np.int64)
-        gradients = accumulated(device)
-        self.strategy.exchange(gradients, self.transport)
-        give(device, gradients)
-        device.update()
+        self.strategy.exchange(device, self.transport, self.traffic)
+        self._waited += met - began
+        self._transferred += time.perf_counter() - met
+        self.traffic.steps += 1
         return int(flags[THROUGH]) == self.transport.ranks
 
     def stopping(self, wanted: bool) -> bool:
@@ -55,10 +93,28 @@ class Replica:
         return bool(self._agreed[STOP])
 
     def pausing(self, wanted: bool) -> bool:
-        self._wants[PAUSE] = self._wants[PAUSE] or (wanted and self.leads)
-        return bool(self._agreed[PAUSE])
+        agreed = bool(self._agreed[PAUSE])
+        self._wants[PAUSE] = self._wants[PAUSE] or (wanted and self.leads and not agreed)
+        return agreed
 
     def total(self, values: Sequence[float]) -> list[float]:
         sums = np.array(values, np.float64)
         all_reduce(self.transport, sums)
         return [float(v) for v in sums]
+
+    def synchronised(self, training: float) -> Synchronised:
+        """What it took until now; all ranks call this. training: seconds that this rank has spent on it."""
+        names = sorted(self.traffic.sent)
+        steps = max(1, self.traffic.steps)
+        of_all = self.ranks * steps
+        counts = [n for name in names for n in (self.traffic.sent[name], self.traffic.received[name])]
+        spent = [max(0.0, training - self._waited - self._transferred), self._waited, self._transferred]
+        totals = self.total([*counts, *spent])
+        pairs = zip(totals[: 2 * len(names) : 2], totals[1 : 2 * len(names) : 2], strict=True)
+        return Synchronised(
+            self.ranks,
+            self.strategy.name,
+            self.traffic.steps,
+            {n: {"sent": a / of_all, "received": b / of_all} for n, (a, b) in zip(names, pairs, strict=True)},
+            dict(zip(("compute", "wait", "transfer"), (t / of_all for t in totals[-3:]), strict=True)),
+        )

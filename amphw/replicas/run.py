@@ -1,22 +1,100 @@
-"""Train a model on several ranks of one process."""
+"""Ranks of one run: who they are, what each does, and how the failure of one ends all."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from amphw.host.config import RunConfig
 from amphw.host.controller import Trainer
-from amphw.host.progress import Progress
 from amphw.host.records import RunSummary
 from amphw.host.run_folder import RunFolder
 from amphw.host.run_model import RunModel
+from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Device
+from amphw.replicas.allreduce import AllReduce
+from amphw.replicas.average import Average
 from amphw.replicas.replica import Replica
 from amphw.replicas.strategy import Strategy
 from amphw.replicas.threads import ThreadGroup
 from amphw.replicas.transport import RankLostError, Transport
+
+STRATEGIES: dict[str, Callable[[], Strategy]] = {"allreduce": AllReduce, "average": Average}
+
+
+def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
+    """Raise ConfigError for what these ranks cannot be trained with, with the reason and what can be done."""
+    strategy = STRATEGIES[cfg.replicas.strategy]()
+    if strategy.in_step and cfg.train.mode == "async":
+        others = " or ".join(name for name, make in STRATEGIES.items() if not make().in_step)
+        raise ConfigError(
+            f"replicas.strategy={strategy.name} adds up the gradients of {ranks} ranks at each update, and "
+            "with train.mode=async every node updates on its own, not as often on one rank as on another; "
+            f"write --set train.mode=pipeline (or sync), or --set replicas.strategy={others}"
+        )
+    if strategy.in_step and cfg.replicas.every:
+        raise ConfigError(
+            f"replicas.every is for strategies that exchange between rounds; {strategy.name} does with each "
+            "update"
+        )
+
+
+def replica(transport: Transport, cfg: RunConfig[Any]) -> Replica:
+    return Replica(transport, STRATEGIES[cfg.replicas.strategy](), cfg.replicas.every)
+
+
+def follow(
+    model: RunModel,
+    cfg: RunConfig[Any],
+    device: Device,
+    transport: Transport,
+    resume: Path | None = None,
+) -> None:
+    """What every rank but the first does: it trains its share, and writes and tells nothing."""
+    mine = replica(transport, cfg)
+    try:
+        trainer = Trainer(model, cfg, device, None, replication=mine)
+        trainer.run(resume)
+        mine.synchronised(trainer.spent.seconds.get("training", 0.0))
+    finally:
+        device.close()
+
+
+@contextmanager
+def in_threads(ranks: int, follows: Callable[[Transport], None]) -> Iterator[Transport]:
+    """Ranks of this process: the first is the caller, the others are threads in which `follows` is called.
+
+    An error in one of them ends all: the others stop at their next exchange, and the first error is raised
+    here.
+    """
+    transports = ThreadGroup(ranks).transports()
+    errors: list[BaseException] = []
+
+    def run(transport: Transport) -> None:
+        try:
+            follows(transport)
+        except BaseException as error:  # whatever it is, the others wait for this rank
+            errors.append(error)
+            transport.fail(error)
+
+    threads = [threading.Thread(target=run, args=(t,), name=f"rank {t.rank}") for t in transports[1:]]
+    for thread in threads:
+        thread.start()
+    try:
+        yield transports[0]
+    except BaseException as error:
+        errors.append(error)
+        transports[0].fail(error)
+        raise
+    finally:
+        for thread in threads:
+            thread.join()
+        causes = [error for error in errors if not isinstance(error, RankLostError)]
+        if causes:
+            raise causes[0]
 
 
 def train_in_threads(
@@ -24,44 +102,19 @@ def train_in_threads(
     model: RunModel,
     cfg: RunConfig[Any],
     make_device: Callable[[int], Device],
-    strategy: Callable[[], Strategy],
     folder: RunFolder | None = None,
-    progress: Progress | None = None,
 ) -> RunSummary:
-    """Train with ranks that are threads -> the summary of rank 0, which alone writes and tells.
+    """Train with ranks that are threads -> the summary of rank 0, which alone writes.
 
-    make_device: a rank's own device, which is closed here. An error of one rank ends all; it is raised.
+    make_device: a rank's own device, which is closed here.
     """
-    transports = ThreadGroup(ranks).transports()
-    summaries: dict[int, RunSummary] = {}
-    errors: dict[int, BaseException] = {}
-
-    def run(transport: Transport) -> None:
-        leads = transport.rank == 0
+    check_ranks(ranks, cfg)
+    with in_threads(ranks, lambda t: follow(model, cfg, make_device(t.rank), t)) as transport:
+        device, mine = make_device(0), replica(transport, cfg)
         try:
-            device = make_device(transport.rank)
-            try:
-                trainer = Trainer(
-                    model,
-                    cfg,
-                    device,
-                    folder if leads else None,
-                    progress if leads else None,
-                    replication=Replica(transport, strategy()),
-                )
-                summaries[transport.rank] = trainer.run()
-            finally:
-                device.close()
-        except BaseException as error:  # whatever it is, the others wait for this rank
-            errors[transport.rank] = error
-            transport.fail(error)
-
-    threads = [threading.Thread(target=run, args=(t,), name=f"rank {t.rank}") for t in transports]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    causes = [e for e in errors.values() if not isinstance(e, RankLostError)] or list(errors.values())
-    if causes:
-        raise causes[0]
-    return summaries[0]
+            trainer = Trainer(model, cfg, device, folder, replication=mine)
+            summary = trainer.run()
+            mine.synchronised(trainer.spent.seconds.get("training", 0.0))
+            return summary
+        finally:
+            device.close()

@@ -29,7 +29,7 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _FILE = re.compile(r"^<!-- test: file (\S+) -->\n+```(?:python|toml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_TRAINS = re.compile(r"(?:\w+=(?:\"[^\"]*\"|\S+) )*amphw (train|demo)\b")
+_TRAINS = re.compile(r"(?:\w+=(?:\"[^\"]*\"|\S+) |mpiexec -n \d+ )*amphw (train|demo)\b")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run_command(command: str, folder: Path, timeout: int) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PATH": f"{folder.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    places = [str(folder.parent / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+    environment = os.environ | {"PATH": os.pathsep.join(places)}
     return subprocess.run(
         ["sh", "-c", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout
     )

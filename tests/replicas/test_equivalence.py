@@ -12,7 +12,6 @@ from amphw.host.controller import Trainer
 from amphw.ir.device import Device
 from amphw.ir.reference import ReferenceDevice
 from amphw.models import get_model
-from amphw.replicas.allreduce import AllReduce
 from amphw.replicas.run import train_in_threads
 from tests.host.training import MODEL
 
@@ -53,7 +52,7 @@ def together(model: Any, ranks: int, depth: int, *others: str) -> tuple[list[Kep
     def make(rank: int) -> Device:
         return devices[rank]
 
-    return devices, train_in_threads(ranks, model, settings(model, depth, *others), make, AllReduce)
+    return devices, train_in_threads(ranks, model, settings(model, depth, *others), make)
 
 
 def differences(a: Kept, b: Kept) -> float:
@@ -93,4 +92,4 @@ def test_an_error_of_one_rank_ends_all() -> None:
         return Fails() if rank == 1 else Kept()
 
     with pytest.raises(RuntimeError, match="out of order"):
-        train_in_threads(3, MODEL, settings(MODEL, 1), make, AllReduce)
+        train_in_threads(3, MODEL, settings(MODEL, 1), make)

@@ -1,0 +1,42 @@
+"""Many arrays as few: what goes around the ring at once, and which part of it is whose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from amphw.replicas.collectives import all_reduce, ring_traffic
+from amphw.replicas.transport import Transport
+
+
+@dataclass
+class Traffic:
+    """Bytes that one rank has sent and received so far, by parameter (NODE.NAME), and in how many steps."""
+
+    sent: dict[str, int] = field(default_factory=dict)
+    received: dict[str, int] = field(default_factory=dict)
+    steps: int = 0
+
+    def count(self, name: str, sent: int, received: int) -> None:
+        self.sent[name] = self.sent.get(name, 0) + sent
+        self.received[name] = self.received.get(name, 0) + received
+
+
+def all_reduce_packed(transport: Transport, arrays: Mapping[str, np.ndarray], traffic: Traffic) -> None:
+    """In place, the sums of all ranks' arrays, which have the same names and shapes.
+
+    There is one ring for each type of number.
+    """
+    for kind in sorted({str(a.dtype) for a in arrays.values()}):
+        alike = {name: a for name, a in sorted(arrays.items()) if str(a.dtype) == kind}
+        everything = np.concatenate([a.reshape(-1) for a in alike.values()])
+        all_reduce(transport, everything)
+        at = 0
+        for name, a in alike.items():
+            extent = slice(at, at + a.size)
+            a[...] = everything[extent].reshape(a.shape)
+            sent, received = ring_traffic(everything.size, extent, transport.rank, transport.ranks)
+            traffic.count(name, sent * a.itemsize, received * a.itemsize)
+            at += a.size
