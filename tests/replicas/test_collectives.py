@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amphw.replicas.collectives import all_gather, all_reduce, ranges
+from amphw.replicas.collectives import all_gather, all_reduce, ranges, ring_traffic
 from amphw.replicas.threads import ThreadGroup, ThreadTransport
 from amphw.replicas.transport import RankLostError
 
@@ -38,6 +39,10 @@ def test_a_ring_gives_all_ranks_the_sum_and_the_same_bits(ranks: int, size: int,
         assert t.sent == 2 * sum(sizes) - sizes[(t.rank + 1) % ranks] - sizes[(t.rank + 2) % ranks]
         assert t.received == 2 * sum(sizes) - sizes[t.rank] - sizes[(t.rank + 1) % ranks] or ranks == 1
     assert sum(t.sent for t in transports) == 2 * (ranks - 1) * 4 * size
+    cuts = sorted({0, size // 3, size // 2, size})
+    for t in transports:  # what is counted for each piece of an array is what went over the carrier
+        pieces = [ring_traffic(size, slice(a, b), t.rank, ranks) for a, b in pairwise(cuts)]
+        assert (4 * sum(s for s, _ in pieces), 4 * sum(r for _, r in pieces)) == (t.sent, t.received)
 
 
 @settings(max_examples=20, deadline=None)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
 
-from amphw.host.config import resolve
+from amphw.host.config import ReplicasConfig, resolve
 from amphw.host.controller import Trainer
+from amphw.host.replication import Alone, Share
+from amphw.host.run_model import InstanceSet
+from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Device
 from amphw.ir.reference import ReferenceDevice
 from amphw.models import get_model
-from amphw.replicas.run import train_in_threads
+from amphw.replicas.run import STRATEGIES, train_in_threads
 from tests.host.training import MODEL
 
 RULES = [
@@ -55,6 +59,26 @@ def together(model: Any, ranks: int, depth: int, *others: str) -> tuple[list[Kep
     return devices, train_in_threads(ranks, model, settings(model, depth, *others), make)
 
 
+def share_alone(rank: int, batches: int, *others: str) -> Kept:
+    """What a rank of two has after its share of an epoch of so many batches, without the other."""
+
+    class Dealt(Alone):
+        def share(self, instances: InstanceSet, start: int, window: int) -> Share:
+            return Share(instances, range(rank, batches, 2) if start == 0 else [])
+
+        def validating(self, instances: InstanceSet) -> Share:
+            assert len(instances) % 2 == 0
+            return Share(instances, range(len(instances) // 2))
+
+        def total(self, values: Sequence[float]) -> list[float]:
+            return [2 * value for value in values]  # as if the other had as many
+
+    device = Kept()
+    Trainer(MODEL, settings(MODEL, 1, *others), device, None, replication=Dealt()).run()
+    device.close()
+    return device
+
+
 def differences(a: Kept, b: Kept) -> float:
     assert a.last.keys() == b.last.keys() and a.last
     return max(float(np.abs(a.last[k] - b.last[k]).max()) for k in a.last)
@@ -81,6 +105,30 @@ def test_shares_of_different_sizes_weigh_by_their_rows() -> None:
     one, _ = alone(model, 4, *small)
     every, _ = together(model, 4, 1, *small)
     assert differences(every[0], one) < 1e-10
+
+
+@pytest.mark.parametrize("strategy", ["allreduce", "average"])
+def test_more_ranks_than_instances_are_refused(strategy: str) -> None:
+    with pytest.raises(ConfigError, match=r"there are 3 ranks, and 2 instances to train on"):
+        together(MODEL, 3, 1, "train_instances=20", f"replicas.strategy={strategy}")
+
+
+def test_strategies_are_those_that_can_be_set() -> None:
+    assert set(STRATEGIES) == set(get_args(get_type_hints(ReplicasConfig)["strategy"]))
+
+
+@pytest.mark.parametrize("every", [0, 3])
+def test_averages_are_the_means_of_what_ranks_have_learnt_on_their_own(every: int) -> None:
+    """Of the first exchange: each rank has trained its share alone, from the same start."""
+    rule = ["optimizer=adam", "lr=0.01", "epochs=1"]
+    batches = 2 * (every or 6)
+    size = [f"train_instances={10 * batches}"]
+    average = ["replicas.strategy=average", f"replicas.every={every}"]
+    both, _ = together(MODEL, 2, 1, *rule, *size, *average)
+    apart = [share_alone(rank, batches, *rule, *size) for rank in range(2)]
+    for name, value in both[0].last.items():
+        np.testing.assert_allclose(value, (apart[0].last[name] + apart[1].last[name]) / 2, rtol=0, atol=1e-12)
+    assert differences(both[0], both[1]) == 0.0
 
 
 def test_an_error_of_one_rank_ends_all() -> None:
