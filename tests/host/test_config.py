@@ -217,7 +217,7 @@ DEVICE_KEYS = (
         ("update.nodes.cell=3", "expected update.nodes.NODE.KEY=value."),
         (
             "trian.epochs=3",
-            "unknown section 'trian'. Did you mean train? Sections: model, train, update, device.",
+            "unknown section 'trian'. Did you mean train? Sections: model, train, update, device, replicas.",
         ),
         ("seed=3", "seed is ambiguous; write one of model.seed, train.seed."),
         ("epochs", "expected key=value, such as train.epochs=5."),
@@ -234,7 +234,8 @@ def test_bare_key_not_known() -> None:
     )
     assert message(settled, "zzz=3") == (
         f"--set zzz=3: no section has a key zzz. Sections: [model] {MODEL_KEYS}; [train] {TRAIN_KEYS}; "
-        f"[update] {UPDATE_KEYS}; [device] {DEVICE_KEYS}."
+        f"[update] {UPDATE_KEYS}; [device] {DEVICE_KEYS}; "
+        "[replicas] strategy, every."
     )
 
 
@@ -247,7 +248,7 @@ def test_bare_key_not_known() -> None:
         ("[model]\nhiden = 3\n", f"unknown key model.hiden. Did you mean hidden? [model] has: {MODEL_KEYS}."),
         (
             "[modle]\nhidden = 3\n",
-            "unknown section 'modle'. Did you mean model? Sections: model, train, update, device.",
+            "unknown section 'modle'. Did you mean model? Sections: model, train, update, device, replicas.",
         ),
         ("epochs = 3\n", "'epochs' stands outside its section; put it under [train]."),
         ("train = 3\n", "train is 3, expected a table of settings."),
