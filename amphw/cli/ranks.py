@@ -79,12 +79,14 @@ def leading(
 
 def following(transport: Transport, model: Any, cfg: Any, device: Any, resume: Path | None) -> None:
     """What every rank but the first does where a launcher has started them."""
+    from amphw.cli.interrupt import stopping
     from amphw.replicas.agree import check_alike, identity
     from amphw.replicas.run import check_ranks, follow
 
     check_ranks(transport.ranks, cfg)
     check_alike(transport, identity(model, cfg))
-    follow(model, cfg, device, transport, resume)
+    # Ctrl-C reaches every rank: each asks to stop, and they agree on where.
+    follow(model, cfg, device, transport, resume, lambda trainer: stopping(trainer.stop, lambda note: None))
 
 
 def rows_of(found: Synchronised) -> dict[str, str]:

@@ -85,17 +85,17 @@ def train(
     if strict:
         settings = [*(settings or ()), "device.strict=true"]
     pin_blas()
-    if seeds > 1:
-        from amphw.cli.seeds import train_seeds
-
-        if ranks > 1:
-            raise typer.BadParameter("is for one run; leave --seeds out", param_hint="--ranks")
-        cfg = searched(found, _resolve(found, config, settings, device), device)
-        train_seeds(found, cfg, device, seeds, out, as_json, spare)
-        return
     with launched(ranks) as (count, transport):
+        if count > 1 and seeds > 1:
+            raise typer.BadParameter("is for one run; leave --seeds out", param_hint="--ranks")
         if count > 1 and log:
             raise typer.BadParameter("keeps the order of one device; leave --ranks out", param_hint="--log")
+        if seeds > 1:
+            from amphw.cli.seeds import train_seeds
+
+            cfg = searched(found, _resolve(found, config, settings, device), device)
+            train_seeds(found, cfg, device, seeds, out, as_json, spare)
+            return
         if transport is not None and transport.rank > 0:
             _follow(found, config, settings, device, resume, transport)
             return

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from amphw.host import snapshots
 from amphw.host.checkpointing import CHECKPOINT, Checkpoints
 from amphw.host.config import RunConfig
 from amphw.host.divergence import diverged
@@ -36,7 +37,7 @@ from amphw.host.meters import Tally, percentile
 from amphw.host.placed import fitting, where
 from amphw.host.progress import Progress
 from amphw.host.records import THEN, EpochRecord, RunSummary, first_reaching
-from amphw.host.replication import Alone, Replication
+from amphw.host.replication import Replication
 from amphw.host.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
 from amphw.host.run_model import InstanceSet, RunModel
 from amphw.host.run_state import RunState
@@ -137,6 +138,8 @@ class Trainer:
             except DeviceLostError as error:  # also of a second one, while the run goes back
                 lost = error
                 if not self._replaced():
+                    if self.folder is None and self._replication is not None:
+                        raise  # the first rank knows what is saved
                     saved = self._checkpoints.save_kept(self._kept, self.session.graph)
                     raise stopped(error, self._kept.epoch, saved) from error
 
@@ -159,6 +162,8 @@ class Trainer:
             path = resume / CHECKPOINT if resume.is_dir() else resume
             with self.spent.on("checkpoint"):
                 self._checkpoints.restore(path, self.state, self.device, self.session.graph)
+                if self._replication is not None and not self._replication.leads:
+                    snapshots.forget_gradients(self.device)  # which would otherwise count once for each rank
         with self.spent.on("data"):
             self.model.prepare(self.cfg.model, train.seed)
             self.validation = self.model.validation(self.cfg.model, train.seed, train.valid_instances)
@@ -215,11 +220,12 @@ class Trainer:
 
         Replicas would have to go back with this one: they end with it, and the run is resumed.
         """
-        if self._replication is not None:
-            return False
         lost = self.device
-        rest = lost.spare() if isinstance(lost, Degrades) else None
+        alone = self._replication is None
+        rest = lost.spare() if alone and isinstance(lost, Degrades) else None
         let_go(lost)
+        if not alone:
+            return False
         if rest is None:
             if self.spare is None or self._spared:
                 return False
@@ -269,7 +275,9 @@ class Trainer:
     def _finished(self) -> str | None:
         state, train = self.state, self.cfg.train
         # What replicas have reached is the same number on each; that somebody asked to stop is known to one.
-        stop = self._replication is not None and self._replication.total([self._stop])[0] > 0 or self._stop
+        stop = self._stop
+        if self._replication is not None:
+            stop = self._replication.total([stop])[0] > 0
         if train.target is not None and first_reaching(state.history, self.model.metric, train.target):
             return TARGET
         if state.epoch >= train.epochs:
@@ -281,8 +289,6 @@ class Trainer:
     def _end(self, reason: str) -> RunSummary:
         state = self.state
         self._save(final=True)
-        replication = self._replication or Alone()
-        forward, backward = map(int, replication.total([state.forward, state.backward]))
         size, seconds = self._stretch if state.size > self._stretch[0] else (0, 0.0)
         summary = RunSummary(
             model=self.model.name,
@@ -293,9 +299,9 @@ class Trainer:
             valid=dict(state.history[-1].valid) if state.history else {},
             staleness={"p50": percentile(state.staleness, 0.5), "p99": percentile(state.staleness, 0.99)},
             messages={
-                "forward": forward,
-                "backward": backward,
-                "lost": forward - backward,
+                "forward": state.forward,
+                "backward": state.backward,
+                "lost": state.forward - state.backward,
             },
             run_dir=str(self.folder.path) if self.folder is not None else "",
             history=list(state.history),

@@ -140,11 +140,13 @@ class Phases:
                 window=session.mode.window,
                 barrier=session.mode.barrier,
                 policy=self._policy,
-                stopped=lambda: replicas.stopping(bool(bad) or self._stopped()),
+                stopped=lambda: bool(bad) or replicas.stopping(self._stopped()),
                 paused=lambda: replicas.pausing(due()),
                 aside=self._live.aside(),
                 update=lambda: replicas.update(session.device),
             )
+            if replicas.ranks > 1:
+                self._check(bad)  # before others take it over
             replicas.settle(session.device)
             self._include(pumped, first)
             # After a resumption right at the epoch's end, the estimate is the one that was saved.
@@ -209,12 +211,15 @@ class Phases:
         spent = time.perf_counter() - self._began
         staleness, ranks = meter.staleness_overall(), self._replication.ranks
         size = state.size + self._size * ranks - self._size_before
+        tally = Tally(state.tally.node, state.tally.names)
+        for part in (state.tally, self._tally):
+            tally.include(part)
         self._progress.update(
             LiveStats(
                 epoch=state.epoch + 1,
                 done=self._trained,
                 total=len(instances),
-                loss=self._tally.means().get("loss", float("nan")),
+                loss=tally.means().get("loss", float("nan")),
                 valid=self._live.means() or (dict(state.history[-1].valid) if state.history else {}),
                 rate=size / spent if spent > 0 else float("nan"),
                 keys_in_flight=self._session.train_pump.in_flight,
@@ -259,8 +264,8 @@ class Phases:
     def _count(self) -> None:
         """Bring `state` up to date with what the phase has done so far, on a drained device."""
         state, meter, before = self._state, self._meter, self._before
-        state.forward = before.forward + meter.forward
-        state.backward = before.backward + meter.backward
+        forward, backward = self._replication.total([meter.forward, meter.backward])
+        state.forward, state.backward = before.forward + int(forward), before.backward + int(backward)
         state.staleness = before.staleness + meter.staleness_overall()
         self._count_time()
         if meter.forward != meter.backward:

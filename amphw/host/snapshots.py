@@ -106,6 +106,14 @@ def average_replicas(device: Device, groups: Iterable[tuple[str, ...]]) -> None:
                     own[...] = shared
 
 
+def forget_gradients(device: Device) -> None:
+    """Let go of what no update has taken yet."""
+    for p in device.parameters().values():
+        p.rows = 0
+        for gradient in p.gradients.values():
+            gradient[...] = 0
+
+
 def first_nonfinite_parameter(parameters: Mapping[str, NodeParameters]) -> tuple[str, str] | None:
     """(node, parameter) that holds a NaN or an infinity, or None; also in what `save` keeps beside values."""
     for node, p in parameters.items():

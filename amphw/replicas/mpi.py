@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from amphw.ir.config_fields import ConfigError
-from amphw.replicas.transport import RankLostError
+from amphw.replicas.transport import RankLostError, reason
 
 VALUES, FAILED = 1, 2
 """Tags: arrays, and the reason why a rank has ended."""
@@ -26,8 +26,8 @@ LOOK = 0.05
 """Seconds between looks whether a rank has failed, which also bring on what others are to receive."""
 LEAVE = 2.0
 """Seconds for which a rank that ends waits until the others have been told."""
-WORLD = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-"""Where Open MPI, and MPICH and `srun`, say how many ranks they have started."""
+WORLD = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+"""Where Open MPI, MPICH and `srun` say how many ranks they have started."""
 
 
 def world_size() -> int:
@@ -44,7 +44,7 @@ def mpi_transport() -> MpiTransport:
             f"this process is one of {world_size()} ranks, but mpi4py cannot be used ({error}); "
             "install it with: pip install 'amphw[mpi]'"
         ) from error
-    found = MpiTransport(MPI.COMM_WORLD, MPI.BYTE)
+    found = MpiTransport(MPI.COMM_WORLD, MPI.BYTE, MPI.Status())
     if found.ranks != world_size():
         raise ConfigError(
             f"the launcher has started {world_size()} ranks, but mpi4py's MPI sees {found.ranks}: they "
@@ -54,25 +54,26 @@ def mpi_transport() -> MpiTransport:
 
 
 class MpiTransport:
-    """See `Transport`. communicator: of mpi4py. byte: its datatype of one byte."""
+    """See `Transport`. communicator: of mpi4py. byte: its datatype of one byte. status: one of its own."""
 
-    def __init__(self, communicator: Any, byte: Any):
-        self._comm, self._byte = communicator, byte
+    def __init__(self, communicator: Any, byte: Any, status: Any):
+        self._comm, self._byte, self._status = communicator, byte, status
         self.rank, self.ranks = communicator.Get_rank(), communicator.Get_size()
         self.sent = self.received = 0
         self._under_way: list[tuple[Any, np.ndarray]] = []  # requests, and what they still read from
+        self._awaited: tuple[Any, np.ndarray] | None = None  # MPI may write there until it has come
         self._looked = 0.0
 
     def send(self, to: int, values: np.ndarray) -> None:
-        self._look()
+        self.check()
         self._post(to, values.copy(), VALUES)
         self.sent += values.nbytes
 
     def receive(self, source: int, into: np.ndarray) -> None:
         """Nor does it return before all that this rank has sent is on its way: MPI moves a large message on
         only while somebody calls it, and after this call the rank may compute for long."""
-        request = self._comm.Irecv([into.view(np.uint8), self._byte], source, VALUES)
-        self._until(request.Test)
+        self._awaited = self._comm.Irecv([into.view(np.uint8), self._byte], source, VALUES), into
+        self._until(self._awaited[0].Test)
         self.received += into.nbytes
         self._until(self._all_sent)
 
@@ -91,27 +92,25 @@ class MpiTransport:
                 spins -= 1
                 continue
             if watch:
-                self._look()
+                self.check()
             time.sleep(nap)
             nap = min(2 * nap, LONGEST_NAP)
 
-    def _look(self) -> None:
-        """Raise RankLostError where a rank has told that it has failed."""
+    def check(self) -> None:
+        """See `Transport`; looks now and then, and brings on what others are to receive."""
         now = time.perf_counter()
         if now - self._looked < LOOK:
             return
         self._looked = now
         self._all_sent()
-        from mpi4py import MPI
-
-        status = MPI.Status()
-        if self._comm.Iprobe(MPI.ANY_SOURCE, FAILED, status):
-            why = np.empty(status.Get_count(self._byte), np.uint8)
-            self._comm.Recv([why, self._byte], status.Get_source(), FAILED)
-            raise RankLostError(why.tobytes().decode(errors="replace"))
+        for source in range(self.ranks):
+            if source != self.rank and self._comm.Iprobe(source, FAILED, self._status):
+                why = np.empty(self._status.Get_count(self._byte), np.uint8)
+                self._comm.Recv([why, self._byte], source, FAILED)
+                raise RankLostError(why.tobytes().decode(errors="replace"))
 
     def fail(self, error: BaseException) -> None:
-        why = f"rank {self.rank} has failed: {error}".encode()
+        why = reason(self.rank, error).encode()
         for other in range(self.ranks):
             if other != self.rank:
                 self._post(other, np.frombuffer(why, np.uint8), FAILED)

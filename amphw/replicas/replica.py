@@ -11,7 +11,8 @@ import numpy as np
 from amphw.host.replication import Share
 from amphw.host.run_model import InstanceSet
 from amphw.ir.device import Device
-from amphw.replicas.collectives import all_reduce
+from amphw.replicas.agree import check_alike
+from amphw.replicas.collectives import all_reduce, ranges
 from amphw.replicas.packed import Traffic
 from amphw.replicas.strategy import Strategy
 from amphw.replicas.transport import Transport
@@ -46,6 +47,7 @@ class Replica:
         self.leads, self.ranks = transport.rank == 0, transport.ranks
         self.traffic = Traffic()
         self._waited = self._transferred = 0.0
+        self._compared = False
         self._wants = np.zeros(3, np.int64)
         self._agreed = np.zeros(3, np.int64)
 
@@ -54,15 +56,19 @@ class Replica:
         if self._every and not self.strategy.in_step:
             end = min(end, start + self._every * self.ranks)
         self._agreed = np.zeros(3, np.int64)  # what was agreed on before these instances is done with
-        return self._dealt(instances, start, end, window)
-
-    def validating(self, instances: InstanceSet) -> Share:
-        return self._dealt(instances, 0, len(instances), 1)
-
-    def _dealt(self, instances: InstanceSet, start: int, end: int, window: int) -> Share:
-        """Ranks take `window` of `instances[start:end]` each at a time."""
+        if not self.strategy.in_step:
+            return self._part(instances, start, end)
+        # The windows of all ranks together are one window of the instances in their order.
         blocks = range(start + self.transport.rank * window, end, self.ranks * window)
         return Share(instances, [i for first in blocks for i in range(first, min(first + window, end))])
+
+    def validating(self, instances: InstanceSet) -> Share:
+        return self._part(instances, 0, len(instances))
+
+    def _part(self, instances: InstanceSet, start: int, end: int) -> Share:
+        """Of as many equal parts of `instances[start:end]` as there are ranks, this rank's."""
+        part = ranges(end - start, self.ranks)[self.transport.rank]
+        return Share(instances, range(start + part.start, start + part.stop))
 
     def update(self, device: Device) -> None:
         if self.strategy.in_step:
@@ -78,10 +84,14 @@ class Replica:
         """One step of all ranks -> whether all of them are through with their instances."""
         flags = self._wants.copy()
         flags[THROUGH] = through
+        if not self._compared:
+            check_alike(self.transport, _numbers(device))
+            self._compared = True
         began = time.perf_counter()
         all_reduce(self.transport, flags)  # whoever comes first waits here
         met = time.perf_counter()
-        self._agreed, self._wants = flags, np.zeros(3, np.int64)
+        # A wish that was granted holds until the next share: ranks come here more than once on the way there.
+        self._agreed, self._wants = self._agreed | flags, np.zeros(3, np.int64)
         self.strategy.exchange(device, self.transport, self.traffic)
         self._waited += met - began
         self._transferred += time.perf_counter() - met
@@ -89,6 +99,7 @@ class Replica:
         return int(flags[THROUGH]) == self.transport.ranks
 
     def stopping(self, wanted: bool) -> bool:
+        self.transport.check()  # between instances, too: the next exchange may be far
         self._wants[STOP] = self._wants[STOP] or wanted
         return bool(self._agreed[STOP])
 
@@ -118,3 +129,12 @@ class Replica:
             {n: {"sent": a / of_all, "received": b / of_all} for n, (a, b) in zip(names, pairs, strict=True)},
             dict(zip(("compute", "wait", "transfer"), (t / of_all for t in totals[-3:]), strict=True)),
         )
+
+
+def _numbers(device: Device) -> dict[str, str]:
+    """The kind of number and the shape of what ranks exchange, which devices choose for themselves."""
+    return {
+        f"{node}.{name}": f"{value.dtype}{list(value.shape)}"
+        for node, p in sorted(device.parameters().items())
+        for name, value in sorted(p.values.items())
+    }

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from amphw.host.config import RunConfig
 from amphw.host.controller import Trainer
-from amphw.host.records import RunSummary
-from amphw.host.run_folder import RunFolder
 from amphw.host.run_model import RunModel
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Device
@@ -52,12 +50,17 @@ def follow(
     device: Device,
     transport: Transport,
     resume: Path | None = None,
+    guarded: Callable[[Trainer], AbstractContextManager[Any]] = nullcontext,
 ) -> None:
-    """What every rank but the first does: it trains its share, and writes and tells nothing."""
+    """What every rank but the first does: it trains its share, and writes and tells nothing.
+
+    guarded: what is entered while it trains, such as the handling of signals.
+    """
     mine = replica(transport, cfg)
     try:
         trainer = Trainer(model, cfg, device, None, replication=mine)
-        trainer.run(resume)
+        with guarded(trainer):
+            trainer.run(resume)
         mine.synchronised(trainer.spent.seconds.get("training", 0.0))
     finally:
         device.close()
@@ -95,26 +98,3 @@ def in_threads(ranks: int, follows: Callable[[Transport], None]) -> Iterator[Tra
         causes = [error for error in errors if not isinstance(error, RankLostError)]
         if causes:
             raise causes[0]
-
-
-def train_in_threads(
-    ranks: int,
-    model: RunModel,
-    cfg: RunConfig[Any],
-    make_device: Callable[[int], Device],
-    folder: RunFolder | None = None,
-) -> RunSummary:
-    """Train with ranks that are threads -> the summary of rank 0, which alone writes.
-
-    make_device: a rank's own device, which is closed here.
-    """
-    check_ranks(ranks, cfg)
-    with in_threads(ranks, lambda t: follow(model, cfg, make_device(t.rank), t)) as transport:
-        device, mine = make_device(0), replica(transport, cfg)
-        try:
-            trainer = Trainer(model, cfg, device, folder, replication=mine)
-            summary = trainer.run()
-            mine.synchronised(trainer.spent.seconds.get("training", 0.0))
-            return summary
-        finally:
-            device.close()

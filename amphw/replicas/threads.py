@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from amphw.replicas.transport import RankLostError
+from amphw.replicas.transport import RankLostError, reason
 
 LOOK = 0.05
 """Seconds after which whoever waits looks whether a rank has failed."""
@@ -37,13 +37,13 @@ class ThreadTransport:
         self.sent = self.received = 0
 
     def send(self, to: int, values: np.ndarray) -> None:
-        self._check()
+        self.check()
         self._group.queues[self.rank, to].put(values.copy())
         self.sent += values.nbytes
 
     def receive(self, source: int, into: np.ndarray) -> None:
         while True:
-            self._check()
+            self.check()
             try:
                 found = self._group.queues[source, self.rank].get(timeout=LOOK)
             except queue.Empty:
@@ -52,12 +52,12 @@ class ThreadTransport:
             self.received += found.nbytes
             return
 
-    def _check(self) -> None:
+    def check(self) -> None:
         if self._group.failed:
             raise RankLostError(self._group.failed)
 
     def fail(self, error: BaseException) -> None:
-        self._group.failed = self._group.failed or f"rank {self.rank} has failed: {error}"
+        self._group.failed = self._group.failed or reason(self.rank, error)
 
     def close(self) -> None:
         """Nothing is to be let go of."""

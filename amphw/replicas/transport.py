@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Protocol
 
 import numpy as np
@@ -33,8 +34,19 @@ class Transport(Protocol):
         """Wait for the next array from a rank, which has as many bytes as `into`."""
         ...
 
+    def check(self) -> None:
+        """Raise RankLostError where another rank has told that it cannot go on."""
+        ...
+
     def fail(self, error: BaseException) -> None:
         """This rank cannot go on: the others are told, with the reason."""
         ...
 
     def close(self) -> None: ...
+
+
+def reason(rank: int, error: BaseException) -> str:
+    """What the other ranks are told. A mistake in amphw or in a model comes with its traceback."""
+    expected = isinstance(error, (AmphwError, KeyboardInterrupt))
+    text = (str(error) or type(error).__name__) if expected else "".join(traceback.format_exception(error))
+    return f"rank {rank} has failed: {text}"

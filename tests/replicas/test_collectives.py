@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amphw.ir.errors import AmphwError
 from amphw.replicas.collectives import all_gather, all_reduce, ranges, ring_traffic
 from amphw.replicas.threads import ThreadGroup, ThreadTransport
 from amphw.replicas.transport import RankLostError
@@ -64,7 +65,7 @@ def test_whoever_waits_for_a_rank_that_fails_is_told() -> None:
 
     def do(t: ThreadTransport) -> None:
         if t.rank == 1:
-            t.fail(ValueError("no more"))
+            t.fail(AmphwError("no more"))
             return
         with pytest.raises(RankLostError) as lost:
             all_reduce(t, np.zeros(4, np.float32))

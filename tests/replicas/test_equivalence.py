@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
 
+from amphw.host.checkpointing import Checkpoints
 from amphw.host.config import ReplicasConfig, resolve
 from amphw.host.controller import Trainer
+from amphw.host.divergence import DivergedError
 from amphw.host.replication import Alone, Share
+from amphw.host.run_folder import RunFolder
 from amphw.host.run_model import InstanceSet
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Device
 from amphw.ir.reference import ReferenceDevice
 from amphw.models import get_model
-from amphw.replicas.run import STRATEGIES, train_in_threads
+from amphw.replicas.run import STRATEGIES, check_ranks, follow, in_threads, replica
 from tests.host.training import MODEL
+from tests.replicas.training import train_in_threads
 
 RULES = [
     ["optimizer=sgd", "lr=0.1"],
@@ -64,7 +69,8 @@ def share_alone(rank: int, batches: int, *others: str) -> Kept:
 
     class Dealt(Alone):
         def share(self, instances: InstanceSet, start: int, window: int) -> Share:
-            return Share(instances, range(rank, batches, 2) if start == 0 else [])
+            half = batches // 2
+            return Share(instances, range(rank * half, rank * half + half) if start == 0 else [])
 
         def validating(self, instances: InstanceSet) -> Share:
             assert len(instances) % 2 == 0
@@ -141,3 +147,53 @@ def test_an_error_of_one_rank_ends_all() -> None:
 
     with pytest.raises(RuntimeError, match="out of order"):
         train_in_threads(3, MODEL, settings(MODEL, 1), make)
+
+
+@pytest.mark.parametrize("strategy", ["allreduce", "average"])
+def test_a_network_that_diverges_ends_all_ranks(strategy: str) -> None:
+    with pytest.raises(DivergedError):
+        together(MODEL, 3, 1, "lr=1e300", f"replicas.strategy={strategy}", "replicas.every=0", "epochs=9")
+
+
+@pytest.mark.parametrize(("strategy", "every"), [("allreduce", 0), ("average", 2)])
+def test_ranks_pause_together_for_a_checkpoint_that_is_due(
+    strategy: str, every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is due at any time: after each window, or each round, the first rank saves, and all go on."""
+    saved = []
+    save = Checkpoints.save
+
+    def noted(self: Checkpoints, names: Any, state: Any, *rest: Any) -> None:
+        saved.append((state.epoch, state.position))
+        save(self, names, state, *rest)
+
+    monkeypatch.setattr(Checkpoints, "save", noted)
+    rule = ["lr=0.05", f"replicas.strategy={strategy}", f"replicas.every={every}"]
+    whole, _ = together(MODEL, 2, 2, *rule, "checkpoint_every=0")
+    assert not saved
+    devices = [Kept(), Kept()]
+    cfg = settings(MODEL, 2, *rule, "checkpoint_minutes=1e-9")
+    folder = RunFolder.create(tmp_path / "run", "toy")
+    train_in_threads(2, MODEL, cfg, lambda rank: devices[rank], folder)
+    within = [(epoch, position) for epoch, position in saved if position]
+    assert (
+        within[0] == (0, 8) and (1, 8) in within
+    )  # of 12; asked for after the first 4, agreed on at the next
+    assert differences(devices[0], whole[0]) < 1e-12
+
+
+def test_ranks_stop_where_they_meet_and_the_run_goes_on_from_there(tmp_path: Path) -> None:
+    devices = [Kept(), Kept(), Kept(), Kept()]
+    cfg = settings(MODEL, 2, "lr=0.05")
+    whole, _ = together(MODEL, 2, 2, "lr=0.05")
+    folder = RunFolder.create(tmp_path / "run", "toy")
+    found = train_in_threads(2, MODEL, cfg, lambda rank: devices[rank], folder, lambda t: t.stop())
+    assert found.stopped_by == "interrupt" and found.epochs == 0
+    check_ranks(2, cfg)
+    with in_threads(2, lambda t: follow(MODEL, cfg, devices[3], t, folder.path)) as transport:
+        trainer = Trainer(MODEL, cfg, devices[2], folder, replication=replica(transport, cfg))
+        summary = trainer.run(folder.path)
+        trainer._replication.synchronised(0.0)  # type: ignore[union-attr]
+        devices[2].close()
+    assert summary.epochs == 2
+    assert differences(devices[2], whole[0]) < 1e-12

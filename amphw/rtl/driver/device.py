@@ -171,13 +171,17 @@ class HardwareDevice(ABC):
         return out
 
     def update(self, nodes: Sequence[str] | None = None) -> None:
+        self._link.push()  # gradients may be others than the circuit has summed up
         for name in nodes if nodes is not None else self.given:
             if name not in self.given:
                 raise AmphwError(no_parameters(name))
             self._link.update(name)
 
     def parameters(self) -> dict[str, NodeParameters]:
-        return self._link.read() if self.link is not None else self._kept
+        if self.link is None:
+            return self._kept
+        self._link.push()  # what was shown before may have been changed, and is forgotten now
+        return self._link.read()
 
     def statistics(self) -> Statistics:
         out, self.stats = self.stats, Statistics(busy=[0.0])
