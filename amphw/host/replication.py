@@ -18,7 +18,7 @@ from amphw.ir.instance import Instance
 
 @dataclass(frozen=True)
 class Share:
-    """Of a set of instances those that one replica has: their places in the set."""
+    """The instances that one replica has of a set. places: where they are in the set, in their order."""
 
     instances: InstanceSet
     places: Sequence[int]

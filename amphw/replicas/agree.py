@@ -76,7 +76,7 @@ def _sources() -> str:
 
 
 def _data(instances: InstanceSet) -> str:
-    """A hash of some of them, evenly spread."""
+    """A hash of some of the instances, evenly spread over the set."""
     found, count = hashlib.sha256(), len(instances)
     for k in range(min(count, LOOKED_AT)):
         each = instances[k * count // min(count, LOOKED_AT)]

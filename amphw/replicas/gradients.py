@@ -9,7 +9,7 @@ from amphw.ir.update import NodeGradient, give_gradients, gradients_of
 
 
 def accumulated(device: Device) -> dict[str, NodeGradient]:
-    """Of every node with parameters; the device has nothing in flight."""
+    """What every node with parameters has summed up, as copies; the device has nothing in flight."""
     if isinstance(device, Exchanges):
         return device.gradients()
     device.drain()

@@ -15,7 +15,7 @@ class RankLostError(AmphwError):
 
 
 class Transport(Protocol):
-    """Of one rank among `ranks`, which are numbered from 0.
+    """One rank's way to the others. rank: its number, from 0. ranks: how many there are.
 
     Messages from one rank to another arrive in the order in which they were sent. sent, received: bytes of
     arrays so far, without what a carrier adds. All methods raise RankLostError once a rank is gone.
