@@ -170,14 +170,17 @@ class Scheduling:
 class ReplicasConfig:
     """How the replicas of a run with several ranks are kept together."""
 
-    strategy: Literal["allreduce", "average"] = option(
+    strategy: Literal["allreduce", "average", "outer"] = option(
         "allreduce",
         "allreduce: gradients of all ranks are added up at each update, in mode sync or pipeline; average: "
-        "ranks update on their own, and parameters are averaged",
+        "ranks update on their own, and parameters are averaged; outer: what ranks have moved by is the "
+        "gradient of an outer step",
     )
     every: int = option(
-        0, "for average: instances of each rank between two averages; 0: once an epoch", minimum=0
+        0, "for average and outer: instances of each rank between two exchanges; 0: once an epoch", minimum=0
     )
+    outer_lr: float = option(0.7, "for outer: learning rate of the outer step", above=0)
+    outer_momentum: float = option(0.9, "for outer: decay of the outer velocity", minimum=0, below=1)
 
     def __post_init__(self) -> None:
         check_section(self, "replicas")

@@ -176,6 +176,8 @@ class Trainer:
                 f"there are {self._replication.ranks} ranks, and {len(training)} instances to train on "
                 "(batches, where the model has them); take fewer ranks"
             )
+        if self._replication is not None:
+            self._replication.begin(self.device, (self.state.epoch, self.state.position))
         self._make_phases()
         self._begin_stretch()
         self._kept = Kept.of(self.state, self.device)

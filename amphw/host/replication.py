@@ -43,6 +43,13 @@ class Replication(Protocol):
     leads: bool
     ranks: int
 
+    def begin(self, device: Device, place: Sequence[int]) -> None:
+        """This replica is about to train with what the device holds. place: epochs and instances behind it.
+
+        Raises ConfigError where another one is elsewhere, or begins with other parameters.
+        """
+        ...
+
     def share(self, instances: InstanceSet, start: int, window: int) -> Share:
         """This replica's part of what is next of `instances[start:]`; replicas take `window` each at a time.
 
@@ -82,6 +89,9 @@ class Alone:
     """The only replica."""
 
     leads, ranks = True, 1
+
+    def begin(self, device: Device, place: Sequence[int]) -> None:
+        """See `Replication`: there is nobody to differ from."""
 
     def share(self, instances: InstanceSet, start: int, window: int) -> Share:
         return Share(instances, range(start, len(instances)))

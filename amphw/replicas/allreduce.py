@@ -20,6 +20,9 @@ class AllReduce:
 
     name, in_step = "allreduce", True
 
+    def begin(self, device: Device) -> None:
+        """Nothing is kept between exchanges."""
+
     def exchange(self, device: Device, transport: Transport, traffic: Traffic) -> None:
         gradients = accumulated(device)
         reduce(gradients, transport, traffic)

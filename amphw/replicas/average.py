@@ -19,6 +19,9 @@ class Average:
 
     name, in_step = "average", False
 
+    def begin(self, device: Device) -> None:
+        """Nothing is kept between exchanges."""
+
     def exchange(self, device: Device, transport: Transport, traffic: Traffic) -> None:
         device.update()  # what is accumulated belongs to this rank's parameters
         device.drain()

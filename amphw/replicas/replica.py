@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,9 +48,12 @@ class Replica:
         self.leads, self.ranks = transport.rank == 0, transport.ranks
         self.traffic = Traffic()
         self._waited = self._transferred = 0.0
-        self._compared = False
         self._wants = np.zeros(3, np.int64)
         self._agreed = np.zeros(3, np.int64)
+
+    def begin(self, device: Device, place: Sequence[int]) -> None:
+        check_alike(self.transport, {"place": str(list(place)), **_held(device)})
+        self.strategy.begin(device)
 
     def share(self, instances: InstanceSet, start: int, window: int) -> Share:
         end = len(instances)
@@ -84,9 +88,6 @@ class Replica:
         """One step of all ranks -> whether all of them are through with their instances."""
         flags = self._wants.copy()
         flags[THROUGH] = through
-        if not self._compared:
-            check_alike(self.transport, _numbers(device))
-            self._compared = True
         began = time.perf_counter()
         all_reduce(self.transport, flags)  # whoever comes first waits here
         met = time.perf_counter()
@@ -131,10 +132,10 @@ class Replica:
         )
 
 
-def _numbers(device: Device) -> dict[str, str]:
-    """The kind of number and the shape of what ranks exchange, which devices choose for themselves."""
+def _held(device: Device) -> dict[str, str]:
+    """A device's parameters: the kinds of numbers, which it chooses for itself, shapes, and values."""
     return {
-        f"{node}.{name}": f"{value.dtype}{list(value.shape)}"
+        f"{node}.{name}": f"{v.dtype}{list(v.shape)} ({hashlib.sha256(v.tobytes()).hexdigest()[:10]})"
         for node, p in sorted(device.parameters().items())
-        for name, value in sorted(p.values.items())
+        for name, v in sorted(p.values.items())
     }

@@ -8,26 +8,31 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from amphw.host.config import RunConfig
+from amphw.host.config import ReplicasConfig, RunConfig
 from amphw.host.controller import Trainer
 from amphw.host.run_model import RunModel
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Device
 from amphw.replicas.allreduce import AllReduce
 from amphw.replicas.average import Average
+from amphw.replicas.outer import Outer
 from amphw.replicas.replica import Replica
 from amphw.replicas.strategy import Strategy
 from amphw.replicas.threads import ThreadGroup
 from amphw.replicas.transport import RankLostError, Transport
 
-STRATEGIES: dict[str, Callable[[], Strategy]] = {"allreduce": AllReduce, "average": Average}
+STRATEGIES: dict[str, Callable[[ReplicasConfig], Strategy]] = {
+    "allreduce": lambda cfg: AllReduce(),
+    "average": lambda cfg: Average(),
+    "outer": lambda cfg: Outer(cfg.outer_lr, cfg.outer_momentum),
+}
 
 
 def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
     """Raise ConfigError for what these ranks cannot be trained with, with the reason and what can be done."""
-    strategy = STRATEGIES[cfg.replicas.strategy]()
+    strategy = STRATEGIES[cfg.replicas.strategy](cfg.replicas)
     if strategy.in_step and cfg.train.mode == "async":
-        others = " or ".join(name for name, make in STRATEGIES.items() if not make().in_step)
+        others = " or ".join(name for name, make in STRATEGIES.items() if not make(cfg.replicas).in_step)
         raise ConfigError(
             f"replicas.strategy={strategy.name} adds up the gradients of {ranks} ranks at each update, and "
             "with train.mode=async every node updates on its own, not as often on one rank as on another; "
@@ -41,7 +46,7 @@ def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
 
 
 def replica(transport: Transport, cfg: RunConfig[Any]) -> Replica:
-    return Replica(transport, STRATEGIES[cfg.replicas.strategy](), cfg.replicas.every)
+    return Replica(transport, STRATEGIES[cfg.replicas.strategy](cfg.replicas), cfg.replicas.every)
 
 
 def follow(

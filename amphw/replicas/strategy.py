@@ -19,6 +19,10 @@ class Strategy(Protocol):
     name: str
     in_step: bool
 
+    def begin(self, device: Device) -> None:
+        """Training is about to begin, or to go on, with what the device holds, the same on all ranks."""
+        ...
+
     def exchange(self, device: Device, transport: Transport, traffic: Traffic) -> None:
         """Make this rank's device and the others' agree; all ranks call it, also one whose nodes have
         accumulated nothing. Nothing is in flight."""

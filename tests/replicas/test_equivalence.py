@@ -13,11 +13,13 @@ from amphw.host.checkpointing import Checkpoints
 from amphw.host.config import ReplicasConfig, resolve
 from amphw.host.controller import Trainer
 from amphw.host.divergence import DivergedError
+from amphw.host.pumping import PumpHooks
 from amphw.host.replication import Alone, Share
 from amphw.host.run_folder import RunFolder
 from amphw.host.run_model import InstanceSet
+from amphw.host.session import Session
 from amphw.ir.config_fields import ConfigError
-from amphw.ir.device import Device
+from amphw.ir.device import Device, Mode
 from amphw.ir.reference import ReferenceDevice
 from amphw.models import get_model
 from amphw.replicas.run import STRATEGIES, check_ranks, follow, in_threads, replica
@@ -85,6 +87,26 @@ def share_alone(rank: int, batches: int, *others: str) -> Kept:
     return device
 
 
+def from_there(start: dict[str, np.ndarray], places: range, *others: str) -> dict[str, np.ndarray]:
+    """Parameters after one rank's updates with these batches, an update each."""
+    device = Kept()
+    cfg = settings(MODEL, 1, *others)
+    session = Session(MODEL, cfg, device)
+    for node, p in device.parameters().items():
+        p.values = {name: start[f"{node}.{name}"].copy() for name in p.values}
+    instances = MODEL.training(cfg.model, cfg.train.seed, 1, 0)
+    session.train_pump.run(
+        Share(instances, places).numbered(0),
+        Mode.TRAIN,
+        PumpHooks(lambda instance, report: None),
+        window=1,
+        barrier=True,
+    )
+    found = {f"{n}.{k}": v.copy() for n, p in device.parameters().items() for k, v in p.values.items()}
+    device.close()
+    return found
+
+
 def differences(a: Kept, b: Kept) -> float:
     assert a.last.keys() == b.last.keys() and a.last
     return max(float(np.abs(a.last[k] - b.last[k]).max()) for k in a.last)
@@ -134,6 +156,25 @@ def test_averages_are_the_means_of_what_ranks_have_learnt_on_their_own(every: in
     apart = [share_alone(rank, batches, *rule, *size) for rank in range(2)]
     for name, value in both[0].last.items():
         np.testing.assert_allclose(value, (apart[0].last[name] + apart[1].last[name]) / 2, rtol=0, atol=1e-12)
+    assert differences(both[0], both[1]) == 0.0
+
+
+def test_outer_steps_are_those_of_nesterov_over_what_ranks_have_moved_by() -> None:
+    """Three exchanges of two ranks, against the formula over runs of each rank alone."""
+    rule, outer = ["optimizer=sgd", "lr=0.05", "epochs=1"], ["replicas.strategy=outer", "replicas.outer_lr=0.6"]
+    both, _ = together(MODEL, 2, 1, *rule, *outer, "replicas.outer_momentum=0.8", "replicas.every=2")
+    kept = Kept()
+    Session(MODEL, settings(MODEL, 1, *rule), kept)
+    start = {f"{n}.{k}": v.copy() for n, p in kept.parameters().items() for k, v in p.values.items()}
+    velocity = {name: np.zeros_like(value) for name, value in start.items()}
+    for first in (0, 4, 8):
+        ends = [from_there(start, range(first + 2 * rank, first + 2 * rank + 2), *rule) for rank in range(2)]
+        for name, value in start.items():
+            gradient = value - (ends[0][name] + ends[1][name]) / 2
+            velocity[name] = 0.8 * velocity[name] + gradient
+            start[name] = value - 0.6 * (gradient + 0.8 * velocity[name])
+    for name, value in both[0].last.items():
+        np.testing.assert_allclose(value, start[name], rtol=0, atol=1e-10)
     assert differences(both[0], both[1]) == 0.0
 
 
