@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -146,6 +145,8 @@ def _cpu_device() -> Finding:
 
 def _mpi() -> Finding:
     """mpi4py and an MPI library are wheels of their own, of which two libraries would hide each other."""
+    from amphw.replicas.mpi import mpiexec
+
     needed_for, get = "ranks that are processes, under mpiexec", "pip install 'amphw[mpi]'"
     try:
         version = metadata.version("mpi4py")
@@ -156,8 +157,7 @@ def _mpi() -> Finding:
         found = f"{' and '.join(libraries)}, of which one hides the other"
         remedy = f"pip uninstall {' '.join(libraries)}, then {get}"
         return Finding("mpi", needed_for, found, False, remedy)
-    here = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-    launcher = shutil.which("mpiexec", path=here)
+    launcher = mpiexec()
     found = f"mpi4py {version}, {libraries[0] if libraries else 'an MPI library of the system'}"
     return Finding("mpi", needed_for, f"{found}, {launcher or 'no mpiexec'}", launcher is not None, get)
 

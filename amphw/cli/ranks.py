@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
+import sys
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -17,18 +20,28 @@ if TYPE_CHECKING:
     from amphw.replicas.transport import Transport
 
 
+class Carrier(StrEnum):
+    """What ranks are on this machine: threads of one process, or processes that MPI starts."""
+
+    THREADS = "threads"
+    MPI = "mpi"
+
+
 @contextlib.contextmanager
-def launched(wanted: int) -> Iterator[tuple[int, Transport | None]]:
+def launched(wanted: int, carrier: Carrier) -> Iterator[tuple[int, Transport | None]]:
     """How many ranks train, and this process among them if a launcher has started them (`mpiexec`, `srun`).
 
-    wanted: by the command line; 1: as many as were started. The first rank alone writes to stdout and stderr.
-    An error of one ends all, and is told by the first.
+    wanted: by the command line; 1: as many as were started. With the carrier MPI and no launcher this process
+    becomes one, and this does not return. The first rank alone writes to stdout and stderr. An error of one
+    ends all, and is told by the first.
     """
     from amphw.ir.config_fields import ConfigError
     from amphw.replicas.mpi import mpi_transport, world_size
 
     started = world_size()
     if started == 1:
+        if wanted > 1 and carrier is Carrier.MPI:
+            _become_launcher(wanted)
         yield wanted, None
         return
     if wanted not in (1, started):
@@ -51,6 +64,24 @@ def launched(wanted: int) -> Iterator[tuple[int, Transport | None]]:
             raise
         finally:
             transport.close()
+
+
+def _become_launcher(ranks: int) -> NoReturn:
+    """Replace this process by an `mpiexec` of the same command. Raises ConfigError where there is none."""
+    from amphw.ir.config_fields import ConfigError
+    from amphw.replicas.mpi import AS_ROOT, mpiexec
+
+    launcher = mpiexec()
+    if launcher is None or importlib.util.find_spec("mpi4py") is None:
+        raise ConfigError(
+            f"--carrier {Carrier.MPI} needs mpi4py and mpiexec, which are not here; install them with: "
+            f"pip install 'amphw[mpi]', or take --carrier {Carrier.THREADS}"
+        )
+    os.environ.update(AS_ROOT)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    same = [sys.executable, "-m", "amphw.cli", *sys.argv[1:]]
+    os.execv(launcher, [launcher, "-n", str(ranks), *same])
 
 
 @contextlib.contextmanager

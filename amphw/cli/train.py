@@ -17,7 +17,7 @@ from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgum
 from amphw.cli.outcome import report_outcome
 from amphw.cli.output import remarks
 from amphw.cli.propose import searched
-from amphw.cli.ranks import following, launched, leading
+from amphw.cli.ranks import Carrier, following, launched, leading
 
 if TYPE_CHECKING:
     from amphw.host.log_file import LogWriter
@@ -33,6 +33,10 @@ def train(
         int,
         typer.Option("--ranks", min=1, max=256, help="Train this many replicas, which share the instances."),
     ] = 1,
+    carrier: Annotated[
+        Carrier,
+        typer.Option("--carrier", help="What ranks are here: threads of this process, or MPI's processes."),
+    ] = Carrier.THREADS,
     seeds: Annotated[
         int,
         typer.Option("--seeds", min=1, max=1000, help="Run this many seeds and report median and spread."),
@@ -85,7 +89,7 @@ def train(
     if strict:
         settings = [*(settings or ()), "device.strict=true"]
     pin_blas()
-    with launched(ranks) as (count, transport):
+    with launched(ranks, carrier) as (count, transport):
         if count > 1 and seeds > 1:
             raise typer.BadParameter("is for one run; leave --seeds out", param_hint="--ranks")
         if count > 1 and log:

@@ -7,8 +7,12 @@ waits, and ranks wait for each other after every update.
 from __future__ import annotations
 
 import os
+import shutil
+import sys
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,10 +28,25 @@ FIRST_NAP, LONGEST_NAP = 2e-5, 1e-3
 """Seconds. Naps double, so that a short wait is short and a long one costs some hundredths of a core."""
 LOOK = 0.05
 """Seconds between looks whether a rank has failed, which also bring on what others are to receive."""
+LOOK_AT_PARENT = 1.0
+"""Seconds between looks whether the launcher is there."""
 LEAVE = 2.0
 """Seconds for which a rank that ends waits until the others have been told."""
 WORLD = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 """Where Open MPI, MPICH and `srun` say how many ranks they have started."""
+
+AS_ROOT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+"""What Open MPI asks for before it starts ranks for root, as in containers, or more of them than cores."""
+
+
+def mpiexec() -> str | None:
+    """The launcher that belongs to this Python's MPI library, or else one that is on the path."""
+    places = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    return shutil.which("mpiexec", path=places)
 
 
 def world_size() -> int:
@@ -44,6 +63,7 @@ def mpi_transport() -> MpiTransport:
             f"this process is one of {world_size()} ranks, but mpi4py cannot be used ({error}); "
             "install it with: pip install 'amphw[mpi]'"
         ) from error
+    _watch_parent()
     found = MpiTransport(MPI.COMM_WORLD, MPI.BYTE, MPI.Status())
     if found.ranks != world_size():
         raise ConfigError(
@@ -51,6 +71,21 @@ def mpi_transport() -> MpiTransport:
             "belong to two MPI installations; use the mpiexec that lies beside this Python"
         )
     return found
+
+
+def _watch_parent() -> None:
+    """End this process once what started it is gone: it would wait for the other ranks for ever.
+
+    A checkpoint is written beside the last one and takes its place at once, so none is damaged.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK_AT_PARENT)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
 class MpiTransport:

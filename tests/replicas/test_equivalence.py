@@ -23,6 +23,7 @@ from amphw.ir.device import Device, Mode
 from amphw.ir.reference import ReferenceDevice
 from amphw.models import get_model
 from amphw.replicas.run import STRATEGIES, check_ranks, follow, in_threads, replica
+from tests.daily import daily
 from tests.host.training import MODEL
 from tests.replicas.training import train_in_threads
 
@@ -126,13 +127,28 @@ def test_ranks_in_step_are_one_process_with_a_larger_window(ranks: int, depth: i
         assert [r.instances for r in found.history] == [r.instances for r in expected.history]
 
 
-def test_shares_of_different_sizes_weigh_by_their_rows() -> None:
-    """Sequences of all lengths: at the cell one rank has as many rows as its tokens are."""
-    model = get_model("list-reduction")
-    small = ["hidden=8", "batch=3", "train_instances=60", "valid_instances=12", "optimizer=adam", "clip=0.1"]
-    one, _ = alone(model, 4, *small)
-    every, _ = together(model, 4, 1, *small)
+RAGGED = {
+    "list-reduction": ["hidden=8", "batch=3", "train_instances=60", "valid_instances=12"],
+    "tree-lstm": [
+        "sample=true", "hidden=8", "embedding=8", "vocabulary=200", "train_instances=24", "valid_instances=8",
+    ],
+    "ggnn": ["sample=true", "hidden=8", "train_instances=8", "valid_instances=2", "epochs=1"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", daily(["list-reduction"], ["tree-lstm", "ggnn"]))
+@pytest.mark.parametrize("ranks", daily([4], [2]))
+def test_shares_of_different_sizes_weigh_by_their_rows(name: str, ranks: int) -> None:
+    """Sequences, trees and molecules of all sizes: a node of one rank has as many rows as they have."""
+    model = get_model(name)
+    small = [*RAGGED[name], "optimizer=adam", "clip=0.1", "lr=0.01"]
+    one, _ = alone(model, ranks, *small)
+    every, _ = together(model, ranks, 1, *small)
     assert differences(every[0], one) < 1e-10
+    begun = Kept()
+    Session(model, settings(model, 1, *small), begun)
+    start = {f"{n}.{k}": v for n, p in begun.parameters().items() for k, v in p.values.items()}
+    assert max(float(np.abs(every[0].last[k] - v).max()) for k, v in start.items()) > 1e-3  # it has learnt
 
 
 @pytest.mark.parametrize("strategy", ["allreduce", "average"])
@@ -161,7 +177,10 @@ def test_averages_are_the_means_of_what_ranks_have_learnt_on_their_own(every: in
 
 def test_outer_steps_are_those_of_nesterov_over_what_ranks_have_moved_by() -> None:
     """Three exchanges of two ranks, against the formula over runs of each rank alone."""
-    rule, outer = ["optimizer=sgd", "lr=0.05", "epochs=1"], ["replicas.strategy=outer", "replicas.outer_lr=0.6"]
+    rule, outer = (
+        ["optimizer=sgd", "lr=0.05", "epochs=1"],
+        ["replicas.strategy=outer", "replicas.outer_lr=0.6"],
+    )
     both, _ = together(MODEL, 2, 1, *rule, *outer, "replicas.outer_momentum=0.8", "replicas.every=2")
     kept = Kept()
     Session(MODEL, settings(MODEL, 1, *rule), kept)

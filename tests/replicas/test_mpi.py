@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,18 @@ pytestmark = pytest.mark.skipif(
 SMALL = ["hidden=8", "batch=10", "train_instances=200", "valid_instances=50", "epochs=2", "target=none"]
 SETTINGS = [*SMALL, "mode=pipeline", "workers=1"]
 TRAIN = ["train", "list-reduction", *(word for setting in SETTINGS for word in ("--set", setting))]
+SEGMENTS = Path("/dev/shm")
 SOON = 30.0
 """Seconds within which a group of ranks has to end, most of which is Python's start."""
+
+
+@pytest.fixture(autouse=True)
+def tidied() -> Iterator[None]:
+    """MPICH's own memory, which a rank that is killed cannot give back, is."""
+    before = set(SEGMENTS.glob("mpich_shm_*"))
+    yield
+    for left in set(SEGMENTS.glob("mpich_shm_*")) - before:
+        left.unlink()
 
 
 def mpi(ranks: int, program: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -96,6 +107,36 @@ def test_a_run_of_processes_is_that_of_threads(tmp_path: Path) -> None:
     assert json.loads(again.stdout)["epochs"] == 3
 
 
+def test_a_command_starts_its_ranks_itself(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "amphw.cli", *TRAIN, "--ranks", "2", "--carrier", "mpi", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SOON, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["ranks"] == 2
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+@pytest.mark.parametrize("ended", daily(["hydra_pmi_proxy"], ["mpiexec"]))
+def test_ranks_do_not_outlive_their_launcher(tmp_path: Path, ended: str) -> None:
+    marked = os.environ | {"AMPHW_TESTED": str(tmp_path)}
+    arguments = ["--ranks", "2", "--carrier", "mpi", "--out", "run", "--set", "epochs=100000"]
+    command = [sys.executable, "-m", "amphw.cli", *TRAIN, *arguments]
+    run = subprocess.Popen(command, cwd=tmp_path, env=marked, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + SOON
+    while not (tmp_path / "run" / CHECKPOINT).exists():
+        assert run.poll() is None and time.monotonic() < end
+        time.sleep(0.1)
+    mark = f"AMPHW_TESTED={tmp_path}"
+    for pid in alive(mark):
+        if Path(f"/proc/{pid}/comm").read_text().strip() == ended[:15]:
+            os.kill(pid, signal.SIGKILL)
+    end = time.monotonic() + 5
+    while left := [pid for pid in alive(mark) if pid != run.pid]:
+        assert time.monotonic() < end, left
+        time.sleep(0.1)
+    run.kill()  # mpiexec itself, which does not notice that its proxy is gone
+    run.wait()
+
+
 def test_a_rank_with_another_setting_is_named(tmp_path: Path) -> None:
     before = """
     import os, sys
@@ -126,7 +167,7 @@ def test_the_end_of_a_rank_ends_all(tmp_path: Path, rank: int, end: str) -> None
         update(self, device)
     Replica.update = fails
     """
-    mark, segments = f"AMPHW_TESTED={tmp_path}", set(Path("/dev/shm").glob("mpich_shm_*"))
+    mark = f"AMPHW_TESTED={tmp_path}"
     os.environ["AMPHW_TESTED"] = str(tmp_path)
     try:
         done = trained(2, tmp_path, "--out", "run", before=before)
@@ -134,8 +175,6 @@ def test_the_end_of_a_rank_ends_all(tmp_path: Path, rank: int, end: str) -> None
         del os.environ["AMPHW_TESTED"]
     assert done.returncode != 0
     assert alive(mark) in ([], [os.getpid()])
-    for left in set(Path("/dev/shm").glob("mpich_shm_*")) - segments:
-        left.unlink()  # MPICH's own memory, which a rank that is killed cannot give back
     if "raise" in end:
         (line,) = [line for line in done.stderr.splitlines() if line.startswith("amphw:")]
         assert line.endswith("out of order") and (f"rank {rank} has failed" in line or rank == 0)
