@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from amphw.replicas.transport import Transport
 
 
+LAUNCHED = "AMPHW_LAUNCHED"
+"""Set in the ranks of a command that has become an `mpiexec`."""
+
+
 class Carrier(StrEnum):
     """What ranks are on this machine: threads of one process, or processes that MPI starts."""
 
@@ -40,7 +44,7 @@ def launched(wanted: int, carrier: Carrier) -> Iterator[tuple[int, Transport | N
 
     started = world_size()
     if started == 1:
-        if wanted > 1 and carrier is Carrier.MPI:
+        if carrier is Carrier.MPI:
             _become_launcher(wanted)
         yield wanted, None
         return
@@ -71,17 +75,22 @@ def _become_launcher(ranks: int) -> NoReturn:
     from amphw.ir.config_fields import ConfigError
     from amphw.replicas.mpi import AS_ROOT, mpiexec
 
+    if ranks == 1:
+        raise ConfigError(f"--carrier {Carrier.MPI} is for several ranks; say how many with --ranks")
+    if LAUNCHED in os.environ:  # or each rank would start as many
+        raise ConfigError("this mpiexec does not tell its ranks how many they are; use the one of amphw[mpi]")
     launcher = mpiexec()
     if launcher is None or importlib.util.find_spec("mpi4py") is None:
         raise ConfigError(
             f"--carrier {Carrier.MPI} needs mpi4py and mpiexec, which are not here; install them with: "
             f"pip install 'amphw[mpi]', or take --carrier {Carrier.THREADS}"
         )
-    os.environ.update(AS_ROOT)
+    os.environ[LAUNCHED] = str(ranks)
+    for name, value in AS_ROOT.items():
+        os.environ.setdefault(name, value)
     sys.stdout.flush()
     sys.stderr.flush()
-    same = [sys.executable, "-m", "amphw.cli", *sys.argv[1:]]
-    os.execv(launcher, [launcher, "-n", str(ranks), *same])
+    os.execv(launcher, [launcher, "-n", str(ranks), sys.executable, *sys.orig_argv[1:]])
 
 
 @contextlib.contextmanager

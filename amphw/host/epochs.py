@@ -165,6 +165,7 @@ class Phases:
             session.device.update()
             session.device.drain()
             snapshots.average_replicas(session.device, session.graph.replicas)
+            replicas.moved(session.device)
         self._write_log()
         self._count_time()
         return self._figures(keys)

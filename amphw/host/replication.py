@@ -50,6 +50,10 @@ class Replication(Protocol):
         """
         ...
 
+    def moved(self, device: Device) -> None:
+        """The host has changed parameters, in the same way on every replica."""
+        ...
+
     def share(self, instances: InstanceSet, start: int, window: int) -> Share:
         """This replica's part of what is next of `instances[start:]`; replicas take `window` each at a time.
 
@@ -92,6 +96,9 @@ class Alone:
 
     def begin(self, device: Device, place: Sequence[int]) -> None:
         """See `Replication`: there is nobody to differ from."""
+
+    def moved(self, device: Device) -> None:
+        """Nor anybody to tell."""
 
     def share(self, instances: InstanceSet, start: int, window: int) -> Share:
         return Share(instances, range(start, len(instances)))

@@ -55,6 +55,9 @@ class Replica:
         check_alike(self.transport, {"place": str(list(place)), **_held(device)})
         self.strategy.begin(device)
 
+    def moved(self, device: Device) -> None:
+        self.strategy.begin(device)
+
     def share(self, instances: InstanceSet, start: int, window: int) -> Share:
         end = len(instances)
         if self._every and not self.strategy.in_step:

@@ -20,7 +20,7 @@ class Strategy(Protocol):
     in_step: bool
 
     def begin(self, device: Device) -> None:
-        """Training is about to begin, or to go on, with what the device holds, the same on all ranks."""
+        """Training goes on from what the device holds, which is the same on all ranks."""
         ...
 
     def exchange(self, device: Device, transport: Transport, traffic: Traffic) -> None:

@@ -7,6 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
+from amphw.host.checkpoint import CheckpointError
+from amphw.host.run_folder import RunFolderError
 from amphw.ir.errors import AmphwError
 
 
@@ -47,6 +49,6 @@ class Transport(Protocol):
 
 def reason(rank: int, error: BaseException) -> str:
     """What the other ranks are told. A mistake in amphw or in a model comes with its traceback."""
-    expected = isinstance(error, (AmphwError, KeyboardInterrupt))
+    expected = isinstance(error, (AmphwError, CheckpointError, RunFolderError, KeyboardInterrupt))
     text = (str(error) or type(error).__name__) if expected else "".join(traceback.format_exception(error))
     return f"rank {rank} has failed: {text}"

@@ -23,7 +23,7 @@ def test_every_setting_is_listed_with_the_models_own_default(amphw) -> None:
     assert keys["allowed"] == "an integer from 1 to 4096"
     assert keys["help"] == "instances in flight while training"
     assert settings[("update", "min_update_interval")]["aliases"] == ["min_update_frequency"]
-    assert {section for section, _ in settings} == {"model", "train", "update", "device"}
+    assert {section for section, _ in settings} == {"model", "train", "update", "device", "replicas"}
 
 
 def test_the_listing_reads_as_text(amphw) -> None:

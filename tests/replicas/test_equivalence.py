@@ -9,7 +9,8 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 import pytest
 
-from amphw.host.checkpointing import Checkpoints
+from amphw.host.checkpoint import load_checkpoint
+from amphw.host.checkpointing import CHECKPOINT, Checkpoints
 from amphw.host.config import ReplicasConfig, resolve
 from amphw.host.controller import Trainer
 from amphw.host.divergence import DivergedError
@@ -242,18 +243,55 @@ def test_ranks_pause_together_for_a_checkpoint_that_is_due(
     assert differences(devices[0], whole[0]) < 1e-12
 
 
-def test_ranks_stop_where_they_meet_and_the_run_goes_on_from_there(tmp_path: Path) -> None:
-    devices = [Kept(), Kept(), Kept(), Kept()]
-    cfg = settings(MODEL, 2, "lr=0.05")
-    whole, _ = together(MODEL, 2, 2, "lr=0.05")
+class Stops(Kept):
+    """Asks its run to stop at its third update."""
+
+    trainer: Trainer
+
+    def update(self, nodes: Any = None) -> None:
+        self.updates = getattr(self, "updates", 0) + 1
+        if self.updates == 3:
+            self.trainer.stop()
+        super().update(nodes)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "every", "at"), [("allreduce", 0, 8), ("average", 2, 8)], ids=["allreduce", "average"]
+)
+def test_ranks_stop_where_they_meet_and_the_run_goes_on_from_there(
+    strategy: str, every: int, at: int, tmp_path: Path
+) -> None:
+    """With SGD: an average starts no optimiser anew."""
+    rule = ["optimizer=sgd", "lr=0.05", f"replicas.strategy={strategy}", f"replicas.every={every}"]
+    cfg = settings(MODEL, 1, *rule)
+    whole, _ = together(MODEL, 2, 1, *rule)
     folder = RunFolder.create(tmp_path / "run", "toy")
-    found = train_in_threads(2, MODEL, cfg, lambda rank: devices[rank], folder, lambda t: t.stop())
+    first = Stops()
+    devices = [first, Kept(), Kept(), Kept()]
+
+    def prepared(trainer: Trainer) -> None:
+        first.trainer = trainer
+
+    found = train_in_threads(2, MODEL, cfg, lambda rank: devices[rank], folder, prepared)
     assert found.stopped_by == "interrupt" and found.epochs == 0
+    saved = load_checkpoint(tmp_path / "run" / CHECKPOINT, None)[1]["counters"]
+    assert saved["position"] == at
     check_ranks(2, cfg)
     with in_threads(2, lambda t: follow(MODEL, cfg, devices[3], t, folder.path)) as transport:
-        trainer = Trainer(MODEL, cfg, devices[2], folder, replication=replica(transport, cfg))
-        summary = trainer.run(folder.path)
-        trainer._replication.synchronised(0.0)  # type: ignore[union-attr]
+        mine = replica(transport, cfg)
+        summary = Trainer(MODEL, cfg, devices[2], folder, replication=mine).run(folder.path)
+        mine.synchronised(0.0)
         devices[2].close()
     assert summary.epochs == 2
     assert differences(devices[2], whole[0]) < 1e-12
+
+
+def test_ranks_that_begin_with_other_parameters_are_told() -> None:
+    class Other(Kept):
+        def load(self, *arguments: Any) -> None:
+            super().load(*arguments)
+            for p in self.parameters().values():
+                p.values = {name: value + 1 for name, value in p.values.items()}
+
+    with pytest.raises(ConfigError, match=r"ranks do not train the same: .* on rank 0, and .* on rank 1"):
+        train_in_threads(2, MODEL, settings(MODEL, 1), lambda rank: Other() if rank else Kept())

@@ -201,6 +201,7 @@ class HardwareDevice(ABC):
         if self.link is None:
             return
         try:
+            self._link.push()
             self._kept = self._link.read() if not self.active else self.given
         except (DeviceLostError, ExecutionError):  # it is gone, or stuck
             self._kept = self.given
