@@ -14,6 +14,7 @@ import numpy as np
 import amphw
 from amphw.host.config import RunConfig
 from amphw.host.config_toml import to_toml
+from amphw.host.report import flat
 from amphw.host.run_model import InstanceSet, RunModel
 from amphw.host.session import graph_of
 from amphw.ir.config_fields import ConfigError
@@ -38,7 +39,7 @@ def identity(model: RunModel, cfg: RunConfig[Any]) -> dict[str, str]:
     return {
         "model": f"{model.name} ({fingerprint(graph_of(model, cfg))})",
         "amphw": f"{amphw.__version__} (sources {_sources()})",
-        **{f"setting {name}": value for name, value in _flat(settings).items()},
+        **{f"setting {name}": value for name, value in flat(settings).items()},
         **{what: f"{len(found):,} ({_data(found)})" for what, found in sets.items()},
     }
 
@@ -57,13 +58,6 @@ def check_alike(transport: Transport, mine: Mapping[str, str]) -> None:
                 raise ConfigError(
                     f"ranks do not train the same: {what} is {first} on rank 0, and {other} on rank {rank}"
                 )
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name, value in settings.items():
-        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: str(value)}
-    return found
 
 
 def _sources() -> str:
