@@ -16,7 +16,8 @@ from amphw.engine.plane import EnginePlane
 from amphw.engine.tiles.gemm_choice import GemmChoice
 from amphw.ir.device import Direction
 from amphw.ir.errors import AmphwError
-from amphw.ir.update import NodeGradient, NodeParameters, no_parameters
+from amphw.ir.exchange import Names, NodeGradient, Rows
+from amphw.ir.update import NodeParameters, no_parameters
 
 
 class NativePlane(EnginePlane):
@@ -59,28 +60,71 @@ class NativePlane(EnginePlane):
         self.check()
         self.collect_log()
 
-    def gradients(self) -> dict[str, NodeGradient]:
+    def gradients(self, by_rows: Names) -> dict[str, NodeGradient]:
         """See `Exchanges`."""
         self.push()
         self.flush()
         found = {}
         for u, node in self._owned:
             _, rows, _ = self.engine.parameter_state(u.index)
-            arrays = {n: np.empty(node.values[n].shape, np.float32) for n in self._parameter_names(u.index)}
-            for i, array in enumerate(arrays.values()):
+            found[u.name] = out = NodeGradient(rows, {})
+            for i, name in enumerate(self._parameter_names(u.index)):
+                if name in by_rows.get(u.name, ()) and self.engine.tracked(u.index, i):
+                    numbers = np.array(self.engine.touched(u.index, i), np.int32)
+                    values = np.empty((len(numbers), node.values[name].shape[1]), np.float32)
+                    self.engine.store_rows(u.index, i, numbers, values)
+                    out.tables[name] = Rows(numbers, values)
+                    continue
+                array = np.empty(node.values[name].shape, np.float32)
                 self.engine.store_gradient(u.index, i, _matrix(array))
-            found[u.name] = NodeGradient(rows, arrays)
+                if name in by_rows.get(u.name, ()):  # one that is folded
+                    out.tables[name] = Rows.touched(array)
+                else:
+                    out.arrays[name] = array
         return found
 
     def give(self, gradients: Mapping[str, NodeGradient]) -> None:
         """See `Exchanges`."""
         self.push()
-        for u, _ in self._owned:
+        for u, node in self._owned:
             if (given := gradients.get(u.name)) is None:
                 continue
             for i, name in enumerate(self._parameter_names(u.index)):
-                self.engine.load_gradient(u.index, i, _matrix(given.arrays[name]))
+                shape = node.values[name].shape
+                rows = given.tables.get(name)
+                if self.engine.tracked(u.index, i) and name not in given.arrays:
+                    rows = rows or Rows.none(shape[1], np.dtype(np.float32))
+                    self.engine.load_rows(u.index, i, rows.numbers, _float32(rows.values))
+                    continue
+                array = given.arrays.get(name)
+                if array is None:
+                    array = np.zeros(shape, np.float32)
+                    if rows is not None:
+                        rows.into(array)
+                self.engine.load_gradient(u.index, i, _matrix(_float32(array)))
             self.engine.gave(u.index, given.rows)
+
+    def keep(self, names: Names) -> None:
+        """See `Exchanges`."""
+        self.push()
+        for u, _ in self._owned:
+            for i, name in enumerate(self._parameter_names(u.index)):
+                if name in names.get(u.name, ()):
+                    self.engine.keep(u.index, i)
+
+    def put(self, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -> None:
+        """See `Exchanges`."""
+        self.push()
+        for u, node in self._owned:
+            given = values.get(u.name, {})
+            for i, name in enumerate(self._parameter_names(u.index)):
+                if isinstance(new := given.get(name), Rows):
+                    self.engine.put_rows(u.index, i, new.numbers, _float32(new.values))
+                elif new is not None:
+                    self.engine.put(u.index, i, _matrix(_float32(new)))
+            if given:
+                self.engine.has_put(u.index)
+                node.version = -1  # what the host has seen of this node is old
 
     def observed(self, index: int) -> list[Observation]:
         """What the firings of the slot's last instance computed; it must have retired."""
@@ -162,6 +206,10 @@ class NativePlane(EnginePlane):
     def wait(self, worker: int, timeout: float) -> None:
         """Sleep until a queue that the worker serves fills."""
         self.engine.wait(worker, timeout)
+
+
+def _float32(a: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(a, np.float32)
 
 
 def _matrix(a: np.ndarray) -> np.ndarray:

@@ -11,13 +11,15 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from amphw.ir.device import Mode, Report, Statistics
 from amphw.ir.errors import ExecutionError
+from amphw.ir.exchange import Names, NodeGradient, Rows
 from amphw.ir.instance import Instance
 from amphw.ir.service_log import LogEnded, ServiceLog
-from amphw.ir.update import NodeGradient, NodeParameters
+from amphw.ir.update import NodeParameters
 
 RUN_BUDGET = 1e-3
 """Seconds that a worker stays inside the plane."""
@@ -112,14 +114,22 @@ class PlaneDevice:
         self.plane.fetch()
         return self.plane.params
 
-    def gradients(self) -> dict[str, NodeGradient]:
+    def gradients(self, by_rows: Names) -> dict[str, NodeGradient]:
         """See `Exchanges`."""
-        found: dict[str, NodeGradient] = self.plane.gradients()
+        found: dict[str, NodeGradient] = self.plane.gradients(by_rows)
         return found
 
     def give(self, gradients: Mapping[str, NodeGradient]) -> None:
         """See `Exchanges`."""
         self.plane.give(gradients)
+
+    def keep(self, names: Names) -> None:
+        """See `Exchanges`."""
+        self.plane.keep(names)
+
+    def put(self, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -> None:
+        """See `Exchanges`."""
+        self.plane.put(values)
 
     def statistics(self) -> Statistics:
         return self.plane.statistics()

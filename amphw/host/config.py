@@ -170,12 +170,23 @@ class Scheduling:
 class ReplicasConfig:
     """How the replicas of a run with several ranks are kept together."""
 
-    strategy: Literal["allreduce", "average", "outer"] = option(
-        "allreduce",
-        "allreduce: gradients of all ranks are added up at each update, in mode sync or pipeline; average: "
-        "ranks update on their own, and parameters are averaged; outer: what ranks have moved by is the "
-        "gradient of an outer step",
+    strategy: Literal["hybrid", "allreduce", "servers", "average", "outer"] = option(
+        "hybrid",
+        "hybrid: gradients of all ranks are added up at each update, in mode sync or pipeline; tables that "
+        "are looked up by rows are served by rows; allreduce: without servers; servers: everything is "
+        "served; average: ranks update on their own, and parameters are averaged; outer: what ranks have "
+        "moved by is the gradient of an outer step",
     )
+    servers: int = option(
+        0, "for hybrid and servers: the last so many ranks serve and do not train; 0: all do both", minimum=0
+    )
+    machine_ranks: int = option(
+        1, "ranks of one machine, neighbours, whose rows are added up before they go to a server", minimum=1
+    )
+    average_dense: bool = option(
+        True, "for hybrid, allreduce and servers: false adds up the means of the ranks; of dense parameters"
+    )
+    average_sparse: bool = option(True, "the same of tables that are looked up by rows")
     every: int = option(
         0, "for average and outer: instances of each rank between two exchanges; 0: once an epoch", minimum=0
     )

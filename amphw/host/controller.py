@@ -177,7 +177,8 @@ class Trainer:
                 "(batches, where the model has them); take fewer ranks"
             )
         if self._replication is not None:
-            self._replication.begin(self.device, (self.state.epoch, self.state.position))
+            place = self.state.epoch, self.state.position
+            self._replication.begin(self.device, place, self.session.graph, self.session.rules)
         self._make_phases()
         self._begin_stretch()
         self._kept = Kept.of(self.state, self.device)

@@ -134,7 +134,7 @@ class Phases:
         first = state.number - state.position
         while True:
             pumped = session.train_pump.run(
-                replicas.share(instances, state.position, session.mode.window).numbered(first),
+                replicas.share(session.device, instances, state.position, session.mode.window, first),
                 Mode.TRAIN,
                 hooks,
                 window=session.mode.window,
@@ -181,9 +181,9 @@ class Phases:
             if not tally.add(report):
                 bad.append(instance)
 
-        share = self._replication.validating(instances)
+        share = self._replication.validating(session.device, instances)
         pumped = session.infer_pump.run(
-            share.numbered(0),
+            share,
             Mode.INFER,
             PumpHooks(report, moved=self._moved),
             stopped=lambda: bool(bad) or self._stopped(),

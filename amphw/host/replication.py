@@ -7,34 +7,39 @@ mode with a barrier, or at the end of a share, and whether to stop or to pause i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from amphw.host.run_model import InstanceSet
 from amphw.ir.device import Device
+from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
+from amphw.ir.update import UpdateRule
 
 
 @dataclass(frozen=True)
 class Share:
-    """The instances that one replica has of a set. places: where they are in the set, in their order."""
+    """The instances that one replica has of a set. places: where they are in the set, in their order.
+
+    first: the number of the set's first instance. Instances carry the numbers that they have among all:
+    expressions and generators are keyed by them, so they may not depend on who else there is.
+    """
 
     instances: InstanceSet
     places: Sequence[int]
+    first: int = 0
 
     def __len__(self) -> int:
         return len(self.places)
 
-    def numbered(self, first: int) -> Iterator[Instance]:
-        """They carry the numbers that they have among all: number `first` is the set's first instance.
+    def __iter__(self) -> Iterator[Instance]:
+        return map(self.at, self.places)
 
-        Expressions and generators are keyed by the number, so it may not depend on who else there is.
-        """
-        for place in self.places:
-            instance = self.instances[place]
-            instance.number = first + place
-            yield instance
+    def at(self, place: int) -> Instance:
+        instance = self.instances[place]
+        instance.number = self.first + place
+        return instance
 
 
 class Replication(Protocol):
@@ -43,7 +48,9 @@ class Replication(Protocol):
     leads: bool
     ranks: int
 
-    def begin(self, device: Device, place: Sequence[int]) -> None:
+    def begin(
+        self, device: Device, place: Sequence[int], graph: Graph, rules: Mapping[str, UpdateRule]
+    ) -> None:
         """This replica is about to train with what the device holds. place: epochs and instances behind it.
 
         Raises ConfigError where another one is elsewhere, or begins with other parameters.
@@ -54,14 +61,17 @@ class Replication(Protocol):
         """The host has changed parameters, in the same way on every replica."""
         ...
 
-    def share(self, instances: InstanceSet, start: int, window: int) -> Share:
+    def share(
+        self, device: Device, instances: InstanceSet, start: int, window: int, first: int
+    ) -> Iterable[Instance]:
         """This replica's part of what is next of `instances[start:]`; replicas take `window` each at a time.
 
-        It may end before the instances do: then all meet, and there is another share.
+        first: number of the first instance of all. The share may end before the instances do: then all meet,
+        and there is another one.
         """
         ...
 
-    def validating(self, instances: InstanceSet) -> Share:
+    def validating(self, device: Device, instances: InstanceSet) -> Share:
         """This replica's part of all instances, to validate on."""
         ...
 
@@ -94,16 +104,20 @@ class Alone:
 
     leads, ranks = True, 1
 
-    def begin(self, device: Device, place: Sequence[int]) -> None:
+    def begin(
+        self, device: Device, place: Sequence[int], graph: Graph, rules: Mapping[str, UpdateRule]
+    ) -> None:
         """See `Replication`: there is nobody to differ from."""
 
     def moved(self, device: Device) -> None:
         """Nor anybody to tell."""
 
-    def share(self, instances: InstanceSet, start: int, window: int) -> Share:
-        return Share(instances, range(start, len(instances)))
+    def share(
+        self, device: Device, instances: InstanceSet, start: int, window: int, first: int
+    ) -> Iterable[Instance]:
+        return Share(instances, range(start, len(instances)), first)
 
-    def validating(self, instances: InstanceSet) -> Share:
+    def validating(self, device: Device, instances: InstanceSet) -> Share:
         return Share(instances, range(len(instances)))
 
     def update(self, device: Device) -> None:

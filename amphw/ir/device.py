@@ -13,11 +13,12 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from amphw.ir.exchange import Names, NodeGradient, Rows
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.optimizers import OPTIMIZERS
 from amphw.ir.units import quantity, written
-from amphw.ir.update import NodeGradient, NodeParameters, UpdateRule
+from amphw.ir.update import NodeParameters, UpdateRule
 
 SILENCE = 10.0
 """Seconds without a sign of life after which a device that owes something counts as lost, if nobody says."""
@@ -292,12 +293,24 @@ class Exchanges(Protocol):
     Nothing is in flight when these are called.
     """
 
-    def gradients(self) -> dict[str, NodeGradient]:
-        """Of every node with parameters, what it has accumulated since its last update; copies."""
+    def gradients(self, by_rows: Names) -> dict[str, NodeGradient]:
+        """Of every node with parameters, what it has accumulated since its last update; copies.
+
+        by_rows: tables of which the rows that have a gradient are wanted, and nothing else.
+        """
         ...
 
     def give(self, gradients: Mapping[str, NodeGradient]) -> None:
-        """In place of what these nodes have accumulated: their next update applies it."""
+        """In place of what these nodes have accumulated: their next update applies it. What is not given of a
+        node becomes zero."""
+        ...
+
+    def keep(self, names: Names) -> None:
+        """From now on updates leave these parameters alone, whatever the rule: `put` changes them."""
+        ...
+
+    def put(self, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -> None:
+        """New values of parameters that are kept: all of one, or some of its rows."""
         ...
 
 

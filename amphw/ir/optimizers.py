@@ -1,7 +1,8 @@
 """The table of optimisers: one row each, with all that an executor must know of a rule of update.
 
 Sources of the rules: SGD and momentum as in Sutskever et al. (ICML 2013, without Nesterov), Adagrad (Duchi et
-al., JMLR 2011), Adam (Kingma and Ba, ICLR 2015), NAdam (Dozat, ICLR workshop 2016) as PyTorch has it.
+al., JMLR 2011), Adam (Kingma and Ba, ICLR 2015), NAdam (Dozat, ICLR workshop 2016) as PyTorch has it, lazy
+Adam as TensorFlow's LazyAdam: a number without a gradient stays as it is, and so do its moments.
 """
 
 from __future__ import annotations
@@ -107,6 +108,15 @@ def _adam(g: Array, slots: list[Array], s: Scalars) -> Array:
     return mean / (np.sqrt(square) + s["eps"])
 
 
+def _lazy_adam(g: Array, slots: list[Array], s: Scalars) -> Array:
+    there = g != 0
+    before = [slot.copy() for slot in slots]
+    change = _adam(g, slots, s)
+    for slot, old in zip(slots, before, strict=True):
+        np.copyto(slot, old, where=~there)
+    return np.where(there, change, g)
+
+
 def _nadam(g: Array, slots: list[Array], s: Scalars) -> Array:
     mean, square = _moments(g, slots, s)
     return (s["of_gradient"] * g + s["of_mean"] * mean) / (np.sqrt(square * s["spread"]) + s["eps"])
@@ -116,6 +126,12 @@ _MOMENTS = """
     slot0 = slot0 + mean_part * (g - slot0);
     slot1 = slot1 + square_part * (g * g - slot1);
 """
+
+_ADAM = {
+    "mean_part": "1 - beta1",
+    "square_part": "1 - beta2",
+    "rate": "rate * sqrt(1 - pow(beta2, n)) / (1 - pow(beta1, n))",
+}
 
 OPTIMIZERS: dict[str, Optimizer] = {
     "sgd": Optimizer(
@@ -136,11 +152,19 @@ OPTIMIZERS: dict[str, Optimizer] = {
         KernelText(_MOMENTS + "    return slot0 / (square_root(slot1) + eps);\n"),
         slots=2,
         operations=12,
-        scalars={
-            "mean_part": "1 - beta1",
-            "square_part": "1 - beta2",
-            "rate": "rate * sqrt(1 - pow(beta2, n)) / (1 - pow(beta1, n))",
-        },
+        scalars=_ADAM,
+    ),
+    "lazy_adam": Optimizer(
+        _lazy_adam,
+        KernelText("""
+            slot0 = g == 0.0f ? slot0 : slot0 + mean_part * (g - slot0);
+            slot1 = g == 0.0f ? slot1 : slot1 + square_part * (g * g - slot1);
+            return g == 0.0f ? g : slot0 / (square_root(slot1) + eps);
+        """),
+        slots=2,
+        operations=12,
+        scalars=_ADAM,
+        memoryless=True,
     ),
     "adagrad": Optimizer(
         _adagrad,

@@ -110,7 +110,7 @@ class NodeParameters:
 
     values are replaced, never changed in place: whoever holds a version keeps it. lately: the largest
     magnitude in the gradient of each of the last updates, as the rule had it before it was clipped. state:
-    the optimiser's scalars that live from update to update.
+    the optimiser's scalars that live from update to update. kept: parameters that updates leave alone.
     """
 
     specs: tuple[ParamSpec, ...]
@@ -122,6 +122,7 @@ class NodeParameters:
     gradients: dict[str, np.ndarray] = field(default_factory=dict)
     lately: deque[float] = field(default_factory=lambda: deque(maxlen=LATELY))
     state: dict[str, float] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.state = {**self.rule.row.state, **self.state}
@@ -166,10 +167,9 @@ class NodeParameters:
     def prepare(self) -> dict[str, np.ndarray]:
         """The next version's values; takes the accumulated gradients and moves the optimiser's slots."""
         scalars = self.rule.scalars(self.version, self.state)
-        values = {
-            n: self.rule.step(w, self.gradients[n], self.slots[n], self.rows, scalars)
-            for n, w in self.values.items()
-        }
+        values = dict(self.values)
+        for n in values.keys() - self.kept:
+            values[n] = self.rule.step(values[n], self.gradients[n], self.slots[n], self.rows, scalars)
         for g in self.gradients.values():
             g[...] = 0
         self.rows = 0
@@ -221,33 +221,6 @@ class NodeParameters:
         self.version, self.rows = version, 0
         for g in self.gradients.values():
             g[...] = 0
-
-
-@dataclass
-class NodeGradient:
-    """Of one node, by parameter the summed gradient, and the gradient rows that it is over.
-
-    Both go from one replica to another, so that shares may be of different sizes.
-    """
-
-    rows: int
-    arrays: dict[str, np.ndarray]
-
-
-def gradients_of(parameters: Mapping[str, NodeParameters]) -> dict[str, NodeGradient]:
-    """Copies of what nodes have accumulated."""
-    return {
-        node: NodeGradient(p.rows, {name: g.copy() for name, g in p.gradients.items()})
-        for node, p in parameters.items()
-    }
-
-
-def give_gradients(parameters: Mapping[str, NodeParameters], gradients: Mapping[str, NodeGradient]) -> None:
-    """In place of what these nodes have accumulated."""
-    for node, given in gradients.items():
-        parameters[node].rows = given.rows
-        for name, gradient in parameters[node].gradients.items():
-            gradient[...] = given.arrays[name]
 
 
 def rule_of(rules: Mapping[str, UpdateRule], node: str) -> UpdateRule:

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from amphw.cpu_runtime import planes
 from amphw.engine import faults
 from amphw.engine.environment import ENGINE, NO_NATIVE
@@ -36,19 +38,13 @@ from amphw.ir.device import (
     Statistics,
 )
 from amphw.ir.errors import AmphwError, DeviceAbsentError, DeviceLostError, ExecutionError
+from amphw.ir.exchange import Names, NodeGradient, Rows, give_gradients, gradients_of, put_values
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
 from amphw.ir.passes import fuse
 from amphw.ir.service_log import LogEnded, ServiceLog
-from amphw.ir.update import (
-    NodeGradient,
-    NodeParameters,
-    UpdateRule,
-    give_gradients,
-    gradients_of,
-    initial_parameters,
-)
+from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 from amphw.mixed.findings import told
 from amphw.mixed.unavailable import Unavailable, unavailable
 
@@ -409,14 +405,18 @@ class MixedDevice(PlaneDevice):
             found = found | driver.parameters()
         return {name: found[name] for name in self._names}
 
-    def gradients(self) -> dict[str, NodeGradient]:
+    def gradients(self, by_rows: Names) -> dict[str, NodeGradient]:
         """See `Exchanges`: those of parts come with everything else."""
         self.drain()
-        return gradients_of(self.parameters())
+        return gradients_of(self.parameters(), by_rows)
 
     def give(self, gradients: Mapping[str, NodeGradient]) -> None:
         """See `Exchanges`."""
         give_gradients(self.parameters(), gradients)
+
+    def put(self, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -> None:
+        """See `Exchanges`. Parts update what is kept all the same, until this puts it in place again."""
+        put_values(self.parameters(), values)
 
     def statistics(self) -> Statistics:
         out = super().statistics()

@@ -11,16 +11,14 @@ import numpy as np
 from amphw.ir.device import Device
 from amphw.replicas.collectives import all_reduce
 from amphw.replicas.packed import Traffic, all_reduce_packed
+from amphw.replicas.strategy import Strategy
 from amphw.replicas.transport import Transport
 
 
-class Average:
+class Average(Strategy):
     """See `Strategy`. The state of the optimiser is averaged as well, and so are the nodes' versions."""
 
     name, in_step = "average", False
-
-    def begin(self, device: Device) -> None:
-        """Nothing is kept between exchanges."""
 
     def exchange(self, device: Device, transport: Transport, traffic: Traffic) -> None:
         device.update()  # what is accumulated belongs to this rank's parameters

@@ -7,15 +7,19 @@ go on. The state of a rank's own optimiser stays its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from amphw.ir.device import Device
-from amphw.ir.update import NodeParameters
+from amphw.ir.graph import Graph
+from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.replicas.packed import Traffic, all_reduce_packed
+from amphw.replicas.strategy import Strategy
 from amphw.replicas.transport import Transport
 
 
-class Outer:
+class Outer(Strategy):
     """See `Strategy`. rate, momentum: of the outer step.
 
     The outer momentum is kept by the ranks of one run, and begins at zero in a run that goes on.
@@ -28,7 +32,12 @@ class Outer:
         self._from: dict[str, np.ndarray] = {}
         self._velocity: dict[str, np.ndarray] = {}
 
-    def begin(self, device: Device) -> None:
+    def begin(
+        self, device: Device, transport: Transport, graph: Graph, rules: Mapping[str, UpdateRule]
+    ) -> None:
+        self.moved(device)
+
+    def moved(self, device: Device) -> None:
         self._from = _values(device.parameters())
 
     def exchange(self, device: Device, transport: Transport, traffic: Traffic) -> None:

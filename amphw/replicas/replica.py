@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,9 @@ import numpy as np
 from amphw.host.replication import Share
 from amphw.host.run_model import InstanceSet
 from amphw.ir.device import Device
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.update import UpdateRule
 from amphw.replicas.agree import check_alike
 from amphw.replicas.collectives import all_reduce, ranges
 from amphw.replicas.packed import Traffic
@@ -19,6 +22,28 @@ from amphw.replicas.strategy import Strategy
 from amphw.replicas.transport import Transport
 
 STOP, PAUSE, THROUGH = range(3)
+
+
+class Windows:
+    """A share whose instances can be looked at, a window at a time, before they are pumped."""
+
+    def __init__(self, share: Share, window: int):
+        self._share, self._window, self._begun = share, window, 0
+        self._built: dict[int, Instance] = {}
+
+    def __iter__(self) -> Iterator[Instance]:
+        return map(self._instance, range(len(self._share)))
+
+    def next(self) -> Iterator[Instance]:
+        """Those of the next window; none where there is none. They are built when they are looked at."""
+        begin, self._begun = self._begun, min(self._begun + self._window, len(self._share))
+        self._built = {k: instance for k, instance in self._built.items() if k >= begin}
+        return map(self._instance, range(begin, self._begun))
+
+    def _instance(self, k: int) -> Instance:
+        if k not in self._built:
+            self._built[k] = self._share.at(self._share.places[k])
+        return self._built[k]
 
 
 @dataclass(frozen=True)
@@ -46,36 +71,52 @@ class Replica:
     def __init__(self, transport: Transport, strategy: Strategy, every: int = 0):
         self.transport, self.strategy, self._every = transport, strategy, every
         self.leads, self.ranks = transport.rank == 0, transport.ranks
+        self._working = self.ranks - strategy.servers_only
+        self._works = transport.rank < self._working
         self.traffic = Traffic()
         self._waited = self._transferred = 0.0
         self._wants = np.zeros(3, np.int64)
         self._agreed = np.zeros(3, np.int64)
 
-    def begin(self, device: Device, place: Sequence[int]) -> None:
+    def begin(
+        self, device: Device, place: Sequence[int], graph: Graph, rules: Mapping[str, UpdateRule]
+    ) -> None:
         check_alike(self.transport, {"place": str(list(place)), **_held(device)})
-        self.strategy.begin(device)
+        self.strategy.begin(device, self.transport, graph, rules)
 
     def moved(self, device: Device) -> None:
-        self.strategy.begin(device)
+        self.strategy.moved(device)
 
-    def share(self, instances: InstanceSet, start: int, window: int) -> Share:
+    def share(
+        self, device: Device, instances: InstanceSet, start: int, window: int, first: int
+    ) -> Iterable[Instance]:
         end = len(instances)
         if self._every and not self.strategy.in_step:
             end = min(end, start + self._every * self.ranks)
         self._agreed = np.zeros(3, np.int64)  # what was agreed on before these instances is done with
         if not self.strategy.in_step:
-            return self._part(instances, start, end)
-        # The windows of all ranks together are one window of the instances in their order.
-        blocks = range(start + self.transport.rank * window, end, self.ranks * window)
-        return Share(instances, [i for first in blocks for i in range(first, min(first + window, end))])
+            return self._part(instances, start, end, first)
+        # The windows of all working ranks together are one window of the instances in their order.
+        begins = range(start + self.transport.rank * window, end, self._working * window)
+        blocks = [range(at, min(at + window, end)) for at in (begins if self._works else ())]
+        mine = Share(instances, [place for block in blocks for place in block], first)
+        self._windows = Windows(mine, window)
+        self._fetch(device)
+        return self._windows
 
-    def validating(self, instances: InstanceSet) -> Share:
-        return self._part(instances, 0, len(instances))
+    def validating(self, device: Device, instances: InstanceSet) -> Share:
+        share = self._part(instances, 0, len(instances), 0)
+        self.strategy.fetch(device, self.transport, Traffic(), share)  # belongs to no step
+        return share
 
-    def _part(self, instances: InstanceSet, start: int, end: int) -> Share:
-        """Of as many equal parts of `instances[start:end]` as there are ranks, this rank's."""
-        part = ranges(end - start, self.ranks)[self.transport.rank]
-        return Share(instances, range(start + part.start, start + part.stop))
+    def _part(self, instances: InstanceSet, start: int, end: int, first: int) -> Share:
+        """Of as many equal parts of `instances[start:end]` as there are working ranks, this rank's."""
+        part = ranges(end - start, self._working)[self.transport.rank] if self._works else slice(0, 0)
+        return Share(instances, range(start + part.start, start + part.stop), first)
+
+    def _fetch(self, device: Device) -> None:
+        """What the next window reads."""
+        self.strategy.fetch(device, self.transport, self.traffic, self._windows.next())
 
     def update(self, device: Device) -> None:
         if self.strategy.in_step:
@@ -86,6 +127,7 @@ class Replica:
     def settle(self, device: Device) -> None:
         while not self._exchange(device, through=True):
             pass
+        self.strategy.gather(device, self.transport)
 
     def _exchange(self, device: Device, through: bool) -> bool:
         """One step of all ranks -> whether all of them are through with their instances."""
@@ -96,11 +138,16 @@ class Replica:
         met = time.perf_counter()
         # A wish that was granted holds until the next share: ranks come here more than once on the way there.
         self._agreed, self._wants = self._agreed | flags, np.zeros(3, np.int64)
-        self.strategy.exchange(device, self.transport, self.traffic)
         self._waited += met - began
+        all_through = int(flags[THROUGH]) == self.transport.ranks
+        if all_through and self.strategy.in_step:
+            return True  # every window has been updated with
+        self.strategy.exchange(device, self.transport, self.traffic)
+        if self.strategy.in_step:
+            self._fetch(device)
         self._transferred += time.perf_counter() - met
         self.traffic.steps += 1
-        return int(flags[THROUGH]) == self.transport.ranks
+        return all_through
 
     def stopping(self, wanted: bool) -> bool:
         self.transport.check()  # between instances, too: the next exchange may be far

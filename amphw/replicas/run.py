@@ -13,19 +13,36 @@ from amphw.host.controller import Trainer
 from amphw.host.run_model import RunModel
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Device
-from amphw.replicas.allreduce import AllReduce
 from amphw.replicas.average import Average
 from amphw.replicas.outer import Outer
 from amphw.replicas.replica import Replica
 from amphw.replicas.strategy import Strategy
+from amphw.replicas.synchronous import Synchronous
 from amphw.replicas.threads import ThreadGroup
 from amphw.replicas.transport import RankLostError, Transport
 
 STRATEGIES: dict[str, Callable[[ReplicasConfig], Strategy]] = {
-    "allreduce": lambda cfg: AllReduce(),
+    "hybrid": lambda cfg: _synchronous("hybrid", cfg, serves_sparse=True),
+    "allreduce": lambda cfg: _synchronous("allreduce", cfg),
+    "servers": lambda cfg: _synchronous("servers", cfg, serves_dense=True, serves_sparse=True),
     "average": lambda cfg: Average(),
     "outer": lambda cfg: Outer(cfg.outer_lr, cfg.outer_momentum),
 }
+
+
+def _synchronous(
+    name: str, cfg: ReplicasConfig, serves_dense: bool = False, serves_sparse: bool = False
+) -> Synchronous:
+    serves = serves_dense or serves_sparse
+    return Synchronous(
+        name,
+        serves_dense,
+        serves_sparse,
+        servers=cfg.servers if serves else 0,
+        machine=cfg.machine_ranks,
+        average_dense=cfg.average_dense,
+        average_sparse=cfg.average_sparse,
+    )
 
 
 def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:

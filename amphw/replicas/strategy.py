@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable, Mapping
 
 from amphw.ir.device import Device
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.update import UpdateRule
 from amphw.replicas.packed import Traffic
 from amphw.replicas.transport import Transport
 
 
-class Strategy(Protocol):
+class Strategy:
     """name: as in `replicas.strategy`.
 
     in_step: whether ranks exchange with every update of a mode in which the controller updates; the others
-    exchange between rounds of instances, whatever the mode.
+    exchange between rounds of instances, whatever the mode. All ranks call the methods in the same order,
+    also a rank that has nothing to tell, and nothing is in flight then. servers_only: the last so many ranks
+    do not train.
     """
 
     name: str
     in_step: bool
+    servers_only = 0
 
-    def begin(self, device: Device) -> None:
+    def begin(
+        self, device: Device, transport: Transport, graph: Graph, rules: Mapping[str, UpdateRule]
+    ) -> None:
         """Training goes on from what the device holds, which is the same on all ranks."""
-        ...
+
+    def moved(self, device: Device) -> None:
+        """The host has changed parameters, in the same way on all ranks."""
 
     def exchange(self, device: Device, transport: Transport, traffic: Traffic) -> None:
-        """Make this rank's device and the others' agree; all ranks call it, also one whose nodes have
-        accumulated nothing. Nothing is in flight."""
-        ...
+        """Make this rank's device and the others' agree."""
+        raise NotImplementedError
+
+    def fetch(
+        self, device: Device, transport: Transport, traffic: Traffic, instances: Iterable[Instance]
+    ) -> None:
+        """These instances are about to be pumped: the device has to hold what they read."""
+
+    def gather(self, device: Device, transport: Transport) -> None:
+        """The first rank's device has to hold everything, with the optimisers' state, as it is about to be
+        saved."""

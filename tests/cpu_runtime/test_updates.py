@@ -100,7 +100,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def test_many_updates(load: Loader, optimizer: str, variant: str) -> None:
     """Without momentum and decay, a table's rows that no gradient reached are left alone; the reference
     touches them all."""
-    rate = {"adam": 0.02, "nadam": 0.02, "adagrad": 0.1}.get(optimizer, 0.2)
+    rate = {"adam": 0.02, "lazy_adam": 0.02, "nadam": 0.02, "adagrad": 0.1}.get(optimizer, 0.2)
     settings = {"interval": BATCH, "optimizer": optimizer, "lr": rate, "eps": 1e-6, **VARIANTS[variant]}
     device, reference = both(load, UpdateRule(**settings))
     before = values(device)["embed.E"]
@@ -111,7 +111,7 @@ def test_many_updates(load: Loader, optimizer: str, variant: str) -> None:
     assert_close(device, reference)
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam", "nadam"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adam", "lazy_adam", "nadam"])
 def test_updates_go_on_from_what_the_host_wrote(load: Loader, optimizer: str) -> None:
     """As when a checkpoint is restored, in the middle of an interval."""
     device, reference = both(load, UpdateRule(interval=2 * BATCH, optimizer=optimizer, lr=0.05, eps=1e-6))

@@ -59,6 +59,22 @@ def test_adam_against_the_paper() -> None:
     assert steps(rule, gradients) == pytest.approx(wanted, rel=1e-12)
 
 
+def test_lazy_adam_is_adam_where_there_is_a_gradient() -> None:
+    """And nothing moves where there is none, whatever the moments are."""
+    rules = [UpdateRule(optimizer=name, lr=0.01) for name in ("adam", "lazy_adam")]
+    rng = np.random.default_rng(0)
+    w = [rng.normal(size=6)] * 2
+    slots = [[np.zeros(6), np.zeros(6)] for _ in rules]
+    for n in range(4):
+        g = rng.normal(size=6) * (np.arange(6) < (6 if n == 0 else 3))
+        before = w[1], [s.copy() for s in slots[1]]
+        w = [rule.step(w[k], g, slots[k], 1, rule.scalars(n, {})) for k, rule in enumerate(rules)]
+        if n:
+            for old, new in zip([before[0], *before[1]], [w[1], *slots[1]], strict=True):
+                assert np.array_equal(old[3:], new[3:]) and not np.array_equal(old[:3], new[:3])
+    assert np.array_equal(w[0][:3], w[1][:3]) and not np.array_equal(w[0][3:], w[1][3:])
+
+
 def test_nadam_as_pytorch_states_it() -> None:
     rule = UpdateRule(optimizer="nadam", lr=0.01, beta1=0.8, beta2=0.9, eps=1e-8)
     w, m, v, product, wanted = 1.0, 0.0, 0.0, 1.0, []
@@ -151,7 +167,7 @@ def test_due_counts_rows() -> None:
 @pytest.mark.parametrize(
     ("setting", "text"),
     [
-        ({"optimizer": "sdg"}, "optimizer = 'sdg', allowed is sgd, momentum, adam, adagrad, nadam"),
+        ({"optimizer": "sdg"}, "optimizer = 'sdg', allowed is sgd, momentum, adam, lazy_adam, adagrad, nadam"),
         ({"schedule": "linear"}, "schedule = 'linear', allowed is constant, step, exponential, cosine"),
         ({"reduce": "max"}, "reduce = 'max', allowed is sum, mean"),
         ({"interval": 0}, "interval = 0, allowed is 1 or more (gradient rows)"),

@@ -72,11 +72,11 @@ def share_alone(rank: int, batches: int, *others: str) -> Kept:
     """What a rank of two has after its share of an epoch of so many batches, without the other."""
 
     class Dealt(Alone):
-        def share(self, instances: InstanceSet, start: int, window: int) -> Share:
+        def share(self, device: Device, instances: InstanceSet, start: int, window: int, first: int) -> Share:
             half = batches // 2
-            return Share(instances, range(rank * half, rank * half + half) if start == 0 else [])
+            return Share(instances, range(rank * half, rank * half + half) if start == 0 else [], first)
 
-        def validating(self, instances: InstanceSet) -> Share:
+        def validating(self, device: Device, instances: InstanceSet) -> Share:
             assert len(instances) % 2 == 0
             return Share(instances, range(len(instances) // 2))
 
@@ -98,7 +98,7 @@ def from_there(start: dict[str, np.ndarray], places: range, *others: str) -> dic
         p.values = {name: start[f"{node}.{name}"].copy() for name in p.values}
     instances = MODEL.training(cfg.model, cfg.train.seed, 1, 0)
     session.train_pump.run(
-        Share(instances, places).numbered(0),
+        Share(instances, places),
         Mode.TRAIN,
         PumpHooks(lambda instance, report: None),
         window=1,
@@ -114,15 +114,18 @@ def differences(a: Kept, b: Kept) -> float:
     return max(float(np.abs(a.last[k] - b.last[k]).max()) for k in a.last)
 
 
+@pytest.mark.parametrize("strategy", ["hybrid", "allreduce", "servers"])
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule[0])
 @pytest.mark.parametrize(("ranks", "depth"), [(2, 1), (4, 1), (3, 2)])
-def test_ranks_in_step_are_one_process_with_a_larger_window(ranks: int, depth: int, rule: list[str]) -> None:
+def test_ranks_in_step_are_one_process_with_a_larger_window(
+    ranks: int, depth: int, rule: list[str], strategy: str
+) -> None:
     """12 batches: a window of 6 or 4 fits, and 5 instances leave some ranks without one."""
     for more in ([], ["train_instances=50"]):
         one, expected = alone(MODEL, ranks * depth, *rule, *more)
-        every, found = together(MODEL, ranks, depth, *rule, *more)
+        every, found = together(MODEL, ranks, depth, *rule, *more, f"replicas.strategy={strategy}")
         assert differences(every[0], one) < 1e-10
-        assert all(differences(every[0], other) == 0.0 for other in every[1:])
+        assert strategy != "allreduce" or all(differences(every[0], other) == 0.0 for other in every[1:])
         assert found.valid["loss"] == pytest.approx(expected.valid["loss"], rel=1e-9)
         assert found.history[-1].train_loss == pytest.approx(expected.history[-1].train_loss, rel=1e-9)
         assert [r.instances for r in found.history] == [r.instances for r in expected.history]
@@ -139,12 +142,13 @@ RAGGED = {
 
 @pytest.mark.parametrize("name", daily(["list-reduction"], ["tree-lstm", "ggnn"]))
 @pytest.mark.parametrize("ranks", daily([4], [2]))
-def test_shares_of_different_sizes_weigh_by_their_rows(name: str, ranks: int) -> None:
+@pytest.mark.parametrize("strategy", ["hybrid", "allreduce", "servers"])
+def test_shares_of_different_sizes_weigh_by_their_rows(name: str, ranks: int, strategy: str) -> None:
     """Sequences, trees and molecules of all sizes: a node of one rank has as many rows as they have."""
     model = get_model(name)
     small = [*RAGGED[name], "optimizer=adam", "clip=0.1", "lr=0.01"]
     one, _ = alone(model, ranks, *small)
-    every, _ = together(model, ranks, 1, *small)
+    every, _ = together(model, ranks, 1, *small, f"replicas.strategy={strategy}")
     assert differences(every[0], one) < 1e-10
     begun = Kept()
     Session(model, settings(model, 1, *small), begun)

@@ -10,9 +10,11 @@ import pytest
 from amphw.cpu_runtime import planes
 from amphw.cpu_runtime.device import CpuDevice
 from amphw.ir.device import Device, DeviceOptions, Mode
+from amphw.ir.exchange import Rows
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
-from amphw.replicas.gradients import accumulated, give
+from amphw.models import get_model
+from amphw.replicas.gradients import accumulated, give, keep, put
 from amphw.rtl.fixed.device import FixedDevice
 from tests.conformance.test_cpu import problem
 from tests.graphs.cases import CASES
@@ -31,14 +33,14 @@ def stepped(device: Device, factor: int = 1) -> dict[str, np.ndarray]:
             device.submit(slot, step, instance, Mode.TRAIN)
         device.drain()
         if factor > 1:
-            found = accumulated(device)
+            found = accumulated(device, {})
             assert all(g.rows > 0 for g in found.values())
             for gradient in found.values():
                 gradient.rows *= factor
                 for array in gradient.arrays.values():
                     array *= factor
             give(device, found)
-            again = accumulated(device)
+            again = accumulated(device, {})
             for node, gradient in found.items():
                 assert again[node].rows == gradient.rows
                 for name, array in gradient.arrays.items():
@@ -60,8 +62,6 @@ def test_a_mean_over_twice_the_rows_and_sums_is_the_same(make: Callable[[], Devi
 @pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
 def test_tables_and_folded_layers_keep_what_they_are_given() -> None:
     """Of list reduction: the embedding is folded into the cell, and its gradient is of touched rows."""
-    from amphw.models import get_model
-
     model = get_model("list-reduction")
     config = model.config(hidden=8, batch=4)
     instances = list(model.training(config, 1, 0, 48))[:12]
@@ -77,7 +77,7 @@ def test_tables_and_folded_layers_keep_what_they_are_given() -> None:
                 device.submit(slot, step, instance, Mode.TRAIN)
             device.drain()
             if exchange:
-                give(device, accumulated(device))
+                give(device, accumulated(device, {}))
             device.update()
         found.append(
             {f"{n}.{k}": v.copy() for n, p in device.parameters().items() for k, v in p.values.items()}
@@ -87,6 +87,64 @@ def test_tables_and_folded_layers_keep_what_they_are_given() -> None:
         np.testing.assert_allclose(found[1][name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "lazy_adam"])
+@pytest.mark.parametrize("make", [ReferenceDevice, CpuDevice], ids=["reference", "cpu"])
+def test_tables_go_out_by_rows_and_stay_as_they_are_put(
+    make: Callable[[], Device], optimizer: str, plane: str
+) -> None:
+    """Over several updates, as values have several buffers; what is not kept is updated as ever."""
+    model = get_model("tree-lstm")
+    config = model.config(sample=True, hidden=6, embedding=4, vocabulary=50)
+    instances = list(model.training(config, 1, 0, 12))
+    rule = {"*": UpdateRule(10**6, optimizer, lr=0.05, weight_decay=0.0 if optimizer == "sgd" else 0.01)}
+    devices = [make(), make()]
+    graph = model.graph(config)
+    by_rows = {"embed": ["E"]}
+    rng = np.random.default_rng(3)
+    for device in devices:
+        device.load(graph, rule, DeviceOptions(4, 0, "controller", 3))
+    kept, free = devices
+    keep(kept, by_rows)
+    expected = kept.parameters()["embed"].values["E"].copy()
+    for step in range(5):
+        for device in devices:
+            for slot, instance in enumerate(instances[2 * step : 2 * step + 2]):
+                instance.number = 2 * step + slot
+                device.submit(slot, step, instance, Mode.TRAIN)
+            device.drain()
+        whole = accumulated(kept, {})["embed"].arrays["E"]
+        found = accumulated(kept, by_rows)
+        rows = found["embed"].tables["E"]
+        assert not found["embed"].arrays and 0 < len(rows.numbers) < 50
+        assert rows.numbers.tolist() == np.flatnonzero(whole.any(axis=1)).tolist()
+        assert np.array_equal(rows.values, whole[rows.numbers])
+        given = rng.normal(size=(len(rows.numbers), 4)).astype(np.float32)
+        found["embed"].tables["E"] = Rows(rows.numbers, given)
+        give(free, found)
+        again = accumulated(free, by_rows)["embed"].tables["E"]
+        assert np.array_equal(again.values, given) and np.array_equal(again.numbers, rows.numbers)
+        found["embed"].tables.clear()
+        give(kept, found)
+        assert not np.any(accumulated(kept, {})["embed"].arrays["E"])
+        for device in devices:
+            device.update()
+            device.drain()
+        assert np.array_equal(kept.parameters()["embed"].values["E"], expected)
+        assert not np.array_equal(free.parameters()["embed"].values["E"], expected)
+        some = np.sort(rng.choice(50, 7, replace=False)).astype(np.int32)
+        new = rng.normal(size=(7, 4)).astype(np.float32)
+        expected[some] = new
+        put(kept, {"embed": {"E": Rows(some, new)}})
+        assert np.array_equal(kept.parameters()["embed"].values["E"], expected)
+        put(free, {"embed": {"E": expected}})  # so that both go on with the same network
+        assert np.array_equal(free.parameters()["embed"].values["E"], expected)
+    for node in ("leaf", "branch", "head"):  # which saw the same rows, and are updated as ever
+        for name, value in kept.parameters()[node].values.items():
+            assert np.array_equal(value, free.parameters()[node].values[name]), (node, name)
+    for device in devices:
+        device.close()
+
+
 def test_a_device_without_a_way_of_its_own_is_asked_for_everything() -> None:
     graph, instances = in_fixed_point("tree-leaves")
     device = FixedDevice("q6.10,g=q4.12")
@@ -94,10 +152,10 @@ def test_a_device_without_a_way_of_its_own_is_asked_for_everything() -> None:
     for slot, instance in enumerate(instances[:6]):
         device.submit(slot, 0, instance, Mode.TRAIN)
     device.drain()
-    found = accumulated(device)
+    found = accumulated(device, {})
     assert any(np.any(a) for g in found.values() for a in g.arrays.values())
     give(device, found)
-    again = accumulated(device)
+    again = accumulated(device, {})
     for node, gradient in found.items():
         assert all(np.array_equal(again[node].arrays[n], a) for n, a in gradient.arrays.items())
     device.close()

@@ -43,8 +43,9 @@ void Parameters::add_tensor(const ParamDesc& p) {
         transposed_rows -= taken;
         t.transposed_row = fold.first_row == 0 ? taken : 0;
     }
+    t.tracked = p.taken && !p.multiplied && !folded;
     // Untouched rows stay as they are under these rules, so updating the touched ones alone is the same.
-    t.sparse = p.taken && !p.multiplied && !folded && memoryless(rule.optimizer) && rule.weight_decay == 0.0;
+    t.sparse = t.tracked && memoryless(rule.optimizer) && rule.weight_decay == 0.0;
     for (Block& b : t.value) b = float_block(t.size());
     t.gradient = float_block(t.size());
     for (int s = 0; s < rule.slots(); s++) t.slot[s] = float_block(t.size());
@@ -52,7 +53,7 @@ void Parameters::add_tensor(const ParamDesc& p) {
         t.transposed_layout = Layout::paneled(p.cols, transposed_rows, kernels_.panel);
         for (Block& b : t.transposed) b = float_block(t.transposed_layout.size());
     }
-    t.touched.assign(t.sparse ? rows : 0, 0);
+    t.touched.assign(t.tracked ? rows : 0, 0);
     tensors_.push_back(std::move(t));
 }
 
@@ -201,7 +202,7 @@ void Parameters::reduce(const LogChunk& chunk) {
             for (int32_t r = 0; r < rows; r++) {
                 const int32_t row = int32_t(index[r]);
                 kernels_.add(t.gradient.floats() + t.layout.offset(row, 0), d + r * ldd, t.desc.cols);
-                if (t.sparse && !t.touched[row]) {
+                if (t.tracked && !t.touched[row]) {
                     t.touched[row] = 1;
                     t.touched_rows.push_back(row);
                 }
@@ -248,7 +249,7 @@ int Parameters::prepare(const std::string** bad) {
 }
 
 uint32_t Parameters::largest(const Tensor& t) const {
-    if (!t.sparse) return kernels_.largest(t.gradient.floats(), t.size());
+    if (!t.tracked) return kernels_.largest(t.gradient.floats(), t.size());
     uint32_t most = 0;
     for (int32_t row : t.touched_rows)
         most = std::max(most, kernels_.largest(t.gradient.floats() + t.layout.offset(row, 0), t.desc.cols));
@@ -273,20 +274,27 @@ void Parameters::step(Tensor& t, int from, int to, Update u) {
         kernels_.update(u);
     };
     if (!t.sparse) {
-        run(0, t.size());
+        if (t.kept)
+            std::memcpy(t.value[to].bytes(), t.value[from].bytes(), t.value[from].size());
+        else
+            run(0, t.size());
         transpose(t, to);
+        untouched(t);
         return;
     }
     const int64_t width = t.layout.cols_padded;
     for (int32_t row : t.missed[to])
         std::memcpy(t.value[to].floats() + row * width, t.value[from].floats() + row * width, width * sizeof(float));
     t.missed[to].clear();
-    for (int32_t row : t.touched_rows) {
-        run(row * width, width);
-        t.touched[row] = 0;
-    }
+    if (!t.kept)
+        for (int32_t row : t.touched_rows) run(row * width, width);
     for (int b = 0; b < VERSIONS; b++)
         if (b != to) t.missed[b].insert(t.missed[b].end(), t.touched_rows.begin(), t.touched_rows.end());
+    untouched(t);
+}
+
+void Parameters::untouched(Tensor& t) {
+    for (int32_t row : t.touched_rows) t.touched[row] = 0;
     t.touched_rows.clear();
 }
 
@@ -390,10 +398,14 @@ void Parameters::load(int32_t param, const float* values, const float* gradient,
     });
     transpose(t, buffer);
     load_gradient(param, gradient);
-    if (!t.sparse) return;
+    if (t.sparse) all_missed(t);
+}
+
+// Only the current buffer has the values.
+void Parameters::all_missed(Tensor& t) {
     for (int b = 0; b < VERSIONS; b++) {
         t.missed[b].clear();
-        if (b == buffer) continue;
+        if (b == current_.load()) continue;
         for (int32_t r = 0; r < t.layout.rows; r++) t.missed[b].push_back(r);
     }
 }
@@ -421,13 +433,67 @@ void Parameters::load_gradient(int32_t param, const float* gradient) {
     each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
         std::copy_n(gradient + from, n, t.gradient.floats() + to);
     });
-    if (!t.sparse) return;
+    if (!t.tracked) return;
     t.touched_rows.clear();
     for (int32_t r = 0; r < t.layout.rows; r++) {
         const float* g = t.gradient.floats() + t.layout.offset(r, 0);
         t.touched[r] = std::any_of(g, g + t.layout.cols, [](float x) { return x != 0.0f; });
         if (t.touched[r]) t.touched_rows.push_back(r);
     }
+}
+
+const std::vector<int32_t>& Parameters::touched(int32_t param) {
+    Tensor& t = tensors_[param];
+    std::sort(t.touched_rows.begin(), t.touched_rows.end());
+    return t.touched_rows;
+}
+
+void Parameters::store_rows(int32_t param, const int32_t* rows, int64_t count, float* gradient) const {
+    const Tensor& t = tensors_[param];
+    for (int64_t k = 0; k < count; k++)
+        std::copy_n(t.gradient.floats() + t.layout.offset(rows[k], 0), t.layout.cols, gradient + k * t.layout.cols);
+}
+
+void Parameters::load_rows(int32_t param, const int32_t* rows, int64_t count, const float* gradient) {
+    Tensor& t = tensors_[param];
+    for (int32_t row : t.touched_rows) {
+        float* g = t.gradient.floats() + t.layout.offset(row, 0);
+        std::fill(g, g + t.layout.cols, 0.0f);
+    }
+    untouched(t);
+    for (int64_t k = 0; k < count; k++) {
+        std::copy_n(gradient + k * t.layout.cols, t.layout.cols, t.gradient.floats() + t.layout.offset(rows[k], 0));
+        t.touched[rows[k]] = 1;
+        t.touched_rows.push_back(rows[k]);
+    }
+}
+
+void Parameters::keep(int32_t param) {
+    Tensor& t = tensors_[param];
+    t.kept = true;
+    if (!t.tracked || t.sparse) return;
+    t.sparse = true;  // what `put_rows` writes is all that changes
+    all_missed(t);
+}
+
+void Parameters::put(int32_t param, const float* values) {
+    Tensor& t = tensors_[param];
+    const int buffer = current_.load();
+    each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
+        std::copy_n(values + from, n, t.value[buffer].floats() + to);
+    });
+    transpose(t, buffer);
+    if (t.sparse) all_missed(t);
+}
+
+void Parameters::put_rows(int32_t param, const int32_t* rows, int64_t count, const float* values) {
+    Tensor& t = tensors_[param];
+    const int buffer = current_.load();
+    for (int64_t k = 0; k < count; k++)
+        std::copy_n(values + k * t.layout.cols, t.layout.cols, t.value[buffer].floats() + t.layout.offset(rows[k], 0));
+    if (!t.sparse) return;
+    for (int b = 0; b < VERSIONS; b++)
+        if (b != buffer) t.missed[b].insert(t.missed[b].end(), rows, rows + count);
 }
 
 void Parameters::gave(int64_t rows) {

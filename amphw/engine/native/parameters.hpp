@@ -49,11 +49,15 @@ struct Tensor {
     Layout layout, transposed_layout;
     int32_t transposed_row = 0;  // the transposed copy has the rows from here on, as many as its layout has columns
     Block value[VERSIONS], transposed[VERSIONS], gradient, slot[MAX_SLOTS];
-    // A table whose update leaves rows without gradient alone is updated row by row: which rows have a gradient,
-    // and which rows each buffer has missed.
-    bool sparse = false;
+    // Of a table that is only looked up, the rows that have a gradient.
+    bool tracked = false;
     std::vector<uint8_t> touched;
-    std::vector<int32_t> touched_rows, missed[VERSIONS];
+    std::vector<int32_t> touched_rows;
+    // Such a table is updated row by row where the update leaves rows without gradient alone. A buffer then misses
+    // what was written into the others.
+    bool sparse = false;
+    std::vector<int32_t> missed[VERSIONS];
+    bool kept = false;  // updates leave it as it is: somebody else makes them
 
     // The own kernels multiply by the transposed matrix as by any other; a BLAS library transposes by itself.
     bool has_transposed() const { return desc.transposed && !desc.blas; }
@@ -126,6 +130,16 @@ public:
     void load_gradient(int32_t param, const float* gradient);
     void gave(int64_t rows);
     void store_gradient(int32_t param, float* gradient) const;
+    // The same of rows of a table: those that have a gradient, ascending, and `count` rows in place of all that have.
+    const std::vector<int32_t>& touched(int32_t param);
+    bool tracked(int32_t param) const { return tensors_[param].tracked; }
+    void store_rows(int32_t param, const int32_t* rows, int64_t count, float* gradient) const;
+    void load_rows(int32_t param, const int32_t* rows, int64_t count, const float* gradient);
+    // From now on updates leave the parameter alone; it changes by `put`, all of it or some of its rows.
+    void keep(int32_t param);
+    void put(int32_t param, const float* values);
+    void put_rows(int32_t param, const int32_t* rows, int64_t count, const float* values);
+    void has_put() { make_tables(current_.load()); }
 
     const Rule rule;
 
@@ -137,6 +151,8 @@ private:
     void make_tables(int buffer);
     void add_folded(int32_t param, float* gradient, float* pack) const;
     void clear_folded();
+    void untouched(Tensor& t);
+    void all_missed(Tensor& t);
     int spare() const;
     uint32_t largest(const Tensor& t) const;
     double scale() const { return rule.mean ? 1.0 / double(accumulated) : 1.0; }

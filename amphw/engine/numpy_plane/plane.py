@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from amphw.engine import faults
 from amphw.engine.lowering.lower import Lowered, Observation
 from amphw.engine.lowering.plan import Planner, check_data
@@ -24,10 +26,11 @@ from amphw.engine.numpy_plane.slots import Slot, SlotPlan, finish_plan
 from amphw.engine.policy import BACKWARD, KINDS, POLICIES, PolicyTable, Queue, choose
 from amphw.ir.device import Direction, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError
+from amphw.ir.exchange import Names, NodeGradient, Rows, give_gradients, gradients_of, keep_values, put_values
 from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
 from amphw.ir.service_log import INTERVAL, SUM, UPDATE
-from amphw.ir.update import NodeGradient, NodeParameters, give_gradients, gradients_of, no_parameters
+from amphw.ir.update import NodeParameters, no_parameters
 
 TraceCallback = Callable[[int, str, str, float, float, int, int | None, int | None], None]
 """(worker, node, "forward" | "backward" | "infer" | "update", begin us, duration us, rows, number of the
@@ -181,16 +184,25 @@ class NumpyPlane(Delivery):
         for log in self.logs.values():
             self._reduce(-1, self._wait_and_take(log, SUM))
 
-    def gradients(self) -> dict[str, NodeGradient]:
+    def gradients(self, by_rows: Names) -> dict[str, NodeGradient]:
         """See `Exchanges`."""
         self.flush()
         self.fetch()
-        return gradients_of(self.params)
+        return gradients_of(self.params, by_rows)
 
     def give(self, gradients: Mapping[str, NodeGradient]) -> None:
         """See `Exchanges`."""
         self.fetch()
         give_gradients(self.params, gradients)
+
+    def keep(self, names: Names) -> None:
+        """See `Exchanges`."""
+        keep_values(self.params, names)
+
+    def put(self, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -> None:
+        """See `Exchanges`."""
+        self.fetch()
+        put_values(self.params, values)
 
     def _wait_and_take(self, log: GradientLog, cause: str) -> Share:
         with self.lock:

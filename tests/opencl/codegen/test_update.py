@@ -23,6 +23,7 @@ RULES = {
     "adagrad-clip": UpdateRule(optimizer="adagrad", clip=0.5, reduce="sum"),
     "adam": UpdateRule(optimizer="adam", lr=0.01, schedule="exponential", schedule_steps=3),
     "nadam": UpdateRule(optimizer="nadam", lr=0.01, weight_decay=0.01),
+    "lazy_adam": UpdateRule(optimizer="lazy_adam", lr=0.01),
     "adam-clip-decay": UpdateRule(optimizer="adam", clip=0.1, weight_decay=0.01, warmup=4),
 }
 SHAPES = ((33, 17), (17,), (150, 100), (1, 1), (5, 150))

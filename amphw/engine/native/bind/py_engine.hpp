@@ -21,6 +21,7 @@ namespace nb = nanobind;
 
 using FloatArray = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using FloatInput = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using RowNumbers = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // A table's numbers as 64-bit integers, whatever its type; `room` holds them for as long as they are needed.
 // The array itself is kept by the caller.
@@ -240,6 +241,21 @@ public:
     void store_gradient(int32_t unit, int32_t param, FloatArray gradient) {
         engine_.parameters(unit)->store_gradient(param, gradient.data());
     }
+    // Rows of a table, by their numbers. See `Parameters`.
+    bool tracked(int32_t unit, int32_t param) { return engine_.parameters(unit)->tracked(param); }
+    std::vector<int32_t> touched(int32_t unit, int32_t param) { return engine_.parameters(unit)->touched(param); }
+    void store_rows(int32_t unit, int32_t param, RowNumbers rows, FloatArray gradient) {
+        engine_.parameters(unit)->store_rows(param, rows.data(), int64_t(rows.shape(0)), gradient.data());
+    }
+    void load_rows(int32_t unit, int32_t param, RowNumbers rows, FloatInput gradient) {
+        engine_.parameters(unit)->load_rows(param, rows.data(), int64_t(rows.shape(0)), gradient.data());
+    }
+    void keep(int32_t unit, int32_t param) { engine_.parameters(unit)->keep(param); }
+    void put(int32_t unit, int32_t param, FloatInput values) { engine_.parameters(unit)->put(param, values.data()); }
+    void put_rows(int32_t unit, int32_t param, RowNumbers rows, FloatInput values) {
+        engine_.parameters(unit)->put_rows(param, rows.data(), int64_t(rows.shape(0)), values.data());
+    }
+    void has_put(int32_t unit) { engine_.parameters(unit)->has_put(); }
     // (version, rows in the gradient, the optimiser's scalars)
     std::tuple<int64_t, int64_t, std::vector<double>> parameter_state(int32_t unit) {
         const Parameters& p = *engine_.parameters(unit);

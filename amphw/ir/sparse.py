@@ -1,0 +1,78 @@
+"""Sparse parameters: tables of which an instance looks up some rows alone, and which rows these are.
+
+What is looked up is an expression over the state that a node fires in, and an instance says which states
+there are. So the rows are known before anything is computed. Where a network decides which states it reaches,
+these are the rows of all that it may reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from amphw.ir.check import infer
+from amphw.ir.expr import ROW, Expr, evaluate
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.state import Columns, KeySpace, StateType
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """One place where a node looks rows up. index: of the row, over the state and the place among the rows of
+    a firing, of which there are `rows`."""
+
+    index: Expr
+    state: StateType
+    rows: Expr
+
+    def numbers(self, instance: Instance) -> np.ndarray:
+        """The rows that it may look up, in any order, and some more than once."""
+        states = KeySpace(self.state, instance).env(strict=False)
+        counts = np.asarray(evaluate(self.rows, states))
+        counts = np.where(states.outside, 0, counts)  # a state outside a table never occurs
+        of = np.repeat(np.arange(states.size), counts)
+        first = np.repeat(np.cumsum(counts) - counts, counts)
+        columns = {name: column[of] for name, column in states.columns.items()}
+        columns[ROW.name] = np.arange(len(of)) - first
+        each = Columns(instance, columns, len(of), strict=False)
+        found = np.asarray(evaluate(self.index, each))
+        return found[~each.outside]
+
+
+@dataclass(frozen=True)
+class SparseParameter:
+    """A table that is looked up and nothing else."""
+
+    node: str
+    name: str
+    shape: tuple[int, ...]
+    lookups: tuple[Lookup, ...]
+
+    def rows(self, instances: Iterable[Instance]) -> np.ndarray:
+        """Those that these instances may look up -> int32, ascending, each once."""
+        found = [lookup.numbers(instance) for instance in instances for lookup in self.lookups]
+        numbers = np.unique(np.concatenate(found)) if found else np.empty(0)
+        return numbers[(numbers >= 0) & (numbers < self.shape[0])].astype(np.int32)
+
+
+def sparse_parameters(graph: Graph) -> list[SparseParameter]:
+    """Of a graph, by node and name. A table that is multiplied as well (tied weights) is none."""
+    typed = infer(graph)
+    found = []
+    for node in sorted(graph.parameterised):
+        behaviour = typed.behaviours[node]
+        program = behaviour.program
+        assert program is not None, node
+        spaces = dict(behaviour.spaces)
+        before = len(program.inputs)
+        for p in program.params:
+            uses = [i for i in program.instrs if i.attr().get("param") == p.name]
+            if len(p.shape) != 2 or not uses or any(i.op != "take" for i in uses):
+                continue
+            ints = [program.ints[i.args[0] - before] for i in uses]
+            lookups = tuple(Lookup(e, behaviour.state, spaces[space]) for e, space in ints)
+            found.append(SparseParameter(node, p.name, p.shape, lookups))
+    return found

@@ -1,0 +1,147 @@
+"""Ranks in step: after every window all make the update that one process makes with all of their instances.
+
+Dense parameters are added up in a ring (AllReduce) or by servers, tables that are looked up by rows are
+gathered (AllGatherv) or served: Parallax's three architectures (arXiv 1808.02621, section 2.2 and 3.1), of
+which `hybrid`, AllReduce for what is dense and servers for what is sparse, moves the fewest bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from amphw.ir.device import Device
+from amphw.ir.exchange import NodeGradient
+from amphw.ir.graph import Graph
+from amphw.ir.instance import Instance
+from amphw.ir.sparse import SparseParameter, sparse_parameters
+from amphw.ir.update import UpdateRule
+from amphw.replicas.collectives import all_reduce
+from amphw.replicas.gradients import accumulated, give, keep, put
+from amphw.replicas.packed import Traffic, all_reduce_packed
+from amphw.replicas.rows import gather_rows
+from amphw.replicas.servers import Servers
+from amphw.replicas.strategy import Strategy
+from amphw.replicas.transport import Transport
+
+
+class Synchronous(Strategy):
+    """serves_dense, serves_sparse: whether servers own those parameters. servers: the last so many ranks
+    serve and do not train; 0: all do both. machine: so many neighbours are on one machine, which adds up rows
+    before they go to a server. average_dense, average_sparse: take the mean over all ranks, as one process
+    would; otherwise the sum of what each rank's mean would be.
+    """
+
+    in_step = True
+
+    def __init__(
+        self,
+        name: str,
+        serves_dense: bool,
+        serves_sparse: bool,
+        servers: int = 0,
+        machine: int = 1,
+        average_dense: bool = True,
+        average_sparse: bool = True,
+    ):
+        self.name = name
+        self._serves_dense, self._serves_sparse = serves_dense, serves_sparse
+        self.servers_only, self._per_machine = servers, machine
+        self._average_dense, self._average_sparse = average_dense, average_sparse
+        self._sparse: dict[str, SparseParameter] = {}
+        self._by_rows: dict[str, list[str]] = {}
+        self._servers: Servers | None = None
+
+    def begin(
+        self, device: Device, transport: Transport, graph: Graph, rules: Mapping[str, UpdateRule]
+    ) -> None:
+        sparse = sparse_parameters(graph)
+        self._sparse = {f"{p.node}.{p.name}": p for p in sparse}
+        self._by_rows = {}
+        for p in sparse:
+            self._by_rows.setdefault(p.node, []).append(p.name)
+        if not (self._serves_dense or self._serves_sparse):
+            return
+        # Replicas of a node inside the graph are averaged by each rank, on what it holds.
+        averaged = {node for group in graph.replicas for node in group}
+        parameters = device.parameters()
+        tables = [p for p in sparse if self._serves_sparse and p.node not in averaged]
+        dense = [
+            (node, name)
+            for node, p in sorted(parameters.items())
+            for name in p.values
+            if self._serves_dense and node not in averaged and f"{node}.{name}" not in self._sparse
+        ]
+        if not (tables or dense):
+            return
+        n, working = transport.ranks, self._working(transport)
+        here = transport.rank // self._per_machine * self._per_machine
+        machine = [r for r in range(here, here + self._per_machine) if r in working]
+        serving = [r for r in range(n) if r not in working] or list(range(n))
+        self._servers = Servers(transport, parameters, dense, tables, serving, working, machine)
+        self._served: dict[str, set[str]] = {}
+        for node, name in [*dense, *((t.node, t.name) for t in tables)]:
+            self._served.setdefault(node, set()).add(name)
+        self._tables = tables
+        keep(device, self._served)
+
+    def _working(self, transport: Transport) -> range:
+        return range(transport.ranks - self.servers_only)
+
+    def exchange(self, device: Device, transport: Transport, traffic: Traffic) -> None:
+        gradients = accumulated(device, self._by_rows)
+        nodes = sorted(gradients)
+        counts = np.array([gradients[node].rows for node in nodes], np.int64)
+        all_reduce(transport, counts)
+        rows = dict(zip(nodes, counts.tolist(), strict=True))
+        if self._servers is not None:
+            self._servers.push(gradients, traffic)
+            self._servers.reduce(rows, 1.0 if self._average_sparse else transport.ranks)
+        rest = {node: self._rest(node, g, rows[node]) for node, g in gradients.items()}
+        self._reduce(rest, transport, traffic)
+        if self._servers is not None:
+            self._servers.update(rows)
+        give(device, rest)
+        device.update()
+        if self._servers is not None:
+            put(device, self._servers.pull(self._nothing(), True, traffic))
+
+    def _rest(self, node: str, gradient: NodeGradient, rows: int) -> NodeGradient:
+        """What no server has."""
+        served = self._served.get(node, set()) if self._servers is not None else set()
+        return NodeGradient(
+            rows,
+            {name: g for name, g in gradient.arrays.items() if name not in served},
+            {name: g for name, g in gradient.tables.items() if name not in served},
+        )
+
+    def _reduce(self, gradients: Mapping[str, NodeGradient], transport: Transport, traffic: Traffic) -> None:
+        """In place: what all ranks have accumulated together."""
+        dense = {f"{node}.{name}": a for node, g in gradients.items() for name, a in g.arrays.items()}
+        all_reduce_packed(transport, dense, traffic)
+        tables = {f"{node}.{name}": t for node, g in gradients.items() for name, t in g.tables.items()}
+        for full, found in gather_rows(transport, tables, traffic).items():
+            sparse = self._sparse[full]
+            gradients[sparse.node].tables[sparse.name] = found
+            if not self._average_sparse:
+                found.values *= found.values.dtype.type(transport.ranks)
+        if not self._average_dense:
+            for a in dense.values():
+                a *= a.dtype.type(transport.ranks)
+
+    def fetch(
+        self, device: Device, transport: Transport, traffic: Traffic, instances: Iterable[Instance]
+    ) -> None:
+        if self._servers is None or not self._tables:
+            return
+        wanted = {f"{t.node}.{t.name}": t.rows(instances) for t in self._tables}
+        put(device, self._servers.pull(wanted, False, traffic))
+
+    def _nothing(self) -> dict[str, np.ndarray]:
+        return {f"{t.node}.{t.name}": np.empty(0, np.int32) for t in self._tables}
+
+    def gather(self, device: Device, transport: Transport) -> None:
+        if self._servers is not None:
+            device.drain()
+            self._servers.gather(device.parameters() if transport.rank == 0 else None)
