@@ -134,10 +134,14 @@ def rows_of(found: Synchronised) -> dict[str, str]:
     sent = sum(each["sent"] for each in found.bytes.values())
     received = sum(each["received"] for each in found.bytes.values())
     times = ", ".join(f"{1e3 * seconds:.3g} ms {what}" for what, seconds in found.seconds.items())
-    return {
+    rows = {
         "ranks": f"{found.ranks}, {found.strategy}, {found.steps:,} exchanges",
         "an exchange": f"{sent / 1e3:,.4g} kB sent and {received / 1e3:,.4g} kB received by a rank; {times}",
     }
+    if found.alpha:
+        shares = ", ".join(f"{100 * share:.3g} % of {name}" for name, share in found.alpha.items())
+        rows["touched rows"] = f"{shares} by a rank in an exchange; all other parameters are dense"
+    return rows
 
 
 def figures_of(found: Synchronised) -> dict[str, Any]:
@@ -148,4 +152,5 @@ def figures_of(found: Synchronised) -> dict[str, Any]:
         "exchanges": found.steps,
         "bytes": found.bytes,
         "seconds": found.seconds,
+        "alpha": found.alpha,
     }

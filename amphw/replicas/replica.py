@@ -50,7 +50,8 @@ class Windows:
 class Synchronised:
     """What keeping together took, of one rank and one step, on average over all.
 
-    bytes: sent and received, by parameter. seconds: by what they were for.
+    bytes: sent and received, by parameter. seconds: by what they were for. alpha: of tables that are
+    exchanged by rows, the share of rows that a rank touches in a step (Parallax, Table 1).
     """
 
     ranks: int
@@ -58,6 +59,7 @@ class Synchronised:
     steps: int
     bytes: dict[str, dict[str, float]]
     seconds: dict[str, float]
+    alpha: dict[str, float]
 
 
 class Replica:
@@ -171,14 +173,18 @@ class Replica:
         of_all = self.ranks * steps
         counts = [n for name in names for n in (self.traffic.sent[name], self.traffic.received[name])]
         spent = [max(0.0, training - self._waited - self._transferred), self._waited, self._transferred]
-        totals = self.total([*counts, *spent])
+        tables = sorted(self.traffic.touched)
+        touched = [self.traffic.touched[name] / steps / self._working for name in tables]
+        totals = self.total([*counts, *spent, *touched])
         pairs = zip(totals[: 2 * len(names) : 2], totals[1 : 2 * len(names) : 2], strict=True)
+        times = totals[2 * len(names) :][:3]
         return Synchronised(
             self.ranks,
             self.strategy.name,
             self.traffic.steps,
             {n: {"sent": a / of_all, "received": b / of_all} for n, (a, b) in zip(names, pairs, strict=True)},
-            dict(zip(("compute", "wait", "transfer"), (t / of_all for t in totals[-3:]), strict=True)),
+            dict(zip(("compute", "wait", "transfer"), (t / of_all for t in times), strict=True)),
+            dict(zip(tables, totals[2 * len(names) + 3 :], strict=True)),
         )
 
 

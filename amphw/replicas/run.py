@@ -33,16 +33,35 @@ STRATEGIES: dict[str, Callable[[ReplicasConfig], Strategy]] = {
 def _synchronous(
     name: str, cfg: ReplicasConfig, serves_dense: bool = False, serves_sparse: bool = False
 ) -> Synchronous:
-    serves = serves_dense or serves_sparse
     return Synchronous(
         name,
         serves_dense,
         serves_sparse,
-        servers=cfg.servers if serves else 0,
+        servers=cfg.servers,
         machine=cfg.machine_ranks,
         average_dense=cfg.average_dense,
         average_sparse=cfg.average_sparse,
     )
+
+
+def _check_servers(ranks: int, strategy: Strategy, cfg: RunConfig[Any]) -> None:
+    """The same of what is said about servers."""
+    serves = isinstance(strategy, Synchronous) and strategy.serves
+    if cfg.replicas.servers and not serves:
+        raise ConfigError(
+            f"replicas.servers is for the strategies hybrid and servers; {strategy.name} has no servers"
+        )
+    if serves and cfg.replicas.servers >= ranks:
+        raise ConfigError(
+            f"replicas.servers is {cfg.replicas.servers}, and there are {ranks} ranks; take fewer servers, "
+            "as at least one rank has to train"
+        )
+    if serves and cfg.train.live_valid:
+        raise ConfigError(
+            "train.live_valid validates beside training, at any time, and with "
+            f"replicas.strategy={strategy.name} ranks hold the rows of their own instances alone; write "
+            "--set train.live_valid=0, or --set replicas.strategy=allreduce"
+        )
 
 
 def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
@@ -60,6 +79,7 @@ def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
             f"replicas.every is for strategies that exchange between rounds; {strategy.name} does with each "
             "update"
         )
+    _check_servers(ranks, strategy, cfg)
 
 
 def replica(transport: Transport, cfg: RunConfig[Any]) -> Replica:

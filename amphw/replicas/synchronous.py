@@ -47,6 +47,7 @@ class Synchronous(Strategy):
     ):
         self.name = name
         self._serves_dense, self._serves_sparse = serves_dense, serves_sparse
+        self.serves = serves_dense or serves_sparse
         self.servers_only, self._per_machine = servers, machine
         self._average_dense, self._average_sparse = average_dense, average_sparse
         self._sparse: dict[str, SparseParameter] = {}
@@ -61,7 +62,7 @@ class Synchronous(Strategy):
         self._by_rows = {}
         for p in sparse:
             self._by_rows.setdefault(p.node, []).append(p.name)
-        if not (self._serves_dense or self._serves_sparse):
+        if not self.serves:
             return
         # Replicas of a node inside the graph are averaged by each rank, on what it holds.
         averaged = {node for group in graph.replicas for node in group}
@@ -91,6 +92,9 @@ class Synchronous(Strategy):
 
     def exchange(self, device: Device, transport: Transport, traffic: Traffic) -> None:
         gradients = accumulated(device, self._by_rows)
+        for full, p in self._sparse.items():
+            share = len(gradients[p.node].tables[p.name].numbers) / p.shape[0]
+            traffic.touched[full] = traffic.touched.get(full, 0.0) + share
         nodes = sorted(gradients)
         counts = np.array([gradients[node].rows for node in nodes], np.int64)
         all_reduce(transport, counts)

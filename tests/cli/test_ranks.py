@@ -32,22 +32,28 @@ def test_two_ranks_are_one_with_twice_the_window(amphw: Invoke, tiny: list[str])
     one = trained(amphw, tiny, "--set", "pipeline_depth=8", "--out", "one")
     two = trained(amphw, tiny, "--set", "pipeline_depth=4", "--ranks", "2", "--out", "two")
     assert "ranks" not in one
-    assert (two["ranks"], two["strategy"], two["exchanges"]) == (
-        2,
-        "allreduce",
-        5,
-    )  # and once to find that all are through
+    assert (two["ranks"], two["strategy"], two["exchanges"]) == (2, "hybrid", 4)
     assert two["valid"] == pytest.approx(one["valid"], rel=1e-4)
     assert two["messages"] == one["messages"]
     for name, value in parameters("one").items():
         assert parameters("two")[name] == pytest.approx(value, abs=1e-5), name
 
 
-def test_a_ring_moves_the_bytes_that_it_should(amphw: Invoke, tiny: list[str]) -> None:
-    """2 (N - 1) / N of each parameter and way, on average over ranks; 4 bytes a number."""
-    found = trained(amphw, tiny, "--ranks", "3", "--out", "run")
+@pytest.mark.parametrize("strategy", ["hybrid", "allreduce", "servers"])
+def test_strategies_move_the_bytes_that_they_should(
+    amphw: Invoke, tiny: list[str], strategy: str
+) -> None:
+    """By a ring or by servers 2 (N - 1) / N of each dense parameter and way, on average over ranks; 4 bytes a
+    number. Of a table N - 1 times the touched rows by AllGatherv; of servers' rows a third is a rank's own."""
+    found = trained(amphw, tiny, "--ranks", "3", "--out", "run", "--set", f"replicas.strategy={strategy}")
     sizes = {name: value.size for name, value in parameters("run").items() if "#" not in name}
-    assert found["bytes"].keys() == sizes.keys()
+    assert found["bytes"].keys() == sizes.keys() and found["alpha"].keys() == {"cell.E"}
+    table = found["bytes"].pop("cell.E")
+    moved = 4 * sizes["cell.E"] * found["alpha"]["cell.E"] * 2
+    if strategy == "allreduce":
+        assert table["sent"] == table["received"] == pytest.approx(moved)
+    else:
+        assert table["sent"] == table["received"] == pytest.approx(moved * 2 / 3, rel=0.1)
     for name, each in found["bytes"].items():
         assert each["sent"] == each["received"] == pytest.approx(4 * sizes[name] * 2 * 2 / 3)
     assert found["seconds"].keys() == {"compute", "wait", "transfer"}
@@ -82,7 +88,10 @@ def test_averaging_works_where_nodes_update_on_their_own(amphw: Invoke, tiny: li
             ["--set", "mode=async"],
             "write --set train.mode=pipeline (or sync), or --set replicas.str",
         ),
-        (["--set", "replicas.every=5"], "allreduce does with each update"),
+        (["--set", "replicas.every=5"], "hybrid does with each update"),
+        (["--set", "replicas.servers=2"], "at least one rank has to train"),
+        (["--set", "replicas.servers=1", "--set", "replicas.strategy=allreduce"], "allreduce has no servers"),
+        (["--set", "live_valid=2"], "write --set train.live_valid=0"),
         (["--seeds", "2"], "leave --seeds out"),
         (["--log"], "leave --ranks out"),
     ],

@@ -167,7 +167,10 @@ def test_due_counts_rows() -> None:
 @pytest.mark.parametrize(
     ("setting", "text"),
     [
-        ({"optimizer": "sdg"}, "optimizer = 'sdg', allowed is sgd, momentum, adam, lazy_adam, adagrad, nadam"),
+        (
+            {"optimizer": "sdg"},
+            "optimizer = 'sdg', allowed is sgd, momentum, adam, lazy_adam, adagrad, nadam",
+        ),
         ({"schedule": "linear"}, "schedule = 'linear', allowed is constant, step, exponential, cosine"),
         ({"reduce": "max"}, "reduce = 'max', allowed is sum, mean"),
         ({"interval": 0}, "interval = 0, allowed is 1 or more (gradient rows)"),

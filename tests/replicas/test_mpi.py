@@ -103,7 +103,7 @@ def test_a_run_of_processes_is_that_of_threads(tmp_path: Path) -> None:
     one = trained(2, tmp_path, "--out", "processes", "--json")
     assert one.returncode == 0, one.stderr
     found = json.loads(one.stdout)  # the first rank alone has written
-    assert (found["ranks"], found["strategy"]) == (2, "allreduce")
+    assert (found["ranks"], found["strategy"]) == (2, "hybrid")
     amphw = [sys.executable, "-m", "amphw.cli", *TRAIN, "--ranks", "2", "--out", "threads", "--json"]
     other = subprocess.run(amphw, cwd=tmp_path, capture_output=True, text=True, timeout=SOON, check=True)
     assert found["valid"] == pytest.approx(json.loads(other.stdout)["valid"], rel=1e-4)

@@ -163,7 +163,11 @@ def test_the_largest_gradients_are_those_that_the_definition_notes(
 
 
 def test_which_rules_leave_untouched_rows_alone() -> None:
-    assert {name for name, rule in RULES.items() if touched_only(rule)} == {"sgd", "adagrad-clip"}
+    assert {name for name, rule in RULES.items() if touched_only(rule)} == {
+        "sgd",
+        "adagrad-clip",
+        "lazy_adam",
+    }
 
 
 def test_only_touched_rows_are_changed(built, machine: Machine) -> None:
