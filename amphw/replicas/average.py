@@ -20,7 +20,7 @@ class Average(Strategy):
 
     name, in_step = "average", False
 
-    def exchange(self, device: Device, transport: Transport, traffic: Traffic) -> None:
+    def exchange(self, device: Device, transport: Transport, traffic: Traffic, planned: np.ndarray) -> None:
         device.update()  # what is accumulated belongs to this rank's parameters
         device.drain()
         found = device.parameters()

@@ -40,7 +40,7 @@ class Outer(Strategy):
     def moved(self, device: Device) -> None:
         self._from = _values(device.parameters())
 
-    def exchange(self, device: Device, transport: Transport, traffic: Traffic) -> None:
+    def exchange(self, device: Device, transport: Transport, traffic: Traffic, planned: np.ndarray) -> None:
         device.update()  # what is accumulated belongs to this rank's parameters
         device.drain()
         found = device.parameters()

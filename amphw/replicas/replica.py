@@ -103,7 +103,7 @@ class Replica:
         blocks = [range(at, min(at + window, end)) for at in (begins if self._works else ())]
         mine = Share(instances, [place for block in blocks for place in block], first)
         self._windows = Windows(mine, window)
-        self._fetch(device)
+        self.strategy.fetch(device, self.transport, self.traffic, self._windows.next())
         return self._windows
 
     def validating(self, device: Device, instances: InstanceSet) -> Share:
@@ -115,10 +115,6 @@ class Replica:
         """Of as many equal parts of `instances[start:end]` as there are working ranks, this rank's."""
         part = ranges(end - start, self._working)[self.transport.rank] if self._works else slice(0, 0)
         return Share(instances, range(start + part.start, start + part.stop), first)
-
-    def _fetch(self, device: Device) -> None:
-        """What the next window reads."""
-        self.strategy.fetch(device, self.transport, self.traffic, self._windows.next())
 
     def update(self, device: Device) -> None:
         if self.strategy.in_step:
@@ -133,20 +129,20 @@ class Replica:
 
     def _exchange(self, device: Device, through: bool) -> bool:
         """One step of all ranks -> whether all of them are through with their instances."""
-        flags = self._wants.copy()
-        flags[THROUGH] = through
+        upcoming = self._windows.next() if self.strategy.in_step else ()
+        plan = self.strategy.plan(device, self.transport, upcoming)
+        told = np.concatenate([self._wants, plan])
+        told[THROUGH] = through
         began = time.perf_counter()
-        all_reduce(self.transport, flags)  # whoever comes first waits here
+        all_reduce(self.transport, told)  # whoever comes first waits here
         met = time.perf_counter()
         # A wish that was granted holds until the next share: ranks come here more than once on the way there.
-        self._agreed, self._wants = self._agreed | flags, np.zeros(3, np.int64)
+        self._agreed, self._wants = self._agreed | told[:3], np.zeros(3, np.int64)
         self._waited += met - began
-        all_through = int(flags[THROUGH]) == self.transport.ranks
+        all_through = int(told[THROUGH]) == self.transport.ranks
         if all_through and self.strategy.in_step:
             return True  # every window has been updated with
-        self.strategy.exchange(device, self.transport, self.traffic)
-        if self.strategy.in_step:
-            self._fetch(device)
+        self.strategy.exchange(device, self.transport, self.traffic, told[3:])
         self._transferred += time.perf_counter() - met
         self.traffic.steps += 1
         return all_through

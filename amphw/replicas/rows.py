@@ -7,21 +7,25 @@ from collections.abc import Mapping
 import numpy as np
 
 from amphw.ir.exchange import Rows, added
-from amphw.replicas.collectives import all_gather, all_reduce
+from amphw.replicas.collectives import all_gather
 from amphw.replicas.packed import Traffic
 from amphw.replicas.transport import Transport
 
 
-def gather_rows(transport: Transport, tables: Mapping[str, Rows], traffic: Traffic) -> dict[str, Rows]:
-    """The sums of all ranks' rows, by table; they have the same names on each."""
-    names, n = sorted(tables), transport.ranks
-    if not names:
-        return {}
-    counts = np.zeros((n, len(names)), np.int64)
-    counts[transport.rank] = [len(tables[name].numbers) for name in names]
-    all_reduce(transport, counts.reshape(-1))
+def plan_rows(transport: Transport, tables: Mapping[str, Rows]) -> np.ndarray:
+    """int64 [ranks, tables]: how many rows this rank has, zeros for the others; in the order of names."""
+    counts = np.zeros((transport.ranks, len(tables)), np.int64)
+    counts[transport.rank] = [len(tables[name].numbers) for name in sorted(tables)]
+    return counts
+
+
+def gather_rows(
+    transport: Transport, tables: Mapping[str, Rows], counts: np.ndarray, traffic: Traffic
+) -> dict[str, Rows]:
+    """The sums of all ranks' rows, by table; they have the same names on each. counts: the sum of all ranks'
+    plans."""
     out = {}
-    for k, name in enumerate(names):
+    for k, name in enumerate(sorted(tables)):
         mine, width = tables[name], tables[name].values.shape[1]
         sizes = counts[:, k]
         numbers = all_gather(transport, mine.numbers, sizes.tolist())
@@ -29,6 +33,6 @@ def gather_rows(transport: Transport, tables: Mapping[str, Rows], traffic: Traff
         parts = [Rows(m, v.reshape(-1, width)) for m, v in zip(numbers, values, strict=True)]
         out[name] = added(parts)
         row, all_rows = width * mine.values.itemsize, int(sizes.sum())
-        after = int(sizes[(transport.rank + 1) % n])  # the ring does not bring a rank's own back to it
+        after = int(sizes[(transport.rank + 1) % transport.ranks])  # it has its own already
         traffic.count(name, (all_rows - after) * row, (all_rows - len(mine.numbers)) * row)
     return out

@@ -22,6 +22,12 @@ from amphw.replicas.served import NodeClock, Owned
 from amphw.replicas.transport import Transport
 
 
+def packed(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """As one message: uint8, one array after the other."""
+    parts = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint8)
+
+
 class Servers:
     """One rank's view: what it pushes to and pulls from the servers, and what it owns if it is one itself.
 
@@ -68,97 +74,147 @@ class Servers:
             slots = [slot[rows].copy() for slot in p.slots[t.name]]
             yield full, Owned(t.node, t.name, p.values[t.name][rows].copy(), slots)
 
+    # --- what goes where --------------------------------------------------------------------------
+
+    def plan(
+        self, gradients: Mapping[str, NodeGradient] | None, wanted: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        """Sort this rank's rows by their servers. wanted: by table the rows that it is about to read.
+        gradients: none between steps.
+
+        -> int64 [ranks, servers, tables, 2]: how many rows it pushes and pulls; zeros for the other ranks, so
+        that the sum over ranks tells all of them how long every message is.
+        """
+        sizes = np.zeros((self._transport.ranks, len(self._serving), len(self._tables), 2), np.int64)
+        self._gradients = {}
+        tables = {n: Rows.none(s.shape[1], self._kind) for n, s in self._tables.items()}
+        if gradients is not None:
+            self._gradients = {n: gradients[node].arrays[name] for n, (node, name) in self._dense.items()}
+            tables = {n: gradients[s.node].tables[s.name] for n, s in self._tables.items()}
+        if self._transport.rank not in self._working:
+            return sizes
+        if gradients is not None:
+            tables = self._on_machine(tables)
+        self._pushed = [self._part(tables, k) for k in range(len(self._serving))]
+        self._asked = [
+            {n: m[self._places[n].server_of(m) == k] for n, m in wanted.items()}
+            for k in range(len(self._serving))
+        ]
+        for k in range(len(self._serving)):
+            for j, n in enumerate(self._tables):
+                sizes[self._transport.rank, k, j] = len(self._pushed[k][n].numbers), len(self._asked[k][n])
+        return sizes
+
+    def _part(self, tables: Mapping[str, Rows], server: int) -> dict[str, Rows]:
+        """A server's part of rows, by their places among those that it owns."""
+        out = {}
+        for n, found in tables.items():
+            there = self._places[n].server_of(found.numbers) == server
+            numbers = self._places[n].local(found.numbers[there], server).astype(np.int32)
+            out[n] = Rows(numbers, found.values[there])
+        return out
+
+    def _on_machine(self, tables: dict[str, Rows]) -> dict[str, Rows]:
+        """The rows of all ranks of this machine at the first of them, and none at the others."""
+        t, (chief, *others) = self._transport, self._machine
+        if not others:
+            return tables
+        if t.rank != chief:
+            t.send(chief, np.array([len(r.numbers) for r in tables.values()], np.int64))
+            numbers, values = ([getattr(r, of) for r in tables.values()] for of in ("numbers", "values"))
+            t.send(chief, packed([*numbers, *values]))
+            return {n: Rows.none(r.values.shape[1], r.values.dtype) for n, r in tables.items()}
+        pieces = {n: [rows] for n, rows in tables.items()}
+        for other in others:
+            counts = np.empty(len(tables), np.int64)
+            t.receive(other, counts)
+            sizes = dict(zip(tables, counts.tolist(), strict=True))
+            all_numbers = {n: self._numbers_of(n, count) for n, count in sizes.items()}
+            found, rows = self._unpacked(other, sizes, all_numbers)
+            for n in tables:
+                pieces[n].append(Rows(found[n], self._rows(n, rows[n])))
+        return {n: added(of_all) for n, of_all in pieces.items()}
+
+    def _numbers_of(self, table: str, rows: int) -> int:
+        return rows * self._tables[table].shape[1]
+
+    def _rows(self, table: str, values: np.ndarray) -> np.ndarray:
+        return values.reshape(-1, self._tables[table].shape[1])
+
+    def _unpacked(self, source: int, *sizes: Mapping[str, int]) -> tuple[dict[str, np.ndarray], ...]:
+        """What `packed` has put together: all but the last are of row numbers, the last is of values."""
+        kinds = [*([np.dtype(np.int32)] * (len(sizes) - 1)), self._kind]
+        total = sum(kind.itemsize * sum(each.values()) for kind, each in zip(kinds, sizes, strict=True))
+        everything = np.empty(total, np.uint8)
+        self._transport.receive(source, everything)
+        out, at = [], 0
+        for kind, each in zip(kinds, sizes, strict=True):
+            found = {}
+            for n, size in each.items():
+                end = at + size * kind.itemsize
+                found[n] = everything[at:end].copy().view(kind)  # a copy, as numbers may lie anywhere
+                at = end
+            out.append(found)
+        return tuple(out)
+
     # --- gradients --------------------------------------------------------------------------------
 
-    def push(self, gradients: Mapping[str, NodeGradient], traffic: Traffic) -> None:
-        """Bring all ranks' gradients to their owners, which add them up."""
+    def push(self, sizes: np.ndarray, traffic: Traffic, gradients: bool = True) -> None:
+        """Bring all ranks' gradients, and which rows they want, to the owners, which add up.
+
+        sizes: the sum of all ranks' `plan`s. gradients: false where they were planned without.
+        """
         t = self._transport
-        dense = {n: gradients[node].arrays[name] for n, (node, name) in self._dense.items()}
-        tables = {n: gradients[s.node].tables[s.name] for n, s in self._tables.items()}
         if t.rank in self._working:
-            tables = self._on_machine(tables, traffic)
             for k, server in enumerate(self._serving):
-                rows, numbers = {}, {}
-                for n, found in tables.items():
-                    there = self._places[n].server_of(found.numbers) == k
-                    numbers[n] = self._places[n].local(found.numbers[there], k).astype(np.int32)
-                    rows[n] = Rows(numbers[n], found.values[there])
-                parts = {n: g.reshape(-1)[self._ranges[n][k]] for n, g in dense.items()}
-                if server == t.rank:
-                    mine = parts, rows
-                else:
-                    self._send(server, parts, rows, traffic)
+                if server != t.rank:
+                    self._push_to(k, server, traffic)
         if self._me < 0:
             return
         sums: dict[str, np.ndarray] = {}
-        pieces: dict[str, list[Rows]] = {n: [] for n in tables}
+        pieces: dict[str, list[Rows]] = {n: [] for n in self._tables}
+        self._wanted: dict[int, dict[str, np.ndarray]] = {}
         for worker in self._working:
-            parts, rows = mine if worker == t.rank else self._received(worker, traffic)
+            there = sizes[worker, self._me]
+            parts, rows, self._wanted[worker] = self._pushed_by(worker, there, gradients, traffic)
             for n, g in parts.items():
                 sums[n] = sums[n] + g if n in sums else g.copy()
             for n, found in rows.items():
                 pieces[n].append(found)
+        if not gradients:
+            return
         for n, g in sums.items():
             self.owned[n].gradient = g
         for n, of_all in pieces.items():
             self.owned[n].gradient = added(of_all)
 
-    def _on_machine(self, tables: dict[str, Rows], traffic: Traffic) -> dict[str, Rows]:
-        """The rows of all ranks of this machine at the first of them, and none at the others."""
-        chief, *others = self._machine
-        if not others:
-            return tables
-        if self._transport.rank != chief:
-            self._send(chief, {}, tables, traffic)
-            return {n: Rows.none(r.values.shape[1], r.values.dtype) for n, r in tables.items()}
-        pieces = {n: [rows] for n, rows in tables.items()}
-        for other in others:
-            for n, rows in self._received(other, traffic, dense=False)[1].items():
-                pieces[n].append(rows)
-        return {n: added(found) for n, found in pieces.items()}
-
-    def _send(
-        self, to: int, parts: Mapping[str, np.ndarray], tables: Mapping[str, Rows], traffic: Traffic
-    ) -> None:
-        """Numbers of rows, then their numbers, then all values in one message."""
-        if tables:
-            self._transport.send(to, np.array([len(r.numbers) for r in tables.values()], np.int64))
-            self._transport.send(to, np.concatenate([r.numbers for r in tables.values()]))
-        values = {**parts, **{n: r.values.reshape(-1) for n, r in tables.items()}}
-        self._transport.send(to, np.concatenate(list(values.values())))
+    def _push_to(self, k: int, server: int, traffic: Traffic) -> None:
+        rows, asked = self._pushed[k], self._asked[k]
+        dense = {n: g.reshape(-1)[self._ranges[n][k]] for n, g in self._gradients.items()}
+        there = [self._places[n].local(m, k).astype(np.int32) for n, m in asked.items()]
+        values = {**dense, **{n: r.values for n, r in rows.items()}}
+        self._transport.send(server, packed([*(r.numbers for r in rows.values()), *there, *values.values()]))
         for n, v in values.items():
             traffic.count(n, v.nbytes, 0)
 
-    def _received(
-        self, source: int, traffic: Traffic, dense: bool = True
-    ) -> tuple[dict[str, np.ndarray], dict[str, Rows]]:
-        """What `_send` has sent to this rank, as a server (dense) or as the first of a machine."""
-        numbers = self._numbers(source)
-        sizes = {n: r[self._me].stop - r[self._me].start for n, r in self._ranges.items()} if dense else {}
-        sizes |= {n: len(m) * self._tables[n].shape[1] for n, m in numbers.items()}
-        values = self._values(source, sizes, traffic)
-        parts = {n: values[n] for n in sizes if n not in numbers}
-        return parts, {n: Rows(m, self._rows(n, values[n])) for n, m in numbers.items()}
-
-    def _rows(self, table: str, values: np.ndarray) -> np.ndarray:
-        return values.reshape(-1, self._tables[table].shape[1])
-
-    def _numbers(self, source: int) -> dict[str, np.ndarray]:
-        if not self._tables:
-            return {}
-        counts = np.empty(len(self._tables), np.int64)
-        self._transport.receive(source, counts)
-        everything = np.empty(int(counts.sum()), np.int32)
-        self._transport.receive(source, everything)
-        return dict(zip(self._tables, np.split(everything, np.cumsum(counts)[:-1]), strict=True))
-
-    def _values(self, source: int, sizes: Mapping[str, int], traffic: Traffic) -> dict[str, np.ndarray]:
-        everything = np.empty(sum(sizes.values()), self._kind)
-        self._transport.receive(source, everything)
-        parts = np.split(everything, np.cumsum(list(sizes.values()))[:-1])
-        for n, part in zip(sizes, parts, strict=True):
-            traffic.count(n, 0, part.nbytes)
-        return dict(zip(sizes, parts, strict=True))
+    def _pushed_by(
+        self, worker: int, sizes: np.ndarray, gradients: bool, traffic: Traffic
+    ) -> tuple[dict[str, np.ndarray], dict[str, Rows], dict[str, np.ndarray]]:
+        """What a rank has for this server: dense gradients, rows, and the rows that it wants (places)."""
+        if worker == self._transport.rank:
+            dense = {n: g.reshape(-1)[self._ranges[n][self._me]] for n, g in self._gradients.items()}
+            asked = {n: self._places[n].local(m, self._me) for n, m in self._asked[self._me].items()}
+            return dense, self._pushed[self._me], asked
+        pushed = dict(zip(self._tables, sizes[:, 0].tolist(), strict=True))
+        asked_for = dict(zip(self._tables, sizes[:, 1].tolist(), strict=True))
+        dense_sizes = {n: r[self._me].stop - r[self._me].start for n, r in self._ranges.items()}
+        values = dense_sizes if gradients else {}
+        values = values | {n: self._numbers_of(n, count) for n, count in pushed.items()}
+        numbers, wanted, found = self._unpacked(worker, pushed, asked_for, values)
+        for n, v in found.items():
+            traffic.count(n, 0, v.nbytes)
+        rows = {n: Rows(m, self._rows(n, found[n])) for n, m in numbers.items()}
+        return {n: v for n, v in found.items() if n in self._dense}, rows, wanted
 
     # --- updates ----------------------------------------------------------------------------------
 
@@ -192,60 +248,60 @@ class Servers:
 
     # --- values -----------------------------------------------------------------------------------
 
-    def pull(
-        self, wanted: Mapping[str, np.ndarray], dense: bool, traffic: Traffic
-    ) -> dict[str, dict[str, np.ndarray | Rows]]:
-        """wanted: row numbers by table. dense: whether all others are wanted, too -> by node and name."""
-        t, works = self._transport, self._transport.rank in self._working
-        asked: dict[int, dict[str, np.ndarray]] = {}
-        for k, server in enumerate(self._serving):
-            asked[server] = {n: wanted[n][self._places[n].server_of(wanted[n]) == k] for n in self._tables}
-            if works and server != t.rank and self._tables:
-                there = [self._places[n].local(m, k).astype(np.int32) for n, m in asked[server].items()]
-                t.send(server, np.array([len(m) for m in there], np.int64))
-                t.send(server, np.concatenate(there))
+    def pull(self, dense: bool, traffic: Traffic) -> dict[str, dict[str, np.ndarray | Rows]]:
+        """The rows that ranks have asked for. dense: and all of the other parameters -> by node and name."""
+        t = self._transport
         if self._me >= 0:
             for worker in self._working:
                 if worker != t.rank:
                     self._answer(worker, dense, traffic)
-        if not works:
+        if t.rank not in self._working:
             return {}
         flat = {n: np.empty(int(np.prod(s)), self._kind) for n, s in self._shapes.items()} if dense else {}
-        pieces: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {n: [] for n in self._tables}
+        pieces: dict[str, list[np.ndarray]] = {n: [] for n in self._tables}
         for k, server in enumerate(self._serving):
             if server == t.rank:
-                parts = {n: self.owned[n].values for n in flat}
-                rows = {
-                    n: self.owned[n].values[self._places[n].local(m, k)] for n, m in asked[server].items()
-                }
+                found = self._values_for(t.rank, dense)
             else:
                 sizes = {n: self._ranges[n][k].stop - self._ranges[n][k].start for n in flat}
-                sizes |= {n: len(m) * self._tables[n].shape[1] for n, m in asked[server].items()}
-                parts = self._values(server, sizes, traffic) if sizes else {}
-                rows = {n: self._rows(n, parts[n]) for n in asked[server]}
-            for n in flat:
-                flat[n][self._ranges[n][k]] = parts[n]
-            for n, values in rows.items():
-                pieces[n].append((asked[server][n], values))
+                sizes |= {n: self._numbers_of(n, len(m)) for n, m in self._asked[k].items()}
+                (found,) = self._unpacked(server, sizes)
+                for n, v in found.items():
+                    traffic.count(n, 0, v.nbytes)
+            for n, values in found.items():
+                if n in pieces:
+                    pieces[n].append(self._rows(n, values))
+                else:
+                    flat[n][self._ranges[n][k]] = values
         out: dict[str, dict[str, np.ndarray | Rows]] = {}
         for n, values in flat.items():
             node, name = self._dense[n]
             out.setdefault(node, {})[name] = values.reshape(self._shapes[n])
         for n, table in self._tables.items():
-            numbers = np.concatenate([m for m, _ in pieces[n]])
+            numbers = np.concatenate([asked[n] for asked in self._asked])
             order = np.argsort(numbers)
-            found = np.concatenate([v for _, v in pieces[n]])
-            out.setdefault(table.node, {})[table.name] = Rows(numbers[order], found[order])
+            rows = np.concatenate(pieces[n])[order]
+            out.setdefault(table.node, {})[table.name] = Rows(numbers[order], rows)
         return out
 
-    def _answer(self, worker: int, dense: bool, traffic: Traffic) -> None:
+    def _values_for(self, worker: int, dense: bool) -> dict[str, np.ndarray]:
         values = {n: self.owned[n].values for n in self._dense} if dense else {}
-        values |= {n: self.owned[n].values[m].reshape(-1) for n, m in self._numbers(worker).items()}
-        if not values:
-            return
-        self._transport.send(worker, np.concatenate(list(values.values())))
+        return values | {n: self.owned[n].values[m] for n, m in self._wanted[worker].items()}
+
+    def _answer(self, worker: int, dense: bool, traffic: Traffic) -> None:
+        values = self._values_for(worker, dense)
+        self._transport.send(worker, packed(list(values.values())))
         for n, v in values.items():
             traffic.count(n, v.nbytes, 0)
+
+    def fetch(
+        self, wanted: Mapping[str, np.ndarray], traffic: Traffic
+    ) -> dict[str, dict[str, np.ndarray | Rows]]:
+        """Rows alone, between steps; all ranks call this."""
+        sizes = self.plan(None, wanted)
+        all_reduce(self._transport, sizes.reshape(-1))
+        self.push(sizes, traffic, gradients=False)
+        return self.pull(False, traffic)
 
     def gather(self, parameters: Mapping[str, NodeParameters] | None) -> None:
         """All that servers own, with the optimisers' state, into the first rank's parameters."""

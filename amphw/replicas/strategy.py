@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from amphw.ir.device import Device
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
@@ -33,14 +35,22 @@ class Strategy:
     def moved(self, device: Device) -> None:
         """The host has changed parameters, in the same way on all ranks."""
 
-    def exchange(self, device: Device, transport: Transport, traffic: Traffic) -> None:
-        """Make this rank's device and the others' agree."""
+    def plan(self, device: Device, transport: Transport, upcoming: Iterable[Instance]) -> np.ndarray:
+        """Integers of this rank, of which the sum over all ranks is what `exchange` has to know beforehand.
+
+        int64, as many on each rank. upcoming: the instances that are pumped next.
+        """
+        return np.zeros(0, np.int64)
+
+    def exchange(self, device: Device, transport: Transport, traffic: Traffic, planned: np.ndarray) -> None:
+        """Make this rank's device and the others' agree. planned: the sum of all ranks' `plan`s."""
         raise NotImplementedError
 
     def fetch(
         self, device: Device, transport: Transport, traffic: Traffic, instances: Iterable[Instance]
     ) -> None:
-        """These instances are about to be pumped: the device has to hold what they read."""
+        """These instances are about to be pumped, and no exchange came before: the device has to hold what
+        they read."""
 
     def gather(self, device: Device, transport: Transport) -> None:
         """The first rank's device has to hold everything, with the optimisers' state, as it is about to be

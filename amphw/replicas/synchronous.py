@@ -12,15 +12,14 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from amphw.ir.device import Device
-from amphw.ir.exchange import NodeGradient
+from amphw.ir.exchange import NodeGradient, Rows
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.sparse import SparseParameter, sparse_parameters
 from amphw.ir.update import UpdateRule
-from amphw.replicas.collectives import all_reduce
 from amphw.replicas.gradients import accumulated, give, keep, put
 from amphw.replicas.packed import Traffic, all_reduce_packed
-from amphw.replicas.rows import gather_rows
+from amphw.replicas.rows import gather_rows, plan_rows
 from amphw.replicas.servers import Servers
 from amphw.replicas.strategy import Strategy
 from amphw.replicas.transport import Transport
@@ -90,26 +89,44 @@ class Synchronous(Strategy):
     def _working(self, transport: Transport) -> range:
         return range(transport.ranks - self.servers_only)
 
-    def exchange(self, device: Device, transport: Transport, traffic: Traffic) -> None:
-        gradients = accumulated(device, self._by_rows)
-        for full, p in self._sparse.items():
-            share = len(gradients[p.node].tables[p.name].numbers) / p.shape[0]
-            traffic.touched[full] = traffic.touched.get(full, 0.0) + share
-        nodes = sorted(gradients)
-        counts = np.array([gradients[node].rows for node in nodes], np.int64)
-        all_reduce(transport, counts)
-        rows = dict(zip(nodes, counts.tolist(), strict=True))
+    def plan(self, device: Device, transport: Transport, upcoming: Iterable[Instance]) -> np.ndarray:
+        """Rows of each node's gradient, and how many rows of tables go where."""
+        self._gradients = accumulated(device, self._by_rows)
+        parts = [np.array([self._gradients[node].rows for node in sorted(self._gradients)], np.int64)]
+        parts.append(plan_rows(transport, self._gathered()))
         if self._servers is not None:
-            self._servers.push(gradients, traffic)
+            parts.append(self._servers.plan(self._gradients, self._wanted(upcoming)))
+        self._shapes = [part.shape for part in parts]
+        return np.concatenate([part.reshape(-1) for part in parts])
+
+    def exchange(self, device: Device, transport: Transport, traffic: Traffic, planned: np.ndarray) -> None:
+        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
+        parts = np.split(planned, ends[:-1])
+        counts, gathering, *serving = (p.reshape(s) for p, s in zip(parts, self._shapes, strict=True))
+        rows = dict(zip(sorted(self._gradients), counts.tolist(), strict=True))
+        for full, p in self._sparse.items():
+            share = len(self._gradients[p.node].tables[p.name].numbers) / p.shape[0]
+            traffic.touched[full] = traffic.touched.get(full, 0.0) + share
+        if self._servers is not None:
+            self._servers.push(serving[0], traffic)
             self._servers.reduce(rows, 1.0 if self._average_sparse else transport.ranks)
-        rest = {node: self._rest(node, g, rows[node]) for node, g in gradients.items()}
-        self._reduce(rest, transport, traffic)
+        rest = {node: self._rest(node, g, rows[node]) for node, g in self._gradients.items()}
+        self._reduce(rest, transport, gathering, traffic)
         if self._servers is not None:
             self._servers.update(rows)
         give(device, rest)
         device.update()
         if self._servers is not None:
-            put(device, self._servers.pull(self._nothing(), True, traffic))
+            put(device, self._servers.pull(True, traffic))
+
+    def _gathered(self) -> dict[str, Rows]:
+        """Tables that all ranks hold: their rows with a gradient."""
+        served = self._served if self._servers is not None else {}
+        return {
+            full: self._gradients[p.node].tables[p.name]
+            for full, p in self._sparse.items()
+            if p.name not in served.get(p.node, ())
+        }
 
     def _rest(self, node: str, gradient: NodeGradient, rows: int) -> NodeGradient:
         """What no server has."""
@@ -120,12 +137,17 @@ class Synchronous(Strategy):
             {name: g for name, g in gradient.tables.items() if name not in served},
         )
 
-    def _reduce(self, gradients: Mapping[str, NodeGradient], transport: Transport, traffic: Traffic) -> None:
+    def _reduce(
+        self,
+        gradients: Mapping[str, NodeGradient],
+        transport: Transport,
+        gathering: np.ndarray,
+        traffic: Traffic,
+    ) -> None:
         """In place: what all ranks have accumulated together."""
         dense = {f"{node}.{name}": a for node, g in gradients.items() for name, a in g.arrays.items()}
         all_reduce_packed(transport, dense, traffic)
-        tables = {f"{node}.{name}": t for node, g in gradients.items() for name, t in g.tables.items()}
-        for full, found in gather_rows(transport, tables, traffic).items():
+        for full, found in gather_rows(transport, self._gathered(), gathering, traffic).items():
             sparse = self._sparse[full]
             gradients[sparse.node].tables[sparse.name] = found
             if not self._average_sparse:
@@ -139,11 +161,12 @@ class Synchronous(Strategy):
     ) -> None:
         if self._servers is None or not self._tables:
             return
-        wanted = {f"{t.node}.{t.name}": t.rows(instances) for t in self._tables}
-        put(device, self._servers.pull(wanted, False, traffic))
+        put(device, self._servers.fetch(self._wanted(instances), traffic))
 
-    def _nothing(self) -> dict[str, np.ndarray]:
-        return {f"{t.node}.{t.name}": np.empty(0, np.int32) for t in self._tables}
+    def _wanted(self, instances: Iterable[Instance]) -> dict[str, np.ndarray]:
+        """By served table the rows that these instances may look up."""
+        read = list(instances) if self._tables else []
+        return {f"{t.node}.{t.name}": t.rows(read) for t in self._tables}
 
     def gather(self, device: Device, transport: Transport) -> None:
         if self._servers is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import amphw.replicas.synchronous as synchronous
 from amphw.ir.exchange import NodeGradient, Rows, added
 from amphw.ir.program import ParamSpec
 from amphw.ir.sparse import SparseParameter, sparse_parameters
 from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.models import get_model
+from amphw.replicas.collectives import all_reduce
 from amphw.replicas.packed import Traffic
 from amphw.replicas.placement import place_dense, place_tables
 from amphw.replicas.servers import Servers
@@ -73,25 +76,19 @@ class Steps:
         machine = [r for r in range(here, here + self.machine) if r in self.working]
         mine = Servers(transport, parameters(self.rule), DENSE, TABLES, serving, self.working, machine)
         traffic = self.traffic[transport.rank]
-        nothing = NodeGradient(
-            0,
-            {n: np.zeros(SHAPES[n]) for _, n in DENSE},
-            {t.name: Rows.touched(np.zeros(t.shape)) for t in TABLES},
-        )
+        untouched = {t.name: Rows.touched(np.zeros(t.shape)) for t in TABLES}
+        nothing = NodeGradient(0, {n: np.zeros(SHAPES[n]) for _, n in DENSE}, untouched)
         works = transport.rank in self.working
         for step in range(3):
             rows = {"node": sum(self.rows[step])}
             pushed = self.gradients[step][transport.rank] if works else nothing
-            mine.push({"node": pushed}, traffic)
+            reads = self.reads[step][transport.rank] if works else untouched
+            sizes = mine.plan({"node": pushed}, {f"node.{t.name}": reads[t.name].numbers for t in TABLES})
+            all_reduce(transport, sizes.reshape(-1))
+            mine.push(sizes, traffic)
             mine.reduce(rows)
             mine.update(rows)
-            wanted = {
-                f"node.{t.name}": self.reads[step][transport.rank][t.name].numbers
-                if works
-                else np.empty(0, np.int32)
-                for t in TABLES
-            }
-            pulled = mine.pull(wanted, True, traffic)
+            pulled = mine.pull(True, traffic)
             if works:
                 self.found[step][transport.rank] = pulled["node"]
         if transport.rank == 0:
@@ -207,28 +204,32 @@ def test_rows_that_were_not_pulled_since_the_last_update_are_not_read(
     strategy: str, others: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All rows are made NaN, on every rank, after each update; a loss would show it."""
-    begin, exchange, fetch = Synchronous.begin, Synchronous.exchange, Synchronous.fetch
+    begin, exchange, put = Synchronous.begin, Synchronous.exchange, synchronous.put
+    stepping = threading.local()
     pulls: list[tuple[int, tuple[int, ...]]] = []
 
     def poison(device: Any) -> None:
         held = device.parameters()["embed"]
         held.values = {**held.values, "E": np.full_like(held.values["E"], np.nan)}
 
-    def begun(self: Any, device: Any, transport: Any, *rest: Any) -> None:
-        begin(self, device, transport, *rest)
+    def begun(self: Any, device: Any, *rest: Any) -> None:
+        begin(self, device, *rest)
         poison(device)
 
-    def exchanged(self: Any, device: Any, *rest: Any) -> None:
-        exchange(self, device, *rest)
-        poison(device)
+    def exchanged(self: Any, *given: Any) -> None:
+        stepping.now = True
+        exchange(self, *given)
+        stepping.now = False
 
-    def fetched(self: Any, device: Any, transport: Any, traffic: Any, instances: Any) -> None:
-        fetch(self, device, transport, traffic, instances)
-        rows = ~np.isnan(device.parameters()["embed"].values["E"]).any(axis=1)
-        pulls.append((transport.rank, tuple(np.flatnonzero(rows).tolist())))
+    def pulled(device: Any, values: Any) -> None:
+        if getattr(stepping, "now", False):
+            poison(device)
+        put(device, values)
+        pulls.append((id(device), tuple(values["embed"]["E"].numbers.tolist()) if values else ()))
 
-    for name, patched in (("begin", begun), ("exchange", exchanged), ("fetch", fetched)):
-        monkeypatch.setattr(Synchronous, name, patched)
+    monkeypatch.setattr(Synchronous, "begin", begun)
+    monkeypatch.setattr(Synchronous, "exchange", exchanged)
+    monkeypatch.setattr(synchronous, "put", pulled)
     model = get_model("tree-lstm")
     small = [*RAGGED["tree-lstm"], "optimizer=adam", "lr=0.01", "weight_decay=0.001"]
     ranks = 3
