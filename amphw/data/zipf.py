@@ -73,7 +73,7 @@ class Language:
     @cached_property
     def angles(self) -> Floats:
         """How far each mood turns the circle [moods]."""
-        return np.arange(1, self.moods + 1) * _GOLDEN % 1.0
+        return np.arange(1, self.moods + 1, dtype=np.float64) * _GOLDEN % 1.0
 
     @cached_property
     def _order(self) -> npt.NDArray[np.int64]:
@@ -139,8 +139,7 @@ class Language:
         cuts = np.unique(np.concatenate([self._edges, (self._edges - angle) % 1.0, [0.0, 1.0]]))
         middle = (cuts[:-1] + cuts[1:]) / 2
         pair = self._class_at(middle) * self.classes + self._class_at((middle + angle) % 1.0)
-        found: Floats = np.bincount(pair, weights=np.diff(cuts), minlength=self.classes**2)
-        return found
+        return np.bincount(pair, np.diff(cuts), self.classes**2).astype(np.float64)
 
 
 @lru_cache(maxsize=4)

@@ -60,7 +60,7 @@ class LanguageModel(Model[LanguageModelConfig]):
     config = LanguageModelConfig
     # Adagrad leaves rows as they are that no gradient touches. Intervals are gradient rows, which are words.
     defaults = {
-        "train": {"epochs": 10, "max_active_keys": 16, "target": 5.8, "valid_instances": 50},
+        "train": {"epochs": 4, "max_active_keys": 16, "target": 5.6, "valid_instances": 50},
         "update": {
             "optimizer": "adagrad",
             "lr": 0.1,

@@ -59,7 +59,7 @@ class Translation(Model[TranslationConfig]):
     config = TranslationConfig
     # Adagrad leaves rows as they are that no gradient touches. Intervals are gradient rows, which are words.
     defaults = {
-        "train": {"epochs": 15, "max_active_keys": 16, "target": 0.6, "valid_instances": 200},
+        "train": {"epochs": 6, "max_active_keys": 16, "target": 0.6, "valid_instances": 200},
         "update": {"optimizer": "adagrad", "lr": 0.1, "min_update_interval": 200},
     }
     counted = "sentences"
