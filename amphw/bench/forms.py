@@ -64,6 +64,11 @@ FORMS: dict[str, tuple[Form, ...]] = {
         ),
         Form("torch", "sentence", PER_INSTANCE, note="a sentence at a time, its spelled words together"),
     ),
+    "language-model": (
+        *_both("torch", "padded", note="nn.LSTM over padded sentences; tables with sparse gradients"),
+        *_both("torch", "packed", note="the same over packed sentences"),
+        Form("torch", "sentence", PER_INSTANCE, note="a sentence at a time; tables with sparse gradients"),
+    ),
 }
 
 

@@ -94,6 +94,13 @@ WORKLOADS = {
             instances=1000,
             settings={"train": {"max_active_keys": 32, "max_infer_keys": 32}},
         ),
+        Workload(
+            "language-model",
+            "language-model",
+            every=(50,),
+            instances=1000,
+            settings={"train": {"max_active_keys": 32, "max_infer_keys": 32}},
+        ),
     )
 }
 

@@ -119,8 +119,8 @@ def bench(
         str,
         typer.Argument(
             metavar="WORKLOAD",
-            help="mlp, list-reduction, tree-lstm, ggnn or bilstm; or frame-overhead, the cost of a message, "
-            "or opencl, its kernels beside OpenBLAS.",
+            help="mlp, list-reduction, tree-lstm, ggnn, bilstm or language-model; or frame-overhead, "
+            "the cost of a message, or opencl, its kernels beside OpenBLAS.",
         ),
     ],
     measurement: Measurement,

@@ -12,11 +12,23 @@ from amphw.models.base import Model, ModelError
 from amphw.models.bilstm import BiLSTM
 from amphw.models.files import model_in
 from amphw.models.ggnn import GGNN
+from amphw.models.language_model import LanguageModel
 from amphw.models.list_reduction import ListReductionRNN
 from amphw.models.mnist import MnistMLP
+from amphw.models.translation import Translation
 from amphw.models.tree_lstm import TreeLSTM
 
-_ALL = (ListReductionRNN(), MnistMLP(), AkoMnist(), TreeLSTM(), GGNN(), Babi15(), BiLSTM())
+_ALL = (
+    ListReductionRNN(),
+    MnistMLP(),
+    AkoMnist(),
+    TreeLSTM(),
+    GGNN(),
+    Babi15(),
+    BiLSTM(),
+    LanguageModel(),
+    Translation(),
+)
 MODELS: Mapping[str, Model[Any]] = {m.name: m for m in _ALL}
 
 

@@ -40,6 +40,7 @@ TASKS = {
     ("ggnn", "torch"): "molecules:GatedGraphs",
     ("ggnn", "pyg"): "molecules_pyg:PygGraphs",
     ("bilstm", "torch"): "taggers:Taggers",
+    ("language-model", "torch"): "language:LanguageModels",
 }
 
 

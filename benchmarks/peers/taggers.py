@@ -128,8 +128,8 @@ class Taggers(TorchTask):
             for k, way in enumerate(WAYS):
                 at = f"{kind}_ahead.{{}}_l0_reverse" if k and len(lstms) == 1 else f"{kind}_{way}.{{}}_l0"
                 x, h, b = (gradients.pop(at.format(n)) for n in ("weight_ih", "weight_hh", "bias_ih"))
-                out[f"{kind}_{way}/W"] = _ours(np.concatenate([x, h], 1)).T
-                out[f"{kind}_{way}/b"] = _ours(b)
+                out[f"{kind}_{way}/W"] = to_ours(np.concatenate([x, h], 1)).T
+                out[f"{kind}_{way}/b"] = to_ours(b)
         return super().ours(gradients) | out
 
 
@@ -157,28 +157,28 @@ def padded(sequences: Sequence[np.ndarray]) -> Padded:
 
 
 def _packed(ahead: Arrays, back: Arrays) -> list[nn.LSTM]:
-    lstm = nn.LSTM(*_sizes(ahead), bidirectional=True)
-    _fill(lstm, ahead, "_l0")
-    _fill(lstm, back, "_l0_reverse")
+    lstm = nn.LSTM(*sizes(ahead), bidirectional=True)
+    fill(lstm, ahead, "_l0")
+    fill(lstm, back, "_l0_reverse")
     return [lstm]
 
 
 def _single(*ways: Arrays) -> list[nn.LSTM]:
-    made = [nn.LSTM(*_sizes(values)) for values in ways]
+    made = [nn.LSTM(*sizes(values)) for values in ways]
     for lstm, values in zip(made, ways, strict=True):
-        _fill(lstm, values, "_l0")
+        fill(lstm, values, "_l0")
     return made
 
 
-def _sizes(values: Arrays) -> tuple[int, int]:
+def sizes(values: Arrays) -> tuple[int, int]:
     hidden = values["W"].shape[1] // 4
     return values["W"].shape[0] - hidden, hidden
 
 
-def _fill(lstm: nn.LSTM, values: Arrays, suffix: str) -> None:
+def fill(lstm: nn.LSTM, values: Arrays, suffix: str) -> None:
     """Our gates are i, f, o and the candidate; PyTorch's are i, f, the candidate and o."""
-    x, _ = _sizes(values)
-    w, b = _theirs(values["W"].T), _theirs(values["b"])
+    x, _ = sizes(values)
+    w, b = _to_theirs(values["W"].T), _to_theirs(values["b"])
     given: dict[str, Any] = {"weight_ih": w[:, :x], "weight_hh": w[:, x:], "bias_ih": b, "bias_hh": 0 * b}
     with torch.no_grad():
         for name, value in given.items():
@@ -187,11 +187,11 @@ def _fill(lstm: nn.LSTM, values: Arrays, suffix: str) -> None:
     getattr(lstm, f"bias_hh{suffix}").requires_grad_(False)
 
 
-def _theirs(gates: np.ndarray) -> np.ndarray:
+def _to_theirs(gates: np.ndarray) -> np.ndarray:
     i, f, o, u = np.split(gates, 4)
     return np.concatenate([i, f, u, o])
 
 
-def _ours(gates: np.ndarray) -> np.ndarray:
+def to_ours(gates: np.ndarray) -> np.ndarray:
     i, f, u, o = np.split(gates, 4)
     return np.concatenate([i, f, o, u])

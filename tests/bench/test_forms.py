@@ -22,6 +22,7 @@ SMALL = {
     "tree-lstm": ["sample=true", "hidden=6", "embedding=5"],
     "ggnn": ["sample=true", "hidden=6", "steps=2"],
     "bilstm": ["sample=true", "embedding=6", "spelling=3", "letter=4", "hidden=4", "perceptron=3"],
+    "language-model": ["vocabulary=300", "embedding=5", "hidden=4", "samples=7", "sentences=100"],
 }
 
 

@@ -100,13 +100,20 @@ def gru(node: Node, x: Tensor, h: Tensor) -> Tensor:
 
 def lstm(node: Node, inputs: Iterable[Tensor]) -> list[Tensor]:
     """Hochreiter and Schmidhuber (1997), with the forget gate of Gers et al. (2000): h after each input."""
-    h = c = zeros(len(node.b) // 4)
+    return [h for h, _ in lstm_states(node, inputs)]
+
+
+def lstm_states(
+    node: Node, inputs: Iterable[Tensor], start: tuple[Tensor, Tensor] | None = None
+) -> list[tuple[Tensor, Tensor]]:
+    """h and the cell after each input."""
+    h, c = start or (zeros(len(node.b) // 4), zeros(len(node.b) // 4))
     states = []
     for x in inputs:
         i, f, o, u = node(torch.cat([x, h])).chunk(4)
         c = f.sigmoid() * c + i.sigmoid() * u.tanh()
         h = o.sigmoid() * c.tanh()
-        states.append(h)
+        states.append((h, c))
     return states
 
 
@@ -222,6 +229,33 @@ def bilstm(p: Parameters, instance: Instance, cfg: Any) -> Tensor:
     return classified(p.head(p.hidden(states).tanh()), table(instance, "words_tag"))
 
 
+def sampled_softmax(node: Node, states: list[Tensor], true: Tensor, instance: Instance) -> Tensor:
+    """Jean et al. (ACL 2015), 3: a softmax over drawn words and the true one, each score less the logarithm
+    of how likely it is to be drawn, which by Zipf's law is 1 / (k + 1) but for a factor."""
+    candidates = table(instance, "candidates_words").tolist()
+    assert instance.tables["candidates_drawn"].tolist() == [1]
+    losses = []
+    for h, word in zip(states, true.tolist(), strict=True):
+        among = torch.tensor([word, *(k for k in candidates if k != word)])
+        scores = node.W[among] @ h + node.b[among, 0] - (1 / (among + 1.0)).log()
+        losses.append(-scores.log_softmax(0)[0])
+    return torch.stack(losses).sum()
+
+
+def language_model(p: Parameters, instance: Instance, cfg: Any) -> Tensor:
+    """A recurrent network in front of that softmax."""
+    states = lstm(p.cell, list(p.embed.E[table(instance, "words_word")]))
+    return sampled_softmax(p.output, states, table(instance, "words_next"), instance)
+
+
+def translation(p: Parameters, instance: Instance, cfg: Any) -> Tensor:
+    """Sutskever et al. (NeurIPS 2014), 2: the decoder begins where the encoder has ended."""
+    source, before = table(instance, "source"), table(instance, "target_before")
+    read = lstm_states(p.encoder, list(p.source.E[source]))[-1]
+    states = [h for h, _ in lstm_states(p.decoder, list(p.target.E[before]), read)]
+    return sampled_softmax(p.output, states, table(instance, "target_word"), instance)
+
+
 class Entry(NamedTuple):
     """What is recorded: a model, how the sum of an instance's losses is computed, a small configuration."""
 
@@ -232,6 +266,7 @@ class Entry(NamedTuple):
 
 _LIST_REDUCTION = {"hidden": 12, "embedding": 6, "batch": 3}
 _TAGGER = {"embedding": 6, "letter": 4, "spelling": 3, "hidden": 5, "perceptron": 6, "vocabulary": 2000}
+_WORDS = {"vocabulary": 60, "embedding": 6, "hidden": 5, "samples": 8, "sentences": 60}
 
 ENTRIES = {
     "list-reduction": Entry("list-reduction", list_reduction, _LIST_REDUCTION),
@@ -242,5 +277,7 @@ ENTRIES = {
     "ggnn": Entry("ggnn", ggnn, {"hidden": 10, "steps": 3}),
     "babi15": Entry("babi15", babi15, {"hidden": 5, "steps": 2}),
     "bilstm": Entry("bilstm", bilstm, _TAGGER),
+    "language-model": Entry("language-model", language_model, _WORDS),
+    "translation": Entry("translation", translation, _WORDS),
 }
 """By the name of the file."""

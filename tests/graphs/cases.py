@@ -14,6 +14,7 @@ from tests.graphs import decide, lookup, message_passing, rnn, tree
 from tests.graphs.written import WRITTEN
 from tests.graphs.written_edges import WRITTEN_EDGES
 from tests.graphs.written_nested import WRITTEN_NESTED
+from tests.graphs.written_sampled import WRITTEN_SAMPLED
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def _lookups(rng: np.random.Generator) -> list[Instance]:
     ]
 
 
-_WRITTEN = (*WRITTEN, *WRITTEN_EDGES, *WRITTEN_NESTED)
+_WRITTEN = (*WRITTEN, *WRITTEN_EDGES, *WRITTEN_NESTED, *WRITTEN_SAMPLED)
 CASES = (
     Case("rnn-alternate", lambda: rnn.build(replicas="alternate"), _sequences),
     Case("rnn-hash", lambda: rnn.build(replicas="hash"), _sequences),

@@ -235,7 +235,14 @@ def test_models_can_be_planned_for_simulation_with_the_settings_that_the_page_na
 
 
 @pytest.mark.parametrize(
-    ("name", "lacks"), [("ako-mnist", "'patches'"), ("babi15", "'div'"), ("bilstm", "payload memory")]
+    ("name", "lacks"),
+    [
+        ("ako-mnist", "'patches'"),
+        ("babi15", "'div'"),
+        ("bilstm", "payload memory"),
+        ("language-model", "'log'"),
+        ("translation", "'log'"),
+    ],
 )
 def test_models_that_the_page_says_no_board_has_room_for(name: str, lacks: str) -> None:
     settings = SIMULATED[name][1] if name in SIMULATED else "optimizer=sgd"

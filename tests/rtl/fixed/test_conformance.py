@@ -33,7 +33,7 @@ SEED = 3
 
 REFUSED = {
     "rnn-alternate": "dropout", "rnn-hash": "dropout", "fe-translator": "dropout", "fe-tree": "dropout",
-    "decide": "exp", "decide-store": "exp", "fe-experts": "exp",
+    "decide": "exp", "decide-store": "exp", "fe-experts": "exp", "fe-sampled": "log",
     "fe-convolution": "patches", "fe-film": "patches",
     "fe-skip": "div", "fe-network-mean": "div", "fe-network-max": "div", "fe-pointer": "div",
     "fe-weighted": "div", "fe-nested": "div", "fe-skipping": "div",
