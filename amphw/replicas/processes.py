@@ -24,11 +24,11 @@ _ENDS = 10.0
 
 @dataclass(frozen=True)
 class Process:
-    """status: how it ended, as `os.waitpid` has it, of one that nobody has asked for; None: it runs."""
+    """ended: whether it only waits for its parent to ask how."""
 
     pid: int
     parent: int
-    status: int | None
+    ended: bool
 
 
 def processes() -> list[Process]:
@@ -38,7 +38,7 @@ def processes() -> list[Process]:
         with contextlib.suppress(OSError, IndexError, ValueError):  # it has ended
             pid, _, rest = entry.read_text(encoding="utf-8", errors="replace").partition(" (")
             fields = rest.rpartition(") ")[2].split()
-            found.append(Process(int(pid), int(fields[1]), int(fields[-1]) if fields[0] == "Z" else None))
+            found.append(Process(int(pid), int(fields[1]), fields[0] == "Z"))
     return found
 
 
@@ -73,7 +73,7 @@ def end_all_below(own: int) -> None:
             return
         for each in left:
             with contextlib.suppress(OSError):
-                if each.status is None:
+                if not each.ended:
                     os.kill(each.pid, signal.SIGKILL)
                 elif each.parent == own:
                     os.waitpid(each.pid, os.WNOHANG)

@@ -32,8 +32,8 @@ LOOK = 0.1
 """Seconds between looks at signals and at the launcher."""
 LOOK_BELOW = 0.5
 """Seconds between looks at what the launcher has started."""
-GRACE = 2.0
-"""Seconds for a launcher to notice for itself that something which it has started is lost."""
+GRACE = 3.0
+"""Seconds for a launcher to end after the first process that it has started, as it does when all is done."""
 SETTLE = 2.0
 """Seconds before ranks start again, in which those on other machines notice that they are to end."""
 CHATTER = re.compile(
@@ -137,9 +137,7 @@ class Supervisor:
 
     def _wait(self, process: subprocess.Popen[bytes], launches: bool) -> str:
         """Wait for the end, and hand on signals -> what was lost without the launcher's notice."""
-        handed = False
-        looked = noticed = time.monotonic()
-        gone = ""
+        handed, looked, below = False, time.monotonic(), Below(process.pid)
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(LOOK)
@@ -148,16 +146,12 @@ class Supervisor:
                 handed = True
                 with contextlib.suppress(OSError):
                     process.send_signal(STOP)
-            if len([each for each in self._asked[1:] if each != _hang_up()]):
+            if any(each != _hang_up() for each in self._asked[1:]):
                 return "the run"
-            now = time.monotonic()
-            if not launches or now - looked < LOOK_BELOW:
-                continue
-            looked, before = now, gone
-            gone = _gone_below(process.pid)
-            noticed = noticed if before else now
-            if gone and now - noticed > GRACE:
-                return gone
+            if launches and time.monotonic() - looked > LOOK_BELOW:
+                looked = time.monotonic()
+                if below.lost(looked):
+                    return "what mpiexec had started for a machine (ssh, or MPI's proxy) was lost"
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -190,13 +184,23 @@ def _hang_up() -> signal.Signals | None:
     return getattr(signal, "SIGHUP", None)
 
 
-def _gone_below(launcher: int) -> str:
-    """What the launcher has started and what has failed, while the launcher itself runs."""
-    for each in processes():
-        if each.parent == launcher and each.status:
-            how = _how(os.waitstatus_to_exitcode(each.status))
-            return f"what mpiexec has started for a machine {how}"
-    return ""
+class Below:
+    """What a launcher has started: a process for each machine, whose end it does not always notice."""
+
+    def __init__(self, launcher: int):
+        self._launcher = launcher
+        self._seen = set[int]()
+        self._since: float | None = None
+
+    def lost(self, now: float) -> bool:
+        """Whether one has been gone for so long that the launcher does not end for it. now: seconds."""
+        there = {each.pid for each in processes() if each.parent == self._launcher and not each.ended}
+        self._seen |= there
+        if self._seen == there:
+            self._since = None
+            return False
+        self._since = self._since or now
+        return now - self._since > GRACE
 
 
 def _how(code: int) -> str:
