@@ -4,13 +4,12 @@
     python benchmarks/rank_faults.py --runs 6 --json faults.json
 
 Each run trains list-reduction with ranks that `mpiexec` starts, and one rank, drawn by chance, gets SIGKILL
-between the moment at which the run's folder is there and the one at which an undisturbed run has trained. Every second run has
-`--restarts 3` and has to reach its end by itself. The others have to end with an error, and with a checkpoint
-from which `--resume` reaches it. Of each run is checked: no process and no shared memory is left; the records
-are those of consecutive epochs; in the checkpoint after the kill, and in the last, every instance of every
-epoch counts exactly once; as many messages went back as forward. Where ranks update in step, parameters are
-those of the undisturbed run, but for rounding, so what was trained after the last checkpoint counts for
-nothing.
+while the run trains. Every second run has `--restarts 3` and has to reach its end by itself. The others have
+to end with an error, and with a checkpoint from which `--resume` reaches it. Of each run is checked: no
+process and no shared memory is left; the records are those of consecutive epochs; in the checkpoint after the
+kill, and in the last, every instance of every epoch counts exactly once; as many messages went back as
+forward. Where ranks update in step, parameters are those of the undisturbed run, but for rounding, so what
+was trained after the last checkpoint counts for nothing.
 """
 
 from __future__ import annotations

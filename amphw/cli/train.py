@@ -81,6 +81,8 @@ def train(
         )
     if log and (resume is not None or seeds > 1):
         raise typer.BadParameter("is for one run, from its beginning", param_hint="--log")
+    if about_ranks.restarts and (seeds > 1 or log):
+        raise typer.BadParameter("goes on with one run; leave --seeds and --log out", param_hint="--restarts")
     if strict:
         settings = [*(settings or ()), "device.strict=true"]
     pin_blas()
