@@ -2,7 +2,8 @@
 
 A terminal that goes away (SIGHUP, as when a connection breaks) asks, too, unless the run was told to outlive
 it (nohup). It never ends a run at once: shells and service managers send it twice, or after SIGTERM. What is
-written to the terminal from then on would fail, and the run with it; so it goes nowhere.
+written to the terminal from then on would fail, and the run with it; so it goes nowhere. Where processes are
+supervised, the supervisor takes in those signals, and asks (`replicas.supervise`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from types import FrameType
 
 @contextmanager
 def stopping(stop: Callable[[], None], note: Callable[[str], None]) -> Iterator[None]:
-    """While inside, the first SIGINT, SIGTERM or SIGHUP calls `stop`, a SIGINT or SIGTERM after it raises
-    KeyboardInterrupt.
+    """While inside, the first SIGINT, SIGTERM, SIGHUP or STOP of a supervisor calls `stop`; a SIGINT or
+    SIGTERM after it raises KeyboardInterrupt.
 
     `stop` is called from a thread of its own, because a signal handler runs between any two instructions of
     the main thread, which may hold the very lock that `stop` needs. Outside the main thread, where Python
@@ -32,7 +33,7 @@ def stopping(stop: Callable[[], None], note: Callable[[str], None]) -> Iterator[
 
     def handle(received: int, _frame: FrameType | None) -> None:
         nonlocal asked
-        hung_up = received not in (signal.SIGINT, signal.SIGTERM)
+        hung_up = received not in (signal.SIGINT, signal.SIGTERM)  # or it may be so, for a supervisor
         if hung_up:
             _leave(terminals)
         if asked and hung_up:
@@ -56,7 +57,11 @@ def stopping(stop: Callable[[], None], note: Callable[[str], None]) -> Iterator[
 
 def _signals() -> list[signal.Signals]:
     """Those that ask a run to stop. Windows has no SIGHUP, and nohup has it ignored."""
+    from amphw.replicas.launch import STOP, Told
+
     found = [signal.SIGINT, signal.SIGTERM]
+    if Told.here() is not None and STOP not in found:
+        found.append(STOP)
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         found.append(signal.SIGHUP)
     return found

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import importlib.util
 import os
-import sys
+import signal
+import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from amphw.cli.errors import FAILED
+from amphw.cli.errors import FAILED, complain
 
 if TYPE_CHECKING:
+    from amphw.replicas.launch import Launch
     from amphw.replicas.replica import Replica, Synchronised
     from amphw.replicas.transport import Transport
-
-
-LAUNCHED = "AMPHW_LAUNCHED"
-"""Set in the ranks of a command that has become an `mpiexec`."""
 
 
 class Carrier(StrEnum):
@@ -31,26 +30,93 @@ class Carrier(StrEnum):
     MPI = "mpi"
 
 
+@dataclass(frozen=True)
+class RankOptions:
+    """Replicas, which share the instances"""
+
+    ranks: Annotated[
+        int,
+        typer.Option("--ranks", min=1, max=256, help="Train this many replicas."),
+    ] = 1
+    carrier: Annotated[
+        Carrier,
+        typer.Option("--carrier", help="What ranks are here: threads of this process, or MPI's processes."),
+    ] = Carrier.THREADS
+    hosts: Annotated[
+        Path | None,
+        typer.Option(
+            "--hosts",
+            metavar="FILE",
+            help="With MPI, on these machines, over ssh: a name a line, with :N or slots=N for more ranks.",
+        ),
+    ] = None
+    restarts: Annotated[
+        int,
+        typer.Option(
+            "--restarts",
+            min=0,
+            max=1000,
+            metavar="K",
+            help="When a rank is killed or lost, go on from the last checkpoint, at most K times.",
+        ),
+    ] = 0
+    fewer: Annotated[
+        bool, typer.Option("--fewer", help="At each restart with one rank fewer, on the hosts that answer.")
+    ] = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run is: out, resume, config: as the command line has them."""
+
+    out: Path | None
+    resume: Path | None
+    config: Path | None
+
+
+def told(place: Place) -> Place:
+    """What a supervised process takes in place of its options: the folder that its supervisor has chosen, and
+    that the run goes on there."""
+    from amphw.replicas.launch import Told
+
+    found = Told.here()
+    if found is None:
+        return place
+    folder = Path(found.folder)
+    return Place(None, folder, None) if found.goes_on else Place(folder, None, place.config)
+
+
 @contextlib.contextmanager
-def launched(wanted: int, carrier: Carrier) -> Iterator[tuple[int, Transport | None]]:
+def launched(wanted: RankOptions, place: Place, model: str) -> Iterator[tuple[int, Transport | None]]:
     """How many ranks train, and this process among them if a launcher has started them (`mpiexec`, `srun`).
 
-    wanted: by the command line; 1: as many as were started. With the carrier MPI and no launcher this process
-    becomes one, and this does not return. The first rank alone writes to stdout and stderr. An error of one
-    ends all, and is told by the first.
+    wanted: by the command line. model: its name, for the run's folder. Where this process only supervises
+    those that train it exits when they have ended, and nothing inside runs. The first rank alone writes to
+    stdout and stderr. An error of one ends all, and is told by the first.
     """
     from amphw.ir.config_fields import ConfigError
-    from amphw.replicas.mpi import mpi_transport, world_size
+    from amphw.replicas.launch import Told
+    from amphw.replicas.mpi import LOST, mpi_transport, world_size
+    from amphw.replicas.transport import reason
 
-    started = world_size()
+    started, told = world_size(), Told.here()
+    if told is None and (launch := _launch(wanted, started)) is not None:
+        raise typer.Exit(_supervised(launch, wanted, place, model))
+    ranks = told.ranks if told is not None else wanted.ranks
+    if told is not None:
+        _interrupted_by_supervisor()
+        if wanted.carrier is Carrier.MPI and started == 1 < ranks:
+            raise ConfigError(
+                "this mpiexec does not tell its ranks how many they are; use the one of amphw[mpi]"
+            )
     if started == 1:
-        if carrier is Carrier.MPI:
-            _become_launcher(wanted)
-        yield wanted, None
+        yield ranks, None
         return
-    if wanted not in (1, started):
-        raise ConfigError(f"--ranks is {wanted}, but the launcher has started {started} ranks; leave it out")
+    if ranks not in (1, started):
+        raise ConfigError(f"--ranks is {ranks}, but the launcher has started {started} ranks; leave it out")
     transport = mpi_transport()
+    # An error has to be told before the ranks part.
+    atexit.register(transport.close)
     follows = transport.rank > 0
     with contextlib.ExitStack() as silent:
         if follows:
@@ -62,35 +128,67 @@ def launched(wanted: int, carrier: Carrier) -> Iterator[tuple[int, Transport | N
         except typer.Exit:
             raise  # all was said and done
         except BaseException as error:
-            transport.fail(error)
-            if follows:
-                raise typer.Exit(FAILED) from None
-            raise
-        finally:
-            transport.close()
+            known = transport.fail(error)
+            if transport.cut_off:
+                if not follows:
+                    complain(str(error))
+                raise typer.Exit(LOST) from None
+            if not follows:
+                raise
+            silent.close()
+            if not known:  # the first rank computes, or hangs
+                complain(reason(transport.rank, error))
+            raise typer.Exit(FAILED) from None
 
 
-def _become_launcher(ranks: int) -> NoReturn:
-    """Replace this process by an `mpiexec` of the same command. Raises ConfigError where there is none."""
+def _launch(wanted: RankOptions, started: int) -> Launch | None:
+    """The processes that this one is to start; None: it trains. Raises ConfigError for what does not fit."""
     from amphw.ir.config_fields import ConfigError
-    from amphw.replicas.mpi import AS_ROOT, mpiexec
+    from amphw.replicas.hosts import read_hosts
+    from amphw.replicas.launch import Launch, mpi_launch
 
-    if ranks == 1:
-        raise ConfigError(f"--carrier {Carrier.MPI} is for several ranks; say how many with --ranks")
-    if LAUNCHED in os.environ:  # or each rank would start as many
-        raise ConfigError("this mpiexec does not tell its ranks how many they are; use the one of amphw[mpi]")
-    launcher = mpiexec()
-    if launcher is None or importlib.util.find_spec("mpi4py") is None:
-        raise ConfigError(
-            f"--carrier {Carrier.MPI} needs mpi4py and mpiexec, which are not here; install them with: "
-            f"pip install 'amphw[mpi]', or take --carrier {Carrier.THREADS}"
-        )
-    os.environ[LAUNCHED] = str(ranks)
-    for name, value in AS_ROOT.items():
-        os.environ.setdefault(name, value)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.execv(launcher, [launcher, "-n", str(ranks), sys.executable, *sys.orig_argv[1:]])
+    if wanted.fewer and not wanted.restarts:
+        raise ConfigError("--fewer is for --restarts; say how many with --restarts K")
+    if started > 1:
+        if wanted.restarts or wanted.hosts is not None:
+            raise ConfigError(
+                "--restarts and --hosts are for ranks that amphw starts; a launcher of your own has started "
+                "these; leave mpiexec (or srun) out, or the options"
+            )
+        return None
+    if wanted.carrier is Carrier.MPI:
+        if wanted.ranks < 2 and wanted.hosts is None:
+            raise ConfigError(f"--carrier {Carrier.MPI} is for several ranks; say how many with --ranks")
+        hosts = read_hosts(wanted.hosts) if wanted.hosts is not None else ()
+        return mpi_launch(wanted.ranks, hosts)
+    if wanted.hosts is not None:
+        raise ConfigError(f"--hosts is for ranks that are processes; write --carrier {Carrier.MPI}")
+    return Launch(wanted.ranks) if wanted.restarts else None
+
+
+def _supervised(launch: Launch, wanted: RankOptions, place: Place, model: str) -> int:
+    """Run ranks to their end -> the exit code."""
+    from amphw.host.run_folder import RunFolder, claim_folder
+    from amphw.replicas.supervise import Supervisor
+
+    supervisor = Supervisor(complain)
+    if place.resume is not None:
+        folder = RunFolder.open(place.resume).single().path
+        return supervisor.run(launch, folder, True, wanted.restarts, wanted.fewer)
+    folder = place.out or claim_folder(model)
+    try:
+        return supervisor.run(launch, folder, False, wanted.restarts, wanted.fewer)
+    finally:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # where the run was refused, nothing is in it
+
+
+def _interrupted_by_supervisor() -> None:
+    """Its signal, when there is no training to stop, is Ctrl-C."""
+    from amphw.replicas.launch import STOP
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(STOP, signal.default_int_handler)
 
 
 @contextlib.contextmanager

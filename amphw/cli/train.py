@@ -13,30 +13,25 @@ import typer
 from amphw.cli.blas import pin_blas
 from amphw.cli.errors import INTERRUPTED
 from amphw.cli.models import show_settings
+from amphw.cli.option_groups import grouped
 from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
 from amphw.cli.outcome import report_outcome
 from amphw.cli.output import remarks
 from amphw.cli.propose import searched
-from amphw.cli.ranks import Carrier, following, launched, leading
+from amphw.cli.ranks import Place, RankOptions, following, launched, leading, told
 
 if TYPE_CHECKING:
     from amphw.host.log_file import LogWriter
     from amphw.replicas.transport import Transport
 
 
+@grouped
 def train(
     model: ModelArgument,
+    about_ranks: RankOptions,
     config: ConfigOption = None,
     settings: SetOption = None,
     device: DeviceOption = "cpu",
-    ranks: Annotated[
-        int,
-        typer.Option("--ranks", min=1, max=256, help="Train this many replicas, which share the instances."),
-    ] = 1,
-    carrier: Annotated[
-        Carrier,
-        typer.Option("--carrier", help="What ranks are here: threads of this process, or MPI's processes."),
-    ] = Carrier.THREADS,
     seeds: Annotated[
         int,
         typer.Option("--seeds", min=1, max=1000, help="Run this many seeds and report median and spread."),
@@ -86,10 +81,14 @@ def train(
         )
     if log and (resume is not None or seeds > 1):
         raise typer.BadParameter("is for one run, from its beginning", param_hint="--log")
+    if about_ranks.restarts and (seeds > 1 or log):
+        raise typer.BadParameter("goes on with one run; leave --seeds and --log out", param_hint="--restarts")
     if strict:
         settings = [*(settings or ()), "device.strict=true"]
     pin_blas()
-    with launched(ranks, carrier) as (count, transport):
+    with launched(about_ranks, Place(out, resume, config), found.name) as (count, transport):
+        place = told(Place(out, resume, config))
+        out, resume, config = place.out, place.resume, place.config
         if count > 1 and seeds > 1:
             raise typer.BadParameter("is for one run; leave --seeds out", param_hint="--ranks")
         if count > 1 and log:

@@ -162,7 +162,7 @@ class RunFolder:
         there, or it is a file) and WriteError.
         """
         if root is None:
-            folder = cls(_claim_default(model), new=True)
+            folder = cls(claim_folder(model), new=True)
         else:
             root = Path(root)
             if root.exists() and not root.is_dir():
@@ -287,7 +287,8 @@ class RunFolder:
             ) from error
 
 
-def _claim_default(model: str) -> Path:
+def claim_folder(model: str) -> Path:
+    """Make a run's folder as `RunFolder.create` does without a root -> its path. Raises WriteError."""
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.") or "run"
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     name = f"{stem}-{stamp}"

@@ -1,17 +1,19 @@
 """Ranks that are processes started by MPI (`mpiexec`, `srun`), reached through mpi4py.
 
 Only nonblocking calls are made, and waited for with naps: a blocking one keeps a core busy for as long as it
-waits, and ranks wait for each other after every update.
+waits, and ranks wait for each other after every update. At the end, too, ranks meet with naps, before they
+finalise MPI, which spins.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +30,15 @@ FIRST_NAP, LONGEST_NAP = 2e-5, 1e-3
 """Seconds. Naps double, so that a short wait is short and a long one costs some hundredths of a core."""
 LOOK = 0.05
 """Seconds between looks whether a rank has failed, which also bring on what others are to receive."""
-LOOK_AT_PARENT = 1.0
+LOOK_AT_PARENT = 0.5
 """Seconds between looks whether the launcher is there."""
 LEAVE = 2.0
-"""Seconds for which a rank that ends waits until the others have been told."""
+"""Seconds for which a rank that has failed waits until the others know, and as many until they end."""
+TOLD, LOST = 1, 75
+"""Exit codes of a rank that ends them all: what is wrong has been said, or another one cannot be reached. The
+second is a temporary failure in sysexits.h."""
+SEGMENTS = "/dev/shm/mpich_shm_"
+"""How the names of MPICH's shared memory begin."""
 WORLD = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 """Where Open MPI, MPICH and `srun` say how many ranks they have started."""
 
@@ -56,29 +63,35 @@ def world_size() -> int:
 
 def mpi_transport() -> MpiTransport:
     """This process among the ranks of its launcher. Raises ConfigError where mpi4py is missing."""
+    # Before MPI starts, which fails where the launcher is gone by then.
+    _watch_parent(os.getppid())
     try:
+        import mpi4py
+
+        mpi4py.rc.finalize = False  # at exit it would spin until the slowest rank ends: see `close`
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise ConfigError(
             f"this process is one of {world_size()} ranks, but mpi4py cannot be used ({error}); "
             "install it with: pip install 'amphw[mpi]'"
         ) from error
-    _watch_parent()
-    found = MpiTransport(MPI.COMM_WORLD, MPI.BYTE, MPI.Status())
+    found = MpiTransport(MPI)
     if found.ranks != world_size():
+        MPI.Finalize()
         raise ConfigError(
             f"the launcher has started {world_size()} ranks, but mpi4py's MPI sees {found.ranks}: they "
             "belong to two MPI installations; use the mpiexec that lies beside this Python"
         )
+    found.meet()
+    _unlink_segments()
     return found
 
 
-def _watch_parent() -> None:
+def _watch_parent(parent: int) -> None:
     """End this process once what started it is gone: it would wait for the other ranks for ever.
 
     A checkpoint is written beside the last one and takes its place at once, so none is damaged.
     """
-    parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -88,51 +101,97 @@ def _watch_parent() -> None:
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
-class MpiTransport:
-    """See `Transport`. communicator: of mpi4py. byte: its datatype of one byte. status: one of its own."""
+def _unlink_segments() -> None:
+    """Take the name from MPICH's shared memory, which all ranks here have in their memory by now.
 
-    def __init__(self, communicator: Any, byte: Any, status: Any):
-        self._comm, self._byte, self._status = communicator, byte, status
-        self.rank, self.ranks = communicator.Get_rank(), communicator.Get_size()
+    So nothing is left in /dev/shm, whichever of them is killed. MPICH would unlink it when it finalises, and
+    does not mind that it is gone.
+    """
+    with contextlib.suppress(OSError):  # there is no /proc
+        for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+            path = line.split(maxsplit=5)[-1].removesuffix(" (deleted)")
+            if path.startswith(SEGMENTS):
+                Path(path).unlink(missing_ok=True)
+
+
+class MpiTransport:
+    """See `Transport`. mpi: the module `mpi4py.MPI`."""
+
+    def __init__(self, mpi: Any):
+        self._mpi, self._comm, self._byte, self._status = mpi, mpi.COMM_WORLD, mpi.BYTE, mpi.Status()
+        self.rank, self.ranks = self._comm.Get_rank(), self._comm.Get_size()
         self.sent = self.received = 0
+        self.cut_off = False  # whether MPI itself cannot reach a rank
         self._under_way: list[tuple[Any, np.ndarray]] = []  # requests, and what they still read from
         self._awaited: tuple[Any, np.ndarray] | None = None  # MPI may write there until it has come
         self._looked = 0.0
+        self._told = ""  # why another rank has failed
+        self._failed = self._closed = False
 
     def send(self, to: int, values: np.ndarray) -> None:
         self.check()
-        self._post(to, values.copy(), VALUES)
+        with self._reaching():
+            self._post(to, values.copy())
         self.sent += values.nbytes
 
     def receive(self, source: int, into: np.ndarray) -> None:
         """Nor does it return before all that this rank has sent is on its way: MPI moves a large message on
         only while somebody calls it, and after this call the rank may compute for long."""
-        self._awaited = self._comm.Irecv([into.view(np.uint8), self._byte], source, VALUES), into
-        self._until(self._awaited[0].Test)
-        self.received += into.nbytes
-        self._until(self._all_sent)
+        with self._reaching():
+            self._awaited = self._comm.Irecv([into.view(np.uint8), self._byte], source, VALUES), into
+            self._until(self._awaited[0].Test)
+            self.received += into.nbytes
+            self._until(self._all_sent)
 
-    def _post(self, to: int, values: np.ndarray, tag: int) -> None:
+    def meet(self) -> None:
+        """Wait until all ranks are here."""
+        with self._reaching():
+            self._until(self._comm.Ibarrier().Test)
+
+    def _post(self, to: int, values: np.ndarray) -> None:
         data = values.reshape(-1).view(np.uint8)
-        self._under_way.append((self._comm.Isend([data, self._byte], to, tag), data))
+        self._under_way.append((self._comm.Isend([data, self._byte], to, VALUES), data))
 
     def _all_sent(self) -> bool:
         self._under_way = [each for each in self._under_way if not each[0].Test()]
         return not self._under_way
 
-    def _until(self, done: Callable[[], bool], watch: bool = True, at_most: float = float("inf")) -> None:
+    @contextlib.contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except self._mpi.Exception as error:
+            self.cut_off = True
+            raise RankLostError(f"rank {self.rank} does not reach the others any more: {error}") from error
+
+    def _until(self, done: Callable[[], bool], at_most: float = float("inf"), check: bool = True) -> bool:
+        """Wait for `done`, at most so many seconds -> whether it is. check: raise where a rank has failed."""
         nap, spins, began = FIRST_NAP, SPINS, time.perf_counter()
-        while not done() and time.perf_counter() - began < at_most:
+        while not done():
             if spins:
                 spins -= 1
                 continue
-            if watch:
-                self.check()
+            self._listen()
+            if check:
+                self._raise_told()
+            if time.perf_counter() - began > at_most:
+                return False
             time.sleep(nap)
             nap = min(2 * nap, LONGEST_NAP)
+        return True
 
     def check(self) -> None:
         """See `Transport`; looks now and then, and brings on what others are to receive."""
+        with self._reaching():
+            self._listen()
+        self._raise_told()
+
+    def _raise_told(self) -> None:
+        if self._told:
+            raise RankLostError(self._told)
+
+    def _listen(self) -> None:
+        """Take in that other ranks have failed, which they wait for, now and then."""
         now = time.perf_counter()
         if now - self._looked < LOOK:
             return
@@ -142,14 +201,38 @@ class MpiTransport:
             if source != self.rank and self._comm.Iprobe(source, FAILED, self._status):
                 why = np.empty(self._status.Get_count(self._byte), np.uint8)
                 self._comm.Recv([why, self._byte], source, FAILED)
-                raise RankLostError(why.tobytes().decode(errors="replace"))
+                self._told = self._told or why.tobytes().decode(errors="replace")
 
-    def fail(self, error: BaseException) -> None:
-        why = reason(self.rank, error).encode()
-        for other in range(self.ranks):
-            if other != self.rank:
-                self._post(other, np.frombuffer(why, np.uint8), FAILED)
-        self._until(self._all_sent, watch=False, at_most=LEAVE)
+    def fail(self, error: BaseException) -> bool:
+        """See `Transport`. -> whether the first rank knows of it, which is to tell the user."""
+        self._failed = True
+        if isinstance(error, RankLostError):  # of which that rank has told all, if it could
+            return True
+        why = np.frombuffer(reason(self.rank, error).encode(), np.uint8)
+        others = [rank for rank in range(self.ranks) if rank != self.rank]
+        try:
+            # In synchronous mode, which ends when the other has received it.
+            posted = {rank: self._comm.Issend([why, self._byte], rank, FAILED) for rank in others}
+            self._until(lambda: all(each.Test() for each in posted.values()), LEAVE, check=False)
+            return self.rank == 0 or posted[0].Test()
+        except self._mpi.Exception:
+            self.cut_off = True
+            return False
 
     def close(self) -> None:
-        self._until(self._all_sent, watch=False, at_most=LEAVE)
+        """Meet the others and finalise MPI. Where they do not come after a failure, it ends all instead,
+        so that none computes in vain, and does not return."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if not self.cut_off:
+                there = self._comm.Ibarrier().Test
+                if self._until(
+                    lambda: self._all_sent() and there(), LEAVE if self._failed else float("inf"), check=False
+                ):
+                    self._mpi.Finalize()
+                    return
+        except self._mpi.Exception:
+            self.cut_off = True
+        self._comm.Abort(LOST if self.cut_off else TOLD)

@@ -56,8 +56,9 @@ class ThreadTransport:
         if self._group.failed:
             raise RankLostError(self._group.failed)
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> bool:
         self._group.failed = self._group.failed or reason(self.rank, error)
+        return True
 
     def close(self) -> None:
         """Nothing is to be let go of."""

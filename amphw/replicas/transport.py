@@ -40,8 +40,8 @@ class Transport(Protocol):
         """Raise RankLostError where another rank has told that it cannot go on."""
         ...
 
-    def fail(self, error: BaseException) -> None:
-        """This rank cannot go on: the others are told, with the reason."""
+    def fail(self, error: BaseException) -> bool:
+        """This rank cannot go on: the others are told, with the reason. -> whether the first knows of it."""
         ...
 
     def close(self) -> None: ...

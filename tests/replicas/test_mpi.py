@@ -221,6 +221,24 @@ def test_ctrl_c_saves_where_ranks_meet_and_the_run_goes_on(tmp_path: Path) -> No
     assert on.returncode == 0 and json.loads(on.stdout)["epochs"] == had + 1
 
 
+def test_ranks_end_when_the_first_is_busy_and_another_fails(tmp_path: Path) -> None:
+    before = """
+    import time
+    from amphw.ir.errors import AmphwError
+    from amphw.replicas.replica import Replica
+    update = Replica.update
+    def fails(self, device):
+        if self.traffic.steps == 5:
+            if self.transport.rank == 0:
+                time.sleep(1000)
+            raise AmphwError('out of order')
+        update(self, device)
+    Replica.update = fails
+    """
+    done = trained(2, tmp_path, "--out", "run", before=before)
+    assert done.returncode == 1 and "amphw: rank 1 has failed: out of order" in done.stderr
+
+
 @pytest.mark.thorough
 def test_a_mistake_in_another_rank_comes_with_its_traceback(tmp_path: Path) -> None:
     before = """
