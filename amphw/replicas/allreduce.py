@@ -6,26 +6,31 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from amphw.host.gradients import Clipping, accumulated, give
+from amphw.ir.clipping import scale
 from amphw.ir.device import Device
 from amphw.ir.update import NodeGradient
 from amphw.replicas.collectives import all_reduce
-from amphw.replicas.gradients import accumulated, give
 from amphw.replicas.packed import Traffic, all_reduce_packed
 from amphw.replicas.transport import Transport
 
 
 class AllReduce:
     """See `Strategy`. Gradients and the rows that they are over are added up: shares may be of different
-    sizes."""
+    sizes. clip_norm: `train.clip_norm`, for what all ranks have accumulated together."""
 
     name, in_step = "allreduce", True
 
+    def __init__(self, clip_norm: float = 0.0) -> None:
+        self._clip_norm = clip_norm
+
     def begin(self, device: Device) -> None:
-        """Nothing is kept between exchanges."""
+        self._clipping = Clipping.on(device, self._clip_norm)
 
     def exchange(self, device: Device, transport: Transport, traffic: Traffic) -> None:
         gradients = accumulated(device)
         reduce(gradients, transport, traffic)
+        scale(gradients, self._clipping.factor(gradients))  # the same bits on all ranks
         give(device, gradients)
         device.update()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from amphw.host.gradients import Clipping
 from amphw.host.replication import Share
 from amphw.host.run_model import InstanceSet
 from amphw.ir.device import Device
@@ -40,11 +41,12 @@ class Replica:
     zero rows.
 
     every: of a strategy whose ranks do not go in step, the instances of one rank between two exchanges; 0:
-    its share of an epoch.
+    its share of an epoch. clip_norm: of such a strategy, too: `train.clip_norm`, for a rank's own gradients.
     """
 
-    def __init__(self, transport: Transport, strategy: Strategy, every: int = 0):
+    def __init__(self, transport: Transport, strategy: Strategy, every: int = 0, clip_norm: float = 0.0):
         self.transport, self.strategy, self._every = transport, strategy, every
+        self._clip_norm, self._clipping = clip_norm, Clipping()
         self.leads, self.ranks = transport.rank == 0, transport.ranks
         self.traffic = Traffic()
         self._waited = self._transferred = 0.0
@@ -53,6 +55,7 @@ class Replica:
 
     def begin(self, device: Device, place: Sequence[int]) -> None:
         check_alike(self.transport, {"place": str(list(place)), **_held(device)})
+        self._clipping = Clipping.on(device, self._clip_norm)
         self.strategy.begin(device)
 
     def moved(self, device: Device) -> None:
@@ -81,11 +84,13 @@ class Replica:
         if self.strategy.in_step:
             self._exchange(device, through=False)
         else:
-            device.update()
+            self._clipping.update(device)
 
-    def settle(self, device: Device) -> None:
-        while not self._exchange(device, through=True):
-            pass
+    def settle(self, device: Device, updated: Callable[[], None]) -> None:
+        through = False
+        while not through:
+            through = self._exchange(device, through=True)
+            updated()
 
     def _exchange(self, device: Device, through: bool) -> bool:
         """One step of all ranks -> whether all of them are through with their instances."""

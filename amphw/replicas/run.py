@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from amphw.host.config import ReplicasConfig, RunConfig
+from amphw.host.config import RunConfig
 from amphw.host.controller import Trainer
 from amphw.host.run_model import RunModel
 from amphw.ir.config_fields import ConfigError
@@ -21,18 +21,18 @@ from amphw.replicas.strategy import Strategy
 from amphw.replicas.threads import ThreadGroup
 from amphw.replicas.transport import RankLostError, Transport
 
-STRATEGIES: dict[str, Callable[[ReplicasConfig], Strategy]] = {
-    "allreduce": lambda cfg: AllReduce(),
+STRATEGIES: dict[str, Callable[[RunConfig[Any]], Strategy]] = {
+    "allreduce": lambda cfg: AllReduce(cfg.train.clip_norm),
     "average": lambda cfg: Average(),
-    "outer": lambda cfg: Outer(cfg.outer_lr, cfg.outer_momentum),
+    "outer": lambda cfg: Outer(cfg.replicas.outer_lr, cfg.replicas.outer_momentum),
 }
 
 
 def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
     """Raise ConfigError for what these ranks cannot be trained with, with the reason and what can be done."""
-    strategy = STRATEGIES[cfg.replicas.strategy](cfg.replicas)
+    strategy = STRATEGIES[cfg.replicas.strategy](cfg)
     if strategy.in_step and cfg.train.mode == "async":
-        others = " or ".join(name for name, make in STRATEGIES.items() if not make(cfg.replicas).in_step)
+        others = " or ".join(name for name, make in STRATEGIES.items() if not make(cfg).in_step)
         raise ConfigError(
             f"replicas.strategy={strategy.name} adds up the gradients of {ranks} ranks at each update, and "
             "with train.mode=async every node updates on its own, not as often on one rank as on another; "
@@ -43,10 +43,17 @@ def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
             f"replicas.every is for strategies that exchange between rounds; {strategy.name} does with each "
             "update"
         )
+    if cfg.train.average and not strategy.in_step:
+        raise ConfigError(
+            f"train.average={cfg.train.average} is the average over updates that all ranks make together, "
+            f"and with replicas.strategy={strategy.name} each rank updates on its own between exchanges; "
+            "leave train.average out, or write --set replicas.strategy=allreduce"
+        )
 
 
 def replica(transport: Transport, cfg: RunConfig[Any]) -> Replica:
-    return Replica(transport, STRATEGIES[cfg.replicas.strategy](cfg.replicas), cfg.replicas.every)
+    strategy = STRATEGIES[cfg.replicas.strategy](cfg)
+    return Replica(transport, strategy, cfg.replicas.every, cfg.train.clip_norm)
 
 
 def follow(

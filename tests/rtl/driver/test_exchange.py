@@ -7,7 +7,7 @@ import pytest
 
 from amphw.ir.device import Device, DeviceOptions, Mode
 from amphw.ir.update import UpdateRule
-from amphw.replicas.gradients import accumulated, give
+from amphw.host.gradients import accumulated, give
 from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.fixed.device import FixedDevice
 from tests.rtl.cases import SMALL, problem

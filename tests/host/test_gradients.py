@@ -12,7 +12,7 @@ from amphw.cpu_runtime.device import CpuDevice
 from amphw.ir.device import Device, DeviceOptions, Mode
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
-from amphw.replicas.gradients import accumulated, give
+from amphw.host.gradients import accumulated, give
 from amphw.rtl.fixed.device import FixedDevice
 from tests.conformance.test_cpu import problem
 from tests.graphs.cases import CASES

@@ -1,0 +1,53 @@
+"""What nodes have accumulated, out of a device and into it again, before they update; and its clipping."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from amphw.ir.clipping import clip_factor, scale, squares
+from amphw.ir.device import Device, Exchanges
+from amphw.ir.update import NodeGradient, UpdateRule, give_gradients, gradients_of
+
+
+def accumulated(device: Device) -> dict[str, NodeGradient]:
+    """What every node with parameters has summed up, as copies; the device has nothing in flight."""
+    if isinstance(device, Exchanges):
+        return device.gradients()
+    device.drain()
+    return gradients_of(device.parameters())
+
+
+def give(device: Device, gradients: Mapping[str, NodeGradient]) -> None:
+    """In place of what the nodes have accumulated; their next update applies it."""
+    if isinstance(device, Exchanges):
+        device.give(gradients)
+    else:
+        give_gradients(device.parameters(), gradients)
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """The bound of `train.clip_norm` on the global norm, 0: there is none; rules: those of all nodes."""
+
+    norm: float = 0.0
+    rules: Mapping[str, UpdateRule] = field(default_factory=dict)
+
+    @classmethod
+    def on(cls, device: Device, norm: float) -> Clipping:
+        """For a device that has a graph loaded."""
+        return cls(norm, {node: p.rule for node, p in device.parameters().items()} if norm else {})
+
+    def factor(self, gradients: Mapping[str, NodeGradient]) -> float:
+        """Of these gradients, which are all that an update applies."""
+        return clip_factor(squares(gradients, self.rules), self.norm) if self.norm else 1.0
+
+    def update(self, device: Device) -> None:
+        """All nodes apply what they have accumulated, clipped."""
+        if self.norm:
+            gradients = accumulated(device)
+            factor = self.factor(gradients)
+            if factor != 1.0:
+                scale(gradients, factor)
+                give(device, gradients)
+        device.update()
