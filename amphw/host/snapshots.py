@@ -79,16 +79,16 @@ def load(
     """
     tensors, header = load_checkpoint(path, fingerprint(graph))
     counters: dict[str, Any] = header["counters"]
-    averages: dict[str, dict[str, np.ndarray]] = {}
+    averages: dict[str, dict[str, np.ndarray | None]] = {}
     for node, p in device.parameters().items():
         own = {
             name.removeprefix(f"{node}."): array
             for name, array in tensors.items()
             if name.startswith(f"{node}.")
         }
-        averages[node] = {name: own[f"{name}{_AVERAGE}"] for name in p.values if f"{name}{_AVERAGE}" in own}
+        averages[node] = {name: own.get(f"{name}{_AVERAGE}") for name in p.values}
         if values_only:
-            own |= averages[node]
+            own |= {name: a for name, a in averages[node].items() if a is not None}
             own = {**{n: a for n, a in p.tensors().items() if "#slot" in n}, **_values(own)}
         try:
             about = counters["nodes"][node]
@@ -116,19 +116,20 @@ def load(
 
 def _restore_average(
     average: MovingAverage,
-    values: dict[str, dict[str, np.ndarray]],
+    found: Mapping[str, Mapping[str, np.ndarray | None]],
     counters: Mapping[str, Any],
     path: Path,
 ) -> None:
-    """values: by node and parameter, those that the checkpoint has; all of them, or none."""
+    """found: by node and parameter, what the checkpoint has of each: all of them, or none."""
     updates = counters.get("averaged", 0)
-    there = all(values.values()) if updates else not any(values.values())
-    if not isinstance(updates, int) or updates < 0 or not there:
+    there = [array is not None for own in found.values() for array in own.values()]
+    if not isinstance(updates, int) or not (all(there) if updates > 0 else updates == 0 and not any(there)):
         raise CheckpointError(
             f"{path} is damaged: the average of its parameters is said to be over {updates!r} updates, and "
             "not all of it, or more, is there; use an earlier checkpoint"
         )
-    average.updates, average.values = updates, values if updates else {}
+    average.updates = updates
+    average.values = {n: {name: a for name, a in own.items() if a is not None} for n, own in found.items()}
 
 
 def average_replicas(

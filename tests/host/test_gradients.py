@@ -9,10 +9,10 @@ import pytest
 
 from amphw.cpu_runtime import planes
 from amphw.cpu_runtime.device import CpuDevice
+from amphw.host.gradients import accumulated, give
 from amphw.ir.device import Device, DeviceOptions, Mode
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
-from amphw.host.gradients import accumulated, give
 from amphw.rtl.fixed.device import FixedDevice
 from tests.conformance.test_cpu import problem
 from tests.graphs.cases import CASES

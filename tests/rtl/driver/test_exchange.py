@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from amphw.host.gradients import accumulated, give
 from amphw.ir.device import Device, DeviceOptions, Mode
 from amphw.ir.update import UpdateRule
-from amphw.host.gradients import accumulated, give
 from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.fixed.device import FixedDevice
 from tests.rtl.cases import SMALL, problem
