@@ -14,6 +14,7 @@ from amphw.host.checkpointing import CHECKPOINT, Checkpoints
 from amphw.host.config import ReplicasConfig, resolve
 from amphw.host.controller import Trainer
 from amphw.host.divergence import DivergedError
+from amphw.host.gradients import Clipping
 from amphw.host.pumping import PumpHooks
 from amphw.host.replication import Alone, Share
 from amphw.host.run_folder import RunFolder
@@ -83,8 +84,8 @@ def share_alone(rank: int, batches: int, *others: str) -> Kept:
         def total(self, values: Sequence[float]) -> list[float]:
             return [2 * value for value in values]  # as if the other had as many
 
-    device = Kept()
-    Trainer(MODEL, settings(MODEL, 1, *others), device, None, replication=Dealt()).run()
+    device, cfg = Kept(), settings(MODEL, 1, *others)
+    Trainer(MODEL, cfg, device, None, replication=Dealt(Clipping(cfg.train.clip_norm))).run()
     device.close()
     return device
 
