@@ -15,6 +15,7 @@ from amphw.host.divergence import DivergedError
 from amphw.host.lost_device import Kept
 from amphw.host.run_folder import RunFolder
 from amphw.host.run_state import RunState
+from amphw.ir.averaging import MovingAverage
 from amphw.ir.device import Device
 from amphw.ir.graph import Graph
 from amphw.ir.update import NodeParameters
@@ -59,14 +60,14 @@ class Checkpoints:
         """Checkpoints of these names, of a drained device. Raises DivergedError for parameters that are not
         finite."""
         parameters = device.parameters()
-        bad = snapshots.first_nonfinite_parameter(parameters)
+        bad = snapshots.first_nonfinite_parameter(parameters)  # which their average cannot outlive
         if bad is not None:
             detail = (
                 f"node '{bad[0]}' holds non-finite values in '{bad[1]}'; lower update.lr, or set update.clip"
             )
             raise DivergedError(bad[0], detail, state.epoch + (state.position > 0), self.last)
         for name in names:
-            self.last = self._write(name, parameters, graph, state.to_json())
+            self.last = self._write(name, parameters, graph, state.to_json(), state.average)
         if CHECKPOINT in names:
             self._at, self._when = _at(state), self.clock()
 
@@ -79,12 +80,12 @@ class Checkpoints:
             return path if path.exists() else None  # what would not load does not replace what does
         # One taken within the epoch is as consistent, and has more.
         if self._at is None or self._at < kept.at or not path.exists():
-            self._write(CHECKPOINT, kept.parameters, graph, kept.counters)
+            self._write(CHECKPOINT, kept.parameters, graph, kept.counters, kept.average)
         return path
 
     def restore(self, path: Path, state: RunState, device: Device, graph: Graph) -> None:
         """Go on from a checkpoint. Raises CheckpointError for one that does not fit."""
-        counters = snapshots.load(path, device, graph)
+        counters = snapshots.load(path, device, graph, state.average)
         if counters.get("seed") != self.train.seed:
             raise CheckpointError(
                 f"{path} comes from a run with train.seed = {counters.get('seed')}, this one has "
@@ -99,12 +100,17 @@ class Checkpoints:
         self.last, self._at = path, _at(state)
 
     def _write(
-        self, name: str, parameters: Mapping[str, NodeParameters], graph: Graph, counters: Mapping[str, Any]
+        self,
+        name: str,
+        parameters: Mapping[str, NodeParameters],
+        graph: Graph,
+        counters: Mapping[str, Any],
+        average: MovingAverage | None,
     ) -> Path:
         assert self.folder is not None
         path = self.folder.file(name)
         counters = {**counters, "seed": self.train.seed}
-        snapshots.save(path, parameters, graph, self.model, self.config, counters)
+        snapshots.save(path, parameters, graph, self.model, self.config, counters, average)
         return path
 
 

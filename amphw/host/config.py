@@ -56,6 +56,18 @@ class TrainConfig:
     pipeline_depth: int = option(4, "batches in flight in pipeline mode", minimum=1, maximum=_MAX_KEYS)
     max_active_keys: int = option(16, "instances in flight while training", minimum=1, maximum=_MAX_KEYS)
     max_infer_keys: int = option(16, "instances in flight while validating", minimum=1, maximum=_MAX_KEYS)
+    clip_norm: float = option(
+        0.0,
+        "largest L2 norm of the gradients of all parameters together, in mode sync or pipeline; 0: no limit",
+        minimum=0,
+    )
+    average: float = option(
+        0.0,
+        "decay of a moving average of the parameters, which is validated, kept and predicted with, in mode "
+        "sync or pipeline, such as 0.999; 0: none",
+        minimum=0,
+        below=1,
+    )
     live_valid: int = option(
         0, "validation instances kept in flight beside training; 0: none", minimum=0, maximum=_MAX_KEYS
     )
@@ -77,6 +89,24 @@ class TrainConfig:
             raise ConfigError(
                 f"train.live_valid is {self.live_valid}, but train.max_infer_keys, the slots that validation "
                 f"has, is {self.max_infer_keys}; lower the one or raise the other."
+            )
+        if self.mode == "async":
+            self._check_asynchronous()
+
+    def _check_asynchronous(self) -> None:
+        """Raise ConfigError for what has no meaning where every node updates on its own."""
+        instead = "write --set train.mode=pipeline (or sync)"
+        if self.clip_norm:
+            raise ConfigError(
+                f"train.clip_norm is {self.clip_norm}, the largest norm of all gradients of an update, but "
+                "with train.mode=async every node updates on its own, when others have no gradients yet; "
+                f"{instead}, or update.clip, which limits the gradient of each parameter."
+            )
+        if self.average:
+            raise ConfigError(
+                f"train.average is {self.average}, the decay of an average over updates of all parameters, "
+                "but with train.mode=async every node updates on its own, not as often as others; "
+                f"{instead}, or leave train.average out."
             )
 
 

@@ -2,9 +2,10 @@
 
 An epoch is: pump the training instances; drain; have every node apply what gradients it still holds, so that
 none outlives its epoch; average replicas; validate; record; save. Validation therefore runs on one consistent
-set of parameters, in parallel over the infer slots, and never at the same time as training. Training time is
-the first four of these steps. With `train.live_valid`, validation instances run beside the training instances
-as well, for an estimate that is shown and recorded and decides nothing.
+set of parameters (with `train.average` their moving average), in parallel over the infer slots, and never at
+the same time as training. Training time is the first four of these steps. With `train.live_valid`, validation
+instances run beside the training instances as well, for an estimate that is shown and recorded and decides
+nothing.
 
 A checkpoint is taken on a drained device only. One taken at the end of an epoch holds no gradients; one taken
 inside an epoch, because somebody asked the run to stop or because the last one is `train.checkpoint_minutes`
@@ -44,6 +45,7 @@ from amphw.host.run_state import RunState
 from amphw.host.session import Session
 from amphw.host.spent import Spent
 from amphw.host.trace import Trace
+from amphw.ir.averaging import MovingAverage
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Degrades, Device, Explains, StartsSlowly
 from amphw.ir.errors import DeviceLostError, NonFiniteError
@@ -84,7 +86,8 @@ class Trainer:
         self._replication = replication
         self._devices = [device]
         self._spared = False
-        self.state = RunState(Tally(model.loss_node, tuple(model.metrics)))
+        average = MovingAverage(cfg.train.average) if cfg.train.average else None
+        self.state = RunState(Tally(model.loss_node, tuple(model.metrics)), average=average)
         self.began = False  # whether everything was there to train, so that the run is one to go on with
         self._stop = False
         self._checkpoints = Checkpoints(folder, cfg, model.name, clock)

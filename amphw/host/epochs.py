@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Protocol
 
 from amphw.host import snapshots
 from amphw.host.divergence import Approach, diagnosed
+from amphw.host.gradients import Clipping
 from amphw.host.live_validation import LiveValidation
 from amphw.host.meters import DeviceMeter, KeysInFlight, Tally, percentile
 from amphw.host.modes import pump_policy
@@ -26,6 +27,7 @@ from amphw.ir.device import Mode, Report
 from amphw.ir.errors import DeviceLostError, ExecutionError
 from amphw.ir.instance import Instance
 from amphw.ir.service_log import Event
+from amphw.ir.update import NodeParameters
 
 
 class RunLog(Protocol):
@@ -85,7 +87,11 @@ class Phases:
         replication: Replication | None = None,
     ) -> None:
         self._session, self._state, self._live = session, state, live
-        self._replication = replication or Alone()
+        clip_norm = session.cfg.train.clip_norm
+        self._replication = replication or Alone(Clipping(clip_norm, session.rules))
+        # What is done with parameters or gradients at an update finds nothing in flight.
+        self._quiet = self._replication.ranks > 1 or clip_norm > 0 or state.average is not None
+        self._versions: dict[str, int] = {}  # of the last update that the average has taken up
         self._stopped, self._saved = stopped, saved
         self._progress, self._trace, self._log = progress, trace, log
         self._meter = DeviceMeter(session.device)
@@ -111,6 +117,8 @@ class Phases:
         self._size_before, self._trained = state.size, state.position
         self._size, self._tally = 0, Tally(state.tally.node, state.tally.names)
         self._before = _Before.of(state)
+        if state.average is not None:
+            self._versions = _versions(session.device.parameters())
         keys = KeysInFlight(self._began)
         bad: list[Instance] = []
 
@@ -143,11 +151,12 @@ class Phases:
                 stopped=lambda: bool(bad) or replicas.stopping(self._stopped()),
                 paused=lambda: replicas.pausing(due()),
                 aside=self._live.aside(),
-                update=lambda: replicas.update(session.device),
+                update=self._update,
+                quiet=self._quiet,
             )
             if replicas.ranks > 1:
                 self._check(bad)  # before others take it over
-            replicas.settle(session.device)
+            replicas.settle(session.device, self._average)
             self._include(pumped, first)
             # After a resumption right at the epoch's end, the estimate is the one that was saved.
             state.live = self._live.means() or state.live
@@ -164,14 +173,15 @@ class Phases:
         if state.position == len(instances):
             session.device.update()
             session.device.drain()
-            snapshots.average_replicas(session.device, session.graph.replicas)
+            snapshots.average_replicas(session.device, session.graph.replicas, state.average)
             replicas.moved(session.device)
         self._write_log()
         self._count_time()
         return self._figures(keys)
 
     def validate(self, instances: InstanceSet) -> dict[str, float] | None:
-        """Means of the metrics over the validation set; None where somebody asked to stop meanwhile."""
+        """Means of the metrics over the validation set, by the average of the parameters where there is one;
+        None where somebody asked to stop meanwhile."""
         session = self._session
         tally = Tally(self._state.tally.node, self._state.tally.names)
         bad: list[Instance] = []
@@ -182,17 +192,34 @@ class Phases:
                 bad.append(instance)
 
         share = self._replication.validating(session.device, instances)
-        pumped = session.infer_pump.run(
-            share,
-            Mode.INFER,
-            PumpHooks(report, moved=self._moved),
-            stopped=lambda: bool(bad) or self._stopped(),
-        )
-        self._write_log()
-        self._check(bad)
+        with snapshots.shown(session.device, self._state.average):
+            pumped = session.infer_pump.run(
+                share,
+                Mode.INFER,
+                PumpHooks(report, moved=self._moved),
+                stopped=lambda: bool(bad) or self._stopped(),
+            )
+            self._write_log()
+            self._check(bad)
         (everything,) = self._replication.total([pumped])
         tally = reduced(tally, self._replication)
         return tally.means() if everything == len(instances) else None
+
+    def _update(self) -> None:
+        self._replication.update(self._session.device)
+        self._average()
+
+    def _average(self) -> None:
+        """Take up in the average what an update has made of the parameters, if it has applied anything."""
+        average, device = self._state.average, self._session.device
+        if average is None:
+            return
+        device.drain()  # the update may still be under way
+        parameters = device.parameters()
+        versions = _versions(parameters)
+        if versions != self._versions:
+            average.advance(parameters)
+            self._versions = versions
 
     def _include(self, pumped: int, first: int) -> None:
         """Count in `state` what all replicas have trained on. first: number of the epoch's first instance."""
@@ -293,6 +320,10 @@ class Phases:
             utilisation=self._meter.utilisation(),
             keys_in_flight=keys.mean(),
         )
+
+
+def _versions(parameters: Mapping[str, NodeParameters]) -> dict[str, int]:
+    return {node: p.version for node, p in parameters.items()}
 
 
 def reduced(tally: Tally, replication: Replication) -> Tally:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from amphw.host.run_state import RunState
+from amphw.ir.averaging import MovingAverage
 from amphw.ir.device import Device
 from amphw.ir.errors import AmphwError, DeviceLostError
 from amphw.ir.update import NodeParameters
@@ -21,10 +22,12 @@ from amphw.ir.update import NodeParameters
 
 @dataclass(frozen=True)
 class Kept:
-    """A consistent state of a run: counters as `RunState.to_json` gives them, and parameters of its own."""
+    """A consistent state of a run: counters as `RunState.to_json` gives them, and parameters of its own, with
+    their average where there is one."""
 
     counters: dict[str, Any]
     parameters: Mapping[str, NodeParameters]
+    average: MovingAverage | None = None
 
     @property
     def epoch(self) -> int:
@@ -39,11 +42,13 @@ class Kept:
     def of(cls, state: RunState, device: Device) -> Kept:
         """The state at this moment; the device is drained."""
         counters = copy.deepcopy(state.to_json())  # lists within go on growing
-        return cls(counters, {node: p.copied() for node, p in device.parameters().items()})
+        average = state.average.copied() if state.average is not None else None
+        return cls(counters, {node: p.copied() for node, p in device.parameters().items()}, average)
 
     def restore(self, state: RunState, device: Device) -> None:
         """Back to it, on a device that has the same graph loaded and nothing in flight."""
         state.restore(copy.deepcopy(self.counters))
+        state.average = self.average.copied() if self.average is not None else None
         for node, p in device.parameters().items():
             p.become(self.parameters[node])
 

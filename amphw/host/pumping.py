@@ -91,12 +91,14 @@ class Pump:
         paused: Callable[[], bool] = lambda: False,
         aside: Aside | None = None,
         update: Callable[[], None] | None = None,
+        quiet: bool = False,
     ) -> int:
         """Pump until the instances run out, `stopped()` or `paused()` -> how many were pumped; all of them
         have retired.
 
         Instances carry their numbers already. window: in flight at most (all slots). barrier: a window
         returns as a whole, and the device gets an UPDATE before the next, by `update` if there is one.
+        quiet: what runs beside retires before `update`, too, which then finds nothing in flight.
         paused: ends it as `stopped` does, but neither within a barrier's window nor before the first
         instance; both stay true once they are. aside: what runs beside; it is refilled for as long as there
         are instances to pump, and has retired as well at the end. Raises what the device raises, and
@@ -134,6 +136,8 @@ class Pump:
                 self._receive(hooks)
             if not self._held:
                 if barrier and in_window:
+                    while quiet and self._everything():
+                        self._receive(hooks)
                     (update or self._device.update)()
                 in_window = 0
                 if not self._everything() and (upcoming is None or over()):

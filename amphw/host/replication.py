@@ -7,10 +7,11 @@ mode with a barrier, or at the end of a share, and whether to stop or to pause i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from amphw.host.gradients import Clipping
 from amphw.host.run_model import InstanceSet
 from amphw.ir.device import Device
 from amphw.ir.graph import Graph
@@ -79,10 +80,10 @@ class Replication(Protocol):
         """A window of a mode with a barrier has returned: nodes update with what all have accumulated."""
         ...
 
-    def settle(self, device: Device) -> None:
+    def settle(self, device: Device, updated: Callable[[], None]) -> None:
         """This replica has no more windows: take part in the others' updates until they have none, either.
 
-        Nodes then update with what they may still hold.
+        Nodes then update with what they may still hold. updated: is called after each of these updates.
         """
         ...
 
@@ -100,9 +101,12 @@ class Replication(Protocol):
 
 
 class Alone:
-    """The only replica."""
+    """The only replica. clipping: of its gradients."""
 
     leads, ranks = True, 1
+
+    def __init__(self, clipping: Clipping | None = None) -> None:
+        self._clipping = clipping or Clipping()
 
     def begin(
         self, device: Device, place: Sequence[int], graph: Graph, rules: Mapping[str, UpdateRule]
@@ -121,9 +125,9 @@ class Alone:
         return Share(instances, range(len(instances)))
 
     def update(self, device: Device) -> None:
-        device.update()
+        self._clipping.update(device)
 
-    def settle(self, device: Device) -> None:
+    def settle(self, device: Device, updated: Callable[[], None]) -> None:
         """See `Replication`: without others there is nothing to wait for."""
 
     def stopping(self, wanted: bool) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from amphw.host.meters import Tally
 from amphw.host.records import EpochRecord, higher_is_better
+from amphw.ir.averaging import MovingAverage
 
 
 @dataclass
@@ -20,7 +21,8 @@ class RunState:
     forward, backward: messages in training. staleness: gradient rows by versions behind, all nodes.
     best: best validation value so far, reached in best_epoch. tally, epoch_size, epoch_seconds: of the
     epoch that `position` is in. live: the running estimate of the validation metrics when that epoch's
-    training last ended or was stopped. ran: as `RunSummary` has it.
+    training last ended or was stopped. ran: as `RunSummary` has it. average: of the parameters, if there is
+    one; tensors beside theirs in a checkpoint, not among its counters.
     """
 
     tally: Tally
@@ -39,6 +41,7 @@ class RunState:
     history: list[EpochRecord] = field(default_factory=list)
     live: dict[str, float] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
+    average: MovingAverage | None = None
 
     _PLAIN: ClassVar[tuple[str, ...]] = (
         "epoch",

@@ -82,6 +82,11 @@ class Session:
             settings=settings,
         )
         # Checkpoints go by the graph itself: a prediction knows nothing of where training started.
+        if log and cfg.train.clip_norm:
+            raise ConfigError(
+                "train.clip_norm: the controller changes gradients between frames, and a log keeps what the "
+                "device does; train without --log, or with update.clip, by which nodes clip for themselves"
+            )
         if cfg.device.links and not isinstance(device, Linked):
             raise ConfigError(f"device.links: {device.capabilities().name}: {FIXED}")
         if cfg.device.place and not isinstance(device, Places):

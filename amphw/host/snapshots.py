@@ -3,19 +3,22 @@
 Everything here wants a drained device. What `Device.parameters()` hands out are then the device's own
 parameters: what is written into them is what the device goes on with.
 
-A checkpoint's tensors are named `node.parameter`, and beside it `node.parameter#slot0` (optimiser) and, where
-a node had gathered gradients that no update has taken yet, `node.parameter#gradient`.
+A checkpoint's tensors are named `node.parameter`, and beside it `node.parameter#slot0` (optimiser); where a
+node had gathered gradients that no update has taken yet, `node.parameter#gradient`; and where the run has an
+average of its parameters (`train.average`), `node.parameter#average`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from amphw.host.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from amphw.ir.averaging import MovingAverage
 from amphw.ir.device import Device
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
@@ -23,6 +26,7 @@ from amphw.ir.serialise import fingerprint
 from amphw.ir.update import NodeParameters
 
 _GRADIENT = "#gradient"
+_AVERAGE = "#average"
 
 
 def save(
@@ -32,8 +36,10 @@ def save(
     model: str,
     config: str,
     counters: Mapping[str, Any],
+    average: MovingAverage | None = None,
 ) -> None:
-    """Save the parameters of a drained device. config: TOML text. counters: JSON values of the run.
+    """Save the parameters of a drained device. config: TOML text. counters: JSON values of the run. average:
+    of the parameters.
 
     Gradients short of an update are saved as they are rather than applied, so that going on from here gives
     what an uninterrupted run gives. Raises CheckpointError and WriteError.
@@ -43,30 +49,46 @@ def save(
         nodes[node] = {"version": p.version, "rows": p.rows, "optimizer": p.rule.optimizer, "state": p.state}
         tensors.update({f"{node}.{name}": array for name, array in p.tensors().items()})
         tensors.update({f"{node}.{name}": array for name, array in _gathered(p).items()})
+    averaged = {}
+    if average is not None and average.updates:
+        averaged["averaged"] = average.updates
+        for node, values in average.values.items():
+            tensors.update({f"{node}.{name}{_AVERAGE}": array for name, array in values.items()})
     header = {
         "graph": fingerprint(graph),
         "model": model,
         "config": config,
-        "counters": {**counters, "nodes": nodes},
+        "counters": {**counters, **averaged, "nodes": nodes},
     }
     save_checkpoint(path, tensors, header)
 
 
-def load(path: Path, device: Device, graph: Graph, *, values_only: bool = False) -> dict[str, Any]:
+def load(
+    path: Path,
+    device: Device,
+    graph: Graph,
+    average: MovingAverage | None = None,
+    *,
+    values_only: bool = False,
+) -> dict[str, Any]:
     """Restore the device from a checkpoint -> its counters.
 
-    values_only: leave out the optimiser's state, which inference does not need. Raises CheckpointError for a
-    file that cannot be read, another graph, and an optimiser with another state.
+    average: is restored, too; where the checkpoint has none, it begins with the next update. values_only: for
+    inference: the average in place of the parameters, where there is one, and no optimiser's state. Raises
+    CheckpointError for a file that cannot be read, another graph, and an optimiser with another state.
     """
     tensors, header = load_checkpoint(path, fingerprint(graph))
     counters: dict[str, Any] = header["counters"]
+    averages: dict[str, dict[str, np.ndarray | None]] = {}
     for node, p in device.parameters().items():
         own = {
             name.removeprefix(f"{node}."): array
             for name, array in tensors.items()
             if name.startswith(f"{node}.")
         }
+        averages[node] = {name: own.get(f"{name}{_AVERAGE}") for name in p.values}
         if values_only:
+            own |= {name: a for name, a in averages[node].items() if a is not None}
             own = {**{n: a for n, a in p.tensors().items() if "#slot" in n}, **_values(own)}
         try:
             about = counters["nodes"][node]
@@ -87,11 +109,33 @@ def load(path: Path, device: Device, graph: Graph, *, values_only: bool = False)
                 f"{path} does not fit node '{node}': {error}; train on with the optimiser and the model "
                 "settings that it was saved with"
             ) from error
+    if average is not None:
+        _restore_average(average, averages, counters, path)
     return counters
 
 
-def average_replicas(device: Device, groups: Iterable[tuple[str, ...]]) -> None:
-    """Give every copy of a group the mean of their values and of their optimiser state."""
+def _restore_average(
+    average: MovingAverage,
+    found: Mapping[str, Mapping[str, np.ndarray | None]],
+    counters: Mapping[str, Any],
+    path: Path,
+) -> None:
+    """found: by node and parameter, what the checkpoint has of each: all of them, or none."""
+    updates = counters.get("averaged", 0)
+    there = [array is not None for own in found.values() for array in own.values()]
+    if not isinstance(updates, int) or not (all(there) if updates > 0 else updates == 0 and not any(there)):
+        raise CheckpointError(
+            f"{path} is damaged: the average of its parameters is said to be over {updates!r} updates, and "
+            "not all of it, or more, is there; use an earlier checkpoint"
+        )
+    average.updates = updates
+    average.values = {n: {name: a for name, a in own.items() if a is not None} for n, own in found.items()}
+
+
+def average_replicas(
+    device: Device, groups: Iterable[tuple[str, ...]], average: MovingAverage | None = None
+) -> None:
+    """Give every copy of a group the mean of their values, of their optimiser state and of their averages."""
     parameters = device.parameters()
     for group in groups:
         copies = [parameters[node] for node in group if node in parameters]
@@ -104,6 +148,29 @@ def average_replicas(device: Device, groups: Iterable[tuple[str, ...]]) -> None:
                 p.values = {**p.values, name: mean.copy()}
                 for own, shared in zip(p.slots[name], slots, strict=True):
                     own[...] = shared
+            if average is not None and average.updates:
+                averages = [average.values[node][name] for node in group]
+                mean = _mean(averages)
+                for each in averages:
+                    each[...] = mean
+
+
+@contextmanager
+def shown(device: Device, average: MovingAverage | None) -> Iterator[None]:
+    """The drained device computes with the average instead of its parameters, which come back at the end.
+
+    They do not where this ends with an error: neither does the run go on with this device then.
+    """
+    if average is None or not average.updates:
+        yield
+        return
+    raw = {}
+    for node, p in device.parameters().items():
+        raw[node] = {name: value.copy() for name, value in p.values.items()}
+        p.values = {name: average.values[node][name].astype(v.dtype) for name, v in p.values.items()}
+    yield
+    for node, p in device.parameters().items():
+        p.values = raw[node]
 
 
 def forget_gradients(device: Device) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from amphw.host.gradients import Clipping
 from amphw.host.replication import Share
 from amphw.host.run_model import InstanceSet
 from amphw.ir.device import Device
@@ -67,11 +68,12 @@ class Replica:
     zero rows.
 
     every: of a strategy whose ranks do not go in step, the instances of one rank between two exchanges; 0:
-    its share of an epoch.
+    its share of an epoch. clip_norm: of such a strategy, too: `train.clip_norm`, for a rank's own gradients.
     """
 
-    def __init__(self, transport: Transport, strategy: Strategy, every: int = 0):
+    def __init__(self, transport: Transport, strategy: Strategy, every: int = 0, clip_norm: float = 0.0):
         self.transport, self.strategy, self._every = transport, strategy, every
+        self._clip_norm, self._clipping = clip_norm, Clipping()
         self.leads, self.ranks = transport.rank == 0, transport.ranks
         self._working = self.ranks - strategy.servers_only
         self._works = transport.rank < self._working
@@ -84,6 +86,7 @@ class Replica:
         self, device: Device, place: Sequence[int], graph: Graph, rules: Mapping[str, UpdateRule]
     ) -> None:
         check_alike(self.transport, {"place": str(list(place)), **_held(device)})
+        self._clipping = Clipping(self._clip_norm, rules)
         self.strategy.begin(device, self.transport, graph, rules)
 
     def moved(self, device: Device) -> None:
@@ -120,11 +123,13 @@ class Replica:
         if self.strategy.in_step:
             self._exchange(device, through=False)
         else:
-            device.update()
+            self._clipping.update(device)
 
-    def settle(self, device: Device) -> None:
-        while not self._exchange(device, through=True):
-            pass
+    def settle(self, device: Device, updated: Callable[[], None]) -> None:
+        through = False
+        while not through:
+            through = self._exchange(device, through=True)
+            updated()
         self.strategy.gather(device, self.transport)
 
     def _exchange(self, device: Device, through: bool) -> bool:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from amphw.host.config import ReplicasConfig, RunConfig
+from amphw.host.config import RunConfig
 from amphw.host.controller import Trainer
 from amphw.host.run_model import RunModel
 from amphw.ir.config_fields import ConfigError
@@ -21,26 +21,27 @@ from amphw.replicas.synchronous import Synchronous
 from amphw.replicas.threads import ThreadGroup
 from amphw.replicas.transport import RankLostError, Transport
 
-STRATEGIES: dict[str, Callable[[ReplicasConfig], Strategy]] = {
+STRATEGIES: dict[str, Callable[[RunConfig[Any]], Strategy]] = {
     "hybrid": lambda cfg: _synchronous("hybrid", cfg, serves_sparse=True),
     "allreduce": lambda cfg: _synchronous("allreduce", cfg),
     "servers": lambda cfg: _synchronous("servers", cfg, serves_dense=True, serves_sparse=True),
     "average": lambda cfg: Average(),
-    "outer": lambda cfg: Outer(cfg.outer_lr, cfg.outer_momentum),
+    "outer": lambda cfg: Outer(cfg.replicas.outer_lr, cfg.replicas.outer_momentum),
 }
 
 
 def _synchronous(
-    name: str, cfg: ReplicasConfig, serves_dense: bool = False, serves_sparse: bool = False
+    name: str, cfg: RunConfig[Any], serves_dense: bool = False, serves_sparse: bool = False
 ) -> Synchronous:
     return Synchronous(
         name,
         serves_dense,
         serves_sparse,
-        servers=cfg.servers,
-        machine=cfg.machine_ranks,
-        average_dense=cfg.average_dense,
-        average_sparse=cfg.average_sparse,
+        servers=cfg.replicas.servers,
+        machine=cfg.replicas.machine_ranks,
+        average_dense=cfg.replicas.average_dense,
+        average_sparse=cfg.replicas.average_sparse,
+        clip_norm=cfg.train.clip_norm,
     )
 
 
@@ -56,6 +57,12 @@ def _check_servers(ranks: int, strategy: Strategy, cfg: RunConfig[Any]) -> None:
             f"replicas.servers is {cfg.replicas.servers}, and there are {ranks} ranks; take fewer servers, "
             "as at least one rank has to train"
         )
+    if serves and cfg.train.average:
+        raise ConfigError(
+            f"train.average={cfg.train.average} is of all parameters, of which with "
+            f"replicas.strategy={strategy.name} no rank has the latest; write "
+            "--set replicas.strategy=allreduce, or leave train.average out"
+        )
     if serves and cfg.train.live_valid:
         raise ConfigError(
             "train.live_valid validates beside training, at any time, and with "
@@ -66,9 +73,9 @@ def _check_servers(ranks: int, strategy: Strategy, cfg: RunConfig[Any]) -> None:
 
 def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
     """Raise ConfigError for what these ranks cannot be trained with, with the reason and what can be done."""
-    strategy = STRATEGIES[cfg.replicas.strategy](cfg.replicas)
+    strategy = STRATEGIES[cfg.replicas.strategy](cfg)
     if strategy.in_step and cfg.train.mode == "async":
-        others = " or ".join(name for name, make in STRATEGIES.items() if not make(cfg.replicas).in_step)
+        others = " or ".join(name for name, make in STRATEGIES.items() if not make(cfg).in_step)
         raise ConfigError(
             f"replicas.strategy={strategy.name} adds up the gradients of {ranks} ranks at each update, and "
             "with train.mode=async every node updates on its own, not as often on one rank as on another; "
@@ -80,10 +87,17 @@ def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
             "update"
         )
     _check_servers(ranks, strategy, cfg)
+    if cfg.train.average and not strategy.in_step:
+        raise ConfigError(
+            f"train.average={cfg.train.average} is the average over updates that all ranks make together, "
+            f"and with replicas.strategy={strategy.name} each rank updates on its own between exchanges; "
+            "leave train.average out, or write --set replicas.strategy=allreduce"
+        )
 
 
 def replica(transport: Transport, cfg: RunConfig[Any]) -> Replica:
-    return Replica(transport, STRATEGIES[cfg.replicas.strategy](cfg.replicas), cfg.replicas.every)
+    strategy = STRATEGIES[cfg.replicas.strategy](cfg)
+    return Replica(transport, strategy, cfg.replicas.every, cfg.train.clip_norm)
 
 
 def follow(

@@ -225,6 +225,17 @@ class Servers:
             mean = self._clocks[o.node].rule.reduce == "mean"
             o.scale(times / max(1, rows[o.node]) if mean else times)
 
+    def squares(self) -> float:
+        """Of the numbers in all reduced gradients, whoever owns them."""
+        total = np.array([sum(o.squares() for o in self.owned.values())], np.float64)
+        all_reduce(self._transport, total)
+        return float(total[0])
+
+    def scale(self, factor: float) -> None:
+        if factor != 1.0:
+            for o in self.owned.values():
+                o.scale(factor)
+
     def update(self, rows: Mapping[str, int]) -> None:
         """Apply what was pushed and reduced; a node that has no rows stays as it is."""
         self._clip()

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from amphw.host.gradients import accumulated, give, keep, put
+from amphw.ir.clipping import clip_factor, scale, squares
 from amphw.ir.device import Device
 from amphw.ir.exchange import NodeGradient, Rows
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.sparse import SparseParameter, sparse_parameters
 from amphw.ir.update import UpdateRule
-from amphw.replicas.gradients import accumulated, give, keep, put
 from amphw.replicas.packed import Traffic, all_reduce_packed
 from amphw.replicas.rows import gather_rows, plan_rows
 from amphw.replicas.servers import Servers
@@ -29,7 +30,8 @@ class Synchronous(Strategy):
     """serves_dense, serves_sparse: whether servers own those parameters. servers: the last so many ranks
     serve and do not train; 0: all do both. machine: so many neighbours are on one machine, which adds up rows
     before they go to a server. average_dense, average_sparse: take the mean over all ranks, as one process
-    would; otherwise the sum of what each rank's mean would be.
+    would; otherwise the sum of what each rank's mean would be. clip_norm: `train.clip_norm`, over what all
+    ranks have accumulated together.
     """
 
     in_step = True
@@ -43,12 +45,14 @@ class Synchronous(Strategy):
         machine: int = 1,
         average_dense: bool = True,
         average_sparse: bool = True,
+        clip_norm: float = 0.0,
     ):
         self.name = name
         self._serves_dense, self._serves_sparse = serves_dense, serves_sparse
         self.serves = serves_dense or serves_sparse
         self.servers_only, self._per_machine = servers, machine
         self._average_dense, self._average_sparse = average_dense, average_sparse
+        self._clip_norm = clip_norm
         self._sparse: dict[str, SparseParameter] = {}
         self._by_rows: dict[str, list[str]] = {}
         self._servers: Servers | None = None
@@ -56,6 +60,7 @@ class Synchronous(Strategy):
     def begin(
         self, device: Device, transport: Transport, graph: Graph, rules: Mapping[str, UpdateRule]
     ) -> None:
+        self._rules = rules
         sparse = sparse_parameters(graph)
         self._sparse = {f"{p.node}.{p.name}": p for p in sparse}
         self._by_rows = {}
@@ -112,12 +117,25 @@ class Synchronous(Strategy):
             self._servers.reduce(rows, 1.0 if self._average_sparse else transport.ranks)
         rest = {node: self._rest(node, g, rows[node]) for node, g in self._gradients.items()}
         self._reduce(rest, transport, gathering, traffic)
+        self._clip(rest)
         if self._servers is not None:
             self._servers.update(rows)
         give(device, rest)
         device.update()
         if self._servers is not None:
             put(device, self._servers.pull(True, traffic))
+
+    def _clip(self, rest: Mapping[str, NodeGradient]) -> None:
+        """By the norm of everything, of which servers have a part."""
+        if not self._clip_norm:
+            return
+        total = squares(rest, self._rules)  # the same bits on all ranks
+        if self._servers is not None:
+            total += self._servers.squares()
+        factor = clip_factor(total, self._clip_norm)
+        scale(rest, factor)
+        if self._servers is not None:
+            self._servers.scale(factor)
 
     def _gathered(self) -> dict[str, Rows]:
         """Tables that all ranks hold: their rows with a gradient."""

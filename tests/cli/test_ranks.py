@@ -40,11 +40,9 @@ def test_two_ranks_are_one_with_twice_the_window(amphw: Invoke, tiny: list[str])
 
 
 @pytest.mark.parametrize("strategy", ["hybrid", "allreduce", "servers"])
-def test_strategies_move_the_bytes_that_they_should(
-    amphw: Invoke, tiny: list[str], strategy: str
-) -> None:
-    """By a ring or by servers 2 (N - 1) / N of each dense parameter and way, on average over ranks; 4 bytes a
-    number. Of a table N - 1 times the touched rows by AllGatherv; of servers' rows a third is a rank's own."""
+def test_strategies_move_the_bytes_that_they_should(amphw: Invoke, tiny: list[str], strategy: str) -> None:
+    """By a ring or by servers 2 (N - 1) / N of each dense parameter and way, on average over ranks; 4 bytes
+    a number. Of a table N - 1 times the touched rows by AllGatherv; of what servers own a third is local."""
     found = trained(amphw, tiny, "--ranks", "3", "--out", "run", "--set", f"replicas.strategy={strategy}")
     sizes = {name: value.size for name, value in parameters("run").items() if "#" not in name}
     assert found["bytes"].keys() == sizes.keys() and found["alpha"].keys() == {"cell.E"}

@@ -67,6 +67,8 @@ def test_defaults() -> None:
         pipeline_depth=4,
         max_active_keys=16,
         max_infer_keys=16,
+        clip_norm=0.0,
+        average=0.0,
         live_valid=0,
         pump="greedy",
         max_staleness=4.0,
@@ -167,6 +169,8 @@ def test_bare_names_reach_every_section() -> None:
         ("momentum=1", "update.momentum is 1, expected a number of 0 or more and below 1."),
         ("schedule_gamma=0", "update.schedule_gamma is 0, expected a number above 0 and of at most 1."),
         ("update.nodes.cell.lr=-1", "update.nodes.cell.lr is -1, expected a number above 0."),
+        ("clip_norm=-1", "train.clip_norm is -1, expected a number of 0 or more."),
+        ("average=1", "train.average is 1, expected a number of 0 or more and below 1."),
         ("sizes=3", "model.sizes is 3, expected a list of integers, each of 1 or more."),
         ("sizes=[3,0]", "model.sizes is [3, 0], expected a list of integers, each of 1 or more."),
         ("tied=1", "model.tied is 1, expected true or false."),
@@ -188,10 +192,35 @@ def test_live_validation_has_no_more_keys_than_there_are_infer_slots() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("override", "complaint"),
+    [
+        (
+            "clip_norm=2",
+            "train.clip_norm is 2.0, the largest norm of all gradients of an update, but with "
+            "train.mode=async every node updates on its own, when others have no gradients yet; write --set "
+            "train.mode=pipeline (or sync), or update.clip, which limits the gradient of each parameter.",
+        ),
+        (
+            "average=0.999",
+            "train.average is 0.999, the decay of an average over updates of all parameters, but with "
+            "train.mode=async every node updates on its own, not as often as others; write --set "
+            "train.mode=pipeline (or sync), or leave train.average out.",
+        ),
+    ],
+)
+def test_what_needs_updates_by_the_controller(override: str, complaint: str) -> None:
+    assert message(settled, override) == f"--set {override}: {complaint}"
+    assert message(settled, override, "mode=async") == (f"--set {override} and --set mode=async: {complaint}")
+    for mode in ("sync", "pipeline"):
+        assert settled(f"mode={mode}", override).train.mode == mode
+
+
 MODEL_KEYS = "hidden, sizes, dropout, cell, name, tied, bound, seed"
 TRAIN_KEYS = (
-    "epochs, target, patience, seed, mode, pipeline_depth, max_active_keys, max_infer_keys, live_valid, "
-    "pump, max_staleness, train_instances, valid_instances, checkpoint_every, checkpoint_minutes, trace"
+    "epochs, target, patience, seed, mode, pipeline_depth, max_active_keys, max_infer_keys, clip_norm, "
+    "average, live_valid, pump, max_staleness, train_instances, valid_instances, checkpoint_every, "
+    "checkpoint_minutes, trace"
 )
 UPDATE_KEYS = (
     "min_update_interval, optimizer, lr, momentum, beta1, beta2, eps, weight_decay, clip, reduce, "

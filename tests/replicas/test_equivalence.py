@@ -14,6 +14,7 @@ from amphw.host.checkpointing import CHECKPOINT, Checkpoints
 from amphw.host.config import ReplicasConfig, resolve
 from amphw.host.controller import Trainer
 from amphw.host.divergence import DivergedError
+from amphw.host.gradients import Clipping
 from amphw.host.pumping import PumpHooks
 from amphw.host.replication import Alone, Share
 from amphw.host.run_folder import RunFolder
@@ -83,8 +84,8 @@ def share_alone(rank: int, batches: int, *others: str) -> Kept:
         def total(self, values: Sequence[float]) -> list[float]:
             return [2 * value for value in values]  # as if the other had as many
 
-    device = Kept()
-    Trainer(MODEL, settings(MODEL, 1, *others), device, None, replication=Dealt()).run()
+    device, cfg = Kept(), settings(MODEL, 1, *others)
+    Trainer(MODEL, cfg, device, None, replication=Dealt(Clipping(cfg.train.clip_norm))).run()
     device.close()
     return device
 
@@ -220,7 +221,7 @@ def test_a_network_that_diverges_ends_all_ranks(strategy: str) -> None:
         together(MODEL, 3, 1, "lr=1e300", f"replicas.strategy={strategy}", "replicas.every=0", "epochs=9")
 
 
-@pytest.mark.parametrize(("strategy", "every"), [("allreduce", 0), ("average", 2)])
+@pytest.mark.parametrize(("strategy", "every"), [("hybrid", 0), ("servers", 0), ("average", 2)])
 def test_ranks_pause_together_for_a_checkpoint_that_is_due(
     strategy: str, every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,7 +261,9 @@ class Stops(Kept):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "every", "at"), [("allreduce", 0, 8), ("average", 2, 8)], ids=["allreduce", "average"]
+    ("strategy", "every", "at"),
+    [("hybrid", 0, 8), ("servers", 0, 8), ("average", 2, 8)],
+    ids=["hybrid", "servers", "average"],
 )
 def test_ranks_stop_where_they_meet_and_the_run_goes_on_from_there(
     strategy: str, every: int, at: int, tmp_path: Path

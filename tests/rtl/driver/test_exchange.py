@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from amphw.host.gradients import accumulated, give
 from amphw.ir.device import Device, DeviceOptions, Mode
 from amphw.ir.update import UpdateRule
-from amphw.replicas.gradients import accumulated, give
 from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.fixed.device import FixedDevice
 from tests.rtl.cases import SMALL, problem
@@ -25,7 +25,7 @@ def stepped(device: Device, **sizes: int) -> dict[str, np.ndarray]:
         for number in range(6 * step, 6 * step + 6):
             device.submit(0, number, instances[number % len(instances)], Mode.TRAIN)
             device.drain()
-        found = accumulated(device)
+        found = accumulated(device, {})
         assert any(np.any(a) for g in found.values() for a in g.arrays.values())
         for gradient in found.values():
             gradient.rows *= 2
@@ -34,7 +34,7 @@ def stepped(device: Device, **sizes: int) -> dict[str, np.ndarray]:
         give(device, found)
         device.update()
         device.drain()
-        assert all(g.rows == 0 for g in accumulated(device).values())
+        assert all(g.rows == 0 for g in accumulated(device, {}).values())
     values = {f"{n}.{k}": v.copy() for n, p in device.parameters().items() for k, v in p.values.items()}
     device.close()
     return values

@@ -9,12 +9,12 @@ import pytest
 
 from amphw.cpu_runtime import planes
 from amphw.cpu_runtime.device import CpuDevice
+from amphw.host.gradients import accumulated, give, keep, put
 from amphw.ir.device import Device, DeviceOptions, Mode
 from amphw.ir.exchange import Rows
 from amphw.ir.reference import ReferenceDevice
 from amphw.ir.update import UpdateRule
 from amphw.models import get_model
-from amphw.replicas.gradients import accumulated, give, keep, put
 from amphw.rtl.fixed.device import FixedDevice
 from tests.conformance.test_cpu import problem
 from tests.graphs.cases import CASES

@@ -1,12 +1,14 @@
-"""What nodes have accumulated, out of a device and into it again, before they update; and values that others
-have updated."""
+"""What nodes have accumulated, out of a device and into it again, before they update, and its clipping; and
+values that others have updated."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from amphw.ir.clipping import clip_factor, scale, squares
 from amphw.ir.device import Device, Exchanges
 from amphw.ir.exchange import (
     Names,
@@ -17,6 +19,7 @@ from amphw.ir.exchange import (
     keep_values,
     put_values,
 )
+from amphw.ir.update import UpdateRule
 
 
 def accumulated(device: Device, by_rows: Names) -> dict[str, NodeGradient]:
@@ -50,3 +53,30 @@ def put(device: Device, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -
     else:
         device.drain()
         put_values(device.parameters(), values)
+
+
+@dataclass(frozen=True)
+class Clipping:
+    """The bound of `train.clip_norm` on the global norm, 0: there is none; rules: those of all nodes."""
+
+    norm: float = 0.0
+    rules: Mapping[str, UpdateRule] = field(default_factory=dict)
+
+    @classmethod
+    def on(cls, device: Device, norm: float) -> Clipping:
+        """For a device that has a graph loaded."""
+        return cls(norm, {node: p.rule for node, p in device.parameters().items()} if norm else {})
+
+    def factor(self, gradients: Mapping[str, NodeGradient]) -> float:
+        """Of these gradients, which are all that an update applies."""
+        return clip_factor(squares(gradients, self.rules), self.norm) if self.norm else 1.0
+
+    def update(self, device: Device) -> None:
+        """All nodes apply what they have accumulated, clipped."""
+        if self.norm:
+            gradients = accumulated(device, {})
+            factor = self.factor(gradients)
+            if factor != 1.0:
+                scale(gradients, factor)
+                give(device, gradients)
+        device.update()
