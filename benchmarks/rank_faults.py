@@ -34,8 +34,9 @@ from record import save
 
 from amphw.host.checkpoint import load_checkpoint
 from amphw.host.checkpointing import CHECKPOINT
-from amphw.host.config import ReplicasConfig
+from amphw.host.config import resolve
 from amphw.host.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
+from amphw.models import get_model
 from amphw.replicas.mpi import SEGMENTS
 from amphw.replicas.run import STRATEGIES
 
@@ -91,7 +92,7 @@ class Job:
 
     def begin(self, strategy: str, restarts: int) -> subprocess.Popen[str]:
         settings = [*SETTINGS, f"replicas.strategy={strategy}"]
-        if not STRATEGIES[strategy](ReplicasConfig()).in_step:
+        if not in_step(strategy):
             settings.append(f"replicas.every={EVERY}")
         words = [word for setting in settings for word in ("--set", setting)]
         return self.start(*words, "--out", str(self.folder), "--restarts", str(restarts))
@@ -174,9 +175,15 @@ def killed(
         there = load_checkpoint(job.folder / CHECKPOINT, None)[0]
         usual = undisturbed.parameters
         found.difference = max(float(np.abs(there[name] - value).max()) for name, value in usual.items())
-        if STRATEGIES[strategy](ReplicasConfig()).in_step and found.difference > ROUNDING:
+        if in_step(strategy) and found.difference > ROUNDING:
             found.wrong.append(f"parameters differ by {found.difference:.2g}")
     return found
+
+
+def in_step(strategy: str) -> bool:
+    model = get_model("list-reduction")
+    cfg = resolve(model.config, model.defaults, None, [f"replicas.strategy={strategy}"])
+    return STRATEGIES[strategy](cfg).in_step
 
 
 def counted(folder: Path, batches: int) -> tuple[tuple[int, int], list[str]]:
