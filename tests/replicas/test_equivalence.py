@@ -137,11 +137,14 @@ RAGGED = {
     "tree-lstm": [
         "sample=true", "hidden=8", "embedding=8", "vocabulary=200", "train_instances=24", "valid_instances=8",
     ],
+    "language-model": [
+        "vocabulary=300", "embedding=6", "hidden=6", "samples=8", "train_instances=24", "valid_instances=4",
+    ],
     "ggnn": ["sample=true", "hidden=8", "train_instances=8", "valid_instances=2", "epochs=1"],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", daily(["list-reduction"], ["tree-lstm", "ggnn"]))
+@pytest.mark.parametrize("name", daily(["list-reduction", "language-model"], ["tree-lstm", "ggnn"]))
 @pytest.mark.parametrize("ranks", daily([4], [2]))
 @pytest.mark.parametrize("strategy", ["hybrid", "allreduce", "servers"])
 def test_shares_of_different_sizes_weigh_by_their_rows(name: str, ranks: int, strategy: str) -> None:

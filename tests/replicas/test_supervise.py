@@ -190,7 +190,7 @@ def test_a_process_of_threads_is_started_again(run: Callable[..., Run]) -> None:
 def test_an_error_of_the_user_is_not_tried_again(run: Callable[..., Run], tmp_path: Path) -> None:
     job = run("--ranks", "2", "--restarts", "3", "--set", "mode=async")
     code, _, err = job.ends()
-    assert code == 1 and err.count("replicas.strategy=allreduce adds up") == 1 and "going on" not in err
+    assert code == 1 and err.count("replicas.strategy=hybrid adds up") == 1 and "going on" not in err
     assert not (tmp_path / "run").exists()
 
 
