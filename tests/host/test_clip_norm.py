@@ -15,8 +15,8 @@ from amphw.host.gradients import accumulated
 from amphw.host.session import Session
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Device, Mode
+from amphw.ir.exchange import NodeGradient
 from amphw.ir.reference import ReferenceDevice
-from amphw.ir.update import NodeGradient
 from amphw.rtl.fixed.device import FixedDevice
 from tests.daily import daily
 from tests.host.training import MODEL, WatchedDevice, bits, settings
@@ -43,7 +43,7 @@ def first_gradients() -> tuple[Values, dict[str, NodeGradient]]:
     Session(MODEL, cfg, device)
     device.submit(0, 1, MODEL.training(cfg.model, 0, 1)[0], Mode.TRAIN)
     device.drain()
-    return values(device), accumulated(device)
+    return values(device), accumulated(device, {})
 
 
 def one_update(name: str, *overrides: str) -> Values:
