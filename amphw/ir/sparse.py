@@ -7,13 +7,13 @@ these are the rows of all that it may reach.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from amphw.ir.check import infer
-from amphw.ir.expr import ROW, Expr, evaluate
+from amphw.ir.expr import ROW, Expr, evaluate, fields_of
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.state import Columns, KeySpace, StateType
@@ -53,9 +53,21 @@ class SparseParameter:
 
     def rows(self, instances: Iterable[Instance]) -> np.ndarray:
         """Those that these instances may look up -> int32, ascending, each once."""
-        found = [lookup.numbers(instance) for instance in instances for lookup in self.lookups]
+        return rows_read([self], instances)[0]
+
+
+def rows_read(parameters: Sequence[SparseParameter], instances: Iterable[Instance]) -> list[np.ndarray]:
+    """`SparseParameter.rows` of several, in their order; what they have in common is looked at once."""
+    lookups: dict[Lookup, list[np.ndarray]] = {lookup: [] for p in parameters for lookup in p.lookups}
+    for instance in instances:
+        for lookup, found in lookups.items():
+            found.append(lookup.numbers(instance))
+    out = []
+    for p in parameters:
+        found = [numbers for lookup in p.lookups for numbers in lookups[lookup]]
         numbers = np.unique(np.concatenate(found)) if found else np.empty(0)
-        return numbers[(numbers >= 0) & (numbers < self.shape[0])].astype(np.int32)
+        out.append(numbers[(numbers >= 0) & (numbers < p.shape[0])].astype(np.int32))
+    return out
 
 
 def sparse_parameters(graph: Graph) -> list[SparseParameter]:
@@ -73,6 +85,15 @@ def sparse_parameters(graph: Graph) -> list[SparseParameter]:
             if len(p.shape) != 2 or not uses or any(i.op != "take" for i in uses):
                 continue
             ints = [program.ints[i.args[0] - before] for i in uses]
-            lookups = tuple(Lookup(e, behaviour.state, spaces[space]) for e, space in ints)
+            lookups = tuple(_lookup(e, behaviour.state, spaces[space]) for e, space in ints)
             found.append(SparseParameter(node, p.name, p.shape, lookups))
     return found
+
+
+def _lookup(index: Expr, state: StateType, rows: Expr) -> Lookup:
+    """With those fields of the state alone that have a say: others would repeat the same rows."""
+    wanted = fields_of(index) | fields_of(rows)
+    for f in reversed(state.fields):
+        if f.name in wanted:
+            wanted |= fields_of(f.extent)
+    return Lookup(index, StateType(tuple(f for f in state.fields if f.name in wanted)), rows)

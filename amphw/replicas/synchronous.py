@@ -17,7 +17,7 @@ from amphw.ir.device import Device
 from amphw.ir.exchange import NodeGradient, Rows
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.sparse import SparseParameter, sparse_parameters
+from amphw.ir.sparse import SparseParameter, rows_read, sparse_parameters
 from amphw.ir.update import UpdateRule
 from amphw.replicas.packed import Traffic, all_reduce_packed
 from amphw.replicas.rows import gather_rows, plan_rows
@@ -183,8 +183,8 @@ class Synchronous(Strategy):
 
     def _wanted(self, instances: Iterable[Instance]) -> dict[str, np.ndarray]:
         """By served table the rows that these instances may look up."""
-        read = list(instances) if self._tables else []
-        return {f"{t.node}.{t.name}": t.rows(read) for t in self._tables}
+        rows = rows_read(self._tables, instances) if self._tables else []
+        return {f"{t.node}.{t.name}": found for t, found in zip(self._tables, rows, strict=True)}
 
     def gather(self, device: Device, transport: Transport) -> None:
         if self._servers is not None:
