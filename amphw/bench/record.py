@@ -69,7 +69,7 @@ def make_record(m: Measured) -> dict[str, Any]:
         "mode": "per instance" if m.plan.keys == 1 else "throughput",
         "counted": m.plan.model.counted,
         "ours": figure.median if figure else None,
-        "peers": [_peer(each) for each in m.peers],
+        "peers": [_peer(m, each) for each in m.peers],
         **{k: comparisons[0][k] for k in ("ratio_best_single_process", "ratio_two_processes", "sgemm_share")},
         "max_active_keys": first.side.first["max_active_keys"],
         "min_update_interval": first.every,
@@ -141,8 +141,8 @@ def _comparison(m: Measured, ours: Entrant) -> dict[str, Any]:
         "every": ours.every,
         "intervals": ours.side.first["intervals"],
         "ours": figure.to_json() if figure else None,
-        "best_single_process": _peer(single) if single else None,
-        "best_several_processes": _peer(several) if several else None,
+        "best_single_process": _peer(m, single) if single else None,
+        "best_several_processes": _peer(m, several) if several else None,
         "ratio_best_single_process": ratio(figure, single.figure() if single else None),
         "ratio_two_processes": ratio(figure, several.figure() if several else None),
         "ratio_best_single_process_rounds": _json(paired(figure, single.figure() if single else None)),
@@ -172,7 +172,7 @@ def _inference(m: Measured) -> dict[str, Any] | None:
     }
 
 
-def _peer(e: Entrant) -> dict[str, Any]:
+def _peer(m: Measured, e: Entrant) -> dict[str, Any]:
     setup, figure, infer = e.side.setup, e.figure(), e.figure("infer")
     return {
         "name": setup.peer,
@@ -180,7 +180,7 @@ def _peer(e: Entrant) -> dict[str, Any]:
         "processes": setup.processes,
         "instances_per_s": figure.median if figure else None,
         "form": e.form,
-        "note": _note(e.form),
+        "note": _note(m.plan.workload.name, e.form),
         "every": e.every,
         "training": figure.to_json() if figure else None,
         "inference": infer.to_json() if infer else None,
@@ -188,8 +188,9 @@ def _peer(e: Entrant) -> dict[str, Any]:
     }
 
 
-def _note(name: str) -> str:
-    return next((f.note for known in FORMS.values() for f in known if f.name == name), "")
+def _note(workload: str, name: str) -> str:
+    """Workloads may have forms of the same name."""
+    return next((f.note for f in FORMS.get(workload, ()) if f.name == name), "")
 
 
 def _gflops(peak: Entrant) -> float | None:

@@ -20,6 +20,7 @@ from amphw.ir.instance import Instance
 from amphw.models.base import Instances, Model, Remembered, at_least, knob
 from amphw.models.sampled_softmax import (
     NO_CANDIDATES,
+    TABLE_RULE,
     Sampled,
     SampledSoftmax,
     candidates_spec,
@@ -58,13 +59,14 @@ class LanguageModel(Model[LanguageModelConfig]):
     name = "language-model"
     summary = "a recurrent language model over 50,000 words, with sparse tables and a sampled softmax"
     config = LanguageModelConfig
-    # Adagrad leaves rows as they are that no gradient touches. Intervals are gradient rows, which are words.
+    # Intervals are gradient rows, which are words.
     defaults = {
         "train": {"epochs": 4, "max_active_keys": 16, "target": 5.6, "valid_instances": 50},
         "update": {
-            "optimizer": "adagrad",
-            "lr": 0.1,
+            "optimizer": "adam",
+            "lr": 0.002,
             "min_update_interval": 200,
+            "nodes": dict.fromkeys(("embed", "output"), TABLE_RULE),
         },
     }
     metric = "loss"

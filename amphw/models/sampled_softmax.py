@@ -26,6 +26,10 @@ from amphw.ir.instance import Instance
 from amphw.ir.program import Params, Value
 from amphw.models.base import Instances, ModelError, Remembered, limited
 
+TABLE_RULE = {"optimizer": "adagrad", "lr": 0.1}
+"""Recommended for tables. Adagrad leaves rows alone that have no gradient, and Adam would move all of them.
+In recurrent layers its first steps are too long, because every weight moves by the rate."""
+
 _NEVER = -1e4
 """Added to the score of a candidate that does not count: exp of it is 0."""
 _SPACE = "candidates"

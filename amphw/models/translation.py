@@ -23,6 +23,7 @@ from amphw.ir.instance import Instance
 from amphw.models.base import Instances, Model, Remembered, at_least, knob
 from amphw.models.sampled_softmax import (
     NO_CANDIDATES,
+    TABLE_RULE,
     Sampled,
     SampledSoftmax,
     candidates_spec,
@@ -57,10 +58,15 @@ class Translation(Model[TranslationConfig]):
     name = "translation"
     summary = "an encoder and a decoder that translate generated sentences, with three sparse tables"
     config = TranslationConfig
-    # Adagrad leaves rows as they are that no gradient touches. Intervals are gradient rows, which are words.
+    # Intervals are gradient rows, which are words.
     defaults = {
-        "train": {"epochs": 6, "max_active_keys": 16, "target": 0.6, "valid_instances": 200},
-        "update": {"optimizer": "adagrad", "lr": 0.1, "min_update_interval": 200},
+        "train": {"epochs": 4, "max_active_keys": 16, "target": 0.6, "valid_instances": 200},
+        "update": {
+            "optimizer": "adam",
+            "lr": 0.002,
+            "min_update_interval": 200,
+            "nodes": dict.fromkeys(("source", "target", "output"), TABLE_RULE),
+        },
     }
     counted = "sentences"
 
