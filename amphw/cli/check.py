@@ -255,6 +255,7 @@ def _data_sets() -> Iterable[Finding]:
     from amphw.data import babi, mnist, qm9, sst, wikiner
 
     yield Finding("data: list-reduction", "the model list-reduction", "generated, needs no files", True)
+    yield Finding("data: zipf", "language-model and translation", "generated, needs no files", True)
     images = [*mnist.mnist_files("train"), *mnist.mnist_files("test")]
     yield _data_set("mnist", "the models mnist and ako-mnist", images)
     yield _data_set("sst", "the model tree-lstm", [sst.sst_file("train"), sst.sst_file("dev")])
