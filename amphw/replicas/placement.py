@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,15 +54,3 @@ def place_dense(sizes: Mapping[str, int], servers: int) -> dict[str, list[slice]
         out[name] = [slice(*(min(max(x, at), end) - at for x in (p.start, p.stop))) for p in parts]
         at = end
     return out
-
-
-def bytes_owned(
-    tables: Mapping[str, TablePlace],
-    dense: Mapping[str, Sequence[slice]],
-    shapes: Mapping[str, tuple[int, ...]],
-    itemsize: int,
-    server: int,
-) -> int:
-    """Of values, without the optimiser's arrays."""
-    rows = sum(len(range(shapes[n][0])[p.owned(server)]) * shapes[n][1] for n, p in tables.items())
-    return itemsize * (rows + sum(p[server].stop - p[server].start for p in dense.values()))

@@ -75,8 +75,8 @@ class Replica:
         self.transport, self.strategy, self._every = transport, strategy, every
         self._clip_norm, self._clipping = clip_norm, Clipping()
         self.leads, self.ranks = transport.rank == 0, transport.ranks
-        self._working = self.ranks - strategy.servers_only
-        self._works = transport.rank < self._working
+        working = strategy.working(self.ranks)
+        self._working, self._works = len(working), transport.rank in working
         self.traffic = Traffic()
         self._waited = self._transferred = 0.0
         self._wants = np.zeros(3, np.int64)

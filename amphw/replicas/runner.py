@@ -9,8 +9,10 @@ stands where a `Trainer` on one device stood.
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +37,24 @@ Resources = Mapping[str, Sequence[str]]
 """The devices of each machine, one for each rank: {"localhost": ["cpu", "opencl:0"]}."""
 
 
+@cache
+def _among_ranks() -> Transport | None:
+    """This process among those that a launcher has started; None without one."""
+    if world_size() == 1:
+        return None
+    found = mpi_transport()
+    atexit.register(found.close)  # an error has to be told before the ranks part
+    return found
+
+
 def shard(instances: InstanceSet) -> Share:
     """This process's part of some instances, under `mpiexec`; all of them without.
 
     For loops of one's own: `get_runner` splits what a model trains and validates on by itself. Instances
     carry the numbers that they have among all.
     """
-    ranks = world_size()
-    rank = mpi_transport().rank if ranks > 1 else 0
+    among = _among_ranks()
+    rank, ranks = (among.rank, among.ranks) if among is not None else (0, 1)
     part = ranges(len(instances), ranks)[rank]
     return Share(instances, range(part.start, part.stop))
 
@@ -64,10 +76,14 @@ class Runner:
         if self.transport is None:
             with in_threads(len(self.devices), lambda t: self._follow(t, resume)) as first:
                 return self._lead(first, resume)
-        check_alike(self.transport, identity(self.model, self.config))
-        if self.transport.rank == 0:
-            return self._lead(self.transport, resume)
-        self._follow(self.transport, resume)
+        try:
+            check_alike(self.transport, identity(self.model, self.config))
+            if self.transport.rank == 0:
+                return self._lead(self.transport, resume)
+            self._follow(self.transport, resume)
+        except BaseException as error:
+            self.transport.fail(error)  # the others would wait for this one
+            raise
         return None
 
     def _follow(self, transport: Transport, resume: Path | None) -> None:
@@ -113,5 +129,4 @@ def get_runner(
         )
     if len(devices) > 1:
         check_ranks(len(devices), config)
-    transport = mpi_transport() if started > 1 else None
-    return Runner(model, config, devices, folder, transport)
+    return Runner(model, config, devices, folder, _among_ranks())

@@ -25,10 +25,6 @@ class Owned:
     slots: list[np.ndarray]
     gradient: np.ndarray | Rows | None = None
 
-    @property
-    def full(self) -> str:
-        return f"{self.node}.{self.name}"
-
     def squares(self) -> float:
         """Of the gradient's numbers."""
         g = self.gradient.values if isinstance(self.gradient, Rows) else self.gradient
@@ -50,7 +46,7 @@ class Owned:
         rule = replace(rule, reduce="sum", clip=0.0)
         g, self.gradient = self.gradient, None
         if not isinstance(g, Rows):
-            assert g is not None, self.full
+            assert g is not None, (self.node, self.name)
             self.values = rule.step(self.values, g, self.slots, 1, scalars)
             return
         if rule.row.memoryless and rule.weight_decay == 0.0:  # the other rows would stay as they are

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from amphw.ir.clipping import clip_factor
 from amphw.ir.exchange import NodeGradient, Rows, added
 from amphw.ir.sparse import SparseParameter
 from amphw.ir.update import NodeParameters
@@ -218,12 +219,13 @@ class Servers:
 
     # --- updates ----------------------------------------------------------------------------------
 
-    def reduce(self, rows: Mapping[str, int], times: float = 1.0) -> None:
-        """Make of the sums what rules call the gradient: a mean over all rows where they say so."""
-        for o in self.owned.values():
+    def reduce(self, rows: Mapping[str, int], times: Mapping[str, float]) -> None:
+        """Make of the sums what rules call the gradient: a mean over all rows where they say so; then so many
+        times that, by parameter."""
+        for full, o in self.owned.items():
             o.check()
             mean = self._clocks[o.node].rule.reduce == "mean"
-            o.scale(times / max(1, rows[o.node]) if mean else times)
+            o.scale(times[full] / (max(1, rows[o.node]) if mean else 1))
 
     def squares(self) -> float:
         """Of the numbers in all reduced gradients, whoever owns them."""
@@ -253,9 +255,9 @@ class Servers:
             return
         squares = np.array([self.owned[n].squares() if n in self.owned else 0.0 for n in clipped])
         all_reduce(self._transport, squares)
-        for n, norm in zip(clipped, np.sqrt(squares).tolist(), strict=True):
-            if n in self.owned and norm > limits[n]:
-                self.owned[n].scale(limits[n] / norm)
+        for n, total in zip(clipped, squares.tolist(), strict=True):
+            if n in self.owned:
+                self.owned[n].scale(clip_factor(total, limits[n]))
 
     # --- values -----------------------------------------------------------------------------------
 

@@ -27,6 +27,10 @@ class Strategy:
     in_step: bool
     servers_only = 0
 
+    def working(self, ranks: int) -> range:
+        """Those of so many ranks that train."""
+        return range(ranks - self.servers_only)
+
     def begin(
         self, device: Device, transport: Transport, graph: Graph, rules: Mapping[str, UpdateRule]
     ) -> None:
@@ -43,8 +47,9 @@ class Strategy:
         return np.zeros(0, np.int64)
 
     def exchange(self, device: Device, transport: Transport, traffic: Traffic, planned: np.ndarray) -> None:
-        """Make this rank's device and the others' agree. planned: the sum of all ranks' `plan`s."""
-        raise NotImplementedError
+        """Make this rank's device and the others' agree. planned: the sum of all ranks' `plan`s.
+
+        Each strategy has its own."""
 
     def fetch(
         self, device: Device, transport: Transport, traffic: Traffic, instances: Iterable[Instance]

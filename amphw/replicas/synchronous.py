@@ -29,8 +29,8 @@ from amphw.replicas.transport import Transport
 class Synchronous(Strategy):
     """serves_dense, serves_sparse: whether servers own those parameters. servers: the last so many ranks
     serve and do not train; 0: all do both. machine: so many neighbours are on one machine, which adds up rows
-    before they go to a server. average_dense, average_sparse: take the mean over all ranks, as one process
-    would; otherwise the sum of what each rank's mean would be. clip_norm: `train.clip_norm`, over what all
+    before they go to a server. average_dense, average_sparse: a rule's mean is over all ranks, as in one
+    process; otherwise the ranks' means are added up. clip_norm: `train.clip_norm`, over what all
     ranks have accumulated together.
     """
 
@@ -66,6 +66,12 @@ class Synchronous(Strategy):
         self._by_rows = {}
         for p in sparse:
             self._by_rows.setdefault(p.node, []).append(p.name)
+        trains = len(self.working(transport.ranks))
+        self._times = {
+            f"{node}.{name}": trains if p.rule.reduce == "mean" and not self._averages(node, name) else 1
+            for node, p in device.parameters().items()
+            for name in p.values
+        }
         if not self.serves:
             return
         # Replicas of a node inside the graph are averaged by each rank, on what it holds.
@@ -80,7 +86,7 @@ class Synchronous(Strategy):
         ]
         if not (tables or dense):
             return
-        n, working = transport.ranks, self._working(transport)
+        n, working = transport.ranks, self.working(transport.ranks)
         here = transport.rank // self._per_machine * self._per_machine
         machine = [r for r in range(here, here + self._per_machine) if r in working]
         serving = [r for r in range(n) if r not in working] or list(range(n))
@@ -91,8 +97,8 @@ class Synchronous(Strategy):
         self._tables = tables
         keep(device, self._served)
 
-    def _working(self, transport: Transport) -> range:
-        return range(transport.ranks - self.servers_only)
+    def _averages(self, node: str, name: str) -> bool:
+        return self._average_sparse if f"{node}.{name}" in self._sparse else self._average_dense
 
     def plan(self, device: Device, transport: Transport, upcoming: Iterable[Instance]) -> np.ndarray:
         """Rows of each node's gradient, and how many rows of tables go where."""
@@ -114,7 +120,7 @@ class Synchronous(Strategy):
             traffic.touched[full] = traffic.touched.get(full, 0.0) + share
         if self._servers is not None:
             self._servers.push(serving[0], traffic)
-            self._servers.reduce(rows, 1.0 if self._average_sparse else transport.ranks)
+            self._servers.reduce(rows, self._times)
         rest = {node: self._rest(node, g, rows[node]) for node, g in self._gradients.items()}
         self._reduce(rest, transport, gathering, traffic)
         self._clip(rest)
@@ -168,11 +174,9 @@ class Synchronous(Strategy):
         for full, found in gather_rows(transport, self._gathered(), gathering, traffic).items():
             sparse = self._sparse[full]
             gradients[sparse.node].tables[sparse.name] = found
-            if not self._average_sparse:
-                found.values *= found.values.dtype.type(transport.ranks)
-        if not self._average_dense:
-            for a in dense.values():
-                a *= a.dtype.type(transport.ranks)
+            dense[full] = found.values
+        for full, a in dense.items():
+            a *= a.dtype.type(self._times[full])
 
     def fetch(
         self, device: Device, transport: Transport, traffic: Traffic, instances: Iterable[Instance]

@@ -305,3 +305,27 @@ def test_ranks_that_begin_with_other_parameters_are_told() -> None:
 
     with pytest.raises(ConfigError, match=r"ranks do not train the same: .* on rank 0, and .* on rank 1"):
         train_in_threads(2, MODEL, settings(MODEL, 1), lambda rank: Other() if rank else Kept())
+
+
+@pytest.mark.parametrize("strategy", ["hybrid", "allreduce", "servers"])
+@pytest.mark.parametrize("reduce", ["mean", "sum"])
+def test_means_of_ranks_can_be_added_up(strategy: str, reduce: str) -> None:
+    """Of SGD that is a rate twice as high, of sums nothing else; tables and the rest each by their own."""
+    rule = ["optimizer=sgd", "lr=0.02", f"reduce={reduce}", "epochs=1", f"replicas.strategy={strategy}"]
+    model = get_model("tree-lstm")
+    small = [*RAGGED["tree-lstm"], *rule]
+    off = ["replicas.average_dense=false", "replicas.average_sparse=false"]
+    steps = [*small, "train_instances=2"]  # a single update
+    start = Kept()
+    Session(model, settings(model, 1, *small), start)
+    begun = {f"{n}.{k}": v.copy() for n, p in start.parameters().items() for k, v in p.values.items()}
+    moved = []
+    for other in ([], off[:1], off[1:], off):
+        every, _ = together(model, 2, 1, *steps, *other)
+        moved.append({name: value - begun[name] for name, value in every[0].last.items()})
+    for name, usual in moved[0].items():
+        factors = [1, 1, 2, 2] if name == "embed.E" else [1, 2, 1, 2]
+        assert np.abs(usual).max() > 0, name
+        for found, factor in zip(moved, factors, strict=True):
+            expected = usual * (factor if reduce == "mean" else 1)
+            np.testing.assert_allclose(found[name], expected, rtol=0, atol=1e-12, err_msg=name)

@@ -260,3 +260,27 @@ def test_several_seeds_are_for_one_process(tmp_path: Path) -> None:
     done = trained(2, tmp_path, "--out", "run", "--seeds", "2")
     assert done.returncode != 0 and "leave --seeds out" in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("other", ["reference", "nothing"])
+def test_a_script_that_every_rank_runs(tmp_path: Path, other: str) -> None:
+    """The first has the summary; an error of one is told by all, and they end."""
+    done = mpi(
+        2,
+        f"""
+        from amphw.replicas.runner import get_runner, shard
+        from tests.host.training import MODEL
+        from tests.replicas.test_equivalence import settings
+
+        print("shard", len(shard(range(11))), flush=True)
+        runner = get_runner(MODEL, {{"localhost": ["reference", "{other}"]}}, settings(MODEL, 1))
+        print("trained" if runner.run() is not None else "followed", flush=True)
+        """,
+        tmp_path,
+    )
+    if other == "reference":
+        assert done.returncode == 0, done.stderr
+        assert sorted(done.stdout.replace("shard ", "").split()) == ["5", "6", "followed", "trained"]
+    else:
+        assert done.returncode != 0 and "rank 1 has failed: there is no device 'nothing'" in done.stderr
+        assert "mpi4py.MPI.Exception" not in done.stderr

@@ -86,7 +86,7 @@ class Steps:
             sizes = mine.plan({"node": pushed}, {f"node.{t.name}": reads[t.name].numbers for t in TABLES})
             all_reduce(transport, sizes.reshape(-1))
             mine.push(sizes, traffic)
-            mine.reduce(rows)
+            mine.reduce(rows, dict.fromkeys([f"node.{n}" for n in SHAPES], 1.0))
             mine.update(rows)
             pulled = mine.pull(True, traffic)
             if works:
