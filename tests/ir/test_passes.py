@@ -242,7 +242,7 @@ def test_two_replicated_nodes_are_both_remembered() -> None:
 
 def _replicable(graph: Graph) -> list[str]:
     nodes = ((name, graph.nodes[name]) for name in graph.parameterised)
-    return [n for n, node in nodes if isinstance(node, Transform) and len(node.ins) == len(node.outs) == 1]
+    return [n for n, node in nodes if isinstance(node, Node)]
 
 
 # --- what they do ---------------------------------------------------------------------------------
