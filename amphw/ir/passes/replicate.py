@@ -154,5 +154,6 @@ def _carrying(node: Node, field: FieldType) -> Node:
 
 
 def originals(graph: Graph) -> dict[str, str]:
-    """For each copy the name of the node that it is a copy of."""
-    return {copy: group[0].rpartition("_")[0] for group in graph.replicas for copy in group}
+    """For each copy that `replicate` made the name of the node that it is a copy of."""
+    made = (group for group in graph.replicas if group[0].endswith("_0"))
+    return {copy: group[0].removesuffix("_0") for group in made for copy in group}
