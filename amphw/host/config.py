@@ -155,6 +155,12 @@ class Scheduling:
         "random: by a hash of state, instance and train.seed",
         choices=RULES,
     )
+    replicate_interval: Literal["whole", "divided"] = option(
+        "whole",
+        "rows that a replica gathers before it updates; whole: as many as the node would, so all replicas "
+        "together update as often; divided: one n-th, so each updates as often, which costs more and learns "
+        "faster",
+    )
     links: str = option(
         "",
         "in a run on several devices: rate and latency of the links to simulated ones (verilator, sleep), "

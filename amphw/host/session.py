@@ -139,17 +139,21 @@ def update_rules(cfg: RunConfig[Any], graph: Graph) -> dict[str, UpdateRule]:
     for node in nodes:
         own = node in cfg.node_updates or node not in original
         rule = update_rule(update_for(cfg, node if own else original[node]))
-        rules[node] = rule if own else _among(rule, size.get(node, 1))
+        rules[node] = rule if own else _among(rule, size.get(node, 1), cfg.device.replicate_interval)
     return rules
 
 
-def _among(rule: UpdateRule, n: int) -> UpdateRule:
+def _among(rule: UpdateRule, n: int, interval: str) -> UpdateRule:
     """The rule of one of n replicas, for that of the node.
 
-    Each gathers as many rows for an update as the node, so all together update as often as it would; what
-    counts updates, the schedule and the warm-up, then counts one n-th of them.
+    Where each gathers the whole interval, all together update as often as the node would: what counts
+    updates, the schedule and the warm-up, then counts one n-th of them. Where they divide it, each updates as
+    often as the node would.
     """
-    return replace(rule, schedule_steps=max(1, round(rule.schedule_steps / n)), warmup=round(rule.warmup / n))
+    if interval == "divided":
+        return replace(rule, interval=max(1, round(rule.interval / n)))
+    steps, warmup = max(1, round(rule.schedule_steps / n)), round(rule.warmup / n)
+    return replace(rule, schedule_steps=steps, warmup=warmup)
 
 
 def _shared_start(graph: Graph, rules: Mapping[str, UpdateRule], seed: int, start: Values) -> Values:
