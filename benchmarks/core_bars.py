@@ -92,7 +92,7 @@ def list_reduction(args: argparse.Namespace) -> dict[str, Any]:
     replicas = []
     for n in args.replicas:
         # A replica sees one n-th of the rows; it updates as often as the single cell does.
-        shares = [f"replicas={n}", f"update.nodes.cell.min_update_interval={1200 // n}"]
+        shares = [f"replicas={n}", "device.replicate_interval=divided"]
         longer = ["epochs=24", "schedule_steps=12000"]
         summary = train("list-reduction", *shares, *longer)
         replicas.append(describe(f"replicas={n}", summary))

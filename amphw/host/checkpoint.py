@@ -79,10 +79,13 @@ def save_checkpoint(path: Path, tensors: Mapping[str, np.ndarray], header: Mappi
     write_atomic(Path(path), data)
 
 
-def load_checkpoint(path: Path, expect_graph: str | None) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load_checkpoint(
+    path: Path, expect_graph: str | None, *also: str
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read a checkpoint: (tensors by name, header). The arrays are writable and owned by the caller.
 
-    `expect_graph` is the fingerprint of the graph to restore into; None skips that check. The header gains
+    `expect_graph` is the fingerprint of the graph to restore into, `also` are others that do; None skips that
+    check. The header gains
     `format` (the version; see `unchecked`). Raises CheckpointError: absent, not a checkpoint, truncated,
     damaged, another format version, another graph, values that are not finite.
     """
@@ -96,7 +99,7 @@ def load_checkpoint(path: Path, expect_graph: str | None) -> tuple[dict[str, np.
     header = _checked_header(path, data)
     if header["format"] != _WITHOUT_CHECKSUM:
         _check_sum(path, data)
-    if expect_graph is not None and header["graph"] != expect_graph:
+    if expect_graph is not None and header["graph"] not in (expect_graph, *also):
         raise CheckpointError(
             f"{path} belongs to another graph: it was saved from {header['graph']} "
             f"(model {header['model']}), this model is {expect_graph}; "

@@ -33,6 +33,7 @@ from amphw.host.devices import declared_options
 from amphw.ir.config_fields import NONE, ConfigError, Option, check_section, did_you_mean, option, options
 from amphw.ir.device import SILENCE
 from amphw.ir.optimizers import OPTIMIZERS, SCHEDULES
+from amphw.ir.passes import RULES
 
 M = TypeVar("M")
 _MAX_KEYS = 4096
@@ -173,6 +174,23 @@ class Scheduling:
         "",
         "layers to cut into tiles of their columns, which may then be placed apart, such as cell:2,head:4",
     )
+    replicate: str = option(
+        "",
+        "nodes to replicate, and into how many copies, such as cell:4,head:2; they are averaged after every "
+        "epoch",
+    )
+    replicate_rule: str = option(
+        "least-loaded",
+        "who serves a message; least-loaded: replicas take instances in turn; hash: by a hash of the state; "
+        "random: by a hash of state, instance and train.seed",
+        choices=RULES,
+    )
+    replicate_interval: Literal["whole", "divided"] = option(
+        "whole",
+        "rows that a replica gathers before it updates; whole: as many as the node would, so all replicas "
+        "together update as often; divided: one n-th, so each updates as often, which costs more and learns "
+        "faster",
+    )
     links: str = option(
         "",
         "in a run on several devices: rate and latency of the links to simulated ones (verilator, sleep), "
@@ -191,7 +209,7 @@ class Scheduling:
 
     def __post_init__(self) -> None:
         check_section(self, "device")
-        for name in ("place", "tile", "links"):
+        for name in ("place", "tile", "replicate", "links"):
             if getattr(self, name).strip() == NONE:
                 object.__setattr__(self, name, "")  # the class is frozen
 

@@ -5,8 +5,8 @@ Training and prediction both begin here, so that they load the same graph with t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from amphw.engine.parts.links import FIXED
@@ -21,29 +21,38 @@ from amphw.ir.device import Device, DeviceOptions, Linked, Places
 from amphw.ir.errors import GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.nodes import Loss
-from amphw.ir.passes import tile
+from amphw.ir.passes import originals, replicate, tile
 from amphw.ir.start import Values, starting_at
-from amphw.ir.update import UpdateRule
+from amphw.ir.update import NodeParameters, UpdateRule
 
 
 def graph_of(model: RunModel, cfg: RunConfig[Any]) -> Graph:
-    """The model's graph, in the tiles that are asked for. Raises GraphError where there are no such."""
+    """The model's graph, in the tiles and with the replicas that are asked for. Raises GraphError where
+    there can be no such."""
     graph: Graph = model.graph(cfg.model)
-    for node, n in _tiles(cfg):
+    for node, n in _counts(cfg, "tile"):
         try:
             graph = tile(graph, n, [node])
         except GraphError as error:
             raise GraphError(f"device.tile = '{cfg.device.tile}': {error}") from error
+    for node, n in _counts(cfg, "replicate"):
+        try:
+            if node in graph.nodes and node not in graph.parameterised:
+                names = ", ".join(graph.parameterised) or "none"
+                raise GraphError(f"it has no parameters; nodes that do: {names}", node=node)
+            graph = replicate(graph, node, n, cfg.device.replicate_rule, cfg.train.seed)
+        except GraphError as error:
+            raise GraphError(f"device.replicate = '{cfg.device.replicate}': {error}") from error
     return graph
 
 
-def _tiles(cfg: RunConfig[Any]) -> list[tuple[str, int]]:
-    """Nodes, and into how many tiles they are cut."""
-    found = []
-    for piece in filter(None, cfg.device.tile.split(",")):
+def _counts(cfg: RunConfig[Any], setting: str) -> list[tuple[str, int]]:
+    """Nodes, and into how many tiles or replicas they go."""
+    found, text = [], getattr(cfg.device, setting)
+    for piece in filter(None, text.split(",")):
         node, _, n = piece.strip().rpartition(":")
         if not (node and n.isdigit()):
-            raise ConfigError(f"device.tile = '{cfg.device.tile}': '{piece}' is not of the form NODE:N")
+            raise ConfigError(f"device.{setting} = '{text}': '{piece}' is not of the form NODE:N")
         found.append((node, int(n)))
     return found
 
@@ -94,6 +103,7 @@ class Session:
                 f"device.place: {device.capabilities().name} runs all nodes; nodes are placed in a run on "
                 "several devices, such as --device cpu,a=fixed:q7.9"
             )
+        start = _shared_start(self.graph, self.rules, cfg.train.seed, start or {})
         device.load(starting_at(self.graph, start) if start else self.graph, self.rules, options)
         if log and not hasattr(device, "log"):
             raise ConfigError(
@@ -124,17 +134,44 @@ def update_rules(cfg: RunConfig[Any], graph: Graph) -> dict[str, UpdateRule]:
     """The rule of every node with parameters. `[update.nodes.cell]` also holds for replicas and tiles of
     `cell`, except where `[update.nodes.cell_0]` says otherwise. Raises ConfigError for a node that does not
     exist."""
-    copies = [name for group in graph.replicas for name in group]
-    for node, n in _tiles(cfg):
-        copies += [f"{node}_{k}" for k in range(n)]
-    original = {copy: copy.rpartition("_")[0] for copy in copies}
+    original = originals(graph)
+    for node, n in _counts(cfg, "tile"):
+        original.update((f"{node}_{k}", node) for k in range(n))
     nodes = graph.parameterised
     check_nodes(cfg, _unique([*nodes, *(original[n] for n in nodes if n in original)]))
+    size = {copy: len(group) for group in graph.replicas for copy in group}
     rules = {}
     for node in nodes:
         own = node in cfg.node_updates or node not in original
-        rules[node] = update_rule(update_for(cfg, node if own else original[node]))
+        rule = update_rule(update_for(cfg, node if own else original[node]))
+        rules[node] = rule if own else _among(rule, size.get(node, 1), cfg.device.replicate_interval)
     return rules
+
+
+def _among(rule: UpdateRule, n: int, interval: str) -> UpdateRule:
+    """The rule of one of n replicas, for that of the node.
+
+    Where each gathers the whole interval, all together update as often as the node would: what counts
+    updates, the schedule and the warm-up, then counts one n-th of them. Where they divide it, each updates as
+    often as the node would.
+    """
+    if interval == "divided":
+        return replace(rule, interval=max(1, round(rule.interval / n)))
+    steps, warmup = max(1, round(rule.schedule_steps / n)), round(rule.warmup / n)
+    return replace(rule, schedule_steps=steps, warmup=warmup)
+
+
+def _shared_start(graph: Graph, rules: Mapping[str, UpdateRule], seed: int, start: Values) -> Values:
+    """`start` where replicas begin with what their node would: given for it, or drawn under its name."""
+    shared = dict(start)
+    for copy, node in originals(graph).items():
+        specs = graph.nodes[copy].params
+        if copy in start or not specs:
+            continue
+        drawn = NodeParameters.initial(node, specs, rules[copy], seed).values
+        shared[copy] = {**drawn, **start.get(node, {})}
+        shared.pop(node, None)
+    return shared
 
 
 def update_rule(update: UpdateConfig) -> UpdateRule:

@@ -10,6 +10,7 @@ average of its parameters (`train.average`), `node.parameter#average`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ from amphw.ir.averaging import MovingAverage
 from amphw.ir.device import Device
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
+from amphw.ir.passes import originals
 from amphw.ir.serialise import fingerprint
 from amphw.ir.update import NodeParameters
 
@@ -55,7 +57,7 @@ def save(
         for node, values in average.values.items():
             tensors.update({f"{node}.{name}{_AVERAGE}": array for name, array in values.items()})
     header = {
-        "graph": fingerprint(graph),
+        "graph": fingerprint(graph.unreplicated or graph),
         "model": model,
         "config": config,
         "counters": {**counters, **averaged, "nodes": nodes},
@@ -73,25 +75,23 @@ def load(
 ) -> dict[str, Any]:
     """Restore the device from a checkpoint -> its counters.
 
+    It may have been saved with another number of replicas: each then gets the mean of those that were saved.
     average: is restored, too; where the checkpoint has none, it begins with the next update. values_only: for
     inference: the average in place of the parameters, where there is one, and no optimiser's state. Raises
     CheckpointError for a file that cannot be read, another graph, and an optimiser with another state.
     """
-    tensors, header = load_checkpoint(path, fingerprint(graph))
+    plain = fingerprint(graph.unreplicated or graph)
+    # Before replicas could be another number, checkpoints went by the graph that has them.
+    tensors, header = load_checkpoint(path, plain, fingerprint(graph))
     counters: dict[str, Any] = header["counters"]
     averages: dict[str, dict[str, np.ndarray | None]] = {}
     for node, p in device.parameters().items():
-        own = {
-            name.removeprefix(f"{node}."): array
-            for name, array in tensors.items()
-            if name.startswith(f"{node}.")
-        }
-        averages[node] = {name: own.get(f"{name}{_AVERAGE}") for name in p.values}
-        if values_only:
-            own |= {name: a for name, a in averages[node].items() if a is not None}
-            own = {**{n: a for n, a in p.tensors().items() if "#slot" in n}, **_values(own)}
         try:
-            about = counters["nodes"][node]
+            about, own = _saved(node, graph, counters["nodes"], tensors)
+            averages[node] = {name: own.get(f"{name}{_AVERAGE}") for name in p.values}
+            if values_only:
+                own |= {name: a for name, a in averages[node].items() if a is not None}
+                own = {**{n: a for n, a in p.tensors().items() if "#slot" in n}, **_values(own)}
             if not values_only and about["optimizer"] != p.rule.optimizer:
                 # The state of another optimiser can have the same shapes, and would load without a word.
                 raise AmphwError(f"it was trained with {about['optimizer']}, not {p.rule.optimizer}")
@@ -130,6 +130,43 @@ def _restore_average(
         )
     average.updates = updates
     average.values = {n: {name: a for name, a in own.items() if a is not None} for n, own in found.items()}
+
+
+def _saved(
+    node: str, graph: Graph, nodes: Mapping[str, Any], tensors: Mapping[str, np.ndarray]
+) -> tuple[Mapping[str, Any], dict[str, np.ndarray]]:
+    """What a checkpoint's header and its tensors say of a node. nodes: what the header says of each.
+
+    Of a node with another number of replicas it is the mean of those that were saved, which have made as
+    many updates in all; the gradients that they had gathered are the first one's.
+    """
+    group = next((g for g in graph.replicas if node in g), (node,))
+    name = originals(graph).get(node, node)
+    saved = [name] if name in nodes else _numbered(name, nodes)
+    if node in nodes and len(saved) in (0, len(group)):
+        return nodes[node], _of(node, tensors)
+    if not saved:
+        raise KeyError(node)
+    abouts, each = [nodes[s] for s in saved], [_of(s, tensors) for s in saved]
+    own = {key: _mean([e[key] for e in each]) for key in each[0] if not key.endswith(_GRADIENT)}
+    rows = sum(int(a["rows"]) for a in abouts) if node == group[0] else 0
+    if rows:
+        for key in {k for e in each for k in e if k.endswith(_GRADIENT)}:
+            own[key] = np.sum([e[key] for e in each if key in e], axis=0)
+    state = {k: sum(a["state"][k] for a in abouts) / len(abouts) for k in abouts[0]["state"]}
+    version = round(sum(int(a["version"]) for a in abouts) / len(group))
+    return {**abouts[0], "version": version, "rows": rows, "state": state}, own
+
+
+def _numbered(node: str, nodes: Mapping[str, Any]) -> list[str]:
+    """The replicas of a node among these."""
+    names = (f"{node}_{k}" for k in itertools.count())
+    return list(itertools.takewhile(nodes.__contains__, names))
+
+
+def _of(node: str, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    mine = f"{node}."
+    return {name.removeprefix(mine): array for name, array in tensors.items() if name.startswith(mine)}
 
 
 def average_replicas(

@@ -46,6 +46,7 @@ class Graph:
         self.edges: dict[PortRef, PortRef] = {}  # out-port -> in-port
         self.sources_of: dict[PortRef, PortRef] = {}  # in-port -> out-port
         self.replicas: list[tuple[str, ...]] = []  # groups of nodes that are copies of one another
+        self.unreplicated: Graph | None = None  # what it was before any of them was replicated, where known
         self._open: list[str] = []
 
     def empty_copy(self) -> Graph:

@@ -10,6 +10,7 @@ import pytest
 
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
+from amphw.ir.passes import replicate
 from tests.graphs import decide, lookup, message_passing, rnn, tree
 from tests.graphs.written import WRITTEN
 from tests.graphs.written_edges import WRITTEN_EDGES
@@ -79,6 +80,14 @@ def _lookups(rng: np.random.Generator) -> list[Instance]:
 
 
 _WRITTEN = (*WRITTEN, *WRITTEN_EDGES, *WRITTEN_NESTED, *WRITTEN_SAMPLED)
+
+
+def _replicated(written: str, node: str, n: int, rule: str) -> Case:
+    """A graph as it is written, with replicas of a node that has several in-ports."""
+    (of,) = (w for w in _WRITTEN if w.name == written)
+    return Case(f"replicas-{rule}", lambda: replicate(of.compiled().graph, node, n, rule), of.draw)
+
+
 CASES = (
     Case("rnn-alternate", lambda: rnn.build(replicas="alternate"), _sequences),
     Case("rnn-hash", lambda: rnn.build(replicas="hash"), _sequences),
@@ -91,6 +100,8 @@ CASES = (
     Case("decide", decide.build, _batches),
     Case("decide-store", lambda: decide.build(exit="store"), _batches),
     *(Case(w.name, lambda w=w: w.compiled().graph, w.draw) for w in _WRITTEN),  # type: ignore[misc]
+    _replicated("fe-tree", "branch", 3, "random"),
+    _replicated("fe-network", "cell", 2, "hash"),
 )
 
 EVERYDAY = ("rnn-alternate", "tree-leaves", "message-passing-dense", "fe-nested")

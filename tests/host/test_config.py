@@ -228,8 +228,8 @@ UPDATE_KEYS = (
 )
 
 DEVICE_KEYS = (
-    "workers, frame_cap, frame_rows, placement, policy, min_rows, gemm, place, tile, links, silence, "
-    "placing, depth, memory, clock, strict"
+    "workers, frame_cap, frame_rows, placement, policy, min_rows, gemm, place, tile, replicate, "
+    "replicate_rule, replicate_interval, links, silence, placing, depth, memory, clock, strict"
 )
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from amphw.host.config import UpdateConfig
-from amphw.host.session import Session, update_rule, update_rules
+from amphw.host.session import Session, graph_of, update_rule, update_rules
 from amphw.host.trace import Trace
 from amphw.ir.config_fields import ConfigError
+from amphw.ir.errors import GraphError
 from amphw.ir.passes import replicate
+from amphw.ir.reference import ReferenceDevice
 from amphw.ir.serialise import fingerprint
 from amphw.ir.update import UpdateRule
 from tests.host.training import MODEL, LoadedNull, ToyConfig, settings
@@ -32,6 +35,61 @@ def test_replicas_follow_the_node_that_they_are_copies_of() -> None:
     cfg = settings("replicas=2", "update.nodes.cell.lr=0.5", "update.nodes.cell_1.lr=0.125")
     rules = update_rules(cfg, MODEL.graph(cfg.model))
     assert (rules["cell_0"].lr, rules["cell_1"].lr, rules["head"].lr) == (0.5, 0.125, 0.01)
+
+
+def test_replicas_that_gather_the_whole_interval_divide_what_counts_updates() -> None:
+    given = ("device.replicate=cell:4", "min_update_interval=80", "schedule_steps=200", "warmup=40")
+    cfg = settings(*given)
+    rules = update_rules(cfg, graph_of(MODEL, cfg))
+    for k in range(4):
+        rule = rules[f"cell_{k}"]
+        assert (rule.interval, rule.schedule_steps, rule.warmup) == (80, 50, 10)
+    assert (rules["head"].interval, rules["head"].schedule_steps) == (80, 200)
+    cfg = settings(*given, "device.replicate_interval=divided")
+    rule = update_rules(cfg, graph_of(MODEL, cfg))["cell_3"]
+    assert (rule.interval, rule.schedule_steps, rule.warmup) == (20, 200, 40)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("cel:2", "there is no such node to replicate .there are: x, cell, head, relu, loss"),
+        ("relu:2", "'relu': it has no parameters; nodes that do: cell, head"),
+        ("cell:0", "0 replicas; take 1 or more"),
+        ("cell:2,cell:2", "it is replicated already, as cell_0, cell_1"),
+    ],
+)
+def test_what_cannot_be_replicated_says_why(given: str, message: str) -> None:
+    with pytest.raises(GraphError, match=f"device.replicate = '{given}': .*{message}"):
+        graph_of(MODEL, settings(f"device.replicate={given}"))
+
+
+def test_a_replicate_without_a_number_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'cell' is not of the form NODE:N"):
+        graph_of(MODEL, settings("device.replicate=cell"))
+
+
+def test_the_model_s_replicas_and_the_device_s_are_the_same_graph() -> None:
+    cfg = settings("device.replicate=cell:2")
+    ours = fingerprint(graph_of(MODEL, settings("replicas=2")))
+    assert fingerprint(graph_of(MODEL, cfg)) == ours
+    with pytest.raises(GraphError, match="it is replicated already"):
+        graph_of(MODEL, settings("replicas=2", "device.replicate=cell:2"))
+    assert fingerprint(graph_of(MODEL, settings("device.replicate=cell:1"))) == fingerprint(
+        MODEL.graph(ToyConfig())
+    )
+
+
+def test_replicas_start_with_what_the_node_would() -> None:
+    one, four = ReferenceDevice(), ReferenceDevice()
+    Session(MODEL, settings(), one)
+    Session(MODEL, settings("device.replicate=cell:4"), four)
+    for k in range(4):
+        for name, value in one.parameters()["cell"].values.items():
+            assert (four.parameters()[f"cell_{k}"].values[name] == value).all()
+    given = {"cell": {"b": np.full(8, 2.0, np.float32)}}
+    Session(MODEL, settings("device.replicate=cell:4"), four, start=given)
+    assert all((four.parameters()[f"cell_{k}"].values["b"] == 2).all() for k in range(4))
 
 
 def test_a_rule_for_nobody_is_refused() -> None:
@@ -85,6 +143,9 @@ def test_device_settings_and_the_trace_are_handed_on() -> None:
         "memory": 1048576,
         "place": "",
         "tile": "",
+        "replicate": "",
+        "replicate_rule": "least-loaded",
+        "replicate_interval": "whole",
         "strict": True,
     }
     note(1, "cell", "forward", 10.0, 2.5, 6, None, 3)

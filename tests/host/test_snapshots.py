@@ -96,6 +96,40 @@ def test_replicas_get_the_mean_of_values_and_state() -> None:
     assert (copies[1].slots["W"][0] == 15).all(), "state is not shared"
 
 
+@pytest.mark.parametrize("now", ["cell:1", "cell:3"])
+def test_a_checkpoint_opens_with_another_number_of_replicas(now: str, tmp_path: Path) -> None:
+    device, session = trained("device.replicate=cell:2")
+    copies = [device.parameters()[f"cell_{k}"] for k in range(2)]
+    for k, p in enumerate(copies):
+        p.values = {name: np.full_like(value, k) for name, value in p.values.items()}
+        p.slots["W"][0][:] = 10 * k
+        p.version = 3 + 3 * k
+    rows = sum(p.rows for p in copies)
+    path = saved(tmp_path / "c.safetensors", device, session)
+    fresh = WatchedDevice()
+    other = Session(MODEL, settings(f"device.replicate={now}"), fresh)
+    snapshots.load(path, fresh, other.graph)
+    found = [p for node, p in fresh.parameters().items() if node.startswith("cell")]
+    for p in found:
+        assert (p.values["W"] == 0.5).all() and (p.slots["W"][0] == 5).all()
+        assert p.version == 9 // len(found)
+    assert [p.rows for p in found] == [rows, 0, 0][: len(found)]
+    gathered = sum(p.gradients["W"] for p in copies)
+    np.testing.assert_array_equal(found[0].gradients["W"], gathered)
+    assert bits({"head": fresh.parameters()["head"]}) == bits({"head": device.parameters()["head"]})
+
+
+def test_a_checkpoint_of_one_node_opens_in_replicas(tmp_path: Path) -> None:
+    device, session = trained()
+    path = saved(tmp_path / "c.safetensors", device, session)
+    fresh = WatchedDevice()
+    other = Session(MODEL, settings("seed=5", "device.replicate=cell:2,head:3"), fresh)
+    snapshots.load(path, fresh, other.graph, values_only=True)
+    for node, p in fresh.parameters().items():
+        for name, value in device.parameters()[node.rpartition("_")[0]].values.items():
+            assert (p.values[name] == value).all()
+
+
 @pytest.mark.parametrize("n", [2, 3, 7])
 def test_the_mean_of_equal_copies_is_the_copy(n: int) -> None:
     value = np.random.default_rng(0).normal(size=1000).astype(np.float32)

@@ -16,7 +16,7 @@ QUICK = ("tree-leaves", "message-passing", "fe-ponder")
 MAPPED = (
     *QUICK,
     "tree-all", "message-passing-three", "message-passing-dense", "look-up", "fe-gru", "fe-tagger",
-    "fe-letters", "fe-batch", "fe-any-tree", "fe-network", "fe-network-rows", "fe-by-number",
+    "fe-letters", "fe-batch", "fe-any-tree", "fe-network", "fe-network-rows", "fe-by-number", "replicas-hash",
 )  # fmt: skip
 """Graphs whose nodes the hardware has; the others are refused."""
 
