@@ -106,7 +106,9 @@ class Replica:
         blocks = [range(at, min(at + window, end)) for at in (begins if self._works else ())]
         mine = Share(instances, [place for block in blocks for place in block], first)
         self._windows = Windows(mine, window)
-        self.strategy.fetch(device, self.transport, self.traffic, self._windows.next())
+        upcoming = list(self._windows.next())
+        self.strategy.place(device, self.transport, upcoming)
+        self.strategy.fetch(device, self.transport, self.traffic, upcoming)
         return self._windows
 
     def validating(self, device: Device, instances: InstanceSet) -> Share:

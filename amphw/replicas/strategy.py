@@ -36,6 +36,9 @@ class Strategy:
     ) -> None:
         """Training goes on from what the device holds, which is the same on all ranks."""
 
+    def place(self, device: Device, transport: Transport, instances: Iterable[Instance]) -> None:
+        """These instances are this rank's first window; called before any is pumped to train."""
+
     def moved(self, device: Device) -> None:
         """The host has changed parameters, in the same way on all ranks."""
 

@@ -7,7 +7,7 @@ which `hybrid`, AllReduce for what is dense and servers for what is sparse, move
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,12 +18,17 @@ from amphw.ir.exchange import NodeGradient, Rows
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.sparse import SparseParameter, rows_read, sparse_parameters
-from amphw.ir.update import UpdateRule
+from amphw.ir.update import NodeParameters, UpdateRule
+from amphw.replicas.collectives import all_reduce
 from amphw.replicas.packed import Traffic, all_reduce_packed
 from amphw.replicas.rows import gather_rows, plan_rows
 from amphw.replicas.servers import Servers
 from amphw.replicas.strategy import Strategy
 from amphw.replicas.transport import Transport
+
+MOST = 0.5
+"""The share of a table's rows in a rank's window from which the table is exchanged whole. Parallax, section 3.1,
+leaves open how close to 1 it has to be; with fewer than all rows it costs bytes, and saves time."""
 
 
 class Synchronous(Strategy):
@@ -53,6 +58,7 @@ class Synchronous(Strategy):
         self.servers_only, self._per_machine = servers, machine
         self._average_dense, self._average_sparse = average_dense, average_sparse
         self._clip_norm = clip_norm
+        self._placed = False
         self._sparse: dict[str, SparseParameter] = {}
         self._by_rows: dict[str, list[str]] = {}
         self._servers: Servers | None = None
@@ -60,23 +66,48 @@ class Synchronous(Strategy):
     def begin(
         self, device: Device, transport: Transport, graph: Graph, rules: Mapping[str, UpdateRule]
     ) -> None:
-        self._rules = rules
-        sparse = sparse_parameters(graph)
+        self._graph, self._rules = graph, rules
+
+    def place(self, device: Device, transport: Transport, instances: Iterable[Instance]) -> None:
+        """What is sparse is decided by these instances, those of a rank's first window: of a table that they
+        read most of, no rows are told apart, as that would take longer than what it saves."""
+        if self._placed:
+            return
+        self._placed = True
+        sparse = self._touched_little(transport, sparse_parameters(self._graph), instances)
         self._sparse = {f"{p.node}.{p.name}": p for p in sparse}
-        self._by_rows = {}
         for p in sparse:
             self._by_rows.setdefault(p.node, []).append(p.name)
+        parameters = device.parameters()
         trains = len(self.working(transport.ranks))
         self._times = {
             f"{node}.{name}": trains if p.rule.reduce == "mean" and not self._averages(node, name) else 1
-            for node, p in device.parameters().items()
+            for node, p in parameters.items()
             for name in p.values
         }
-        if not self.serves:
-            return
+        if self.serves:
+            self._serve(device, transport, parameters, sparse)
+
+    def _touched_little(
+        self, transport: Transport, sparse: Sequence[SparseParameter], instances: Iterable[Instance]
+    ) -> list[SparseParameter]:
+        """Those of which all ranks together find that a rank reads less than `MOST`."""
+        reads = rows_read(sparse, instances) if sparse else []
+        counts = np.array([len(found) for found in reads], np.int64)
+        all_reduce(transport, counts)
+        trains = len(self.working(transport.ranks))
+        return [p for p, n in zip(sparse, counts.tolist(), strict=True) if n < MOST * trains * p.shape[0]]
+
+    def _serve(
+        self,
+        device: Device,
+        transport: Transport,
+        parameters: Mapping[str, NodeParameters],
+        sparse: Sequence[SparseParameter],
+    ) -> None:
+        """Some ranks own these tables from now on, or all parameters."""
         # Replicas of a node inside the graph are averaged by each rank, on what it holds.
-        averaged = {node for group in graph.replicas for node in group}
-        parameters = device.parameters()
+        averaged = {node for group in self._graph.replicas for node in group}
         tables = [p for p in sparse if self._serves_sparse and p.node not in averaged]
         dense = [
             (node, name)

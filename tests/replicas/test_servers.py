@@ -204,7 +204,7 @@ def test_rows_that_were_not_pulled_since_the_last_update_are_not_read(
     strategy: str, others: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All rows are made NaN, on every rank, after each update; a loss would show it."""
-    begin, exchange, put = Synchronous.begin, Synchronous.exchange, synchronous.put
+    place, exchange, put = Synchronous.place, Synchronous.exchange, synchronous.put
     stepping = threading.local()
     pulls: list[tuple[int, tuple[int, ...]]] = []
 
@@ -212,9 +212,11 @@ def test_rows_that_were_not_pulled_since_the_last_update_are_not_read(
         held = device.parameters()["embed"]
         held.values = {**held.values, "E": np.full_like(held.values["E"], np.nan)}
 
-    def begun(self: Any, device: Any, *rest: Any) -> None:
-        begin(self, device, *rest)
-        poison(device)
+    def placed(self: Any, device: Any, *rest: Any) -> None:
+        first = not self._placed
+        place(self, device, *rest)
+        if first:
+            poison(device)
 
     def exchanged(self: Any, *given: Any) -> None:
         stepping.now = True
@@ -227,7 +229,7 @@ def test_rows_that_were_not_pulled_since_the_last_update_are_not_read(
         put(device, values)
         pulls.append((id(device), tuple(values["embed"]["E"].numbers.tolist()) if values else ()))
 
-    monkeypatch.setattr(Synchronous, "begin", begun)
+    monkeypatch.setattr(Synchronous, "place", placed)
     monkeypatch.setattr(Synchronous, "exchange", exchanged)
     monkeypatch.setattr(synchronous, "put", pulled)
     model = get_model("tree-lstm")
