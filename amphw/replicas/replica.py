@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,30 +21,9 @@ from amphw.replicas.collectives import all_reduce, ranges
 from amphw.replicas.packed import Traffic
 from amphw.replicas.strategy import Strategy
 from amphw.replicas.transport import Transport
+from amphw.replicas.windows import Windows
 
 STOP, PAUSE, THROUGH = range(3)
-
-
-class Windows:
-    """A share whose instances can be looked at, a window at a time, before they are pumped."""
-
-    def __init__(self, share: Share, window: int):
-        self._share, self._window, self._begun = share, window, 0
-        self._built: dict[int, Instance] = {}
-
-    def __iter__(self) -> Iterator[Instance]:
-        return map(self._instance, range(len(self._share)))
-
-    def next(self) -> Iterator[Instance]:
-        """Those of the next window; none where there is none. They are built when they are looked at."""
-        begin, self._begun = self._begun, min(self._begun + self._window, len(self._share))
-        self._built = {k: instance for k, instance in self._built.items() if k >= begin}
-        return map(self._instance, range(begin, self._begun))
-
-    def _instance(self, k: int) -> Instance:
-        if k not in self._built:
-            self._built[k] = self._share.at(self._share.places[k])
-        return self._built[k]
 
 
 @dataclass(frozen=True)
@@ -101,12 +80,13 @@ class Replica:
         self._agreed = np.zeros(3, np.int64)  # what was agreed on before these instances is done with
         if not self.strategy.in_step:
             return self._part(instances, start, end, first)
-        # The windows of all working ranks together are one window of the instances in their order.
-        begins = range(start + self.transport.rank * window, end, self._working * window)
-        blocks = [range(at, min(at + window, end)) for at in (begins if self._works else ())]
-        mine = Share(instances, [place for block in blocks for place in block], first)
-        self._windows = Windows(mine, window)
-        upcoming = list(self._windows.next())
+        rank = self.transport.rank if self._works else None
+        self._windows = Windows(instances, start, window, first, rank, self._working)
+        for _ in range(2):  # whoever pumps looks ahead into the window after the next
+            sizes = self._windows.sizes()
+            all_reduce(self.transport, sizes)
+            self._windows.deal(sizes)
+        upcoming = self._windows.next()
         self.strategy.place(device, self.transport, upcoming)
         self.strategy.fetch(device, self.transport, self.traffic, upcoming)
         return self._windows
@@ -136,9 +116,10 @@ class Replica:
 
     def _exchange(self, device: Device, through: bool) -> bool:
         """One step of all ranks -> whether all of them are through with their instances."""
-        upcoming = self._windows.next() if self.strategy.in_step else ()
-        plan = self.strategy.plan(device, self.transport, upcoming)
-        told = np.concatenate([self._wants, plan])
+        in_step = self.strategy.in_step
+        plan = self.strategy.plan(device, self.transport, self._windows.next() if in_step else ())
+        sizes = self._windows.sizes() if in_step else np.zeros(0, np.int64)
+        told = np.concatenate([self._wants, sizes, plan])
         told[THROUGH] = through
         began = time.perf_counter()
         all_reduce(self.transport, told)  # whoever comes first waits here
@@ -147,9 +128,11 @@ class Replica:
         self._agreed, self._wants = self._agreed | told[:3], np.zeros(3, np.int64)
         self._waited += met - began
         all_through = int(told[THROUGH]) == self.transport.ranks
-        if all_through and self.strategy.in_step:
-            return True  # every window has been updated with
-        self.strategy.exchange(device, self.transport, self.traffic, told[3:])
+        if in_step:
+            if all_through:
+                return True  # every window has been updated with
+            self._windows.deal(told[3:][: len(sizes)])
+        self.strategy.exchange(device, self.transport, self.traffic, told[3 + len(sizes) :])
         self._transferred += time.perf_counter() - met
         self.traffic.steps += 1
         return all_through

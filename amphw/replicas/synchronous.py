@@ -27,8 +27,8 @@ from amphw.replicas.strategy import Strategy
 from amphw.replicas.transport import Transport
 
 MOST = 0.5
-"""The share of a table's rows in a rank's window from which the table is exchanged whole. Parallax, section 3.1,
-leaves open how close to 1 it has to be; with fewer than all rows it costs bytes, and saves time."""
+"""The share of a table's rows in a rank's window from which the table is exchanged whole. Parallax, section
+3.1, leaves open how close to 1 it has to be; with fewer than all rows it costs bytes, and saves time."""
 
 
 class Synchronous(Strategy):

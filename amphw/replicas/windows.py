@@ -1,0 +1,100 @@
+"""Windows of ranks in step: which instances of a common window each rank takes.
+
+An update sums over all of a window's instances, whoever has them; but whoever has small ones waits for the
+others. So each rank gets as many, and about as much to do: what the work of an instance grows with is how
+large its tables and its data are. Every rank measures a part of the instances, two windows ahead, as none is
+to build those of all ranks.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from amphw.host.replication import Share
+from amphw.host.run_model import InstanceSet
+from amphw.ir.instance import Instance
+
+
+def size_of(instance: Instance) -> int:
+    """Numbers that it brings; at least 1."""
+    return 1 + sum(a.size for arrays in (instance.tables, instance.data) for a in arrays.values())
+
+
+def dealt(sizes: Sequence[int], ranks: int, window: int) -> list[list[int]]:
+    """By rank, which of these it takes, at most `window` each: the largest first, to whoever has least (LPT;
+    Graham, 1969)."""
+    taken: list[list[int]] = [[] for _ in range(ranks)]
+    heap = [(0, rank) for rank in range(ranks)]
+    for k in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
+        load, rank = heapq.heappop(heap)
+        taken[rank].append(k)
+        if len(taken[rank]) < window:
+            heapq.heappush(heap, (load + sizes[k], rank))
+    return taken
+
+
+class Windows:
+    """What one rank takes of `instances[start:]`, to be iterated over once, while windows are dealt.
+
+    window: instances of a rank in a window. rank: of those that train; None: it does not. ranks: how many
+    train. first: number of the first instance of all.
+    """
+
+    def __init__(
+        self, instances: InstanceSet, start: int, window: int, first: int, rank: int | None, ranks: int
+    ):
+        self._share = Share(instances, range(start, len(instances)), first)
+        self._window, self._rank, self._ranks = window, rank, ranks
+        self._dealt: list[list[int]] = []
+        self._begun = 0
+        self._built: dict[int, Instance] = {}
+
+    def sizes(self) -> np.ndarray:
+        """Of the next window to be dealt, how large the instances are that this rank measures, and 0 for
+        the others -> int64 [window * ranks]. The sum over all ranks is for `deal`."""
+        found = np.zeros(self._window * self._ranks, np.int64)
+        if self._rank is not None:
+            mine = self._rank * self._window
+            for k, place in enumerate(self._places()[mine : mine + self._window], mine):
+                found[k] = size_of(self._instance(place))
+        return found
+
+    def _places(self) -> Sequence[int]:
+        """Of the next common window to be dealt, in their order."""
+        common = self._window * self._ranks
+        return self._share.places[len(self._dealt) * common :][:common]
+
+    def deal(self, sizes: np.ndarray) -> None:
+        """The next window. sizes: of all of its instances."""
+        places = self._places()
+        mine: list[int] = []
+        if self._rank is not None:
+            taken = dealt(sizes[: len(places)].tolist(), self._ranks, self._window)
+            mine = [places[k] for k in taken[self._rank]]
+        for place in set(places) - set(mine):
+            self._built.pop(place, None)
+        self._dealt.append(mine)
+
+    def next(self) -> list[Instance]:
+        """This rank's instances of the window that is pumped next, which has been dealt."""
+        if self._begun:
+            for place in self._dealt[self._begun - 1]:
+                self._built.pop(place, None)
+        self._begun += 1
+        return [self._instance(place) for place in self._dealt[self._begun - 1]]
+
+    def __iter__(self) -> Iterator[Instance]:
+        """Whoever pumps looks one instance ahead: at most into the window after the present one."""
+        for number in range(len(self._share)):
+            mine = self._dealt[number]
+            if not mine:
+                return
+            yield from map(self._instance, mine)
+
+    def _instance(self, place: int) -> Instance:
+        if place not in self._built:
+            self._built[place] = self._share.at(place)
+        return self._built[place]

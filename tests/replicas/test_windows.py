@@ -1,0 +1,92 @@
+"""How ranks in step share out the instances of a common window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amphw.ir.instance import Instance
+from amphw.replicas.windows import Windows, dealt, size_of
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Instances with lists of these lengths."""
+
+    lengths: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.lengths)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, place: int) -> Instance:
+        return Instance(tables={"tokens": np.zeros(self.lengths[place], np.int64)})
+
+
+LENGTHS = st.lists(st.integers(0, 50), max_size=60).map(tuple)
+
+
+def together(
+    lengths: tuple[int, ...], start: int, window: int, servers: int, ranks: int
+) -> list[list[list[int]]]:
+    """What all ranks pump: by rank and window, the numbers of the instances."""
+    every = [
+        Windows(Lists(lengths), start, window, 100, r if r < ranks else None, ranks)
+        for r in range(ranks + servers)
+    ]
+    sources = [iter(w) for w in every]
+
+    def deal() -> None:
+        sizes = np.sum([w.sizes() for w in every], axis=0)
+        for w in every:
+            w.deal(sizes)
+
+    deal()
+    deal()
+    pumped: list[list[list[int]]] = [[] for _ in every]
+    while True:
+        for rank, w in enumerate(every):
+            upcoming = [i.number for i in w.next()]
+            pumped[rank].append([next(sources[rank]).number for _ in upcoming])
+            assert pumped[rank][-1] == upcoming
+        if not any(each[-1] for each in pumped):
+            break
+        deal()
+    assert all(next(source, None) is None for source in sources)
+    return pumped
+
+
+@given(LENGTHS, st.integers(1, 5), st.integers(0, 2), st.integers(1, 5), st.data())
+def test_ranks_take_every_instance_of_a_common_window_once(
+    lengths: tuple[int, ...], window: int, servers: int, ranks: int, data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, len(lengths)))
+    pumped = together(lengths, start, window, servers, ranks)
+    numbers = [100 + place for place in range(start, len(lengths))]
+    for k in range(len(pumped[0])):
+        mine = [each[k] for each in pumped]
+        common = numbers[k * window * ranks : (k + 1) * window * ranks]
+        assert sorted(n for each in mine for n in each) == common
+        if len(common) == window * ranks:  # the last may have fewer
+            assert [len(each) for each in mine] == [window] * ranks + [0] * servers
+
+
+@given(st.lists(st.integers(1, 100), min_size=1, max_size=40), st.integers(1, 6))
+def test_the_largest_share_exceeds_the_smallest_by_no_more_than_an_instance(
+    sizes: list[int], ranks: int
+) -> None:
+    loads = [sum(sizes[k] for k in mine) for mine in dealt(sizes, ranks, len(sizes))]
+    assert sum(loads) == sum(sizes)
+    assert max(loads) - min(loads) <= max(sizes)
+
+
+def test_an_instance_is_as_large_as_its_tables_and_data() -> None:
+    assert size_of(Instance()) == 1
+    tables, data = {"a": np.zeros((2, 3), np.int64)}, {"x": np.zeros((5, 4), np.float32)}
+    assert size_of(Instance(tables=tables, data=data)) == 27
