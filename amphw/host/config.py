@@ -235,6 +235,12 @@ class ReplicasConfig:
         True, "for hybrid, allreduce and servers: false adds up the means of the ranks; of dense parameters"
     )
     average_sparse: bool = option(True, "the same of tables that are looked up by rows")
+    sparse_from: int = option(
+        256 * 1024,
+        "a node's tables are exchanged by rows where a rank leaves so many bytes of them unread in a window; "
+        "others are exchanged whole, which takes less time on links of 1 Gb/s or more",
+        minimum=0,
+    )
     every: int = option(
         0, "for average and outer: instances of each rank between two exchanges; 0: once an epoch", minimum=0
     )

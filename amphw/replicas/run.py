@@ -41,6 +41,7 @@ def _synchronous(
         machine=cfg.replicas.machine_ranks,
         average_dense=cfg.replicas.average_dense,
         average_sparse=cfg.replicas.average_sparse,
+        sparse_from=cfg.replicas.sparse_from,
         clip_norm=cfg.train.clip_norm,
     )
 

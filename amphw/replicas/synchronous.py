@@ -26,17 +26,13 @@ from amphw.replicas.servers import Servers
 from amphw.replicas.strategy import Strategy
 from amphw.replicas.transport import Transport
 
-MOST = 0.5
-"""The share of a table's rows in a rank's window from which the table is exchanged whole. Parallax, section
-3.1, leaves open how close to 1 it has to be; with fewer than all rows it costs bytes, and saves time."""
-
 
 class Synchronous(Strategy):
     """serves_dense, serves_sparse: whether servers own those parameters. servers: the last so many ranks
     serve and do not train; 0: all do both. machine: so many neighbours are on one machine, which adds up rows
     before they go to a server. average_dense, average_sparse: a rule's mean is over all ranks, as in one
-    process; otherwise the ranks' means are added up. clip_norm: `train.clip_norm`, over what all
-    ranks have accumulated together.
+    process; otherwise the ranks' means are added up. sparse_from: `replicas.sparse_from`. clip_norm:
+    `train.clip_norm`, over what all ranks have accumulated together.
     """
 
     in_step = True
@@ -50,6 +46,7 @@ class Synchronous(Strategy):
         machine: int = 1,
         average_dense: bool = True,
         average_sparse: bool = True,
+        sparse_from: int = 0,
         clip_norm: float = 0.0,
     ):
         self.name = name
@@ -57,7 +54,7 @@ class Synchronous(Strategy):
         self.serves = serves_dense or serves_sparse
         self.servers_only, self._per_machine = servers, machine
         self._average_dense, self._average_sparse = average_dense, average_sparse
-        self._clip_norm = clip_norm
+        self._sparse_from, self._clip_norm = sparse_from, clip_norm
         self._placed = False
         self._sparse: dict[str, SparseParameter] = {}
         self._by_rows: dict[str, list[str]] = {}
@@ -69,16 +66,16 @@ class Synchronous(Strategy):
         self._graph, self._rules = graph, rules
 
     def place(self, device: Device, transport: Transport, instances: Iterable[Instance]) -> None:
-        """What is sparse is decided by these instances, those of a rank's first window: of a table that they
-        read most of, no rows are told apart, as that would take longer than what it saves."""
+        """What is sparse is decided by these instances, those of a rank's first window: to tell rows apart
+        takes time, which is to be saved where others do not go over the network."""
         if self._placed:
             return
         self._placed = True
-        sparse = self._touched_little(transport, sparse_parameters(self._graph), instances)
+        parameters = device.parameters()
+        sparse = self._worth_it(transport, parameters, sparse_parameters(self._graph), instances)
         self._sparse = {f"{p.node}.{p.name}": p for p in sparse}
         for p in sparse:
             self._by_rows.setdefault(p.node, []).append(p.name)
-        parameters = device.parameters()
         trains = len(self.working(transport.ranks))
         self._times = {
             f"{node}.{name}": trains if p.rule.reduce == "mean" and not self._averages(node, name) else 1
@@ -88,15 +85,23 @@ class Synchronous(Strategy):
         if self.serves:
             self._serve(device, transport, parameters, sparse)
 
-    def _touched_little(
-        self, transport: Transport, sparse: Sequence[SparseParameter], instances: Iterable[Instance]
+    def _worth_it(
+        self,
+        transport: Transport,
+        parameters: Mapping[str, NodeParameters],
+        sparse: Sequence[SparseParameter],
+        instances: Iterable[Instance],
     ) -> list[SparseParameter]:
-        """Those of which all ranks together find that a rank reads less than `MOST`."""
+        """Those of nodes of whose tables a rank leaves enough unread, on average over all ranks."""
         reads = rows_read(sparse, instances) if sparse else []
         counts = np.array([len(found) for found in reads], np.int64)
         all_reduce(transport, counts)
         trains = len(self.working(transport.ranks))
-        return [p for p, n in zip(sparse, counts.tolist(), strict=True) if n < MOST * trains * p.shape[0]]
+        saved: dict[str, float] = {}
+        for p, n in zip(sparse, counts.tolist(), strict=True):
+            row = parameters[p.node].values[p.name].nbytes / p.shape[0]
+            saved[p.node] = saved.get(p.node, 0.0) + row * (p.shape[0] - n / trains)
+        return [p for p in sparse if saved[p.node] >= max(self._sparse_from, 1)]
 
     def _serve(
         self,
