@@ -81,7 +81,8 @@ class Replica:
         if not self.strategy.in_step:
             return self._part(instances, start, end, first)
         rank = self.transport.rank if self._works else None
-        self._windows = Windows(instances, start, window, first, rank, self._working)
+        look = self.strategy.look_ahead
+        self._windows = Windows(instances, start, window, first, rank, self._working, look)
         for _ in range(2):  # whoever pumps looks ahead into the window after the next
             sizes = self._windows.sizes()
             all_reduce(self.transport, sizes)
@@ -117,7 +118,9 @@ class Replica:
     def _exchange(self, device: Device, through: bool) -> bool:
         """One step of all ranks -> whether all of them are through with their instances."""
         in_step = self.strategy.in_step
-        plan = self.strategy.plan(device, self.transport, self._windows.next() if in_step else ())
+        if in_step:
+            self._windows.next()
+        plan = self.strategy.plan(device, self.transport)
         sizes = self._windows.sizes() if in_step else np.zeros(0, np.int64)
         told = np.concatenate([self._wants, sizes, plan])
         told[THROUGH] = through

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -42,10 +42,13 @@ class Strategy:
     def moved(self, device: Device) -> None:
         """The host has changed parameters, in the same way on all ranks."""
 
-    def plan(self, device: Device, transport: Transport, upcoming: Iterable[Instance]) -> np.ndarray:
+    def look_ahead(self, upcoming: Sequence[Instance]) -> None:
+        """Of ranks in step: these instances are pumped after the next exchange. The device may be at work."""
+
+    def plan(self, device: Device, transport: Transport) -> np.ndarray:
         """Integers of this rank, of which the sum over all ranks is what `exchange` has to know beforehand.
 
-        int64, as many on each rank. upcoming: the instances that are pumped next.
+        int64, as many on each rank.
         """
         return np.zeros(0, np.int64)
 

@@ -136,13 +136,17 @@ class Synchronous(Strategy):
     def _averages(self, node: str, name: str) -> bool:
         return self._average_sparse if f"{node}.{name}" in self._sparse else self._average_dense
 
-    def plan(self, device: Device, transport: Transport, upcoming: Iterable[Instance]) -> np.ndarray:
+    def look_ahead(self, upcoming: Sequence[Instance]) -> None:
+        if self._servers is not None:
+            self._upcoming = self._wanted(upcoming)
+
+    def plan(self, device: Device, transport: Transport) -> np.ndarray:
         """Rows of each node's gradient, and how many rows of tables go where."""
         self._gradients = accumulated(device, self._by_rows)
         parts = [np.array([self._gradients[node].rows for node in sorted(self._gradients)], np.int64)]
         parts.append(plan_rows(transport, self._gathered()))
         if self._servers is not None:
-            parts.append(self._servers.plan(self._gradients, self._wanted(upcoming)))
+            parts.append(self._servers.plan(self._gradients, self._upcoming))
         self._shapes = [part.shape for part in parts]
         return np.concatenate([part.reshape(-1) for part in parts])
 

@@ -9,7 +9,7 @@ to build those of all ranks.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -40,27 +40,37 @@ class Windows:
     """What one rank takes of `instances[start:]`, to be iterated over once, while windows are dealt.
 
     window: instances of a rank in a window. rank: of those that train; None: it does not. ranks: how many
-    train. first: number of the first instance of all.
+    train. first: number of the first instance of all. look: is given each window but the first before it is
+    pumped, while the device computes the one before, if there is time.
     """
 
     def __init__(
-        self, instances: InstanceSet, start: int, window: int, first: int, rank: int | None, ranks: int
+        self,
+        instances: InstanceSet,
+        start: int,
+        window: int,
+        first: int,
+        rank: int | None,
+        ranks: int,
+        look: Callable[[Sequence[Instance]], None] = lambda upcoming: None,
     ):
         self._share = Share(instances, range(start, len(instances)), first)
-        self._window, self._rank, self._ranks = window, rank, ranks
+        self._window, self._rank, self._ranks, self._look = window, rank, ranks, look
         self._dealt: list[list[int]] = []
-        self._begun = 0
+        self._begun = self._looked = 0
         self._built: dict[int, Instance] = {}
+        self._sizes: np.ndarray | None = None
 
     def sizes(self) -> np.ndarray:
         """Of the next window to be dealt, how large the instances are that this rank measures, and 0 for
         the others -> int64 [window * ranks]. The sum over all ranks is for `deal`."""
-        found = np.zeros(self._window * self._ranks, np.int64)
-        if self._rank is not None:
-            mine = self._rank * self._window
-            for k, place in enumerate(self._places()[mine : mine + self._window], mine):
-                found[k] = size_of(self._instance(place))
-        return found
+        if self._sizes is None:
+            self._sizes = np.zeros(self._window * self._ranks, np.int64)
+            if self._rank is not None:
+                mine = self._rank * self._window
+                for k, place in enumerate(self._places()[mine : mine + self._window], mine):
+                    self._sizes[k] = size_of(self._instance(place))
+        return self._sizes
 
     def _places(self) -> Sequence[int]:
         """Of the next common window to be dealt, in their order."""
@@ -77,9 +87,19 @@ class Windows:
         for place in set(places) - set(mine):
             self._built.pop(place, None)
         self._dealt.append(mine)
+        self._sizes = None
+
+    def prepare(self) -> None:
+        """Whatever the next exchange needs: the window that is pumped after it, and sizes of the one after
+        that. It is done once, by whoever asks first."""
+        self.sizes()
+        if self._looked < self._begun:
+            self._looked = self._begun
+            self._look([self._instance(place) for place in self._dealt[self._begun]])
 
     def next(self) -> list[Instance]:
         """This rank's instances of the window that is pumped next, which has been dealt."""
+        self.prepare()
         if self._begun:
             for place in self._dealt[self._begun - 1]:
                 self._built.pop(place, None)
@@ -89,6 +109,8 @@ class Windows:
     def __iter__(self) -> Iterator[Instance]:
         """Whoever pumps looks one instance ahead: at most into the window after the present one."""
         for number in range(len(self._share)):
+            if number:
+                self.prepare()
             mine = self._dealt[number]
             if not mine:
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,8 +37,13 @@ def together(
     lengths: tuple[int, ...], start: int, window: int, servers: int, ranks: int
 ) -> list[list[list[int]]]:
     """What all ranks pump: by rank and window, the numbers of the instances."""
+    looked: list[list[list[int]]] = [[] for _ in range(ranks + servers)]
+
+    def look(rank: int) -> Callable[[Sequence[Instance]], None]:
+        return lambda upcoming: looked[rank].append([i.number for i in upcoming])
+
     every = [
-        Windows(Lists(lengths), start, window, 100, r if r < ranks else None, ranks)
+        Windows(Lists(lengths), start, window, 100, r if r < ranks else None, ranks, look(r))
         for r in range(ranks + servers)
     ]
     sources = [iter(w) for w in every]
@@ -59,6 +65,7 @@ def together(
             break
         deal()
     assert all(next(source, None) is None for source in sources)
+    assert all(seen[: len(each) - 1] == each[1:] for seen, each in zip(looked, pumped, strict=True))
     return pumped
 
 
