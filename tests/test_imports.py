@@ -36,7 +36,8 @@ ALLOWED = {
     "data": {"ir"},
     "models": {"ir", "data", "frontend"},
     "host": {"ir", "engine", "page"},  # whose parts its own devices offer
-    "bench": {"ir", "engine", "estimate", "data", "models", "host", "opencl"},  # whose kernels it measures
+    # whose kernels and whose ranks it measures
+    "bench": {"ir", "engine", "estimate", "data", "models", "host", "opencl", "replicas"},
     "replicas": {"ir", "host"},  # whose trainer each of them is
     # whose platforms and sources it shows, and whose hardware it builds
     "cli": {

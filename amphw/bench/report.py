@@ -180,6 +180,30 @@ def overhead_report(record: Record) -> RenderableType:
     return Group(rows, "", *lines)
 
 
+def replicas_report(record: Record) -> RenderableType:
+    """Several ranks beside one process."""
+    rows = _table("", "window", "one process, 2 workers", "spread", "2 ranks", "spread", "ratio", numbers=6)
+    for model, each in record["throughput"].items():
+        sides = (*_figure(each["one"]), *_figure(each["ranks"]))
+        rows.add_row(model, str(each["window"]), *sides, f"{each['ratio']['median']:.3f}")
+    same = ", ".join(f"{value:.1e} ({strategy})" for strategy, value in record["equivalence"].items())
+    precise = max(record["equivalence_float64"].values())
+    wrong = [each["parameter"] for each in record["bytes"] if not each["holds"]]
+    waits = record["waiting_cores"]
+    lines = [
+        f"ranks are {'processes, with MPI' if record['carrier'] == 'mpi' else 'threads'}",
+        f"after 50 updates parameters differ from those of one process by {same} of the way of training; "
+        f"in double precision by {precise:.1e}",
+        f"bytes are {'' if record['bytes_exact'] else 'not '}those of the formulas{': ' if wrong else ''}"
+        f"{', '.join(wrong)}",
+        *([f"a rank that waits uses {waits:.3f} of a core"] if waits is not None else []),
+        f"load by other processes: {_percent(record['foreign_load'])}",
+    ]
+    if not record["valid"]:
+        lines.append(f"these figures are not valid: {'; '.join(record['invalid_because'])}")
+    return Group(rows, "", *lines)
+
+
 def opencl_report(record: Record) -> RenderableType:
     """Generated kernels beside OpenBLAS: a line a shape."""
     rows = _table("rows", "in", "out", "ours, us", "OpenBLAS, us", "ratio", "tiles", numbers=7)

@@ -120,7 +120,8 @@ def bench(
         typer.Argument(
             metavar="WORKLOAD",
             help="mlp, list-reduction, tree-lstm, ggnn, bilstm or language-model; or frame-overhead, "
-            "the cost of a message, or opencl, its kernels beside OpenBLAS.",
+            "the cost of a message, opencl, its kernels beside OpenBLAS, or replicas, ranks beside one "
+            "process.",
         ),
     ],
     measurement: Measurement,
@@ -166,6 +167,11 @@ def _other(workload: str, measurement: Measurement) -> tuple[dict[str, Any], Any
 
         record = measure_opencl(measurement.rounds, _say)
         return record, report.opencl_report(record)
+    if workload == "replicas":
+        from amphw.bench.replicas.measure import measure_replicas
+
+        record = measure_replicas(measurement.seconds, measurement.rounds, _say)
+        return record, report.replicas_report(record)
     from amphw.bench.frame_overhead import measure_overhead
 
     record = measure_overhead(measurement.device, measurement.seconds, measurement.rounds, _say)
