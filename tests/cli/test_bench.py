@@ -96,6 +96,26 @@ def test_frame_overhead(amphw) -> None:
     assert "us a message at a frame each" in done.stderr
 
 
+@pytest.mark.skipif(not built(), reason="needs the C++ data plane")
+def test_replicas(amphw, monkeypatch) -> None:
+    from amphw.bench.replicas import byte_counts, equivalence, pair
+
+    monkeypatch.setattr(equivalence, "MODELS", {"list-reduction": equivalence.MODELS["list-reduction"]})
+    monkeypatch.setattr(equivalence, "UPDATES", 3)
+    monkeypatch.setattr(byte_counts, "RANKS", (2,))
+    monkeypatch.setattr(pair, "PAIRS", (pair.Pair("list-reduction", 4, 20_000),))
+    monkeypatch.setattr(pair, "WAIT_S", 0.3)
+    done = amphw("bench", "replicas", "--seconds", "0.05", "--rounds", "1", "--json")
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["equivalence"].keys() == {"hybrid", "allreduce", "servers"}
+    assert max(record["equivalence"].values()) < 1e-5 and max(record["equivalence_float64"].values()) < 1e-10
+    assert record["bytes_exact"] is True and record["two_ranks"]["list-reduction"] > 0
+    assert record["carrier"] == "threads" or 0 < record["waiting_cores"] < 1
+    assert record["valid"] is False and "there were 1 rounds" in record["invalid_because"][-1]
+    assert "bytes are those of the formulas" in done.stderr
+
+
 def test_scaling(amphw, small) -> None:
     done = amphw("bench", *small, "--scaling", "--pumped", "1200", "--device", "null")
     assert done.exit_code == 0, done.stderr
@@ -146,6 +166,7 @@ def test_to_accuracy(amphw, small, peer) -> None:
         (["list-reduction", "--scaling", "--check"], 2, "only one of --to-accuracy, --scaling, --check"),
         (["frame-overhead", "--check"], 2, "frame-overhead is a measurement of its own, without --check"),
         (["frame-overhead", "--workers", "1"], 2, "a measurement of its own, without --workers"),
+        (["replicas", "--scaling"], 2, "replicas is a measurement of its own, without --scaling"),
         (["opencl", "--check"], 2, "opencl is a measurement of its own, without --check"),
         (["list-reduction", "--workers", "0"], 2, "expected numbers of 1 or more with commas, got '0'"),
     ],

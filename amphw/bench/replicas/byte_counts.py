@@ -56,10 +56,10 @@ def formula(strategy: str, b: float, alpha: float | None, ranks: int, servers: i
     return moved if servers else 2 * moved * (workers - 1) / workers
 
 
-def count(say: Say, ranks: Sequence[int] = RANKS) -> list[Counted]:
+def count(say: Say) -> list[Counted]:
     """The language model under every strategy and under rules that leave rows alone that have no gradient."""
     found: list[Counted] = []
-    for n in ranks:
+    for n in RANKS:
         for rule in RULES:
             for strategy, servers in (
                 ("hybrid", 0),

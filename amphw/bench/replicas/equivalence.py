@@ -55,22 +55,22 @@ class Compared:
     averaged: float | None
 
 
-def compare(say: Say, models: Sequence[str] = tuple(MODELS), updates: int = UPDATES) -> list[Compared]:
+def compare(say: Say) -> list[Compared]:
     """Every strategy, model, number of ranks and kind of number."""
     found: list[Compared] = []
-    for model in models:
+    for model in MODELS:
         for kind in _KINDS:
             for ranks in RANKS:
-                found += _of(model, kind, ranks, updates)
+                found += _of(model, kind, ranks)
             worst = max(c.difference for c in found if c.model == model and c.kind == kind)
-            say(f"{model}, {kind}: ranks differ from one process by {worst:.1e} after {updates} updates")
+            say(f"{model}, {kind}: ranks differ from one process by {worst:.1e} after {UPDATES} updates")
     return found
 
 
-def _of(name: str, kind: str, ranks: int, updates: int) -> Iterator[Compared]:
+def _of(name: str, kind: str, ranks: int) -> Iterator[Compared]:
     make = _KINDS[kind]
     rule = [r for r in _RULE if "nodes" not in r or name == "language-model"]
-    size = updates * ranks * _INSTANCE.get(name, 1)
+    size = UPDATES * ranks * _INSTANCE.get(name, 1)
     given = [*MODELS[name], *rule, "clip_norm=0.5", f"train_instances={size}"]
     average = ["train.average=0.95"]
     model, cfg = configured(name, [*given, *average], ranks)

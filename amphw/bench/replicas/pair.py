@@ -19,6 +19,9 @@ from amphw.bench.errors import BenchError
 from amphw.bench.figures import Figure, paired
 from amphw.bench.load import Usage, UsageMeter, total
 from amphw.bench.plan import Say
+from amphw.data.cache import DataError
+from amphw.host.config import resolve
+from amphw.models import get_model
 from amphw.replicas.mpi import AS_ROOT, mpiexec
 
 _PATIENCE_S = 900.0
@@ -36,9 +39,20 @@ class Pair:
     rate: int
 
     def settings(self, ranks: int, seconds: float) -> list[str]:
+        """Where real data is not at hand, a model that can generate some does."""
         size = [f"train_instances={round(self.rate * seconds)}", "valid_instances=100"]
         common = ["mode=pipeline", "epochs=4", "target=none", "trace=false", "replicas.strategy=hybrid"]
-        return [*common, *size, f"workers={2 // ranks}", f"pipeline_depth={self.window // ranks}"]
+        sample = [] if self._at_hand() else ["sample=true"]
+        return [*common, *size, *sample, f"workers={2 // ranks}", f"pipeline_depth={self.window // ranks}"]
+
+    def _at_hand(self) -> bool:
+        model = get_model(self.model)
+        cfg = resolve(model.config, model.defaults, None, [])
+        try:
+            model.prepare(cfg.model, cfg.train.seed)
+        except DataError:
+            return False
+        return True
 
 
 PAIRS = (
@@ -70,11 +84,9 @@ def carrier() -> str:
     return "mpi" if there else "threads"
 
 
-def compare(
-    say: Say, seconds: float, rounds: int, pairs: Sequence[Pair] = PAIRS
-) -> tuple[list[Sides], Usage]:
+def compare(say: Say, seconds: float, rounds: int) -> tuple[list[Sides], Usage]:
     """Both sides of each pair in turn, beginning with the other one in every other round."""
-    found, usages = [Sides(pair) for pair in pairs], []
+    found, usages = [Sides(pair) for pair in PAIRS], []
     for number in range(rounds):
         for sides in found:
             before, meter = _children(), UsageMeter([])
@@ -93,11 +105,11 @@ def compare(
     return found, total(usages)
 
 
-def waiting_cores(seconds: float = WAIT_S) -> float | None:
+def waiting_cores() -> float | None:
     """What a rank uses of a core while it waits for another one; None where MPI is not installed."""
     if carrier() != "mpi":
         return None
-    return float(_started({"wait": seconds}, 2)["waiting_cores"])
+    return float(_started({"wait": WAIT_S}, 2)["waiting_cores"])
 
 
 def _run(model: str, settings: Sequence[str], ranks: int) -> dict[str, Any]:
