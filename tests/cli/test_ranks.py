@@ -39,22 +39,40 @@ def test_two_ranks_are_one_with_twice_the_window(amphw: Invoke, tiny: list[str])
         assert parameters("two")[name] == pytest.approx(value, abs=1e-5), name
 
 
+WORDS = [
+    "vocabulary=300", "embedding=6", "hidden=6", "samples=8", "train_instances=48", "valid_instances=4",
+    "epochs=1", "target=none", "pipeline_depth=1",
+]  # fmt: skip
+TABLES = ("embed.E", "output.W", "output.b")
+
+
 @pytest.mark.parametrize("strategy", ["hybrid", "allreduce", "servers"])
-def test_strategies_move_the_bytes_that_they_should(amphw: Invoke, tiny: list[str], strategy: str) -> None:
+def test_strategies_move_the_bytes_that_they_should(amphw: Invoke, strategy: str) -> None:
     """By a ring or by servers 2 (N - 1) / N of each dense parameter and way, on average over ranks; 4 bytes
     a number. Of a table N - 1 times the touched rows by AllGatherv; of what servers own a third is local."""
-    found = trained(amphw, tiny, "--ranks", "3", "--out", "run", "--set", f"replicas.strategy={strategy}")
+    small = [word for setting in [*WORDS, f"strategy={strategy}"] for word in ("--set", setting)]
+
+    def moved(*more: str) -> dict[str, Any]:
+        ranks = ["--ranks", "3", *PIPELINE, *more, "--json"]
+        done = amphw("train", "language-model", *small, *ranks)
+        assert done.exit_code == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    found = moved("--out", "run", "--set", "replicas.sparse_from=0")
     sizes = {name: value.size for name, value in parameters("run").items() if "#" not in name}
-    assert found["bytes"].keys() == sizes.keys() and found["alpha"].keys() == {"cell.E"}
-    table = found["bytes"].pop("cell.E")
-    moved = 4 * sizes["cell.E"] * found["alpha"]["cell.E"] * 2
-    if strategy == "allreduce":
-        assert table["sent"] == table["received"] == pytest.approx(moved)
-    else:
-        assert table["sent"] == table["received"] == pytest.approx(moved * 2 / 3, rel=0.1)
+    assert found["bytes"].keys() == sizes.keys() and found["alpha"].keys() == set(TABLES)
+    for name in TABLES:
+        table = found["bytes"].pop(name)
+        touched = 4 * sizes[name] * found["alpha"][name] * 2
+        if strategy == "allreduce":
+            assert table["sent"] == table["received"] == pytest.approx(touched)
+        else:
+            assert table["sent"] == table["received"] == pytest.approx(touched * 2 / 3, rel=0.1)
     for name, each in found["bytes"].items():
         assert each["sent"] == each["received"] == pytest.approx(4 * sizes[name] * 2 * 2 / 3)
     assert found["seconds"].keys() == {"compute", "wait", "transfer"}
+    assert moved("--out", "whole")["alpha"] == {}  # so small tables are not worth it
 
 
 def test_a_run_goes_on_with_another_number_of_ranks(amphw: Invoke, tiny: list[str]) -> None:
