@@ -54,7 +54,7 @@ def test_strategies_move_the_bytes_that_they_should(amphw: Invoke, tiny: list[st
         assert table["sent"] == table["received"] == pytest.approx(moved * 2 / 3, rel=0.1)
     for name, each in found["bytes"].items():
         assert each["sent"] == each["received"] == pytest.approx(4 * sizes[name] * 2 * 2 / 3)
-    assert found["seconds"].keys() == {"compute", "wait", "transfer"}
+    assert found["seconds"].keys() == {"compute", "wait", "transfer", "gather"}
 
 
 def test_a_run_goes_on_with_another_number_of_ranks(amphw: Invoke, tiny: list[str]) -> None:
