@@ -10,9 +10,9 @@ computing, waiting and transfer: the end of an epoch, at which servers hand all 
 rank, has a column of its own. There is no warm-up: 40 windows take as long each as 160 do.
 
 Bars, for each rate and number of ranks: `hybrid` moves no more bytes than the others, and with 4 ranks or
-more fewer than `allreduce`; a rank that waits keeps less than 5 % of a core busy; and `hybrid` trains no slower than `servers`, unless the whole 95 % interval of the ratio
-(a bootstrap over rounds) is below 1. Figures mean something on a machine that does nothing else. All ranks
-share its cores.
+more fewer than `allreduce`; a rank that waits keeps less than 5 % of a core busy; and `hybrid` trains no
+slower than `servers`, which it does if the whole 95 % interval of the ratio (a bootstrap over rounds) is
+below 1. Figures mean something on a machine that does nothing else. All ranks share its cores.
 """
 
 from __future__ import annotations

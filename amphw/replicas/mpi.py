@@ -29,7 +29,7 @@ SPINS = 50
 FIRST_NAP, LONGEST_NAP = 2e-5, 1e-3
 """Seconds. Naps grow with the wait, so that a short one is short and a long one costs some hundredths of a
 core."""
-SHARE = 0.125
+SHARE = 1 / 32
 """How long a nap is, of the time waited so far: so a message is noticed late by this share at most. MPI moves
 a large message on only when it is asked, too, and what a link brings meanwhile has to fit into buffers."""
 LOOK = 0.05
