@@ -231,7 +231,7 @@ def rows_of(found: Synchronised) -> dict[str, str]:
     """For people."""
     sent = sum(each["sent"] for each in found.bytes.values())
     received = sum(each["received"] for each in found.bytes.values())
-    times = ", ".join(f"{1e3 * seconds:.3g} ms {what}" for what, seconds in found.seconds.items())
+    times = ", ".join(f"{1e3 * seconds:.3g} ms {what}" for what, seconds in found.seconds.items() if seconds)
     rows = {
         "ranks": f"{found.ranks}, {found.strategy}, {found.steps:,} exchanges",
         "an exchange": f"{sent / 1e3:,.4g} kB sent and {received / 1e3:,.4g} kB received by a rank; {times}",

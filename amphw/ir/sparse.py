@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from amphw.ir.check import infer
-from amphw.ir.expr import ROW, Expr, evaluate, fields_of
+from amphw.ir.expr import ROW, Attr, Const, Expr, Field, Table, evaluate, fields_of
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.state import Columns, KeySpace, StateType
+from amphw.ir.state import MOST_STATES, Columns, KeySpace, StateType
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,30 @@ class Lookup:
 
     def numbers(self, instance: Instance) -> np.ndarray:
         """The rows that it may look up, in any order, and some more than once."""
+        found = self._beginning(instance)
+        return self._of_all_states(instance) if found is None else found
+
+    def _beginning(self, instance: Instance) -> np.ndarray | None:
+        """A short cut to the same for `table[i]` where i counts from 0, as most are: the table's beginning.
+
+        Ranks do this for every instance before it is pumped. None: it is something else.
+        """
+        if not isinstance(self.index, Table) or len(self.index.index) != 1:
+            return None
+        (i,), fields, count, most = self.index.index, self.state.fields, self.rows, MOST_STATES
+        if fields:
+            if len(fields) > 1 or self.rows != Const(1) or i != Field(fields[0].name):
+                return None
+            count, most = fields[0].extent, fields[0].bound
+        elif i != ROW:
+            return None
+        table = instance.tables.get(self.index.name)
+        if table is None or table.ndim != 1 or not isinstance(count, (Attr, Const)):
+            return None
+        end = instance.attr(count.name) if isinstance(count, Attr) else count.value
+        return table[:end] if 0 <= end <= most else None
+
+    def _of_all_states(self, instance: Instance) -> np.ndarray:
         states = KeySpace(self.state, instance).env(strict=False)
         counts = np.asarray(evaluate(self.rows, states))
         counts = np.where(states.outside, 0, counts)  # a state outside a table never occurs

@@ -27,7 +27,11 @@ VALUES, FAILED = 1, 2
 SPINS = 50
 """How often a message is asked for before the first nap: on one machine most have come by then."""
 FIRST_NAP, LONGEST_NAP = 2e-5, 1e-3
-"""Seconds. Naps double, so that a short wait is short and a long one costs some hundredths of a core."""
+"""Seconds. Naps grow with the wait, so that a short one is short and a long one costs some hundredths of a
+core."""
+SHARE = 1 / 32
+"""How long a nap is, of the time waited so far: so a message is noticed late by this share at most. MPI moves
+a large message on only when it is asked, too, and what a link brings meanwhile has to fit into buffers."""
 LOOK = 0.05
 """Seconds between looks whether a rank has failed, which also bring on what others are to receive."""
 LOOK_AT_PARENT = 0.5
@@ -166,7 +170,7 @@ class MpiTransport:
 
     def _until(self, done: Callable[[], bool], at_most: float = float("inf"), check: bool = True) -> bool:
         """Wait for `done`, at most so many seconds -> whether it is. check: raise where a rank has failed."""
-        nap, spins, began = FIRST_NAP, SPINS, time.perf_counter()
+        spins, began = SPINS, time.perf_counter()
         while not done():
             if spins:
                 spins -= 1
@@ -174,10 +178,10 @@ class MpiTransport:
             self._listen()
             if check:
                 self._raise_told()
-            if time.perf_counter() - began > at_most:
+            waited = time.perf_counter() - began
+            if waited > at_most:
                 return False
-            time.sleep(nap)
-            nap = min(2 * nap, LONGEST_NAP)
+            time.sleep(min(max(SHARE * waited, FIRST_NAP), LONGEST_NAP))
         return True
 
     def check(self) -> None:

@@ -1,9 +1,10 @@
-"""Many arrays as few: what goes around the ring at once, and which part of it is whose."""
+"""Many arrays as few messages: what goes around the ring at once, and which part of it is whose."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,46 @@ class Traffic:
     def count(self, name: str, sent: int, received: int) -> None:
         self.sent[name] = self.sent.get(name, 0) + sent
         self.received[name] = self.received.get(name, 0) + received
+
+
+FEW = 1 << 14
+"""Bytes up to which a sum of integers goes from every rank to every other at once."""
+
+
+def packed(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """As one message: uint8, one array after the other."""
+    parts = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint8)
+
+
+def unpacked(message: np.ndarray, parts: Sequence[tuple[np.dtype[Any], int]]) -> list[np.ndarray]:
+    """What `packed` has put together, one-dimensional. parts: kinds of numbers, and how many there are."""
+    found, at = [], 0
+    for kind, size in parts:
+        end = at + size * kind.itemsize
+        found.append(message[at:end].copy().view(kind))  # a copy, as numbers may lie anywhere
+        at = end
+    return found
+
+
+def add_up(transport: Transport, counts: np.ndarray) -> None:
+    """In place, the sum of all ranks' one-dimensional arrays of integers, which have the same length.
+
+    Few of them go from every rank to all others at once, which takes the time of one message, where a ring
+    takes that of 2 (N - 1). The order in which integers are added up makes no difference.
+    """
+    assert counts.dtype.kind == "i", counts.dtype
+    t = transport
+    others = [(t.rank + k) % t.ranks for k in range(1, t.ranks)]
+    if counts.nbytes * len(others) > FEW:
+        all_reduce(t, counts)
+        return
+    for other in others:
+        t.send(other, counts)
+    theirs = np.empty_like(counts)
+    for other in reversed(others):
+        t.receive(other, theirs)
+        counts += theirs
 
 
 def all_reduce_packed(transport: Transport, arrays: Mapping[str, np.ndarray], traffic: Traffic) -> None:

@@ -18,12 +18,14 @@ from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
 from amphw.replicas.agree import check_alike
 from amphw.replicas.collectives import all_reduce, ranges
-from amphw.replicas.packed import Traffic
+from amphw.replicas.packed import Traffic, add_up
 from amphw.replicas.strategy import Strategy
 from amphw.replicas.transport import Transport
 from amphw.replicas.windows import Windows
 
 STOP, PAUSE, THROUGH = range(3)
+SPENT = ("compute", "wait", "transfer", "gather")
+"""What a rank spends seconds on; the last is bringing all that servers own to the first rank, to be saved."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Replica:
         working = strategy.working(self.ranks)
         self._working, self._works = len(working), transport.rank in working
         self.traffic = Traffic()
-        self._waited = self._transferred = 0.0
+        self._waited = self._transferred = self._gathered = 0.0
         self._wants = np.zeros(3, np.int64)
         self._agreed = np.zeros(3, np.int64)
 
@@ -85,7 +87,7 @@ class Replica:
         self._windows = Windows(instances, start, window, first, rank, self._working, look)
         for _ in range(2):  # whoever pumps looks ahead into the window after the next
             sizes = self._windows.sizes()
-            all_reduce(self.transport, sizes)
+            add_up(self.transport, sizes)
             self._windows.deal(sizes)
         upcoming = self._windows.next()
         self.strategy.place(device, self.transport, upcoming)
@@ -113,7 +115,10 @@ class Replica:
         while not through:
             through = self._exchange(device, through=True)
             updated()
+        began = time.perf_counter()
         self.strategy.gather(device, self.transport)
+        self.total([])  # the others wait until the first rank has it all, which is theirs of it
+        self._gathered += time.perf_counter() - began
 
     def _exchange(self, device: Device, through: bool) -> bool:
         """One step of all ranks -> whether all of them are through with their instances."""
@@ -125,7 +130,7 @@ class Replica:
         told = np.concatenate([self._wants, sizes, plan])
         told[THROUGH] = through
         began = time.perf_counter()
-        all_reduce(self.transport, told)  # whoever comes first waits here
+        add_up(self.transport, told)  # whoever comes first waits here
         met = time.perf_counter()
         # A wish that was granted holds until the next share: ranks come here more than once on the way there.
         self._agreed, self._wants = self._agreed | told[:3], np.zeros(3, np.int64)
@@ -161,19 +166,20 @@ class Replica:
         steps = max(1, self.traffic.steps)
         of_all = self.ranks * steps
         counts = [n for name in names for n in (self.traffic.sent[name], self.traffic.received[name])]
-        spent = [max(0.0, training - self._waited - self._transferred), self._waited, self._transferred]
+        apart = [self._waited, self._transferred, self._gathered]
+        spent = [max(0.0, training - sum(apart)), *apart]
         tables = sorted(self.traffic.touched)
         touched = [self.traffic.touched[name] / steps / self._working for name in tables]
         totals = self.total([*counts, *spent, *touched])
         pairs = zip(totals[: 2 * len(names) : 2], totals[1 : 2 * len(names) : 2], strict=True)
-        times = totals[2 * len(names) :][:3]
+        times = totals[2 * len(names) :][: len(SPENT)]
         return Synchronised(
             self.ranks,
             self.strategy.name,
             self.traffic.steps,
             {n: {"sent": a / of_all, "received": b / of_all} for n, (a, b) in zip(names, pairs, strict=True)},
-            dict(zip(("compute", "wait", "transfer"), (t / of_all for t in times), strict=True)),
-            dict(zip(tables, totals[2 * len(names) + 3 :], strict=True)),
+            dict(zip(SPENT, (t / of_all for t in times), strict=True)),
+            dict(zip(tables, totals[2 * len(names) + len(SPENT) :], strict=True)),
         )
 
 

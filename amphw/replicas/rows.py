@@ -8,7 +8,7 @@ import numpy as np
 
 from amphw.ir.exchange import Rows, added
 from amphw.replicas.collectives import all_gather
-from amphw.replicas.packed import Traffic
+from amphw.replicas.packed import Traffic, packed, unpacked
 from amphw.replicas.transport import Transport
 
 
@@ -23,16 +23,28 @@ def gather_rows(
     transport: Transport, tables: Mapping[str, Rows], counts: np.ndarray, traffic: Traffic
 ) -> dict[str, Rows]:
     """The sums of all ranks' rows, by table; they have the same names on each. counts: the sum of all ranks'
-    plans."""
-    out = {}
-    for k, name in enumerate(sorted(tables)):
-        mine, width = tables[name], tables[name].values.shape[1]
-        sizes = counts[:, k]
-        numbers = all_gather(transport, mine.numbers, sizes.tolist())
-        values = all_gather(transport, mine.values.reshape(-1), (sizes * width).tolist())
-        parts = [Rows(m, v.reshape(-1, width)) for m, v in zip(numbers, values, strict=True)]
-        out[name] = added(parts)
-        row, all_rows = width * mine.values.itemsize, int(sizes.sum())
-        after = int(sizes[(transport.rank + 1) % transport.ranks])  # it has its own already
-        traffic.count(name, (all_rows - after) * row, (all_rows - len(mine.numbers)) * row)
+    plans. The rows of all tables go around in one message of each rank."""
+    names = sorted(tables)
+    if not names:
+        return {}
+    widths = [tables[name].values.shape[1] for name in names]
+    kinds = [(tables[name].numbers.dtype, tables[name].values.dtype) for name in names]
+    parts = [
+        [
+            part
+            for count, width, (number, value) in zip(of_rank.tolist(), widths, kinds, strict=True)
+            for part in ((number, count), (value, count * width))
+        ]
+        for of_rank in counts
+    ]
+    mine = packed([array for name in names for array in (tables[name].numbers, tables[name].values)])
+    sizes = [sum(kind.itemsize * size for kind, size in each) for each in parts]
+    gathered = all_gather(transport, mine, sizes)
+    every = [unpacked(message, each) for message, each in zip(gathered, parts, strict=True)]
+    out, after = {}, (transport.rank + 1) % transport.ranks  # which has its own rows already
+    for k, (name, width) in enumerate(zip(names, widths, strict=True)):
+        out[name] = added([Rows(found[2 * k], found[2 * k + 1].reshape(-1, width)) for found in every])
+        row, all_rows = width * tables[name].values.itemsize, int(counts[:, k].sum())
+        sent, received = all_rows - int(counts[after, k]), all_rows - len(tables[name].numbers)
+        traffic.count(name, sent * row, received * row)
     return out

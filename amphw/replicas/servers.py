@@ -17,16 +17,10 @@ from amphw.ir.exchange import NodeGradient, Rows, added
 from amphw.ir.sparse import SparseParameter
 from amphw.ir.update import NodeParameters
 from amphw.replicas.collectives import all_reduce
-from amphw.replicas.packed import Traffic
+from amphw.replicas.packed import Traffic, add_up, packed, unpacked
 from amphw.replicas.placement import place_dense, place_tables
 from amphw.replicas.served import NodeClock, Owned
 from amphw.replicas.transport import Transport
-
-
-def packed(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """As one message: uint8, one array after the other."""
-    parts = [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for a in arrays]
-    return np.concatenate(parts) if parts else np.empty(0, np.uint8)
 
 
 class Servers:
@@ -145,18 +139,11 @@ class Servers:
     def _unpacked(self, source: int, *sizes: Mapping[str, int]) -> tuple[dict[str, np.ndarray], ...]:
         """What `packed` has put together: all but the last are of row numbers, the last is of values."""
         kinds = [*([np.dtype(np.int32)] * (len(sizes) - 1)), self._kind]
-        total = sum(kind.itemsize * sum(each.values()) for kind, each in zip(kinds, sizes, strict=True))
-        everything = np.empty(total, np.uint8)
+        parts = [(kind, size) for kind, each in zip(kinds, sizes, strict=True) for size in each.values()]
+        everything = np.empty(sum(kind.itemsize * size for kind, size in parts), np.uint8)
         self._transport.receive(source, everything)
-        out, at = [], 0
-        for kind, each in zip(kinds, sizes, strict=True):
-            found = {}
-            for n, size in each.items():
-                end = at + size * kind.itemsize
-                found[n] = everything[at:end].copy().view(kind)  # a copy, as numbers may lie anywhere
-                at = end
-            out.append(found)
-        return tuple(out)
+        found = iter(unpacked(everything, parts))
+        return tuple({n: next(found) for n in each} for each in sizes)
 
     # --- gradients --------------------------------------------------------------------------------
 
@@ -312,7 +299,7 @@ class Servers:
     ) -> dict[str, dict[str, np.ndarray | Rows]]:
         """Rows alone, between steps; all ranks call this."""
         sizes = self.plan(None, wanted)
-        all_reduce(self._transport, sizes.reshape(-1))
+        add_up(self._transport, sizes.reshape(-1))
         self.push(sizes, traffic, gradients=False)
         return self.pull(False, traffic)
 

@@ -19,8 +19,7 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.sparse import SparseParameter, rows_read, sparse_parameters
 from amphw.ir.update import NodeParameters, UpdateRule
-from amphw.replicas.collectives import all_reduce
-from amphw.replicas.packed import Traffic, all_reduce_packed
+from amphw.replicas.packed import Traffic, add_up, all_reduce_packed
 from amphw.replicas.rows import gather_rows, plan_rows
 from amphw.replicas.servers import Servers
 from amphw.replicas.strategy import Strategy
@@ -95,7 +94,7 @@ class Synchronous(Strategy):
         """Those of nodes of whose tables a rank leaves enough unread, on average over all ranks."""
         reads = rows_read(sparse, instances) if sparse else []
         counts = np.array([len(found) for found in reads], np.int64)
-        all_reduce(transport, counts)
+        add_up(transport, counts)
         trains = len(self.working(transport.ranks))
         saved: dict[str, float] = {}
         for p, n in zip(sparse, counts.tolist(), strict=True):

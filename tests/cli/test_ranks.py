@@ -71,7 +71,7 @@ def test_strategies_move_the_bytes_that_they_should(amphw: Invoke, strategy: str
             assert table["sent"] == table["received"] == pytest.approx(touched * 2 / 3, rel=0.1)
     for name, each in found["bytes"].items():
         assert each["sent"] == each["received"] == pytest.approx(4 * sizes[name] * 2 * 2 / 3)
-    assert found["seconds"].keys() == {"compute", "wait", "transfer"}
+    assert found["seconds"].keys() == {"compute", "wait", "transfer", "gather"}
     assert moved("--out", "whole")["alpha"] == {}  # so small tables are not worth it
 
 
