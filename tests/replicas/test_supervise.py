@@ -229,7 +229,8 @@ def test_what_does_not_fit_is_refused(
 @needs_mpi
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_campaign_of_a_few_kills() -> None:
+def test_a_campaign_of_a_few_kills(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "rank_faults.py"), "--runs", "6"]
+    command += ["--json", str(tmp_path / "record.json")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stdout
