@@ -244,6 +244,8 @@ def rows_of(found: Synchronised) -> dict[str, str]:
 
 def figures_of(found: Synchronised) -> dict[str, Any]:
     """For programs."""
+    from amphw.host.records import json_safe
+
     return {
         "ranks": found.ranks,
         "strategy": found.strategy,
@@ -251,4 +253,7 @@ def figures_of(found: Synchronised) -> dict[str, Any]:
         "bytes": found.bytes,
         "seconds": found.seconds,
         "alpha": found.alpha,
+        "per_rank": [
+            {**json_safe(each), "instances_per_s": json_safe(each.instances_per_s)} for each in found.per_rank
+        ],
     }

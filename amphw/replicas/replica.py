@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from amphw.host.gradients import Clipping
+from amphw.host.records import RankFigures
 from amphw.host.replication import Share
 from amphw.host.run_model import InstanceSet
 from amphw.ir.device import Device
@@ -52,7 +53,8 @@ class Synchronised:
     """What keeping together took, of one rank and one step, on average over all.
 
     bytes: sent and received, by parameter. seconds: by what they were for. alpha: of tables that are
-    exchanged by rows, the share of rows that a rank touches in a step (Parallax, Table 1).
+    exchanged by rows, the share of rows that a rank touches in a step (Parallax, Table 1). per_rank: what each
+    did in all, since the run began or went on.
     """
 
     ranks: int
@@ -61,6 +63,7 @@ class Synchronised:
     bytes: dict[str, dict[str, float]]
     seconds: dict[str, float]
     alpha: dict[str, float]
+    per_rank: list[RankFigures]
 
 
 class Replica:
@@ -79,6 +82,8 @@ class Replica:
         self._working, self._works = len(working), transport.rank in working
         self.traffic = Traffic()
         self._waited = self._transferred = 0.0
+        self._told = np.zeros(4)  # what this rank had waited, transferred, sent and received at `figures`
+        self._per_rank: list[RankFigures] = []
         self._wants = np.zeros(3, np.int64)
         self._agreed = np.zeros(3, np.int64)
 
@@ -167,6 +172,21 @@ class Replica:
         all_reduce(self.transport, sums)
         return [float(v) for v in sums]
 
+    def figures(self, instances: float, seconds: float, staleness: tuple[float, float]) -> list[RankFigures]:
+        sent, received = sum(self.traffic.sent.values()), sum(self.traffic.received.values())
+        so_far = np.array([self._waited, self._transferred, sent, received], np.float64)
+        waited, transferred, sent, received = so_far - self._told
+        self._told = so_far
+        compute = max(0.0, seconds - waited - transferred)
+        mine = [instances, compute, waited, transferred, sent, received, *staleness]
+        everybody = np.zeros((self.ranks, len(mine)))
+        everybody[self.transport.rank] = mine
+        rows = np.reshape(self.total(everybody.reshape(-1).tolist()), everybody.shape).tolist()
+        found = [RankFigures(rank, *row) for rank, row in enumerate(rows)]
+        before = self._per_rank
+        self._per_rank = [b.after(a) for a, b in zip(before, found, strict=True)] if before else found
+        return found
+
     def synchronised(self, training: float) -> Synchronised:
         """What it took until now; all ranks call this. training: seconds that this rank has spent on it."""
         names = sorted(self.traffic.sent)
@@ -186,6 +206,7 @@ class Replica:
             {n: {"sent": a / of_all, "received": b / of_all} for n, (a, b) in zip(names, pairs, strict=True)},
             dict(zip(("compute", "wait", "transfer"), (t / of_all for t in times), strict=True)),
             dict(zip(tables, totals[2 * len(names) + 3 :], strict=True)),
+            self._per_rank,
         )
 
 
