@@ -239,6 +239,8 @@ def rows_of(found: Synchronised) -> dict[str, str]:
     if found.alpha:
         shares = ", ".join(f"{100 * share:.3g} % of {name}" for name, share in found.alpha.items())
         rows["touched rows"] = f"{shares} by a rank in an exchange; all other parameters are dense"
+    if found.dense:
+        rows["dense tables"] = "; ".join(f"{name}: {why}" for name, why in found.dense.items())
     return rows
 
 
@@ -253,6 +255,8 @@ def figures_of(found: Synchronised) -> dict[str, Any]:
         "bytes": found.bytes,
         "seconds": found.seconds,
         "alpha": found.alpha,
+        "formula": found.formula,
+        "dense_tables": found.dense,
         "per_rank": [
             {**json_safe(each), "instances_per_s": json_safe(each.instances_per_s)} for each in found.per_rank
         ],

@@ -52,8 +52,8 @@ class Slice:
 class RankFigures:
     """What one of several ranks did since its figures were last told.
 
-    `instances` are those that it trained on, in what the model counts. `compute`, `wait` (for other ranks) and
-    `transfer` (exchanging with them) are seconds of training; `sent` and `received` are bytes of values.
+    `instances` are those that it trained on, in what the model counts. `compute`, `wait` (for other ranks)
+    and `transfer` (exchanging with them) are seconds of training; `sent` and `received` are bytes of values.
     Staleness is in versions, NaN for a rank that trains nothing.
     """
 
@@ -75,7 +75,7 @@ class RankFigures:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> RankFigures:
         """The inverse of `json_safe`; a null number reads as NaN. Raises ValueError naming absent fields."""
-        values = {name: _number(value) for name, value in _known(cls, data).items()}
+        values: dict[str, Any] = {name: _number(value) for name, value in _known(cls, data).items()}
         return cls(**values | {"rank": int(values["rank"])})
 
     def after(self, earlier: RankFigures) -> RankFigures:

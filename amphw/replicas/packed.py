@@ -27,6 +27,10 @@ class Traffic:
         self.sent[name] = self.sent.get(name, 0) + sent
         self.received[name] = self.received.get(name, 0) + received
 
+    def moved(self) -> dict[str, int]:
+        """Sent and received together."""
+        return {name: sent + self.received[name] for name, sent in self.sent.items()}
+
 
 def all_reduce_packed(transport: Transport, arrays: Mapping[str, np.ndarray], traffic: Traffic) -> None:
     """In place, the sums of all ranks' arrays, which have the same names and shapes.

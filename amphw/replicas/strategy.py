@@ -51,6 +51,13 @@ class Strategy:
 
         Each strategy has its own."""
 
+    def moves(self, ranks: int, size: float, alpha: float | None) -> float | None:
+        """Bytes that a rank sends in an exchange, on average, by the formula for a parameter of `size` bytes.
+
+        alpha: of a table that is exchanged by rows. None: there is no formula for it.
+        """
+        return None
+
     def fetch(
         self, device: Device, transport: Transport, traffic: Traffic, instances: Iterable[Instance]
     ) -> None:

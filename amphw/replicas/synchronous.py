@@ -23,6 +23,7 @@ from amphw.replicas.packed import Traffic, all_reduce_packed
 from amphw.replicas.rows import gather_rows, plan_rows
 from amphw.replicas.servers import Servers
 from amphw.replicas.strategy import Strategy
+from amphw.replicas.table3 import gathered, reduced, served
 from amphw.replicas.transport import Transport
 
 
@@ -96,6 +97,14 @@ class Synchronous(Strategy):
             self._served.setdefault(node, set()).add(name)
         self._tables = tables
         keep(device, self._served)
+
+    def moves(self, ranks: int, size: float, alpha: float | None) -> float | None:
+        working = len(self.working(ranks))
+        if self._serves_dense if alpha is None else self._serves_sparse:
+            # Neighbours on one machine share rows, which the formula does not know.
+            alone = self._per_machine == 1
+            return served(size, 1.0 if alpha is None else alpha, ranks, working) if alone else None
+        return reduced(size, ranks) if alpha is None else gathered(size, alpha, ranks, working)
 
     def _averages(self, node: str, name: str) -> bool:
         return self._average_sparse if f"{node}.{name}" in self._sparse else self._average_dense
