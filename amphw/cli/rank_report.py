@@ -46,8 +46,8 @@ def rank_tables(found: Synchronised, counted: str) -> list[ReportTable]:
                 list(cells[0]),
                 [list(each.values()) for each in cells],
                 [
-                    "Bytes and seconds are of all training since the run began or went on; staleness, p50 and "
-                    "p99 in versions, is of the last epoch."
+                    "Bytes and seconds are of all training since the run began or went on; staleness, "
+                    "p50 and p99 in versions, is of the last epoch."
                 ],
             )
         )
@@ -58,7 +58,8 @@ def rank_tables(found: Synchronised, counted: str) -> list[ReportTable]:
             [_parameter(found, name) for name in found.bytes],
             [
                 f"Of one rank and one of {found.steps:,} exchanges, on average. The formula is that of "
-                "Parallax (arXiv 1808.02621, Table 3), each way, with the share of rows (alpha) that was measured.",
+                "Parallax (arXiv 1808.02621, Table 3), each way, with the share of rows (alpha) that "
+                "was measured.",
                 *(f"{name} is a table and dense: {why}." for name, why in found.dense.items()),
             ],
         )

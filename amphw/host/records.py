@@ -90,17 +90,6 @@ _SUMMED = ("instances", "compute", "wait", "transfer", "sent", "received")
 """The fields of `RankFigures` that add up over time."""
 
 
-def of_whole_run(history: Sequence[EpochRecord]) -> list[RankFigures]:
-    """By rank, what the epochs add up to that had as many ranks as the last one; none without ranks."""
-    whole: list[RankFigures] = []
-    for record in history:
-        alike = len(record.ranks) == len(whole)
-        whole = (
-            [b.after(a) for a, b in zip(whole, record.ranks, strict=True)] if alike else list(record.ranks)
-        )
-    return whole
-
-
 @dataclass(slots=True)
 class EpochRecord:
     """The state of a run at the end of one epoch.
