@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from amphw.host.run_folder import RunFolder
     from amphw.host.trace import Trace
     from amphw.ir.device import Findings
+    from amphw.replicas.replica import Synchronised
 
 TRACE = "trace.json.gz"
 REPORT = "report.html"
@@ -28,9 +29,13 @@ def write_artifacts(
     trace: Trace | None,
     findings: Findings,
     changed: Sequence[str] = (),
+    together: Synchronised | None = None,
 ) -> dict[str, Path]:
     """Write what the run allows: no Gantt chart without a trace, no curve without an epoch. Paths by kind;
-    of a file of the device's findings the kind is its name. changed: as `ReportRun` has them."""
+    of a file of the device's findings the kind is its name. changed: as `ReportRun` has them. together: what
+    keeping several ranks together took.
+    """
+    from amphw.cli.rank_report import CAPTION, rank_tables, write_ranks
     from amphw.host.report import ReportRun, ReportTable, write_report
     from amphw.host.run_folder import write_atomic
 
@@ -44,7 +49,8 @@ def write_artifacts(
     if trace is not None and pieces:
         written["trace"] = folder.file(TRACE)
         named = {HOST: "controller"} if any(piece.worker == HOST for piece in pieces) else {}
-        trace.write(written["trace"], name=title, worker_names=named)
+        ranks = together.traces if together is not None else []
+        trace.write(written["trace"], title, named, ranks)
     workers = [piece for piece in pieces if piece.worker != HOST]
     if workers:
         written["gantt"] = plots[_GANTT] = draw_gantt(folder, workers, title)
@@ -61,6 +67,11 @@ def write_artifacts(
     # Without a table the remarks stand alone.
     notes: Sequence[str] = () if findings.rows else findings.remarks
     tables = [found] if findings.rows else []
+    if together is not None:
+        about = write_ranks(folder, together)
+        written |= about
+        tables = [*rank_tables(together, summary.counted), *tables]
+        plots = {CAPTION: about["step times"]} | plots if "step times" in about else plots
     ran = summary.ran if any("placed on" in line for line in summary.ran) or len(summary.ran) > 1 else []
     notes = [*(f"Ran {line}" for line in ran), *notes]
     run = ReportRun.from_folder(folder.path, changed=changed)

@@ -239,11 +239,15 @@ def rows_of(found: Synchronised) -> dict[str, str]:
     if found.alpha:
         shares = ", ".join(f"{100 * share:.3g} % of {name}" for name, share in found.alpha.items())
         rows["touched rows"] = f"{shares} by a rank in an exchange; all other parameters are dense"
+    if found.dense:
+        rows["dense tables"] = "; ".join(f"{name}: {why}" for name, why in found.dense.items())
     return rows
 
 
 def figures_of(found: Synchronised) -> dict[str, Any]:
     """For programs."""
+    from amphw.host.records import json_safe
+
     return {
         "ranks": found.ranks,
         "strategy": found.strategy,
@@ -251,4 +255,9 @@ def figures_of(found: Synchronised) -> dict[str, Any]:
         "bytes": found.bytes,
         "seconds": found.seconds,
         "alpha": found.alpha,
+        "formula": found.formula,
+        "dense_tables": found.dense,
+        "per_rank": [
+            {**json_safe(each), "instances_per_s": json_safe(each.instances_per_s)} for each in found.per_rank
+        ],
     }

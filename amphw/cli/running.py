@@ -163,7 +163,7 @@ def run_once(
     found = device.findings() if isinstance(device, Investigates) else Findings()
     with trainer.spent.on("report"):
         changed = _changed(model, cfg, device)
-        written = write_artifacts(folder, summary, trace, found, changed)
+        written = write_artifacts(folder, summary, trace, found, changed, together)
     return Outcome(folder, summary, trace, written, found, trainer.spent.seconds, changed, together)
 
 

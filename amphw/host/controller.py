@@ -365,6 +365,7 @@ class Trainer:
             utilisation=figures.utilisation,
             keys_in_flight=figures.keys_in_flight,
             live=dict(state.live),
+            ranks=figures.ranks,
         )
 
     def _save(self, *, best: bool = False, final: bool = False) -> None:

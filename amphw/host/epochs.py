@@ -18,6 +18,7 @@ from amphw.host.meters import DeviceMeter, KeysInFlight, Tally, percentile
 from amphw.host.modes import pump_policy
 from amphw.host.progress import LiveStats, Progress
 from amphw.host.pumping import PumpHooks
+from amphw.host.records import RankFigures
 from amphw.host.replication import Alone, Replication
 from amphw.host.run_model import InstanceSet
 from amphw.host.run_state import RunState
@@ -49,6 +50,7 @@ class PhaseFigures:
     staleness_nodes: dict[str, tuple[float, float]]
     utilisation: list[float]
     keys_in_flight: float
+    ranks: list[RankFigures]
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ class Phases:
         self._began = time.perf_counter()
         self._size_before, self._trained = state.size, state.position
         self._size, self._tally = 0, Tally(state.tally.node, state.tally.names)
+        self._own_size = 0  # of this replica, in the whole phase
         self._before = _Before.of(state)
         if state.average is not None:
             self._versions = _versions(session.device.parameters())
@@ -123,7 +126,8 @@ class Phases:
         bad: list[Instance] = []
 
         def report(instance: Instance, report: Report) -> None:
-            self._size += session.model.size(instance)
+            size = session.model.size(instance)
+            self._size, self._own_size = self._size + size, self._own_size + size
             # The others are about as far.
             self._trained = min(self._trained + replicas.ranks, len(instances))
             self._meter.retired()
@@ -254,6 +258,7 @@ class Phases:
                 staleness_p50=percentile(staleness, 0.5),
                 staleness_p99=percentile(staleness, 0.99),
                 utilisation=meter.utilisation_lately(),
+                ranks=state.history[-1].ranks if state.history else [],
             )
         )
 
@@ -310,15 +315,18 @@ class Phases:
 
     def _figures(self, keys: KeysInFlight) -> PhaseFigures:
         overall = self._meter.staleness_overall()
+        staleness = percentile(overall, 0.5), percentile(overall, 0.99)
+        spent = self._state.seconds - self._before.seconds
         return PhaseFigures(
-            staleness_p50=percentile(overall, 0.5),
-            staleness_p99=percentile(overall, 0.99),
+            staleness_p50=staleness[0],
+            staleness_p99=staleness[1],
             staleness_nodes={
                 node: (percentile(rows, 0.5), percentile(rows, 0.99))
                 for node, rows in self._meter.staleness.items()
             },
             utilisation=self._meter.utilisation(),
             keys_in_flight=keys.mean(),
+            ranks=self._replication.figures(self._own_size, spent, staleness),
         )
 
 

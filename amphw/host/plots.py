@@ -242,6 +242,36 @@ def comparison(summaries: Mapping[str, RunSummary], path: Path, *, narrow: bool 
     _save(figure, path)
 
 
+def bars(
+    labels: Sequence[str], parts: Mapping[str, Sequence[float]], unit: str, path: Path, narrow: bool = False
+) -> None:
+    """A horizontal bar for each label, stacked from its value of each part. unit: of the values.
+
+    Raises ValueError for a suffix other than .svg and .png.
+    """
+    figure = _figure(5.2 if narrow else 11, 1.5 + 0.42 * len(labels))
+    axes = figure.add_subplot()
+    rows = range(len(labels))
+    ends = [0.0] * len(labels)
+    for (name, values), colour in zip(parts.items(), _LINES, strict=False):
+        axes.barh(rows, values, left=ends, height=0.66, color=colour, label=name)
+        ends = [end + value for end, value in zip(ends, values, strict=True)]
+    _values(axes, ends, [f"{end:.3g}" for end in ends])
+    axes.set_yticks(rows, labels)
+    axes.set_ylim(len(labels) - 0.45, -0.55)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(unit, fontsize=_TEXT_PT)
+    figure.legend(
+        loc="outside upper center",
+        ncols=len(parts),
+        frameon=False,
+        fontsize=_TEXT_PT,
+        labelcolor=_INK_COLOUR,
+    )
+    _plain_axes(axes, grid="x")
+    _save(figure, path)
+
+
 def _window(slices: Sequence[Slice], count: int) -> tuple[float, float]:
     """A stretch of about `count` slices: of several candidates, the one that mixes most lanes and directions.
 

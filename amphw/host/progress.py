@@ -23,8 +23,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from amphw.host.records import EpochRecord, mean_known
-from amphw.page.numbers import UNKNOWN, duration, number, percent
+from amphw.host.records import EpochRecord, RankFigures, mean_known
+from amphw.page.numbers import UNKNOWN, duration, number, percent, seconds, size
 
 REDRAW_S = 0.2
 PLAIN_LINE_S = 10.0
@@ -34,13 +34,16 @@ _SHOWN_WORKERS = (
     8  # more than these are summed up: a bar for each of 64 workers would push the rest off the screen
 )
 
+_SHOWN_RANKS = 8
+"""Of more ranks than these the live table shows the first."""
+
 
 @dataclass(slots=True)
 class LiveStats:
     """Where a run stands now. `done` of `total` instances of `epoch` (from 1); staleness in versions.
 
     `rate` is a second's, of what the model counts. `utilisation` is the busy share 0..1 of each worker; NaN
-    marks a figure that is not known yet.
+    marks a figure that is not known yet. `ranks` are those of the last epoch, where there are several.
     """
 
     epoch: int
@@ -53,6 +56,7 @@ class LiveStats:
     staleness_p50: float = math.nan
     staleness_p99: float = math.nan
     utilisation: list[float] = field(default_factory=list)
+    ranks: list[RankFigures] = field(default_factory=list)
 
 
 class Remaining:
@@ -116,6 +120,7 @@ class Progress:
         self._clock = clock
         self._remaining = Remaining(total_epochs, clock)
         self._heading: list[str] | None = None
+        self._told_ranks = False
         self._lock = threading.Lock()
         self._console = _Console(
             file=self._stream,
@@ -189,6 +194,21 @@ class Progress:
             self._row([upper if lower else "" for upper, lower in headings], widths)
             self._row([lower or upper for upper, lower in headings], widths)
         self._row(list(cells.values()), widths)
+        self._ranks(record.ranks)
+
+    def _ranks(self, ranks: list[RankFigures]) -> None:
+        """A row for each rank below the epoch's; the first time with a heading."""
+        if not ranks:
+            return
+        cells = [list(rank_cells(each, self._counted).values()) for each in ranks]
+        heading = list(rank_cells(ranks[0], self._counted))
+        widths = [max(len(name), 9) for name in heading]
+        if not self._told_ranks:
+            self._told_ranks = True
+            self._line(f"{self._label}: below each epoch what its ranks did in it")
+            self._row(heading, widths)
+        for row in cells:
+            self._row(row, widths)
 
     def _row(self, cells: list[str], widths: list[int]) -> None:
         self._line("  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
@@ -245,7 +265,34 @@ class Progress:
         table.add_row("staleness", f"p50 {number(live.staleness_p50)}   p99 {number(live.staleness_p99)}")
         for name, cell in _worker_rows(live.utilisation):
             table.add_row(name, cell)
+        if live.ranks:
+            table.add_row("ranks", _rank_table(live.ranks, self._counted))
         return table
+
+
+def rank_cells(of: RankFigures, counted: str) -> dict[str, str]:
+    """A rank's figures as texts, by the heading of their column."""
+    return {
+        "rank": str(of.rank),
+        f"{counted}/s": number(of.instances_per_s),
+        "staleness": f"{number(of.staleness_p50)}, {number(of.staleness_p99)}",
+        "sent": size(of.sent),
+        "received": size(of.received),
+        "wait": seconds(of.wait),
+        "transfer": seconds(of.transfer),
+    }
+
+
+def _rank_table(ranks: list[RankFigures], counted: str) -> Table:
+    """Of the last epoch."""
+    table = Table(box=None, padding=(0, 1))
+    for name in rank_cells(ranks[0], counted):
+        table.add_column(Text(name), justify="right", no_wrap=True)
+    for each in ranks[:_SHOWN_RANKS]:
+        table.add_row(*(Text(cell) for cell in rank_cells(each, counted).values()))
+    if len(ranks) > _SHOWN_RANKS:
+        table.add_row(Text(f"and {len(ranks) - _SHOWN_RANKS} more"))
+    return table
 
 
 def _left(of_epoch: float, of_run: float) -> str:

@@ -49,6 +49,48 @@ class Slice:
 
 
 @dataclass(slots=True)
+class RankFigures:
+    """What one of several ranks did since its figures were last told.
+
+    `instances` are those that it trained on, in what the model counts. `compute`, `wait` (for other ranks)
+    and `transfer` (exchanging with them) are seconds of training; `sent` and `received` are bytes of values.
+    Staleness is in versions, NaN for a rank that trains nothing.
+    """
+
+    rank: int
+    instances: float
+    compute: float
+    wait: float
+    transfer: float
+    sent: float
+    received: float
+    staleness_p50: float
+    staleness_p99: float
+
+    @property
+    def instances_per_s(self) -> float:
+        seconds = self.compute + self.wait + self.transfer
+        return self.instances / seconds if seconds > 0 else math.nan
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> RankFigures:
+        """The inverse of `json_safe`; a null number reads as NaN. Raises ValueError naming absent fields."""
+        values: dict[str, Any] = {name: _number(value) for name, value in _known(cls, data).items()}
+        return cls(**values | {"rank": int(values["rank"])})
+
+    def after(self, earlier: RankFigures) -> RankFigures:
+        """Those of both stretches; staleness is that of the later one."""
+        summed = {name: getattr(self, name) + getattr(earlier, name) for name in _SUMMED}
+        return RankFigures(
+            self.rank, **summed, staleness_p50=self.staleness_p50, staleness_p99=self.staleness_p99
+        )
+
+
+_SUMMED = ("instances", "compute", "wait", "transfer", "sent", "received")
+"""The fields of `RankFigures` that add up over time."""
+
+
+@dataclass(slots=True)
 class EpochRecord:
     """The state of a run at the end of one epoch.
 
@@ -56,7 +98,8 @@ class EpochRecord:
     `staleness_nodes` maps a node to its (p50, p99), in parameter versions between forward and backward
     (DESIGN: versions, intervals, staleness). `utilisation` is the busy share 0..1 of each worker. `live` is
     the running estimate of the validation metrics when the epoch's training ended, on parameters that were
-    moving; empty without `train.live_valid`.
+    moving; empty without `train.live_valid`. `ranks` has what each rank did in the epoch, where there were
+    several.
     """
 
     epoch: int
@@ -72,6 +115,7 @@ class EpochRecord:
     utilisation: list[float]
     keys_in_flight: float
     live: dict[str, float] = field(default_factory=dict)
+    ranks: list[RankFigures] = field(default_factory=list)
 
     @property
     def busy(self) -> float:
@@ -98,6 +142,7 @@ class EpochRecord:
         values["train"] = {name: _number(value) for name, value in values["train"].items()}
         values["valid"] = {name: _number(value) for name, value in values["valid"].items()}
         values["live"] = {name: _number(value) for name, value in values.get("live", {}).items()}
+        values["ranks"] = [RankFigures.from_json(each) for each in values.get("ranks", [])]
         values["utilisation"] = [_number(value) for value in values["utilisation"]]
         for name in (
             "seconds",
@@ -225,7 +270,7 @@ def _number(value: float | None) -> float:
 def _known(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
     """The entries of `data` that are fields of `cls`; a later version's extra keys are passed over."""
     names = [entry.name for entry in fields(cls)]
-    optional = {"history", "stopped_by", "metric", "target", "live", "counted"}
+    optional = {"history", "stopped_by", "metric", "target", "live", "counted", "ranks"}
     absent = [name for name in names if name not in data and name not in optional]
     if absent:
         raise ValueError(f"{cls.__name__} lacks {', '.join(absent)}; was this file written by amphw?")

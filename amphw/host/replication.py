@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from amphw.host.gradients import Clipping
+from amphw.host.records import RankFigures
 from amphw.host.run_model import InstanceSet
 from amphw.ir.device import Device
 from amphw.ir.graph import Graph
@@ -99,6 +100,14 @@ class Replication(Protocol):
         """The sums of all replicas' values, which are as many on each."""
         ...
 
+    def figures(self, instances: float, seconds: float, staleness: tuple[float, float]) -> list[RankFigures]:
+        """What every replica has done since the last call; none where there is just one.
+
+        Of this one: the size of the instances that it trained on, its seconds of training, and the (p50, p99)
+        of staleness.
+        """
+        ...
+
 
 class Alone:
     """The only replica. clipping: of its gradients."""
@@ -138,3 +147,6 @@ class Alone:
 
     def total(self, values: Sequence[float]) -> list[float]:
         return list(values)
+
+    def figures(self, instances: float, seconds: float, staleness: tuple[float, float]) -> list[RankFigures]:
+        return []

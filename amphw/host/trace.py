@@ -11,14 +11,15 @@ import gzip
 import json
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count as numbers
 from pathlib import Path
 from typing import Any
 
+from amphw.host.rank_trace import RankTrace, process_of, rank_events
 from amphw.host.records import Slice
 from amphw.host.run_folder import write_atomic
-
-_PID = 1  # process 0 is the kernel's idle task to Perfetto
 
 
 class Trace:
@@ -92,15 +93,23 @@ class Trace:
         # Clocks are read at both ends of a slice; neighbours may overlap by a tick.
         return [min(1.0, time / span) for time in busy]
 
-    def write(self, path: Path, name: str = "amphw", worker_names: Mapping[int, str] | None = None) -> None:
+    def write(
+        self,
+        path: Path,
+        name: str = "amphw",
+        worker_names: Mapping[int, str] | None = None,
+        ranks: Sequence[RankTrace] = (),
+    ) -> None:
         """Write the trace to `path`, gzipped if it ends in .gz; `name` is shown as the process.
+
+        ranks: those of a run that has several, the first of which this trace is of. Each is a process.
 
         Raises `run_folder.WriteError`.
         """
         with self._lock:
             pieces, keys, dropped = list(self._slices), list(self._keys), self._dropped
         document = {
-            "traceEvents": list(_events(pieces, keys, name, worker_names or {})),
+            "traceEvents": list(_all_events(pieces, keys, name, worker_names or {}, ranks)),
             "displayTimeUnit": "ms",
             "otherData": {"slices": len(pieces), "dropped": dropped},
         }
@@ -110,19 +119,43 @@ class Trace:
         write_atomic(path, gzip.compress(data, compresslevel=6, mtime=0) if path.suffix == ".gz" else data)
 
 
-def _events(
-    pieces: list[Slice], keys: list[tuple[float, int]], name: str, worker_names: Mapping[int, str]
+def _all_events(
+    pieces: list[Slice],
+    keys: list[tuple[float, int]],
+    name: str,
+    worker_names: Mapping[int, str],
+    ranks: Sequence[RankTrace],
 ) -> Iterator[dict[str, Any]]:
-    yield {"ph": "M", "pid": _PID, "tid": 0, "name": "process_name", "args": {"name": name}}
+    """Those of this process and, where there are several ranks, of all."""
+    flows = numbers(1)
+    first = f"rank 0, {name}" if ranks else name
+    yield from _events(pieces, keys, first, worker_names, process_of(0), flows)
+    for rank in ranks[1:]:
+        moved = [replace(each, start_us=each.start_us - rank.offset_us) for each in rank.slices]
+        called = f"rank {rank.rank}, {name}"
+        yield from _events(moved, [], called, worker_names, process_of(rank.rank), flows)
+    yield from rank_events(ranks, next(flows))
+
+
+def _events(
+    pieces: list[Slice],
+    keys: list[tuple[float, int]],
+    name: str,
+    worker_names: Mapping[int, str],
+    pid: int,
+    flows: Iterator[int],
+) -> Iterator[dict[str, Any]]:
+    yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": name}}
+    yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_sort_index", "args": {"sort_index": pid}}
     for worker in sorted({piece.worker for piece in pieces} | set(worker_names)):
         label = worker_names.get(worker, f"worker {worker}")
-        thread = {"ph": "M", "pid": _PID, "tid": worker + 1}
+        thread = {"ph": "M", "pid": pid, "tid": worker + 1}
         yield thread | {"name": "thread_name", "args": {"name": label}}
         yield thread | {"name": "thread_sort_index", "args": {"sort_index": worker}}
     for piece in pieces:
         yield {
             "ph": "X",
-            "pid": _PID,
+            "pid": pid,
             "tid": piece.worker + 1,
             "ts": _us(piece.start_us),
             "dur": _us(piece.duration_us),
@@ -130,12 +163,12 @@ def _events(
             "cat": piece.direction,
             "args": {"rows": piece.rows, "node": piece.node, "direction": piece.direction},
         }
-    yield from _flows(pieces)
+    yield from _flows(pieces, pid, flows)
     for time_us, count in keys:
-        yield {"ph": "C", "pid": _PID, "ts": _us(time_us), "name": "keys in flight", "args": {"keys": count}}
+        yield {"ph": "C", "pid": pid, "ts": _us(time_us), "name": "keys in flight", "args": {"keys": count}}
 
 
-def _flows(pieces: list[Slice]) -> Iterator[dict[str, Any]]:
+def _flows(pieces: list[Slice], pid: int, flows: Iterator[int]) -> Iterator[dict[str, Any]]:
     """A pair of events for each consumer whose producer is still kept.
 
     An event belongs to the slice that encloses its time, so the start lies within the producer, not at its
@@ -143,13 +176,11 @@ def _flows(pieces: list[Slice]) -> Iterator[dict[str, Any]]:
     ignored.
     """
     producers = {piece.flow_out: piece for piece in pieces if piece.flow_out is not None}
-    flow = 0
     for piece in pieces:
         producer = producers.get(piece.flow_in) if piece.flow_in is not None else None
         if producer is None or producer.start_us > piece.start_us:
             continue
-        flow += 1
-        common = {"pid": _PID, "id": flow, "cat": "message", "name": "message"}
+        common = {"pid": pid, "id": next(flows), "cat": "message", "name": "message"}
         left_at = min(producer.start_us + 0.9 * producer.duration_us, piece.start_us)
         yield common | {"ph": "s", "tid": producer.worker + 1, "ts": _us(left_at)}
         yield common | {"ph": "f", "bp": "e", "tid": piece.worker + 1, "ts": _us(piece.start_us)}

@@ -114,6 +114,24 @@ def sparse_parameters(graph: Graph) -> list[SparseParameter]:
     return found
 
 
+def dense_tables(graph: Graph) -> dict[str, str]:
+    """Tables (NODE.NAME) that are looked up by rows and are dense all the same, and why each is."""
+    typed = infer(graph)
+    found = {}
+    for node in sorted(graph.parameterised):
+        program = typed.behaviours[node].program
+        assert program is not None, node
+        for p in program.params:
+            ops = {i.op for i in program.instrs if i.attr().get("param") == p.name}
+            if "take" not in ops:
+                continue
+            if others := sorted(ops - {"take"}):
+                found[f"{node}.{p.name}"] = f"it is looked up, and also used as a whole ({', '.join(others)})"
+            elif len(p.shape) != 2:
+                found[f"{node}.{p.name}"] = f"it has {len(p.shape)} axes, and a table has 2"
+    return found
+
+
 def _lookup(index: Expr, state: StateType, rows: Expr) -> Lookup:
     """With those fields of the state alone that have a say: others would repeat the same rows."""
     wanted = fields_of(index) | fields_of(rows)

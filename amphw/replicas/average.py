@@ -12,6 +12,7 @@ from amphw.ir.device import Device
 from amphw.replicas.collectives import all_reduce
 from amphw.replicas.packed import Traffic, all_reduce_packed
 from amphw.replicas.strategy import Strategy
+from amphw.replicas.table3 import reduced
 from amphw.replicas.transport import Transport
 
 
@@ -19,6 +20,9 @@ class Average(Strategy):
     """See `Strategy`. The state of the optimiser is averaged as well, and so are the nodes' versions."""
 
     name, in_step = "average", False
+
+    def moves(self, ranks: int, size: float, alpha: float | None) -> float:
+        return reduced(size, ranks)
 
     def exchange(self, device: Device, transport: Transport, traffic: Traffic, planned: np.ndarray) -> None:
         device.update()  # what is accumulated belongs to this rank's parameters

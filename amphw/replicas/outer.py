@@ -16,6 +16,7 @@ from amphw.ir.graph import Graph
 from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.replicas.packed import Traffic, all_reduce_packed
 from amphw.replicas.strategy import Strategy
+from amphw.replicas.table3 import reduced
 from amphw.replicas.transport import Transport
 
 
@@ -39,6 +40,9 @@ class Outer(Strategy):
 
     def moved(self, device: Device) -> None:
         self._from = _values(device.parameters())
+
+    def moves(self, ranks: int, size: float, alpha: float | None) -> float:
+        return reduced(size, ranks)
 
     def exchange(self, device: Device, transport: Transport, traffic: Traffic, planned: np.ndarray) -> None:
         device.update()  # what is accumulated belongs to this rank's parameters

@@ -28,6 +28,10 @@ class Traffic:
         self.sent[name] = self.sent.get(name, 0) + sent
         self.received[name] = self.received.get(name, 0) + received
 
+    def moved(self) -> dict[str, int]:
+        """Sent and received together."""
+        return {name: sent + self.received[name] for name, sent in self.sent.items()}
+
 
 FEW = 1 << 14
 """Bytes up to which a sum of integers goes from every rank to every other at once."""

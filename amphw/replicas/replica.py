@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 from amphw.host.gradients import Clipping
+from amphw.host.rank_trace import RankTrace
+from amphw.host.records import RankFigures
 from amphw.host.replication import Share
 from amphw.host.run_model import InstanceSet
+from amphw.host.trace import Trace
 from amphw.ir.device import Device
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
+from amphw.ir.sparse import dense_tables, sparse_parameters
 from amphw.ir.update import UpdateRule
 from amphw.replicas.agree import check_alike
 from amphw.replicas.collectives import all_reduce, ranges
 from amphw.replicas.packed import Traffic, add_up
 from amphw.replicas.strategy import Strategy
+from amphw.replicas.trace import Recorded, Recorder, gather_traces
 from amphw.replicas.transport import Transport
 from amphw.replicas.windows import Windows
 
@@ -33,7 +39,10 @@ class Synchronised:
     """What keeping together took, of one rank and one step, on average over all.
 
     bytes: sent and received, by parameter. seconds: by what they were for. alpha: of tables that are
-    exchanged by rows, the share of rows that a rank touches in a step (Parallax, Table 1).
+    exchanged by rows, the share of rows that a rank touches in a step (Parallax, Table 1). per_rank: what
+    each did in all, since the run began or went on. traces: of each, on the first rank; none without
+    `train.trace`. formula: bytes each way, of the parameters that the strategy has one for. dense: tables
+    that are exchanged whole, and why.
     """
 
     ranks: int
@@ -42,6 +51,10 @@ class Synchronised:
     bytes: dict[str, dict[str, float]]
     seconds: dict[str, float]
     alpha: dict[str, float]
+    per_rank: list[RankFigures]
+    traces: list[RankTrace]
+    formula: dict[str, float]
+    dense: dict[str, str]
 
 
 class Replica:
@@ -50,16 +63,29 @@ class Replica:
 
     every: of a strategy whose ranks do not go in step, the instances of one rank between two exchanges; 0:
     its share of an epoch. clip_norm: of such a strategy, too: `train.clip_norm`, for a rank's own gradients.
+    traces: whether messages and exchanges are noted.
     """
 
-    def __init__(self, transport: Transport, strategy: Strategy, every: int = 0, clip_norm: float = 0.0):
-        self.transport, self.strategy, self._every = transport, strategy, every
+    def __init__(
+        self,
+        transport: Transport,
+        strategy: Strategy,
+        every: int = 0,
+        clip_norm: float = 0.0,
+        traces: bool = False,
+    ):
+        self._recorded = Recorded(transport) if traces else None
+        self._recorder = Recorder()
+        self.transport: Transport = self._recorded or transport
+        self.strategy, self._every = strategy, every
         self._clip_norm, self._clipping = clip_norm, Clipping()
         self.leads, self.ranks = transport.rank == 0, transport.ranks
         working = strategy.working(self.ranks)
         self._working, self._works = len(working), transport.rank in working
         self.traffic = Traffic()
         self._waited = self._transferred = self._gathered = 0.0
+        self._told = np.zeros(4)  # what this rank had waited, transferred, sent and received at `figures`
+        self._per_rank: list[RankFigures] = []
         self._wants = np.zeros(3, np.int64)
         self._agreed = np.zeros(3, np.int64)
 
@@ -68,7 +94,22 @@ class Replica:
     ) -> None:
         check_alike(self.transport, {"place": str(list(place)), **_held(device)})
         self._clipping = Clipping(self._clip_norm, rules)
+        self._know(device, graph)
         self.strategy.begin(device, self.transport, graph, rules)
+
+    def _know(self, device: Device, graph: Graph) -> None:
+        """What there is to say of parameters when the run has ended."""
+        inside = {node for group in graph.replicas for node in group}  # averaged by each rank, as well
+        self._sizes = {
+            f"{node}.{name}": a.nbytes
+            for node, p in device.parameters().items()
+            for name, a in p.tensors().items()
+            if node not in inside
+        }
+        self._dense = dense_tables(graph)
+        if not self.strategy.in_step:
+            why = f"{self.strategy.name} exchanges whole parameters"
+            self._dense |= {f"{p.node}.{p.name}": why for p in sparse_parameters(graph)}
 
     def moved(self, device: Device) -> None:
         self.strategy.moved(device)
@@ -87,11 +128,12 @@ class Replica:
         self._windows = Windows(instances, start, window, first, rank, self._working, look)
         for _ in range(2):  # whoever pumps looks ahead into the window after the next
             sizes = self._windows.sizes()
-            add_up(self.transport, sizes)
+            self._meet(sizes)
             self._windows.deal(sizes)
         upcoming = self._windows.next()
-        self.strategy.place(device, self.transport, upcoming)
-        self.strategy.fetch(device, self.transport, self.traffic, upcoming)
+        with self._moving("fetch"):
+            self.strategy.place(device, self.transport, upcoming)
+            self.strategy.fetch(device, self.transport, self.traffic, upcoming)
         return self._windows
 
     def validating(self, device: Device, instances: InstanceSet) -> Share:
@@ -118,7 +160,27 @@ class Replica:
         began = time.perf_counter()
         self.strategy.gather(device, self.transport)
         self.total([])  # the others wait until the first rank has it all, which is theirs of it
-        self._gathered += time.perf_counter() - began
+        ended = time.perf_counter()
+        self._gathered += ended - began
+        self._recorder.add("gather", began, ended, self.traffic.moved())
+
+    def _meet(self, told: np.ndarray) -> float:
+        """Wait until all ranks are here -> when that is. told: becomes the sum over all ranks."""
+        began = time.perf_counter()
+        add_up(self.transport, told)
+        met = time.perf_counter()
+        self._waited += met - began
+        self._recorder.add("wait", began, met)
+        return met
+
+    @contextmanager
+    def _moving(self, what: str) -> Iterator[None]:
+        """Inside, parameters come to this rank, or leave it, outside of an exchange."""
+        began = time.perf_counter()
+        yield
+        ended = time.perf_counter()
+        self._transferred += ended - began
+        self._recorder.add(what, began, ended, self.traffic.moved())
 
     def _exchange(self, device: Device, through: bool) -> bool:
         """One step of all ranks -> whether all of them are through with their instances."""
@@ -129,19 +191,18 @@ class Replica:
         sizes = self._windows.sizes() if in_step else np.zeros(0, np.int64)
         told = np.concatenate([self._wants, sizes, plan])
         told[THROUGH] = through
-        began = time.perf_counter()
-        add_up(self.transport, told)  # whoever comes first waits here
-        met = time.perf_counter()
+        met = self._meet(told)  # whoever comes first waits here
         # A wish that was granted holds until the next share: ranks come here more than once on the way there.
         self._agreed, self._wants = self._agreed | told[:3], np.zeros(3, np.int64)
-        self._waited += met - began
         all_through = int(told[THROUGH]) == self.transport.ranks
         if in_step:
             if all_through:
                 return True  # every window has been updated with
             self._windows.deal(told[3:][: len(sizes)])
         self.strategy.exchange(device, self.transport, self.traffic, told[3 + len(sizes) :])
-        self._transferred += time.perf_counter() - met
+        done = time.perf_counter()
+        self._transferred += done - met
+        self._recorder.add("transfer", met, done, self.traffic.moved())
         self.traffic.steps += 1
         return all_through
 
@@ -160,8 +221,24 @@ class Replica:
         all_reduce(self.transport, sums)
         return [float(v) for v in sums]
 
-    def synchronised(self, training: float) -> Synchronised:
-        """What it took until now; all ranks call this. training: seconds that this rank has spent on it."""
+    def figures(self, instances: float, seconds: float, staleness: tuple[float, float]) -> list[RankFigures]:
+        sent, received = sum(self.traffic.sent.values()), sum(self.traffic.received.values())
+        so_far = np.array([self._waited, self._transferred + self._gathered, sent, received], np.float64)
+        waited, transferred, sent, received = so_far - self._told
+        self._told = so_far
+        compute = max(0.0, seconds - waited - transferred)
+        mine = [instances, compute, waited, transferred, sent, received, *staleness]
+        everybody = np.zeros((self.ranks, len(mine)))
+        everybody[self.transport.rank] = mine
+        rows = np.reshape(self.total(everybody.reshape(-1).tolist()), everybody.shape).tolist()
+        found = [RankFigures(rank, *row) for rank, row in enumerate(rows)]
+        before = self._per_rank
+        self._per_rank = [b.after(a) for a, b in zip(before, found, strict=True)] if before else found
+        return found
+
+    def synchronised(self, training: float, trace: Trace | None = None) -> Synchronised:
+        """What it took until now; all ranks call this. training: seconds that this rank has spent on it.
+        trace: of its workers."""
         names = sorted(self.traffic.sent)
         steps = max(1, self.traffic.steps)
         of_all = self.ranks * steps
@@ -173,14 +250,29 @@ class Replica:
         totals = self.total([*counts, *spent, *touched])
         pairs = zip(totals[: 2 * len(names) : 2], totals[1 : 2 * len(names) : 2], strict=True)
         times = totals[2 * len(names) :][: len(SPENT)]
+        alpha = dict(zip(tables, totals[2 * len(names) + len(SPENT) :], strict=True))
+        known = {n: self._sizes[n] for n in names if n in self._sizes}
+        formula = {n: self.strategy.moves(self.ranks, size, alpha.get(n)) for n, size in known.items()}
         return Synchronised(
             self.ranks,
             self.strategy.name,
             self.traffic.steps,
             {n: {"sent": a / of_all, "received": b / of_all} for n, (a, b) in zip(names, pairs, strict=True)},
             dict(zip(SPENT, (t / of_all for t in times), strict=True)),
-            dict(zip(tables, totals[2 * len(names) + len(SPENT) :], strict=True)),
+            alpha,
+            self._per_rank,
+            self._traces(trace),
+            {name: size for name, size in formula.items() if size is not None},
+            {**self._dense, **self.strategy.whole},
         )
+
+    def _traces(self, trace: Trace | None) -> list[RankTrace]:
+        if self._recorded is None:
+            return []
+        messages = list(self._recorded.messages)
+        slices = trace.slices() if trace is not None and not self.leads else []  # the first writes its own
+        mine = RankTrace(self.transport.rank, slices, list(self._recorder.phases), messages)
+        return gather_traces(self.transport, mine)
 
 
 def _held(device: Device) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import Any
 from amphw.host.config import RunConfig
 from amphw.host.controller import Trainer
 from amphw.host.run_model import RunModel
+from amphw.host.trace import Trace
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Device
 from amphw.replicas.average import Average
@@ -98,7 +99,7 @@ def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
 
 def replica(transport: Transport, cfg: RunConfig[Any]) -> Replica:
     strategy = STRATEGIES[cfg.replicas.strategy](cfg)
-    return Replica(transport, strategy, cfg.replicas.every, cfg.train.clip_norm)
+    return Replica(transport, strategy, cfg.replicas.every, cfg.train.clip_norm, cfg.train.trace)
 
 
 def follow(
@@ -115,10 +116,12 @@ def follow(
     """
     mine = replica(transport, cfg)
     try:
-        trainer = Trainer(model, cfg, device, None, replication=mine)
+        # All ranks together keep about as much as one process does.
+        trace = Trace(Trace().limit // transport.ranks) if cfg.train.trace else None
+        trainer = Trainer(model, cfg, device, None, trace=trace, replication=mine)
         with guarded(trainer):
             trainer.run(resume)
-        mine.synchronised(trainer.spent.seconds.get("training", 0.0))
+        mine.synchronised(trainer.spent.seconds.get("training", 0.0), trace)
     finally:
         device.close()
 

@@ -20,12 +20,13 @@ class Strategy:
     in_step: whether ranks exchange with every update of a mode in which the controller updates; the others
     exchange between rounds of instances, whatever the mode. All ranks call the methods in the same order,
     also a rank that has nothing to tell, and nothing is in flight then. servers_only: the last so many ranks
-    do not train.
+    do not train. whole: tables that could be exchanged by rows, and why they are not.
     """
 
     name: str
     in_step: bool
     servers_only = 0
+    whole: Mapping[str, str] = {}
 
     def working(self, ranks: int) -> range:
         """Those of so many ranks that train."""
@@ -56,6 +57,13 @@ class Strategy:
         """Make this rank's device and the others' agree. planned: the sum of all ranks' `plan`s.
 
         Each strategy has its own."""
+
+    def moves(self, ranks: int, size: float, alpha: float | None) -> float | None:
+        """Bytes that a rank sends in an exchange, on average, by the formula for a parameter of `size` bytes.
+
+        alpha: of a table that is exchanged by rows. None: there is no formula for it.
+        """
+        return None
 
     def fetch(
         self, device: Device, transport: Transport, traffic: Traffic, instances: Iterable[Instance]

@@ -23,6 +23,7 @@ from amphw.replicas.packed import Traffic, add_up, all_reduce_packed
 from amphw.replicas.rows import gather_rows, plan_rows
 from amphw.replicas.servers import Servers
 from amphw.replicas.strategy import Strategy
+from amphw.replicas.table3 import gathered, reduced, served
 from amphw.replicas.transport import Transport
 
 
@@ -71,7 +72,12 @@ class Synchronous(Strategy):
             return
         self._placed = True
         parameters = device.parameters()
-        sparse = self._worth_it(transport, parameters, sparse_parameters(self._graph), instances)
+        tables = sparse_parameters(self._graph)
+        sparse = self._worth_it(transport, parameters, tables, instances)
+        why = (
+            f"a rank leaves less than replicas.sparse_from={self._sparse_from} bytes of it unread in a window"
+        )
+        self.whole = {f"{p.node}.{p.name}": why for p in tables if p not in sparse}
         self._sparse = {f"{p.node}.{p.name}": p for p in sparse}
         for p in sparse:
             self._by_rows.setdefault(p.node, []).append(p.name)
@@ -131,6 +137,14 @@ class Synchronous(Strategy):
             self._served.setdefault(node, set()).add(name)
         self._tables = tables
         keep(device, self._served)
+
+    def moves(self, ranks: int, size: float, alpha: float | None) -> float | None:
+        working = len(self.working(ranks))
+        if self._serves_dense if alpha is None else self._serves_sparse:
+            # Neighbours on one machine share rows, which the formula does not know.
+            alone = self._per_machine == 1
+            return served(size, 1.0 if alpha is None else alpha, ranks, working) if alone else None
+        return reduced(size, ranks) if alpha is None else gathered(size, alpha, ranks, working)
 
     def _averages(self, node: str, name: str) -> bool:
         return self._average_sparse if f"{node}.{name}" in self._sparse else self._average_dense

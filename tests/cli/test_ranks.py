@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -120,3 +121,53 @@ def test_what_ranks_cannot_do_is_refused_before_there_is_a_folder(
     assert done.exit_code != 0
     assert says in done.stderr or (done.exception is not None and says in str(done.exception))
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize("strategy", ["hybrid", "allreduce", "servers", "average"])
+def test_a_run_tells_what_each_rank_did(amphw: Invoke, tiny: list[str], strategy: str) -> None:
+    """In the summary, for each epoch in the run folder, in the trace, and in the report."""
+    found = trained(amphw, tiny, "--ranks", "2", "--out", "run", "--set", f"replicas.strategy={strategy}")
+    each = found["per_rank"]
+    assert [rank["rank"] for rank in each] == [0, 1]
+    assert sum(rank["instances"] for rank in each) == 400
+    assert all(rank["instances_per_s"] > 0 for rank in each)
+    moved = sum(rank["sent"] for rank in each)
+    assert moved == sum(rank["received"] for rank in each) > 0
+    assert moved == pytest.approx(
+        2 * found["exchanges"] * sum(one["sent"] for one in found["bytes"].values())
+    )
+    history = json.loads((Path("run") / "metrics.json").read_text())
+    assert history[0]["ranks"] == [
+        {name: value for name, value in rank.items() if name != "instances_per_s"} for rank in each
+    ]
+    with gzip.open("run/trace.json.gz") as file:
+        events = json.load(file)["traceEvents"]
+    for category in ("forward", "synchronisation", "message"):
+        assert {e["pid"] for e in events if e["ph"] == "X" and e.get("cat") == category} == {1, 2}
+    assert any(e.get("cat") == "rank message" for e in events)
+    report = (Path("run") / "report.html").read_text()
+    assert "Where a step&#x27;s time goes" in report or "Where a step's time goes" in report
+    assert "Bytes of an exchange" in report
+
+
+@pytest.mark.parametrize(("strategy", "servers"), [("hybrid", 0), ("servers", 1), ("allreduce", 0)])
+def test_bytes_are_those_of_the_formula(amphw: Invoke, tiny: list[str], strategy: str, servers: int) -> None:
+    settings = ["--set", f"replicas.strategy={strategy}", "--set", f"replicas.servers={servers}"]
+    found = trained(amphw, tiny, "--ranks", "3", "--out", "run", *settings)
+    assert found["formula"].keys() == found["bytes"].keys()
+    for name, value in found["formula"].items():
+        if name not in found["alpha"]:  # rows are not equally many on all servers
+            assert found["bytes"][name]["sent"] == pytest.approx(value), name
+    table = found["bytes"]["cell.E"]
+    assert table["sent"] == pytest.approx(found["formula"]["cell.E"], rel=0.25)
+
+
+def test_tables_that_are_exchanged_whole_are_named(amphw: Invoke, tiny: list[str]) -> None:
+    found = trained(amphw, tiny, "--ranks", "2", "--out", "run", "--set", "replicas.strategy=average")
+    assert found["dense_tables"] == {"cell.E": "average exchanges whole parameters"}
+    assert "cell.E is a table and dense: average exchanges" in (Path("run") / "report.html").read_text()
+
+
+def test_without_a_trace_there_is_none_of_ranks(amphw: Invoke, tiny: list[str]) -> None:
+    found = trained(amphw, tiny, "--ranks", "2", "--out", "run", "--set", "trace=false")
+    assert "trace" not in found["files"] and len(found["per_rank"]) == 2

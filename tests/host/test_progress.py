@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from amphw.host.progress import LiveStats, Progress, Remaining
-from amphw.host.records import EpochRecord
+from amphw.host.records import EpochRecord, RankFigures
 
 
 class Clock:
@@ -232,3 +232,32 @@ def test_threads_may_report() -> None:
         for thread in threads:
             thread.join()
     assert out.getvalue().splitlines() == ["rnn: " + "x" * 200] * 20
+
+
+RANKS = [
+    RankFigures(0, 600.0, 1.5, 0.25, 0.25, 4000.0, 5000.0, 3.0, 17.0),
+    RankFigures(1, 0.0, 0.0, 1.5, 0.5, 5000.0, 4000.0, math.nan, math.nan),
+]
+
+
+def test_below_an_epoch_there_is_a_row_for_each_rank() -> None:
+    out = io.StringIO()
+    with Progress(False, 5, "rnn", "words", stream=out, clock=Clock()) as progress:
+        for _ in range(2):
+            progress.epoch(replace(RECORD, ranks=RANKS))
+    lines = out.getvalue().splitlines()
+    at = lines.index("rnn: below each epoch what its ranks did in it")
+    assert [line.split() for line in lines[at + 1 : at + 4]] == [
+        ["rank", "words/s", "staleness", "sent", "received", "wait", "transfer"],
+        ["0", "300", "3,", "17", "4", "kB", "5", "kB", "250", "ms", "250", "ms"],
+        ["1", "0", "n/a,", "n/a", "5", "kB", "4", "kB", "1.5", "s", "500", "ms"],
+    ]
+    assert lines[at + 5 :] == lines[at + 2 : at + 4]  # the second epoch's row stands between
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_live_table_has_the_ranks_of_the_last_epoch() -> None:
+    out = io.StringIO()
+    with Progress(True, 5, "rnn", "words", stream=out, clock=Clock()) as progress:
+        progress.update(live(ranks=RANKS))
+    assert re.search(r"0 +300 +3, 17 +4 kB +5 kB +250 ms +250 ms", plain_text(out.getvalue()))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from amphw.host.records import (
     EpochRecord,
+    RankFigures,
     RunSummary,
     Slice,
     first_reaching,
@@ -147,3 +148,18 @@ def test_a_run_knows_when_it_met_its_target() -> None:
 
 def test_slice_end() -> None:
     assert Slice(0, "linear", "forward", 10.0, 2.5, rows=4).end_us == 12.5
+
+
+def test_what_ranks_did_survives_and_adds_up() -> None:
+    early = RankFigures(1, 100.0, 1.5, 0.25, 0.25, 40.0, 50.0, 1.0, 2.0)
+    assert early.instances_per_s == 50.0
+    back = EpochRecord.from_json(json.loads(json.dumps(record(1, ranks=[early]).to_json())))
+    assert back.ranks == [early]
+    both = RankFigures(1, 60.0, 0.5, 0.5, 1.0, 4.0, 5.0, 3.0, 4.0).after(early)
+    assert both == RankFigures(1, 160.0, 2.0, 0.75, 1.25, 44.0, 55.0, 3.0, 4.0)
+
+
+def test_a_rank_that_trains_nothing_has_no_staleness() -> None:
+    serves = RankFigures(1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, math.nan, math.nan)
+    (back,) = EpochRecord.from_json(json.loads(json.dumps(record(1, ranks=[serves]).to_json()))).ranks
+    assert math.isnan(back.staleness_p50) and math.isnan(back.instances_per_s)

@@ -1,4 +1,4 @@
-"""Which rows of a table an instance may look up, found in two ways."""
+"""Which rows of a table an instance may look up, found in two ways; which tables are sparse, and why not."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from amphw.ir.expr import ROW, Attr, Const, Expr, Field, Table
+from amphw.ir.expr import ROW, Attr, Const, Expr, Field, Table, table
+from amphw.ir.functions import linear, take
+from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.sparse import Lookup, rows_read, sparse_parameters
+from amphw.ir.nodes import PPT
+from amphw.ir.program import ParamSpec, trace
+from amphw.ir.sparse import Lookup, dense_tables, rows_read, sparse_parameters
 from amphw.ir.state import FieldType, StateType
 from amphw.models import get_model
+from tests.ir.graphs import sequence, t
 
 WORDS = np.array([7, 3, 7, 9], np.int32)
 NONE, BY_WORD = StateType(()), StateType((FieldType("w", Attr("n"), 5),))
@@ -58,3 +63,29 @@ def test_a_language_model_reads_its_words_and_its_candidates() -> None:
     }
     assert set(found["embed.E"].tolist()) == words
     assert set(found["output.W"].tolist()) == set(found["output.b"].tolist()) == outputs
+
+
+def tied() -> Graph:
+    """`sequence`, with an embedding by which what was looked up is multiplied, too."""
+    g = sequence()
+    g.nodes["embed"] = PPT(
+        "embed",
+        trace(
+            lambda p, x: linear(take(p.E, table("tokens")(t)), p.E),
+            {"x": 0},
+            {"E": ParamSpec("E", (5, 5), "normal:1")},
+        ),
+    )
+    g.nodes["head"] = PPT("head", trace(lambda p, h: linear(h, p.W), {"h": 5}, {"W": (5, 5)}))
+    return g
+
+
+def test_a_table_that_is_only_looked_up_is_sparse() -> None:
+    assert [(p.node, p.name) for p in sparse_parameters(sequence())] == [("embed", "E")]
+    assert dense_tables(sequence()) == {}  # weights that are never looked up are no tables
+
+
+def test_a_tied_table_is_dense_and_says_why() -> None:
+    g = tied()
+    assert sparse_parameters(g) == []
+    assert dense_tables(g) == {"embed.E": "it is looked up, and also used as a whole (matmul)"}

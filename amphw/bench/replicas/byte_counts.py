@@ -1,9 +1,8 @@
 """Bytes that ranks move, beside the formulas of Parallax (arXiv 1808.02621, Table 3).
 
-The table counts 2 b for a server's dense parameter both ways together and 2 (N - 1) b / N for a ring each
-way; here all are each way, as they are sent and received: of one rank and one step, on average over all, with
-b bytes of a parameter, N ranks, and alpha, the share of a table's rows that a rank touches in a step. Rows of
-a table go round the servers, so how many lie on the rank's own is chance: the formula is an expectation then.
+They are those of `amphw.replicas.table3`, of what a rank sends in a step, on average over all ranks; it
+receives as much. Rows of a table go round the servers, so how many lie on the rank's own is chance: where all
+ranks are servers, too, the formula is an expectation.
 """
 
 from __future__ import annotations
@@ -27,13 +26,16 @@ EXPECTATION = 0.02
 
 @dataclass(frozen=True)
 class Counted:
-    """One parameter. formula: bytes each way. exact: whether the formula is one, not an expectation."""
+    """One parameter of so many bytes. alpha: of a table. formula: bytes each way. exact: it is more than
+    an expectation."""
 
     optimizer: str
     strategy: str
     ranks: int
     servers: int
     parameter: str
+    bytes: int
+    alpha: float | None
     sent: float
     received: float
     formula: float
@@ -43,17 +45,6 @@ class Counted:
     def holds(self) -> bool:
         off = 1e-9 if self.exact else EXPECTATION
         return all(math.isclose(n, self.formula, rel_tol=off) for n in (self.sent, self.received))
-
-
-def formula(strategy: str, b: float, alpha: float | None, ranks: int, servers: int) -> float:
-    """Of a rank that trains. alpha: None for what is dense. servers: of the ranks, that do nothing else."""
-    workers = ranks - servers
-    if alpha is None and strategy != "servers":
-        return 2 * b * (ranks - 1) / ranks  # the ring goes through all
-    if strategy == "allreduce":
-        return (workers - 1) * b * (alpha or 0.0)
-    moved = b if alpha is None else alpha * b
-    return moved if servers else 2 * moved * (workers - 1) / workers
 
 
 def count(say: Say) -> list[Counted]:
@@ -84,24 +75,23 @@ def _of(rule: str, strategy: str, ranks: int, servers: int) -> Iterator[Counted]
     given = [*SETTINGS, rule, *tables, f"train_instances={STEPS * workers - 1}"]
     given += [f"replicas.strategy={strategy}", f"replicas.servers={servers}"]
     model, cfg = configured("language-model", given, 1)
-    sizes = {name: float(v.nbytes) for name, v in begun(model, cfg, engine).items()}
+    sizes = {name: v.nbytes for name, v in begun(model, cfg, engine).items()}
     found = trained(model, cfg, ranks, engine).synchronised
     assert found is not None
     for name, b in sorted(sizes.items()):
         moved = found.bytes.get(name, {"sent": 0.0, "received": 0.0})
         alpha = found.alpha.get(name)
-        served = strategy == "servers" or (strategy == "hybrid" and alpha is not None)
-        # What is told is of one rank on average. Servers alone send and receive as much as all workers.
-        scale = ranks / (2 * workers) if served and servers else 1.0
         yield Counted(
             optimizer=rule.partition("=")[2],
             strategy=strategy,
             ranks=ranks,
             servers=servers,
             parameter=name,
-            sent=moved["sent"] * scale,
-            received=moved["received"] * scale,
-            formula=formula(strategy, b, alpha, ranks, servers),
+            bytes=b,
+            alpha=alpha,
+            sent=moved["sent"],
+            received=moved["received"],
+            formula=found.formula[name],
             exact=alpha is None or strategy == "allreduce" or servers > 0,
         )
 
