@@ -134,7 +134,8 @@ class Replica:
             updated()
         began = time.perf_counter()
         self.strategy.gather(device, self.transport)
-        self.total([])  # the others wait until the first rank has it all, which is theirs of it
+        if self.strategy.in_step:
+            self.total([])  # the others wait until the first rank has it all, which is their part of it
         self._gathered += time.perf_counter() - began
 
     def _exchange(self, device: Device, through: bool) -> bool:
