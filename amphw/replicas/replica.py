@@ -159,7 +159,8 @@ class Replica:
             updated()
         began = time.perf_counter()
         self.strategy.gather(device, self.transport)
-        self.total([])  # the others wait until the first rank has it all, which is theirs of it
+        if self.strategy.in_step:
+            self.total([])  # the others wait until the first rank has it all, which is their part of it
         ended = time.perf_counter()
         self._gathered += ended - began
         self._recorder.add("gather", began, ended, self.traffic.moved())
