@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import pytest
 
 from amphw.host.plots import comparison, convergence, gantt
-from amphw.host.records import Direction, EpochRecord, RunSummary, Slice
+from amphw.host.rank_plots import step_times
+from amphw.host.records import Direction, EpochRecord, RankFigures, RunSummary, Slice
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -207,3 +208,12 @@ def test_ink_turns_light_in_a_dark_scheme_and_nothing_else_is_black_on_nothing(
                 assert "fill: #1b1f24" in text.attrib["style"], (name, "".join(text.itertext()))
         assert "prefers-color-scheme: dark" in (tmp_path / name).read_text()
     assert float(root.attrib["width"].removesuffix("pt")) > 700
+
+
+def test_a_bar_is_stacked_for_each_rank(tmp_path: Path) -> None:
+    ranks = [RankFigures(rank, 10.0, 0.2, 0.1 * rank, 0.1, 1.0, 1.0, 0.0, 0.0) for rank in (0, 1)]
+    step_times(ranks, 10, tmp_path / "s.svg")
+    found = texts(tmp_path / "s.svg")
+    assert {"rank 0", "rank 1", "compute", "wait", "transfer", "30", "40"} <= set(found)
+    with pytest.raises(ValueError, match="no rank to draw"):
+        step_times([], 10, tmp_path / "s.svg")
