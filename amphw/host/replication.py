@@ -80,6 +80,11 @@ class Replication(Protocol):
         """A window of a mode with a barrier has returned: nodes update with what all have accumulated."""
         ...
 
+    def goes_on(self, device: Device) -> bool:
+        """What there was of the share has been pumped and has retired -> whether its next part follows, for
+        which the share is iterated again. A replica may tell the others now what it has learnt."""
+        ...
+
     def settle(self, device: Device, updated: Callable[[], None]) -> None:
         """This replica has no more windows: take part in the others' updates until they have none, either.
 
@@ -126,6 +131,9 @@ class Alone:
 
     def update(self, device: Device) -> None:
         self._clipping.update(device)
+
+    def goes_on(self, device: Device) -> bool:
+        return False
 
     def settle(self, device: Device, updated: Callable[[], None]) -> None:
         """See `Replication`: without others there is nothing to wait for."""

@@ -16,12 +16,14 @@ class Traffic:
     """Bytes that one rank has sent and received so far, by parameter (NODE.NAME), and in how many steps.
 
     touched: of tables that are exchanged by rows, the share of rows that had a gradient, added up over steps.
+    waited: seconds within exchanges in which this rank waited for messages of others.
     """
 
     sent: dict[str, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
     steps: int = 0
     touched: dict[str, float] = field(default_factory=dict)
+    waited: float = 0.0
 
     def count(self, name: str, sent: int, received: int) -> None:
         self.sent[name] = self.sent.get(name, 0) + sent

@@ -18,6 +18,7 @@ from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
 from amphw.replicas.agree import check_alike
 from amphw.replicas.collectives import all_reduce, ranges
+from amphw.replicas.group import EVERY, Rounds
 from amphw.replicas.packed import Traffic
 from amphw.replicas.strategy import Strategy
 from amphw.replicas.transport import Transport
@@ -68,7 +69,8 @@ class Replica:
     zero rows.
 
     every: of a strategy whose ranks do not go in step, the instances of one rank between two exchanges; 0:
-    its share of an epoch. clip_norm: of such a strategy, too: `train.clip_norm`, for a rank's own gradients.
+    its share of an epoch or, where ranks go at their own pace, `group.EVERY`. clip_norm: of such a strategy,
+    too: `train.clip_norm`, for a rank's own gradients.
     """
 
     def __init__(self, transport: Transport, strategy: Strategy, every: int = 0, clip_norm: float = 0.0):
@@ -78,6 +80,7 @@ class Replica:
         working = strategy.working(self.ranks)
         self._working, self._works = len(working), transport.rank in working
         self.traffic = Traffic()
+        self._rounds: Rounds | None = None
         self._waited = self._transferred = 0.0
         self._wants = np.zeros(3, np.int64)
         self._agreed = np.zeros(3, np.int64)
@@ -96,6 +99,11 @@ class Replica:
         self, device: Device, instances: InstanceSet, start: int, window: int, first: int
     ) -> Iterable[Instance]:
         end = len(instances)
+        if self.strategy.own_pace:
+            self._agreed = np.zeros(3, np.int64)
+            every = self._every or EVERY
+            self._rounds = Rounds(instances, start, every, self.transport.rank, self.ranks, first)
+            return self._rounds
         if self._every and not self.strategy.in_step:
             end = min(end, start + self._every * self.ranks)
         self._agreed = np.zeros(3, np.int64)  # what was agreed on before these instances is done with
@@ -125,6 +133,21 @@ class Replica:
         else:
             self._clipping.update(device)
 
+    def goes_on(self, device: Device) -> bool:
+        if self._rounds is None:
+            return False
+        began, waited = time.perf_counter(), self.traffic.waited
+        asks, rounds = bool(self._wants.any()), self._rounds
+        more = self.strategy.pass_on(device, self.transport, self.traffic, rounds.done, rounds.total, asks)
+        self._spent(time.perf_counter() - began, self.traffic.waited - waited)
+        self.traffic.steps += 1
+        return more
+
+    def _spent(self, seconds: float, waited: float) -> None:
+        """On an exchange, of which it has waited for so long."""
+        self._waited += waited
+        self._transferred += seconds - waited
+
     def settle(self, device: Device, updated: Callable[[], None]) -> None:
         through = False
         while not through:
@@ -147,8 +170,9 @@ class Replica:
         all_through = int(told[THROUGH]) == self.transport.ranks
         if all_through and self.strategy.in_step:
             return True  # every window has been updated with
+        waited = self.traffic.waited
         self.strategy.exchange(device, self.transport, self.traffic, told[3:])
-        self._transferred += time.perf_counter() - met
+        self._spent(time.perf_counter() - met, self.traffic.waited - waited)
         self.traffic.steps += 1
         return all_through
 

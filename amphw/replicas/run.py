@@ -14,6 +14,7 @@ from amphw.host.run_model import RunModel
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Device
 from amphw.replicas.average import Average
+from amphw.replicas.group import Group
 from amphw.replicas.outer import Outer
 from amphw.replicas.replica import Replica
 from amphw.replicas.strategy import Strategy
@@ -26,6 +27,7 @@ STRATEGIES: dict[str, Callable[[RunConfig[Any]], Strategy]] = {
     "allreduce": lambda cfg: _synchronous("allreduce", cfg),
     "servers": lambda cfg: _synchronous("servers", cfg, serves_dense=True, serves_sparse=True),
     "average": lambda cfg: Average(),
+    "group": lambda cfg: Group(),
     "outer": lambda cfg: Outer(cfg.replicas.outer_lr, cfg.replicas.outer_momentum),
 }
 

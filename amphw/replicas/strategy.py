@@ -20,11 +20,13 @@ class Strategy:
     in_step: whether ranks exchange with every update of a mode in which the controller updates; the others
     exchange between rounds of instances, whatever the mode. All ranks call the methods in the same order,
     also a rank that has nothing to tell, and nothing is in flight then. servers_only: the last so many ranks
-    do not train.
+    do not train. own_pace: whether each rank exchanges by itself, between rounds of its own (`pass_on`), and
+    meets the others at the end of a share alone.
     """
 
     name: str
     in_step: bool
+    own_pace = False
     servers_only = 0
 
     def working(self, ranks: int) -> range:
@@ -50,6 +52,15 @@ class Strategy:
         """Make this rank's device and the others' agree. planned: the sum of all ranks' `plan`s.
 
         Each strategy has its own."""
+
+    def pass_on(
+        self, device: Device, transport: Transport, traffic: Traffic, done: int, total: int, asks: bool
+    ) -> bool:
+        """With `own_pace`, after each round: this rank has made `done` of its share's `total` rounds.
+
+        asks: it wants all to meet soon. -> whether it makes another round before all meet.
+        """
+        raise NotImplementedError(f"{self.name} has no rounds of a rank's own")
 
     def fetch(
         self, device: Device, transport: Transport, traffic: Traffic, instances: Iterable[Instance]
