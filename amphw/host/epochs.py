@@ -157,7 +157,7 @@ class Phases:
                     update=self._update,
                     quiet=self._quiet,
                 )
-                more = not bad and replicas.goes_on(session.device)
+                more = not bad and replicas.goes_on(session.device, self._stopped(), due())
             if replicas.ranks > 1:
                 self._check(bad)  # before others take it over
             replicas.settle(session.device, self._average)

@@ -80,9 +80,12 @@ class Replication(Protocol):
         """A window of a mode with a barrier has returned: nodes update with what all have accumulated."""
         ...
 
-    def goes_on(self, device: Device) -> bool:
+    def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
         """What there was of the share has been pumped and has retired -> whether its next part follows, for
-        which the share is iterated again. A replica may tell the others now what it has learnt."""
+        which the share is iterated again. A replica may tell the others now what it has learnt.
+
+        stop, pause: what this replica wants, as in `stopping` and `pausing`.
+        """
         ...
 
     def settle(self, device: Device, updated: Callable[[], None]) -> None:
@@ -132,7 +135,7 @@ class Alone:
     def update(self, device: Device) -> None:
         self._clipping.update(device)
 
-    def goes_on(self, device: Device) -> bool:
+    def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
         return False
 
     def settle(self, device: Device, updated: Callable[[], None]) -> None:

@@ -133,9 +133,11 @@ class Replica:
         else:
             self._clipping.update(device)
 
-    def goes_on(self, device: Device) -> bool:
+    def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
         if self._rounds is None:
             return False
+        self.stopping(stop)
+        self.pausing(pause)
         began, waited = time.perf_counter(), self.traffic.waited
         asks, rounds = bool(self._wants.any()), self._rounds
         more = self.strategy.pass_on(device, self.transport, self.traffic, rounds.done, rounds.total, asks)
