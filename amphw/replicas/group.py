@@ -10,6 +10,9 @@ the sender too, adds the N-th part of each message to the parameters that all sh
 and goes on from there. Sums do not hang on the order of messages, so once all have arrived each rank holds
 the mean that a barrier would have made, up to rounding, and until then nobody has waited.
 
+Copies of a node inside a rank's graph belong to the group: a message has the mean of what they have moved by,
+and all copies go on from what is shared.
+
 Rejected: sending parameters in place of moves, with which a message that comes late takes back what has been
 learnt meanwhile; and moves of the optimisers' state, whose differences can make a second moment negative.
 """
@@ -68,6 +71,7 @@ class Group(Average):
 
     def __init__(self) -> None:
         self._shared: dict[str, np.ndarray] = {}  # the start and N-th parts of all messages so far
+        self._first: dict[str, str] = {}  # of a node that is a copy of others, the first of them
         self._forget()
 
     def _forget(self) -> None:
@@ -80,17 +84,18 @@ class Group(Average):
     def begin(
         self, device: Device, transport: Transport, graph: Graph, rules: Mapping[str, UpdateRule]
     ) -> None:
+        self._first = {node: group[0] for group in graph.replicas for node in group}
         self.moved(device)
 
     def moved(self, device: Device) -> None:
-        self._shared = _values(device.parameters())
+        self._shared = self._means(device.parameters())
 
     def pass_on(
         self, device: Device, transport: Transport, traffic: Traffic, done: int, total: int, asks: bool
     ) -> bool:
         device.drain()
         found = device.parameters()
-        moves = {name: value - self._shared[name] for name, value in _values(found).items()}
+        moves = {name: value - self._shared[name] for name, value in self._means(found).items()}
         self._post(transport, _MOVES, moves)
         for name, move in moves.items():
             traffic.count(name, (transport.ranks - 1) * move.nbytes, 0)
@@ -98,7 +103,8 @@ class Group(Average):
         self._take_in(transport, traffic)
         if self._limit is None and (asks or self._called or done >= total):
             self._limit = self._agree(transport, traffic, done)
-        _put(found, self._shared)
+        for node, p in found.items():
+            p.values = {name: self._of(node, name).copy() for name in p.values}
         return done < (total if self._limit is None else self._limit)
 
     def plan(self, device: Device, transport: Transport, upcoming: Iterable[Instance]) -> np.ndarray:
@@ -111,12 +117,16 @@ class Group(Average):
         device.update()  # what is accumulated belongs to this rank's parameters
         device.drain()
         found = device.parameters()
-        own = {name: value - self._shared[name] for name, value in _values(found).items()}
+        own = {
+            node: {name: value - self._of(node, name) for name, value in p.values.items()}
+            for node, p in found.items()
+        }
         expected = {source: int(n) for source, n in enumerate(planned) if source != transport.rank}
         self._wait(
             transport, traffic, lambda: all(self._received.get(s, 0) == n for s, n in expected.items())
         )
-        _put(found, {name: value + own[name] for name, value in self._shared.items()})
+        for node, moves in own.items():
+            found[node].values = {name: self._of(node, name) + move for name, move in moves.items()}
         super().exchange(device, transport, traffic, planned)
         self.moved(device)
         self._forget()
@@ -169,15 +179,18 @@ class Group(Average):
             moves[name], at = data.view(like.dtype).reshape(like.shape), at + like.nbytes
         return moves
 
+    def _of(self, node: str, name: str) -> np.ndarray:
+        """What is shared of this parameter."""
+        return self._shared[f"{self._first.get(node, node)}.{name}"]
+
+    def _means(self, found: Mapping[str, NodeParameters]) -> dict[str, np.ndarray]:
+        """Values by parameter, of nodes that are copies of each other once, on average."""
+        copies: dict[str, list[np.ndarray]] = {}
+        for node, p in found.items():
+            for name, value in p.values.items():
+                copies.setdefault(f"{self._first.get(node, node)}.{name}", []).append(value)
+        return {name: sum(c[1:], c[0].copy()) / c[0].dtype.type(len(c)) for name, c in copies.items()}
+
     def _add(self, moves: Mapping[str, np.ndarray], ranks: int) -> None:
         for name, move in moves.items():
             self._shared[name] += move / move.dtype.type(ranks)
-
-
-def _values(found: Mapping[str, NodeParameters]) -> dict[str, np.ndarray]:
-    return {f"{node}.{name}": v.copy() for node, p in found.items() for name, v in p.values.items()}
-
-
-def _put(found: Mapping[str, NodeParameters], values: Mapping[str, np.ndarray]) -> None:
-    for node, p in found.items():
-        p.values = {name: values[f"{node}.{name}"].copy() for name in p.values}
