@@ -223,6 +223,11 @@ class ReplicasConfig:
         "with group every 50",
         minimum=0,
     )
+    wire: Literal["full", "float16", "bfloat16"] = option(
+        "full",
+        "for allreduce and group: the numbers in which values are sent; full: those that are computed; "
+        "float16 saturates at 65,504, bfloat16 has fewer digits",
+    )
     outer_lr: float = option(0.7, "for outer: learning rate of the outer step", above=0)
     outer_momentum: float = option(0.9, "for outer: decay of the outer velocity", minimum=0, below=1)
 

@@ -34,6 +34,7 @@ from amphw.replicas.average import Average
 from amphw.replicas.collectives import ranges
 from amphw.replicas.packed import Traffic
 from amphw.replicas.transport import Transport
+from amphw.replicas.wire import coded_kind, decode, encode
 
 EVERY = 50
 """Instances of a rank between two of its messages, where nobody has said."""
@@ -96,9 +97,11 @@ class Group(Average):
         device.drain()
         found = device.parameters()
         moves = {name: value - self._shared[name] for name, value in self._means(found).items()}
-        self._post(transport, _MOVES, moves)
-        for name, move in moves.items():
-            traffic.count(name, (transport.ranks - 1) * move.nbytes, 0)
+        coded = {name: encode(move, traffic.wire) for name, move in moves.items()}
+        self._post(transport, _MOVES, coded)
+        for name, sent in coded.items():
+            traffic.count(name, (transport.ranks - 1) * sent.nbytes, 0)
+            moves[name] = decode(sent, traffic.wire, moves[name].dtype)  # as the others have it
         self._add(moves, transport.ranks)
         self._take_in(transport, traffic)
         if self._limit is None and (asks or self._called or done >= total):
@@ -165,18 +168,18 @@ class Group(Average):
                 if head != _MOVES:
                     self._called[source] = head
                     continue
-                moves = self._unpacked(message[8:])
-                for name, move in moves.items():
-                    traffic.count(name, 0, move.nbytes)
-                self._add(moves, transport.ranks)
+                self._add(self._unpacked(message[8:], traffic), transport.ranks)
         return came
 
-    def _unpacked(self, body: np.ndarray) -> dict[str, np.ndarray]:
+    def _unpacked(self, body: np.ndarray, traffic: Traffic) -> dict[str, np.ndarray]:
         moves, at = {}, 0
         for name in sorted(self._shared):
             like = self._shared[name]
-            data = body[at : at + like.nbytes].copy()  # aligned for its type
-            moves[name], at = data.view(like.dtype).reshape(like.shape), at + like.nbytes
+            kind = coded_kind(like.dtype, traffic.wire)
+            size = like.size * kind.itemsize
+            data = body[at : at + size].copy().view(kind)  # a copy is aligned for its type
+            moves[name], at = decode(data.reshape(like.shape), traffic.wire, like.dtype), at + size
+            traffic.count(name, 0, size)
         return moves
 
     def _of(self, node: str, name: str) -> np.ndarray:

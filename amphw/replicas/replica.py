@@ -70,16 +70,23 @@ class Replica:
 
     every: of a strategy whose ranks do not go in step, the instances of one rank between two exchanges; 0:
     its share of an epoch or, where ranks go at their own pace, `group.EVERY`. clip_norm: of such a strategy,
-    too: `train.clip_norm`, for a rank's own gradients.
+    too: `train.clip_norm`, for a rank's own gradients. wire: as in `wire.encode`.
     """
 
-    def __init__(self, transport: Transport, strategy: Strategy, every: int = 0, clip_norm: float = 0.0):
+    def __init__(
+        self,
+        transport: Transport,
+        strategy: Strategy,
+        every: int = 0,
+        clip_norm: float = 0.0,
+        wire: str = "full",
+    ):
         self.transport, self.strategy, self._every = transport, strategy, every
         self._clip_norm, self._clipping = clip_norm, Clipping()
         self.leads, self.ranks = transport.rank == 0, transport.ranks
         working = strategy.working(self.ranks)
         self._working, self._works = len(working), transport.rank in working
-        self.traffic = Traffic()
+        self.traffic = Traffic(wire=wire)
         self._rounds: Rounds | None = None
         self._waited = self._transferred = 0.0
         self._wants = np.zeros(3, np.int64)

@@ -10,6 +10,7 @@ from amphw.ir.exchange import Rows, added
 from amphw.replicas.collectives import all_gather
 from amphw.replicas.packed import Traffic
 from amphw.replicas.transport import Transport
+from amphw.replicas.wire import decode, encode
 
 
 def plan_rows(transport: Transport, tables: Mapping[str, Rows]) -> np.ndarray:
@@ -29,10 +30,12 @@ def gather_rows(
         mine, width = tables[name], tables[name].values.shape[1]
         sizes = counts[:, k]
         numbers = all_gather(transport, mine.numbers, sizes.tolist())
-        values = all_gather(transport, mine.values.reshape(-1), (sizes * width).tolist())
+        kind, coded = mine.values.dtype, encode(mine.values.reshape(-1), traffic.wire)
+        gathered = all_gather(transport, coded, (sizes * width).tolist())
+        values = [decode(each, traffic.wire, kind) for each in gathered]
         parts = [Rows(m, v.reshape(-1, width)) for m, v in zip(numbers, values, strict=True)]
         out[name] = added(parts)
-        row, all_rows = width * mine.values.itemsize, int(sizes.sum())
+        row, all_rows = width * coded.itemsize, int(sizes.sum())
         after = int(sizes[(transport.rank + 1) % transport.ranks])  # it has its own already
         traffic.count(name, (all_rows - after) * row, (all_rows - len(mine.numbers)) * row)
     return out

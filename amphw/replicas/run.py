@@ -88,6 +88,12 @@ def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
             f"replicas.every is for strategies that exchange between rounds; {strategy.name} does with each "
             "update"
         )
+    if cfg.replicas.wire != "full" and cfg.replicas.strategy not in ("allreduce", "group"):
+        raise ConfigError(
+            f"replicas.wire={cfg.replicas.wire} is for what is added up, gradients and moves, which "
+            f"replicas.strategy={strategy.name} does not exchange alone; write "
+            "--set replicas.strategy=allreduce (or group), or leave replicas.wire out"
+        )
     _check_servers(ranks, strategy, cfg)
     if cfg.train.average and not strategy.in_step:
         raise ConfigError(
@@ -99,7 +105,7 @@ def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
 
 def replica(transport: Transport, cfg: RunConfig[Any]) -> Replica:
     strategy = STRATEGIES[cfg.replicas.strategy](cfg)
-    return Replica(transport, strategy, cfg.replicas.every, cfg.train.clip_norm)
+    return Replica(transport, strategy, cfg.replicas.every, cfg.train.clip_norm, cfg.replicas.wire)
 
 
 def follow(

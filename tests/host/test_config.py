@@ -264,8 +264,8 @@ def test_bare_key_not_known() -> None:
     assert message(settled, "zzz=3") == (
         f"--set zzz=3: no section has a key zzz. Sections: [model] {MODEL_KEYS}; [train] {TRAIN_KEYS}; "
         f"[update] {UPDATE_KEYS}; [device] {DEVICE_KEYS}; "
-        "[replicas] strategy, servers, machine_ranks, average_dense, average_sparse, every, outer_lr, "
-        "outer_momentum."
+        "[replicas] strategy, servers, machine_ranks, average_dense, average_sparse, every, wire, "
+        "outer_lr, outer_momentum."
     )
 
 
