@@ -218,12 +218,12 @@ class Scheduling:
 class ReplicasConfig:
     """How the replicas of a run with several ranks are kept together."""
 
-    strategy: Literal["hybrid", "allreduce", "servers", "average", "outer"] = option(
+    strategy: Literal["hybrid", "allreduce", "servers", "average", "group", "outer"] = option(
         "hybrid",
         "hybrid: gradients of all ranks are added up at each update, in mode sync or pipeline; tables that "
         "are looked up by rows are served by rows; allreduce: without servers; servers: everything is "
-        "served; average: ranks update on their own, and parameters are averaged; outer: what ranks have "
-        "moved by is the gradient of an outer step",
+        "served; average: ranks update on their own, and parameters are averaged; group: the same by "
+        "messages, for which no rank waits; outer: what ranks have moved by is the gradient of an outer step",
     )
     servers: int = option(
         0, "for hybrid and servers: the last so many ranks serve and do not train; 0: all do both", minimum=0
@@ -242,7 +242,15 @@ class ReplicasConfig:
         minimum=0,
     )
     every: int = option(
-        0, "for average and outer: instances of each rank between two exchanges; 0: once an epoch", minimum=0
+        0,
+        "for average, outer and group: instances of each rank between two exchanges; 0: once an epoch, and "
+        "with group every 50",
+        minimum=0,
+    )
+    wire: Literal["full", "float16", "bfloat16"] = option(
+        "full",
+        "for allreduce and group: the numbers in which values are sent; full: those that are computed; "
+        "float16 saturates at 65,504, bfloat16 has fewer digits",
     )
     outer_lr: float = option(0.7, "for outer: learning rate of the outer step", above=0)
     outer_momentum: float = option(0.9, "for outer: decay of the outer velocity", minimum=0, below=1)

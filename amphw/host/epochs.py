@@ -145,19 +145,23 @@ class Phases:
         hooks = PumpHooks(report, changed, lambda: self._tick(instances), self._moved)
         first = state.number - state.position
         while True:
-            pumped = session.train_pump.run(
-                replicas.share(session.device, instances, state.position, session.mode.window, first),
-                Mode.TRAIN,
-                hooks,
-                window=session.mode.window,
-                barrier=session.mode.barrier,
-                policy=self._policy,
-                stopped=lambda: bool(bad) or replicas.stopping(self._stopped()),
-                paused=lambda: replicas.pausing(due()),
-                aside=self._live.aside(),
-                update=self._update,
-                quiet=self._quiet,
-            )
+            share = replicas.share(session.device, instances, state.position, session.mode.window, first)
+            pumped, more = 0, True
+            while more:
+                pumped += session.train_pump.run(
+                    share,
+                    Mode.TRAIN,
+                    hooks,
+                    window=session.mode.window,
+                    barrier=session.mode.barrier,
+                    policy=self._policy,
+                    stopped=lambda: bool(bad) or replicas.stopping(self._stopped()),
+                    paused=lambda: replicas.pausing(due()),
+                    aside=self._live.aside(),
+                    update=self._update,
+                    quiet=self._quiet,
+                )
+                more = not bad and replicas.goes_on(session.device, self._stopped(), due())
             if replicas.ranks > 1:
                 self._check(bad)  # before others take it over
             replicas.settle(session.device, self._average)

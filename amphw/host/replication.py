@@ -81,6 +81,14 @@ class Replication(Protocol):
         """A window of a mode with a barrier has returned: nodes update with what all have accumulated."""
         ...
 
+    def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
+        """What there was of the share has been pumped and has retired -> whether its next part follows, for
+        which the share is iterated again. A replica may tell the others now what it has learnt.
+
+        stop, pause: what this replica wants, as in `stopping` and `pausing`.
+        """
+        ...
+
     def settle(self, device: Device, updated: Callable[[], None]) -> None:
         """This replica has no more windows: take part in the others' updates until they have none, either.
 
@@ -135,6 +143,9 @@ class Alone:
 
     def update(self, device: Device) -> None:
         self._clipping.update(device)
+
+    def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
+        return False
 
     def settle(self, device: Device, updated: Callable[[], None]) -> None:
         """See `Replication`: without others there is nothing to wait for."""

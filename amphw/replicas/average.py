@@ -21,7 +21,7 @@ class Average(Strategy):
 
     name, in_step = "average", False
 
-    def moves(self, ranks: int, size: float, alpha: float | None) -> float:
+    def moves(self, ranks: int, size: float, alpha: float | None) -> float | None:
         return reduced(size, ranks)
 
     def exchange(self, device: Device, transport: Transport, traffic: Traffic, planned: np.ndarray) -> None:

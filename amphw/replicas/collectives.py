@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from amphw.replicas.transport import Transport
+from amphw.replicas.wire import coded_kind, decode, encode
 
 
 def ranges(size: int, ranks: int) -> list[slice]:
@@ -29,20 +30,26 @@ def ring(rank: int, ranks: int) -> Iterator[tuple[int, int, bool]]:
         yield (rank + 1 - step) % ranks, (rank - step) % ranks, False
 
 
-def all_reduce(transport: Transport, values: np.ndarray) -> None:
-    """In place, the sum of all ranks' contiguous one-dimensional arrays, which have the same length."""
+def all_reduce(transport: Transport, values: np.ndarray, wire: str = "full") -> None:
+    """In place, the sum of all ranks' contiguous one-dimensional arrays, which have the same length.
+
+    wire: as in `wire.encode`; all ranks end with the same bits all the same.
+    """
     t, n = transport, transport.ranks
     parts, after, before = ranges(values.size, n), (t.rank + 1) % n, (t.rank - 1) % n
-    room = np.empty(max(p.stop - p.start for p in parts), values.dtype)
+    room = np.empty(max(p.stop - p.start for p in parts), coded_kind(values.dtype, wire))
     for mine, theirs, adds in ring(t.rank, n):
-        t.send(after, values[parts[mine]])
-        into = values[parts[theirs]]
+        coded = encode(values[parts[mine]], wire)
+        t.send(after, coded)
+        into, got = values[parts[theirs]], room[: parts[theirs].stop - parts[theirs].start]
+        if not adds and wire != "full":
+            # Whoever sends a sum keeps what the others get, which is coded without another loss.
+            values[parts[mine]] = decode(coded, wire, values.dtype)
+        t.receive(before, got)
         if adds:
-            got = room[: into.size]
-            t.receive(before, got)
-            into += got
+            into += decode(got, wire, values.dtype)
         else:
-            t.receive(before, into)
+            into[...] = decode(got, wire, values.dtype)
 
 
 def ring_traffic(size: int, extent: slice, rank: int, ranks: int) -> tuple[int, int]:

@@ -22,8 +22,8 @@ import numpy as np
 from amphw.ir.config_fields import ConfigError
 from amphw.replicas.transport import RankLostError, reason
 
-VALUES, FAILED = 1, 2
-"""Tags: arrays, and the reason why a rank has ended."""
+VALUES, FAILED, POSTED = 1, 2, 3
+"""Tags: arrays, the reason why a rank has ended, and arrays that nobody waits for."""
 SPINS = 50
 """How often a message is asked for before the first nap: on one machine most have come by then."""
 FIRST_NAP, LONGEST_NAP = 2e-5, 1e-3
@@ -127,6 +127,9 @@ class MpiTransport:
         self.sent = self.received = 0
         self.cut_off = False  # whether MPI itself cannot reach a rank
         self._under_way: list[tuple[Any, np.ndarray]] = []  # requests, and what they still read from
+        # Whoever receives does not wait until these are gone: the other side looks for them when it likes.
+        self._posted: list[tuple[Any, np.ndarray]] = []
+        self._coming: dict[int, tuple[Any, np.ndarray]] = {}  # by source, posted arrays whose begin is here
         self._awaited: tuple[Any, np.ndarray] | None = None  # MPI may write there until it has come
         self._looked = 0.0
         self._told = ""  # why another rank has failed
@@ -135,7 +138,7 @@ class MpiTransport:
     def send(self, to: int, values: np.ndarray) -> None:
         self.check()
         with self._reaching():
-            self._post(to, values.copy())
+            self._under_way.append(self._isend(to, values.copy(), VALUES))
         self.sent += values.nbytes
 
     def receive(self, source: int, into: np.ndarray) -> None:
@@ -152,9 +155,31 @@ class MpiTransport:
         with self._reaching():
             self._until(self._comm.Ibarrier().Test)
 
-    def _post(self, to: int, values: np.ndarray) -> None:
+    def post(self, to: int, values: np.ndarray) -> None:
+        self.check()
+        with self._reaching():
+            self._posted.append(self._isend(to, values.copy(), POSTED))
+        self.sent += values.nbytes
+
+    def poll(self, source: int) -> np.ndarray | None:
+        self.check()
+        with self._reaching():
+            if source not in self._coming:
+                message = self._comm.Improbe(source, POSTED, self._status)
+                if message is None:
+                    return None
+                into = np.empty(self._status.Get_count(self._byte), np.uint8)
+                self._coming[source] = message.Irecv([into, self._byte]), into
+            request, into = self._coming[source]
+            if not request.Test():
+                return None
+        del self._coming[source]
+        self.received += into.nbytes
+        return into
+
+    def _isend(self, to: int, values: np.ndarray, tag: int) -> tuple[Any, np.ndarray]:
         data = values.reshape(-1).view(np.uint8)
-        self._under_way.append((self._comm.Isend([data, self._byte], to, VALUES), data))
+        return self._comm.Isend([data, self._byte], to, tag), data
 
     def _all_sent(self) -> bool:
         self._under_way = [each for each in self._under_way if not each[0].Test()]
@@ -201,6 +226,7 @@ class MpiTransport:
             return
         self._looked = now
         self._all_sent()
+        self._posted = [each for each in self._posted if not each[0].Test()]
         for source in range(self.ranks):
             if source != self.rank and self._comm.Iprobe(source, FAILED, self._status):
                 why = np.empty(self._status.Get_count(self._byte), np.uint8)

@@ -23,11 +23,13 @@ from amphw.ir.sparse import dense_tables, sparse_parameters
 from amphw.ir.update import UpdateRule
 from amphw.replicas.agree import check_alike
 from amphw.replicas.collectives import all_reduce, ranges
+from amphw.replicas.group import EVERY, Rounds
 from amphw.replicas.packed import Traffic, add_up
 from amphw.replicas.strategy import Strategy
 from amphw.replicas.trace import Recorded, Recorder, gather_traces
 from amphw.replicas.transport import Transport
 from amphw.replicas.windows import Windows
+from amphw.replicas.wire import coded_kind
 
 STOP, PAUSE, THROUGH = range(3)
 SPENT = ("compute", "wait", "transfer", "gather")
@@ -62,8 +64,9 @@ class Replica:
     zero rows.
 
     every: of a strategy whose ranks do not go in step, the instances of one rank between two exchanges; 0:
-    its share of an epoch. clip_norm: of such a strategy, too: `train.clip_norm`, for a rank's own gradients.
-    traces: whether messages and exchanges are noted.
+    its share of an epoch or, where ranks go at their own pace, `group.EVERY`. clip_norm: of such a strategy,
+    too: `train.clip_norm`, for a rank's own gradients. traces: whether messages and exchanges are noted.
+    wire: as in `wire.encode`.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Replica:
         every: int = 0,
         clip_norm: float = 0.0,
         traces: bool = False,
+        wire: str = "full",
     ):
         self._recorded = Recorded(transport) if traces else None
         self._recorder = Recorder()
@@ -82,7 +86,8 @@ class Replica:
         self.leads, self.ranks = transport.rank == 0, transport.ranks
         working = strategy.working(self.ranks)
         self._working, self._works = len(working), transport.rank in working
-        self.traffic = Traffic()
+        self.traffic = Traffic(wire=wire)
+        self._rounds: Rounds | None = None
         self._waited = self._transferred = self._gathered = 0.0
         self._told = np.zeros(4)  # what this rank had waited, transferred, sent and received at `figures`
         self._per_rank: list[RankFigures] = []
@@ -101,7 +106,7 @@ class Replica:
         """What there is to say of parameters when the run has ended."""
         inside = {node for group in graph.replicas for node in group}  # averaged by each rank, as well
         self._sizes = {
-            f"{node}.{name}": a.nbytes
+            f"{node}.{name}": a.size * coded_kind(a.dtype, self.traffic.wire).itemsize
             for node, p in device.parameters().items()
             for name, a in p.tensors().items()
             if node not in inside
@@ -118,6 +123,11 @@ class Replica:
         self, device: Device, instances: InstanceSet, start: int, window: int, first: int
     ) -> Iterable[Instance]:
         end = len(instances)
+        if self.strategy.own_pace:
+            self._agreed = np.zeros(3, np.int64)
+            every = self._every or EVERY
+            self._rounds = Rounds(instances, start, every, self.transport.rank, self.ranks, first)
+            return self._rounds
         if self._every and not self.strategy.in_step:
             end = min(end, start + self._every * self.ranks)
         self._agreed = np.zeros(3, np.int64)  # what was agreed on before these instances is done with
@@ -151,6 +161,25 @@ class Replica:
             self._exchange(device, through=False)
         else:
             self._clipping.update(device)
+
+    def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
+        if self._rounds is None:
+            return False
+        self.stopping(stop)
+        self.pausing(pause)
+        began, waited = time.perf_counter(), self.traffic.waited
+        asks, rounds = bool(self._wants.any()), self._rounds
+        more = self.strategy.pass_on(device, self.transport, self.traffic, rounds.done, rounds.total, asks)
+        self._spent(began, self.traffic.waited - waited)
+        self.traffic.steps += 1
+        return more
+
+    def _spent(self, began: float, waited: float) -> None:
+        """On an exchange since then, of which it has waited for so long."""
+        done = time.perf_counter()
+        self._waited += waited
+        self._transferred += done - began - waited
+        self._recorder.add("transfer", began, done, self.traffic.moved())
 
     def settle(self, device: Device, updated: Callable[[], None]) -> None:
         through = False
@@ -200,10 +229,9 @@ class Replica:
             if all_through:
                 return True  # every window has been updated with
             self._windows.deal(told[3:][: len(sizes)])
+        waited = self.traffic.waited
         self.strategy.exchange(device, self.transport, self.traffic, told[3 + len(sizes) :])
-        done = time.perf_counter()
-        self._transferred += done - met
-        self._recorder.add("transfer", met, done, self.traffic.moved())
+        self._spent(met, self.traffic.waited - waited)
         self.traffic.steps += 1
         return all_through
 

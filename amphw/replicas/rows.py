@@ -10,6 +10,7 @@ from amphw.ir.exchange import Rows, added
 from amphw.replicas.collectives import all_gather
 from amphw.replicas.packed import Traffic, packed, unpacked
 from amphw.replicas.transport import Transport
+from amphw.replicas.wire import decode, encode
 
 
 def plan_rows(transport: Transport, tables: Mapping[str, Rows]) -> np.ndarray:
@@ -28,7 +29,8 @@ def gather_rows(
     if not names:
         return {}
     widths = [tables[name].values.shape[1] for name in names]
-    kinds = [(tables[name].numbers.dtype, tables[name].values.dtype) for name in names]
+    coded = {name: encode(tables[name].values.reshape(-1), traffic.wire) for name in names}
+    kinds = [(tables[name].numbers.dtype, coded[name].dtype) for name in names]
     parts = [
         [
             part
@@ -37,14 +39,16 @@ def gather_rows(
         ]
         for of_rank in counts
     ]
-    mine = packed([array for name in names for array in (tables[name].numbers, tables[name].values)])
+    mine = packed([array for name in names for array in (tables[name].numbers, coded[name])])
     sizes = [sum(kind.itemsize * size for kind, size in each) for each in parts]
     gathered = all_gather(transport, mine, sizes)
     every = [unpacked(message, each) for message, each in zip(gathered, parts, strict=True)]
     out, after = {}, (transport.rank + 1) % transport.ranks  # which has its own rows already
     for k, (name, width) in enumerate(zip(names, widths, strict=True)):
-        out[name] = added([Rows(found[2 * k], found[2 * k + 1].reshape(-1, width)) for found in every])
-        row, all_rows = width * tables[name].values.itemsize, int(counts[:, k].sum())
+        kind = tables[name].values.dtype
+        values = [decode(found[2 * k + 1], traffic.wire, kind).reshape(-1, width) for found in every]
+        out[name] = added([Rows(found[2 * k], v) for found, v in zip(every, values, strict=True)])
+        row, all_rows = width * coded[name].itemsize, int(counts[:, k].sum())
         sent, received = all_rows - int(counts[after, k]), all_rows - len(tables[name].numbers)
         traffic.count(name, sent * row, received * row)
     return out

@@ -15,6 +15,7 @@ from amphw.host.trace import Trace
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Device
 from amphw.replicas.average import Average
+from amphw.replicas.group import Group
 from amphw.replicas.outer import Outer
 from amphw.replicas.replica import Replica
 from amphw.replicas.strategy import Strategy
@@ -27,6 +28,7 @@ STRATEGIES: dict[str, Callable[[RunConfig[Any]], Strategy]] = {
     "allreduce": lambda cfg: _synchronous("allreduce", cfg),
     "servers": lambda cfg: _synchronous("servers", cfg, serves_dense=True, serves_sparse=True),
     "average": lambda cfg: Average(),
+    "group": lambda cfg: Group(),
     "outer": lambda cfg: Outer(cfg.replicas.outer_lr, cfg.replicas.outer_momentum),
 }
 
@@ -88,6 +90,12 @@ def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
             f"replicas.every is for strategies that exchange between rounds; {strategy.name} does with each "
             "update"
         )
+    if cfg.replicas.wire != "full" and cfg.replicas.strategy not in ("allreduce", "group"):
+        raise ConfigError(
+            f"replicas.wire={cfg.replicas.wire} is for what is added up, gradients and moves, which "
+            f"replicas.strategy={strategy.name} does not exchange alone; write "
+            "--set replicas.strategy=allreduce (or group), or leave replicas.wire out"
+        )
     _check_servers(ranks, strategy, cfg)
     if cfg.train.average and not strategy.in_step:
         raise ConfigError(
@@ -99,7 +107,8 @@ def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
 
 def replica(transport: Transport, cfg: RunConfig[Any]) -> Replica:
     strategy = STRATEGIES[cfg.replicas.strategy](cfg)
-    return Replica(transport, strategy, cfg.replicas.every, cfg.train.clip_norm, cfg.train.trace)
+    every, wire = cfg.replicas.every, cfg.replicas.wire
+    return Replica(transport, strategy, every, cfg.train.clip_norm, cfg.train.trace, wire)
 
 
 def follow(

@@ -20,11 +20,14 @@ class Strategy:
     in_step: whether ranks exchange with every update of a mode in which the controller updates; the others
     exchange between rounds of instances, whatever the mode. All ranks call the methods in the same order,
     also a rank that has nothing to tell, and nothing is in flight then. servers_only: the last so many ranks
-    do not train. whole: tables that could be exchanged by rows, and why they are not.
+    do not train. own_pace: whether each rank exchanges by itself, between rounds of its own (`pass_on`), and
+    meets the others at the end of a share alone. whole: tables that could be exchanged by rows, and why they
+    are not.
     """
 
     name: str
     in_step: bool
+    own_pace = False
     servers_only = 0
     whole: Mapping[str, str] = {}
 
@@ -64,6 +67,15 @@ class Strategy:
         alpha: of a table that is exchanged by rows. None: there is no formula for it.
         """
         return None
+
+    def pass_on(
+        self, device: Device, transport: Transport, traffic: Traffic, done: int, total: int, asks: bool
+    ) -> bool:
+        """With `own_pace`, after each round: this rank has made `done` of its share's `total` rounds.
+
+        asks: it wants all to meet soon. -> whether it makes another round before all meet.
+        """
+        raise NotImplementedError(f"{self.name} has no rounds of a rank's own")
 
     def fetch(
         self, device: Device, transport: Transport, traffic: Traffic, instances: Iterable[Instance]

@@ -223,7 +223,7 @@ class Synchronous(Strategy):
     ) -> None:
         """In place: what all ranks have accumulated together."""
         dense = {f"{node}.{name}": a for node, g in gradients.items() for name, a in g.arrays.items()}
-        all_reduce_packed(transport, dense, traffic)
+        all_reduce_packed(transport, dense, traffic, traffic.wire)
         for full, found in gather_rows(transport, self._gathered(), gathering, traffic).items():
             sparse = self._sparse[full]
             gradients[sparse.node].tables[sparse.name] = found

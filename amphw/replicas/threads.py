@@ -15,15 +15,17 @@ LOOK = 0.05
 
 @dataclass
 class ThreadGroup:
-    """What the ranks of a process share: a queue from each to each."""
+    """What the ranks of a process share: two queues from each to each."""
 
     ranks: int
     failed: str = ""
     queues: dict[tuple[int, int], queue.SimpleQueue[np.ndarray]] = field(init=False)
+    posts: dict[tuple[int, int], queue.SimpleQueue[np.ndarray]] = field(init=False)
 
     def __post_init__(self) -> None:
         every = range(self.ranks)
         self.queues = {(a, b): queue.SimpleQueue() for a in every for b in every if a != b}
+        self.posts = {pair: queue.SimpleQueue() for pair in self.queues}
 
     def transports(self) -> list[ThreadTransport]:
         return [ThreadTransport(self, rank) for rank in range(self.ranks)]
@@ -51,6 +53,20 @@ class ThreadTransport:
             into[...] = found
             self.received += found.nbytes
             return
+
+    def post(self, to: int, values: np.ndarray) -> None:
+        self.check()
+        self._group.posts[self.rank, to].put(values.copy())
+        self.sent += values.nbytes
+
+    def poll(self, source: int) -> np.ndarray | None:
+        self.check()
+        try:
+            found = self._group.posts[source, self.rank].get_nowait()
+        except queue.Empty:
+            return None
+        self.received += found.nbytes
+        return found
 
     def check(self) -> None:
         if self._group.failed:

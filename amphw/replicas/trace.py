@@ -27,7 +27,7 @@ class Recorded:
         self.rank, self.ranks = transport.rank, transport.ranks
         self.sent, self.received = transport.sent, transport.received
         self.messages: deque[Message] = deque(maxlen=LIMIT)
-        self._counts: Counter[tuple[bool, int]] = Counter()
+        self._counts: Counter[tuple[bool, int, bool]] = Counter()
 
     def send(self, to: int, values: np.ndarray) -> None:
         began = time.perf_counter()
@@ -35,15 +35,30 @@ class Recorded:
         self.sent += values.nbytes
         self._note(True, to, began, values.nbytes)
 
+    def post(self, to: int, values: np.ndarray) -> None:
+        began = time.perf_counter()
+        self._transport.post(to, values)
+        self.sent += values.nbytes
+        self._note(True, to, began, values.nbytes, posted=True)
+
+    def poll(self, source: int) -> np.ndarray | None:
+        began = time.perf_counter()
+        found = self._transport.poll(source)
+        if found is not None:
+            self.received += found.nbytes
+            self._note(False, source, began, found.nbytes, posted=True)
+        return found
+
     def receive(self, source: int, into: np.ndarray) -> None:
         began = time.perf_counter()
         self._transport.receive(source, into)
         self.received += into.nbytes
         self._note(False, source, began, into.nbytes)
 
-    def _note(self, sends: bool, peer: int, began: float, size: int) -> None:
-        number = self._counts[sends, peer]
-        self._counts[sends, peer] += 1
+    def _note(self, sends: bool, peer: int, began: float, size: int, posted: bool = False) -> None:
+        """What is posted arrives in an order of its own, and has numbers of its own: the odd ones."""
+        number = 2 * self._counts[sends, peer, posted] + posted
+        self._counts[sends, peer, posted] += 1
         took = time.perf_counter() - began
         self.messages.append(Message(sends, peer, number, 1e6 * began, 1e6 * took, size))
 

@@ -36,6 +36,17 @@ class Transport(Protocol):
         """Wait for the next array from a rank, which has as many bytes as `into`."""
         ...
 
+    def post(self, to: int, values: np.ndarray) -> None:
+        """Send a contiguous uint8 array that the receiver need not expect, without waiting for it.
+
+        It finds the array with `poll`, apart from what it waits for with `receive`.
+        """
+        ...
+
+    def poll(self, source: int) -> np.ndarray | None:
+        """The next array that this rank has posted, uint8, in the order of posting; None: none has come."""
+        ...
+
     def check(self) -> None:
         """Raise RankLostError where another rank has told that it cannot go on."""
         ...

@@ -99,6 +99,47 @@ def test_collectives_over_mpi_give_what_they_give_over_threads(tmp_path: Path, r
     assert done.returncode == 0 and done.stdout.count("right") == ranks, done.stderr
 
 
+def test_what_is_posted_over_mpi_comes_in_order_beside_what_is_waited_for(tmp_path: Path) -> None:
+    """Also two megabytes that the other rank takes in after the two have met; nobody waits when posting."""
+    done = mpi(
+        2,
+        """
+        import time
+        import numpy as np
+        from amphw.replicas.collectives import all_reduce
+        from amphw.replicas.mpi import mpi_transport
+        t = mpi_transport()
+        other = 1 - t.rank
+        sizes = (8, 2_000_000, 1, 300_000)
+        for k, size in enumerate(sizes):
+            t.post(other, np.full(size, k + 10 * t.rank, np.uint8))
+        total = np.ones(1000)
+        all_reduce(t, total)
+        assert (total == 2).all()
+        for k, size in enumerate(sizes):
+            while (found := t.poll(other)) is None:
+                time.sleep(1e-3)
+            assert found.size == size and (found == k + 10 * other).all()
+        assert t.poll(other) is None
+        assert t.sent == t.received
+        t.close()
+        print("right")
+        """,
+        tmp_path,
+    )
+    assert done.returncode == 0 and done.stdout.count("right") == 2, done.stderr
+
+
+def test_processes_synchronise_in_a_group_without_waiting(tmp_path: Path) -> None:
+    group = ["mode=async", "replicas.strategy=group", "replicas.every=2"]
+    done = trained(2, tmp_path, *(word for each in group for word in ("--set", each)), "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    # Six rounds of an epoch's batches, each of which holds lists of one length, and a meeting at its end.
+    assert (found["ranks"], found["strategy"], found["exchanges"]) == (2, "group", 14)
+    assert found["bytes"]["cell.W"]["sent"] == found["bytes"]["cell.W"]["received"] > 0
+
+
 def test_a_run_of_processes_is_that_of_threads(tmp_path: Path) -> None:
     one = trained(2, tmp_path, "--out", "processes", "--json")
     assert one.returncode == 0, one.stderr
