@@ -143,7 +143,8 @@ def rehearse(
         recorder = Recorder(transport, work.scale)
         device = StandIn(work.parameters, tables)
         mine = Replica(recorder, strategy(), every)
-        mine.begin(device, [0, 0], work.graph, work.rules)
+        # Without `mine.begin`, which compares what is the same here by construction.
+        mine.strategy.begin(device, recorder, work.graph, work.rules)
         if mine.strategy.in_step:
             _in_step(mine, recorder, device, work, steps)
         else:
