@@ -114,7 +114,9 @@ class Rehearsed:
                 }
                 for name in names
             },
-            alpha={n: sum(t.touched.get(n, 0.0) for t in self.traffic) / self.steps / working for n in tables},
+            alpha={
+                n: sum(t.touched.get(n, 0.0) for t in self.traffic) / self.steps / working for n in tables
+            },
         )
 
 
@@ -133,8 +135,8 @@ class Simulated:
 def rehearse(
     ranks: int, strategy: Callable[[], Strategy], work: Work, every: int = 0, steps: int = STEPS
 ) -> Rehearsed:
-    """Some steps of `ranks` ranks. strategy: makes one for each. every: of strategies whose ranks do not go in
-    step, the instances of a rank between two exchanges; without it, its share of all of them."""
+    """Some steps of `ranks` ranks. strategy: makes one for each. every: of strategies whose ranks do not go
+    in step, the instances of a rank between two exchanges; without it, its share of all of them."""
     tables = sparse_parameters(work.graph)
     recorders: dict[int, Recorder] = {}
     traffic: dict[int, Traffic] = {}
@@ -181,9 +183,7 @@ def _in_step(mine: Replica, recorder: Recorder, device: StandIn, work: Work, ste
         device.instances = []
 
 
-def _apart(
-    mine: Replica, recorder: Recorder, device: StandIn, work: Work, every: int, steps: int
-) -> None:
+def _apart(mine: Replica, recorder: Recorder, device: StandIn, work: Work, every: int, steps: int) -> None:
     recorder.acts.clear()
     for _ in range(steps):
         recorder.compute(_between(work, every, mine.ranks) * work.seconds)

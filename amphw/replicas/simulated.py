@@ -19,10 +19,10 @@ from amphw.replicas.recorded import Act, Compute, Receive, Send
 
 @dataclass(frozen=True)
 class Machines:
-    """of: the machine of each rank. nic: bytes a second of an interface, each way; latency: seconds from one to
-    another. memory: bytes a second between ranks of a machine. handling: bytes a second that a rank packs or
-    unpacks and adds up, of gathered rows and of what goes to or comes from a server on another machine; on
-    either end it does nothing else meanwhile."""
+    """of: the machine of each rank. nic: bytes a second of an interface, each way; latency: seconds from one
+    to another. memory: bytes a second between ranks of a machine. handling: bytes a second that a machine
+    packs or unpacks and adds up, of gathered rows and of what goes to or comes from a server on another
+    machine; its ranks take turns, and a rank does nothing else meanwhile."""
 
     of: Sequence[int]
     nic: float = math.inf
@@ -33,10 +33,10 @@ class Machines:
 
 @dataclass(frozen=True)
 class Message:
-    """kind, bytes: as they were sent. arrives: seconds; far: whether it crossed the network."""
+    """far: whether it crossed the network, from a rank to another."""
 
+    source: int
     send: Send
-    arrives: float
     far: bool
 
 
@@ -71,14 +71,16 @@ def play(acts: Sequence[Sequence[Act]], machines: Machines) -> list[Spent]:
 
 
 class _Play:
-    """Events are (time, order, what): a rank that goes on, or a message that reaches an interface."""
+    """Events are (time, order, what): a rank that goes on, an act of sending of which the first
+    byte reaches the receiver's interface, or a message that has arrived."""
 
     def __init__(self, acts: Sequence[Sequence[Act]], machines: Machines):
         self._machines = machines
         self._ranks = [_Rank(number, each) for number, each in enumerate(acts)]
         self._out = dict.fromkeys(machines.of, 0.0)
         self._in = dict.fromkeys(machines.of, 0.0)
-        self._events: list[tuple[float, int, _Rank | tuple[int, Send]]] = []
+        self._hands = dict.fromkeys(machines.of, 0.0)
+        self._events: list[tuple[float, int, _Rank | tuple[int, Send] | Message]] = []
         self._order = 0
         self._arrived: dict[tuple[int, int], deque[Message]] = {}
         self._waiting: set[tuple[int, int]] = set()
@@ -89,24 +91,26 @@ class _Play:
         while self._events:
             now, _, what = heapq.heappop(self._events)
             if isinstance(what, _Rank):
-                self._go_on(what, now)
+                self._go_on(what)
+            elif isinstance(what, Message):
+                self._deliver(what, now)
             else:
                 self._reach(*what, now)
-        for source, rank in sorted(self._waiting):
-            raise AmphwError(f"rank {rank} waits for a message of rank {source}, which sends none")
+        for source, stuck in sorted(self._waiting):
+            raise AmphwError(f"rank {stuck} waits for a message of rank {source}, which sends none")
         return [rank.spent for rank in self._ranks]
 
-    def _at(self, time: float, what: _Rank | tuple[int, Send]) -> None:
+    def _at(self, time: float, what: _Rank | tuple[int, Send] | Message) -> None:
         self._order += 1
         heapq.heappush(self._events, (time, self._order, what))
 
-    def _go_on(self, rank: _Rank, now: float) -> None:
+    def _go_on(self, rank: _Rank) -> None:
         """One act: others may have something to do before the next."""
         if rank.at == len(rank.acts):
             return
         act = rank.acts[rank.at]
         if isinstance(act, Receive):
-            self._receive(rank, act.source)
+            self._receive(rank, act.source, rank.spent.clock)
             return
         rank.at += 1
         if isinstance(act, Compute):
@@ -118,39 +122,47 @@ class _Play:
     def _send(self, rank: _Rank, act: Send) -> None:
         m = self._machines
         if m.of[rank.number] == m.of[act.to]:
-            self._deliver(rank.number, Message(act, rank.spent.clock + act.bytes / m.memory, False))
+            self._at(rank.spent.clock + act.bytes / m.memory, Message(rank.number, act, False))
             return
-        rank.spent.transfer += self._handled(act)
+        self._handle(rank, act)
         begins = max(rank.spent.clock, self._out[m.of[rank.number]])
         self._out[m.of[rank.number]] = begins + act.bytes / m.nic
         self._at(begins + m.latency, (rank.number, act))
 
     def _reach(self, source: int, act: Send, now: float) -> None:
-        """The first byte is at the receiver's interface, which may have others to take in before."""
+        """The receiver's interface may have others to take in before."""
         there = self._machines.of[act.to]
         self._in[there] = max(now, self._in[there]) + act.bytes / self._machines.nic
-        self._deliver(source, Message(act, self._in[there], True))
+        self._at(self._in[there], Message(source, act, True))
 
-    def _deliver(self, source: int, message: Message) -> None:
-        pair = (source, message.send.to)
+    def _deliver(self, message: Message, now: float) -> None:
+        pair = (message.source, message.send.to)
         self._arrived.setdefault(pair, deque()).append(message)
         if pair in self._waiting:
             self._waiting.remove(pair)
-            self._receive(self._ranks[message.send.to], source)
+            self._receive(self._ranks[message.send.to], message.source, now)
 
-    def _receive(self, rank: _Rank, source: int) -> None:
+    def _receive(self, rank: _Rank, source: int, now: float) -> None:
         found = self._arrived.get((source, rank.number))
         if not found:
             self._waiting.add((source, rank.number))
             return
         message = found.popleft()
         rank.at += 1
-        waited = max(0.0, message.arrives - rank.spent.clock)
+        waited = now - rank.spent.clock
         if message.send.kind == "agreement":
             rank.spent.wait += waited
         else:
-            rank.spent.transfer += waited + (self._handled(message.send) if message.far else 0.0)
+            rank.spent.transfer += waited
+            if message.far:
+                self._handle(rank, message.send)
         self._at(rank.spent.clock, rank)
 
-    def _handled(self, act: Send) -> float:
-        return act.bytes / self._machines.handling if act.kind in ("rows", "served") else 0.0
+    def _handle(self, rank: _Rank, act: Send) -> None:
+        if act.kind not in ("rows", "served"):
+            return
+        here = self._machines.of[rank.number]
+        size = act.bytes if act.handled is None else act.handled
+        done = max(rank.spent.clock, self._hands[here]) + size / self._machines.handling
+        rank.spent.transfer += done - rank.spent.clock
+        self._hands[here] = done

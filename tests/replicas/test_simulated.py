@@ -55,6 +55,12 @@ def test_rows_and_what_is_served_are_handled_at_both_ends_and_rings_are_not() ->
     assert clocks("ring") == [0.0, 1.0]
 
 
+def test_ranks_of_a_machine_take_turns_in_handling() -> None:
+    acts = [[Send(2, 100, "served")], [Send(2, 100, "served", handled=50)], [Receive(0), Receive(1)]]
+    spent = play(acts, Machines([0, 0, 1], handling=100))
+    assert [each.clock for each in spent] == [1.0, 1.5, 2.5]
+
+
 def test_what_is_agreed_on_is_waited_for() -> None:
     acts = [[Compute(3.0), Send(1, 8, "agreement")], [Compute(1.0), Receive(0)]]
     assert play(acts, Machines([0, 1]))[1].wait == 2.0
@@ -94,7 +100,12 @@ def rehearsed(strategy: str, ranks: int = 4, *settings: str) -> Rehearsed:
     model.prepare(cfg.model, cfg.train.seed)
     owners = {name: graph.nodes[name].params for name in graph.parameterised}
     work = Work(
-        graph, rules, initial_parameters(owners, rules, 1), _Listed(chosen_instances(model, cfg, 20)), 1, 0.125
+        graph,
+        rules,
+        initial_parameters(owners, rules, 1),
+        _Listed(chosen_instances(model, cfg, 20)),
+        1,
+        0.125,
     )
     return rehearse(ranks, lambda: STRATEGIES[strategy](cfg), work, cfg.replicas.every)
 

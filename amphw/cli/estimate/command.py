@@ -66,7 +66,9 @@ def estimate(
     ranks.check(devices, links, copies)
     if ranks.ranks is not None and devices.devices is None and devices.listed is None and ranks.rate is None:
         devices = replace(devices, devices=1)  # a rank has one of its own
-    by_default = devices.by_default(known=method.case is not None or ranks.rate is not None, timed=method.method != SLEEP)
+    by_default = devices.by_default(
+        known=method.case is not None or ranks.rate is not None, timed=method.method != SLEEP
+    )
     found: Any = get_model(model)
     assumed = case_of(found.name, method.case) if method.case is not None else None
     goal = given("--target", search.target, "instances a second")

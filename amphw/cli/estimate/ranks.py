@@ -34,7 +34,7 @@ class Ranks:
         typer.Option(
             "--nic",
             metavar="RATE",
-            help="Of a machine's network interface, each way, such as 100Gb/s or 100Gb/s+20us; else no limit.",
+            help="Of a machine's network interface, each way, such as 100Gb/s or 100Gb/s+20us; else none.",
         ),
     ] = None
     rate: Annotated[
@@ -46,7 +46,7 @@ class Ranks:
         typer.Option(
             "--handling",
             metavar="RATE",
-            help="At which a rank packs or unpacks rows and what is served, such as 5GB/s; else no limit.",
+            help="At which a machine packs and unpacks rows and what is served, such as 5GB/s.",
         ),
     ] = None
 
@@ -228,8 +228,8 @@ def _bytes(found: Simulated) -> Any:
 
 
 def ranks_json(of: Answer) -> dict[str, Any]:
-    """Version 1. throughput, alone: instances a second, of all ranks and of one alone. step_s, seconds, bytes:
-    of one rank and one step, on average. efficiency: throughput over ranks times alone."""
+    """Version 1. throughput, alone: instances a second, of all ranks and of one alone. step_s, seconds,
+    bytes: of one rank and one step, on average. efficiency: throughput over ranks times alone."""
     return {
         "version": 1,
         "model": of.model,
