@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ from amphw.cli.estimate.options import (
     Sleep,
     check,
 )
+from amphw.cli.estimate.ranks import Ranks
 from amphw.cli.option_groups import grouped, written
 from amphw.cli.options import JsonOption, ModelArgument
 from amphw.cli.output import emit_json, remarks
@@ -41,6 +43,7 @@ def estimate(
     search: Search,
     sleep: Sleep,
     page: Page,
+    ranks: Ranks,
     full: Annotated[
         bool, typer.Option("--full", help="Print the long tables, too: all devices, links, nodes and edges.")
     ] = False,
@@ -49,6 +52,7 @@ def estimate(
     """Estimate throughput, traffic and memory of a model on a network of devices."""
     pin_blas()
     from amphw.cli.estimate import methods
+    from amphw.cli.estimate import ranks as several
     from amphw.cli.estimate.network import given, network_of, timed_like
     from amphw.cli.estimate.tables import show
     from amphw.estimate.outcome import outcome_json
@@ -58,19 +62,34 @@ def estimate(
     from amphw.host.run_folder import write_atomic
     from amphw.models import get_model
 
-    check(method, search, devices, links, copies, sleep, page)
-    by_default = devices.by_default(known=method.case is not None, timed=method.method != SLEEP)
+    check(method, search, devices, links, copies, sleep, page, ranks)
+    ranks.check(devices, links, copies)
+    if ranks.ranks is not None and devices.devices is None and devices.listed is None and ranks.rate is None:
+        devices = replace(devices, devices=1)  # a rank has one of its own
+    by_default = devices.by_default(
+        known=method.case is not None or ranks.rate is not None, timed=method.method != SLEEP
+    )
     found: Any = get_model(model)
     assumed = case_of(found.name, method.case) if method.case is not None else None
     goal = given("--target", search.target, "instances a second")
     most = _budget(search.budget, devices, links)
-    wanted = [*(assumed.settings if assumed else ()), *(settings.settings or ())]
+    wanted = [*(assumed.settings if assumed else ()), *(settings.settings or ()), *several.settings(ranks)]
     cfg = resolve(found.config, found.defaults, settings.config, wanted)
+    if ranks.rate is not None:
+        several.say(several.answer(ranks, found, cfg, lambda window: 0.0), as_json)
+        return
     like = "cpu" if by_default else devices.like
     timed = None if like is None else partial(timed_like, found, cfg, like, settings.instances)
     network = network_of(devices, links, assumed, cfg.device.policy, timed)
     said = written(devices, links, copies) | ({"like": f"--like {DEFAULT}"} if by_default else {})
     asked = methods.Asked(found, cfg, network, copies.keys, copies.replicas, settings.instances, said)
+    if ranks.ranks is not None:
+
+        def alone(window: int) -> float:
+            return methods.on_network(replace(asked, keys=copies.keys or window)).throughput
+
+        several.say(several.answer(ranks, found, cfg, alone), as_json)
+        return
     if method.method == SLEEP:
         outcome = methods.by_sleeping(asked, sleep.seconds, sleep.epochs)
     elif goal is not None or search.budget is not None:

@@ -216,11 +216,12 @@ class Page:
 _LINKS, _SLEEP, _PAGE = ("link", "latency", "credits"), ("epochs", "seconds"), ("html", "compare")
 REFUSED = {
     "--method network": _SLEEP,
-    "--method events": (*_SLEEP, "case"),
+    "--method events": (*_SLEEP, "case", "ranks"),
     "--method sleep": (
         *(*_LINKS, "keys", "replicas", "lanes", "listed", "like"),
-        *(*_PAGE, "target", "budget", "grow", "case"),
+        *(*_PAGE, "target", "budget", "grow", "case", "ranks"),
     ),
+    "--ranks": ("target", "budget", "grow", "case", *_PAGE),
     "--grow": ("target", "budget", "case", *_PAGE, "listed", "devices"),
     "--target": ("case", *_PAGE, "listed"),
     "--budget": ("case", *_PAGE, "listed"),

@@ -1,0 +1,250 @@
+"""`amphw estimate MODEL --ranks N`: several ranks that train together, in simulated time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from amphw.cli.option_groups import written
+from amphw.cli.output import emit_json, results, table
+from amphw.page.numbers import number, percent, seconds, size
+
+if TYPE_CHECKING:
+    from amphw.estimate.outcome import Origin
+    from amphw.host.config import RunConfig
+    from amphw.replicas.rehearsal import Simulated
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Ranks that train together, each on such a network (of one device); not with a search or a report"""
+
+    ranks: Annotated[
+        int | None, typer.Option("--ranks", metavar="N", help="How many, in simulated time.", min=1, max=256)
+    ] = None
+    strategy: Annotated[
+        str | None,
+        typer.Option("--strategy", metavar="NAME", help="As replicas.strategy, such as hybrid."),
+    ] = None
+    nic: Annotated[
+        str | None,
+        typer.Option(
+            "--nic",
+            metavar="RATE",
+            help="Of a machine's network interface, each way, such as 100Gb/s or 100Gb/s+20us; else none.",
+        ),
+    ] = None
+    rate: Annotated[
+        str | None,
+        typer.Option("--rate", metavar="RATE", help="Of one rank alone, such as 100/s; else estimated."),
+    ] = None
+    handling: Annotated[
+        str | None,
+        typer.Option(
+            "--handling",
+            metavar="RATE",
+            help="At which a machine packs and unpacks rows and what is served, such as 5GB/s.",
+        ),
+    ] = None
+
+    def check(self, *others: object) -> None:
+        """Raises typer.BadParameter for options that would seem to be in the result. others: what says how
+        fast a rank is."""
+        for each in fields(self):
+            if self.ranks is None and getattr(self, each.name) is not None:
+                raise typer.BadParameter(f"--{each.name} is for --ranks", param_hint=f"--{each.name}")
+        if self.rate is not None:
+            for text in written(*others).values():
+                raise typer.BadParameter(
+                    f"{text.split()[0]} is not for --rate, which says how fast a rank is", param_hint="--rate"
+                )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """instances_per_s: of one rank alone. window: instances of a rank between two updates, or averages."""
+
+    model: str
+    counted: str
+    ranks: int
+    machines: int
+    strategy: str
+    window: int
+    alone: float
+    found: Simulated
+    origin: dict[str, Origin]
+
+    @property
+    def efficiency(self) -> float:
+        """Of what ranks would do that never met, the share that they do."""
+        return self.found.instances_per_s / (self.ranks * self.alone)
+
+
+def settings(asked: Ranks) -> list[str]:
+    """That the options stand for, in the form of --set."""
+    return [] if asked.strategy is None else [f"replicas.strategy={asked.strategy}"]
+
+
+def answer(asked: Ranks, found: Any, cfg: RunConfig[Any], alone: Callable[[int], float]) -> Answer:
+    """The ranks in simulated time. alone: instances a second of one rank, from how many are in flight.
+
+    Raises ConfigError for what these ranks cannot be trained with, and AmphwError for an option's text."""
+    from dataclasses import replace
+
+    from amphw.cli.estimate.network import given
+    from amphw.host.modes import training_mode
+    from amphw.host.session import graph_of, update_rules
+    from amphw.ir.update import initial_parameters
+    from amphw.replicas.rehearsal import Work, rehearse
+    from amphw.replicas.run import STRATEGIES, check_ranks
+
+    assert asked.ranks is not None
+    cfg, mode = _in_step(cfg)
+    check_ranks(asked.ranks, cfg)
+    machines, origin = _machines(asked, cfg)
+    window = training_mode(cfg.train).window
+    stated = given("--rate", asked.rate, "instances a second")
+    rate = stated or alone(window)
+    graph = graph_of(found, cfg)
+    rules = update_rules(cfg, graph)
+    found.prepare(cfg.model, cfg.train.seed)
+    owners = {name: graph.nodes[name].params for name in graph.parameterised}
+    parameters = initial_parameters(owners, rules, cfg.train.seed)
+    instances = found.training(cfg.model, cfg.train.seed, 1, cfg.train.train_instances)
+    work = Work(graph, rules, parameters, instances, window, 1.0 / rate)
+    make = STRATEGIES[cfg.replicas.strategy]
+    every = 0 if make(cfg).in_step else cfg.replicas.every or max(1, len(instances) // asked.ranks)
+    played = rehearse(asked.ranks, lambda: make(replace(cfg)), work, every, wire=cfg.replicas.wire)
+    result = played.on(machines)
+    return Answer(
+        found.name,
+        found.counted,
+        asked.ranks,
+        len(set(machines.of)),
+        cfg.replicas.strategy,
+        every or window,
+        rate,
+        result,
+        {**_rate_origin(asked), **origin, "window": mode},
+    )
+
+
+def _in_step(cfg: RunConfig[Any]) -> tuple[RunConfig[Any], Origin]:
+    """Windows are those of training; ranks in step have a pipeline where nodes would update on their own."""
+    from dataclasses import replace
+
+    from amphw.estimate.outcome import Origin
+    from amphw.replicas.run import STRATEGIES
+
+    if not STRATEGIES[cfg.replicas.strategy](cfg).in_step:
+        every = cfg.replicas.every
+        how = f"replicas.every={every}" if every else "a rank's share of an epoch"
+        return cfg, Origin("stated", how)
+    if cfg.train.mode == "async":
+        depth = cfg.train.pipeline_depth
+        how = f"train.mode=pipeline with pipeline_depth={depth}, as {cfg.replicas.strategy} goes in step"
+        return replace(cfg, train=replace(cfg.train, mode="pipeline")), Origin("assumed", how)
+    return cfg, Origin("stated", f"train.mode={cfg.train.mode}")
+
+
+def _machines(asked: Ranks, cfg: RunConfig[Any]) -> tuple[Any, dict[str, Origin]]:
+    from math import inf
+
+    from amphw.cli.estimate.network import given
+    from amphw.estimate.outcome import Origin
+    from amphw.ir.device import LinkRate
+    from amphw.ir.errors import AmphwError
+    from amphw.replicas.simulated import Machines
+
+    try:
+        nic = None if asked.nic is None else LinkRate.parse(asked.nic)
+    except AmphwError as error:
+        raise AmphwError(f"--nic: {error}") from None
+    handling = given("--handling", asked.handling, "bits a second")
+    per_machine = cfg.replicas.machine_ranks
+    of = [rank // per_machine for rank in range(asked.ranks or 0)]
+    origin = {
+        "machines": Origin("stated", f"replicas.machine_ranks={per_machine}"),
+        "nic": _said("--nic", asked.nic),
+        "handling": _said("--handling", asked.handling),
+    }
+    machines = Machines(
+        of,
+        nic.bits_per_s / 8 if nic else inf,
+        nic.latency if nic else 0.0,
+        handling=handling / 8 if handling else inf,
+    )
+    return machines, origin
+
+
+def _said(option: str, text: str | None) -> Origin:
+    from amphw.estimate.outcome import Origin
+
+    return Origin("assumed", "no limit") if text is None else Origin("stated", f"{option} {text}")
+
+
+def _rate_origin(asked: Ranks) -> dict[str, Origin]:
+    from amphw.estimate.outcome import Origin
+
+    if asked.rate is not None:
+        return {"rate": Origin("stated", f"--rate {asked.rate}")}
+    return {"rate": Origin("counted", "what the same command estimates without --ranks, with --devices 1")}
+
+
+def say(of: Answer, as_json: bool) -> None:
+    """The answer, as tables or for other programs."""
+    if as_json:
+        emit_json(ranks_json(of))
+        return
+    out, found = results(), of.found
+    out.print(
+        f"{of.model}: {of.ranks} ranks on {of.machines} machine{'s' * (of.machines > 1)}, "
+        f"strategy {of.strategy}, {of.window} instances of a rank between two exchanges"
+    )
+    out.print(
+        f"\nThroughput: {number(found.instances_per_s)} instances/s, {percent(of.efficiency)} of {of.ranks} "
+        f"times the {number(of.alone)} of one rank"
+    )
+    out.print(f"\nOf one step, which takes {seconds(found.step)}, on average over ranks:")
+    rows = table("", "seconds", "share", right=("seconds", "share"))
+    for what, spent in found.seconds.items():
+        rows.add_row(what, seconds(spent), percent(spent / found.step))
+    out.print(rows)
+    out.print(_bytes(found))
+    out.print("\nHow numbers are known:")
+    for name, each in of.origin.items():
+        out.print(f"{name}: {each.origin}: {each.how}")
+
+
+def _bytes(found: Simulated) -> Any:
+    numbers: Sequence[str] = ("sent", "received", "rows touched")
+    rows = table("parameter", *numbers, right=tuple(numbers))
+    for name, each in sorted(found.bytes.items(), key=lambda pair: -pair[1]["sent"]):
+        touched = percent(found.alpha[name]) if name in found.alpha else ""
+        rows.add_row(name, size(each["sent"]), size(each["received"]), touched)
+    return rows
+
+
+def ranks_json(of: Answer) -> dict[str, Any]:
+    """Version 1. throughput, alone: instances a second, of all ranks and of one alone. step_s, seconds,
+    bytes: of one rank and one step, on average. efficiency: throughput over ranks times alone."""
+    return {
+        "version": 1,
+        "model": of.model,
+        "ranks": of.ranks,
+        "machines": of.machines,
+        "strategy": of.strategy,
+        "window": of.window,
+        "throughput": of.found.instances_per_s,
+        "counted": of.counted,
+        "alone": of.alone,
+        "efficiency": of.efficiency,
+        "step_s": of.found.step,
+        "seconds": dict(of.found.seconds),
+        "bytes": {name: dict(each) for name, each in of.found.bytes.items()},
+        "alpha": dict(of.found.alpha),
+        "origin": {name: asdict(each) for name, each in of.origin.items()},
+    }

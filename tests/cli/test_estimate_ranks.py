@@ -1,0 +1,76 @@
+"""`amphw estimate --ranks`: ranks that train together, in simulated time."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+SMALL = ["language-model"]
+for _each in (
+    "vocabulary=300",
+    "embedding=4",
+    "hidden=4",
+    "samples=8",
+    "sentences=200",
+    "train_instances=40",
+):
+    SMALL += ["--set", _each]
+
+
+def estimated(amphw, *arguments: str) -> dict:
+    done = amphw("estimate", *SMALL, *arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("strategy", ["hybrid", "allreduce", "servers", "average", "outer"])
+def test_strategies_have_throughput_seconds_and_bytes(amphw, strategy: str) -> None:
+    options = ["--ranks", "4", "--strategy", strategy, "--nic", "1Mb/s", "--rate", "100/s"]
+    found = estimated(amphw, *options)
+    assert found["strategy"] == strategy and found["ranks"] == 4 == found["machines"]
+    assert 0 < found["throughput"] < 400
+    assert found["efficiency"] == pytest.approx(found["throughput"] / 400)
+    assert set(found["seconds"]) == {"compute", "wait", "transfer"}
+    assert sum(found["seconds"].values()) == pytest.approx(found["step_s"], rel=0.1)
+    assert found["bytes"]["embed.E"]["sent"] > 0
+    assert found == estimated(amphw, *options)
+
+
+def test_a_rank_is_as_fast_as_the_same_devices_are_alone(amphw) -> None:
+    """Nothing else takes time where nothing limits the interfaces."""
+    found = estimated(amphw, "--ranks", "2", "--flops", "1GFLOPS", "--devices", "1")
+    assert found["efficiency"] == pytest.approx(1.0)
+    assert found["throughput"] == pytest.approx(2 * found["alone"])
+
+
+def test_ranks_of_a_machine_share_its_interface(amphw) -> None:
+    options = ["--ranks", "4", "--nic", "1Mb/s", "--rate", "100/s", "--strategy", "servers"]
+    shared = estimated(amphw, *options, "--set", "replicas.machine_ranks=2")
+    assert shared["machines"] == 2
+    assert shared["step_s"] != estimated(amphw, *options)["step_s"]
+
+
+def test_tables_say_where_a_step_goes(amphw) -> None:
+    done = amphw("estimate", *SMALL, "--ranks", "2", "--rate", "100/s", "--nic", "1Gb/s+20us")
+    assert done.exit_code == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    for part in ("2 ranks on 2 machines, strategy hybrid", "compute", "nic: stated: --nic 1Gb/s+20us"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--nic", "1Gb/s"], "--nic is for --ranks"),
+        (["--ranks", "2", "--grow"], "--grow is not for --ranks"),
+        (["--ranks", "2", "--rate", "1/s", "--flops", "1TFLOPS"], "--flops is not for --rate"),
+        (["--ranks", "2", "--rate", "1/s", "--nic", "fast"], "--nic: "),
+        (["--ranks", "2", "--rate", "1/s", "--strategy", "gossip"], "gossip"),
+        (["--ranks", "2", "--rate", "1/s", "--set", "replicas.servers=2"], "take fewer servers"),
+    ],
+)
+def test_what_cannot_be_is_said(amphw, options: list[str], said: str) -> None:
+    done = amphw("estimate", *SMALL, *options)
+    assert done.exit_code != 0
+    assert said in " ".join(done.stderr.replace("│", " ").split())

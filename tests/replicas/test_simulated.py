@@ -1,0 +1,162 @@
+"""Ranks in simulated time: interfaces and clocks alone, and then the strategies of training over them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from amphw.host.config import resolve
+from amphw.host.run_model import chosen_instances
+from amphw.host.session import graph_of, update_rules
+from amphw.ir.config_fields import ConfigError
+from amphw.ir.errors import AmphwError
+from amphw.ir.update import initial_parameters
+from amphw.models import get_model
+from amphw.replicas.collectives import all_reduce
+from amphw.replicas.recorded import Compute, Receive, Recorder, Send
+from amphw.replicas.rehearsal import Rehearsed, Work, rehearse
+from amphw.replicas.run import STRATEGIES
+from amphw.replicas.simulated import Machines, play
+from tests.replicas.test_collectives import on_each
+
+
+def test_a_message_takes_its_bytes_over_the_rate_and_the_latency() -> None:
+    acts = [[Compute(1.0), Send(1, 200, "ring")], [Receive(0)]]
+    first, second = play(acts, Machines([0, 1], nic=100, latency=0.5))
+    assert (first.compute, first.transfer, first.wait) == (1.0, 0.0, 0.0)
+    assert (second.transfer, second.clock) == (3.5, 3.5)
+
+
+def test_ranks_of_a_machine_share_its_interface_and_have_memory_between_them() -> None:
+    to_another = [[Send(2, 100, "ring")], [Send(3, 100, "ring")], [Receive(0)], [Receive(1)]]
+    apart = play(to_another, Machines([0, 1, 2, 3], nic=100))
+    shared = play(to_another, Machines([0, 0, 1, 1], nic=100))
+    assert [each.clock for each in apart[2:]] == [1.0, 1.0]
+    assert [each.clock for each in shared[2:]] == [1.0, 2.0]
+    inside = play([[Send(1, 100, "ring")], [Receive(0)]], Machines([0, 0], nic=100, memory=1000))
+    assert inside[1].clock == pytest.approx(0.1)
+
+
+def test_an_interface_sends_and_receives_at_once() -> None:
+    acts = [[Send(1, 100, "ring"), Receive(1)], [Send(0, 100, "ring"), Receive(0)]]
+    assert [each.clock for each in play(acts, Machines([0, 1], nic=100))] == [1.0, 1.0]
+
+
+def test_a_receiver_takes_one_message_after_the_other() -> None:
+    acts = [[Send(2, 100, "ring")], [Send(2, 100, "ring")], [Receive(0), Receive(1)]]
+    assert play(acts, Machines([0, 1, 2], nic=100))[2].clock == 2.0
+
+
+def test_rows_and_what_is_served_are_handled_at_both_ends_and_rings_are_not() -> None:
+    def clocks(kind: str) -> list[float]:
+        acts = [[Send(1, 100, kind)], [Receive(0)]]  # type: ignore[arg-type]
+        return [each.clock for each in play(acts, Machines([0, 1], nic=100, handling=50))]
+
+    assert clocks("served") == clocks("rows") == [2.0, 5.0]
+    assert clocks("ring") == [0.0, 1.0]
+
+
+def test_ranks_of_a_machine_take_turns_in_handling() -> None:
+    acts = [[Send(2, 100, "served")], [Send(2, 100, "served", handled=50)], [Receive(0), Receive(1)]]
+    spent = play(acts, Machines([0, 0, 1], handling=100))
+    assert [each.clock for each in spent] == [1.0, 1.5, 2.5]
+
+
+def test_what_is_agreed_on_is_waited_for() -> None:
+    acts = [[Compute(3.0), Send(1, 8, "agreement")], [Compute(1.0), Receive(0)]]
+    assert play(acts, Machines([0, 1]))[1].wait == 2.0
+
+
+def test_a_message_that_nobody_sends_is_named() -> None:
+    with pytest.raises(AmphwError, match="rank 1 waits for a message of rank 0, which sends none"):
+        play([[], [Receive(0)]], Machines([0, 1]))
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_a_ring_takes_as_long_as_its_bytes(ranks: int) -> None:
+    """2 (N - 1) / N of them cross each interface, each way (Patarasuk and Yuan, 2009)."""
+    recorders: dict[int, Recorder] = {}
+
+    def one(transport: object) -> None:
+        recorder = Recorder(transport, scale=10.0)  # type: ignore[arg-type]
+        all_reduce(recorder, np.zeros(240, np.float32))
+        recorders[recorder.rank] = recorder
+
+    on_each(ranks, one)
+    spent = play([recorders[k].acts for k in range(ranks)], Machines(range(ranks), nic=9600, latency=0.25))
+    steps = 2 * (ranks - 1)
+    assert [each.clock for each in spent] == pytest.approx([steps / ranks + steps * 0.25] * ranks)
+
+
+SMALL = ["vocabulary=300", "embedding=4", "hidden=4", "samples=8", "sentences=200", "train_instances=40"]
+
+
+def rehearsed(strategy: str, ranks: int = 4, *settings: str) -> Rehearsed:
+    model = get_model("language-model")
+    cfg = resolve(
+        model.config, model.defaults, None, [*SMALL, *settings, f"replicas.strategy={strategy}", "mode=sync"]
+    )
+    graph = graph_of(model, cfg)
+    rules = update_rules(cfg, graph)
+    model.prepare(cfg.model, cfg.train.seed)
+    owners = {name: graph.nodes[name].params for name in graph.parameterised}
+    work = Work(
+        graph,
+        rules,
+        initial_parameters(owners, rules, 1),
+        _Listed(chosen_instances(model, cfg, 20)),
+        1,
+        0.125,
+    )
+    return rehearse(
+        ranks, lambda: STRATEGIES[strategy](cfg), work, cfg.replicas.every, wire=cfg.replicas.wire
+    )
+
+
+class _Listed(list):  # type: ignore[type-arg]
+    @property
+    def size(self) -> int:
+        return len(self)
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES.keys() - {"group"}))
+def test_strategies_take_their_computing_alone_where_nothing_costs(strategy: str) -> None:
+    found = rehearsed(strategy).on(Machines(range(4)))
+    instances = 1 if STRATEGIES[strategy](resolve_of(strategy)).in_step else 5
+    assert found.step == pytest.approx(instances * 0.125)
+    assert found.instances_per_s == pytest.approx(4 / 0.125)
+    assert found.seconds["compute"] == pytest.approx(instances * 0.125)
+    assert all(each["sent"] > 0 for each in found.bytes.values())
+
+
+def resolve_of(strategy: str) -> object:
+    model = get_model("language-model")
+    return resolve(model.config, model.defaults, None, [f"replicas.strategy={strategy}"])  # type: ignore
+
+
+@pytest.mark.parametrize("strategy", ["hybrid", "allreduce", "servers"])
+def test_seconds_are_the_same_each_time_and_fall_with_the_rate(strategy: str) -> None:
+    slow, fast = Machines([0, 0, 1, 1], nic=1e4, latency=1e-5), Machines([0, 0, 1, 1], nic=1e6)
+    one = rehearsed(strategy)
+    assert one.on(slow) == one.on(slow) == rehearsed(strategy).on(slow)
+    assert one.on(slow).step > one.on(fast).step > 0.125
+    spent = one.on(slow).seconds
+    assert spent["transfer"] > 0 and sum(spent.values()) <= one.on(slow).step * 1.0001
+
+
+def test_ranks_that_only_serve_do_not_train() -> None:
+    found = rehearsed("hybrid", 4, "replicas.servers=1").on(Machines(range(4)))
+    assert found.instances_per_s == pytest.approx(3 / 0.125)
+
+
+def test_ranks_that_meet_when_they_like_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"strategy=group has no steps that all ranks make together"):
+        rehearsed("group")
+
+
+def test_bytes_of_16_bits_are_half() -> None:
+    def moved(*settings: str) -> float:
+        each = rehearsed("allreduce", 2, *settings).on(Machines(range(2))).bytes
+        return sum(way["sent"] for way in each.values())
+
+    assert moved("replicas.wire=bfloat16") == pytest.approx(moved() / 2)
