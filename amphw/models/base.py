@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import field
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
@@ -90,7 +89,8 @@ class Remembered:
         number = int(i)
         if number not in self._known:
             self._known[number] = self._build(number)
-        return copy(self._known[number])
+        known = self._known[number]
+        return type(known)(known.attrs, known.tables, known.data)
 
     def epoch(self, seed: int, epoch: int, limit: int = 0) -> Instances:
         """All of them, or the first `limit`, in an order that is a function of (seed, epoch)."""

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from amphw.ir.config_fields import ConfigError
+from amphw.replicas.collectives import ranges
 from amphw.replicas.transport import RankLostError, reason
 
 VALUES, FAILED, POSTED = 1, 2, 3
@@ -87,8 +88,27 @@ def mpi_transport() -> MpiTransport:
             "belong to two MPI installations; use the mpiexec that lies beside this Python"
         )
     found.meet()
+    _bind(MPI)
     _unlink_segments()
     return found
+
+
+def _bind(mpi: Any) -> None:
+    """Give each of the ranks of a machine processors of its own, unless the launcher has.
+
+    Otherwise the threads of two ranks meet on one processor, now and then, while another one is idle, and
+    all ranks wait for those.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    here = mpi.COMM_WORLD.Split_type(mpi.COMM_TYPE_SHARED)
+    try:
+        there = here.allgather(sorted(os.sched_getaffinity(0)))
+        processors, ranks = there[0], here.Get_size()
+        if 1 < ranks <= len(processors) and all(each == processors for each in there):
+            os.sched_setaffinity(0, processors[ranges(len(processors), ranks)[here.Get_rank()]])
+    finally:
+        here.Free()
 
 
 def _watch_parent(parent: int) -> None:
@@ -142,12 +162,15 @@ class MpiTransport:
         self.sent += values.nbytes
 
     def receive(self, source: int, into: np.ndarray) -> None:
-        """Nor does it return before all that this rank has sent is on its way: MPI moves a large message on
-        only while somebody calls it, and after this call the rank may compute for long."""
         with self._reaching():
             self._awaited = self._comm.Irecv([into.view(np.uint8), self._byte], source, VALUES), into
             self._until(self._awaited[0].Test)
             self.received += into.nbytes
+
+    def flush(self) -> None:
+        """MPI moves a large message on only while somebody calls it, and ranks compute for long. Not part of
+        `receive`: where three ranks send to each other first, each would wait for the next one's second."""
+        with self._reaching():
             self._until(self._all_sent)
 
     def meet(self) -> None:

@@ -77,6 +77,9 @@ class Recorder:
         self._transport.receive(source, into)
         self.received += into.nbytes
 
+    def flush(self) -> None:
+        self._transport.flush()
+
     def post(self, to: int, values: np.ndarray) -> None:
         raise AmphwError("messages that nobody waits for cannot be played in simulated time")
 

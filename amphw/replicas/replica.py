@@ -79,7 +79,7 @@ class Replica:
         wire: str = "full",
     ):
         self._recorded = Recorded(transport) if traces else None
-        self._recorder = Recorder()
+        self._recorder = Recorder() if traces else None
         self.transport: Transport = self._recorded or transport
         self.strategy, self._every = strategy, every
         self._clip_norm, self._clipping = clip_norm, Clipping()
@@ -149,6 +149,7 @@ class Replica:
     def validating(self, device: Device, instances: InstanceSet) -> Share:
         share = self._part(instances, 0, len(instances), 0)
         self.strategy.fetch(device, self.transport, Traffic(), share)  # belongs to no step
+        self.transport.flush()
         return share
 
     def _part(self, instances: InstanceSet, start: int, end: int, first: int) -> Share:
@@ -176,10 +177,11 @@ class Replica:
 
     def _spent(self, began: float, waited: float) -> None:
         """On an exchange since then, of which it has waited for so long."""
+        self.transport.flush()
         done = time.perf_counter()
         self._waited += waited
         self._transferred += done - began - waited
-        self._recorder.add("transfer", began, done, self.traffic.moved())
+        self._note("transfer", began, done)
 
     def settle(self, device: Device, updated: Callable[[], None]) -> None:
         through = False
@@ -188,11 +190,12 @@ class Replica:
             updated()
         began = time.perf_counter()
         self.strategy.gather(device, self.transport)
+        self.transport.flush()
         if self.strategy.in_step:
             self.total([])  # the others wait until the first rank has it all, which is their part of it
         ended = time.perf_counter()
         self._gathered += ended - began
-        self._recorder.add("gather", began, ended, self.traffic.moved())
+        self._note("gather", began, ended)
 
     def _meet(self, told: np.ndarray) -> float:
         """Wait until all ranks are here -> when that is. told: becomes the sum over all ranks."""
@@ -200,7 +203,7 @@ class Replica:
         add_up(self.transport, told)
         met = time.perf_counter()
         self._waited += met - began
-        self._recorder.add("wait", began, met)
+        self._note("wait", began, met, moves=False)
         return met
 
     @contextmanager
@@ -208,9 +211,15 @@ class Replica:
         """Inside, parameters come to this rank, or leave it, outside of an exchange."""
         began = time.perf_counter()
         yield
+        self.transport.flush()
         ended = time.perf_counter()
         self._transferred += ended - began
-        self._recorder.add(what, began, ended, self.traffic.moved())
+        self._note(what, began, ended)
+
+    def _note(self, what: str, began: float, ended: float, moves: bool = True) -> None:
+        """For the trace. moves: whether bytes were moved."""
+        if self._recorder is not None:
+            self._recorder.add(what, began, ended, self.traffic.moved() if moves else None)
 
     def _exchange(self, device: Device, through: bool) -> bool:
         """One step of all ranks -> whether all of them are through with their instances."""
@@ -248,6 +257,7 @@ class Replica:
     def total(self, values: Sequence[float]) -> list[float]:
         sums = np.array(values, np.float64)
         all_reduce(self.transport, sums)
+        self.transport.flush()
         return [float(v) for v in sums]
 
     def figures(self, instances: float, seconds: float, staleness: tuple[float, float]) -> list[RankFigures]:
@@ -300,7 +310,8 @@ class Replica:
             return []
         messages = list(self._recorded.messages)
         slices = trace.slices() if trace is not None and not self.leads else []  # the first writes its own
-        mine = RankTrace(self.transport.rank, slices, list(self._recorder.phases), messages)
+        phases = list(self._recorder.phases) if self._recorder is not None else []
+        mine = RankTrace(self.transport.rank, slices, phases, messages)
         return gather_traces(self.transport, mine)
 
 

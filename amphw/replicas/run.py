@@ -125,7 +125,7 @@ def follow(
     """
     mine = replica(transport, cfg)
     try:
-        # All ranks together keep about as much as one process does.
+        # All others together keep about as much as the first rank does.
         trace = Trace(Trace().limit // transport.ranks) if cfg.train.trace else None
         trainer = Trainer(model, cfg, device, None, trace=trace, replication=mine)
         with guarded(trainer):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -129,4 +129,6 @@ def get_runner(
         )
     if len(devices) > 1:
         check_ranks(len(devices), config)
+    # Nobody would write the trace.
+    config = replace(config, train=replace(config.train, trace=False))
     return Runner(model, config, devices, folder, _among_ranks())

@@ -54,7 +54,7 @@ class Synchronous(Strategy):
         self.serves = serves_dense or serves_sparse
         self.servers_only, self._per_machine = servers, machine
         self._average_dense, self._average_sparse = average_dense, average_sparse
-        self._sparse_from, self._clip_norm = sparse_from, clip_norm
+        self._least_unread, self._clip_norm = max(sparse_from, 1), clip_norm
         self._placed = False
         self._sparse: dict[str, SparseParameter] = {}
         self._by_rows: dict[str, list[str]] = {}
@@ -74,9 +74,8 @@ class Synchronous(Strategy):
         parameters = device.parameters()
         tables = sparse_parameters(self._graph)
         sparse = self._worth_it(transport, parameters, tables, instances)
-        why = (
-            f"a rank leaves less than replicas.sparse_from={self._sparse_from} bytes of it unread in a window"
-        )
+        self._looked_up = {f"{p.node}.{p.name}" for p in tables}
+        why = f"of its node's tables a rank leaves less than {self._least_unread} bytes unread in a window"
         self.whole = {f"{p.node}.{p.name}": why for p in tables if p not in sparse}
         self._sparse = {f"{p.node}.{p.name}": p for p in sparse}
         for p in sparse:
@@ -106,7 +105,7 @@ class Synchronous(Strategy):
         for p, n in zip(sparse, counts.tolist(), strict=True):
             row = parameters[p.node].values[p.name].nbytes / p.shape[0]
             saved[p.node] = saved.get(p.node, 0.0) + row * (p.shape[0] - n / trains)
-        return [p for p in sparse if saved[p.node] >= max(self._sparse_from, 1)]
+        return [p for p in sparse if saved[p.node] >= self._least_unread]
 
     def _serve(
         self,
@@ -147,7 +146,7 @@ class Synchronous(Strategy):
         return reduced(size, ranks) if alpha is None else gathered(size, alpha, ranks, working)
 
     def _averages(self, node: str, name: str) -> bool:
-        return self._average_sparse if f"{node}.{name}" in self._sparse else self._average_dense
+        return self._average_sparse if f"{node}.{name}" in self._looked_up else self._average_dense
 
     def look_ahead(self, upcoming: Sequence[Instance]) -> None:
         if self._servers is not None:

@@ -43,6 +43,9 @@ class ThreadTransport:
         self._group.queues[self.rank, to].put(values.copy())
         self.sent += values.nbytes
 
+    def flush(self) -> None:
+        """Nothing is under way."""
+
     def receive(self, source: int, into: np.ndarray) -> None:
         while True:
             self.check()

@@ -62,6 +62,9 @@ class Recorded:
         took = time.perf_counter() - began
         self.messages.append(Message(sends, peer, number, 1e6 * began, 1e6 * took, size))
 
+    def flush(self) -> None:
+        self._transport.flush()
+
     def check(self) -> None:
         self._transport.check()
 
@@ -111,7 +114,7 @@ def gather_traces(transport: Transport, mine: RankTrace) -> list[RankTrace]:
         transport.receive(rank, data)
         other = RankTrace.from_json(json.loads(zlib.decompress(data.tobytes())))
         offset = _offset(transport, rank)
-        other.offset_us = 0.0 if head[1] == _machine() else 1e6 * offset
+        other.offset_us = 0.0 if head[1] and head[1] == _machine() else 1e6 * offset
         found.append(other)
     return found
 

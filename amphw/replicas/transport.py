@@ -36,6 +36,10 @@ class Transport(Protocol):
         """Wait for the next array from a rank, which has as many bytes as `into`."""
         ...
 
+    def flush(self) -> None:
+        """Wait until all that was sent with `send` is on its way without this rank, which may compute now."""
+        ...
+
     def post(self, to: int, values: np.ndarray) -> None:
         """Send a contiguous uint8 array that the receiver need not expect, without waiting for it.
 

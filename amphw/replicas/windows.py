@@ -8,7 +8,6 @@ to build those of all ranks.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from amphw.host.replication import Share
 from amphw.host.run_model import InstanceSet
 from amphw.ir.instance import Instance
+from amphw.replicas.collectives import ranges
 
 
 def size_of(instance: Instance) -> int:
@@ -23,16 +23,29 @@ def size_of(instance: Instance) -> int:
     return 1 + sum(a.size for arrays in (instance.tables, instance.data) for a in arrays.values())
 
 
-def dealt(sizes: Sequence[int], ranks: int, window: int) -> list[list[int]]:
-    """By rank, which of these it takes, at most `window` each: the largest first, to whoever has least (LPT;
-    Graham, 1969)."""
-    taken: list[list[int]] = [[] for _ in range(ranks)]
-    heap = [(0, rank) for rank in range(ranks)]
-    for k in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
-        load, rank = heapq.heappop(heap)
-        taken[rank].append(k)
-        if len(taken[rank]) < window:
-            heapq.heappush(heap, (load + sizes[k], rank))
+def dealt(sizes: np.ndarray, ranks: int) -> list[np.ndarray]:
+    """By rank, which of these it takes: as many each, to within one.
+
+    Each rank begins with a part of its own, those that it has measured. Then the rank with the most and that
+    with the least swap the two instances that bring them closest, as long as that helps: a few swaps do, and
+    whatever is not swapped is not built twice.
+    """
+    taken = [np.arange(part.start, part.stop) for part in ranges(len(sizes), ranks)]
+    loads = np.array([sizes[mine].sum() for mine in taken])
+    for _ in range(2 * ranks):
+        most, least = int(loads.argmax()), int(loads.argmin())
+        gap = int(loads[most] - loads[least])
+        if not len(taken[most]) or not len(taken[least]):
+            break
+        gains = sizes[taken[most]][:, None] - sizes[taken[least]][None, :]
+        best = np.abs(2 * gains - gap).argmin()
+        i, j = np.unravel_index(best, gains.shape)
+        gain = int(gains[i, j])
+        if not 0 < gain < gap:
+            break
+        taken[most][i], taken[least][j] = taken[least][j], taken[most][i]
+        loads[most] -= gain
+        loads[least] += gain
     return taken
 
 
@@ -67,9 +80,9 @@ class Windows:
         if self._sizes is None:
             self._sizes = np.zeros(self._window * self._ranks, np.int64)
             if self._rank is not None:
-                mine = self._rank * self._window
-                for k, place in enumerate(self._places()[mine : mine + self._window], mine):
-                    self._sizes[k] = size_of(self._instance(place))
+                places = self._places()
+                part = ranges(len(places), self._ranks)[self._rank]
+                self._sizes[part] = [size_of(self._instance(place)) for place in places[part]]
         return self._sizes
 
     def _places(self) -> Sequence[int]:
@@ -82,7 +95,7 @@ class Windows:
         places = self._places()
         mine: list[int] = []
         if self._rank is not None:
-            taken = dealt(sizes[: len(places)].tolist(), self._ranks, self._window)
+            taken = dealt(sizes[: len(places)], self._ranks)
             mine = [places[k] for k in taken[self._rank]]
         for place in set(places) - set(mine):
             self._built.pop(place, None)

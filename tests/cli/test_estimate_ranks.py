@@ -14,6 +14,7 @@ for _each in (
     "samples=8",
     "sentences=200",
     "train_instances=40",
+    "replicas.sparse_from=0",
 ):
     SMALL += ["--set", _each]
 

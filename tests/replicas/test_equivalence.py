@@ -309,10 +309,11 @@ def test_ranks_that_begin_with_other_parameters_are_told() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["hybrid", "allreduce", "servers"])
-@pytest.mark.parametrize("reduce", ["mean", "sum"])
-def test_means_of_ranks_can_be_added_up(strategy: str, reduce: str) -> None:
+@pytest.mark.parametrize(("reduce", "sparse_from"), [("mean", 0), ("sum", 0), ("mean", 1 << 30)])
+def test_means_of_ranks_can_be_added_up(strategy: str, reduce: str, sparse_from: int) -> None:
     """Of SGD that is a rate twice as high, of sums nothing else; tables and the rest each by their own."""
     rule = ["optimizer=sgd", "lr=0.02", f"reduce={reduce}", "epochs=1", f"replicas.strategy={strategy}"]
+    rule += [f"sparse_from={sparse_from}"]
     model = get_model("tree-lstm")
     small = [*RAGGED["tree-lstm"], *rule]
     off = ["replicas.average_dense=false", "replicas.average_sparse=false"]

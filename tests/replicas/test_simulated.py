@@ -89,6 +89,7 @@ def test_a_ring_takes_as_long_as_its_bytes(ranks: int) -> None:
 
 
 SMALL = ["vocabulary=300", "embedding=4", "hidden=4", "samples=8", "sentences=200", "train_instances=40"]
+SMALL += ["replicas.sparse_from=0"]
 
 
 def rehearsed(strategy: str, ranks: int = 4, *settings: str) -> Rehearsed:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amphw.ir.instance import Instance
+from amphw.replicas.collectives import ranges
 from amphw.replicas.windows import Windows, dealt, size_of
 
 
@@ -84,13 +85,24 @@ def test_ranks_take_every_instance_of_a_common_window_once(
             assert [len(each) for each in mine] == [window] * ranks + [0] * servers
 
 
-@given(st.lists(st.integers(1, 100), min_size=1, max_size=40), st.integers(1, 6))
-def test_the_largest_share_exceeds_the_smallest_by_no_more_than_an_instance(
-    sizes: list[int], ranks: int
-) -> None:
-    loads = [sum(sizes[k] for k in mine) for mine in dealt(sizes, ranks, len(sizes))]
-    assert sum(loads) == sum(sizes)
-    assert max(loads) - min(loads) <= max(sizes)
+@given(st.lists(st.integers(1, 100), max_size=40), st.integers(1, 6))
+def test_ranks_take_as_many_each_and_swap_only_what_brings_them_closer(sizes: list[int], ranks: int) -> None:
+    taken = dealt(np.array(sizes, np.int64), ranks)
+    assert sorted(k for mine in taken for k in mine) == list(range(len(sizes)))
+    assert max(map(len, taken)) - min(map(len, taken)) <= 1
+
+    def spread(parts: Sequence[Sequence[int]]) -> int:
+        loads = [sum(sizes[k] for k in mine) for mine in parts]
+        return max(loads) - min(loads)
+
+    begins = [range(len(sizes))[part] for part in ranges(len(sizes), ranks)]
+    assert spread(taken) <= spread(begins)
+
+
+def test_two_ranks_come_close() -> None:
+    sizes = np.random.default_rng(1).integers(20, 100, 32)
+    loads = [int(sizes[mine].sum()) for mine in dealt(sizes, 2)]
+    assert abs(loads[0] - loads[1]) <= 2
 
 
 def test_an_instance_is_as_large_as_its_tables_and_data() -> None:

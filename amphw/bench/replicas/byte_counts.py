@@ -79,7 +79,7 @@ def _of(rule: str, strategy: str, ranks: int, servers: int) -> Iterator[Counted]
     found = trained(model, cfg, ranks, engine).synchronised
     assert found is not None
     for name, b in sorted(sizes.items()):
-        moved = found.bytes.get(name, {"sent": 0.0, "received": 0.0})
+        moved = found.bytes[name]
         alpha = found.alpha.get(name)
         yield Counted(
             optimizer=rule.partition("=")[2],
