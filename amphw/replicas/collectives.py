@@ -8,6 +8,7 @@ bits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -54,7 +55,13 @@ def all_reduce(transport: Transport, values: np.ndarray, wire: str = "full") -> 
 
 def ring_traffic(size: int, extent: slice, rank: int, ranks: int) -> tuple[int, int]:
     """How many of the numbers `extent` of an `all_reduce` of `size` a rank sends and how many it receives."""
-    parts = ranges(size, ranks)
+    return _ring_traffic(size, extent.start, extent.stop, rank, ranks)
+
+
+@lru_cache(maxsize=4096)
+def _ring_traffic(size: int, start: int, stop: int, rank: int, ranks: int) -> tuple[int, int]:
+    """It is asked with every exchange, of every parameter, and changes with none."""
+    parts, extent = ranges(size, ranks), slice(start, stop)
     sent = received = 0
     for mine, theirs, _ in ring(rank, ranks):
         sent += _shared(parts[mine], extent)

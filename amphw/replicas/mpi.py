@@ -233,9 +233,11 @@ class MpiTransport:
         return True
 
     def check(self) -> None:
-        """See `Transport`; looks now and then, and brings on what others are to receive."""
-        with self._reaching():
-            self._listen()
+        """See `Transport`; looks now and then, and brings on what others are to receive. Whoever trains asks
+        with every instance."""
+        if time.perf_counter() - self._looked >= LOOK:
+            with self._reaching():
+                self._listen()
         self._raise_told()
 
     def _raise_told(self) -> None:

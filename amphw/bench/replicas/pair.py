@@ -42,7 +42,7 @@ class Pair:
         """Where real data is not at hand, a model that can generate some does."""
         size = [f"train_instances={round(self.rate * seconds)}", "valid_instances=100"]
         # Instances that a rank meets for the first time are encoded, for some epochs: the last half counts.
-        common = ["mode=pipeline", "epochs=9", "target=none", "trace=false", "replicas.strategy=hybrid"]
+        common = ["mode=pipeline", "epochs=13", "target=none", "trace=false", "replicas.strategy=hybrid"]
         sample = [] if self._at_hand() else ["sample=true"]
         return [*common, *size, *sample, f"workers={2 // ranks}", f"pipeline_depth={self.window // ranks}"]
 
