@@ -32,7 +32,7 @@ from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.replicas.average import Average
 from amphw.replicas.collectives import ranges
-from amphw.replicas.packed import Traffic
+from amphw.replicas.packed import Traffic, packed, unpacked
 from amphw.replicas.transport import Transport
 from amphw.replicas.wire import coded_kind, decode, encode
 
@@ -68,7 +68,7 @@ class Group(Average):
     """See `Strategy`. When all meet, before validation and what is saved, they take the mean as `Average`
     does, by which they agree to the bit; the state of the optimisers is averaged then alone."""
 
-    name, own_pace = "group", True
+    name, own_pace, narrows = "group", True, True
 
     def __init__(self) -> None:
         self._shared: dict[str, np.ndarray] = {}  # the start and N-th parts of all messages so far
@@ -145,8 +145,7 @@ class Group(Average):
         return max(self._called.values())
 
     def _post(self, transport: Transport, head: int, arrays: Mapping[str, np.ndarray]) -> None:
-        parts = [np.array([head], np.int64), *(arrays[name] for name in sorted(arrays))]
-        message = np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
+        message = packed([np.array([head], np.int64), *(arrays[name] for name in sorted(arrays))])
         for rank in range(transport.ranks):
             if rank != transport.rank:
                 transport.post(rank, message)
@@ -175,15 +174,15 @@ class Group(Average):
         return came
 
     def _unpacked(self, body: np.ndarray, traffic: Traffic) -> dict[str, np.ndarray]:
-        moves, at = {}, 0
-        for name in sorted(self._shared):
-            like = self._shared[name]
-            kind = coded_kind(like.dtype, traffic.wire)
-            size = like.size * kind.itemsize
-            data = body[at : at + size].copy().view(kind)  # a copy is aligned for its type
-            moves[name], at = decode(data.reshape(like.shape), traffic.wire, like.dtype), at + size
-            traffic.count(name, 0, size)
-        return moves
+        names = sorted(self._shared)
+        likes = [self._shared[name] for name in names]
+        found = unpacked(body, [(coded_kind(like.dtype, traffic.wire), like.size) for like in likes])
+        for name, coded in zip(names, found, strict=True):
+            traffic.count(name, 0, coded.nbytes)
+        return {
+            name: decode(coded.reshape(like.shape), traffic.wire, like.dtype)
+            for name, like, coded in zip(names, likes, found, strict=True)
+        }
 
     def _of(self, node: str, name: str) -> np.ndarray:
         """What is shared of this parameter."""

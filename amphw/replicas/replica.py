@@ -122,15 +122,14 @@ class Replica:
     def share(
         self, device: Device, instances: InstanceSet, start: int, window: int, first: int
     ) -> Iterable[Instance]:
+        self._agreed = np.zeros(3, np.int64)  # what was agreed on before these instances is done with
         end = len(instances)
         if self.strategy.own_pace:
-            self._agreed = np.zeros(3, np.int64)
             every = self._every or EVERY
             self._rounds = Rounds(instances, start, every, self.transport.rank, self.ranks, first)
             return self._rounds
         if self._every and not self.strategy.in_step:
             end = min(end, start + self._every * self.ranks)
-        self._agreed = np.zeros(3, np.int64)  # what was agreed on before these instances is done with
         if not self.strategy.in_step:
             return self._part(instances, start, end, first)
         rank = self.transport.rank if self._works else None

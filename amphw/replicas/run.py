@@ -90,11 +90,12 @@ def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
             f"replicas.every is for strategies that exchange between rounds; {strategy.name} does with each "
             "update"
         )
-    if cfg.replicas.wire != "full" and cfg.replicas.strategy not in ("allreduce", "group"):
+    if cfg.replicas.wire != "full" and not strategy.narrows:
+        others = " or ".join(name for name, make in STRATEGIES.items() if make(cfg).narrows)
         raise ConfigError(
             f"replicas.wire={cfg.replicas.wire} is for what is added up, gradients and moves, which "
             f"replicas.strategy={strategy.name} does not exchange alone; write "
-            "--set replicas.strategy=allreduce (or group), or leave replicas.wire out"
+            f"--set replicas.strategy={others}, or leave replicas.wire out"
         )
     _check_servers(ranks, strategy, cfg)
     if cfg.train.average and not strategy.in_step:

@@ -111,7 +111,8 @@ def test_replicas(amphw, monkeypatch) -> None:
     assert record["equivalence"].keys() == {"hybrid", "allreduce", "servers"}
     assert max(record["equivalence"].values()) < 1e-5 and max(record["equivalence_float64"].values()) < 1e-10
     assert record["bytes_exact"] is True and record["two_ranks"]["list-reduction"] > 0
-    assert record["carrier"] == "threads" or 0 < record["waiting_cores"] < 1
+    waits = record["waiting_cores"]
+    assert waits is None if record["carrier"] == "threads" else 0 < waits < 0.5
     assert record["valid"] is False and "there were 1 rounds" in record["invalid_because"][-1]
     assert "bytes are those of the formulas" in done.stderr
 

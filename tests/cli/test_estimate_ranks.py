@@ -49,7 +49,7 @@ def test_ranks_of_a_machine_share_its_interface(amphw) -> None:
     options = ["--ranks", "4", "--nic", "1Mb/s", "--rate", "100/s", "--strategy", "servers"]
     shared = estimated(amphw, *options, "--set", "replicas.machine_ranks=2")
     assert shared["machines"] == 2
-    assert shared["step_s"] != estimated(amphw, *options)["step_s"]
+    assert shared["step_s"] > estimated(amphw, *options)["step_s"]
 
 
 def test_tables_say_where_a_step_goes(amphw) -> None:
