@@ -50,7 +50,8 @@ VALUES = {"lanes": "4", "credits": "4", "keys": "2", "replicas": "2", "devices":
 def test_what_a_way_to_estimate_does_not_look_at_is_refused(what: str, field: str) -> None:
     option = {"listed": "--network"}.get(field, f"--{field}")
     value = [] if field in ("compare", "grow") else [VALUES.get(field, "1")]
-    asked = [*what.split(), *(["1/s"] if what in ("--target", "--budget", "--case") else [])]
+    needs = {"--target": ["1/s"], "--budget": ["1/s"], "--case": ["1/s"], "--ranks": ["2"]}
+    asked = [*what.split(), *needs.get(what, [])]
     status, said = estimate("--flops", "1TFLOPS", *asked, option, *value)
     assert status == 2 and f"{option} is not for {what}" in said
 
