@@ -90,7 +90,7 @@ class Remembered:
         if number not in self._known:
             self._known[number] = self._build(number)
         known = self._known[number]
-        return type(known)(known.attrs, known.tables, known.data)
+        return type(known)(known.attrs, known.tables, known.data, known.number)
 
     def epoch(self, seed: int, epoch: int, limit: int = 0) -> Instances:
         """All of them, or the first `limit`, in an order that is a function of (seed, epoch)."""

@@ -61,12 +61,20 @@ def test_every_message_of_the_ring_arrives_under_the_number_that_it_was_sent_wit
 def test_clocks_of_other_machines_are_brought_together(monkeypatch: pytest.MonkeyPatch, apart: bool) -> None:
     clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + AHEAD * here.rank)
     monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(module, "_machine", lambda: here.rank if apart else 0)
+    monkeypatch.setattr(module, "_machine", lambda: here.rank if apart else 7)
     ahead = [trace.offset_us / 1e6 for trace in gathered(3)[0]]
     if apart:
         assert ahead == pytest.approx([0.0, AHEAD, 2 * AHEAD], abs=AHEAD / 10)
     else:
         assert ahead == [0.0, 0.0, 0.0]
+
+
+def test_a_machine_that_tells_nothing_of_itself_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + AHEAD * here.rank)
+    monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module, "_machine", lambda: 0)
+    ahead = [trace.offset_us / 1e6 for trace in gathered(2)[0]]
+    assert ahead == pytest.approx([0.0, AHEAD], abs=AHEAD / 10)
 
 
 def test_a_phase_has_the_bytes_that_were_moved_in_it() -> None:
