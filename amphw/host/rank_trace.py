@@ -76,32 +76,28 @@ def rank_events(traces: Sequence[RankTrace], first_flow: int) -> Iterator[dict[s
 
 def _exchanges(trace: RankTrace) -> Iterator[dict[str, Any]]:
     pid = process_of(trace.rank)
+
+    def drawn(what: Phase | Message, thread: int, name: str, category: str) -> dict[str, Any]:
+        return {
+            "ph": "X",
+            "pid": pid,
+            "tid": thread,
+            "ts": round(what.start_us - trace.offset_us, 3),
+            "dur": round(what.duration_us, 3),
+            "name": name,
+            "cat": category,
+            "args": {"bytes": what.bytes},
+        }
+
     for thread, name in ((SYNCHRONISATION, "synchronisation"), (MESSAGES, "messages")):
         common = {"ph": "M", "pid": pid, "tid": thread}
         yield common | {"name": "thread_name", "args": {"name": name}}
         yield common | {"name": "thread_sort_index", "args": {"sort_index": thread}}
     for phase in trace.phases:
-        yield {
-            "ph": "X",
-            "pid": pid,
-            "tid": SYNCHRONISATION,
-            "ts": round(phase.start_us - trace.offset_us, 3),
-            "dur": round(phase.duration_us, 3),
-            "name": phase.name,
-            "cat": "synchronisation",
-            "args": {"bytes": phase.bytes},
-        }
+        yield drawn(phase, SYNCHRONISATION, phase.name, "synchronisation")
     for message in trace.messages:
-        yield {
-            "ph": "X",
-            "pid": pid,
-            "tid": MESSAGES,
-            "ts": round(message.start_us - trace.offset_us, 3),
-            "dur": round(message.duration_us, 3),
-            "name": f"{'to' if message.sends else 'from'} rank {message.peer}",
-            "cat": "message",
-            "args": {"bytes": message.bytes},
-        }
+        name = f"{'to' if message.sends else 'from'} rank {message.peer}"
+        yield drawn(message, MESSAGES, name, "message")
 
 
 def _arrows(traces: Sequence[RankTrace], first_flow: int) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from amphw.ir.errors import AmphwError
-from amphw.replicas.transport import Transport
+from amphw.replicas.transport import Transport, Wrapped
 
 Kind = Literal["agreement", "ring", "rows", "served"]
 _KINDS: dict[str, Kind] = {"all_reduce": "ring", "all_gather": "rows"}
@@ -46,7 +46,7 @@ class Receive:
 Act = Compute | Send | Receive
 
 
-class Recorder:
+class Recorder(Wrapped):
     """A `Transport` over another one, which does the work. acts: of this rank so far.
 
     scale: by how much arrays that are exchanged stand for larger ones. What ranks agree on (integers of 64
@@ -54,9 +54,8 @@ class Recorder:
     """
 
     def __init__(self, transport: Transport, scale: float = 1.0):
-        self._transport, self._scale = transport, scale
-        self.rank, self.ranks = transport.rank, transport.ranks
-        self.sent = self.received = 0
+        super().__init__(transport)
+        self._scale = scale
         self.acts: list[Act] = []
 
     def compute(self, seconds: float) -> None:
@@ -77,20 +76,8 @@ class Recorder:
         self._transport.receive(source, into)
         self.received += into.nbytes
 
-    def flush(self) -> None:
-        self._transport.flush()
-
     def post(self, to: int, values: np.ndarray) -> None:
         raise AmphwError("messages that nobody waits for cannot be played in simulated time")
 
     def poll(self, source: int) -> np.ndarray | None:
         return None
-
-    def check(self) -> None:
-        self._transport.check()
-
-    def fail(self, error: BaseException) -> bool:
-        return self._transport.fail(error)
-
-    def close(self) -> None:
-        self._transport.close()

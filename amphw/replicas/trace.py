@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from amphw.host.rank_trace import Message, Phase, RankTrace
-from amphw.replicas.transport import Transport
+from amphw.replicas.transport import Transport, Wrapped
 
 LIMIT = 20_000
 """Of a rank, the newest so many phases and, apart from them, messages are kept."""
@@ -19,13 +19,11 @@ PINGS = 8
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
-class Recorded:
+class Recorded(Wrapped):
     """A transport that notes every message; otherwise the one that it is given. See `Transport`."""
 
     def __init__(self, transport: Transport):
-        self._transport = transport
-        self.rank, self.ranks = transport.rank, transport.ranks
-        self.sent, self.received = transport.sent, transport.received
+        super().__init__(transport)
         self.messages: deque[Message] = deque(maxlen=LIMIT)
         self._counts: Counter[tuple[bool, int, bool]] = Counter()
 
@@ -61,18 +59,6 @@ class Recorded:
         self._counts[sends, peer, posted] += 1
         took = time.perf_counter() - began
         self.messages.append(Message(sends, peer, number, 1e6 * began, 1e6 * took, size))
-
-    def flush(self) -> None:
-        self._transport.flush()
-
-    def check(self) -> None:
-        self._transport.check()
-
-    def fail(self, error: BaseException) -> bool:
-        return self._transport.fail(error)
-
-    def close(self) -> None:
-        self._transport.close()
 
 
 class Recorder:

@@ -62,6 +62,27 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
+class Wrapped:
+    """What carriers over another one have in common; they count for themselves what they send and receive."""
+
+    def __init__(self, transport: Transport):
+        self._transport = transport
+        self.rank, self.ranks = transport.rank, transport.ranks
+        self.sent, self.received = transport.sent, transport.received
+
+    def flush(self) -> None:
+        self._transport.flush()
+
+    def check(self) -> None:
+        self._transport.check()
+
+    def fail(self, error: BaseException) -> bool:
+        return self._transport.fail(error)
+
+    def close(self) -> None:
+        self._transport.close()
+
+
 def reason(rank: int, error: BaseException) -> str:
     """What the other ranks are told. A mistake in amphw or in a model comes with its traceback."""
     expected = isinstance(error, (AmphwError, CheckpointError, RunFolderError, KeyboardInterrupt))
