@@ -226,8 +226,8 @@ def test_an_error_of_one_rank_ends_those_that_go_on() -> None:
 
 
 def test_ranks_learn_together() -> None:
-    model = get_model("list-reduction")
-    small = ["hidden=8", "train_instances=200", "valid_instances=50", "epochs=4", "batch=10"]
-    _, summary = together(model, 2, 1, *small, "lr=0.01", "replicas.strategy=group", "replicas.every=2")
-    losses = [epoch.valid["loss"] for epoch in summary.history]
-    assert losses[-1] < losses[0] - 0.01
+    """Guessing has a loss of log(10) = 2.30; runs ended between 1.47 and 1.61."""
+    small = ["hidden=16", "train_instances=2000", "valid_instances=100", "epochs=2", "batch=10", "lr=0.01"]
+    group = ("replicas.strategy=group", "replicas.every=2")
+    _, summary = together(get_model("list-reduction"), 2, 1, *small, *group)
+    assert summary.history[-1].valid["loss"] < 1.9
