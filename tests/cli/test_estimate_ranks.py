@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -60,9 +61,48 @@ def test_tables_say_where_a_step_goes(amphw) -> None:
         assert part in text
 
 
+@pytest.mark.parametrize("strategy", ["hybrid", "average"])
+def test_a_rank_is_measured_here(amphw, monkeypatch: pytest.MonkeyPatch, strategy: str) -> None:
+    monkeypatch.setattr("amphw.replicas.measured.SECONDS", 0.05)
+    found = estimated(amphw, "--ranks", "2", "--strategy", strategy, "--measure", "cpu", "--nic", "1Gb/s")
+    assert found["origin"]["rate"]["origin"] == "measured" == found["origin"]["exchange"]["origin"]
+    assert found["alone"] > 0 and found["efficiency"] < 1.0
+    # What packing and adding up take is counted, so the slow link is not all that a step has but computing.
+    faster = estimated(amphw, "--ranks", "2", "--strategy", strategy, "--measure", "cpu")
+    assert faster["seconds"]["transfer"] > 0.0
+
+
+def test_an_estimate_is_compared_with_ranks_that_trained(amphw, tmp_path: Path) -> None:
+    settings = ["--set", "mode=pipeline", "--set", "epochs=1", "--set", "target=none"]
+    done = amphw("train", *SMALL, *settings, "--ranks", "2", "--json", "--out", str(tmp_path / "run"))
+    assert done.exit_code == 0, done.stderr
+    (tmp_path / "two.json").write_text(done.stdout, encoding="utf-8")
+    options = ["--ranks", "2", "--rate", "100/s", "--beside", str(tmp_path / "two.json")]
+    found = estimated(amphw, *options)
+    assert found["measured"] > 0
+    assert found["error"] == pytest.approx(found["throughput"] / found["measured"] - 1.0)
+    text = amphw("estimate", *SMALL, *options).stdout
+    assert "Trained:" in text and "the estimate is" in text
+    for others, said in (
+        (["--ranks", "3"], "its ranks is 2, and 3 is estimated"),
+        (["--strategy", "servers"], "its strategy is hybrid, and servers is estimated"),
+    ):
+        refused = amphw("estimate", *SMALL, *options, *others)
+        assert refused.exit_code != 0 and said in " ".join(refused.stderr.split())
+    (tmp_path / "two.json").write_text("{}", encoding="utf-8")
+    refused = amphw("estimate", *SMALL, *options)
+    assert refused.exit_code != 0 and "is not what `amphw train MODEL --ranks N --json` prints" in " ".join(
+        refused.stderr.split()
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (["--measure", "cpu"], "--measure is for --ranks"),
+        (["--ranks", "2", "--rate", "1/s", "--measure", "cpu"], "--rate is not for --measure"),
+        (["--ranks", "2", "--measure", "cpu", "--flops", "1TFLOPS"], "--flops is not for --measure"),
+        (["--ranks", "2", "--measure", "gpu7"], "there is no device"),
         (["--nic", "1Gb/s"], "--nic is for --ranks"),
         (["--ranks", "2", "--grow"], "--grow is not for --ranks"),
         (["--ranks", "2", "--rate", "1/s", "--flops", "1TFLOPS"], "--flops is not for --rate"),
