@@ -247,6 +247,11 @@ class ReplicasConfig:
         "with group every 50",
         minimum=0,
     )
+    every_updates: int = option(
+        0,
+        "the same in updates, on average over the nodes with parameters; 0: by replicas.every",
+        minimum=0,
+    )
     wire: Literal["full", "float16", "bfloat16"] = option(
         "full",
         "for allreduce and group: the numbers in which values are sent; full: those that are computed; "
@@ -257,6 +262,12 @@ class ReplicasConfig:
 
     def __post_init__(self) -> None:
         check_section(self, "replicas")
+        if self.every and self.every_updates:
+            raise ConfigError(
+                f"replicas.every is {self.every} instances and replicas.every_updates {self.every_updates} "
+                "updates between two exchanges, and which of the two comes first would change from one "
+                "exchange to the next; give one, and set the other to 0."
+            )
 
 
 if TYPE_CHECKING:

@@ -145,7 +145,9 @@ class Phases:
         hooks = PumpHooks(report, changed, lambda: self._tick(instances), self._moved)
         first = state.number - state.position
         while True:
-            share = replicas.share(session.device, instances, state.position, session.mode.window, first)
+            share = replicas.share(
+                session.device, instances, state.position, session.mode.window, first, self._updated
+            )
             pumped, more = 0, True
             while more:
                 pumped += session.train_pump.run(
@@ -273,6 +275,11 @@ class Phases:
     def _write_log(self) -> None:
         if self._log is not None:
             self._log.take(self._session.device.log)  # type: ignore[attr-defined]
+
+    def _updated(self) -> float:
+        """How often nodes have updated in this phase so far, on average over those with parameters."""
+        self._meter.collect()
+        return self._meter.updates / max(1, len(self._session.rules))
 
     def _moved(self) -> int:
         self._meter.collect()

@@ -20,18 +20,14 @@ learnt meanwhile; and moves of the optimisers' state, whose differences can make
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from amphw.host.replication import Share
-from amphw.host.run_model import InstanceSet
 from amphw.ir.device import Device
 from amphw.ir.graph import Graph
-from amphw.ir.instance import Instance
 from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.replicas.average import Average
-from amphw.replicas.collectives import ranges
 from amphw.replicas.packed import Traffic, packed, unpacked
 from amphw.replicas.transport import Transport
 from amphw.replicas.wire import coded_kind, decode, encode
@@ -41,27 +37,8 @@ EVERY = 50
 NAP = 1e-3
 """Seconds between looks for messages, where a rank has nothing else to do."""
 _MOVES = -1
-"""Heads a message with what a rank has moved by. Another number calls all together: so many rounds that rank
-has made."""
-
-
-class Rounds:
-    """A share in rounds: with each `iter` the next one begins.
-
-    Of every `every * ranks` instances in a row each rank has a contiguous part. So when all ranks have made
-    as many rounds, what has been trained on is the beginning of the instances, whoever was fast.
-    """
-
-    def __init__(self, instances: InstanceSet, start: int, every: int, rank: int, ranks: int, first: int):
-        self._instances, self._start, self._block = instances, start, every * ranks
-        self._rank, self._ranks, self._first = rank, ranks, first
-        self.done, self.total = 0, -(-(len(instances) - start) // self._block)
-
-    def __iter__(self) -> Iterator[Instance]:
-        begin = min(self._start + self.done * self._block, len(self._instances))
-        part = ranges(min(self._block, len(self._instances) - begin), self._ranks)[self._rank]
-        self.done += 1
-        return iter(Share(self._instances, range(begin + part.start, begin + part.stop), self._first))
+"""Heads a message with what a rank has moved by. Another number calls all together: so many instances that
+rank has taken."""
 
 
 class Group(Average):
@@ -79,8 +56,8 @@ class Group(Average):
         """All have met, and no message is under way."""
         self._sent = 0
         self._received: dict[int, int] = {}
-        self._called: dict[int, int] = {}  # rounds that ranks have made which call all together
-        self._limit: int | None = None  # rounds that all have to make before they meet
+        self._called: dict[int, int] = {}  # instances that ranks have taken which call all together
+        self._limit: int | None = None  # instances that all have to take before they meet
 
     def begin(
         self, device: Device, transport: Transport, graph: Graph, rules: Mapping[str, UpdateRule]
@@ -93,7 +70,7 @@ class Group(Average):
 
     def pass_on(
         self, device: Device, transport: Transport, traffic: Traffic, done: int, total: int, asks: bool
-    ) -> bool:
+    ) -> int | None:
         device.drain()
         found = device.parameters()
         moves = {name: value - self._shared[name] for name, value in self._means(found).items()}
@@ -108,7 +85,7 @@ class Group(Average):
             self._limit = self._agree(transport, traffic, done)
         for node, p in found.items():
             p.values = {name: self._of(node, name).copy() for name in p.values}
-        return done < (total if self._limit is None else self._limit)
+        return self._limit
 
     def moves(self, ranks: int, size: float, alpha: float | None) -> float | None:
         return None  # how often ranks tell each other is theirs
@@ -138,7 +115,7 @@ class Group(Average):
         self._forget()
 
     def _agree(self, transport: Transport, traffic: Traffic, done: int) -> int:
-        """Call all together -> the rounds of the rank that has made the most: the others make as many."""
+        """Call all together -> the instances of the rank that has taken the most: the others take as many."""
         self._post(transport, done, {})
         self._called[transport.rank] = done
         self._wait(transport, traffic, lambda: len(self._called) == transport.ranks)

@@ -182,7 +182,7 @@ def _in_step(mine: Replica, recorder: Recorder, device: StandIn, work: Work, ste
     working = len(mine.strategy.working(mine.ranks))
     # One window more than there are updates: each pulls the rows of the window after it.
     turning = _Turning(work.instances, working * work.window * (steps + 1))
-    windows: Iterable[Instance] = mine.share(device, turning, 0, work.window, 0)
+    windows: Iterable[Instance] = mine.share(device, turning, 0, work.window, 0, lambda: 0.0)
     works = mine.transport.rank < working
     pumped: Iterator[Instance] = iter(windows)
     mine.traffic = Traffic(wire=mine.traffic.wire)  # the first pull belongs to no step

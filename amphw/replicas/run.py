@@ -10,6 +10,7 @@ from typing import Any
 
 from amphw.host.config import RunConfig
 from amphw.host.controller import Trainer
+from amphw.host.modes import training_mode
 from amphw.host.run_model import RunModel
 from amphw.host.trace import Trace
 from amphw.ir.config_fields import ConfigError
@@ -85,9 +86,10 @@ def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
             "with train.mode=async every node updates on its own, not as often on one rank as on another; "
             f"write --set train.mode=pipeline (or sync), or --set replicas.strategy={others}"
         )
-    if strategy.in_step and cfg.replicas.every:
+    if strategy.in_step and (cfg.replicas.every or cfg.replicas.every_updates):
+        name = "every" if cfg.replicas.every else "every_updates"
         raise ConfigError(
-            f"replicas.every is for strategies that exchange between rounds; {strategy.name} does with each "
+            f"replicas.{name} is for strategies that exchange between rounds; {strategy.name} does with each "
             "update"
         )
     if cfg.replicas.wire != "full" and not strategy.narrows:
@@ -106,10 +108,20 @@ def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
         )
 
 
+def instances_between(cfg: RunConfig[Any]) -> int | None:
+    """Instances of a rank between two exchanges, where ranks do not go in step; 0: nobody has said. None:
+    what its nodes make of them decides, as they update on their own."""
+    if not cfg.replicas.every_updates:
+        return cfg.replicas.every
+    mode = training_mode(cfg.train)
+    return cfg.replicas.every_updates * mode.window if mode.barrier else None
+
+
 def replica(transport: Transport, cfg: RunConfig[Any]) -> Replica:
-    strategy = STRATEGIES[cfg.replicas.strategy](cfg)
-    every, wire = cfg.replicas.every, cfg.replicas.wire
-    return Replica(transport, strategy, every, cfg.train.clip_norm, cfg.train.trace, wire)
+    strategy, every = STRATEGIES[cfg.replicas.strategy](cfg), instances_between(cfg)
+    updates = cfg.replicas.every_updates if every is None else 0
+    clip_norm, trace, wire = cfg.train.clip_norm, cfg.train.trace, cfg.replicas.wire
+    return Replica(transport, strategy, every or 0, clip_norm, trace, wire, updates)
 
 
 def follow(

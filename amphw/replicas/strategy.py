@@ -71,10 +71,10 @@ class Strategy:
 
     def pass_on(
         self, device: Device, transport: Transport, traffic: Traffic, done: int, total: int, asks: bool
-    ) -> bool:
-        """With `own_pace`, after each round: this rank has made `done` of its share's `total` rounds.
+    ) -> int | None:
+        """With `own_pace`, after each round: this rank has taken `done` of its share's `total` instances.
 
-        asks: it wants all to meet soon. -> whether it makes another round before all meet.
+        asks: it wants all to meet soon. -> how many all take before they meet; None: nobody has called them.
         """
         raise NotImplementedError(f"{self.name} has no rounds of a rank's own")
 

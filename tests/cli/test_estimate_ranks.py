@@ -60,6 +60,14 @@ def test_tables_say_where_a_step_goes(amphw) -> None:
         assert part in text
 
 
+AVERAGE = ["--ranks", "2", "--rate", "1/s", "--strategy", "average", "--set", "replicas.every_updates=3"]
+
+
+def test_updates_between_exchanges_are_windows_where_a_barrier_updates(amphw) -> None:
+    found = estimated(amphw, *AVERAGE, "--set", "mode=pipeline", "--set", "pipeline_depth=4")
+    assert found["seconds"]["compute"] == pytest.approx(3 * 4)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -69,6 +77,7 @@ def test_tables_say_where_a_step_goes(amphw) -> None:
         (["--ranks", "2", "--rate", "1/s", "--nic", "fast"], "--nic: "),
         (["--ranks", "2", "--rate", "1/s", "--strategy", "gossip"], "gossip"),
         (["--ranks", "2", "--rate", "1/s", "--set", "replicas.servers=2"], "take fewer servers"),
+        ([*AVERAGE, "--set", "mode=async"], "how many instances that takes is known once nodes have updated"),
     ],
 )
 def test_what_cannot_be_is_said(amphw, options: list[str], said: str) -> None:

@@ -74,7 +74,9 @@ def share_alone(rank: int, batches: int, *others: str) -> Kept:
     """What a rank of two has after its share of an epoch of so many batches, without the other."""
 
     class Dealt(Alone):
-        def share(self, device: Device, instances: InstanceSet, start: int, window: int, first: int) -> Share:
+        def share(
+            self, device: Device, instances: InstanceSet, start: int, window: int, first: int, updated: Any
+        ) -> Share:
             half = batches // 2
             return Share(instances, range(rank * half, rank * half + half) if start == 0 else [], first)
 

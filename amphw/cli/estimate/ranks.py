@@ -99,7 +99,7 @@ def answer(asked: Ranks, found: Any, cfg: RunConfig[Any], alone: Callable[[int],
     from amphw.host.session import graph_of, update_rules
     from amphw.ir.update import initial_parameters
     from amphw.replicas.rehearsal import Work, rehearse
-    from amphw.replicas.run import STRATEGIES, check_ranks
+    from amphw.replicas.run import STRATEGIES, check_ranks, instances_between
 
     assert asked.ranks is not None
     cfg, mode = _in_step(cfg)
@@ -116,7 +116,7 @@ def answer(asked: Ranks, found: Any, cfg: RunConfig[Any], alone: Callable[[int],
     instances = found.training(cfg.model, cfg.train.seed, 1, cfg.train.train_instances)
     work = Work(graph, rules, parameters, instances, window, 1.0 / rate)
     make = STRATEGIES[cfg.replicas.strategy]
-    every = 0 if make(cfg).in_step else cfg.replicas.every or max(1, len(instances) // asked.ranks)
+    every = 0 if make(cfg).in_step else instances_between(cfg) or max(1, len(instances) // asked.ranks)
     played = rehearse(asked.ranks, lambda: make(replace(cfg)), work, every, wire=cfg.replicas.wire)
     result = played.on(machines)
     return Answer(
@@ -137,11 +137,18 @@ def _in_step(cfg: RunConfig[Any]) -> tuple[RunConfig[Any], Origin]:
     from dataclasses import replace
 
     from amphw.estimate.outcome import Origin
-    from amphw.replicas.run import STRATEGIES
+    from amphw.ir.config_fields import ConfigError
+    from amphw.replicas.run import STRATEGIES, instances_between
 
     if not STRATEGIES[cfg.replicas.strategy](cfg).in_step:
-        every = cfg.replicas.every
+        every, updates = cfg.replicas.every, cfg.replicas.every_updates
+        if instances_between(cfg) is None:
+            raise ConfigError(
+                f"replicas.every_updates={updates} with train.mode=async: how many instances that takes is "
+                "known once nodes have updated; write --set replicas.every=N, or --set train.mode=pipeline"
+            )
         how = f"replicas.every={every}" if every else "a rank's share of an epoch"
+        how = f"replicas.every_updates={updates}" if updates else how
         return cfg, Origin("stated", how)
     if cfg.train.mode == "async":
         depth = cfg.train.pipeline_depth
