@@ -18,8 +18,8 @@ class Rounds:
     when all have taken as many, what has been trained on is the beginning of the instances, whoever was fast.
 
     every: a round is over once `measure` has grown by as much; measure: instances that were taken, where
-    nothing else is given. limit: so many instances this rank takes before all meet, in one round: set once
-    they have agreed on it.
+    nothing else is given. limit: so many instances this rank takes before all meet, once they have agreed on
+    it.
     """
 
     def __init__(
@@ -54,6 +54,5 @@ class Rounds:
                 yield self._share.at(self._share.places[place])
 
     def _goes_on(self, begun: float) -> bool:
-        if self.limit is not None:
-            return self.done < self.limit
-        return self.done < self.total and self._measure() - begun < self._every
+        end = self.total if self.limit is None else self.limit
+        return self.done < end and self._measure() - begun < self._every

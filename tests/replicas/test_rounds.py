@@ -37,11 +37,11 @@ def test_as_many_instances_of_each_rank_are_the_beginning_of_all(ranks: int, sta
 
 
 def test_a_round_ends_once_what_it_is_measured_by_has_grown_enough() -> None:
-    measured = iter([0.0, 0.5, 1.9, 2.0, 10.0, 10.0, 12.5, 0.0])
+    measured = iter([0.0, 0.5, 1.9, 2.0, 10.0, 10.0, 12.5, 0.0, 0.0, 0.0, 0.0, 0.0])
     rounds = Rounds(INSTANCES, 0, 2, 0, 1, 0, lambda: next(measured))
     assert [len(list(rounds)) for _ in range(2)] == [2, 1]
     rounds.limit = 7
-    assert len(list(rounds)) == 4, "once all have agreed on a limit it is one round to there"
+    assert len(list(rounds)) == 4, "no more than all have agreed on"
 
 
 @pytest.mark.parametrize("strategy", ["average", "outer"])
