@@ -177,7 +177,13 @@ class Scheduling:
     replicate: str = option(
         "",
         "nodes to replicate, and into how many copies, such as cell:4,head:2; they are averaged after every "
-        "epoch",
+        "epoch, and by replicate_every",
+    )
+    replicate_every: int = option(
+        0,
+        "instances after which copies of nodes are averaged within an epoch as well; on cpu workers go on "
+        "meanwhile; 0: at its end alone",
+        minimum=0,
     )
     replicate_rule: str = option(
         "least-loaded",

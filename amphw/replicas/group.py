@@ -11,7 +11,8 @@ and goes on from there. Sums do not hang on the order of messages, so once all h
 the mean that a barrier would have made, up to rounding, and until then nobody has waited.
 
 Copies of a node inside a rank's graph belong to the group: a message has the mean of what they have moved by,
-and all copies go on from what is shared.
+and all copies go on from what is shared. Between two messages they may meet by themselves, which leaves their
+mean as it is (`ir.meeting`).
 
 Rejected: sending parameters in place of moves, with which a message that comes late takes back what has been
 learnt meanwhile; and moves of the optimisers' state, whose differences can make a second moment negative.
@@ -26,6 +27,7 @@ import numpy as np
 
 from amphw.ir.device import Device
 from amphw.ir.graph import Graph
+from amphw.ir.meeting import mean
 from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.replicas.average import Average
 from amphw.replicas.packed import Traffic, packed, unpacked
@@ -171,7 +173,7 @@ class Group(Average):
         for node, p in found.items():
             for name, value in p.values.items():
                 copies.setdefault(f"{self._first.get(node, node)}.{name}", []).append(value)
-        return {name: sum(c[1:], c[0].copy()) / c[0].dtype.type(len(c)) for name, c in copies.items()}
+        return {name: mean(each) for name, each in copies.items()}
 
     def _add(self, moves: Mapping[str, np.ndarray], ranks: int) -> None:
         for name, move in moves.items():

@@ -205,7 +205,8 @@ class Replica:
         through = False
         while not through:
             through = self._exchange(device, through=True)
-            updated()
+            if self.strategy.in_step and not through:
+                updated()
         began = time.perf_counter()
         self.strategy.gather(device, self.transport)
         self.transport.flush()

@@ -229,7 +229,8 @@ UPDATE_KEYS = (
 
 DEVICE_KEYS = (
     "workers, frame_cap, frame_rows, placement, policy, min_rows, gemm, place, tile, replicate, "
-    "replicate_rule, replicate_interval, links, silence, placing, depth, memory, clock, strict"
+    "replicate_every, replicate_rule, replicate_interval, links, silence, placing, depth, memory, clock, "
+    "strict"
 )
 
 
