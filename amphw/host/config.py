@@ -260,7 +260,7 @@ class ReplicasConfig:
     )
     wire: Literal["full", "float16", "bfloat16"] = option(
         "full",
-        "for allreduce and group: the numbers in which values are sent; full: those that are computed; "
+        "for all but average and outer: the numbers in which values are sent; full: those that are computed; "
         "float16 saturates at 65,504, bfloat16 has fewer digits",
     )
     outer_lr: float = option(0.7, "for outer: learning rate of the outer step", above=0)
