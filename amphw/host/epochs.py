@@ -198,6 +198,8 @@ class Phases:
         """Train on a share -> how many instances were pumped; see `Pump.run`."""
         session, pumped = self._session, 0
         for stretch in self._copies.stretches(share):
+            if pumped and (stopped() or paused()):
+                break
             pumped += session.train_pump.run(
                 stretch,
                 Mode.TRAIN,
@@ -211,8 +213,6 @@ class Phases:
                 update=self._update,
                 quiet=self._quiet,
             )
-            if stopped() or paused():
-                break
         return pumped
 
     def validate(self, instances: InstanceSet) -> dict[str, float] | None:

@@ -47,7 +47,7 @@ class Group(Average):
     """See `Strategy`. When all meet, before validation and what is saved, they take the mean as `Average`
     does, by which they agree to the bit; the state of the optimisers is averaged then alone."""
 
-    name, own_pace, narrows = "group", True, True
+    name, own_pace = "group", True
 
     def __init__(self) -> None:
         self._shared: dict[str, np.ndarray] = {}  # the start and N-th parts of all messages so far

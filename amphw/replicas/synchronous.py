@@ -35,7 +35,7 @@ class Synchronous(Strategy):
     `train.clip_norm`, over what all ranks have accumulated together.
     """
 
-    in_step, narrows = True, True
+    in_step = True
 
     def __init__(
         self,

@@ -14,9 +14,12 @@ for _each in (
     "samples=8",
     "sentences=200",
     "train_instances=40",
-    "replicas.sparse_from=0",
 ):
     SMALL += ["--set", _each]
+
+
+ROWS = ["--set", "replicas.sparse_from=0"]
+"""Of small tables, too, ranks in step exchange rows."""
 
 
 def estimated(amphw, *arguments: str) -> dict:
@@ -28,6 +31,7 @@ def estimated(amphw, *arguments: str) -> dict:
 @pytest.mark.parametrize("strategy", ["hybrid", "allreduce", "servers", "average", "outer"])
 def test_strategies_have_throughput_seconds_and_bytes(amphw, strategy: str) -> None:
     options = ["--ranks", "4", "--strategy", strategy, "--nic", "1Mb/s", "--rate", "100/s"]
+    options += [] if strategy in ("average", "outer") else ROWS
     found = estimated(amphw, *options)
     assert found["strategy"] == strategy and found["ranks"] == 4 == found["machines"]
     assert 0 < found["throughput"] < 400
@@ -45,8 +49,9 @@ def test_a_rank_is_as_fast_as_the_same_devices_are_alone(amphw) -> None:
     assert found["throughput"] == pytest.approx(2 * found["alone"])
 
 
-def test_ranks_of_a_machine_share_its_interface(amphw) -> None:
-    options = ["--ranks", "4", "--nic", "1Mb/s", "--rate", "100/s", "--strategy", "servers"]
+@pytest.mark.parametrize("strategy", ["servers", "average"])
+def test_ranks_of_a_machine_share_its_interface(amphw, strategy: str) -> None:
+    options = ["--ranks", "4", "--nic", "1Mb/s", "--rate", "100/s", "--strategy", strategy]
     shared = estimated(amphw, *options, "--set", "replicas.machine_ranks=2")
     assert shared["machines"] == 2
     assert shared["step_s"] > estimated(amphw, *options)["step_s"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from amphw.host.controller import Trainer
 from amphw.host.copies import Copies
 from amphw.host.pumping import PumpHooks
 from amphw.host.replication import Share
+from amphw.host.run_folder import RunFolder
 from amphw.host.session import Session
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Device, Mode, Moves, Report
@@ -194,3 +196,16 @@ def test_a_run_on_the_cpu_learns_with_copies_that_meet(plane: str, monkeypatch: 
 def test_what_cannot_meet_is_refused(given: list[str], log: bool, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Session(MODEL, settings(*given), WatchedDevice(), log=log)
+
+
+def test_a_run_that_stops_between_meetings_leaves_no_instance_out(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "toy")
+    cfg = settings(THREE, "device.replicate_every=3", "mode=async", "max_active_keys=2", "epochs=1")
+    first = WatchedDevice(lambda n: trainer.stop() if n == 7 else None)
+    trainer = Trainer(MODEL, cfg, first, folder)
+    assert trainer.run().stopped_by == "interrupt"
+    second = WatchedDevice()
+    Trainer(MODEL, cfg, second, folder).run(folder.path)
+    submitted = [*first.submitted, *second.submitted]
+    numbers = sorted(number for _, _, number, mode in submitted if mode is Mode.TRAIN)
+    assert numbers == list(range(numbers[0], numbers[0] + 12))

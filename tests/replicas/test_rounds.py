@@ -14,7 +14,6 @@ from amphw.replicas.average import Average
 from amphw.replicas.group import Group
 from amphw.replicas.outer import Outer
 from amphw.replicas.rounds import Rounds
-from amphw.replicas.run import check_ranks
 from tests.host.training import MODEL
 from tests.replicas.test_equivalence import differences, settings, together
 from tests.replicas.test_group import Noted
@@ -118,8 +117,3 @@ def test_instances_and_updates_at_once_are_refused() -> None:
         ConfigError, match=r"--set replicas.every=2 and --set replicas.every_updates=3: .*one"
     ):
         settings(MODEL, 1, "replicas.strategy=average", "replicas.every=2", "replicas.every_updates=3")
-
-
-def test_ranks_in_step_refuse_it() -> None:
-    with pytest.raises(ConfigError, match="replicas.every_updates is for strategies that exchange between"):
-        check_ranks(2, settings(MODEL, 1, "replicas.every_updates=3"))

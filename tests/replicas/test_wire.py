@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from amphw.host.controller import Trainer
-from amphw.ir.config_fields import ConfigError
 from amphw.models import get_model
 from amphw.replicas.collectives import all_reduce
 from amphw.replicas.run import check_ranks, follow, in_threads, replica
@@ -152,9 +151,3 @@ def test_ranks_compute_with_what_is_rounded_and_servers_keep_the_rest() -> None:
     moved = np.abs(ended["head.W"] - begun["head.W"]).max()
     assert 0 < moved < np.abs(begun["head.W"]).max() * 2.0**-8
     assert (rounded(ended["head.W"]) != ended["head.W"]).any()
-
-
-@pytest.mark.parametrize("strategy", ["average", "outer"])
-def test_what_averages_parameters_refuses_it(strategy: str) -> None:
-    with pytest.raises(ConfigError, match=r"replicas.wire=float16 is for what is added up"):
-        check_ranks(2, settings(MODEL, 1, f"replicas.strategy={strategy}", "replicas.wire=float16"))

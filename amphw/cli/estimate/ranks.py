@@ -103,7 +103,7 @@ def answer(asked: Ranks, found: Any, cfg: RunConfig[Any], alone: Callable[[int],
 
     assert asked.ranks is not None
     cfg, mode = _in_step(cfg)
-    check_ranks(asked.ranks, cfg)
+    check_ranks(asked.ranks, cfg, besides=("machine_ranks",))  # neighbours share an interface
     machines, origin = _machines(asked, cfg)
     window = training_mode(cfg.train).window
     stated = given("--rate", asked.rate, "instances a second")
