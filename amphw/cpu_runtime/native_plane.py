@@ -126,6 +126,29 @@ class NativePlane(EnginePlane):
                 self.engine.has_put(u.index)
                 node.version = -1  # what the host has seen of this node is old
 
+    def latest(self, nodes: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:
+        """See `Moves`."""
+        self.check()
+        self.push()
+        found: dict[str, dict[str, np.ndarray]] = {}
+        for node in nodes:
+            unit, shapes = self.lowered.by_name[node], self.params[node].values
+            for i, name in enumerate(self._parameter_names(unit)):
+                array = found.setdefault(node, {})[name] = np.empty(shapes[name].shape, np.float32)
+                self.engine.latest(unit, i, _matrix(array))
+        return found
+
+    def move(self, moves: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """See `Moves`."""
+        self.check()
+        self.push()
+        for node, given in moves.items():
+            unit = self.lowered.by_name[node]
+            arrays = [_float32(given[name]) for name in self._parameter_names(unit)]
+            self.engine.move(unit, _matrices(arrays))
+            self.params[node].version = -1  # what the host has seen of this node is old
+        self.check()
+
     def observed(self, index: int) -> list[Observation]:
         """What the firings of the slot's last instance computed; it must have retired."""
         out: list[Observation] = []

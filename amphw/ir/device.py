@@ -315,6 +315,23 @@ class Exchanges(Protocol):
 
 
 @runtime_checkable
+class Moves(Protocol):
+    """A device whose parameters can be read and moved while instances are in flight."""
+
+    def latest(self, nodes: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:
+        """The values of these nodes as of their last update; copies. No two need be of the same moment."""
+        ...
+
+    def move(self, moves: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """Add to the values of these nodes, to all of a node's parameters.
+
+        Nothing that an update makes of them at the same time is lost, and versions, which count updates, stay
+        as they are.
+        """
+        ...
+
+
+@runtime_checkable
 class Investigates(Protocol):
     """A device that has looked at what it computed, and leaves more of a run than statistics."""
 

@@ -11,7 +11,8 @@ and goes on from there. Sums do not hang on the order of messages, so once all h
 the mean that a barrier would have made, up to rounding, and until then nobody has waited.
 
 Copies of a node inside a rank's graph belong to the group: a message has the mean of what they have moved by,
-and all copies go on from what is shared.
+and all copies go on from what is shared. Between two messages they may meet by themselves, which leaves their
+mean as it is (`ir.meeting`).
 
 Rejected: sending parameters in place of moves, with which a message that comes late takes back what has been
 learnt meanwhile; and moves of the optimisers' state, whose differences can make a second moment negative.
@@ -20,18 +21,15 @@ learnt meanwhile; and moves of the optimisers' state, whose differences can make
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from amphw.host.replication import Share
-from amphw.host.run_model import InstanceSet
 from amphw.ir.device import Device
 from amphw.ir.graph import Graph
-from amphw.ir.instance import Instance
+from amphw.ir.meeting import mean
 from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.replicas.average import Average
-from amphw.replicas.collectives import ranges
 from amphw.replicas.packed import Traffic, packed, unpacked
 from amphw.replicas.transport import Transport
 from amphw.replicas.wire import coded_kind, decode, encode
@@ -41,34 +39,15 @@ EVERY = 50
 NAP = 1e-3
 """Seconds between looks for messages, where a rank has nothing else to do."""
 _MOVES = -1
-"""Heads a message with what a rank has moved by. Another number calls all together: so many rounds that rank
-has made."""
-
-
-class Rounds:
-    """A share in rounds: with each `iter` the next one begins.
-
-    Of every `every * ranks` instances in a row each rank has a contiguous part. So when all ranks have made
-    as many rounds, what has been trained on is the beginning of the instances, whoever was fast.
-    """
-
-    def __init__(self, instances: InstanceSet, start: int, every: int, rank: int, ranks: int, first: int):
-        self._instances, self._start, self._block = instances, start, every * ranks
-        self._rank, self._ranks, self._first = rank, ranks, first
-        self.done, self.total = 0, -(-(len(instances) - start) // self._block)
-
-    def __iter__(self) -> Iterator[Instance]:
-        begin = min(self._start + self.done * self._block, len(self._instances))
-        part = ranges(min(self._block, len(self._instances) - begin), self._ranks)[self._rank]
-        self.done += 1
-        return iter(Share(self._instances, range(begin + part.start, begin + part.stop), self._first))
+"""Heads a message with what a rank has moved by. Another number calls all together: so many instances that
+rank has taken."""
 
 
 class Group(Average):
     """See `Strategy`. When all meet, before validation and what is saved, they take the mean as `Average`
     does, by which they agree to the bit; the state of the optimisers is averaged then alone."""
 
-    name, own_pace, narrows = "group", True, True
+    name, own_pace = "group", True
 
     def __init__(self) -> None:
         self._shared: dict[str, np.ndarray] = {}  # the start and N-th parts of all messages so far
@@ -79,8 +58,8 @@ class Group(Average):
         """All have met, and no message is under way."""
         self._sent = 0
         self._received: dict[int, int] = {}
-        self._called: dict[int, int] = {}  # rounds that ranks have made which call all together
-        self._limit: int | None = None  # rounds that all have to make before they meet
+        self._called: dict[int, int] = {}  # instances that ranks have taken which call all together
+        self._limit: int | None = None  # instances that all have to take before they meet
 
     def begin(
         self, device: Device, transport: Transport, graph: Graph, rules: Mapping[str, UpdateRule]
@@ -93,7 +72,7 @@ class Group(Average):
 
     def pass_on(
         self, device: Device, transport: Transport, traffic: Traffic, done: int, total: int, asks: bool
-    ) -> bool:
+    ) -> int | None:
         device.drain()
         found = device.parameters()
         moves = {name: value - self._shared[name] for name, value in self._means(found).items()}
@@ -108,7 +87,7 @@ class Group(Average):
             self._limit = self._agree(transport, traffic, done)
         for node, p in found.items():
             p.values = {name: self._of(node, name).copy() for name in p.values}
-        return done < (total if self._limit is None else self._limit)
+        return self._limit
 
     def moves(self, ranks: int, size: float, alpha: float | None) -> float | None:
         return None  # how often ranks tell each other is theirs
@@ -138,7 +117,7 @@ class Group(Average):
         self._forget()
 
     def _agree(self, transport: Transport, traffic: Traffic, done: int) -> int:
-        """Call all together -> the rounds of the rank that has made the most: the others make as many."""
+        """Call all together -> the instances of the rank that has taken the most: the others take as many."""
         self._post(transport, done, {})
         self._called[transport.rank] = done
         self._wait(transport, traffic, lambda: len(self._called) == transport.ranks)
@@ -194,7 +173,7 @@ class Group(Average):
         for node, p in found.items():
             for name, value in p.values.items():
                 copies.setdefault(f"{self._first.get(node, node)}.{name}", []).append(value)
-        return {name: sum(c[1:], c[0].copy()) / c[0].dtype.type(len(c)) for name, c in copies.items()}
+        return {name: mean(each) for name, each in copies.items()}
 
     def _add(self, moves: Mapping[str, np.ndarray], ranks: int) -> None:
         for name, move in moves.items():

@@ -98,18 +98,23 @@ class _Timed(Replica):
 
     def __init__(self, transport: Any, cfg: RunConfig[Any], between: int, idle: float):
         strategy = STRATEGIES[cfg.replicas.strategy](cfg)
-        super().__init__(
-            transport, strategy, cfg.replicas.every, cfg.train.clip_norm, False, cfg.replicas.wire
-        )
+        every = 0 if strategy.in_step else between
+        super().__init__(transport, strategy, every, cfg.train.clip_norm, False, cfg.replicas.wire)
         self._between, self._idle = between, idle
         self.took: list[float] = []
         self.sizes: list[float] = []
         self._since = 0.0
 
     def share(
-        self, device: Device, instances: InstanceSet, start: int, window: int, first: int
+        self,
+        device: Device,
+        instances: InstanceSet,
+        start: int,
+        window: int,
+        first: int,
+        updated: Callable[[], float],
     ) -> Iterable[Instance]:
-        pumped = super().share(device, instances, start, window, first)
+        pumped = super().share(device, instances, start, window, first, updated)
         self._since = time.perf_counter()
         return self._sized(pumped)
 

@@ -217,7 +217,7 @@ def _in_step(mine: Replica, recorder: Recorder, device: StandIn, work: Work, ste
     working = len(mine.strategy.working(mine.ranks))
     # One window more than there are updates: each pulls the rows of the window after it.
     turning = _Turning(work.instances, working * work.window * (steps + 1 + WARM_UP))
-    windows: Iterable[Instance] = mine.share(device, turning, 0, work.window, 0)
+    windows: Iterable[Instance] = mine.share(device, turning, 0, work.window, 0, lambda: 0.0)
     works = mine.transport.rank < working
     pumped: Iterator[Instance] = iter(windows)
     chance = np.random.default_rng(mine.transport.rank)

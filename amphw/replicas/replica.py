@@ -23,8 +23,9 @@ from amphw.ir.sparse import dense_tables, sparse_parameters
 from amphw.ir.update import UpdateRule
 from amphw.replicas.agree import check_alike
 from amphw.replicas.collectives import all_reduce, ranges
-from amphw.replicas.group import EVERY, Rounds
+from amphw.replicas.group import EVERY
 from amphw.replicas.packed import Traffic, add_up
+from amphw.replicas.rounds import Rounds
 from amphw.replicas.strategy import Strategy
 from amphw.replicas.trace import Recorded, Recorder, gather_traces
 from amphw.replicas.transport import Transport
@@ -64,9 +65,10 @@ class Replica:
     zero rows.
 
     every: of a strategy whose ranks do not go in step, the instances of one rank between two exchanges; 0:
-    its share of an epoch or, where ranks go at their own pace, `group.EVERY`. clip_norm: of such a strategy,
-    too: `train.clip_norm`, for a rank's own gradients. traces: whether messages and exchanges are noted.
-    wire: as in `wire.encode`.
+    its share of an epoch or, where ranks go at their own pace, `group.EVERY`. updates: of such a strategy,
+    too, and in place of `every`: how often a node has updated between two exchanges, on average over nodes.
+    clip_norm: the same: `train.clip_norm`, for a rank's own gradients. traces: whether messages and exchanges
+    are noted. wire: as in `wire.encode`.
     """
 
     def __init__(
@@ -77,11 +79,12 @@ class Replica:
         clip_norm: float = 0.0,
         traces: bool = False,
         wire: str = "full",
+        updates: int = 0,
     ):
         self._recorded = Recorded(transport) if traces else None
         self._recorder = Recorder() if traces else None
         self.transport: Transport = self._recorded or transport
-        self.strategy, self._every = strategy, every
+        self.strategy, self._every, self._updates = strategy, every, updates
         self._clip_norm, self._clipping = clip_norm, Clipping()
         self.leads, self.ranks = transport.rank == 0, transport.ranks
         working = strategy.working(self.ranks)
@@ -120,14 +123,21 @@ class Replica:
         self.strategy.moved(device)
 
     def share(
-        self, device: Device, instances: InstanceSet, start: int, window: int, first: int
+        self,
+        device: Device,
+        instances: InstanceSet,
+        start: int,
+        window: int,
+        first: int,
+        updated: Callable[[], float],
     ) -> Iterable[Instance]:
         self._agreed = np.zeros(3, np.int64)  # what was agreed on before these instances is done with
         end = len(instances)
-        if self.strategy.own_pace:
-            every = self._every or EVERY
-            self._rounds = Rounds(instances, start, every, self.transport.rank, self.ranks, first)
-            return self._rounds
+        if self.strategy.own_pace or self._updates:
+            every, measure = self._updates or self._every or EVERY, updated if self._updates else None
+            t = self.transport
+            self._rounds = rounds = Rounds(instances, start, every, t.rank, t.ranks, first, measure)
+            return rounds
         if self._every and not self.strategy.in_step:
             end = min(end, start + self._every * self.ranks)
         if not self.strategy.in_step:
@@ -163,16 +173,25 @@ class Replica:
             self._clipping.update(device)
 
     def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
-        if self._rounds is None:
+        rounds = self._rounds
+        if rounds is None:
             return False
         self.stopping(stop)
         self.pausing(pause)
-        began, waited = time.perf_counter(), self.traffic.waited
-        asks, rounds = bool(self._wants.any()), self._rounds
-        more = self.strategy.pass_on(device, self.transport, self.traffic, rounds.done, rounds.total, asks)
-        self._spent(began, self.traffic.waited - waited)
-        self.traffic.steps += 1
-        return more
+        if self.strategy.own_pace:
+            began, waited = time.perf_counter(), self.traffic.waited
+            asks = bool(self._wants.any())
+            rounds.limit = self.strategy.pass_on(
+                device, self.transport, self.traffic, rounds.done, rounds.total, asks
+            )
+            self._spent(began, self.traffic.waited - waited)
+            self.traffic.steps += 1
+        elif rounds.limit is None:  # all meet where the rank is that needs the most instances
+            taken = np.zeros(self.ranks, np.int64)
+            taken[self.transport.rank] = rounds.done
+            self._meet(taken)
+            rounds.limit = int(taken.max())
+        return rounds.done < (rounds.total if rounds.limit is None else rounds.limit)
 
     def _spent(self, began: float, waited: float) -> None:
         """On an exchange since then, of which it has waited for so long."""
@@ -186,7 +205,8 @@ class Replica:
         through = False
         while not through:
             through = self._exchange(device, through=True)
-            updated()
+            if self.strategy.in_step and not through:
+                updated()
         began = time.perf_counter()
         self.strategy.gather(device, self.transport)
         self.transport.flush()

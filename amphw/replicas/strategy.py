@@ -21,14 +21,13 @@ class Strategy:
     exchange between rounds of instances, whatever the mode. All ranks call the methods in the same order,
     also a rank that has nothing to tell, and nothing is in flight then. servers_only: the last so many ranks
     do not train. own_pace: whether each rank exchanges by itself, between rounds of its own (`pass_on`), and
-    meets the others at the end of a share alone. narrows: whether what it exchanges may have fewer digits on
-    the wire (`replicas.wire`). whole: tables that could be exchanged by rows, and why they are not.
+    meets the others at the end of a share alone. whole: tables that could be exchanged by rows, and why they
+    are not.
     """
 
     name: str
     in_step: bool
     own_pace = False
-    narrows = False
     servers_only = 0
     whole: Mapping[str, str] = {}
 
@@ -71,10 +70,10 @@ class Strategy:
 
     def pass_on(
         self, device: Device, transport: Transport, traffic: Traffic, done: int, total: int, asks: bool
-    ) -> bool:
-        """With `own_pace`, after each round: this rank has made `done` of its share's `total` rounds.
+    ) -> int | None:
+        """With `own_pace`, after each round: this rank has taken `done` of its share's `total` instances.
 
-        asks: it wants all to meet soon. -> whether it makes another round before all meet.
+        asks: it wants all to meet soon. -> how many all take before they meet; None: nobody has called them.
         """
         raise NotImplementedError(f"{self.name} has no rounds of a rank's own")
 

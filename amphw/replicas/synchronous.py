@@ -52,8 +52,6 @@ class Synchronous(Strategy):
         self.name = name
         self._serves_dense, self._serves_sparse = serves_dense, serves_sparse
         self.serves = serves_dense or serves_sparse
-        # Servers send parameters, too, for which 16 bits are too few.
-        self.narrows = not self.serves
         self.servers_only, self._per_machine = servers, machine
         self._average_dense, self._average_sparse = average_dense, average_sparse
         self._least_unread, self._clip_norm = max(sparse_from, 1), clip_norm
@@ -235,7 +233,7 @@ class Synchronous(Strategy):
     def fetch(
         self, device: Device, transport: Transport, traffic: Traffic, instances: Iterable[Instance]
     ) -> None:
-        if self._servers is None or not self._tables:
+        if self._servers is None:
             return
         put(device, self._servers.fetch(self._wanted(instances), traffic))
 

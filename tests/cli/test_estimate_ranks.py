@@ -15,9 +15,12 @@ for _each in (
     "samples=8",
     "sentences=200",
     "train_instances=40",
-    "replicas.sparse_from=0",
 ):
     SMALL += ["--set", _each]
+
+
+ROWS = ["--set", "replicas.sparse_from=0"]
+"""Of small tables, too, ranks in step exchange rows."""
 
 
 def estimated(amphw, *arguments: str) -> dict:
@@ -29,6 +32,7 @@ def estimated(amphw, *arguments: str) -> dict:
 @pytest.mark.parametrize("strategy", ["hybrid", "allreduce", "servers", "average", "outer"])
 def test_strategies_have_throughput_seconds_and_bytes(amphw, strategy: str) -> None:
     options = ["--ranks", "4", "--strategy", strategy, "--nic", "1Mb/s", "--rate", "100/s"]
+    options += [] if strategy in ("average", "outer") else ROWS
     found = estimated(amphw, *options)
     assert found["strategy"] == strategy and found["ranks"] == 4 == found["machines"]
     assert 0 < found["throughput"] < 400
@@ -46,8 +50,9 @@ def test_a_rank_is_as_fast_as_the_same_devices_are_alone(amphw) -> None:
     assert found["throughput"] == pytest.approx(2 * found["alone"])
 
 
-def test_ranks_of_a_machine_share_its_interface(amphw) -> None:
-    options = ["--ranks", "4", "--nic", "1Mb/s", "--rate", "100/s", "--strategy", "servers"]
+@pytest.mark.parametrize("strategy", ["servers", "average"])
+def test_ranks_of_a_machine_share_its_interface(amphw, strategy: str) -> None:
+    options = ["--ranks", "4", "--nic", "1Mb/s", "--rate", "100/s", "--strategy", strategy]
     shared = estimated(amphw, *options, "--set", "replicas.machine_ranks=2")
     assert shared["machines"] == 2
     assert shared["step_s"] > estimated(amphw, *options)["step_s"]
@@ -66,7 +71,7 @@ def test_a_rank_is_measured_here(amphw, monkeypatch: pytest.MonkeyPatch, strateg
     monkeypatch.setattr("amphw.replicas.measured.SECONDS", 0.05)
     found = estimated(amphw, "--ranks", "2", "--strategy", strategy, "--measure", "cpu", "--nic", "1Gb/s")
     assert found["origin"]["rate"]["origin"] == "measured" == found["origin"]["exchange"]["origin"]
-    assert found["alone"] > 0 and found["efficiency"] < 1.0
+    assert found["alone"] > 0 and found["efficiency"] > 0
     # What packing and adding up take is counted, so the slow link is not all that a step has but computing.
     faster = estimated(amphw, "--ranks", "2", "--strategy", strategy, "--measure", "cpu")
     assert faster["seconds"]["transfer"] > 0.0
@@ -96,6 +101,14 @@ def test_an_estimate_is_compared_with_ranks_that_trained(amphw, tmp_path: Path) 
     )
 
 
+AVERAGE = ["--ranks", "2", "--rate", "1/s", "--strategy", "average", "--set", "replicas.every_updates=3"]
+
+
+def test_updates_between_exchanges_are_windows_where_a_barrier_updates(amphw) -> None:
+    found = estimated(amphw, *AVERAGE, "--set", "mode=pipeline", "--set", "pipeline_depth=4")
+    assert found["seconds"]["compute"] == pytest.approx(3 * 4)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -109,6 +122,7 @@ def test_an_estimate_is_compared_with_ranks_that_trained(amphw, tmp_path: Path) 
         (["--ranks", "2", "--rate", "1/s", "--nic", "fast"], "--nic: "),
         (["--ranks", "2", "--rate", "1/s", "--strategy", "gossip"], "gossip"),
         (["--ranks", "2", "--rate", "1/s", "--set", "replicas.servers=2"], "take fewer servers"),
+        ([*AVERAGE, "--set", "mode=async"], "how many instances that takes is known once nodes have updated"),
     ],
 )
 def test_what_cannot_be_is_said(amphw, options: list[str], said: str) -> None:

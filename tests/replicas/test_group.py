@@ -62,7 +62,7 @@ def test_copies_in_the_graph_of_each_rank_belong_to_the_group() -> None:
             p.values = {name: value + 10**rank * (k + 1) for name, value in p.values.items()}
     traffic = Traffic()
     for rank in (0, 1, 0):
-        assert strategies[rank].pass_on(devices[rank], group[rank], traffic, 1, 99, False)
+        assert strategies[rank].pass_on(devices[rank], group[rank], traffic, 1, 99, False) is None
     for device in devices:
         for node in copies:
             found = device.parameters()[node].values["W"]
@@ -85,7 +85,7 @@ def test_messages_in_any_order_make_the_mean_of_all_that_has_moved(ranks: int) -
     expected = values(devices[0])
 
     def pass_on(rank: int) -> None:
-        assert strategies[rank].pass_on(devices[rank], group[rank], traffic[rank], 1, 99, False)
+        assert strategies[rank].pass_on(devices[rank], group[rank], traffic[rank], 1, 99, False) is None
 
     often = rng.dirichlet(np.full(ranks, 0.5))
     for rank in rng.choice(ranks, 60, p=often).tolist():
@@ -151,8 +151,23 @@ def test_ranks_pause_together_for_a_checkpoint_that_is_due(
         saved.append(state.position)
         save(self, names, state, *rest)
 
+    class Waits(Noted):
+        """Makes its second round once it has been called."""
+
+        def submit(self, *arguments: Any) -> None:
+            assert not self.numbers or called.wait(LONG)
+            super().submit(*arguments)
+
+    called, post = threading.Event(), Group._post
+
+    def posted(self: Group, transport: Any, head: int, arrays: Any) -> None:
+        post(self, transport, head, arrays)
+        if head >= 0:
+            called.set()
+
     monkeypatch.setattr(Checkpoints, "save", noted)
-    devices = [Noted(), Noted()]
+    monkeypatch.setattr(Group, "_post", posted)
+    devices = [Noted(), Waits()]
     cfg = settings(MODEL, 1, *GROUP, "replicas.every=1", "checkpoint_minutes=1e-9")
     train_in_threads(2, MODEL, cfg, lambda rank: devices[rank], RunFolder.create(tmp_path / "run", "toy"))
     assert any(position for position in saved)

@@ -141,11 +141,11 @@ def answer(asked: Ranks, found: Any, cfg: RunConfig[Any], alone: Callable[[int],
     from amphw.ir.update import initial_parameters
     from amphw.replicas.measured import played, training
     from amphw.replicas.rehearsal import Pace, Work, rehearse
-    from amphw.replicas.run import STRATEGIES, check_ranks
+    from amphw.replicas.run import STRATEGIES, check_ranks, instances_between
 
     assert asked.ranks is not None
     cfg, mode = _in_step(cfg)
-    check_ranks(asked.ranks, cfg)
+    check_ranks(asked.ranks, cfg, besides=("machine_ranks",))  # neighbours share an interface
     machines, origin = _machines(asked, cfg)
     beside = None if asked.beside is None else _trained(asked.beside, found.name, asked.ranks, cfg)
     window = training_mode(cfg.train).window
@@ -155,7 +155,7 @@ def answer(asked: Ranks, found: Any, cfg: RunConfig[Any], alone: Callable[[int],
     owners = {name: graph.nodes[name].params for name in graph.parameterised}
     parameters = initial_parameters(owners, rules, cfg.train.seed)
     in_step = STRATEGIES[cfg.replicas.strategy](cfg).in_step
-    every = 0 if in_step else cfg.replicas.every or max(1, len(instances) // asked.ranks)
+    every = 0 if in_step else instances_between(cfg) or max(1, len(instances) // asked.ranks)
     work = Work(graph, rules, parameters, instances, window, Pace(0.0))
     if asked.measure is not None:
         device = asked.measure
@@ -205,11 +205,18 @@ def _in_step(cfg: RunConfig[Any]) -> tuple[RunConfig[Any], Origin]:
     from dataclasses import replace
 
     from amphw.estimate.outcome import Origin
-    from amphw.replicas.run import STRATEGIES
+    from amphw.ir.config_fields import ConfigError
+    from amphw.replicas.run import STRATEGIES, instances_between
 
     if not STRATEGIES[cfg.replicas.strategy](cfg).in_step:
-        every = cfg.replicas.every
+        every, updates = cfg.replicas.every, cfg.replicas.every_updates
+        if instances_between(cfg) is None:
+            raise ConfigError(
+                f"replicas.every_updates={updates} with train.mode=async: how many instances that takes is "
+                "known once nodes have updated; write --set replicas.every=N, or --set train.mode=pipeline"
+            )
         how = f"replicas.every={every}" if every else "a rank's share of an epoch"
+        how = f"replicas.every_updates={updates}" if updates else how
         return cfg, Origin("stated", how)
     if cfg.train.mode == "async":
         depth = cfg.train.pipeline_depth

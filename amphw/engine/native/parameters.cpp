@@ -282,15 +282,21 @@ void Parameters::step(Tensor& t, int from, int to, Update u) {
         untouched(t);
         return;
     }
+    catch_up(t, from, to);
     const int64_t width = t.layout.cols_padded;
-    for (int32_t row : t.missed[to])
-        std::memcpy(t.value[to].floats() + row * width, t.value[from].floats() + row * width, width * sizeof(float));
-    t.missed[to].clear();
     if (!t.kept)
         for (int32_t row : t.touched_rows) run(row * width, width);
     for (int b = 0; b < VERSIONS; b++)
         if (b != to) t.missed[b].insert(t.missed[b].end(), t.touched_rows.begin(), t.touched_rows.end());
     untouched(t);
+}
+
+// What a buffer of a sparse table has missed.
+void Parameters::catch_up(Tensor& t, int from, int to) {
+    const int64_t width = t.layout.cols_padded;
+    for (int32_t row : t.missed[to])
+        std::memcpy(t.value[to].floats() + row * width, t.value[from].floats() + row * width, width * sizeof(float));
+    t.missed[to].clear();
 }
 
 void Parameters::untouched(Tensor& t) {
@@ -378,16 +384,6 @@ void Parameters::clear_folded() {
 }
 
 // --- exchange with Python -------------------------------------------------------------------------------------
-
-// f(offset in the panels, index in a dense matrix, numbers) for each piece of a row that lies in one panel.
-template <class F>
-static void each_piece(const Layout& layout, F f) {
-    for (int32_t c = 0, width; c < layout.cols; c += width) {
-        width = layout.width(c);
-        for (int32_t r = 0; r < layout.rows; r++)
-            f(layout.offset(r, c), int64_t(r) * layout.cols + c, std::min(width, layout.cols - c));
-    }
-}
 
 void Parameters::load(int32_t param, const float* values, const float* gradient, const float* const* slots) {
     Tensor& t = tensors_[param];

@@ -9,11 +9,13 @@
 // gradients of E, W and b when these are wanted: at an update, or by Python. Until then E and W do not change.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "graph.hpp"
@@ -63,6 +65,16 @@ struct Tensor {
     bool has_transposed() const { return desc.transposed && !desc.blas; }
     int64_t size() const { return layout.size(); }
 };
+
+// f(offset in the panels, index in a dense matrix, numbers) for each piece of a row that lies in one panel.
+template <class F>
+void each_piece(const Layout& layout, F f) {
+    for (int32_t c = 0, width; c < layout.cols; c += width) {
+        width = layout.width(c);
+        for (int32_t r = 0; r < layout.rows; r++)
+            f(layout.offset(r, c), int64_t(r) * layout.cols + c, std::min(width, layout.cols - c));
+    }
+}
 
 struct LogChunk {
     std::vector<Block> buffers;
@@ -120,6 +132,16 @@ public:
     void publish(int buffer);
     void publish_external();  // what an external executor has updated
 
+    // --- moves, while frames run; moves.cpp ---
+    // The latest values of a parameter.
+    void latest(int32_t param, float* values);
+    // Whether nobody reduces, and nobody does until `let_go`; callers hold `mutex`.
+    bool hold() { return !std::exchange(reducing_, true); }
+    void let_go() { reducing_ = false; }
+    // Add to the values, one array for each parameter; by the one that holds. The version keeps its number, by which
+    // updates are counted.
+    void move(const std::vector<const float*>& moves);
+
     // --- exchange with Python; nothing is in flight ---
     int64_t accumulated = 0;  // rows in the gradient
     State state;              // the optimiser's scalars; whoever reduces moves them on
@@ -147,6 +169,8 @@ private:
     void add_tensor(const ParamDesc& p);
     void add_table(const FoldDesc& fold);
     void step(Tensor& t, int from, int to, Update u);
+    void catch_up(Tensor& t, int from, int to);
+    void add(Tensor& t, int from, int to, const float* move);
     void transpose(Tensor& t, int buffer);
     void make_tables(int buffer);
     void add_folded(int32_t param, float* gradient, float* pack) const;

@@ -204,6 +204,19 @@ class NumpyPlane(Delivery):
         self.fetch()
         put_values(self.params, values)
 
+    def latest(self, nodes: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:
+        """See `Moves`."""
+        return {node: {n: v.copy() for n, v in self.params[node].values.items()} for node in nodes}
+
+    def move(self, moves: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """See `Moves`; of an arithmetic whose values are those of `params`."""
+        for node, given in moves.items():
+            log = self.logs[self.lowered.by_name[node]]
+            with self.lock:  # under which no update is prepared or published
+                self._calm.wait_for(lambda log=log: not log.busy or self.failure is not None)  # type: ignore[misc]
+                self._check()
+                log.params.values = {n: v + given[n] for n, v in log.params.values.items()}
+
     def _wait_and_take(self, log: GradientLog, cause: str) -> Share:
         with self.lock:
             self._calm.wait_for(lambda: not log.busy or self.failure is not None)

@@ -39,6 +39,8 @@ void bind_engine(nb::module_& m) {
         .def("put", &PyEngine::put)
         .def("put_rows", &PyEngine::put_rows)
         .def("has_put", &PyEngine::has_put)
+        .def("latest", &PyEngine::latest)
+        .def("move", &PyEngine::move)
         .def("parameter_state", &PyEngine::parameter_state)
         .def("inspect", &PyEngine::inspect)
         .def("replay", &PyEngine::replay)

@@ -256,6 +256,16 @@ public:
         engine_.parameters(unit)->put_rows(param, rows.data(), int64_t(rows.shape(0)), values.data());
     }
     void has_put(int32_t unit) { engine_.parameters(unit)->has_put(); }
+    // While frames run; see `Parameters`. moves: of all parameters of the unit.
+    void latest(int32_t unit, int32_t param, FloatArray values) {
+        engine_.parameters(unit)->latest(param, values.data());
+    }
+    void move(int32_t unit, std::vector<FloatInput> moves) {
+        std::vector<const float*> pointers;
+        for (const FloatInput& m : moves) pointers.push_back(m.data());
+        nb::gil_scoped_release release;
+        engine_.move(unit, pointers);
+    }
     // (version, rows in the gradient, the optimiser's scalars)
     std::tuple<int64_t, int64_t, std::vector<double>> parameter_state(int32_t unit) {
         const Parameters& p = *engine_.parameters(unit);
