@@ -1,0 +1,144 @@
+// Parameters between the engine and Python: values, gradients and the optimiser's arrays, whole or by rows.
+#include <algorithm>
+#include <cstring>
+
+#include "parameters.hpp"
+
+namespace amphw {
+
+// f(offset in the panels, index in a dense matrix, numbers) for each piece of a row that lies in one panel.
+template <class F>
+static void each_piece(const Layout& layout, F f) {
+    for (int32_t c = 0, width; c < layout.cols; c += width) {
+        width = layout.width(c);
+        for (int32_t r = 0; r < layout.rows; r++)
+            f(layout.offset(r, c), int64_t(r) * layout.cols + c, std::min(width, layout.cols - c));
+    }
+}
+
+void Parameters::load(int32_t param, const float* values, const float* gradient, const float* const* slots) {
+    Tensor& t = tensors_[param];
+    const int buffer = current_.load();
+    each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
+        std::copy_n(values + from, n, t.value[buffer].floats() + to);
+        for (int s = 0; s < rule.slots(); s++) std::copy_n(slots[s] + from, n, t.slot[s].floats() + to);
+    });
+    transpose(t, buffer);
+    load_gradient(param, gradient);
+    if (t.sparse) all_missed(t);
+}
+
+// Only the current buffer has the values.
+void Parameters::all_missed(Tensor& t) {
+    for (int b = 0; b < VERSIONS; b++) {
+        t.missed[b].clear();
+        if (b == current_.load()) continue;
+        for (int32_t r = 0; r < t.layout.rows; r++) t.missed[b].push_back(r);
+    }
+}
+
+void Parameters::loaded(int64_t version, int64_t rows, const State& given) {
+    state = given;
+    version_.store(version);
+    versions_[current_.load()].store(version);
+    if (device_ == nullptr) make_tables(current_.load());
+    gave(rows);
+}
+
+void Parameters::store(int32_t param, float* values, float* gradient, float* const* slots) const {
+    const Tensor& t = tensors_[param];
+    const float* w = t.value[current_.load()].floats();
+    each_piece(t.layout, [&](int64_t from, int64_t to, int32_t n) {
+        std::copy_n(w + from, n, values + to);
+        for (int s = 0; s < rule.slots(); s++) std::copy_n(t.slot[s].floats() + from, n, slots[s] + to);
+    });
+    store_gradient(param, gradient);
+}
+
+void Parameters::load_gradient(int32_t param, const float* gradient) {
+    Tensor& t = tensors_[param];
+    each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
+        std::copy_n(gradient + from, n, t.gradient.floats() + to);
+    });
+    if (!t.tracked) return;
+    t.touched_rows.clear();
+    for (int32_t r = 0; r < t.layout.rows; r++) {
+        const float* g = t.gradient.floats() + t.layout.offset(r, 0);
+        t.touched[r] = std::any_of(g, g + t.layout.cols, [](float x) { return x != 0.0f; });
+        if (t.touched[r]) t.touched_rows.push_back(r);
+    }
+}
+
+const std::vector<int32_t>& Parameters::touched(int32_t param) {
+    Tensor& t = tensors_[param];
+    std::sort(t.touched_rows.begin(), t.touched_rows.end());
+    return t.touched_rows;
+}
+
+void Parameters::store_rows(int32_t param, const int32_t* rows, int64_t count, float* gradient) const {
+    const Tensor& t = tensors_[param];
+    for (int64_t k = 0; k < count; k++)
+        std::copy_n(t.gradient.floats() + t.layout.offset(rows[k], 0), t.layout.cols, gradient + k * t.layout.cols);
+}
+
+void Parameters::load_rows(int32_t param, const int32_t* rows, int64_t count, const float* gradient) {
+    Tensor& t = tensors_[param];
+    for (int32_t row : t.touched_rows) {
+        float* g = t.gradient.floats() + t.layout.offset(row, 0);
+        std::fill(g, g + t.layout.cols, 0.0f);
+    }
+    untouched(t);
+    for (int64_t k = 0; k < count; k++) {
+        std::copy_n(gradient + k * t.layout.cols, t.layout.cols, t.gradient.floats() + t.layout.offset(rows[k], 0));
+        t.touched[rows[k]] = 1;
+        t.touched_rows.push_back(rows[k]);
+    }
+}
+
+void Parameters::keep(int32_t param) {
+    Tensor& t = tensors_[param];
+    t.kept = true;
+    if (!t.tracked || t.sparse) return;
+    t.sparse = true;  // what `put_rows` writes is all that changes
+    all_missed(t);
+}
+
+void Parameters::put(int32_t param, const float* values) {
+    Tensor& t = tensors_[param];
+    const int buffer = current_.load();
+    each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
+        std::copy_n(values + from, n, t.value[buffer].floats() + to);
+    });
+    transpose(t, buffer);
+    if (t.sparse) all_missed(t);
+}
+
+void Parameters::put_rows(int32_t param, const int32_t* rows, int64_t count, const float* values) {
+    Tensor& t = tensors_[param];
+    const int buffer = current_.load();
+    for (int64_t k = 0; k < count; k++)
+        std::copy_n(values + k * t.layout.cols, t.layout.cols, t.value[buffer].floats() + t.layout.offset(rows[k], 0));
+    if (!t.sparse) return;
+    for (int b = 0; b < VERSIONS; b++)
+        if (b != buffer) t.missed[b].insert(t.missed[b].end(), rows, rows + count);
+}
+
+void Parameters::gave(int64_t rows) {
+    accumulated = interval_rows_ = rows;
+    if (device_ == nullptr) clear_folded();  // the gradients that were loaded are complete
+}
+
+void Parameters::store_gradient(int32_t param, float* gradient) const {
+    const Tensor& t = tensors_[param];
+    const float* g = t.gradient.floats();
+    Block complete;
+    if (!unit_.folds.empty()) {
+        complete = float_block(t.size());
+        std::memcpy(complete.bytes(), t.gradient.bytes(), t.gradient.size());
+        add_folded(param, complete.floats(), float_block(GRADIENT_PACK).floats());
+        g = complete.floats();
+    }
+    each_piece(t.layout, [&](int64_t from, int64_t to, int32_t n) { std::copy_n(g + from, n, gradient + to); });
+}
+
+}  // namespace amphw
