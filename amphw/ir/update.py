@@ -142,8 +142,11 @@ class NodeParameters:
     def of(
         cls, specs: tuple[ParamSpec, ...], rule: UpdateRule, values: dict[str, np.ndarray]
     ) -> NodeParameters:
-        slots = {n: [np.zeros_like(v) for _ in range(rule.slots())] for n, v in values.items()}
-        return cls(specs, rule, values, 0, 0, slots, {n: np.zeros_like(v) for n, v in values.items()})
+        def zeros(v: np.ndarray) -> np.ndarray:
+            return np.zeros(v.shape, v.dtype)  # takes no memory before it is written, as `zeros_like` does
+
+        slots = {n: [zeros(v) for _ in range(rule.slots())] for n, v in values.items()}
+        return cls(specs, rule, values, 0, 0, slots, {n: zeros(v) for n, v in values.items()})
 
     @property
     def due(self) -> bool:

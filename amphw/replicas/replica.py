@@ -317,7 +317,7 @@ class Replica:
 def _held(device: Device) -> dict[str, str]:
     """A device's parameters: the kinds of numbers, which it chooses for itself, shapes, and values."""
     return {
-        f"{node}.{name}": f"{v.dtype}{list(v.shape)} ({hashlib.sha256(v.tobytes()).hexdigest()[:10]})"
+        f"{node}.{name}": f"{v.dtype}{list(v.shape)} ({hashlib.sha256(np.ascontiguousarray(v).data).hexdigest()[:10]})"
         for node, p in sorted(device.parameters().items())
         for name, v in sorted(p.values.items())
     }

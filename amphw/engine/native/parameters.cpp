@@ -46,15 +46,18 @@ void Parameters::add_tensor(const ParamDesc& p) {
     t.tracked = p.taken && !p.multiplied && !folded;
     // Untouched rows stay as they are under these rules, so updating the touched ones alone is the same.
     t.sparse = t.tracked && memoryless(rule.optimizer) && rule.weight_decay == 0.0;
+    if (t.has_transposed()) t.transposed_layout = Layout::paneled(p.cols, transposed_rows, kernels_.panel);
+    tensors_.push_back(std::move(t));
+}
+
+// Not before there are values: a table may be pooled without ever having had any here.
+void Parameters::allocate(Tensor& t) {
     for (Block& b : t.value) b = float_block(t.size());
     t.gradient = float_block(t.size());
     for (int s = 0; s < rule.slots(); s++) t.slot[s] = float_block(t.size());
-    if (t.has_transposed()) {
-        t.transposed_layout = Layout::paneled(p.cols, transposed_rows, kernels_.panel);
+    if (t.has_transposed())
         for (Block& b : t.transposed) b = float_block(t.transposed_layout.size());
-    }
-    t.touched.assign(t.tracked ? rows : 0, 0);
-    tensors_.push_back(std::move(t));
+    t.touched.assign(t.tracked ? t.layout.rows : 0, 0);
 }
 
 void Parameters::add_table(const FoldDesc& fold) {
@@ -197,8 +200,10 @@ void Parameters::reduce(const LogChunk& chunk) {
                                   pack_.floats());
         } else if (term.kind == TermKind::Sum) {
             kernels_.add_columns(d, ldd, rows, t.desc.cols, t.gradient.floats());
+        } else if (const auto* index = reinterpret_cast<const int64_t*>(chunk.ints[term.ints].bytes()); t.pooled) {
+            for (int32_t r = 0; r < rows; r++)
+                kernels_.add(t.gradient_rows.at(t.gradient_rows.add(int32_t(index[r]))), d + r * ldd, t.desc.cols);
         } else {
-            const auto* index = reinterpret_cast<const int64_t*>(chunk.ints[term.ints].bytes());
             for (int32_t r = 0; r < rows; r++) {
                 const int32_t row = int32_t(index[r]);
                 kernels_.add(t.gradient.floats() + t.layout.offset(row, 0), d + r * ldd, t.desc.cols);
@@ -235,6 +240,10 @@ int Parameters::prepare(const std::string** bad) {
     numbers_of(rule.optimizer, rule.settings, rule.rate(updates), double(updates + 1), state, u.numbers);
     for (int32_t i = 0; i < n; i++) {
         Tensor& t = tensors_[i];
+        if (t.pooled) {
+            clear_gradient(t);
+            continue;
+        }
         double factor = scale();
         if (rule.clip > 0.0) {
             const double norm = factor * std::sqrt(kernels_.sum_squares(t.gradient.floats(), t.size()));
@@ -251,8 +260,8 @@ int Parameters::prepare(const std::string** bad) {
 uint32_t Parameters::largest(const Tensor& t) const {
     if (!t.tracked) return kernels_.largest(t.gradient.floats(), t.size());
     uint32_t most = 0;
-    for (int32_t row : t.touched_rows)
-        most = std::max(most, kernels_.largest(t.gradient.floats() + t.layout.offset(row, 0), t.desc.cols));
+    for (int32_t row : t.pooled ? t.gradient_rows.numbers() : t.touched_rows)
+        most = std::max(most, kernels_.largest(gradient_row(t, row), t.desc.cols));
     return most;
 }
 
@@ -279,6 +288,7 @@ void Parameters::step(Tensor& t, int from, int to, Update u) {
         else
             run(0, t.size());
         transpose(t, to);
+        if (t.kept) clear_gradient(t);
         untouched(t);
         return;
     }
@@ -290,12 +300,28 @@ void Parameters::step(Tensor& t, int from, int to, Update u) {
         for (int32_t row : t.touched_rows) run(row * width, width);
     for (int b = 0; b < VERSIONS; b++)
         if (b != to) t.missed[b].insert(t.missed[b].end(), t.touched_rows.begin(), t.touched_rows.end());
+    if (t.kept) clear_gradient(t);
     untouched(t);
 }
 
 void Parameters::untouched(Tensor& t) {
     for (int32_t row : t.touched_rows) t.touched[row] = 0;
     t.touched_rows.clear();
+}
+
+void Parameters::clear_gradient(Tensor& t) {
+    if (t.pooled) {
+        t.gradient_rows.clear();
+    } else if (t.tracked) {
+        for (int32_t row : t.touched_rows) std::fill_n(gradient_row(t, row), t.layout.cols, 0.0f);
+        untouched(t);
+    } else {
+        std::memset(t.gradient.bytes(), 0, t.gradient.size());
+    }
+}
+
+float* Parameters::gradient_row(const Tensor& t, int32_t row) const {
+    return t.pooled ? t.gradient_rows.at(t.gradient_rows.find(row)) : t.gradient.floats() + t.layout.offset(row, 0);
 }
 
 void Parameters::transpose(Tensor& t, int buffer) {

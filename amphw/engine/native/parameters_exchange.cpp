@@ -18,6 +18,7 @@ static void each_piece(const Layout& layout, F f) {
 
 void Parameters::load(int32_t param, const float* values, const float* gradient, const float* const* slots) {
     Tensor& t = tensors_[param];
+    if (t.gradient.size() == 0) allocate(t);
     const int buffer = current_.load();
     each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
         std::copy_n(values + from, n, t.value[buffer].floats() + to);
@@ -69,29 +70,30 @@ void Parameters::load_gradient(int32_t param, const float* gradient) {
     }
 }
 
-const std::vector<int32_t>& Parameters::touched(int32_t param) {
-    Tensor& t = tensors_[param];
-    std::sort(t.touched_rows.begin(), t.touched_rows.end());
-    return t.touched_rows;
+std::vector<int32_t> Parameters::touched(int32_t param) const {
+    const Tensor& t = tensors_[param];
+    std::vector<int32_t> found = t.pooled ? t.gradient_rows.numbers() : t.touched_rows;
+    std::sort(found.begin(), found.end());
+    return found;
 }
 
 void Parameters::store_rows(int32_t param, const int32_t* rows, int64_t count, float* gradient) const {
     const Tensor& t = tensors_[param];
     for (int64_t k = 0; k < count; k++)
-        std::copy_n(t.gradient.floats() + t.layout.offset(rows[k], 0), t.layout.cols, gradient + k * t.layout.cols);
+        std::copy_n(gradient_row(t, rows[k]), t.layout.cols, gradient + k * t.layout.cols);
 }
 
 void Parameters::load_rows(int32_t param, const int32_t* rows, int64_t count, const float* gradient) {
     Tensor& t = tensors_[param];
-    for (int32_t row : t.touched_rows) {
-        float* g = t.gradient.floats() + t.layout.offset(row, 0);
-        std::fill(g, g + t.layout.cols, 0.0f);
-    }
-    untouched(t);
+    clear_gradient(t);
     for (int64_t k = 0; k < count; k++) {
-        std::copy_n(gradient + k * t.layout.cols, t.layout.cols, t.gradient.floats() + t.layout.offset(rows[k], 0));
-        t.touched[rows[k]] = 1;
-        t.touched_rows.push_back(rows[k]);
+        if (t.pooled) {
+            t.gradient_rows.add(rows[k]);
+        } else {
+            t.touched[rows[k]] = 1;
+            t.touched_rows.push_back(rows[k]);
+        }
+        std::copy_n(gradient + k * t.layout.cols, t.layout.cols, gradient_row(t, rows[k]));
     }
 }
 
@@ -115,12 +117,58 @@ void Parameters::put(int32_t param, const float* values) {
 
 void Parameters::put_rows(int32_t param, const int32_t* rows, int64_t count, const float* values) {
     Tensor& t = tensors_[param];
+    if (t.pooled) {
+        t.rows.reset(count);  // whatever was there before is not what its owner has by now
+        for (int64_t k = 0; k < count; k++)
+            std::copy_n(values + k * t.layout.cols, t.layout.cols, t.rows.at(t.rows.add(rows[k])));
+        return;
+    }
     const int buffer = current_.load();
     for (int64_t k = 0; k < count; k++)
         std::copy_n(values + k * t.layout.cols, t.layout.cols, t.value[buffer].floats() + t.layout.offset(rows[k], 0));
     if (!t.sparse) return;
     for (int b = 0; b < VERSIONS; b++)
         if (b != buffer) t.missed[b].insert(t.missed[b].end(), rows, rows + count);
+}
+
+void Parameters::pool(int32_t param) {
+    Tensor& t = tensors_[param];
+    t.pooled = true;
+    t.rows = RowPool(t.layout.cols_padded);
+    t.gradient_rows = RowPool(t.layout.cols_padded);
+    for (Block& b : t.value) b = {};
+    for (Block& b : t.slot) b = {};
+    for (std::vector<int32_t>& rows : t.missed) rows = {};
+    t.gradient = {};
+    t.touched = {};
+    t.touched_rows = {};
+}
+
+std::vector<int32_t> Parameters::pulled(int32_t param) const {
+    std::vector<int32_t> found = tensors_[param].rows.numbers();
+    std::sort(found.begin(), found.end());
+    return found;
+}
+
+void Parameters::store_pulled(int32_t param, const int32_t* rows, int64_t count, float* values) const {
+    const Tensor& t = tensors_[param];
+    for (int64_t k = 0; k < count; k++)
+        std::copy_n(t.rows.at(t.rows.find(rows[k])), t.layout.cols, values + k * t.layout.cols);
+}
+
+int64_t Parameters::bytes() const {
+    size_t all = 0;
+    const auto add = [&](const auto& blocks) {
+        for (const Block& b : blocks) all += b.size();
+    };
+    for (const Tensor& t : tensors_) {
+        add(t.value);
+        add(t.transposed);
+        add(t.slot);
+        all += t.gradient.size() + t.touched.size() + t.rows.bytes() + t.gradient_rows.bytes();
+        for (const std::vector<int32_t>& rows : t.missed) all += rows.capacity() * sizeof(int32_t);
+    }
+    return int64_t(all);
 }
 
 void Parameters::gave(int64_t rows) {

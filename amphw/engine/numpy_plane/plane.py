@@ -195,14 +195,18 @@ class NumpyPlane(Delivery):
         self.fetch()
         give_gradients(self.params, gradients)
 
-    def keep(self, names: Names) -> None:
-        """See `Exchanges`."""
+    def keep(self, names: Names, away: Names) -> None:
+        """See `Exchanges`; it lets go of nothing."""
         keep_values(self.params, names)
 
     def put(self, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -> None:
         """See `Exchanges`."""
         self.fetch()
         put_values(self.params, values)
+
+    def pulled(self) -> dict[str, dict[str, Rows]]:
+        """See `Exchanges`."""
+        return {}
 
     def _wait_and_take(self, log: GradientLog, cause: str) -> Share:
         with self.lock:
