@@ -175,6 +175,10 @@ class NativePlane(EnginePlane):
             found.setdefault(self.lowered.units[unit].name, {})[spec.name] = Rows(numbers, values)
         return found
 
+    def parameter_bytes(self) -> int:
+        """Of what the engine has, beside `params`."""
+        return sum(self.engine.parameter_bytes(u.index) for u, _ in self._owned)
+
     def observed(self, index: int) -> list[Observation]:
         """What the firings of the slot's last instance computed; it must have retired."""
         out: list[Observation] = []

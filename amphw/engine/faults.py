@@ -38,8 +38,8 @@ def not_pulled(unit: Unit, instance: Instance, firing: int, table: str, row: int
         unit,
         instance,
         firing,
-        f"it reads row {row} of '{table}', which its owner has not sent since the last update; put the rows of "
-        "every instance before it is pumped",
+        f"it reads row {row} of '{table}', which its owner has not sent since the last update; put the rows "
+        "of every instance before it is pumped",
     )
 
 

@@ -71,8 +71,8 @@ def stopped(error: DeviceLostError, epoch: int, checkpoint: Path | None) -> Devi
     """The error of a run that ends there. checkpoint: of the last consistent state."""
     if checkpoint is None:
         rest = (
-            "There is no checkpoint of this run to go on from (train.checkpoint_every is 0, there is no folder, "
-            "or none was due yet)."
+            "There is no checkpoint of this run to go on from (train.checkpoint_every is 0, there is no "
+            "folder, or none was due yet)."
         )
     else:
         rest = (

@@ -309,9 +309,9 @@ class Exchanges(Protocol):
         """From now on updates leave these parameters alone, whatever the rule: `put` changes them.
 
         away: those of them whose rows somebody else has, tables that are only looked up. The device may let
-        go of such a table: `parameters` then lacks it, each `put` brings all rows that are read until the next
-        one, and to read another row is a StateError. What the host writes into `parameters` under its name
-        stays there, for the host alone, until the next call of this.
+        go of such a table: `parameters` then lacks it, each `put` brings all rows that are read until the
+        next one, and to read another row is a StateError. What the host writes into `parameters` under its
+        name stays there, for the host alone, until the next call of this.
         """
         ...
 
@@ -321,6 +321,16 @@ class Exchanges(Protocol):
 
     def pulled(self) -> dict[str, dict[str, Rows]]:
         """By node and name the tables that the device has let go of, with the rows that it has; copies."""
+        ...
+
+
+@runtime_checkable
+class Weighs(Protocol):
+    """A device that knows how much room its parameters take."""
+
+    def parameter_bytes(self) -> int:
+        """Of all nodes, at this moment: every version of the values that it holds, gradients and the
+        optimisers' arrays, with what `parameters` has beside them."""
         ...
 
 

@@ -202,6 +202,11 @@ class NodeParameters:
             for own, theirs in zip(slots, other.slots[name], strict=True):
                 own[...] = theirs
 
+    def bytes(self) -> int:
+        """Of all arrays: values, gradients and the optimiser's."""
+        slots = [slot for slots in self.slots.values() for slot in slots]
+        return sum(a.nbytes for a in (*self.values.values(), *self.gradients.values(), *slots))
+
     def tensors(self) -> dict[str, np.ndarray]:
         """Values and optimiser slots by name, for a checkpoint (gradients are empty after a flush)."""
         out = dict(self.values)

@@ -148,6 +148,11 @@ class Synchronous(Strategy):
             away.setdefault(t.node, []).append(t.name)
         keep(device, self._served, away)
 
+    @property
+    def owned_bytes(self) -> int:  # type: ignore[override]
+        owned = self._servers.owned.values() if self._servers is not None else ()
+        return sum(array.nbytes for o in owned for array in (o.values, *o.slots))
+
     def moves(self, ranks: int, size: float, alpha: float | None) -> float | None:
         working = len(self.working(ranks))
         if self._serves_dense if alpha is None else self._serves_sparse:

@@ -205,10 +205,9 @@ void FrameRunner::point_pooled(const Tensor& t, const Base& b, float** out) {
         const int64_t row = integer_rows_[b.ints][r];
         const int32_t slot = t.rows.find(row);
         if (slot < 0) {
-            const int32_t task = spans_[b.space].front().task;
-            if (row < 0 || row >= t.layout.rows) fail(task, "take");
-            const Task& of = frame_->tasks[task];
-            throw EngineError(Failure::Absent, frame_->unit, of.slot->index, of.firing, row, 0, t.desc.name);
+            if (row < 0 || row >= t.layout.rows) fail(spans_[b.space].front().task, "take");
+            const Task& task = frame_->tasks[spans_[b.space].front().task];
+            throw EngineError(Failure::Absent, frame_->unit, task.slot->index, task.firing, row, 0, t.desc.name);
         }
         out[r] = t.rows.at(slot);
     }

@@ -50,16 +50,6 @@ void Parameters::add_tensor(const ParamDesc& p) {
     tensors_.push_back(std::move(t));
 }
 
-// Not before there are values: a table may be pooled without ever having had any here.
-void Parameters::allocate(Tensor& t) {
-    for (Block& b : t.value) b = float_block(t.size());
-    t.gradient = float_block(t.size());
-    for (int s = 0; s < rule.slots(); s++) t.slot[s] = float_block(t.size());
-    if (t.has_transposed())
-        for (Block& b : t.transposed) b = float_block(t.transposed_layout.size());
-    t.touched.assign(t.tracked ? t.layout.rows : 0, 0);
-}
-
 void Parameters::add_table(const FoldDesc& fold) {
     Tensor t;
     t.layout = Layout::flat(unit_.params[fold.table].rows, unit_.params[fold.weight].cols);

@@ -16,6 +16,16 @@ static void each_piece(const Layout& layout, F f) {
     }
 }
 
+// Not before there are values: a table may be pooled without ever having had any here.
+void Parameters::allocate(Tensor& t) {
+    for (Block& b : t.value) b = float_block(t.size());
+    t.gradient = float_block(t.size());
+    for (int s = 0; s < rule.slots(); s++) t.slot[s] = float_block(t.size());
+    if (t.has_transposed())
+        for (Block& b : t.transposed) b = float_block(t.transposed_layout.size());
+    t.touched.assign(t.tracked ? t.layout.rows : 0, 0);
+}
+
 void Parameters::load(int32_t param, const float* values, const float* gradient, const float* const* slots) {
     Tensor& t = tensors_[param];
     if (t.gradient.size() == 0) allocate(t);
@@ -100,7 +110,7 @@ void Parameters::load_rows(int32_t param, const int32_t* rows, int64_t count, co
 void Parameters::keep(int32_t param) {
     Tensor& t = tensors_[param];
     t.kept = true;
-    if (!t.tracked || t.sparse) return;
+    if (!t.tracked || t.sparse || t.pooled) return;
     t.sparse = true;  // what `put_rows` writes is all that changes
     all_missed(t);
 }
@@ -138,10 +148,11 @@ void Parameters::pool(int32_t param) {
     t.gradient_rows = RowPool(t.layout.cols_padded);
     for (Block& b : t.value) b = {};
     for (Block& b : t.slot) b = {};
-    for (std::vector<int32_t>& rows : t.missed) rows = {};
     t.gradient = {};
-    t.touched = {};
-    t.touched_rows = {};
+    // `= {}` would keep the room of vectors.
+    for (std::vector<int32_t>& rows : t.missed) rows = std::vector<int32_t>();
+    t.touched_rows = std::vector<int32_t>();
+    t.touched = std::vector<uint8_t>();
 }
 
 std::vector<int32_t> Parameters::pulled(int32_t param) const {

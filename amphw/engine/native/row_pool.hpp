@@ -52,7 +52,7 @@ public:
     void reset(int64_t count) {
         numbers_.clear();
         if (capacity() < count || capacity() > 2 * count) {
-            numbers_ = {};
+            numbers_ = std::vector<int32_t>();  // `= {}` would keep the room
             move(count);
         }
         numbers_.reserve(size_t(count));

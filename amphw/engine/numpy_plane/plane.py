@@ -204,6 +204,10 @@ class NumpyPlane(Delivery):
         self.fetch()
         put_values(self.params, values)
 
+    def parameter_bytes(self) -> int:
+        """Nothing, beside `params`."""
+        return 0
+
     def pulled(self) -> dict[str, dict[str, Rows]]:
         """See `Exchanges`."""
         return {}
