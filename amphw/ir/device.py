@@ -219,6 +219,7 @@ class Device(Protocol):
         never changed in place; the others written in place). The host restores checkpoints and averages
         replicas that way. A device whose parameters live elsewhere fetches them here, and takes over what
         has been written before it runs on. They can be read until the next `load`, also after `close`.
+        Tables that it was allowed to let go of (`Exchanges.keep`) may be missing.
         """
         ...
 
