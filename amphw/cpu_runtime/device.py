@@ -74,6 +74,10 @@ class CpuDevice(PlaneDevice):
         """See `Moves`."""
         self.plane.move(moves)
 
+    def parameter_bytes(self) -> int:
+        """See `Weighs`."""
+        return sum(p.bytes() for p in self.params.values()) + int(self.plane.parameter_bytes())
+
     def _placement(self, kind: str | Mapping[str, int], seed: int) -> Sequence[set[int]] | None:
         if isinstance(kind, str):
             return placement(self.lowered, kind, self.workers, seed)

@@ -13,7 +13,7 @@ from typing import Protocol
 from amphw.host import snapshots
 from amphw.host.copies import Copies
 from amphw.host.divergence import Approach, diagnosed
-from amphw.host.gradients import Clipping
+from amphw.host.gradients import Clipping, readable
 from amphw.host.live_validation import LiveValidation
 from amphw.host.meters import DeviceMeter, KeysInFlight, Tally, percentile
 from amphw.host.modes import pump_policy
@@ -322,7 +322,7 @@ class Phases:
             session.device.drain()
             raise diagnosed(
                 session.graph,
-                session.device.parameters(),
+                readable(session.device),
                 bad[0],
                 self._state.tally.node,
                 self._state.epoch + 1,

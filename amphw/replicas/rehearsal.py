@@ -76,11 +76,14 @@ class StandIn(NullDevice):
     def give(self, gradients: Mapping[str, NodeGradient]) -> None:
         """Zeros change nothing."""
 
-    def keep(self, names: Names) -> None:
+    def keep(self, names: Names, away: Names) -> None:
         """Nothing is updated here."""
 
     def put(self, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -> None:
         """Values stay as they are: nothing is computed with them."""
+
+    def pulled(self) -> dict[str, dict[str, Rows]]:
+        return {}
 
 
 @dataclass(frozen=True)

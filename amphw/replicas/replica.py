@@ -16,7 +16,7 @@ from amphw.host.records import RankFigures
 from amphw.host.replication import Share
 from amphw.host.run_model import InstanceSet
 from amphw.host.trace import Trace
-from amphw.ir.device import Device
+from amphw.ir.device import Device, Weighs
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.sparse import dense_tables, sparse_parameters
@@ -42,10 +42,11 @@ class Synchronised:
     """What keeping together took, of one rank and one step, on average over all.
 
     bytes: sent and received, by parameter. seconds: by what they were for. alpha: of tables that are
-    exchanged by rows, the share of rows that a rank touches in a step (Parallax, Table 1). per_rank: what
-    each did in all, since the run began or went on. traces: of each, on the first rank; none without
-    `train.trace`. formula: bytes each way, of the parameters that the strategy has one for. dense: tables
-    that are exchanged whole, and why.
+    exchanged by rows, the share of rows that a rank touches in a step (Parallax, Table 1). parameter_bytes:
+    the room that parameters take on a rank: on its device, the most while it trained (0: it does not say),
+    and as a server, with the optimisers' arrays. per_rank: what each did in all, since the run began or went
+    on. traces: of each, on the first rank; none without `train.trace`. formula: bytes each way, of the
+    parameters that the strategy has one for. dense: tables that are exchanged whole, and why.
     """
 
     ranks: int
@@ -54,6 +55,7 @@ class Synchronised:
     bytes: dict[str, dict[str, float]]
     seconds: dict[str, float]
     alpha: dict[str, float]
+    parameter_bytes: dict[str, float]
     per_rank: list[RankFigures]
     traces: list[RankTrace]
     formula: dict[str, float]
@@ -92,6 +94,7 @@ class Replica:
         self.traffic = Traffic(wire=wire)
         self._rounds: Rounds | None = None
         self._waited = self._transferred = self._gathered = 0.0
+        self._held = 0  # bytes of the device's parameters, at most
         self._told = np.zeros(4)  # what this rank had waited, transferred, sent and received at `figures`
         self._per_rank: list[RankFigures] = []
         self._wants = np.zeros(3, np.int64)
@@ -261,6 +264,8 @@ class Replica:
         self.strategy.exchange(device, self.transport, self.traffic, told[3 + len(sizes) :])
         self._spent(met, self.traffic.waited - waited)
         self.traffic.steps += 1
+        if isinstance(device, Weighs):
+            self._held = max(self._held, device.parameter_bytes())
         return all_through
 
     def stopping(self, wanted: bool) -> bool:
@@ -305,7 +310,8 @@ class Replica:
         spent = [max(0.0, training - sum(apart)), *apart]
         tables = sorted(self.traffic.touched)
         touched = [self.traffic.touched[name] / steps / self._working for name in tables]
-        totals = self.total([*counts, *spent, *touched])
+        room = [self._held / self.ranks, self.strategy.owned_bytes / self.ranks]
+        *totals, held, owned = self.total([*counts, *spent, *touched, *room])
         pairs = zip(totals[: 2 * len(names) : 2], totals[1 : 2 * len(names) : 2], strict=True)
         times = totals[2 * len(names) :][: len(SPENT)]
         alpha = dict(zip(tables, totals[2 * len(names) + len(SPENT) :], strict=True))
@@ -318,6 +324,7 @@ class Replica:
             {n: {"sent": a / of_all, "received": b / of_all} for n, (a, b) in zip(names, pairs, strict=True)},
             dict(zip(SPENT, (t / of_all for t in times), strict=True)),
             alpha,
+            {"device": held, "servers": owned},
             self._per_rank,
             self._traces(trace),
             {name: size for name, size in formula.items() if size is not None},
@@ -336,8 +343,12 @@ class Replica:
 
 def _held(device: Device) -> dict[str, str]:
     """A device's parameters: the kinds of numbers, which it chooses for itself, shapes, and values."""
+
+    def digest(v: np.ndarray) -> str:
+        return hashlib.sha256(np.ascontiguousarray(v).data).hexdigest()[:10]
+
     return {
-        f"{node}.{name}": f"{v.dtype}{list(v.shape)} ({hashlib.sha256(v.tobytes()).hexdigest()[:10]})"
+        f"{node}.{name}": f"{v.dtype}{list(v.shape)} ({digest(v)})"
         for node, p in sorted(device.parameters().items())
         for name, v in sorted(p.values.items())
     }

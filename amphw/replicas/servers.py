@@ -273,7 +273,7 @@ class Servers:
         if t.rank not in self._working:
             return {}
         flat = {n: np.empty(int(np.prod(s)), self._kind) for n, s in self._shapes.items()} if dense else {}
-        pieces: dict[str, list[np.ndarray]] = {n: [] for n in self._tables}
+        of_tables = {n: self._room_for(n) for n in self._tables}
         for k, server in enumerate(self._serving):
             if server == t.rank:
                 coded = self._values_for(t.rank, dense, traffic.wire)
@@ -283,8 +283,9 @@ class Servers:
                 sizes |= {n: self._numbers_of(n, len(m)) for n, m in self._asked[k].items()}
                 (found,) = self._unpacked(server, sizes, traffic=traffic)
             for n, values in found.items():
-                if n in pieces:
-                    pieces[n].append(self._rows(n, values))
+                if n in of_tables:
+                    rows = of_tables[n]
+                    rows.values[np.searchsorted(rows.numbers, self._asked[k][n])] = self._rows(n, values)
                 else:
                     flat[n][self._ranges[n][k]] = values
         out: dict[str, dict[str, np.ndarray | Rows]] = {}
@@ -292,11 +293,13 @@ class Servers:
             node, name = self._dense[n]
             out.setdefault(node, {})[name] = values.reshape(self._shapes[n])
         for n, table in self._tables.items():
-            numbers = np.concatenate([asked[n] for asked in self._asked])
-            order = np.argsort(numbers)
-            rows = np.concatenate(pieces[n])[order]
-            out.setdefault(table.node, {})[table.name] = Rows(numbers[order], rows)
+            out.setdefault(table.node, {})[table.name] = of_tables[n]
         return out
+
+    def _room_for(self, table: str) -> Rows:
+        """The rows that this rank has asked for, whoever owns them; their values are to come."""
+        numbers = np.sort(np.concatenate([asked[table] for asked in self._asked]))
+        return Rows(numbers, np.empty((len(numbers), self._tables[table].shape[1]), self._kind))
 
     def _values_for(self, worker: int, dense: bool, wire: str) -> dict[str, np.ndarray]:
         values = {n: self.owned[n].values for n in self._dense} if dense else {}
@@ -327,9 +330,7 @@ class Servers:
         t = self._transport
         if t.rank == 0:
             assert parameters is not None
-            for node in self._clocks:
-                p = parameters[node]
-                p.values = {name: v.copy() for name, v in p.values.items()}
+            self._make_room(parameters)
         for k, server in enumerate(self._serving):
             if server == t.rank == 0:
                 found = {n: [o.values, *o.slots] for n, o in self.owned.items()}
@@ -349,6 +350,16 @@ class Servers:
                         room = np.empty(target.size, self._kind)
                         t.receive(server, room)
                         target[...] = room.reshape(target.shape)
+
+    def _make_room(self, parameters: Mapping[str, NodeParameters]) -> None:
+        """New arrays, as whoever holds a version keeps it, also of tables that the device has let go of."""
+        served = {**self._dense, **{n: (t.node, t.name) for n, t in self._tables.items()}}
+        for full, (node, name) in served.items():
+            p = parameters[node]
+            shape = self._tables[full].shape if full in self._tables else self._shapes[full]
+            p.values = {**p.values, name: np.empty(shape, self._kind)}
+            if name not in p.slots:
+                p.slots[name] = [np.empty(shape, self._kind) for _ in range(p.rule.slots())]
 
     def _targets(
         self, full: str, server: int, parameters: Mapping[str, NodeParameters] | None

@@ -21,13 +21,14 @@ class Strategy:
     exchange between rounds of instances, whatever the mode. All ranks call the methods in the same order,
     also a rank that has nothing to tell, and nothing is in flight then. servers_only: the last so many ranks
     do not train. own_pace: whether each rank exchanges by itself, between rounds of its own (`pass_on`), and
-    meets the others at the end of a share alone. whole: tables that could be exchanged by rows, and why they
-    are not.
+    meets the others at the end of a share alone. owned_bytes: what this rank has as a server. whole: tables
+    that could be exchanged by rows, and why they are not.
     """
 
     name: str
     in_step: bool
     own_pace = False
+    owned_bytes = 0
     servers_only = 0
     whole: Mapping[str, str] = {}
 

@@ -69,6 +69,7 @@ class Synchronous(Strategy):
         """What is sparse is decided by these instances, those of a rank's first window: to tell rows apart
         takes time, which is to be saved where others do not go over the network."""
         if self._placed:
+            self._let_go(device)  # of what was there to be saved
             return
         self._placed = True
         parameters = device.parameters()
@@ -135,7 +136,20 @@ class Synchronous(Strategy):
         for node, name in [*dense, *((t.node, t.name) for t in tables)]:
             self._served.setdefault(node, set()).add(name)
         self._tables = tables
-        keep(device, self._served)
+        self._let_go(device)
+
+    def _let_go(self, device: Device) -> None:
+        if self._servers is None:
+            return
+        away: dict[str, list[str]] = {}
+        for t in self._tables:
+            away.setdefault(t.node, []).append(t.name)
+        keep(device, self._served, away)
+
+    @property
+    def owned_bytes(self) -> int:  # type: ignore[override]
+        owned = self._servers.owned.values() if self._servers is not None else ()
+        return sum(array.nbytes for o in owned for array in (o.values, *o.slots))
 
     def moves(self, ranks: int, size: float, alpha: float | None) -> float | None:
         working = len(self.working(ranks))

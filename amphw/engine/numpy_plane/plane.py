@@ -195,8 +195,8 @@ class NumpyPlane(Delivery):
         self.fetch()
         give_gradients(self.params, gradients)
 
-    def keep(self, names: Names) -> None:
-        """See `Exchanges`."""
+    def keep(self, names: Names, away: Names) -> None:
+        """See `Exchanges`; it lets go of nothing."""
         keep_values(self.params, names)
 
     def put(self, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -> None:
@@ -216,6 +216,14 @@ class NumpyPlane(Delivery):
                 self._calm.wait_for(lambda log=log: not log.busy or self.failure is not None)  # type: ignore[misc]
                 self._check()
                 log.params.values = {n: v + given[n] for n, v in log.params.values.items()}
+
+    def parameter_bytes(self) -> int:
+        """Nothing, beside `params`."""
+        return 0
+
+    def pulled(self) -> dict[str, dict[str, Rows]]:
+        """See `Exchanges`."""
+        return {}
 
     def _wait_and_take(self, log: GradientLog, cause: str) -> Share:
         with self.lock:

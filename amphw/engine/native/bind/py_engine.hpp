@@ -255,6 +255,12 @@ public:
     void put_rows(int32_t unit, int32_t param, RowNumbers rows, FloatInput values) {
         engine_.parameters(unit)->put_rows(param, rows.data(), int64_t(rows.shape(0)), values.data());
     }
+    void pool(int32_t unit, int32_t param) { engine_.parameters(unit)->pool(param); }
+    std::vector<int32_t> pulled(int32_t unit, int32_t param) { return engine_.parameters(unit)->pulled(param); }
+    void store_pulled(int32_t unit, int32_t param, RowNumbers rows, FloatArray values) {
+        engine_.parameters(unit)->store_pulled(param, rows.data(), int64_t(rows.shape(0)), values.data());
+    }
+    int64_t parameter_bytes(int32_t unit) { return engine_.parameters(unit)->bytes(); }
     void has_put(int32_t unit) { engine_.parameters(unit)->has_put(); }
     // While frames run; see `Parameters`. moves: of all parameters of the unit.
     void latest(int32_t unit, int32_t param, FloatArray values) {
