@@ -20,25 +20,15 @@ from amphw.cli.blas import pin_blas
 def played(args: argparse.Namespace) -> dict[str, Any]:
     from amphw.host.config import resolve
     from amphw.host.devices import make_device
-    from amphw.host.modes import training_mode
-    from amphw.host.session import graph_of, update_rules
-    from amphw.ir.update import initial_parameters
     from amphw.models import get_model
     from amphw.replicas.measured import played as on_machines
-    from amphw.replicas.measured import training
+    from amphw.replicas.measured import work_of
     from amphw.replicas.mpi import SHARE
-    from amphw.replicas.rehearsal import Pace, Work
     from amphw.replicas.simulated import Machines
 
     model: Any = get_model(args.model)
     cfg = resolve(model.config, model.defaults, None, args.set)
-    window = training_mode(cfg.train).window
-    instances = training(model, cfg)
-    graph = graph_of(model, cfg)
-    rules = update_rules(cfg, graph)
-    owners = {name: graph.nodes[name].params for name in graph.parameterised}
-    parameters = initial_parameters(owners, rules, cfg.train.seed)
-    work = Work(graph, rules, parameters, instances, window, Pace(0.0))
+    work = work_of(model, cfg)
     found: dict[str, Any] = {}
     for strategy in args.strategies:
         its = replace(cfg, replicas=replace(cfg.replicas, strategy=strategy))

@@ -6,8 +6,9 @@
 Every rank is in a network namespace of its own (`namespaces.py`), and `amphw train --hosts` starts them, as
 on machines. In each round every strategy trains once with each number of ranks, and so does one rank alone;
 the order changes from round to round. Throughput is that of the windows, from the seconds that ranks spend on
-computing, waiting and transfer: the end of an epoch, at which servers hand all that they own to the first
-rank, has a column of its own. In its first epoch a rank builds its instances, which takes longer.
+computing, waiting and transfer, but for the first two epochs, in which ranks build their instances and touch
+their memory for the first time. The end of an epoch, at which servers hand all that they own to the first
+rank, has a column of its own.
 
 In each round the same is played in simulated time, too (`links_played.py`), from one rank that is measured
 alone, and what a ping says of the links.
@@ -45,6 +46,8 @@ STREAM, STREAMED = 262_144, 100
 """Bytes of messages that go both ways at once, and how many: what the links carry, and what that takes."""
 CARRIED, TAKEN = "bytes_per_s", "processor_bytes_per_s"
 """Of these messages, each way, a second and a second of a rank's processor."""
+WARM_UP = 2
+"""Epochs of a run that do not count."""
 NEAR = 0.1
 """Of what is measured, how far what is played may be from it."""
 WAIT = 5.0
@@ -92,18 +95,25 @@ def trained(machines: Machines, args: argparse.Namespace, ranks: int, strategy: 
             done = machines.run(command, SECONDS, cwd=scratch)
         except subprocess.TimeoutExpired:
             raise Failed(f"{ranks} ranks, {strategy}: no end in {SECONDS:.0f} s") from None
-    if done.returncode:
-        raise Failed(f"{ranks} ranks, {strategy}: exit code {done.returncode}: {done.stderr[-800:]}")
-    return {**json.loads(done.stdout), "instances": count * args.epochs, "wire": machines.sent() - before}
+        if done.returncode:
+            raise Failed(f"{ranks} ranks, {strategy}: exit code {done.returncode}: {done.stderr[-800:]}")
+        epochs = json.loads(Path(scratch, "run", "metrics.json").read_text(encoding="utf-8"))
+    return {**json.loads(done.stdout), "epochs": epochs, "wire": machines.sent() - before}
 
 
 def figures(summary: dict[str, Any], ranks: int, strategy: str, number: int) -> dict[str, Any]:
     """What is kept of a run. seconds, bytes: of a window and a rank; wire: of the run, all ranks."""
-    found = {"round": number, "ranks": ranks, "strategy": strategy, "instances": summary["instances"]}
+    found = {"round": number, "ranks": ranks, "strategy": strategy}
+    last, *later = summary["epochs"][WARM_UP - 1 :]
     if ranks == 1:
-        return {**found, "throughput": summary["instances_per_s"]}
-    seconds, steps = dict(summary["seconds"]), summary["exchanges"]
-    gather = seconds.pop("gather")
+        count = later[-1]["instances"] - last["instances"]
+        return {**found, "throughput": count / (later[-1]["seconds"] - last["seconds"])}
+    steps = summary["exchanges"]
+    rows = [row for epoch in later for row in epoch["ranks"]]
+    of_all = steps * len(later) / len(summary["epochs"]) * ranks
+    gather = sum(row["gather"] for row in rows) / ranks
+    seconds = {what: sum(row[what] for row in rows) / of_all for what in ("compute", "wait", "transfer")}
+    seconds["transfer"] -= gather * ranks / of_all
     moved = {way: sum(each[way] for each in summary["bytes"].values()) for way in ("sent", "received")}
     if summary["wire"] < moved["sent"] * steps * ranks:
         raise Failed(
@@ -112,9 +122,9 @@ def figures(summary: dict[str, Any], ranks: int, strategy: str, number: int) -> 
     return {
         **found,
         "windows": steps,
-        "throughput": summary["instances"] / steps / sum(seconds.values()),
+        "throughput": sum(row["instances"] for row in rows) / of_all * ranks / sum(seconds.values()),
         "seconds": seconds,
-        "gather": gather * steps,
+        "gather": gather,
         **moved,
         "by_parameter": summary["bytes"],
         "alpha": summary["alpha"],

@@ -26,7 +26,7 @@ class Copies:
     def __init__(self, device: Device, groups: Sequence[Sequence[str]], every: int, barrier: bool):
         self._device, self._groups, self._every, self._barrier = device, groups, every, barrier
         self._in_flight = self._every > 0 and not barrier and isinstance(device, Moves)
-        self._since = 0
+        self.since = 0  # instances since all last met; part of the state of a run
 
     @property
     def at_updates(self) -> bool:
@@ -36,17 +36,15 @@ class Copies:
     def retired(self) -> None:
         """A training instance came back."""
         if not self._barrier:
-            self._since += 1
-            if self._in_flight and self._since >= self._every:
+            self.since += 1
+            if self._in_flight and self.since >= self._every:
                 self.meet()
 
     def updated(self, window: int) -> None:
         """All nodes have updated with a window of so many instances."""
         if self.at_updates:
-            self._since += window
-            if self._since >= self._every:
-                self._device.drain()  # the update may still be under way
-                self.meet()
+            self.since += window
+            self._meet_if_due()
 
     def stretches(self, share: Iterable[Instance]) -> Iterator[Iterable[Instance]]:
         """The instances, in as many parts as have to return one after the other; whoever takes the next part
@@ -56,14 +54,18 @@ class Copies:
             return
         source = iter(share)
         for first in source:
-            yield chain([first], islice(source, self._every - self._since - 1))
-            if self._since >= self._every:
-                self._device.drain()
-                self.meet()
+            self._meet_if_due()  # also where a run that was stopped goes on
+            yield chain([first], islice(source, self._every - self.since - 1))
+        self._meet_if_due()
+
+    def _meet_if_due(self) -> None:
+        if self.since >= self._every:
+            self._device.drain()  # an update may still be under way
+            self.meet()
 
     def meet(self) -> None:
         """Every copy moves to the mean of its group."""
-        self._since = 0
+        self.since = 0
         device = self._device
         for group in self._groups:
             if isinstance(device, Moves):

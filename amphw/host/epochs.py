@@ -120,6 +120,7 @@ class Phases:
         """
         session, state, replicas = self._session, self._state, self._replication
         self._meter.start()
+        self._copies.since = state.unmet
         self._began = time.perf_counter()
         self._size_before, self._trained = state.size, state.position
         self._size, self._tally = 0, Tally(state.tally.node, state.tally.names)
@@ -183,6 +184,7 @@ class Phases:
             session.device.update()
             session.device.drain()
             snapshots.average_replicas(session.device, session.graph.replicas, state.average)
+            self._copies.since = state.unmet = 0
             replicas.moved(session.device)
         self._write_log()
         self._count_time()
@@ -342,6 +344,7 @@ class Phases:
         forward, backward = self._replication.total([meter.forward, meter.backward])
         state.forward, state.backward = before.forward + int(forward), before.backward + int(backward)
         state.staleness = before.staleness + meter.staleness_overall()
+        state.unmet = self._copies.since
         self._count_time()
         if meter.forward != meter.backward:
             raise ExecutionError(

@@ -54,7 +54,8 @@ class RankFigures:
 
     `instances` are those that it trained on, in what the model counts. `compute`, `wait` (for other ranks)
     and `transfer` (exchanging with them) are seconds of training; `sent` and `received` are bytes of values.
-    Staleness is in versions, NaN for a rank that trains nothing.
+    Staleness is in versions, NaN for a rank that trains nothing. `gather` is what of `transfer` went into
+    bringing all that servers own to the first rank, to be saved.
     """
 
     rank: int
@@ -66,6 +67,7 @@ class RankFigures:
     received: float
     staleness_p50: float
     staleness_p99: float
+    gather: float = 0.0
 
     @property
     def instances_per_s(self) -> float:
@@ -86,7 +88,7 @@ class RankFigures:
         )
 
 
-_SUMMED = ("instances", "compute", "wait", "transfer", "sent", "received")
+_SUMMED = ("instances", "compute", "wait", "transfer", "sent", "received", "gather")
 """The fields of `RankFigures` that add up over time."""
 
 

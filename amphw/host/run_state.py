@@ -20,9 +20,10 @@ class RunState:
     the next training instance. size: what `Model.size` counts, trained on. seconds: of training.
     forward, backward: messages in training. staleness: gradient rows by versions behind, all nodes.
     best: best validation value so far, reached in best_epoch. tally, epoch_size, epoch_seconds: of the
-    epoch that `position` is in. live: the running estimate of the validation metrics when that epoch's
-    training last ended or was stopped. ran: as `RunSummary` has it. average: of the parameters, if there is
-    one; tensors beside theirs in a checkpoint, not among its counters.
+    epoch that `position` is in. unmet: instances of it since copies of nodes last met. live: the running
+    estimate of the validation metrics when that epoch's training last ended or was stopped. ran: as
+    `RunSummary` has it. average: of the parameters, if there is one; tensors beside theirs in a checkpoint,
+    not among its counters.
     """
 
     tally: Tally
@@ -38,6 +39,7 @@ class RunState:
     best_epoch: int = 0
     epoch_size: int = 0
     epoch_seconds: float = 0.0
+    unmet: int = 0
     history: list[EpochRecord] = field(default_factory=list)
     live: dict[str, float] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
@@ -83,6 +85,7 @@ class RunState:
             "tally": self.tally.to_json(),
             "history": [record.to_json() for record in self.history],
             "live": self.live,
+            "unmet": self.unmet,
             "ran": self.ran,
         }
 
@@ -93,6 +96,7 @@ class RunState:
         self.staleness = Counter({int(behind): rows for behind, rows in data["staleness"].items()})
         self.tally.restore(data["tally"])
         self.history = [EpochRecord.from_json(record) for record in data["history"]]
-        # Checkpoints of earlier versions have neither.
+        # Checkpoints of earlier versions have none of these.
+        self.unmet = int(data.get("unmet", 0))
         self.live = {str(name): float(value) for name, value in data.get("live", {}).items()}
         self.ran = [str(line) for line in data.get("ran", [])]

@@ -17,9 +17,12 @@ import numpy as np
 
 from amphw.host.config import RunConfig
 from amphw.host.controller import Trainer
+from amphw.host.modes import training_mode
 from amphw.host.run_model import InstanceSet, RunModel
+from amphw.host.session import graph_of, update_rules
 from amphw.ir.device import Device
 from amphw.ir.instance import Instance
+from amphw.ir.update import initial_parameters
 from amphw.replicas.rehearsal import Pace, Rehearsed, Simulated, Work, rehearse
 from amphw.replicas.replica import Replica
 from amphw.replicas.run import STRATEGIES, in_threads
@@ -27,10 +30,11 @@ from amphw.replicas.simulated import Machines
 from amphw.replicas.windows import size_of
 
 FIRST, SECONDS = 20, 3.0
-"""Exchanges of a first run, which warms up and tells how many take so many seconds."""
-STEPS = 40
-"""That are rehearsed: what a processor takes varies."""
-NAP = 5e-4
+"""Windows of a first run, which tells how many take so many seconds; and of those the first, which take
+longer and do not count."""
+STEPS, FEW = 40, 4
+"""That are rehearsed, as what a processor takes varies; and of strategies that exchange rarely."""
+IDLE_NAP = 5e-4
 """Seconds: an idle rank wakes up as often to look for messages."""
 
 
@@ -38,6 +42,16 @@ def training(model: RunModel, cfg: RunConfig[Any]) -> Any:
     """The instances of the first epoch."""
     model.prepare(cfg.model, cfg.train.seed)
     return model.training(cfg.model, cfg.train.seed, 1, cfg.train.train_instances)
+
+
+def work_of(model: RunModel, cfg: RunConfig[Any]) -> Work:
+    """What a rank does in the first epoch, at no pace yet."""
+    graph = graph_of(model, cfg)
+    rules = update_rules(cfg, graph)
+    instances = training(model, cfg)
+    owners = {name: graph.nodes[name].params for name in graph.parameterised}
+    parameters = initial_parameters(owners, rules, cfg.train.seed)
+    return Work(graph, rules, parameters, instances, training_mode(cfg.train).window, Pace(0.0))
 
 
 def played(
@@ -50,14 +64,17 @@ def played(
     machines: Machines,
 ) -> tuple[Simulated, Pace]:
     """So many ranks, each as fast as one is here alone, which is also told. work: its pace is not looked at.
-    every: as in `rehearse`. Takes about three times `SECONDS`."""
-    between, idle = every or work.window, 0.0
-    for _ in range(2):
-        pace = alone(model, cfg, make, between, idle)
-        of_all = _rehearsed(ranks, cfg, replace(work, pace=_without_exchange(cfg, work, every, pace)), every)
-        found = of_all.on(machines)
-        idle = max(0.0, found.step - found.seconds["compute"])
-    return found, pace
+    every: as in `rehearse`. Takes about three times `SECONDS`, or some exchanges, if that is longer."""
+    between = every or work.window
+
+    def at(pace: Pace) -> Simulated:
+        its = replace(work, pace=_without_exchange(cfg, work, every, pace))
+        return _rehearsed(ranks, cfg, its, every).on(machines)
+
+    own = alone(model, cfg, make, between)
+    found = at(own)
+    idle = max(0.0, found.step - found.computing)
+    return at(alone(model, cfg, make, between, idle)), own
 
 
 def alone(
@@ -65,18 +82,23 @@ def alone(
 ) -> Pace:
     """Of one rank that trains under the strategy of `cfg`, without what is done when an epoch ends. between:
     instances between two exchanges, after which it is idle for so many seconds, which do not count."""
-    size, asked = len(training(model, cfg)), FIRST
+    size, asked = len(training(model, cfg)), _first(cfg, between)
+    between = min(between, size)
     cfg = _single(cfg)
     for _ in range(2):
         count = max(between, min(asked * between, size // between * between))
         epochs = -(-asked * between // count)
-        train = replace(
-            cfg.train, train_instances=count, epochs=epochs, target=None, valid_instances=1, live_valid=0
-        )
-        its = replace(cfg, train=replace(train, trace=False, checkpoint_every=0))
-        found = _run(model, its, make, between, idle)
-        asked = max(FIRST, int(SECONDS / (found.seconds * between + idle)))
+        train = replace(cfg.train, train_instances=count, epochs=epochs, target=None, patience=0)
+        train = replace(train, valid_instances=1, live_valid=0, trace=False, checkpoint_every=0)
+        found = _run(model, replace(cfg, train=train), make, between, idle)
+        first = _first(cfg, between)
+        asked = first + max(first, int(SECONDS / (found.seconds * between + idle)))
     return found
+
+
+def _first(cfg: RunConfig[Any], between: int) -> int:
+    """Exchanges until `FIRST` windows have passed, or two."""
+    return max(2, FIRST * training_mode(cfg.train).window // between)
 
 
 def _run(model: RunModel, cfg: RunConfig[Any], make: Callable[[], Device], between: int, idle: float) -> Pace:
@@ -87,8 +109,8 @@ def _run(model: RunModel, cfg: RunConfig[Any], make: Callable[[], Device], betwe
             Trainer(model, cfg, device, None, replication=mine).run()
     finally:
         device.close()
-    whole = min(len(mine.took), len(mine.sizes))
-    took, sizes = np.array(mine.took[:whole]), np.array(mine.sizes[:whole])
+    first = min(_first(cfg, between), len(mine.took) // 2)
+    took, sizes = np.array(mine.took[first:]), np.array(mine.sizes[first:])
     each = (took / sizes) / (took.sum() / sizes.sum())
     return Pace(float(took.mean() / between), float(sizes.mean() / between), tuple(each.tolist()))
 
@@ -103,7 +125,8 @@ class _Timed(Replica):
         self._between, self._idle = between, idle
         self.took: list[float] = []
         self.sizes: list[float] = []
-        self._since = 0.0
+        self._pumped: list[float] = []  # sizes of windows that are pumped and have not been updated with
+        self._since, self._begins = 0.0, False
 
     def share(
         self,
@@ -115,14 +138,16 @@ class _Timed(Replica):
         updated: Callable[[], float],
     ) -> Iterable[Instance]:
         pumped = super().share(device, instances, start, window, first, updated)
-        self._since = time.perf_counter()
+        # What validation has left is cleared away beside an epoch's first window.
+        self._begins, self._pumped = self.strategy.in_step, []
         return self._sized(pumped)
 
     def _sized(self, pumped: Iterable[Instance]) -> Iterable[Instance]:
+        self._since = time.perf_counter()  # the first is asked for
         for number, instance in enumerate(pumped):
             if number % self._between == 0:
-                self.sizes.append(0.0)
-            self.sizes[-1] += size_of(instance)
+                self._pumped.append(0.0)
+            self._pumped[-1] += size_of(instance)
             yield instance
 
     def update(self, device: Device) -> None:
@@ -137,9 +162,13 @@ class _Timed(Replica):
 
     def _stamp(self) -> None:
         now = time.perf_counter()
-        self.took.append(now - self._since)
+        size = self._pumped.pop(0) if self._pumped else 0.0
+        if size and not self._begins:
+            self.took.append(now - self._since)
+            self.sizes.append(size)
+        self._begins = False
         while time.perf_counter() < now + self._idle:
-            time.sleep(NAP)
+            time.sleep(IDLE_NAP)
         self._since = time.perf_counter()
 
 
@@ -151,8 +180,8 @@ def _without_exchange(cfg: RunConfig[Any], work: Work, every: int, pace: Pace) -
 
 
 def _rehearsed(ranks: int, cfg: RunConfig[Any], work: Work, every: int) -> Rehearsed:
-    make = STRATEGIES[cfg.replicas.strategy]
-    return rehearse(ranks, lambda: make(cfg), work, every, STEPS, cfg.replicas.wire, time.thread_time)
+    make, steps = STRATEGIES[cfg.replicas.strategy], FEW if every else STEPS
+    return rehearse(ranks, lambda: make(cfg), work, every, steps, cfg.replicas.wire, time.thread_time)
 
 
 def _single(cfg: RunConfig[Any]) -> RunConfig[Any]:

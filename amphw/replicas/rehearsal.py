@@ -121,13 +121,15 @@ class Work:
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """What ranks do in some steps. acts: by rank. traffic: by rank, of all steps. instances: of all ranks."""
+    """What ranks do in some steps. acts: by rank. traffic: by rank, of all steps. instances: of all ranks.
+    working: how many ranks train."""
 
     acts: Sequence[Sequence[Act]]
     traffic: Sequence[Traffic]
     instances: int
     steps: int
     scale: float
+    working: int
 
     def on(self, machines: Machines) -> Simulated:
         """In simulated time."""
@@ -136,7 +138,6 @@ class Rehearsed:
         of_all = len(self.acts) * self.steps
         names = sorted({name for t in self.traffic for name in t.sent})
         tables = sorted({name for t in self.traffic for name in t.touched})
-        working = sum(1 for each in spent if each.compute) or 1
         return Simulated(
             instances_per_s=self.instances / seconds,
             step=seconds / self.steps,
@@ -152,21 +153,34 @@ class Rehearsed:
                 for name in names
             },
             alpha={
-                n: sum(t.touched.get(n, 0.0) for t in self.traffic) / self.steps / working for n in tables
+                n: sum(t.touched.get(n, 0.0) for t in self.traffic) / self.steps / self.working
+                for n in tables
             },
+            computing=sum(each.compute for each in spent) / self.working / self.steps,
         )
 
 
 @dataclass(frozen=True)
 class Simulated:
     """instances_per_s: of all ranks together. step: seconds from one update, or average, to the next.
-    seconds, bytes: as `replica.Synchronised` has them, of one rank and one step."""
+    seconds, bytes: as `replica.Synchronised` has them, of one rank and one step. computing: seconds that a
+    rank which trains computes in a step."""
 
     instances_per_s: float
     step: float
     seconds: Mapping[str, float]
     bytes: Mapping[str, Mapping[str, float]]
     alpha: Mapping[str, float]
+    computing: float
+
+
+def check_played(strategy: Strategy) -> None:
+    """Raise ConfigError for one whose ranks meet when they like."""
+    if strategy.own_pace:
+        raise ConfigError(
+            f"replicas.strategy={strategy.name} has no steps that all ranks make together, so how long one "
+            "takes cannot be played; take --strategy average, which moves as much where all are equally fast"
+        )
 
 
 def rehearse(
@@ -183,11 +197,7 @@ def rehearse(
     `wire.encode`. clock: as a `Recorder` has it; with it, what exchanging takes a processor here is counted.
     Raises ConfigError for a strategy whose ranks meet when they like."""
     one = strategy()
-    if one.own_pace:
-        raise ConfigError(
-            f"replicas.strategy={one.name} has no steps that all ranks make together, so how long one takes "
-            "cannot be played; take --strategy average, which moves as much where all are equally fast"
-        )
+    check_played(one)
     tables = sparse_parameters(work.graph)
     recorders: dict[int, Recorder] = {}
     traffic: dict[int, Traffic] = {}
@@ -213,6 +223,7 @@ def rehearse(
         len(one.working(ranks)) * in_window * steps,
         steps,
         work.scale,
+        len(one.working(ranks)),
     )
 
 
@@ -248,7 +259,8 @@ def _apart(mine: Replica, recorder: Recorder, device: StandIn, work: Work, every
 
 
 def _forget(mine: Replica, recorder: Recorder) -> None:
-    """What was done until now belongs to no step, such as the first pull."""
+    """What was done until now belongs to no step, such as the first pull. What the processor has done since
+    the last message does, in the place of as much after the last step's, which is not written down."""
     mine.traffic = Traffic(wire=mine.traffic.wire)
     recorder.acts.clear()
 

@@ -95,7 +95,9 @@ class Replica:
         self._rounds: Rounds | None = None
         self._waited = self._transferred = self._gathered = 0.0
         self._held = 0  # bytes of the device's parameters, at most
-        self._told = np.zeros(4)  # what this rank had waited, transferred, sent and received at `figures`
+        self._told = np.zeros(
+            5
+        )  # what this rank had waited, transferred, sent, received, gathered at `figures`
         self._per_rank: list[RankFigures] = []
         self._wants = np.zeros(3, np.int64)
         self._agreed = np.zeros(3, np.int64)
@@ -286,11 +288,12 @@ class Replica:
 
     def figures(self, instances: float, seconds: float, staleness: tuple[float, float]) -> list[RankFigures]:
         sent, received = sum(self.traffic.sent.values()), sum(self.traffic.received.values())
-        so_far = np.array([self._waited, self._transferred + self._gathered, sent, received], np.float64)
-        waited, transferred, sent, received = so_far - self._told
+        moved = self._transferred + self._gathered
+        so_far = np.array([self._waited, moved, sent, received, self._gathered], np.float64)
+        waited, transferred, sent, received, gathered = so_far - self._told
         self._told = so_far
         compute = max(0.0, seconds - waited - transferred)
-        mine = [instances, compute, waited, transferred, sent, received, *staleness]
+        mine = [instances, compute, waited, transferred, sent, received, *staleness, gathered]
         everybody = np.zeros((self.ranks, len(mine)))
         everybody[self.transport.rank] = mine
         rows = np.reshape(self.total(everybody.reshape(-1).tolist()), everybody.shape).tolist()

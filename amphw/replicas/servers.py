@@ -296,6 +296,17 @@ class Servers:
             out.setdefault(table.node, {})[table.name] = of_tables[n]
         return out
 
+    def narrowed(
+        self, parameters: Mapping[str, NodeParameters], wire: str
+    ) -> dict[str, dict[str, np.ndarray]]:
+        """What is dense as it would come over the wire, of a rank that has it in full."""
+        self._narrowed = wire != "full"
+        found: dict[str, dict[str, np.ndarray]] = {}
+        for node, name in self._dense.values() if self._narrowed else ():
+            value = parameters[node].values[name]
+            found.setdefault(node, {})[name] = decode(encode(value, wire), wire, value.dtype)
+        return found
+
     def _room_for(self, table: str) -> Rows:
         """The rows that this rank has asked for, whoever owns them; their values are to come."""
         numbers = np.sort(np.concatenate([asked[table] for asked in self._asked]))
@@ -317,7 +328,7 @@ class Servers:
     ) -> dict[str, dict[str, np.ndarray | Rows]]:
         """Rows, between steps; all ranks call this. What is dense comes with them where ranks do not have it
         in full: what they validate with is what is saved."""
-        dense = self._narrowed
+        dense = self._narrowed and traffic.wire == "full"
         if not self._tables and not dense:
             return {}
         sizes = self.plan(None, wanted)

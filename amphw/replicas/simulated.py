@@ -251,8 +251,11 @@ class _Play:
         carried: list[float] = []
 
         def came(message: Message, time: float) -> None:
-            here.append(message)
-            self._at(time + (time - now) * m.late, both)
+            def noticed(later: float) -> None:
+                here.append(message)
+                both(later)
+
+            self._at(time + (time - now) * m.late, noticed)
 
         def worked(time: float) -> None:
             carried.append(time)

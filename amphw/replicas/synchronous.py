@@ -250,6 +250,8 @@ class Synchronous(Strategy):
         if self._servers is None:
             return
         put(device, self._servers.fetch(self._wanted(instances), traffic))
+        if traffic.wire != "full":  # ranks train with what they would have pulled
+            put(device, self._servers.narrowed(device.parameters(), traffic.wire))
 
     def _wanted(self, instances: Iterable[Instance]) -> dict[str, np.ndarray]:
         """By served table the rows that these instances may look up."""

@@ -49,6 +49,6 @@ def check_uses(given: ReplicasConfig, besides: Collection[str] = ()) -> None:
         if value != default and name not in besides and strategy not in use.strategies:
             raise ConfigError(
                 f"replicas.{name}={value} has no effect with replicas.strategy={strategy}: {use.otherwise}; "
-                f"leave it out (its default is {default}), or write --set replicas.strategy="
-                f"{' or '.join(use.strategies)}"
+                f"leave it out (or write its default, --set replicas.{name}={str(default).lower()}), or "
+                f"write --set replicas.strategy={' or '.join(use.strategies)}"
             )

@@ -24,6 +24,11 @@ from tests.host.training import MODEL, WatchedDevice, bits, settings
 EXACT = {
     "sync": ("mode=sync",),
     "one key": ("max_active_keys=1", "min_update_interval=35"),
+    "sync, copies meet": ("mode=sync", "replicas=2", "device.replicate_every=7"),
+    "one key, copies meet": (
+        *("max_active_keys=1", "min_update_interval=35", "replicas=2"),
+        *("optimizer=momentum", "device.replicate_every=5"),
+    ),
     "one key, replicas": ("max_active_keys=1", "min_update_interval=35", "replicas=2", "optimizer=momentum"),
 }
 EPOCHS = "epochs=3"
@@ -162,6 +167,11 @@ def test_another_model_is_another_graph(tmp_path: Path) -> None:
 ON_A_WORKER = {
     "sync": ("mode=sync",),
     "one key": ("max_active_keys=1", "min_update_interval=10"),
+    "sync, copies meet": ("mode=sync", "replicas=2", "device.replicate_every=7"),
+    "one key, copies meet": (
+        *("max_active_keys=1", "min_update_interval=35", "replicas=2"),
+        *("optimizer=momentum", "device.replicate_every=5"),
+    ),
     "one key, replicas": ("max_active_keys=1", "min_update_interval=10", "replicas=2", "optimizer=momentum"),
 }
 """Every instance has ten rows, so a stop between instances leaves no gradients that wait for an update."""

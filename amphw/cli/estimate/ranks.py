@@ -57,7 +57,7 @@ class Ranks:
         typer.Option(
             "--carrier",
             metavar="RATE",
-            help="Bytes that ranks hand over where no interface limits them, such as 400MB/s; else no limit.",
+            help="Bytes from other machines that a rank's processor takes, such as 400MB/s; else no limit.",
         ),
     ] = None
     measure: Annotated[
@@ -136,27 +136,19 @@ def answer(asked: Ranks, found: Any, cfg: RunConfig[Any], alone: Callable[[int],
     from dataclasses import replace
 
     from amphw.cli.estimate.network import given
-    from amphw.host.modes import training_mode
-    from amphw.host.session import graph_of, update_rules
-    from amphw.ir.update import initial_parameters
-    from amphw.replicas.measured import played, training
-    from amphw.replicas.rehearsal import Pace, Work, rehearse
+    from amphw.replicas.measured import played, work_of
+    from amphw.replicas.rehearsal import Pace, check_played, rehearse
     from amphw.replicas.run import STRATEGIES, check_ranks, instances_between
 
     assert asked.ranks is not None
     cfg, mode = _in_step(cfg)
     check_ranks(asked.ranks, cfg, besides=("machine_ranks",))  # neighbours share an interface
+    check_played(STRATEGIES[cfg.replicas.strategy](cfg))
     machines, origin = _machines(asked, cfg)
     beside = None if asked.beside is None else _trained(asked.beside, found.name, asked.ranks, cfg)
-    window = training_mode(cfg.train).window
-    graph = graph_of(found, cfg)
-    rules = update_rules(cfg, graph)
-    instances = training(found, cfg)
-    owners = {name: graph.nodes[name].params for name in graph.parameterised}
-    parameters = initial_parameters(owners, rules, cfg.train.seed)
-    in_step = STRATEGIES[cfg.replicas.strategy](cfg).in_step
-    every = 0 if in_step else instances_between(cfg) or max(1, len(instances) // asked.ranks)
-    work = Work(graph, rules, parameters, instances, window, Pace(0.0))
+    work = work_of(found, cfg)
+    in_step, window = STRATEGIES[cfg.replicas.strategy](cfg).in_step, work.window
+    every = 0 if in_step else instances_between(cfg) or max(1, len(work.instances) // asked.ranks)
     if asked.measure is not None:
         device = asked.measure
         result, pace = played(found, cfg, lambda: opened(device), work, every, asked.ranks, machines)
@@ -280,7 +272,7 @@ def _exchange_origin(asked: Ranks) -> Origin:
     from amphw.estimate.outcome import Origin
 
     if asked.measure is None:
-        return Origin("assumed", "no time but --handling")
+        return Origin("assumed", "no time of a processor, but for --handling and --carrier")
     return Origin("measured", "the processor's time here, of the same messages")
 
 

@@ -63,15 +63,17 @@ void Engine::move(int32_t unit, const std::vector<const float*>& moves) {
         if (failed_.load()) return;
         std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
-    p.move(moves);
-    {
-        std::lock_guard lock(p.mutex);
-        p.let_go();
-    }
     try {
+        p.move(moves);
+        {
+            std::lock_guard lock(p.mutex);
+            p.let_go();
+        }
         reduce_due(workers_.back().get(), -1, unit);  // what others could not meanwhile
     } catch (const EngineError& error) {
         fail(error);
+    } catch (const std::exception& error) {
+        fail(EngineError(Failure::Internal, unit, -1, -1, 0, 0, error.what()));
     }
 }
 

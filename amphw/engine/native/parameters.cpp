@@ -300,26 +300,6 @@ void Parameters::catch_up(Tensor& t, int from, int to) {
     t.missed[to].clear();
 }
 
-void Parameters::untouched(Tensor& t) {
-    for (int32_t row : t.touched_rows) t.touched[row] = 0;
-    t.touched_rows.clear();
-}
-
-void Parameters::clear_gradient(Tensor& t) {
-    if (t.pooled) {
-        t.gradient_rows.clear();
-    } else if (t.tracked) {
-        for (int32_t row : t.touched_rows) std::fill_n(gradient_row(t, row), t.layout.cols, 0.0f);
-        untouched(t);
-    } else {
-        std::memset(t.gradient.bytes(), 0, t.gradient.size());
-    }
-}
-
-float* Parameters::gradient_row(const Tensor& t, int32_t row) const {
-    return t.pooled ? t.gradient_rows.at(t.gradient_rows.find(row)) : t.gradient.floats() + t.layout.offset(row, 0);
-}
-
 void Parameters::transpose(Tensor& t, int buffer) {
     if (t.has_transposed())
         kernels_.transpose(t.value[buffer].floats(), t.layout, t.transposed_row, t.transposed[buffer].floats(),

@@ -190,4 +190,24 @@ void Parameters::store_gradient(int32_t param, float* gradient) const {
     each_piece(t.layout, [&](int64_t from, int64_t to, int32_t n) { std::copy_n(g + from, n, gradient + to); });
 }
 
+void Parameters::untouched(Tensor& t) {
+    for (int32_t row : t.touched_rows) t.touched[row] = 0;
+    t.touched_rows.clear();
+}
+
+void Parameters::clear_gradient(Tensor& t) {
+    if (t.pooled) {
+        t.gradient_rows.clear();
+    } else if (t.tracked) {
+        for (int32_t row : t.touched_rows) std::fill_n(gradient_row(t, row), t.layout.cols, 0.0f);
+        untouched(t);
+    } else {
+        std::memset(t.gradient.bytes(), 0, t.gradient.size());
+    }
+}
+
+float* Parameters::gradient_row(const Tensor& t, int32_t row) const {
+    return t.pooled ? t.gradient_rows.at(t.gradient_rows.find(row)) : t.gradient.floats() + t.layout.offset(row, 0);
+}
+
 }  // namespace amphw
