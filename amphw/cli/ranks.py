@@ -236,12 +236,26 @@ def rows_of(found: Synchronised) -> dict[str, str]:
         "ranks": f"{found.ranks}, {found.strategy}, {found.steps:,} exchanges",
         "an exchange": f"{sent / 1e3:,.4g} kB sent and {received / 1e3:,.4g} kB received by a rank; {times}",
     }
+    if found.own:
+        rows["partitions"] = _partial(found)
     if found.alpha:
         shares = ", ".join(f"{100 * share:.3g} % of {name}" for name, share in found.alpha.items())
         rows["touched rows"] = f"{shares} by a rank in an exchange; all other parameters are dense"
     if found.dense:
         rows["dense tables"] = "; ".join(f"{name}: {why}" for name, why in found.dense.items())
     return rows
+
+
+def _partial(found: Synchronised) -> str:
+    """Of partial gradient exchange, in words."""
+    own = found.own
+    clocks = sorted(own["clocks"])
+    rounds = f"{clocks[0]:,}" if clocks[0] == clocks[-1] else f"{clocks[0]:,} to {clocks[-1]:,}"
+    return (
+        f"{own['partitions']}; {rounds} rounds of a rank, at most {own['staleness_max']} ahead of the "
+        f"slowest other one, where {own['bound'] + 1} are allowed; ranks were {100 * own['drift']:.2g} % "
+        "from their mean where they met last"
+    )
 
 
 def figures_of(found: Synchronised) -> dict[str, Any]:
@@ -257,6 +271,7 @@ def figures_of(found: Synchronised) -> dict[str, Any]:
         "alpha": found.alpha,
         "formula": found.formula,
         "dense_tables": found.dense,
+        **found.own,
         "per_rank": [
             {**json_safe(each), "instances_per_s": json_safe(each.instances_per_s)} for each in found.per_rank
         ],

@@ -17,7 +17,7 @@ from amphw.engine.tiles.gemm_choice import GemmChoice
 from amphw.ir.device import Direction
 from amphw.ir.errors import AmphwError
 from amphw.ir.exchange import Names, NodeGradient, Rows
-from amphw.ir.update import NodeParameters, no_parameters
+from amphw.ir.update import Applied, NodeParameters, no_parameters
 
 
 class NativePlane(EnginePlane):
@@ -125,6 +125,26 @@ class NativePlane(EnginePlane):
             if given:
                 self.engine.has_put(u.index)
                 node.version = -1  # what the host has seen of this node is old
+
+    def tell(self) -> None:
+        """See `Tells`."""
+        self.push()
+        for u, _ in self._owned:
+            self.engine.tell(u.index)
+
+    def told(self) -> dict[str, Applied]:
+        """See `Tells`."""
+        found = {}
+        for u, node in self._owned:
+            rows, updates = self.engine.take_told(u.index)
+            if not updates:
+                continue
+            arrays = {}
+            for i, name in enumerate(self._parameter_names(u.index)):
+                arrays[name] = np.empty(node.values[name].shape, np.float32)
+                self.engine.store_told(u.index, i, _matrix(arrays[name]))
+            found[u.name] = Applied(rows, updates, arrays)
+        return found
 
     def observed(self, index: int) -> list[Observation]:
         """What the firings of the slot's last instance computed; it must have retired."""

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from amphw.host.devices import declared_options
+from amphw.host.replicas_config import ReplicasConfig
 from amphw.ir.config_fields import NONE, ConfigError, Option, check_section, did_you_mean, option, options
 from amphw.ir.device import SILENCE
 from amphw.ir.optimizers import OPTIMIZERS, SCHEDULES
@@ -212,51 +213,6 @@ class Scheduling:
         for name in ("place", "tile", "replicate", "links"):
             if getattr(self, name).strip() == NONE:
                 object.__setattr__(self, name, "")  # the class is frozen
-
-
-@dataclass(frozen=True)
-class ReplicasConfig:
-    """How the replicas of a run with several ranks are kept together."""
-
-    strategy: Literal["hybrid", "allreduce", "servers", "average", "group", "outer"] = option(
-        "hybrid",
-        "hybrid: gradients of all ranks are added up at each update, in mode sync or pipeline; tables that "
-        "are looked up by rows are served by rows; allreduce: without servers; servers: everything is "
-        "served; average: ranks update on their own, and parameters are averaged; group: the same by "
-        "messages, for which no rank waits; outer: what ranks have moved by is the gradient of an outer step",
-    )
-    servers: int = option(
-        0, "for hybrid and servers: the last so many ranks serve and do not train; 0: all do both", minimum=0
-    )
-    machine_ranks: int = option(
-        1, "ranks of one machine, neighbours, whose rows are added up before they go to a server", minimum=1
-    )
-    average_dense: bool = option(
-        True, "for hybrid, allreduce and servers: false adds up the means of the ranks; of dense parameters"
-    )
-    average_sparse: bool = option(True, "the same of tables that are looked up by rows")
-    sparse_from: int = option(
-        256 * 1024,
-        "a node's tables are exchanged by rows where a rank leaves so many bytes of them unread in a window; "
-        "others are exchanged whole, which takes less time on links of 1 Gb/s or more",
-        minimum=0,
-    )
-    every: int = option(
-        0,
-        "for average, outer and group: instances of each rank between two exchanges; 0: once an epoch, and "
-        "with group every 50",
-        minimum=0,
-    )
-    wire: Literal["full", "float16", "bfloat16"] = option(
-        "full",
-        "for allreduce and group: the numbers in which values are sent; full: those that are computed; "
-        "float16 saturates at 65,504, bfloat16 has fewer digits",
-    )
-    outer_lr: float = option(0.7, "for outer: learning rate of the outer step", above=0)
-    outer_momentum: float = option(0.9, "for outer: decay of the outer velocity", minimum=0, below=1)
-
-    def __post_init__(self) -> None:
-        check_section(self, "replicas")
 
 
 if TYPE_CHECKING:

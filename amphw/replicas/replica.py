@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from amphw.ir.sparse import dense_tables, sparse_parameters
 from amphw.ir.update import UpdateRule
 from amphw.replicas.agree import check_alike
 from amphw.replicas.collectives import all_reduce, ranges
-from amphw.replicas.group import EVERY, Rounds
+from amphw.replicas.own_pace import Rounds
 from amphw.replicas.packed import Traffic, add_up
 from amphw.replicas.strategy import Strategy
 from amphw.replicas.trace import Recorded, Recorder, gather_traces
@@ -44,7 +45,7 @@ class Synchronised:
     exchanged by rows, the share of rows that a rank touches in a step (Parallax, Table 1). per_rank: what
     each did in all, since the run began or went on. traces: of each, on the first rank; none without
     `train.trace`. formula: bytes each way, of the parameters that the strategy has one for. dense: tables
-    that are exchanged whole, and why.
+    that are exchanged whole, and why. own: `Strategy.told`.
     """
 
     ranks: int
@@ -57,6 +58,7 @@ class Synchronised:
     traces: list[RankTrace]
     formula: dict[str, float]
     dense: dict[str, str]
+    own: dict[str, Any]
 
 
 class Replica:
@@ -64,9 +66,9 @@ class Replica:
     zero rows.
 
     every: of a strategy whose ranks do not go in step, the instances of one rank between two exchanges; 0:
-    its share of an epoch or, where ranks go at their own pace, `group.EVERY`. clip_norm: of such a strategy,
-    too: `train.clip_norm`, for a rank's own gradients. traces: whether messages and exchanges are noted.
-    wire: as in `wire.encode`.
+    its share of an epoch or, where ranks go at their own pace, `Strategy.usual_every`. clip_norm: of such a
+    strategy, too: `train.clip_norm`, for a rank's own gradients. traces: whether messages and exchanges are
+    noted. wire: as in `wire.encode`.
     """
 
     def __init__(
@@ -125,7 +127,7 @@ class Replica:
         self._agreed = np.zeros(3, np.int64)  # what was agreed on before these instances is done with
         end = len(instances)
         if self.strategy.own_pace:
-            every = self._every or EVERY
+            every = self._every or self.strategy.usual_every(window)
             self._rounds = Rounds(instances, start, every, self.transport.rank, self.ranks, first)
             return self._rounds
         if self._every and not self.strategy.in_step:
@@ -160,7 +162,7 @@ class Replica:
         if self.strategy.in_step:
             self._exchange(device, through=False)
         else:
-            self._clipping.update(device)
+            self.strategy.update(device, self._clipping)
 
     def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
         if self._rounds is None:
@@ -302,6 +304,7 @@ class Replica:
             self._traces(trace),
             {name: size for name, size in formula.items() if size is not None},
             {**self._dense, **self.strategy.whole},
+            self.strategy.told(self.transport),
         )
 
     def _traces(self, trace: Trace | None) -> list[RankTrace]:

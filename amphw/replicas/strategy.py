@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from amphw.host.gradients import Clipping
 from amphw.ir.device import Device
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
@@ -47,6 +49,14 @@ class Strategy:
     def moved(self, device: Device) -> None:
         """The host has changed parameters, in the same way on all ranks."""
 
+    def update(self, device: Device, clipping: Clipping) -> None:
+        """Of ranks that do not go in step: a window of a mode with a barrier has returned."""
+        clipping.update(device)
+
+    def usual_every(self, window: int) -> int:
+        """With `own_pace`: instances of a round where nobody has said. window: in flight at most."""
+        raise NotImplementedError(f"{self.name} has no rounds of a rank's own")
+
     def look_ahead(self, upcoming: Sequence[Instance]) -> None:
         """Of ranks in step: these instances are pumped after the next exchange. The device may be at work."""
 
@@ -83,6 +93,10 @@ class Strategy:
     ) -> None:
         """These instances are about to be pumped, and no exchange came before: the device has to hold what
         they read."""
+
+    def told(self, transport: Transport) -> dict[str, Any]:
+        """What there is to say of this strategy alone, for programs; all ranks call it when they are done."""
+        return {}
 
     def gather(self, device: Device, transport: Transport) -> None:
         """The first rank's device has to hold everything, with the optimisers' state, as it is about to be

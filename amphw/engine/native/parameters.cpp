@@ -241,9 +241,12 @@ int Parameters::prepare(const std::string** bad) {
             if (norm > rule.clip) factor *= rule.clip / norm;
         }
         u.scale = float(factor);
+        if (tells_) note_told(t, float(factor / scale()));
         step(t, from, to, u);
     }
     make_tables(to);
+    told_rows_ += accumulated;
+    told_updates_++;
     accumulated = 0;
     return to;
 }
@@ -378,16 +381,6 @@ void Parameters::clear_folded() {
 }
 
 // --- exchange with Python -------------------------------------------------------------------------------------
-
-// f(offset in the panels, index in a dense matrix, numbers) for each piece of a row that lies in one panel.
-template <class F>
-static void each_piece(const Layout& layout, F f) {
-    for (int32_t c = 0, width; c < layout.cols; c += width) {
-        width = layout.width(c);
-        for (int32_t r = 0; r < layout.rows; r++)
-            f(layout.offset(r, c), int64_t(r) * layout.cols + c, std::min(width, layout.cols - c));
-    }
-}
 
 void Parameters::load(int32_t param, const float* values, const float* gradient, const float* const* slots) {
     Tensor& t = tensors_[param];

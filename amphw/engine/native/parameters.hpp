@@ -14,6 +14,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "graph.hpp"
@@ -49,6 +50,7 @@ struct Tensor {
     Layout layout, transposed_layout;
     int32_t transposed_row = 0;  // the transposed copy has the rows from here on, as many as its layout has columns
     Block value[VERSIONS], transposed[VERSIONS], gradient, slot[MAX_SLOTS];
+    Block told;  // sums of what updates have applied, in the gradient's layout
     // Of a table that is only looked up, the rows that have a gradient.
     bool tracked = false;
     std::vector<uint8_t> touched;
@@ -63,6 +65,16 @@ struct Tensor {
     bool has_transposed() const { return desc.transposed && !desc.blas; }
     int64_t size() const { return layout.size(); }
 };
+
+// f(offset in the panels, index in a dense matrix, numbers) for each piece of a row that lies in one panel.
+template <class F>
+void each_piece(const Layout& layout, F f) {
+    for (int32_t c = 0, width; c < layout.cols; c += width) {
+        width = layout.width(c);
+        for (int32_t r = 0; r < layout.rows; r++)
+            f(layout.offset(r, c), int64_t(r) * layout.cols + c, std::min(width, layout.cols - c));
+    }
+}
 
 struct LogChunk {
     std::vector<Block> buffers;
@@ -141,12 +153,19 @@ public:
     void put_rows(int32_t param, const int32_t* rows, int64_t count, const float* values);
     void has_put() { make_tables(current_.load()); }
 
+    // From now on updates sum up what they apply, for whoever takes it; see told.cpp.
+    void tell();
+    // Rows and updates since the last call; the sums are there until the next update.
+    std::pair<int64_t, int64_t> take_told();
+    void store_told(int32_t param, float* sum);
+
     const Rule rule;
 
 private:
     void add_tensor(const ParamDesc& p);
     void add_table(const FoldDesc& fold);
     void step(Tensor& t, int from, int to, Update u);
+    void note_told(Tensor& t, float clipping);
     void transpose(Tensor& t, int buffer);
     void make_tables(int buffer);
     void add_folded(int32_t param, float* gradient, float* pack) const;
@@ -170,6 +189,8 @@ private:
     std::vector<std::unique_ptr<LogChunk>> pool_;
     bool reducing_ = false;
     int64_t interval_rows_ = 0;
+    bool tells_ = false;
+    int64_t told_rows_ = 0, told_updates_ = 0;
     int64_t sealed_chunks_ = 0, released_ = 0;
     static constexpr int LATELY = 8;
     std::atomic<float> largest_[LATELY] = {};

@@ -256,6 +256,9 @@ public:
         engine_.parameters(unit)->put_rows(param, rows.data(), int64_t(rows.shape(0)), values.data());
     }
     void has_put(int32_t unit) { engine_.parameters(unit)->has_put(); }
+    void tell(int32_t unit) { engine_.parameters(unit)->tell(); }
+    std::pair<int64_t, int64_t> take_told(int32_t unit) { return engine_.parameters(unit)->take_told(); }
+    void store_told(int32_t unit, int32_t param, FloatArray sum) { engine_.parameters(unit)->store_told(param, sum.data()); }
     // (version, rows in the gradient, the optimiser's scalars)
     std::tuple<int64_t, int64_t, std::vector<double>> parameter_state(int32_t unit) {
         const Parameters& p = *engine_.parameters(unit);
