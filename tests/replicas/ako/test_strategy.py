@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -153,13 +154,24 @@ def test_half_the_bytes_move_ranks_about_as_far() -> None:
     assert (found["bfloat16"] != found["full"]).any()
 
 
-def test_partitions_are_cut_again_when_the_rate_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link of so many bytes a second needs many more partitions than there are ranks."""
-    monkeypatch.setattr(ako_settings, "_MEASURED", 1e-9)
-    cfg = settings(MODEL, 1, *SGD, "mode=sync", "replicas.every=1", "replicas.bandwidth=100kB/s")
-    _, found = exchanged(2, MODEL, cfg)
-    assert found.own["partitions"] != 2
-    assert found.own["bound"] == found.own["partitions"] + 2
+def test_partitions_are_cut_again_within_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the partitions before still owe is sent in full, so that nothing is lost or counts twice."""
+
+    class Turning:
+        def __init__(self, *settings: Any) -> None:
+            self.next = cycle([5, None, 1, 3, None])
+
+        def round(self, size: float, ranks: int) -> int | None:
+            return next(self.next)
+
+        def pause(self) -> None:
+            pass
+
+    monkeypatch.setattr(ako_settings, "Measured", Turning)
+    cfg = settings(MODEL, 1, *SGD, "mode=sync", "replicas.every=1", "replicas.bandwidth=1Gb/s")
+    _, found = exchanged(3, MODEL, cfg)
+    assert found.own["partitions"] == 5  # three changes in each epoch, of which the last one is the next
+    assert found.own["bound"] == 8
     assert found.own["drift"] < 1e-13
 
 
