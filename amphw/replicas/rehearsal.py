@@ -148,7 +148,7 @@ def rehearse(
     if one.own_pace:
         raise ConfigError(
             f"replicas.strategy={one.name} has no steps that all ranks make together, so how long one takes "
-            "cannot be played; take --strategy average, which moves as much where all are equally fast"
+            "cannot be played; take a strategy whose ranks meet, such as --strategy average"
         )
     tables = sparse_parameters(work.graph)
     recorders: dict[int, Recorder] = {}

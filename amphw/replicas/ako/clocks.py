@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from amphw.replicas.ako.message import Layout, Member, Message
 
 
@@ -117,7 +115,3 @@ class Clocks:
         if (slowest := self.slowest) is not None:
             lead = max(0, self.own - slowest)
             self.leads[lead] = self.leads.get(lead, 0) + 1
-
-    def times(self, number: int) -> np.ndarray:
-        """The rounds of members 0 .. number - 1, as this one knows them; its own is left 0."""
-        return np.array([self.heard[k].clock if k in self.heard else 0 for k in range(number)], np.int64)

@@ -44,10 +44,3 @@ class Latest:
         for values in self._rounds[self._at - rounds : self._at]:
             out += values[part]
         return out
-
-    def clear(self) -> None:
-        """Forget all rounds."""
-        self._at = 0
-        self._present[:] = 0
-        for values in self._rounds:
-            values[:] = 0

@@ -35,10 +35,6 @@ class Sender:
         self._size = max((span.stop for span in self._spans), default=0)
         self._begin(list(peers), partitions, 0)
 
-    @property
-    def partitions(self) -> int:
-        return self._layout.partitions
-
     def _begin(self, peers: list[Member], partitions: int, number: int) -> None:
         """A layout in which nothing is owed yet."""
         self._peers = peers

@@ -137,6 +137,7 @@ class Ako(OwnPace):
             self._take_told(device, last=not more)
         self._round(transport, traffic)
         if more:
+            self._resplit(transport, traffic)
             self._hold(transport, traffic, lambda: self._limit is None and bool(self._called))
             if self._limit is None and self._called:  # those that are waited for may have stopped
                 self._agree(transport, traffic, done)
@@ -145,15 +146,13 @@ class Ako(OwnPace):
                 if not more and self._tells:
                     self._take_told(device, last=True)
                     self._round(transport, traffic)
-        if more:
-            self._resplit(transport, traffic)
-        else:
+        if not more:
             self._finish(transport, traffic)
         self._apply(device)
         return more
 
     def _hold(self, transport: Transport, traffic: Traffic, unless: Callable[[], bool]) -> None:
-        """Until the bound lets this rank go on."""
+        """Wait until the bound lets this rank go on, or `unless`."""
         before = traffic.waited
         self._wait(transport, traffic, lambda: self._clocks.may_advance() or unless())
         self._blocked += traffic.waited - before

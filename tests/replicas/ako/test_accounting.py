@@ -96,11 +96,12 @@ def test_partitions_change_and_links_are_slow_and_still_each_comes_once(
 ) -> None:
     """What waits for a link is merged, which changes neither values nor rows."""
     me, others = Member(peers), [Member(k) for k in range(peers)]
-    sender = Sender(me, others, spans([size]), data.draw(st.integers(1, 6)), KIND)
+    partitions = data.draw(st.integers(1, 6))
+    sender = Sender(me, others, spans([size]), partitions, KIND)
     found = {peer: Peer(peer, me, size, 1) for peer in others}
     boxes = {peer: Outbox() for peer in others}
     rows: Counter[Member] = Counter()
-    made, most_waiting = data.draw(st.integers(1, 25)), sender.partitions
+    made, most_waiting = data.draw(st.integers(1, 25)), partitions
 
     def deliver(peer: Member, most: int) -> None:
         while len(boxes[peer]) and most:
@@ -113,9 +114,10 @@ def test_partitions_change_and_links_are_slow_and_still_each_comes_once(
 
     for number in range(made):
         if data.draw(st.integers(0, 4)) == 0:
-            for message in sender.resplit(data.draw(st.integers(1, 6)), others):
+            partitions = data.draw(st.integers(1, 6))
+            for message in sender.resplit(partitions, others):
                 boxes[message.to].put(message)
-            most_waiting += sender.partitions
+            most_waiting += partitions
         for message in sender.advance(gradient(size, number), counted(1, number)):
             boxes[message.to].put(message)
         for peer in others:

@@ -44,13 +44,3 @@ def test_rounding_does_not_drift_in_100000_rounds() -> None:
         latest.add(tiny)
     np.testing.assert_allclose(latest.total(length, slice(None)), length * 1e-4, rtol=1e-6)
     assert (np.abs(subtracting - length * 1e-4) > 1e-3).any()  # what this is for
-
-
-def test_forgetting_leaves_nothing() -> None:
-    latest = Latest(3, 2, np.dtype(np.float64))
-    for _ in range(5):
-        latest.add(np.ones(2))
-    latest.clear()
-    latest.add(np.full(2, 2.0))
-    np.testing.assert_array_equal(latest.total(1, slice(None)), [2, 2])
-    np.testing.assert_array_equal(latest.total(3, slice(None)), [2, 2])

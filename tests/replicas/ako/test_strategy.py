@@ -175,15 +175,21 @@ def test_partitions_are_cut_again_within_a_run(monkeypatch: pytest.MonkeyPatch) 
     assert found.own["drift"] < 1e-13
 
 
+LEARNT = {
+    # chance is ln 10, 2.30
+    "list-reduction": (["hidden=16", "train_instances=8000", "batch=10", "lr=0.01", "epochs=3"], 2.2),
+    "ako-mnist": (["sample=true", "train_instances=6000", "optimizer=sgd", "lr=0.02", "epochs=2"], 1.8),
+}
+
+
+@pytest.mark.parametrize("name", list(LEARNT))
 @pytest.mark.parametrize(("ranks", "strategy"), [(2, "ako"), (4, "ako"), (2, "all-to-all")])
-def test_list_reduction_is_learnt_on_the_cpu(ranks: int, strategy: str) -> None:
-    model = get_model("list-reduction")
-    small = ["hidden=16", "train_instances=8000", "valid_instances=200", "epochs=4", "target=none"]
-    wanted = [*small, f"replicas.strategy={strategy}", "device.workers=1", "mode=async", "batch=10"]
-    cfg = resolve(model.config, model.defaults, None, [*wanted, "lr=0.01", "replicas.every=4"])
+def test_models_are_learnt_on_the_cpu(name: str, ranks: int, strategy: str) -> None:
+    model, (wanted, below) = get_model(name), LEARNT[name]
+    common = ["valid_instances=200", "target=none", "device.workers=1", "mode=async", "replicas.every=4"]
+    cfg = resolve(model.config, model.defaults, None, [*common, *wanted, f"replicas.strategy={strategy}"])
     summary, found = exchanged(ranks, model, cfg, lambda rank: make_device("cpu"))
-    losses = [epoch.valid["loss"] for epoch in summary.history]
-    assert losses[-1] < losses[0] - 0.05
+    assert summary.history[-1].valid["loss"] < below
     assert found.own["drift"] < 0.2
     assert found.own["staleness_max"] <= found.own["bound"] + 1
 
