@@ -106,7 +106,10 @@ def test_averaging_works_where_nodes_update_on_their_own(amphw: Invoke, tiny: li
             "write --set train.mode=pipeline (or sync), or --set replicas.str",
         ),
         (["--set", "replicas.every=5"], "hybrid does with each update"),
-        (["--set", "replicas.wire=bfloat16"], "write --set replicas.strategy=allreduce or group, or leave"),
+        (
+            ["--set", "replicas.wire=bfloat16"],
+            "write --set replicas.strategy=allreduce or group or ako or all-to-all, or leave",
+        ),
         (["--set", "replicas.servers=2"], "at least one rank has to train"),
         (["--set", "replicas.servers=1", "--set", "replicas.strategy=allreduce"], "allreduce has no servers"),
         (["--set", "live_valid=2"], "write --set train.live_valid=0"),

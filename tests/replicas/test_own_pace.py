@@ -13,7 +13,9 @@ from amphw.host.checkpoint import load_checkpoint
 from amphw.host.checkpointing import CHECKPOINT, Checkpoints
 from amphw.host.controller import Trainer
 from amphw.host.run_folder import RunFolder
+from amphw.replicas.own_pace import BODY
 from amphw.replicas.run import check_ranks, follow, in_threads, replica
+from amphw.replicas.threads import ThreadTransport
 from tests.host.training import MODEL
 from tests.replicas.test_equivalence import Kept, settings
 from tests.replicas.training import train_in_threads
@@ -69,7 +71,24 @@ def test_ranks_pause_together_for_a_checkpoint_that_is_due(
         save(self, names, state, *rest)
 
     monkeypatch.setattr(Checkpoints, "save", noted)
-    devices = [Noted(), Noted()]
+    called = threading.Event()
+    post = ThreadTransport.post
+
+    def heard(self: ThreadTransport, to: int, values: np.ndarray) -> None:
+        post(self, to, values)
+        if int(values[:8].view(np.int64)[0]) != BODY:
+            called.set()
+
+    class Waits(Noted):
+        """Takes its second instance once all have been called together."""
+
+        def submit(self, *arguments: Any) -> None:
+            if self.numbers:
+                assert called.wait(LONG)
+            super().submit(*arguments)
+
+    monkeypatch.setattr(ThreadTransport, "post", heard)
+    devices = [Noted(), Waits()]
     cfg = settings(MODEL, 1, *asked(strategy), "replicas.every=1", "checkpoint_minutes=1e-9")
     train_in_threads(2, MODEL, cfg, lambda rank: devices[rank], RunFolder.create(tmp_path / "run", "toy"))
     assert any(position for position in saved)
