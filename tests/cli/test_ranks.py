@@ -108,7 +108,7 @@ def test_averaging_works_where_nodes_update_on_their_own(amphw: Invoke, tiny: li
         (["--set", "replicas.every=5"], "hybrid does with each update"),
         (
             ["--set", "replicas.wire=bfloat16"],
-            "write --set replicas.strategy=allreduce or group or ako or all-to-all, or leave",
+            "=allreduce or group or ako or all-to-all, or leave",
         ),
         (["--set", "replicas.servers=2"], "at least one rank has to train"),
         (["--set", "replicas.servers=1", "--set", "replicas.strategy=allreduce"], "allreduce has no servers"),

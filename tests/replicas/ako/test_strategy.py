@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from itertools import cycle
 from typing import Any
@@ -18,8 +19,10 @@ from amphw.ir.device import Device
 from amphw.ir.errors import AmphwError
 from amphw.models import get_model
 from amphw.replicas.ako import settings as ako_settings
+from amphw.replicas.ako.strategy import UNDER_WAY
 from amphw.replicas.replica import Synchronised
 from amphw.replicas.run import check_ranks, follow, in_threads, replica
+from amphw.replicas.threads import ThreadTransport
 from tests.host.training import MODEL
 from tests.replicas.test_equivalence import Kept, settings
 from tests.replicas.test_own_pace import LONG, Noted
@@ -173,6 +176,21 @@ def test_partitions_are_cut_again_within_a_run(monkeypatch: pytest.MonkeyPatch) 
     assert found.own["partitions"] == 5  # three changes in each epoch, of which the last one is the next
     assert found.own["bound"] == 8
     assert found.own["drift"] < 1e-13
+
+
+def test_what_a_slow_link_has_not_taken_is_merged_and_comes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links take something now and then; ranks go on meanwhile, and what is left goes out where they meet."""
+    asked = Counter[tuple[int, int]]()
+
+    def posted(self: ThreadTransport, to: int) -> int:
+        asked[self.rank, to] += 1
+        return 0 if asked[self.rank, to] % 7 == 0 else UNDER_WAY
+
+    monkeypatch.setattr(ThreadTransport, "posted", posted)
+    wanted = [*SGD, "mode=sync", "replicas.every=1", "replicas.partitions=2", "replicas.staleness=20"]
+    _, found = exchanged(3, MODEL, settings(MODEL, 1, *wanted))
+    assert found.own["drift"] < 1e-13
+    assert found.own["clocks"] == [8, 8, 8]
 
 
 LEARNT = {
