@@ -1,7 +1,8 @@
 """Network namespaces of Linux in the place of machines: on this one's cores, joined by links of a given rate.
 
 Each has an address and a host's name of its own, and a link to a bridge, in a namespace of its own, which
-holds the rate both ways (`tc tbf`). Programs are started there by a script that `mpiexec` takes in the place
+holds the rate both ways (`tc tbf`). Each computes on one processor, of which they take turns where there are
+fewer. Programs are started there by a script that `mpiexec` takes in the place
 of ssh. Nothing outside these namespaces is changed.
 """
 
@@ -23,8 +24,9 @@ SSH = """#!/bin/sh
 # In the place of ssh: enter the namespace that has this address, and a host's name with it.
 while :; do case "$1" in -x) shift;; -o) shift 2;; *) break;; esac; done
 name=$1; shift
-exec ip netns exec {prefix}-$((${{name##*.}} - 1)) unshare --uts sh -c \\
-    'hostname "$1"; exec sh -c "$2"' sh "node-$((${{name##*.}} - 1))" "$*"
+k=$((${{name##*.}} - 1))
+exec taskset -c $((k % {processors})) ip netns exec {prefix}-$k unshare --uts sh -c \\
+    'hostname "$1"; exec sh -c "$2"' sh "node-$k" "$*"
 """
 TCP = {"UCX_TLS": "tcp", "FI_PROVIDER": "tcp"}
 """With these MPICH takes TCP; else it finds that all ranks are on one machine, and uses its memory."""
@@ -52,11 +54,15 @@ class Machines:
         self.count, self.prefix = count, prefix or f"amphw-{os.getpid()}"
         self.addresses = [f"10.77.0.{k + 1}" for k in range(count)]
         self.ssh = folder / "ssh"
-        self.ssh.write_text(SSH.format(prefix=self.prefix), encoding="utf-8")
+        usable = len(os.sched_getaffinity(0))
+        self.processors = [k % usable for k in range(count)]
+        self.ssh.write_text(SSH.format(prefix=self.prefix, processors=usable), encoding="utf-8")
         self.ssh.chmod(0o755)
 
     def __enter__(self) -> Machines:
-        missing = [name for name in ("ip", "tc", "unshare", "hostname") if shutil.which(name) is None]
+        missing = [
+            name for name in ("ip", "tc", "unshare", "hostname", "taskset") if shutil.which(name) is None
+        ]
         if missing or sys.platform != "linux":
             sys.exit(f"network namespaces need Linux, with iproute2 and util-linux; {missing} not found")
         if os.geteuid() != 0:
@@ -102,7 +108,7 @@ class Machines:
 
     def run(self, command: Sequence[str], seconds: float, **how: Any) -> subprocess.CompletedProcess[str]:
         """A command on the first machine -> its result, with what it wrote. Ends with it after so long."""
-        entered = ["ip", "netns", "exec", self._name(0), "unshare", "--uts", "sh", "-c"]
+        entered = ["taskset", "-c", "0", "ip", "netns", "exec", self._name(0), "unshare", "--uts", "sh", "-c"]
         entered += ['hostname node-0; exec "$@"', "sh", *command]
         environment: Mapping[str, str] = self.environment() | how.pop("env", {})
         return subprocess.run(

@@ -27,7 +27,7 @@ from amphw.ir.instance import Instance
 from amphw.ir.program import ParamSpec
 from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.replicas.recorded import Send
-from amphw.replicas.rehearsal import Rehearsed, Work, rehearse
+from amphw.replicas.rehearsal import Pace, Rehearsed, Work, rehearse
 from amphw.replicas.simulated import Machines
 from amphw.replicas.synchronous import Synchronous
 
@@ -132,7 +132,7 @@ def work_of(case: Case, partitioned: bool) -> Work:
         for node, (name, shape) in shapes.items()
     }
     rules = dict.fromkeys(parameters, rule)
-    return Work(compiled.graph, rules, parameters, instances, 1, case.words / case.alone, case.scale)
+    return Work(compiled.graph, rules, parameters, instances, 1, Pace(case.words / case.alone), case.scale)
 
 
 def rehearsed(work: Work, name: str, dense: bool, sparse: bool, machine: int = 1) -> Rehearsed:

@@ -1,18 +1,22 @@
 """Ranks over links of a given rate: what the strategies move, and how fast they train.
 
-    python benchmarks/replica_links.py                             # as root; a quarter of an hour
+    python benchmarks/replica_links.py                             # as root; half an hour
     python benchmarks/replica_links.py --rates 100Mb --rounds 3 --json links.json
 
 Every rank is in a network namespace of its own (`namespaces.py`), and `amphw train --hosts` starts them, as
 on machines. In each round every strategy trains once with each number of ranks, and so does one rank alone;
 the order changes from round to round. Throughput is that of the windows, from the seconds that ranks spend on
 computing, waiting and transfer: the end of an epoch, at which servers hand all that they own to the first
-rank, has a column of its own. There is no warm-up: 40 windows take as long each as 160 do.
+rank, has a column of its own. In its first epoch a rank builds its instances, which takes longer.
+
+In each round the same is played in simulated time, too (`links_played.py`), from one rank that is measured
+alone, and what a ping says of the links.
 
 Bars, for each rate and number of ranks: `hybrid` moves no more bytes than the others, and with 4 ranks or
-more fewer than `allreduce`; a rank that waits keeps less than 5 % of a core busy; and `hybrid` trains no
+more fewer than `allreduce`; a rank that waits keeps less than 5 % of a core busy; `hybrid` trains no
 slower than `servers`, which it does if the whole 95 % interval of the ratio (a bootstrap over rounds) is
-below 1. Figures mean something on a machine that does nothing else. All ranks share its cores.
+below 1; and what is played is within 10 % of what is measured (medians over rounds). Figures mean something
+on a machine that does nothing else. All ranks share its cores.
 """
 
 from __future__ import annotations
@@ -37,6 +41,12 @@ SECONDS = 300.0
 """After which a run is given up."""
 PINGS = {64: 200, 1_000_000: 10}
 """Bytes of a message, and how often it goes there and back."""
+STREAM, STREAMED = 262_144, 100
+"""Bytes of messages that go both ways at once, and how many: what the links carry, and what that takes."""
+CARRIED, TAKEN = "bytes_per_s", "processor_bytes_per_s"
+"""Of these messages, each way, a second and a second of a rank's processor."""
+NEAR = 0.1
+"""Of what is measured, how far what is played may be from it."""
 WAIT = 5.0
 """Seconds for which a rank waits, to see how busy it keeps a core."""
 WAITING, MOST_WAITING = "waiting_cores", 0.05
@@ -55,15 +65,21 @@ class Failed(Exception):
     """A run that gave no figures."""
 
 
+def settings_of(args: argparse.Namespace, count: int) -> list[str]:
+    """Of so many instances."""
+    return [
+        *(text.format(count=count) for text in SETTINGS[args.model]),
+        *("mode=pipeline", f"pipeline_depth={args.window}", f"max_active_keys={max(16, args.window)}"),
+        *(f"epochs={args.epochs}", "target=none", "valid_instances=1", "checkpoint_every=0"),
+        *("trace=false", "workers=1"),
+        *args.set,
+    ]
+
+
 def trained(machines: Machines, args: argparse.Namespace, ranks: int, strategy: str) -> dict[str, Any]:
     """The summary of one run, and how many bytes left the machines meanwhile."""
     count = args.windows * args.window * ranks
-    settings = [
-        *(text.format(count=count) for text in SETTINGS[args.model]),
-        *("mode=pipeline", f"pipeline_depth={args.window}", f"max_active_keys={max(16, args.window)}"),
-        *("epochs=1", "target=none", "valid_instances=1", "checkpoint_every=0", "trace=false", "workers=1"),
-        *args.set,
-    ]
+    settings = settings_of(args, count)
     with tempfile.TemporaryDirectory(prefix="amphw-links-") as scratch:
         command = [sys.executable, "-m", "amphw.cli", "train", args.model, "--json"]
         if ranks > 1:
@@ -78,7 +94,7 @@ def trained(machines: Machines, args: argparse.Namespace, ranks: int, strategy: 
             raise Failed(f"{ranks} ranks, {strategy}: no end in {SECONDS:.0f} s") from None
     if done.returncode:
         raise Failed(f"{ranks} ranks, {strategy}: exit code {done.returncode}: {done.stderr[-800:]}")
-    return {**json.loads(done.stdout), "instances": count, "wire": machines.sent() - before}
+    return {**json.loads(done.stdout), "instances": count * args.epochs, "wire": machines.sent() - before}
 
 
 def figures(summary: dict[str, Any], ranks: int, strategy: str, number: int) -> dict[str, Any]:
@@ -107,8 +123,8 @@ def figures(summary: dict[str, Any], ranks: int, strategy: str, number: int) -> 
 
 
 def ping(machines: Machines) -> dict[str, float]:
-    """Seconds of a message one way, by its bytes, between two ranks as amphw sends them; and `waiting_cores`,
-    what the second keeps busy while it waits for the first."""
+    """Seconds of a message one way, by its bytes, between two ranks as amphw sends them; `CARRIED` and
+    `TAKEN`; and `waiting_cores`, what the second keeps busy while it waits for the first."""
     from amphw.replicas.hosts import ssh_environment
     from amphw.replicas.mpi import mpiexec
 
@@ -142,6 +158,13 @@ def be_pinged() -> None:
                     t.receive(other, message)
             took.append((time.perf_counter() - began) / 2)
         found[str(size)] = statistics.median(took)
+    message, began, spent = np.zeros(STREAM, np.uint8), time.perf_counter(), time.process_time()
+    for _ in range(STREAMED):
+        t.send(other, message)
+        t.receive(other, message)
+    t.flush()
+    found[CARRIED] = STREAM * STREAMED / (time.perf_counter() - began)
+    found[TAKEN] = STREAM * STREAMED / (time.process_time() - spent)
     if t.rank == 1:
         time.sleep(WAIT)
         t.send(0, np.zeros(1))
@@ -153,6 +176,21 @@ def be_pinged() -> None:
     t.close()
 
 
+def played(
+    machines: Machines, args: argparse.Namespace, link: dict[str, float], burst: int
+) -> dict[str, Any]:
+    """What `links_played.py` says of the same runs. link: as `ping` has it."""
+    command = [sys.executable, str(Path(__file__).with_name("links_played.py")), args.model]
+    command += ["--ranks", *map(str, args.ranks), "--processors", str(len(set(machines.processors)))]
+    command += ["--strategies", *STRATEGIES, "--nic", str(link[CARRIED]), "--burst", str(burst)]
+    command += ["--latency", str(link["64"]), "--carrier", str(link[TAKEN])]
+    command += ["--set", *settings_of(args, args.windows * args.window * max(args.ranks))]
+    done = machines.run(command, SECONDS)
+    if done.returncode:
+        raise Failed(f"links_played.py: exit code {done.returncode}: {done.stderr[-800:]}")
+    return json.loads(done.stdout)
+
+
 def interval(ratios: Sequence[float], draws: int = 10_000, seed: int = 0) -> tuple[float, float]:
     """95 % of the means of as many ratios drawn again, by their logarithms, as ratios multiply."""
     logs = np.log(np.asarray(ratios, float))
@@ -161,8 +199,11 @@ def interval(ratios: Sequence[float], draws: int = 10_000, seed: int = 0) -> tup
     return float(np.exp(low)), float(np.exp(high))
 
 
-def compared(runs: Sequence[dict[str, Any]], ranks: int) -> dict[str, Any]:
-    """Medians over rounds by strategy, the ratio hybrid/servers, and which bars are missed."""
+def compared(
+    runs: Sequence[dict[str, Any]], simulated: Sequence[dict[str, Any]], ranks: int
+) -> dict[str, Any]:
+    """Medians over rounds by strategy, the ratio hybrid/servers, and which bars are missed. simulated: what
+    `played` found, by round."""
     rows = {name: [r for r in runs if (r["ranks"], r["strategy"]) == (ranks, name)] for name in STRATEGIES}
     table = {
         name: {
@@ -173,6 +214,7 @@ def compared(runs: Sequence[dict[str, Any]], ranks: int) -> dict[str, Any]:
             key: statistics.median(r["seconds"][key] for r in found)
             for key in ("compute", "wait", "transfer")
         }
+        | {"played": statistics.median(each[name][str(ranks)]["throughput"] for each in simulated)}
         for name, found in rows.items()
     }
     by_round = {name: {r["round"]: r["throughput"] for r in found} for name, found in rows.items()}
@@ -186,6 +228,12 @@ def compared(runs: Sequence[dict[str, Any]], ranks: int) -> dict[str, Any]:
             missed.append(f"{ranks} ranks: hybrid moves more bytes than {name}")
     if ranks >= 4 and moved["hybrid"] * SAME >= moved["allreduce"]:
         missed.append(f"{ranks} ranks: hybrid moves no fewer bytes than allreduce")
+    for name, each in table.items():
+        each["error"] = each["played"] / each["throughput"] - 1.0
+        if len(simulated) >= FEWEST and abs(each["error"]) > NEAR:
+            missed.append(
+                f"{ranks} ranks, {name}: what is played is {each['error']:+.3f} from what is measured"
+            )
     if len(ratios) >= FEWEST and high < 1.0:
         missed.append(f"{ranks} ranks: hybrid trains slower than servers, {low:.3f} to {high:.3f} of it")
     return {
@@ -197,7 +245,7 @@ def compared(runs: Sequence[dict[str, Any]], ranks: int) -> dict[str, Any]:
 
 
 def measured(machines: Machines, args: argparse.Namespace, rate: str) -> dict[str, Any]:
-    burst, runs = machines.hold_to(rate), list[dict[str, Any]]()
+    burst, runs, simulated = machines.hold_to(rate), list[dict[str, Any]](), list[dict[str, Any]]()
     pings = [ping(machines)]
     for number in range(args.rounds):
         jobs = [(ranks, name) for ranks in args.ranks for name in STRATEGIES]
@@ -210,6 +258,7 @@ def measured(machines: Machines, args: argparse.Namespace, rate: str) -> dict[st
                 flush=True,
             )
             runs.append(figures(trained(machines, args, ranks, strategy), ranks, strategy, number))
+        simulated.append(played(machines, args, pings[0], burst))
     print(file=sys.stderr)
     pings.append(ping(machines))
     alone = [run["throughput"] for run in runs if run["ranks"] == 1]
@@ -217,11 +266,15 @@ def measured(machines: Machines, args: argparse.Namespace, rate: str) -> dict[st
         "rate": rate,
         "bits_per_s": bits(rate),
         "burst": burst,
-        "ping": {str(size): statistics.median(each[str(size)] for each in pings) for size in PINGS},
+        "ping": {
+            name: statistics.median(each[name] for each in pings)
+            for name in (*map(str, PINGS), CARRIED, TAKEN)
+        },
         WAITING: max(each[WAITING] for each in pings),
         "one_rank": {"throughput": statistics.median(alone), "rounds": alone},
-        "compared": [compared(runs, ranks) for ranks in args.ranks],
+        "compared": [compared(runs, simulated, ranks) for ranks in args.ranks],
         "runs": runs,
+        "simulated": simulated,
     }
 
 
@@ -234,17 +287,19 @@ def missed_by(link: dict[str, Any]) -> list[str]:
 
 
 def show(link: dict[str, Any], model: str) -> None:
-    pings = ", ".join(f"{int(size):,} B in {1e3 * s:.3g} ms" for size, s in link["ping"].items())
+    pings = ", ".join(f"{size:,} B in {1e3 * link['ping'][str(size)]:.3g} ms" for size in PINGS)
     alone = link["one_rank"]["throughput"]
     print(f"{model}, links of {link['rate']}/s ({pings}); one rank alone: {alone:.1f} instances/s")
     print(f"a rank that waits keeps {link[WAITING]:.3f} of a core busy")
-    print("ranks strategy   instances/s  kB sent  received  ms: compute    wait  transfer  s: gather")
+    print(
+        "ranks strategy   instances/s   played  kB sent  received  ms: compute    wait  transfer  s: gather"
+    )
     for each in link["compared"]:
         for name, row in each["strategies"].items():
             print(
-                f"{each['ranks']:5} {name:10} {row['throughput']:11.1f} {row['sent'] / 1e3:8.1f}"
-                f" {row['received'] / 1e3:9.1f} {1e3 * row['compute']:12.2f} {1e3 * row['wait']:7.2f}"
-                f" {1e3 * row['transfer']:9.2f} {row['gather']:10.2f}"
+                f"{each['ranks']:5} {name:10} {row['throughput']:11.1f} {row['error']:+7.1%}"
+                f" {row['sent'] / 1e3:8.1f} {row['received'] / 1e3:9.1f} {1e3 * row['compute']:12.2f}"
+                f" {1e3 * row['wait']:7.2f} {1e3 * row['transfer']:9.2f} {row['gather']:10.2f}"
             )
         ratio = each["hybrid_over_servers"]
         low, high = ratio["interval_95"]
@@ -261,7 +316,8 @@ def main() -> None:
     parser.add_argument("--rates", nargs="+", default=["100Mb", "1Gb"], help="of links, a second each way")
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--windows", type=int, default=40, help="of each rank in a run")
+    parser.add_argument("--windows", type=int, default=80, help="of each rank in an epoch")
+    parser.add_argument("--epochs", type=int, default=6, help="of a run")
     parser.add_argument("--window", type=int, default=8, help="instances of each rank between two updates")
     parser.add_argument("--set", nargs="*", default=[], help="further settings of all runs")
     parser.add_argument("--json", type=Path, help="where the record goes; default: benchmarks/results")
@@ -285,7 +341,7 @@ def main() -> None:
                 show(links[-1], args.model)
     missed = [f"{link['rate']}, {text}" for link in links for text in missed_by(link)]
     record = {
-        **{name: getattr(args, name) for name in ("model", "rounds", "windows", "window", "set")},
+        **{name: getattr(args, name) for name in ("model", "rounds", "windows", "window", "epochs", "set")},
         "links": links,
         "missed": missed,
     }

@@ -229,6 +229,8 @@ def following(transport: Transport, model: Any, cfg: Any, device: Any, resume: P
 
 def rows_of(found: Synchronised) -> dict[str, str]:
     """For people."""
+    from amphw.page.numbers import size
+
     sent = sum(each["sent"] for each in found.bytes.values())
     received = sum(each["received"] for each in found.bytes.values())
     times = ", ".join(f"{1e3 * seconds:.3g} ms {what}" for what, seconds in found.seconds.items() if seconds)
@@ -238,6 +240,10 @@ def rows_of(found: Synchronised) -> dict[str, str]:
     }
     if found.own:
         rows["partitions"] = _partial(found)
+    if found.parameter_bytes["device"]:
+        device, servers = found.parameter_bytes["device"], found.parameter_bytes["servers"]
+        served = f", {size(servers)} as a server" if servers else ""
+        rows["parameters take"] = f"{size(device)} on a rank's device{served}"
     if found.alpha:
         shares = ", ".join(f"{100 * share:.3g} % of {name}" for name, share in found.alpha.items())
         rows["touched rows"] = f"{shares} by a rank in an exchange; all other parameters are dense"
@@ -269,6 +275,7 @@ def figures_of(found: Synchronised) -> dict[str, Any]:
         "bytes": found.bytes,
         "seconds": found.seconds,
         "alpha": found.alpha,
+        "parameter_bytes": found.parameter_bytes,
         "formula": found.formula,
         "dense_tables": found.dense,
         **found.own,

@@ -11,6 +11,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from amphw.cpu_runtime import planes
 from amphw.engine.lowering.lower import lower
 from amphw.engine.plane_device import PlaneDevice
@@ -72,6 +74,19 @@ class CpuDevice(PlaneDevice):
         """See `Tells`."""
         found: dict[str, Applied] = self.plane.told()
         return found
+
+    def latest(self, nodes: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:
+        """See `Moves`."""
+        found: dict[str, dict[str, np.ndarray]] = self.plane.latest(nodes)
+        return found
+
+    def move(self, moves: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """See `Moves`."""
+        self.plane.move(moves)
+
+    def parameter_bytes(self) -> int:
+        """See `Weighs`."""
+        return sum(p.bytes() for p in self.params.values()) + int(self.plane.parameter_bytes())
 
     def _placement(self, kind: str | Mapping[str, int], seed: int) -> Sequence[set[int]] | None:
         if isinstance(kind, str):

@@ -17,6 +17,7 @@ from amphw.engine.tiles.gemm_choice import GemmChoice
 from amphw.ir.device import Direction
 from amphw.ir.errors import AmphwError
 from amphw.ir.exchange import Names, NodeGradient, Rows
+from amphw.ir.program import ParamSpec
 from amphw.ir.update import Applied, NodeParameters, no_parameters
 
 
@@ -40,6 +41,7 @@ class NativePlane(EnginePlane):
             (u, params[u.name]) for u in lowered.units if u.name in params and u.index not in elsewhere
         ]
         self._written = True  # whether the host may have changed the parameters
+        self._away: set[tuple[int, int]] = set()  # (unit, parameter) of tables that were let go of
 
     def update(self, nodes: Iterable[str]) -> None:
         """Reduce and publish on behalf of the controller."""
@@ -65,60 +67,96 @@ class NativePlane(EnginePlane):
         self.push()
         self.flush()
         found = {}
-        for u, node in self._owned:
+        for u, _ in self._owned:
             _, rows, _ = self.engine.parameter_state(u.index)
             found[u.name] = out = NodeGradient(rows, {})
-            for i, name in enumerate(self._parameter_names(u.index)):
-                if name in by_rows.get(u.name, ()) and self.engine.tracked(u.index, i):
-                    numbers = np.array(self.engine.touched(u.index, i), np.int32)
-                    values = np.empty((len(numbers), node.values[name].shape[1]), np.float32)
-                    self.engine.store_rows(u.index, i, numbers, values)
-                    out.tables[name] = Rows(numbers, values)
-                    continue
-                array = np.empty(node.values[name].shape, np.float32)
-                self.engine.store_gradient(u.index, i, _matrix(array))
-                if name in by_rows.get(u.name, ()):  # one that is folded
-                    out.tables[name] = Rows.touched(array)
+            for i, spec in enumerate(self._specs(u.index)):
+                asked = spec.name in by_rows.get(u.name, ())
+                if self.engine.tracked(u.index, i) and (asked or (u.index, i) in self._away):
+                    table = self._touched(u.index, i, spec.shape[1])
+                    if asked:
+                        out.tables[spec.name] = table
+                        continue
+                    array = np.empty(spec.shape, np.float32)
+                    table.into(array)
                 else:
-                    out.arrays[name] = array
+                    array = np.empty(spec.shape, np.float32)
+                    self.engine.store_gradient(u.index, i, _matrix(array))
+                if asked:  # one that is folded
+                    out.tables[spec.name] = Rows.touched(array)
+                else:
+                    out.arrays[spec.name] = array
         return found
+
+    def _touched(self, unit: int, param: int, width: int) -> Rows:
+        numbers = np.array(self.engine.touched(unit, param), np.int32)
+        values = np.empty((len(numbers), width), np.float32)
+        self.engine.store_rows(unit, param, numbers, values)
+        return Rows(numbers, values)
 
     def give(self, gradients: Mapping[str, NodeGradient]) -> None:
         """See `Exchanges`."""
         self.push()
-        for u, node in self._owned:
+        for u, _ in self._owned:
             if (given := gradients.get(u.name)) is None:
                 continue
-            for i, name in enumerate(self._parameter_names(u.index)):
-                shape = node.values[name].shape
-                rows = given.tables.get(name)
-                if self.engine.tracked(u.index, i) and name not in given.arrays:
-                    rows = rows or Rows.none(shape[1], np.dtype(np.float32))
+            for i, spec in enumerate(self._specs(u.index)):
+                rows, array = given.tables.get(spec.name), given.arrays.get(spec.name)
+                if self.engine.tracked(u.index, i) and (array is None or (u.index, i) in self._away):
+                    if array is not None:
+                        rows = Rows.touched(array)
+                    rows = rows or Rows.none(spec.shape[1], np.dtype(np.float32))
                     self.engine.load_rows(u.index, i, rows.numbers, _float32(rows.values))
                     continue
-                array = given.arrays.get(name)
                 if array is None:
-                    array = np.zeros(shape, np.float32)
+                    array = np.zeros(spec.shape, np.float32)
                     if rows is not None:
                         rows.into(array)
                 self.engine.load_gradient(u.index, i, _matrix(_float32(array)))
             self.engine.gave(u.index, given.rows)
 
-    def keep(self, names: Names) -> None:
+    def keep(self, names: Names, away: Names) -> None:
         """See `Exchanges`."""
+        self._let_go(away)
         self.push()
         for u, _ in self._owned:
-            for i, name in enumerate(self._parameter_names(u.index)):
-                if name in names.get(u.name, ()):
+            for i, spec in enumerate(self._specs(u.index)):
+                if spec.name in names.get(u.name, ()):
                     self.engine.keep(u.index, i)
+
+    def _let_go(self, away: Names) -> None:
+        """Of tables whose rows somebody else has; but for the gradient that they may have gathered."""
+        tables = [
+            (u.index, i, spec.name, node)
+            for u, node in self._owned
+            for i, spec in enumerate(self._specs(u.index))
+            if spec.name in away.get(u.name, ()) and self.engine.tracked(u.index, i)
+        ]
+        if any((unit, i) not in self._away for unit, i, _, _ in tables):
+            self.flush()
+            self.fetch()  # the host's copy is the newer one from here on, or is anyway
+        for unit, i, name, node in tables:
+            node.values = {n: value for n, value in node.values.items() if n != name}
+            node.slots.pop(name, None)
+            gradient = node.gradients.pop(name, None)
+            if (unit, i) not in self._away:
+                assert gradient is not None, name
+                self._away.add((unit, i))
+                self.engine.pool(unit, i)
+                if node.rows:
+                    rows = Rows.touched(gradient)
+                    self.engine.load_rows(unit, i, rows.numbers, _float32(rows.values))
 
     def put(self, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -> None:
         """See `Exchanges`."""
         self.push()
         for u, node in self._owned:
             given = values.get(u.name, {})
-            for i, name in enumerate(self._parameter_names(u.index)):
-                if isinstance(new := given.get(name), Rows):
+            for i, spec in enumerate(self._specs(u.index)):
+                new = given.get(spec.name)
+                if isinstance(new, np.ndarray) and (u.index, i) in self._away:
+                    new = Rows(np.arange(len(new), dtype=np.int32), new)
+                if isinstance(new, Rows):
                     self.engine.put_rows(u.index, i, new.numbers, _float32(new.values))
                 elif new is not None:
                     self.engine.put(u.index, i, _matrix(_float32(new)))
@@ -135,16 +173,54 @@ class NativePlane(EnginePlane):
     def told(self) -> dict[str, Applied]:
         """See `Tells`."""
         found = {}
-        for u, node in self._owned:
+        for u, _ in self._owned:
             rows, updates = self.engine.take_told(u.index)
             if not updates:
                 continue
             arrays = {}
-            for i, name in enumerate(self._parameter_names(u.index)):
-                arrays[name] = np.empty(node.values[name].shape, np.float32)
-                self.engine.store_told(u.index, i, _matrix(arrays[name]))
+            for i, spec in enumerate(self._specs(u.index)):
+                arrays[spec.name] = np.empty(spec.shape, np.float32)
+                self.engine.store_told(u.index, i, _matrix(arrays[spec.name]))
             found[u.name] = Applied(rows, updates, arrays)
         return found
+
+    def latest(self, nodes: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:
+        """See `Moves`."""
+        self.check()
+        self.push()
+        found: dict[str, dict[str, np.ndarray]] = {}
+        for node in nodes:
+            unit = self.lowered.by_name[node]
+            for i, spec in enumerate(self._specs(unit)):
+                array = found.setdefault(node, {})[spec.name] = np.empty(spec.shape, np.float32)
+                self.engine.latest(unit, i, _matrix(array))
+        return found
+
+    def move(self, moves: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """See `Moves`."""
+        self.check()
+        self.push()
+        for node, given in moves.items():
+            unit = self.lowered.by_name[node]
+            arrays = [_float32(given[spec.name]) for spec in self._specs(unit)]
+            self.engine.move(unit, _matrices(arrays))
+            self.params[node].version = -1  # what the host has seen of this node is old
+        self.check()
+
+    def pulled(self) -> dict[str, dict[str, Rows]]:
+        """See `Exchanges`."""
+        found: dict[str, dict[str, Rows]] = {}
+        for unit, i in sorted(self._away):
+            spec = self._specs(unit)[i]
+            numbers = np.array(self.engine.pulled(unit, i), np.int32)
+            values = np.empty((len(numbers), spec.shape[1]), np.float32)
+            self.engine.store_pulled(unit, i, numbers, values)
+            found.setdefault(self.lowered.units[unit].name, {})[spec.name] = Rows(numbers, values)
+        return found
+
+    def parameter_bytes(self) -> int:
+        """Of what the engine has, beside `params`."""
+        return sum(self.engine.parameter_bytes(u.index) for u, _ in self._owned)
 
     def observed(self, index: int) -> list[Observation]:
         """What the firings of the slot's last instance computed; it must have retired."""
@@ -172,10 +248,9 @@ class NativePlane(EnginePlane):
             if self._written:
                 return  # the host's copy is the newer one
             fresh = version != node.version
-            values = {n: np.empty_like(v) if fresh else v for n, v in node.values.items()}
-            for i, name in enumerate(self._parameter_names(u.index)):
-                shape = node.values[name].shape
-                given = np.empty(shape, np.float32) if fresh else np.empty_like(values[name])
+            values = dict(node.values)
+            for i, name in self._here(u.index):
+                given = np.empty(node.values[name].shape, np.float32)
                 self.engine.store_parameter(
                     u.index, i, _matrix(given), _matrix(node.gradients[name]), _matrices(node.slots[name])
                 )
@@ -194,7 +269,7 @@ class NativePlane(EnginePlane):
             return
         self._written = False
         for u, node in self._owned:
-            for i, name in enumerate(self._parameter_names(u.index)):
+            for i, name in self._here(u.index):
                 value = np.ascontiguousarray(node.values[name], np.float32)
                 self._check_shapes(node, u.name, name)
                 self.engine.load_parameter(
@@ -210,10 +285,15 @@ class NativePlane(EnginePlane):
                     f"node '{owner}': {what} of '{name}' have shape {a.shape}, expected {wanted}"
                 )
 
-    def _parameter_names(self, unit: int) -> list[str]:
+    def _specs(self, unit: int) -> tuple[ParamSpec, ...]:
         program = self.lowered.units[unit].behaviour.program
         assert program is not None
-        return [p.name for p in program.params]
+        return program.params
+
+    def _here(self, unit: int) -> list[tuple[int, str]]:
+        """Numbers and names of the unit's parameters, but for tables that were let go of."""
+        specs = enumerate(self._specs(unit))
+        return [(i, spec.name) for i, spec in specs if (unit, i) not in self._away]
 
     # --- worker side ------------------------------------------------------------------------------
 

@@ -33,6 +33,16 @@ def unreadable(unit: Unit, instance: Instance, firing: int, what: str = "") -> S
     )
 
 
+def not_pulled(unit: Unit, instance: Instance, firing: int, table: str, row: int) -> StateError:
+    return undeliverable(
+        unit,
+        instance,
+        firing,
+        f"it reads row {row} of '{table}', which its owner has not sent since the last update; put the rows "
+        "of every instance before it is pumped",
+    )
+
+
 def outside_domain(unit: Unit, target: Unit, instance: Instance) -> StateError:
     return StateError(
         f"node '{unit.name}' sends a state outside its domain to '{target.name}' "

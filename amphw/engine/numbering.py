@@ -37,6 +37,7 @@ class Failure(IntEnum):
     Internal = 7  # text says what
     Replay = 8  # asked for a firing that is not ready, detail: its kind; or, unit: -1, for what text says
     Memory = 9  # no room in the memory of an external executor; text says for what
+    Absent = 10  # a row of a table that its owner has not sent; detail: the row, text: the table
 
 
 class EventType(IntEnum):

@@ -321,6 +321,8 @@ class EnginePlane:
             return faults.twice(units[detail], extra, instance)
         if failure == Failure.Index:
             return faults.unreadable(u, instance, firing, text)
+        if failure == Failure.Absent:
+            return faults.not_pulled(u, instance, firing, text, detail)
         if failure == Failure.Decision:
             return faults.undecided(u, detail, extra, choices(u.behaviour.decides[detail][0]))
         if failure == Failure.Loss:

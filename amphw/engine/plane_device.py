@@ -123,13 +123,18 @@ class PlaneDevice:
         """See `Exchanges`."""
         self.plane.give(gradients)
 
-    def keep(self, names: Names) -> None:
+    def keep(self, names: Names, away: Names) -> None:
         """See `Exchanges`."""
-        self.plane.keep(names)
+        self.plane.keep(names, away)
 
     def put(self, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -> None:
         """See `Exchanges`."""
         self.plane.put(values)
+
+    def pulled(self) -> dict[str, dict[str, Rows]]:
+        """See `Exchanges`."""
+        found: dict[str, dict[str, Rows]] = self.plane.pulled()
+        return found
 
     def statistics(self) -> Statistics:
         return self.plane.statistics()

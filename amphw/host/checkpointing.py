@@ -83,6 +83,11 @@ class Checkpoints:
             self._write(CHECKPOINT, kept.parameters, graph, kept.counters, kept.average)
         return path
 
+    def saved(self) -> Path | None:
+        """The checkpoint that the run is resumed from; None: none was due yet."""
+        path = self.folder.file(CHECKPOINT) if self.folder is not None else None
+        return path if path is not None and path.exists() else None
+
     def restore(self, path: Path, state: RunState, device: Device, graph: Graph) -> None:
         """Go on from a checkpoint. Raises CheckpointError for one that does not fit."""
         counters = snapshots.load(path, device, graph, state.average)

@@ -1,4 +1,4 @@
-"""The configuration of a run: its sections, and how they are put together.
+"""The configuration of a run, put together of its sections.
 
 A value comes from the last of these places that has it: the default of the field, the settings that the model
 recommends, a TOML file, `key=value` overrides. A configuration as TOML:
@@ -21,214 +21,22 @@ that name, by the bare name (`hidden=32`).
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
-from amphw.host.devices import declared_options
-from amphw.host.replicas_config import ReplicasConfig
-from amphw.ir.config_fields import NONE, ConfigError, Option, check_section, did_you_mean, option, options
-from amphw.ir.device import SILENCE
-from amphw.ir.optimizers import OPTIMIZERS, SCHEDULES
-from amphw.ir.passes import RULES
+from amphw.host.sections.device import DeviceConfig
+from amphw.host.sections.replicas import ReplicasConfig
+from amphw.host.sections.train import TrainConfig
+from amphw.host.sections.update import UpdateConfig
+from amphw.ir.config_fields import ConfigError, Option, did_you_mean, options
 
 M = TypeVar("M")
-_MAX_KEYS = 4096
 _MAX_BYTES = 1_000_000
 """Of a TOML file; no configuration comes near it."""
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """How instances are pumped, and for how long."""
-
-    epochs: int = option(20, "passes over the training set", minimum=1)
-    target: float | None = option(
-        None, "validation score to stop at: accuracy in 0..1, or the error of a regression model", minimum=0
-    )
-    patience: int = option(0, "epochs without improvement after which to stop; 0: never", minimum=0)
-    seed: int = option(0, "seed of initial parameters, data order and dropout", minimum=0)
-    mode: Literal["async", "sync", "pipeline"] = option(
-        "async", "async: nodes update on their own; sync: one batch at a time; pipeline: a window of batches"
-    )
-    pipeline_depth: int = option(4, "batches in flight in pipeline mode", minimum=1, maximum=_MAX_KEYS)
-    max_active_keys: int = option(16, "instances in flight while training", minimum=1, maximum=_MAX_KEYS)
-    max_infer_keys: int = option(16, "instances in flight while validating", minimum=1, maximum=_MAX_KEYS)
-    clip_norm: float = option(
-        0.0,
-        "largest L2 norm of the gradients of all parameters together, in mode sync or pipeline; 0: no limit",
-        minimum=0,
-    )
-    average: float = option(
-        0.0,
-        "decay of a moving average of the parameters, which is validated, kept and predicted with, in mode "
-        "sync or pipeline, such as 0.999; 0: none",
-        minimum=0,
-        below=1,
-    )
-    live_valid: int = option(
-        0, "validation instances kept in flight beside training; 0: none", minimum=0, maximum=_MAX_KEYS
-    )
-    pump: Literal["greedy", "staleness"] = option(
-        "greedy", "greedy: pump while a key is free; staleness: hold back above max_staleness"
-    )
-    max_staleness: float = option(4.0, "updates between a message's forward and backward pass", minimum=0)
-    train_instances: int = option(0, "training instances to use; 0: all", minimum=0)
-    valid_instances: int = option(0, "validation instances to use; 0: all", minimum=0)
-    checkpoint_every: int = option(1, "epochs between checkpoints; 0: none", minimum=0)
-    checkpoint_minutes: float = option(
-        5.0, "minutes after which a checkpoint is taken within an epoch as well; 0: never", minimum=0
-    )
-    trace: bool = option(True, "record what ran where and when")
-
-    def __post_init__(self) -> None:
-        check_section(self, "train")
-        if self.live_valid > self.max_infer_keys:
-            raise ConfigError(
-                f"train.live_valid is {self.live_valid}, but train.max_infer_keys, the slots that validation "
-                f"has, is {self.max_infer_keys}; lower the one or raise the other."
-            )
-        if self.mode == "async":
-            self._check_asynchronous()
-
-    def _check_asynchronous(self) -> None:
-        """Raise ConfigError for what has no meaning where every node updates on its own."""
-        instead = "write --set train.mode=pipeline (or sync)"
-        if self.clip_norm:
-            raise ConfigError(
-                f"train.clip_norm is {self.clip_norm}, the largest norm of all gradients of an update, but "
-                "with train.mode=async every node updates on its own, when others have no gradients yet; "
-                f"{instead}, or update.clip, which limits the gradient of each parameter."
-            )
-        if self.average:
-            raise ConfigError(
-                f"train.average is {self.average}, the decay of an average over updates of all parameters, "
-                "but with train.mode=async every node updates on its own, not as often as others; "
-                f"{instead}, or leave train.average out."
-            )
-
-
-@dataclass(frozen=True)
-class UpdateConfig:
-    """How a node with parameters turns its gradients into updates."""
-
-    min_update_interval: int = option(
-        32,
-        "gradient rows that a node gathers before it updates",
-        minimum=1,
-        aliases=("min_update_frequency",),
-    )
-    optimizer: str = option("sgd", "rule of the update", choices=OPTIMIZERS)
-    lr: float = option(0.1, "learning rate", above=0)
-    momentum: float = option(0.9, "decay of the velocity, for momentum", minimum=0, below=1)
-    beta1: float = option(0.9, "decay of the first moment, for adam", minimum=0, below=1)
-    beta2: float = option(0.999, "decay of the second moment, for adam", minimum=0, below=1)
-    eps: float = option(1e-8, "added to the denominator, for adam and adagrad", above=0)
-    weight_decay: float = option(0.0, "times the parameter, added to its gradient", minimum=0)
-    clip: float = option(0.0, "largest L2 norm of the gradient of a parameter; 0: no limit", minimum=0)
-    reduce: Literal["sum", "mean"] = option("mean", "how the gathered rows become one gradient")
-    schedule: str = option("constant", "course of the learning rate", choices=SCHEDULES)
-    schedule_steps: int = option(
-        1000, "updates per factor gamma (step, exponential), or until the rate is 0 (cosine)", minimum=1
-    )
-    schedule_gamma: float = option(0.5, "factor of step and exponential", above=0, maximum=1)
-    warmup: int = option(0, "updates over which the learning rate rises from 0", minimum=0)
-
-    def __post_init__(self) -> None:
-        check_section(self, "update")
-
-
-@dataclass(frozen=True)
-class Scheduling:
-    """How devices of any kind schedule nodes, and the CPU's own settings."""
-
-    workers: int = option(
-        help="on cpu: threads that run nodes",
-        default_factory=lambda: min(2, os.cpu_count() or 1),
-        minimum=1,
-        maximum=1024,
-    )
-    frame_cap: int = option(64, "messages in a frame, at most", minimum=1, maximum=65536)
-    frame_rows: int = option(
-        512, "payload rows in a frame, about: a frame takes no further message once it has as many", minimum=1
-    )
-    placement: Literal["shared", "pinned"] = option(
-        "shared", "on cpu, shared: any worker runs any node; pinned: each node has its worker"
-    )
-    policy: Literal["default", "fifo", "backward-first", "largest-queue"] = option(
-        "default", "which waiting node a worker takes next"
-    )
-    min_rows: int = option(1, "rows that a node waits for while other nodes have work", minimum=1)
-    gemm: Literal["auto", "own", "blas"] = option(
-        "auto", "on cpu: who multiplies: own kernels, a BLAS library, or what was measured to be faster here"
-    )
-    place: str = option(
-        "",
-        "in a run on several devices: the device of some nodes, such as cell=verilator,head=cpu; for the "
-        "others one is chosen",
-    )
-    tile: str = option(
-        "",
-        "layers to cut into tiles of their columns, which may then be placed apart, such as cell:2,head:4",
-    )
-    replicate: str = option(
-        "",
-        "nodes to replicate, and into how many copies, such as cell:4,head:2; they are averaged after every "
-        "epoch",
-    )
-    replicate_rule: str = option(
-        "least-loaded",
-        "who serves a message; least-loaded: replicas take instances in turn; hash: by a hash of the state; "
-        "random: by a hash of state, instance and train.seed",
-        choices=RULES,
-    )
-    replicate_interval: Literal["whole", "divided"] = option(
-        "whole",
-        "rows that a replica gathers before it updates; whole: as many as the node would, so all replicas "
-        "together update as often; divided: one n-th, so each updates as often, which costs more and learns "
-        "faster",
-    )
-    links: str = option(
-        "",
-        "in a run on several devices: rate and latency of the links to simulated ones (verilator, sleep), "
-        "such as a=100Mb/s+20us,b=1Gb/s",
-    )
-    silence: float = option(
-        SILENCE,
-        "in a run on several devices: seconds without a sign of life after which one of them counts as lost",
-        minimum=2,
-    )
-    placing: Literal["heuristic", "search"] = option(
-        "heuristic",
-        "in a run on several devices, where nodes go that device.place does not name; heuristic: they take "
-        "turns; search: as is estimated to be fastest",
-    )
-
-    def __post_init__(self) -> None:
-        check_section(self, "device")
-        for name in ("place", "tile", "replicate", "links"):
-            if getattr(self, name).strip() == NONE:
-                object.__setattr__(self, name, "")  # the class is frozen
-
-
-if TYPE_CHECKING:
-    DeviceConfig = Scheduling
-else:
-    DeviceConfig = dataclass(frozen=True)(
-        type(
-            "DeviceConfig",
-            (*reversed(declared_options()), Scheduling),  # whose fields come first
-            {
-                "__doc__": "Scheduling, and what devices declare for themselves. A device ignores what is "
-                "said to concern another kind.",
-                "__module__": __name__,
-            },
-        )
-    )
 
 
 @dataclass(frozen=True)

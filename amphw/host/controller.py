@@ -141,16 +141,19 @@ class Trainer:
             except DeviceLostError as error:  # also of a second one, while the run goes back
                 lost = error
                 if not self._replaced():
-                    if self.folder is None and self._replication is not None:
+                    if self._replication is None:
+                        saved = self._checkpoints.save_kept(self._kept, self.session.graph)
+                    elif self.folder is None:
                         raise  # the first rank knows what is saved
-                    saved = self._checkpoints.save_kept(self._kept, self.session.graph)
-                    raise stopped(error, self._kept.epoch, saved) from error
+                    else:
+                        saved = self._checkpoints.saved()
+                    raise stopped(error, self.state.epoch + 1, saved) from error
 
     def _rest(self) -> RunSummary:
         """What is left of the run."""
         while (reason := self._finished()) is None:
             self._epoch()
-            self._kept = Kept.of(self.state, self.device)
+            self._keep()
         return self._end(reason)
 
     # --- begin and end ----------------------------------------------------------------------------
@@ -184,7 +187,7 @@ class Trainer:
             self._replication.begin(self.device, place, self.session.graph, self.session.rules)
         self._make_phases()
         self._begin_stretch()
-        self._kept = Kept.of(self.state, self.device)
+        self._keep()
         if self.folder is not None:
             self.folder.write_text(CONFIG, self._checkpoints.config)
         self.began = True
@@ -220,6 +223,11 @@ class Trainer:
             log=self._log,
             replication=self._replication,
         )
+
+    def _keep(self) -> None:
+        """The state that the run goes back to where its device is lost; replicas do not go back."""
+        if self._replication is None:
+            self._kept = Kept.of(self.state, self.device)
 
     def _replaced(self) -> bool:
         """Whether there is another device for the one that is lost.

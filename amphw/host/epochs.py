@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from amphw.host import snapshots
+from amphw.host.copies import Copies
 from amphw.host.divergence import Approach, diagnosed
-from amphw.host.gradients import Clipping
+from amphw.host.gradients import Clipping, readable
 from amphw.host.live_validation import LiveValidation
 from amphw.host.meters import DeviceMeter, KeysInFlight, Tally, percentile
 from amphw.host.modes import pump_policy
@@ -91,8 +92,12 @@ class Phases:
         self._session, self._state, self._live = session, state, live
         clip_norm = session.cfg.train.clip_norm
         self._replication = replication or Alone(Clipping(clip_norm, session.rules))
+        nodes, every = session.graph.parameterised, session.cfg.device.replicate_every
+        groups = [group for group in session.graph.replicas if all(node in nodes for node in group)]
+        self._copies = Copies(session.device, groups, every, session.mode.barrier)
         # What is done with parameters or gradients at an update finds nothing in flight.
-        self._quiet = self._replication.ranks > 1 or clip_norm > 0 or state.average is not None
+        watched = clip_norm > 0 or state.average is not None or self._copies.at_updates
+        self._quiet = self._replication.ranks > 1 or watched
         self._versions: dict[str, int] = {}  # of the last update that the average has taken up
         self._stopped, self._saved = stopped, saved
         self._progress, self._trace, self._log = progress, trace, log
@@ -131,6 +136,7 @@ class Phases:
             # The others are about as far.
             self._trained = min(self._trained + replicas.ranks, len(instances))
             self._meter.retired()
+            self._copies.retired()
             self._approach.retired(report)
             self._reported(report)
             if not self._tally.add(report):
@@ -145,26 +151,21 @@ class Phases:
         hooks = PumpHooks(report, changed, lambda: self._tick(instances), self._moved)
         first = state.number - state.position
         while True:
-            share = replicas.share(session.device, instances, state.position, session.mode.window, first)
+            share = replicas.share(
+                session.device, instances, state.position, session.mode.window, first, self._updated
+            )
             pumped, more = 0, True
             while more:
-                pumped += session.train_pump.run(
+                pumped += self._pump(
                     share,
-                    Mode.TRAIN,
                     hooks,
-                    window=session.mode.window,
-                    barrier=session.mode.barrier,
-                    policy=self._policy,
                     stopped=lambda: bool(bad) or replicas.stopping(self._stopped()),
                     paused=lambda: replicas.pausing(due()),
-                    aside=self._live.aside(),
-                    update=self._update,
-                    quiet=self._quiet,
                 )
                 more = not bad and replicas.goes_on(session.device, self._stopped(), due())
             if replicas.ranks > 1:
                 self._check(bad)  # before others take it over
-            replicas.settle(session.device, self._average)
+            replicas.settle(session.device, self._follow_update)
             self._include(pumped, first)
             # After a resumption right at the epoch's end, the estimate is the one that was saved.
             state.live = self._live.means() or state.live
@@ -186,6 +187,33 @@ class Phases:
         self._write_log()
         self._count_time()
         return self._figures(keys)
+
+    def _pump(
+        self,
+        share: Iterable[Instance],
+        hooks: PumpHooks,
+        stopped: Callable[[], bool],
+        paused: Callable[[], bool],
+    ) -> int:
+        """Train on a share -> how many instances were pumped; see `Pump.run`."""
+        session, pumped = self._session, 0
+        for stretch in self._copies.stretches(share):
+            if pumped and (stopped() or paused()):
+                break
+            pumped += session.train_pump.run(
+                stretch,
+                Mode.TRAIN,
+                hooks,
+                window=session.mode.window,
+                barrier=session.mode.barrier,
+                policy=self._policy,
+                stopped=stopped,
+                paused=paused,
+                aside=self._live.aside(),
+                update=self._update,
+                quiet=self._quiet,
+            )
+        return pumped
 
     def validate(self, instances: InstanceSet) -> dict[str, float] | None:
         """Means of the metrics over the validation set, by the average of the parameters where there is one;
@@ -215,7 +243,12 @@ class Phases:
 
     def _update(self) -> None:
         self._replication.update(self._session.device)
+        self._follow_update()
+
+    def _follow_update(self) -> None:
+        """All nodes have updated, as they do with a barrier."""
         self._average()
+        self._copies.updated(self._session.mode.window)
 
     def _average(self) -> None:
         """Take up in the average what an update has made of the parameters, if it has applied anything."""
@@ -274,6 +307,11 @@ class Phases:
         if self._log is not None:
             self._log.take(self._session.device.log)  # type: ignore[attr-defined]
 
+    def _updated(self) -> float:
+        """How often nodes have updated in this phase so far, on average over those with parameters."""
+        self._meter.collect()
+        return self._meter.updates / max(1, len(self._session.rules))
+
     def _moved(self) -> int:
         self._meter.collect()
         return self._meter.forward + self._meter.backward
@@ -284,7 +322,7 @@ class Phases:
             session.device.drain()
             raise diagnosed(
                 session.graph,
-                session.device.parameters(),
+                readable(session.device),
                 bad[0],
                 self._state.tally.node,
                 self._state.epoch + 1,

@@ -4,7 +4,8 @@ values that others have updated."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from amphw.ir.exchange import (
     keep_values,
     put_values,
 )
-from amphw.ir.update import Applied, UpdateRule
+from amphw.ir.update import Applied, NodeParameters, UpdateRule
 
 
 def accumulated(device: Device, by_rows: Names) -> dict[str, NodeGradient]:
@@ -39,10 +40,10 @@ def give(device: Device, gradients: Mapping[str, NodeGradient]) -> None:
         give_gradients(device.parameters(), gradients)
 
 
-def keep(device: Device, names: Names) -> None:
-    """Somebody else updates these."""
+def keep(device: Device, names: Names, away: Names = MappingProxyType({})) -> None:
+    """Somebody else updates these. away: tables of them that the device may let go of (`Exchanges.keep`)."""
     if isinstance(device, Exchanges):
-        device.keep(names)
+        device.keep(names, away)
     else:
         keep_values(device.parameters(), names)
 
@@ -69,6 +70,19 @@ def told(device: Device) -> dict[str, Applied]:
     """What nodes have updated with since the last call, those that have; nothing is in flight."""
     assert isinstance(device, Tells)
     return device.told()
+
+
+def readable(device: Device) -> dict[str, NodeParameters]:
+    """What a drained device computes with: tables that it has let go of with the rows that it has, and zeros
+    for others, which it would refuse to read."""
+    found = dict(device.parameters())
+    for node, tables in device.pulled().items() if isinstance(device, Exchanges) else ():
+        shapes = {spec.name: spec.shape for spec in found[node].specs}
+        whole = {name: np.empty(shapes[name], rows.values.dtype) for name, rows in tables.items()}
+        for name, rows in tables.items():
+            rows.into(whole[name])
+        found[node] = replace(found[node], values={**found[node].values, **whole})
+    return found
 
 
 @dataclass(frozen=True)

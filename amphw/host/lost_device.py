@@ -70,7 +70,10 @@ def went_on(error: DeviceLostError, lost: str, spare: str, epoch: int) -> str:
 def stopped(error: DeviceLostError, epoch: int, checkpoint: Path | None) -> DeviceLostError:
     """The error of a run that ends there. checkpoint: of the last consistent state."""
     if checkpoint is None:
-        rest = "There is no checkpoint of this run to go on from (train.checkpoint_every is 0, or no folder)."
+        rest = (
+            "There is no checkpoint of this run to go on from (train.checkpoint_every is 0, there is no "
+            "folder, or none was due yet)."
+        )
     else:
         rest = (
             f"The last consistent state is in {checkpoint}; go on from it with --resume {checkpoint.parent}, "

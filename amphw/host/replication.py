@@ -64,12 +64,19 @@ class Replication(Protocol):
         ...
 
     def share(
-        self, device: Device, instances: InstanceSet, start: int, window: int, first: int
+        self,
+        device: Device,
+        instances: InstanceSet,
+        start: int,
+        window: int,
+        first: int,
+        updated: Callable[[], float],
     ) -> Iterable[Instance]:
         """This replica's part of what is next of `instances[start:]`; replicas take `window` each at a time.
 
-        first: number of the first instance of all. The share may end before the instances do: then all meet,
-        and there is another one.
+        first: number of the first instance of all. updated: how often the device's nodes have updated in this
+        phase so far, on average over those with parameters. The share may end before the instances do: then
+        all meet, and there is another one.
         """
         ...
 
@@ -134,7 +141,13 @@ class Alone:
         """Nor anybody to tell."""
 
     def share(
-        self, device: Device, instances: InstanceSet, start: int, window: int, first: int
+        self,
+        device: Device,
+        instances: InstanceSet,
+        start: int,
+        window: int,
+        first: int,
+        updated: Callable[[], float],
     ) -> Iterable[Instance]:
         return Share(instances, range(start, len(instances)), first)
 

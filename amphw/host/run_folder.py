@@ -70,8 +70,9 @@ class WriteError(RunFolderError):
         self.errno = code
 
 
-def write_atomic(path: Path, data: bytes | bytearray) -> None:
-    """Replace `path` by `data` so that a crash leaves the old contents or the new. Makes parent directories.
+def write_atomic(path: Path, *data: bytes | memoryview) -> None:
+    """Replace `path` by all of `data`, so that a crash leaves the old contents or the new. Makes parent
+    directories.
 
     Raises WriteError naming the file, the cause and the remedy; the old file is then untouched.
     """
@@ -81,7 +82,8 @@ def write_atomic(path: Path, data: bytes | bytearray) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(temporary, "xb") as file:
-                file.write(data)
+                for part in data:
+                    file.write(part)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)

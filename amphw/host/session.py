@@ -96,6 +96,7 @@ class Session:
                 "train.clip_norm: the controller changes gradients between frames, and a log keeps what the "
                 "device does; train without --log, or with update.clip, by which nodes clip for themselves"
             )
+        _check_meetings(cfg, self.graph, log)
         if cfg.device.links and not isinstance(device, Linked):
             raise ConfigError(f"device.links: {device.capabilities().name}: {FIXED}")
         if cfg.device.place and not isinstance(device, Places):
@@ -112,6 +113,21 @@ class Session:
             )
         self.train_pump = Pump(device, 0, self.mode.window)
         self.infer_pump = Pump(device, self.mode.window, cfg.train.max_infer_keys)
+
+
+def _check_meetings(cfg: RunConfig[Any], graph: Graph, log: bool) -> None:
+    """Raise ConfigError where copies of nodes cannot meet within an epoch."""
+    every = cfg.device.replicate_every
+    if every and not graph.replicas:
+        raise ConfigError(
+            f"device.replicate_every is {every}, but no node has copies that could meet; give "
+            "device.replicate=NODE:N, or leave device.replicate_every out"
+        )
+    if every and log:
+        raise ConfigError(
+            "device.replicate_every: the controller changes parameters between frames, and a log keeps what "
+            "the device does; train without --log, or without device.replicate_every"
+        )
 
 
 def _check_figures(model: RunModel, graph: Graph) -> None:

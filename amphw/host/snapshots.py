@@ -23,6 +23,7 @@ from amphw.ir.averaging import MovingAverage
 from amphw.ir.device import Device
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
+from amphw.ir.meeting import mean
 from amphw.ir.passes import originals
 from amphw.ir.serialise import fingerprint
 from amphw.ir.update import NodeParameters
@@ -148,7 +149,7 @@ def _saved(
     if not saved:
         raise KeyError(node)
     abouts, each = [nodes[s] for s in saved], [_of(s, tensors) for s in saved]
-    own = {key: _mean([e[key] for e in each]) for key in each[0] if not key.endswith(_GRADIENT)}
+    own = {key: mean([e[key] for e in each]) for key in each[0] if not key.endswith(_GRADIENT)}
     rows = sum(int(a["rows"]) for a in abouts) if node == group[0] else 0
     if rows:
         for key in {k for e in each for k in e if k.endswith(_GRADIENT)}:
@@ -179,17 +180,17 @@ def average_replicas(
         if len(copies) < 2:
             continue  # copies of a node without parameters are equal already
         for name in copies[0].values:
-            mean = _mean([p.values[name] for p in copies])
-            slots = [_mean(list(arrays)) for arrays in zip(*(p.slots[name] for p in copies), strict=True)]
+            middle = mean([p.values[name] for p in copies])
+            slots = [mean(list(arrays)) for arrays in zip(*(p.slots[name] for p in copies), strict=True)]
             for p in copies:
-                p.values = {**p.values, name: mean.copy()}
+                p.values = {**p.values, name: middle.copy()}
                 for own, shared in zip(p.slots[name], slots, strict=True):
                     own[...] = shared
             if average is not None and average.updates:
                 averages = [average.values[node][name] for node in group]
-                mean = _mean(averages)
+                middle = mean(averages)
                 for each in averages:
-                    each[...] = mean
+                    each[...] = middle
 
 
 @contextmanager
@@ -241,9 +242,3 @@ def _restore_gradients(p: NodeParameters, tensors: Mapping[str, np.ndarray], row
         for name, gradient in p.gradients.items():
             gradient[...] = tensors[f"{name}{_GRADIENT}"]
     p.rows = rows
-
-
-def _mean(arrays: list[np.ndarray]) -> np.ndarray:
-    """In double precision: the mean of equal copies is then the copy itself, bit for bit."""
-    total: np.ndarray = np.sum([a.astype(np.float64) for a in arrays], axis=0)
-    return (total / len(arrays)).astype(arrays[0].dtype)

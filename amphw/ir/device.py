@@ -219,6 +219,7 @@ class Device(Protocol):
         never changed in place; the others written in place). The host restores checkpoints and averages
         replicas that way. A device whose parameters live elsewhere fetches them here, and takes over what
         has been written before it runs on. They can be read until the next `load`, also after `close`.
+        Tables that it was allowed to let go of (`Exchanges.keep`) may be missing.
         """
         ...
 
@@ -305,12 +306,49 @@ class Exchanges(Protocol):
         node becomes zero."""
         ...
 
-    def keep(self, names: Names) -> None:
-        """From now on updates leave these parameters alone, whatever the rule: `put` changes them."""
+    def keep(self, names: Names, away: Names) -> None:
+        """From now on updates leave these parameters alone, whatever the rule: `put` changes them.
+
+        away: those of them whose rows somebody else has, tables that are only looked up. The device may let
+        go of such a table: `parameters` then lacks it, each `put` brings all rows that are read until the
+        next one, and to read another row is a StateError. What the host writes into `parameters` under its
+        name stays there, for the host alone, until the next call of this.
+        """
         ...
 
     def put(self, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -> None:
         """New values of parameters that are kept: all of one, or some of its rows."""
+        ...
+
+    def pulled(self) -> dict[str, dict[str, Rows]]:
+        """By node and name the tables that the device has let go of, with the rows that it has; copies."""
+        ...
+
+
+@runtime_checkable
+class Weighs(Protocol):
+    """A device that knows how much room its parameters take."""
+
+    def parameter_bytes(self) -> int:
+        """Of all nodes, at this moment: every version of the values that it holds, gradients and the
+        optimisers' arrays, with what `parameters` has beside them."""
+        ...
+
+
+@runtime_checkable
+class Moves(Protocol):
+    """A device whose parameters can be read and moved while instances are in flight."""
+
+    def latest(self, nodes: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:
+        """The values of these nodes as of their last update; copies. No two need be of the same moment."""
+        ...
+
+    def move(self, moves: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """Add to the values of these nodes, to all of a node's parameters.
+
+        Nothing that an update makes of them at the same time is lost, and versions, which count updates, stay
+        as they are.
+        """
         ...
 
 

@@ -174,8 +174,11 @@ class NodeParameters:
     def of(
         cls, specs: tuple[ParamSpec, ...], rule: UpdateRule, values: dict[str, np.ndarray]
     ) -> NodeParameters:
-        slots = {n: [np.zeros_like(v) for _ in range(rule.slots())] for n, v in values.items()}
-        return cls(specs, rule, values, 0, 0, slots, {n: np.zeros_like(v) for n, v in values.items()})
+        def zeros(v: np.ndarray) -> np.ndarray:
+            return np.zeros(v.shape, v.dtype)  # takes no memory before it is written, as `zeros_like` does
+
+        slots = {n: [zeros(v) for _ in range(rule.slots())] for n, v in values.items()}
+        return cls(specs, rule, values, 0, 0, slots, {n: zeros(v) for n, v in values.items()})
 
     @property
     def due(self) -> bool:
@@ -233,6 +236,12 @@ class NodeParameters:
         for name, slots in self.slots.items():
             for own, theirs in zip(slots, other.slots[name], strict=True):
                 own[...] = theirs
+
+    def bytes(self) -> int:
+        """Of all arrays: values, gradients, the optimiser's, and those of `told`."""
+        slots = [slot for slots in self.slots.values() for slot in slots]
+        told = self.told.arrays.values() if self.told else ()
+        return sum(a.nbytes for a in (*self.values.values(), *self.gradients.values(), *slots, *told))
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Values and optimiser slots by name, for a checkpoint (gradients are empty after a flush)."""

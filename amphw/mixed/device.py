@@ -414,6 +414,10 @@ class MixedDevice(PlaneDevice):
         """See `Exchanges`."""
         give_gradients(self.parameters(), gradients)
 
+    def keep(self, names: Names, away: Names) -> None:
+        """See `Exchanges`; it lets go of nothing, as it has everything in one place."""
+        super().keep(names, {})
+
     def put(self, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -> None:
         """See `Exchanges`. Parts update what is kept all the same, until this puts it in place again."""
         put_values(self.parameters(), values)

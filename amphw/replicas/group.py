@@ -11,7 +11,8 @@ and goes on from there. Sums do not hang on the order of messages, so once all h
 the mean that a barrier would have made, up to rounding, and until then nobody has waited.
 
 Copies of a node inside a rank's graph belong to the group: a message has the mean of what they have moved by,
-and all copies go on from what is shared.
+and all copies go on from what is shared. Between two messages they may meet by themselves, which leaves their
+mean as it is (`ir.meeting`).
 
 Rejected: sending parameters in place of moves, with which a message that comes late takes back what has been
 learnt meanwhile; and moves of the optimisers' state, whose differences can make a second moment negative.
@@ -25,9 +26,11 @@ import numpy as np
 
 from amphw.ir.device import Device
 from amphw.ir.graph import Graph
+from amphw.ir.meeting import mean
 from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.replicas.own_pace import BODY, OwnPace
 from amphw.replicas.packed import Traffic, unpacked
+from amphw.replicas.rounds import Rounds
 from amphw.replicas.transport import Transport
 from amphw.replicas.wire import coded_kind, decode, encode
 
@@ -38,7 +41,7 @@ EVERY = 50
 class Group(OwnPace):
     """See `Strategy`. When all meet, the state of the optimisers alone is averaged."""
 
-    name, narrows = "group", True
+    name = "group"
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,8 +62,8 @@ class Group(OwnPace):
         self._shared = self._means(device.parameters())
 
     def pass_on(
-        self, device: Device, transport: Transport, traffic: Traffic, done: int, total: int, asks: bool
-    ) -> bool:
+        self, device: Device, transport: Transport, traffic: Traffic, rounds: Rounds, asks: bool
+    ) -> None:
         device.drain()
         found = device.parameters()
         moves = {name: value - self._shared[name] for name, value in self._means(found).items()}
@@ -71,11 +74,10 @@ class Group(OwnPace):
             moves[name] = decode(sent, traffic.wire, moves[name].dtype)  # as the others have it
         self._add(moves)
         self._take_in(transport, traffic)
-        if self._limit is None and (asks or self._called or done >= total):
-            self._agree(transport, traffic, done)
+        if asks or self._called or not rounds.more():
+            self._agree(transport, traffic, rounds)
         for node, p in found.items():
             p.values = {name: self._of(node, name).copy() for name in p.values}
-        return self._rounds_left(done, total)
 
     def exchange(self, device: Device, transport: Transport, traffic: Traffic, planned: np.ndarray) -> None:
         device.update()  # what is accumulated belongs to this rank's parameters
@@ -116,7 +118,7 @@ class Group(OwnPace):
         for node, p in found.items():
             for name, value in p.values.items():
                 copies.setdefault(f"{self._first.get(node, node)}.{name}", []).append(value)
-        return {name: sum(c[1:], c[0].copy()) / c[0].dtype.type(len(c)) for name, c in copies.items()}
+        return {name: mean(each) for name, each in copies.items()}
 
     def _add(self, moves: Mapping[str, np.ndarray]) -> None:
         for name, move in moves.items():

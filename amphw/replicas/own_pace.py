@@ -1,48 +1,26 @@
-"""Ranks that go at their own pace: rounds of a share, messages that nobody waits for, and where all meet.
+"""Ranks that go at their own pace: messages that nobody waits for, and where all meet.
 
 A message begins with a number: `BODY`, and then it is the strategy's; any other one calls all together, and
-says how many rounds its sender has made. All then make as many as the one that has made the most, so that
-what has been trained on is the beginning of the instances.
+says how many instances its sender has taken. All then take as many as the one that has taken the most, so
+that what has been trained on is the beginning of the instances.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from amphw.host.replication import Share
-from amphw.host.run_model import InstanceSet
 from amphw.ir.device import Device
-from amphw.ir.instance import Instance
 from amphw.replicas.average import Average
-from amphw.replicas.collectives import ranges
 from amphw.replicas.packed import Traffic, packed
+from amphw.replicas.rounds import Rounds
 from amphw.replicas.transport import Transport
 
 NAP = 1e-3
 """Seconds between looks for messages, where a rank has nothing else to do."""
 BODY = -1
-
-
-class Rounds:
-    """A share in rounds: with each `iter` the next one begins.
-
-    Of every `every * ranks` instances in a row each rank has a contiguous part. So when all ranks have made
-    as many rounds, what has been trained on is the beginning of the instances, whoever was fast.
-    """
-
-    def __init__(self, instances: InstanceSet, start: int, every: int, rank: int, ranks: int, first: int):
-        self._instances, self._start, self._block = instances, start, every * ranks
-        self._rank, self._ranks, self._first = rank, ranks, first
-        self.done, self.total = 0, -(-(len(instances) - start) // self._block)
-
-    def __iter__(self) -> Iterator[Instance]:
-        begin = min(self._start + self.done * self._block, len(self._instances))
-        part = ranges(min(self._block, len(self._instances) - begin), self._ranks)[self._rank]
-        self.done += 1
-        return iter(Share(self._instances, range(begin + part.start, begin + part.stop), self._first))
 
 
 class OwnPace(Average):
@@ -61,8 +39,7 @@ class OwnPace(Average):
         """All have met, and no message is under way."""
         self._sent: dict[int, int] = {}
         self._received: dict[int, int] = {}
-        self._called: dict[int, int] = {}  # rounds that ranks have made which call all together
-        self._limit: int | None = None  # rounds that all have to make before they meet
+        self._called: dict[int, int] = {}  # instances that ranks have taken which call all together
 
     def take(self, source: int, body: np.ndarray, traffic: Traffic) -> None:
         """What another rank has posted."""
@@ -85,15 +62,14 @@ class OwnPace(Average):
             transport, traffic, lambda: all(self._received.get(s, 0) == n for s, n in enumerate(expected))
         )
 
-    def _rounds_left(self, done: int, total: int) -> bool:
-        return done < (total if self._limit is None else self._limit)
-
-    def _agree(self, transport: Transport, traffic: Traffic, done: int) -> None:
-        """Call all together: all are to make as many rounds as the rank that has made the most."""
-        self._post_to_all(transport, done, [])
-        self._called[transport.rank] = done
+    def _agree(self, transport: Transport, traffic: Traffic, rounds: Rounds) -> None:
+        """Call all together, once: all are to take as many instances as the rank that has taken the most."""
+        if rounds.limit is not None:
+            return
+        self._post_to_all(transport, rounds.done, [])
+        self._called[transport.rank] = rounds.done
         self._wait(transport, traffic, lambda: len(self._called) == transport.ranks)
-        self._limit = max(self._called.values())
+        rounds.limit = max(self._called.values())
 
     def _post(self, transport: Transport, to: int, head: int, arrays: Sequence[np.ndarray]) -> None:
         transport.post(to, packed([np.array([head], np.int64), *arrays]))

@@ -7,6 +7,8 @@ the same messages. So they are run once, over any carrier, and `simulated` plays
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +29,13 @@ class Compute:
 
 
 @dataclass(frozen=True)
+class Software:
+    """A rank works for some seconds on what is exchanged: it packs, adds up and looks up rows."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Send:
     """To another rank. handled: as how many bytes it counts where it is packed; None: as they are."""
 
@@ -38,43 +47,60 @@ class Send:
 
 @dataclass(frozen=True)
 class Receive:
-    """The next message of another rank."""
+    """The next message of another rank, of so many bytes."""
 
     source: int
+    bytes: float = 0.0
 
 
-Act = Compute | Send | Receive
+Act = Compute | Software | Send | Receive
 
 
 class Recorder(Wrapped):
     """A `Transport` over another one, which does the work. acts: of this rank so far.
 
     scale: by how much arrays that are exchanged stand for larger ones. What ranks agree on (integers of 64
-    bits, such as how many rows go where) is as large as it would be.
+    bits, such as how many rows go where) is as large as it would be. clock: seconds, of the thread that makes
+    this and calls it, such as `time.thread_time`: what passes between calls is `Software`; without it that
+    takes no time.
     """
 
-    def __init__(self, transport: Transport, scale: float = 1.0):
+    def __init__(self, transport: Transport, scale: float = 1.0, clock: Callable[[], float] | None = None):
         super().__init__(transport)
-        self._scale = scale
+        self._scale, self._clock = scale, clock or (lambda: 0.0)
         self.acts: list[Act] = []
+        self._left = self._clock()
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """What is done inside is not counted as work of this rank; what was done before is."""
+        worked = self._clock() - self._left
+        if worked > 0.0:
+            self.acts.append(Software(worked))
+        yield
+        self._left = self._clock()
 
     def compute(self, seconds: float) -> None:
-        self.acts.append(Compute(seconds))
+        with self.apart():
+            self.acts.append(Compute(seconds))
 
     def send(self, to: int, values: np.ndarray) -> None:
         # Which collective a message is part of is seen from who calls: collectives need not know of this.
         kind = _KINDS.get(sys._getframe(1).f_code.co_name, "served")
-        if values.dtype == np.int64:
-            self.acts.append(Send(to, values.nbytes, "agreement"))
-        else:
-            self.acts.append(Send(to, values.nbytes * self._scale, kind))
-        self._transport.send(to, values)
+        with self.apart():
+            agrees = values.dtype == np.int64
+            self.acts.append(Send(to, self._large(values), "agreement" if agrees else kind))
+            self._transport.send(to, values)
         self.sent += values.nbytes
 
     def receive(self, source: int, into: np.ndarray) -> None:
-        self.acts.append(Receive(source))
-        self._transport.receive(source, into)
+        with self.apart():
+            self.acts.append(Receive(source, self._large(into)))
+            self._transport.receive(source, into)
         self.received += into.nbytes
+
+    def _large(self, values: np.ndarray) -> float:
+        return values.nbytes * (1.0 if values.dtype == np.int64 else self._scale)
 
     def post(self, to: int, values: np.ndarray) -> None:
         raise AmphwError("messages that nobody waits for cannot be played in simulated time")

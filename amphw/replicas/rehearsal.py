@@ -7,6 +7,7 @@ shapes, computes nothing, and says that instances have touched the rows that the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,18 +27,27 @@ from amphw.replicas.run import in_threads
 from amphw.replicas.simulated import Machines, play
 from amphw.replicas.strategy import Strategy
 from amphw.replicas.transport import Transport
+from amphw.replicas.windows import size_of
 
 STEPS = 3
 """That are rehearsed: more than one, as a rank that is late in one step is late in the next."""
+WARM_UP = 2
+"""Steps before these: what is touched for the first time takes longer."""
 
 
 class StandIn(NullDevice):
     """A device that hands out gradients of zeros. parameters: by node; tables: those that are looked up by
-    rows. instances: what it has trained on since the last update."""
+    rows. instances: what it has trained on since the last update. apart: entered by it for work that is a
+    device's."""
 
-    def __init__(self, parameters: Mapping[str, NodeParameters], tables: Sequence[SparseParameter]):
+    def __init__(
+        self,
+        parameters: Mapping[str, NodeParameters],
+        tables: Sequence[SparseParameter],
+        apart: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ):
         self._parameters = {node: replace(p) for node, p in parameters.items()}
-        self._tables = tables
+        self._tables, self._apart = tables, apart
         self.instances: list[Instance] = []
 
     def update(self, nodes: Sequence[str] | None = None) -> None:
@@ -47,6 +57,10 @@ class StandIn(NullDevice):
         return []
 
     def gradients(self, by_rows: Names) -> dict[str, NodeGradient]:
+        with self._apart():
+            return self._zeros(by_rows)
+
+    def _zeros(self, by_rows: Names) -> dict[str, NodeGradient]:
         read = dict(zip(self._tables, rows_read(self._tables, self.instances), strict=True))
         found = {}
         for node, p in self._parameters.items():
@@ -62,24 +76,46 @@ class StandIn(NullDevice):
     def give(self, gradients: Mapping[str, NodeGradient]) -> None:
         """Zeros change nothing."""
 
-    def keep(self, names: Names) -> None:
+    def keep(self, names: Names, away: Names) -> None:
         """Nothing is updated here."""
 
     def put(self, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -> None:
         """Values stay as they are: nothing is computed with them."""
 
+    def pulled(self) -> dict[str, dict[str, Rows]]:
+        return {}
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a rank is. seconds: of an instance, its share of the updates included; size: of such an
+    instance (`windows.size_of`), with which its time grows; 0: all take as long. varies: factors by which
+    windows of one size differ, to be drawn from; none: they do not."""
+
+    seconds: float
+    size: float = 0.0
+    varies: Sequence[float] = ()
+
+    def of(self, instances: Sequence[Instance] | InstanceSet, chance: np.random.Generator) -> float:
+        """Seconds of these, between two exchanges."""
+        count = float(len(instances))
+        if self.size:
+            count = sum(size_of(instances[k]) for k in range(len(instances))) / self.size
+        factor = float(chance.choice(self.varies)) if len(self.varies) else 1.0
+        return self.seconds * count * factor
+
 
 @dataclass(frozen=True)
 class Work:
-    """What one rank trains. window: instances between two updates. seconds: of an instance, on one rank, its
-    share of the updates included. scale: by how much the graph's parameters stand for larger ones."""
+    """What one rank trains. window: instances between two updates. scale: by how much the graph's parameters
+    stand for larger ones."""
 
     graph: Graph
     rules: Mapping[str, UpdateRule]
     parameters: Mapping[str, NodeParameters]
     instances: InstanceSet
     window: int
-    seconds: float
+    pace: Pace
     scale: float = 1.0
 
 
@@ -140,10 +176,12 @@ def rehearse(
     every: int = 0,
     steps: int = STEPS,
     wire: str = "full",
+    clock: Callable[[], float] | None = None,
 ) -> Rehearsed:
     """Some steps of `ranks` ranks. strategy: makes one for each. every: of strategies whose ranks do not go
     in step, the instances of a rank between two exchanges; without it, its share of all of them. wire: as in
-    `wire.encode`. Raises ConfigError for a strategy whose ranks meet when they like."""
+    `wire.encode`. clock: as a `Recorder` has it; with it, what exchanging takes a processor here is counted.
+    Raises ConfigError for a strategy whose ranks meet when they like."""
     one = strategy()
     if one.own_pace:
         raise ConfigError(
@@ -155,8 +193,8 @@ def rehearse(
     traffic: dict[int, Traffic] = {}
 
     def follow(transport: Transport) -> None:
-        recorder = Recorder(transport, work.scale)
-        device = StandIn(work.parameters, tables)
+        recorder = Recorder(transport, work.scale, clock)
+        device = StandIn(work.parameters, tables, recorder.apart)
         mine = Replica(recorder, strategy(), every, wire=wire)
         # Without `mine.begin`, which compares what is the same here by construction.
         mine.strategy.begin(device, recorder, work.graph, work.rules)
@@ -181,25 +219,38 @@ def rehearse(
 def _in_step(mine: Replica, recorder: Recorder, device: StandIn, work: Work, steps: int) -> None:
     working = len(mine.strategy.working(mine.ranks))
     # One window more than there are updates: each pulls the rows of the window after it.
-    turning = _Turning(work.instances, working * work.window * (steps + 1))
-    windows: Iterable[Instance] = mine.share(device, turning, 0, work.window, 0)
+    turning = _Turning(work.instances, working * work.window * (steps + 1 + WARM_UP))
+    windows: Iterable[Instance] = mine.share(device, turning, 0, work.window, 0, lambda: 0.0)
     works = mine.transport.rank < working
     pumped: Iterator[Instance] = iter(windows)
-    mine.traffic = Traffic(wire=mine.traffic.wire)  # the first pull belongs to no step
-    recorder.acts.clear()
-    for _ in range(steps):
+    chance = np.random.default_rng(mine.transport.rank)
+    for number in range(WARM_UP + steps):
+        if number == WARM_UP:
+            _forget(mine, recorder)
         if works:
             device.instances = [next(pumped) for _ in range(work.window)]
-            recorder.compute(work.window * work.seconds)
+            with recorder.apart():
+                seconds = work.pace.of(device.instances, chance)
+            recorder.compute(seconds)
         mine.update(device)
         device.instances = []
 
 
 def _apart(mine: Replica, recorder: Recorder, device: StandIn, work: Work, every: int, steps: int) -> None:
-    recorder.acts.clear()
-    for _ in range(steps):
-        recorder.compute(_between(work, every, mine.ranks) * work.seconds)
+    chance, count = np.random.default_rng(mine.transport.rank), _between(work, every, mine.ranks)
+    for number in range(WARM_UP + steps):
+        if number == WARM_UP:
+            _forget(mine, recorder)
+        with recorder.apart():
+            seconds = work.pace.of(_Turning(work.instances, count), chance)
+        recorder.compute(seconds)
         mine.settle(device, lambda: None)
+
+
+def _forget(mine: Replica, recorder: Recorder) -> None:
+    """What was done until now belongs to no step, such as the first pull."""
+    mine.traffic = Traffic(wire=mine.traffic.wire)
+    recorder.acts.clear()
 
 
 def _between(work: Work, every: int, ranks: int) -> int:

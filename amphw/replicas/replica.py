@@ -17,15 +17,15 @@ from amphw.host.records import RankFigures
 from amphw.host.replication import Share
 from amphw.host.run_model import InstanceSet
 from amphw.host.trace import Trace
-from amphw.ir.device import Device
+from amphw.ir.device import Device, Weighs
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.sparse import dense_tables, sparse_parameters
 from amphw.ir.update import UpdateRule
 from amphw.replicas.agree import check_alike
 from amphw.replicas.collectives import all_reduce, ranges
-from amphw.replicas.own_pace import Rounds
 from amphw.replicas.packed import Traffic, add_up
+from amphw.replicas.rounds import Rounds
 from amphw.replicas.strategy import Strategy
 from amphw.replicas.trace import Recorded, Recorder, gather_traces
 from amphw.replicas.transport import Transport
@@ -42,10 +42,12 @@ class Synchronised:
     """What keeping together took, of one rank and one step, on average over all.
 
     bytes: sent and received, by parameter. seconds: by what they were for. alpha: of tables that are
-    exchanged by rows, the share of rows that a rank touches in a step (Parallax, Table 1). per_rank: what
-    each did in all, since the run began or went on. traces: of each, on the first rank; none without
-    `train.trace`. formula: bytes each way, of the parameters that the strategy has one for. dense: tables
-    that are exchanged whole, and why. own: `Strategy.told`.
+    exchanged by rows, the share of rows that a rank touches in a step (Parallax, Table 1). parameter_bytes:
+    the room that parameters take on a rank: on its device, the most while it trained (0: it does not say),
+    and as a server, with the optimisers' arrays. per_rank: what each did in all, since the run began or went
+    on. traces: of each, on the first rank; none without `train.trace`. formula: bytes each way, of the
+    parameters that the strategy has one for. dense: tables that are exchanged whole, and why. own:
+    `Strategy.told`.
     """
 
     ranks: int
@@ -54,6 +56,7 @@ class Synchronised:
     bytes: dict[str, dict[str, float]]
     seconds: dict[str, float]
     alpha: dict[str, float]
+    parameter_bytes: dict[str, float]
     per_rank: list[RankFigures]
     traces: list[RankTrace]
     formula: dict[str, float]
@@ -66,9 +69,10 @@ class Replica:
     zero rows.
 
     every: of a strategy whose ranks do not go in step, the instances of one rank between two exchanges; 0:
-    its share of an epoch or, where ranks go at their own pace, `Strategy.usual_every`. clip_norm: of such a
-    strategy, too: `train.clip_norm`, for a rank's own gradients. traces: whether messages and exchanges are
-    noted. wire: as in `wire.encode`.
+    its share of an epoch or, where ranks go at their own pace, `Strategy.usual_every`. updates: of such a
+    strategy, too, and in place of `every`: how often a node has updated between two exchanges, on average
+    over nodes. clip_norm: the same: `train.clip_norm`, for a rank's own gradients. traces: whether messages
+    and exchanges are noted. wire: as in `wire.encode`.
     """
 
     def __init__(
@@ -79,11 +83,12 @@ class Replica:
         clip_norm: float = 0.0,
         traces: bool = False,
         wire: str = "full",
+        updates: int = 0,
     ):
         self._recorded = Recorded(transport) if traces else None
         self._recorder = Recorder() if traces else None
         self.transport: Transport = self._recorded or transport
-        self.strategy, self._every = strategy, every
+        self.strategy, self._every, self._updates = strategy, every, updates
         self._clip_norm, self._clipping = clip_norm, Clipping()
         self.leads, self.ranks = transport.rank == 0, transport.ranks
         working = strategy.working(self.ranks)
@@ -91,6 +96,7 @@ class Replica:
         self.traffic = Traffic(wire=wire)
         self._rounds: Rounds | None = None
         self._waited = self._transferred = self._gathered = 0.0
+        self._held = 0  # bytes of the device's parameters, at most
         self._told = np.zeros(4)  # what this rank had waited, transferred, sent and received at `figures`
         self._per_rank: list[RankFigures] = []
         self._wants = np.zeros(3, np.int64)
@@ -122,14 +128,22 @@ class Replica:
         self.strategy.moved(device)
 
     def share(
-        self, device: Device, instances: InstanceSet, start: int, window: int, first: int
+        self,
+        device: Device,
+        instances: InstanceSet,
+        start: int,
+        window: int,
+        first: int,
+        updated: Callable[[], float],
     ) -> Iterable[Instance]:
         self._agreed = np.zeros(3, np.int64)  # what was agreed on before these instances is done with
         end = len(instances)
-        if self.strategy.own_pace:
-            every = self._every or self.strategy.usual_every(window)
-            self._rounds = Rounds(instances, start, every, self.transport.rank, self.ranks, first)
-            return self._rounds
+        if self.strategy.own_pace or self._updates:
+            every = self._updates or self._every or self.strategy.usual_every(window)
+            measure = updated if self._updates else None
+            t = self.transport
+            self._rounds = rounds = Rounds(instances, start, every, t.rank, t.ranks, first, measure)
+            return rounds
         if self._every and not self.strategy.in_step:
             end = min(end, start + self._every * self.ranks)
         if not self.strategy.in_step:
@@ -165,16 +179,23 @@ class Replica:
             self.strategy.update(device, self._clipping)
 
     def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
-        if self._rounds is None:
+        rounds = self._rounds
+        if rounds is None:
             return False
         self.stopping(stop)
         self.pausing(pause)
-        began, waited = time.perf_counter(), self.traffic.waited
-        asks, rounds = bool(self._wants.any()), self._rounds
-        more = self.strategy.pass_on(device, self.transport, self.traffic, rounds.done, rounds.total, asks)
-        self._spent(began, self.traffic.waited - waited)
-        self.traffic.steps += 1
-        return more
+        if self.strategy.own_pace:
+            began, waited = time.perf_counter(), self.traffic.waited
+            asks = bool(self._wants.any())
+            self.strategy.pass_on(device, self.transport, self.traffic, rounds, asks)
+            self._spent(began, self.traffic.waited - waited)
+            self.traffic.steps += 1
+        elif rounds.limit is None:  # all meet where the rank is that needs the most instances
+            taken = np.zeros(self.ranks, np.int64)
+            taken[self.transport.rank] = rounds.done
+            self._meet(taken)
+            rounds.limit = int(taken.max())
+        return rounds.more()
 
     def _spent(self, began: float, waited: float) -> None:
         """On an exchange since then, of which it has waited for so long."""
@@ -188,7 +209,8 @@ class Replica:
         through = False
         while not through:
             through = self._exchange(device, through=True)
-            updated()
+            if self.strategy.in_step and not through:
+                updated()
         began = time.perf_counter()
         self.strategy.gather(device, self.transport)
         self.transport.flush()
@@ -243,6 +265,8 @@ class Replica:
         self.strategy.exchange(device, self.transport, self.traffic, told[3 + len(sizes) :])
         self._spent(met, self.traffic.waited - waited)
         self.traffic.steps += 1
+        if isinstance(device, Weighs):
+            self._held = max(self._held, device.parameter_bytes())
         return all_through
 
     def stopping(self, wanted: bool) -> bool:
@@ -287,7 +311,8 @@ class Replica:
         spent = [max(0.0, training - sum(apart)), *apart]
         tables = sorted(self.traffic.touched)
         touched = [self.traffic.touched[name] / steps / self._working for name in tables]
-        totals = self.total([*counts, *spent, *touched])
+        room = [self._held / self.ranks, self.strategy.owned_bytes / self.ranks]
+        *totals, held, owned = self.total([*counts, *spent, *touched, *room])
         pairs = zip(totals[: 2 * len(names) : 2], totals[1 : 2 * len(names) : 2], strict=True)
         times = totals[2 * len(names) :][: len(SPENT)]
         alpha = dict(zip(tables, totals[2 * len(names) + len(SPENT) :], strict=True))
@@ -300,6 +325,7 @@ class Replica:
             {n: {"sent": a / of_all, "received": b / of_all} for n, (a, b) in zip(names, pairs, strict=True)},
             dict(zip(SPENT, (t / of_all for t in times), strict=True)),
             alpha,
+            {"device": held, "servers": owned},
             self._per_rank,
             self._traces(trace),
             {name: size for name, size in formula.items() if size is not None},
@@ -319,8 +345,12 @@ class Replica:
 
 def _held(device: Device) -> dict[str, str]:
     """A device's parameters: the kinds of numbers, which it chooses for itself, shapes, and values."""
+
+    def digest(v: np.ndarray) -> str:
+        return hashlib.sha256(np.ascontiguousarray(v).data).hexdigest()[:10]
+
     return {
-        f"{node}.{name}": f"{v.dtype}{list(v.shape)} ({hashlib.sha256(v.tobytes()).hexdigest()[:10]})"
+        f"{node}.{name}": f"{v.dtype}{list(v.shape)} ({digest(v)})"
         for node, p in sorted(device.parameters().items())
         for name, v in sorted(p.values.items())
     }

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from amphw.host.config import RunConfig
 from amphw.host.controller import Trainer
+from amphw.host.modes import training_mode
 from amphw.host.run_model import RunModel
 from amphw.host.trace import Trace
 from amphw.ir.config_fields import ConfigError
@@ -23,6 +24,7 @@ from amphw.replicas.strategy import Strategy
 from amphw.replicas.synchronous import Synchronous
 from amphw.replicas.threads import ThreadGroup
 from amphw.replicas.transport import RankLostError, Transport
+from amphw.replicas.uses import check_uses
 
 STRATEGIES: dict[str, Callable[[RunConfig[Any]], Strategy]] = {
     "hybrid": lambda cfg: _synchronous("hybrid", cfg, serves_sparse=True),
@@ -53,12 +55,8 @@ def _synchronous(
 
 
 def _check_servers(ranks: int, strategy: Strategy, cfg: RunConfig[Any]) -> None:
-    """The same of what is said about servers."""
+    """The same of what is said about servers, and of what there cannot be with them."""
     serves = isinstance(strategy, Synchronous) and strategy.serves
-    if cfg.replicas.servers and not serves:
-        raise ConfigError(
-            f"replicas.servers is for the strategies hybrid and servers; {strategy.name} has no servers"
-        )
     if serves and cfg.replicas.servers >= ranks:
         raise ConfigError(
             f"replicas.servers is {cfg.replicas.servers}, and there are {ranks} ranks; take fewer servers, "
@@ -78,8 +76,11 @@ def _check_servers(ranks: int, strategy: Strategy, cfg: RunConfig[Any]) -> None:
         )
 
 
-def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
-    """Raise ConfigError for what these ranks cannot be trained with, with the reason and what can be done."""
+def check_ranks(ranks: int, cfg: RunConfig[Any], besides: Collection[str] = ()) -> None:
+    """Raise ConfigError for what these ranks cannot be trained with, with the reason and what can be done.
+
+    besides: as in `uses.check_uses`."""
+    check_uses(cfg.replicas, besides)
     strategy = STRATEGIES[cfg.replicas.strategy](cfg)
     if strategy.in_step and cfg.train.mode == "async":
         others = " or ".join(name for name, make in STRATEGIES.items() if not make(cfg).in_step)
@@ -87,18 +88,6 @@ def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
             f"replicas.strategy={strategy.name} adds up the gradients of {ranks} ranks at each update, and "
             "with train.mode=async every node updates on its own, not as often on one rank as on another; "
             f"write --set train.mode=pipeline (or sync), or --set replicas.strategy={others}"
-        )
-    if strategy.in_step and cfg.replicas.every:
-        raise ConfigError(
-            f"replicas.every is for strategies that exchange between rounds; {strategy.name} does with each "
-            "update"
-        )
-    if cfg.replicas.wire != "full" and not strategy.narrows:
-        others = " or ".join(name for name, make in STRATEGIES.items() if make(cfg).narrows)
-        raise ConfigError(
-            f"replicas.wire={cfg.replicas.wire} is for what is added up, gradients and moves, which "
-            f"replicas.strategy={strategy.name} does not exchange alone; write "
-            f"--set replicas.strategy={others}, or leave replicas.wire out"
         )
     _check_servers(ranks, strategy, cfg)
     check_ako(cfg)
@@ -110,10 +99,20 @@ def check_ranks(ranks: int, cfg: RunConfig[Any]) -> None:
         )
 
 
+def instances_between(cfg: RunConfig[Any]) -> int | None:
+    """Instances of a rank between two exchanges, where ranks do not go in step; 0: nobody has said. None:
+    what its nodes make of them decides, as they update on their own."""
+    if not cfg.replicas.every_updates:
+        return cfg.replicas.every
+    mode = training_mode(cfg.train)
+    return cfg.replicas.every_updates * mode.window if mode.barrier else None
+
+
 def replica(transport: Transport, cfg: RunConfig[Any]) -> Replica:
-    strategy = STRATEGIES[cfg.replicas.strategy](cfg)
-    every, wire = cfg.replicas.every, cfg.replicas.wire
-    return Replica(transport, strategy, every, cfg.train.clip_norm, cfg.train.trace, wire)
+    strategy, every = STRATEGIES[cfg.replicas.strategy](cfg), instances_between(cfg)
+    updates = cfg.replicas.every_updates if every is None else 0
+    clip_norm, trace, wire = cfg.train.clip_norm, cfg.train.trace, cfg.replicas.wire
+    return Replica(transport, strategy, every or 0, clip_norm, trace, wire, updates)
 
 
 def follow(

@@ -21,6 +21,7 @@ from amphw.replicas.packed import Traffic, add_up, packed, unpacked
 from amphw.replicas.placement import place_dense, place_tables
 from amphw.replicas.served import NodeClock, Owned
 from amphw.replicas.transport import Transport
+from amphw.replicas.wire import coded_kind, decode, encode
 
 
 class Servers:
@@ -56,6 +57,7 @@ class Servers:
         self._clocks = {
             n: NodeClock(parameters[n].rule, parameters[n].version, parameters[n].state) for n in nodes
         }
+        self._narrowed = False  # whether ranks hold dense values that are rounded for the wire
         self._me = serving.index(transport.rank) if transport.rank in serving else -1
         self.owned = dict(self._own(parameters)) if self._me >= 0 else {}
 
@@ -136,14 +138,23 @@ class Servers:
     def _rows(self, table: str, values: np.ndarray) -> np.ndarray:
         return values.reshape(-1, self._tables[table].shape[1])
 
-    def _unpacked(self, source: int, *sizes: Mapping[str, int]) -> tuple[dict[str, np.ndarray], ...]:
-        """What `packed` has put together: all but the last are of row numbers, the last is of values."""
-        kinds = [*([np.dtype(np.int32)] * (len(sizes) - 1)), self._kind]
+    def _unpacked(
+        self, source: int, *sizes: Mapping[str, int], traffic: Traffic | None = None
+    ) -> tuple[dict[str, np.ndarray], ...]:
+        """What `packed` has put together: all but the last are of row numbers, the last is of values.
+
+        traffic: counts the values, and says how they were coded; None: in full, and they do not count."""
+        wire = traffic.wire if traffic is not None else "full"
+        kinds = [*([np.dtype(np.int32)] * (len(sizes) - 1)), coded_kind(self._kind, wire)]
         parts = [(kind, size) for kind, each in zip(kinds, sizes, strict=True) for size in each.values()]
         everything = np.empty(sum(kind.itemsize * size for kind, size in parts), np.uint8)
         self._transport.receive(source, everything)
         found = iter(unpacked(everything, parts))
-        return tuple({n: next(found) for n in each} for each in sizes)
+        *numbers, values = [{n: next(found) for n in each} for each in sizes]
+        if traffic is not None:
+            for n, v in values.items():
+                traffic.count(n, 0, v.nbytes)
+        return *numbers, {n: decode(v, wire, self._kind) for n, v in values.items()}
 
     # --- gradients --------------------------------------------------------------------------------
 
@@ -181,6 +192,7 @@ class Servers:
         dense = {n: g.reshape(-1)[self._ranges[n][k]] for n, g in self._gradients.items()}
         there = [self._places[n].local(m, k).astype(np.int32) for n, m in asked.items()]
         values = {**dense, **{n: r.values for n, r in rows.items()}}
+        values = {n: encode(v, traffic.wire) for n, v in values.items()}
         self._transport.send(server, packed([*(r.numbers for r in rows.values()), *there, *values.values()]))
         for n, v in values.items():
             traffic.count(n, v.nbytes, 0)
@@ -198,9 +210,7 @@ class Servers:
         dense_sizes = {n: r[self._me].stop - r[self._me].start for n, r in self._ranges.items()}
         values = dense_sizes if gradients else {}
         values = values | {n: self._numbers_of(n, count) for n, count in pushed.items()}
-        numbers, wanted, found = self._unpacked(worker, pushed, asked_for, values)
-        for n, v in found.items():
-            traffic.count(n, 0, v.nbytes)
+        numbers, wanted, found = self._unpacked(worker, pushed, asked_for, values, traffic=traffic)
         rows = {n: Rows(m, self._rows(n, found[n])) for n, m in numbers.items()}
         return {n: v for n, v in found.items() if n in self._dense}, rows, wanted
 
@@ -249,8 +259,13 @@ class Servers:
     # --- values -----------------------------------------------------------------------------------
 
     def pull(self, dense: bool, traffic: Traffic) -> dict[str, dict[str, np.ndarray | Rows]]:
-        """The rows that ranks have asked for. dense: and all of the other parameters -> by node and name."""
+        """The rows that ranks have asked for. dense: and all of the other parameters -> by node and name.
+
+        With 16 bits on the wire all ranks, the owner too, get what has been rounded, to compute with; what is
+        owned stays in full."""
         t = self._transport
+        if dense:
+            self._narrowed = traffic.wire != "full"
         if self._me >= 0:
             for worker in self._working:
                 if worker != t.rank:
@@ -258,19 +273,19 @@ class Servers:
         if t.rank not in self._working:
             return {}
         flat = {n: np.empty(int(np.prod(s)), self._kind) for n, s in self._shapes.items()} if dense else {}
-        pieces: dict[str, list[np.ndarray]] = {n: [] for n in self._tables}
+        of_tables = {n: self._room_for(n) for n in self._tables}
         for k, server in enumerate(self._serving):
             if server == t.rank:
-                found = self._values_for(t.rank, dense)
+                coded = self._values_for(t.rank, dense, traffic.wire)
+                found = {n: decode(v, traffic.wire, self._kind) for n, v in coded.items()}
             else:
                 sizes = {n: self._ranges[n][k].stop - self._ranges[n][k].start for n in flat}
                 sizes |= {n: self._numbers_of(n, len(m)) for n, m in self._asked[k].items()}
-                (found,) = self._unpacked(server, sizes)
-                for n, v in found.items():
-                    traffic.count(n, 0, v.nbytes)
+                (found,) = self._unpacked(server, sizes, traffic=traffic)
             for n, values in found.items():
-                if n in pieces:
-                    pieces[n].append(self._rows(n, values))
+                if n in of_tables:
+                    rows = of_tables[n]
+                    rows.values[np.searchsorted(rows.numbers, self._asked[k][n])] = self._rows(n, values)
                 else:
                     flat[n][self._ranges[n][k]] = values
         out: dict[str, dict[str, np.ndarray | Rows]] = {}
@@ -278,18 +293,21 @@ class Servers:
             node, name = self._dense[n]
             out.setdefault(node, {})[name] = values.reshape(self._shapes[n])
         for n, table in self._tables.items():
-            numbers = np.concatenate([asked[n] for asked in self._asked])
-            order = np.argsort(numbers)
-            rows = np.concatenate(pieces[n])[order]
-            out.setdefault(table.node, {})[table.name] = Rows(numbers[order], rows)
+            out.setdefault(table.node, {})[table.name] = of_tables[n]
         return out
 
-    def _values_for(self, worker: int, dense: bool) -> dict[str, np.ndarray]:
+    def _room_for(self, table: str) -> Rows:
+        """The rows that this rank has asked for, whoever owns them; their values are to come."""
+        numbers = np.sort(np.concatenate([asked[table] for asked in self._asked]))
+        return Rows(numbers, np.empty((len(numbers), self._tables[table].shape[1]), self._kind))
+
+    def _values_for(self, worker: int, dense: bool, wire: str) -> dict[str, np.ndarray]:
         values = {n: self.owned[n].values for n in self._dense} if dense else {}
-        return values | {n: self.owned[n].values[m] for n, m in self._wanted[worker].items()}
+        values |= {n: self.owned[n].values[m] for n, m in self._wanted[worker].items()}
+        return {n: encode(v, wire) for n, v in values.items()}
 
     def _answer(self, worker: int, dense: bool, traffic: Traffic) -> None:
-        values = self._values_for(worker, dense)
+        values = self._values_for(worker, dense, traffic.wire)
         self._transport.send(worker, packed(list(values.values())))
         for n, v in values.items():
             traffic.count(n, v.nbytes, 0)
@@ -297,20 +315,22 @@ class Servers:
     def fetch(
         self, wanted: Mapping[str, np.ndarray], traffic: Traffic
     ) -> dict[str, dict[str, np.ndarray | Rows]]:
-        """Rows alone, between steps; all ranks call this."""
+        """Rows, between steps; all ranks call this. What is dense comes with them where ranks do not have it
+        in full: what they validate with is what is saved."""
+        dense = self._narrowed
+        if not self._tables and not dense:
+            return {}
         sizes = self.plan(None, wanted)
         add_up(self._transport, sizes.reshape(-1))
         self.push(sizes, traffic, gradients=False)
-        return self.pull(False, traffic)
+        return self.pull(dense, traffic)
 
     def gather(self, parameters: Mapping[str, NodeParameters] | None) -> None:
         """All that servers own, with the optimisers' state, into the first rank's parameters."""
         t = self._transport
         if t.rank == 0:
             assert parameters is not None
-            for node in self._clocks:
-                p = parameters[node]
-                p.values = {name: v.copy() for name, v in p.values.items()}
+            self._make_room(parameters)
         for k, server in enumerate(self._serving):
             if server == t.rank == 0:
                 found = {n: [o.values, *o.slots] for n, o in self.owned.items()}
@@ -330,6 +350,16 @@ class Servers:
                         room = np.empty(target.size, self._kind)
                         t.receive(server, room)
                         target[...] = room.reshape(target.shape)
+
+    def _make_room(self, parameters: Mapping[str, NodeParameters]) -> None:
+        """New arrays, as whoever holds a version keeps it, also of tables that the device has let go of."""
+        served = {**self._dense, **{n: (t.node, t.name) for n, t in self._tables.items()}}
+        for full, (node, name) in served.items():
+            p = parameters[node]
+            shape = self._tables[full].shape if full in self._tables else self._shapes[full]
+            p.values = {**p.values, name: np.empty(shape, self._kind)}
+            if name not in p.slots:
+                p.slots[name] = [np.empty(shape, self._kind) for _ in range(p.rule.slots())]
 
     def _targets(
         self, full: str, server: int, parameters: Mapping[str, NodeParameters] | None

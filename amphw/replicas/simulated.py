@@ -10,25 +10,35 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from amphw.ir.errors import AmphwError
-from amphw.replicas.recorded import Act, Compute, Receive, Send
+from amphw.replicas.recorded import Act, Compute, Receive, Send, Software
 
 
 @dataclass(frozen=True)
 class Machines:
-    """of: the machine of each rank. nic: bytes a second of an interface, each way; latency: seconds from one
-    to another. memory: bytes a second between ranks of a machine. handling: bytes a second that a machine
-    packs or unpacks and adds up, of gathered rows and of what goes to or comes from a server on another
-    machine; its ranks take turns, and a rank does nothing else meanwhile."""
+    """of: the machine of each rank. nic: bytes a second of an interface, each way; burst: bytes that it lets
+    through at once after it was idle; latency: seconds from one machine to another. memory: bytes a second
+    between ranks of a machine. handling: bytes a second that a machine packs or unpacks and adds up, of
+    gathered rows and of what goes to or comes from a server on another machine; its ranks take turns, and a
+    rank does nothing else meanwhile. carrier: bytes from another machine that a rank's processor takes in a
+    second, and sends as many of its own; it does so while the rank waits for them. processors: of each rank,
+    the processor that it computes on, of which ranks have equal shares; None: each has its own. late: by what
+    share of its wait a rank notices a message late.
+    """
 
     of: Sequence[int]
     nic: float = math.inf
     latency: float = 0.0
     memory: float = math.inf
     handling: float = math.inf
+    burst: float = 0.0
+    carrier: float = math.inf
+    processors: Sequence[int] | None = None
+    late: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,52 @@ class _Rank:
     spent: Spent = field(default_factory=Spent)
 
 
+class _Interface:
+    """One direction of a machine's interface: a leaky bucket of `burst` bytes, in the form of a virtual clock
+    (GCRA): `_due` is when all that was let through would be, at the rate."""
+
+    def __init__(self, rate: float, burst: float):
+        self._rate, self._ahead, self._due = rate, burst / rate, 0.0
+
+    def take(self, now: float, size: float) -> tuple[float, float]:
+        """A message that is here -> when its first byte goes through, and when its last one has."""
+        begins = max(now, self._due - self._ahead)
+        self._due = max(now, self._due) + size / self._rate
+        return begins, max(now, self._due - self._ahead)
+
+
+class _Processor:
+    """Work of several ranks, each of which has an equal share as long as it has any."""
+
+    def __init__(self) -> None:
+        self._left: dict[int, tuple[float, Callable[[float], None]]] = {}
+        self._looked = 0.0
+        self.changes = 0  # an event that was planned before the last change is not to be
+
+    def add(self, now: float, rank: int, seconds: float, then: Callable[[float], None]) -> float:
+        """rank: has no other work here. -> when the next work is done, if nothing is added before."""
+        self._pass(now)
+        self._left[rank] = seconds, then
+        return self._next()
+
+    def done(self, now: float) -> tuple[list[Callable[[float], None]], float | None]:
+        """What follows the work that is done now, and when the next is done; None: there is none left."""
+        self._pass(now)
+        least = min(left for left, _ in self._left.values())
+        through = [rank for rank, (left, _) in self._left.items() if left == least]
+        follow = [self._left.pop(rank)[1] for rank in through]
+        return follow, self._next() if self._left else None
+
+    def _pass(self, now: float) -> None:
+        each = (now - self._looked) / max(1, len(self._left))
+        self._left = {rank: (max(0.0, left - each), then) for rank, (left, then) in self._left.items()}
+        self._looked = now
+        self.changes += 1
+
+    def _next(self) -> float:
+        return self._looked + min(left for left, _ in self._left.values()) * len(self._left)
+
+
 def play(acts: Sequence[Sequence[Act]], machines: Machines) -> list[Spent]:
     """What each rank spends its time with. acts: by rank, in order; what is sent is also received.
 
@@ -71,98 +127,153 @@ def play(acts: Sequence[Sequence[Act]], machines: Machines) -> list[Spent]:
 
 
 class _Play:
-    """Events are (time, order, what): a rank that goes on, an act of sending of which the first
-    byte reaches the receiver's interface, or a message that has arrived."""
+    """Events are (time, order, what is done then), which is called with the time."""
 
     def __init__(self, acts: Sequence[Sequence[Act]], machines: Machines):
         self._machines = machines
         self._ranks = [_Rank(number, each) for number, each in enumerate(acts)]
-        self._out = dict.fromkeys(machines.of, 0.0)
-        self._in = dict.fromkeys(machines.of, 0.0)
+        self._out, self._in = (
+            {each: _Interface(machines.nic, machines.burst) for each in machines.of} for _ in range(2)
+        )
         self._hands = dict.fromkeys(machines.of, 0.0)
-        self._events: list[tuple[float, int, _Rank | tuple[int, Send] | Message]] = []
+        self._processors = {each: _Processor() for each in machines.processors or ()}
+        self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._order = 0
         self._arrived: dict[tuple[int, int], deque[Message]] = {}
-        self._waiting: set[tuple[int, int]] = set()
+        self._waiting: dict[tuple[int, int], Callable[[Message, float], None]] = {}
 
     def run(self) -> list[Spent]:
         for rank in self._ranks:
-            self._at(0.0, rank)
+            self._at(0.0, partial(self._go_on, rank))
         while self._events:
             now, _, what = heapq.heappop(self._events)
-            if isinstance(what, _Rank):
-                self._go_on(what)
-            elif isinstance(what, Message):
-                self._deliver(what, now)
-            else:
-                self._reach(*what, now)
+            what(now)
         for source, stuck in sorted(self._waiting):
             raise AmphwError(f"rank {stuck} waits for a message of rank {source}, which sends none")
         return [rank.spent for rank in self._ranks]
 
-    def _at(self, time: float, what: _Rank | tuple[int, Send] | Message) -> None:
+    def _at(self, time: float, what: Callable[[float], None]) -> None:
         self._order += 1
         heapq.heappush(self._events, (time, self._order, what))
 
-    def _go_on(self, rank: _Rank) -> None:
+    def _go_on(self, rank: _Rank, now: float) -> None:
         """One act: others may have something to do before the next."""
         if rank.at == len(rank.acts):
             return
         act = rank.acts[rank.at]
         if isinstance(act, Receive):
-            self._receive(rank, act.source, rank.spent.clock)
+            self._receive(rank, act, now)
             return
         rank.at += 1
-        if isinstance(act, Compute):
-            rank.spent.compute += act.seconds
+        if isinstance(act, Send):
+            self._send(rank, act, now)
         else:
-            self._send(rank, act)
-        self._at(rank.spent.clock, rank)
+            self._work(rank, act, now)
 
-    def _send(self, rank: _Rank, act: Send) -> None:
+    # --- processors -------------------------------------------------------------------------------
+
+    def _work(self, rank: _Rank, act: Compute | Software, now: float) -> None:
+        def done(time: float) -> None:
+            if isinstance(act, Compute):
+                rank.spent.compute += time - now
+            else:
+                rank.spent.transfer += time - now
+            self._go_on(rank, time)
+
+        self._load(rank, act.seconds, now, done)
+
+    def _load(self, rank: _Rank, seconds: float, now: float, then: Callable[[float], None]) -> None:
+        """A rank's processor works for it for so long, or longer, where others want it as well."""
+        if self._machines.processors is None or not seconds:
+            self._at(now + seconds, then)
+            return
+        processor = self._processors[self._machines.processors[rank.number]]
+        self._plan(processor, processor.add(now, rank.number, seconds, then))
+
+    def _plan(self, processor: _Processor, time: float) -> None:
+        planned = processor.changes
+
+        def due(now: float) -> None:
+            if processor.changes != planned:
+                return
+            follow, after = processor.done(now)
+            if after is not None:
+                self._plan(processor, after)
+            for each in follow:
+                each(now)
+
+        self._at(time, due)
+
+    def _handled(self, rank: _Rank, act: Send, now: float) -> float:
+        """-> when the machine's hands have packed or unpacked this."""
+        if act.kind not in ("rows", "served"):
+            return now
+        here = self._machines.of[rank.number]
+        size = act.bytes if act.handled is None else act.handled
+        self._hands[here] = done = max(now, self._hands[here]) + size / self._machines.handling
+        rank.spent.transfer += done - now
+        return done
+
+    # --- messages ---------------------------------------------------------------------------------
+
+    def _send(self, rank: _Rank, act: Send, now: float) -> None:
         m = self._machines
         if m.of[rank.number] == m.of[act.to]:
-            self._at(rank.spent.clock + act.bytes / m.memory, Message(rank.number, act, False))
+            self._at(now + act.bytes / m.memory, partial(self._deliver, Message(rank.number, act, False)))
+            self._at(now, partial(self._go_on, rank))
             return
-        self._handle(rank, act)
-        begins = max(rank.spent.clock, self._out[m.of[rank.number]])
-        self._out[m.of[rank.number]] = begins + act.bytes / m.nic
-        self._at(begins + m.latency, (rank.number, act))
 
-    def _reach(self, source: int, act: Send, now: float) -> None:
-        """The receiver's interface may have others to take in before."""
-        there = self._machines.of[act.to]
-        self._in[there] = max(now, self._in[there]) + act.bytes / self._machines.nic
-        self._at(self._in[there], Message(source, act, True))
+        def leave(time: float) -> None:
+            begins, through = self._out[m.of[rank.number]].take(time, act.bytes)
+            self._at(begins + m.latency, partial(self._reach, rank.number, act, through + m.latency))
+            self._go_on(rank, time)
+
+        self._at(self._handled(rank, act, now), leave)
+
+    def _reach(self, source: int, act: Send, last: float, now: float) -> None:
+        """The first byte is here, the last one will be then; the receiver's interface may have others to take
+        in before."""
+        through = self._in[self._machines.of[act.to]].take(now, act.bytes)[1]
+        self._at(max(last, through), partial(self._deliver, Message(source, act, True)))
 
     def _deliver(self, message: Message, now: float) -> None:
         pair = (message.source, message.send.to)
-        self._arrived.setdefault(pair, deque()).append(message)
         if pair in self._waiting:
-            self._waiting.remove(pair)
-            self._receive(self._ranks[message.send.to], message.source, now)
-
-    def _receive(self, rank: _Rank, source: int, now: float) -> None:
-        found = self._arrived.get((source, rank.number))
-        if not found:
-            self._waiting.add((source, rank.number))
-            return
-        message = found.popleft()
-        rank.at += 1
-        waited = now - rank.spent.clock
-        if message.send.kind == "agreement":
-            rank.spent.wait += waited
+            self._waiting.pop(pair)(message, now)
         else:
-            rank.spent.transfer += waited
-            if message.far:
-                self._handle(rank, message.send)
-        self._at(rank.spent.clock, rank)
+            self._arrived.setdefault(pair, deque()).append(message)
 
-    def _handle(self, rank: _Rank, act: Send) -> None:
-        if act.kind not in ("rows", "served"):
-            return
-        here = self._machines.of[rank.number]
-        size = act.bytes if act.handled is None else act.handled
-        done = max(rank.spent.clock, self._hands[here]) + size / self._machines.handling
-        rank.spent.transfer += done - rank.spent.clock
-        self._hands[here] = done
+    def _receive(self, rank: _Rank, act: Receive, now: float) -> None:
+        """Goes on when the message is here and the processor is through with what carrying takes it."""
+        m, pair = self._machines, (act.source, rank.number)
+        far = m.of[act.source] != m.of[rank.number]
+        here: list[Message] = []
+        carried: list[float] = []
+
+        def came(message: Message, time: float) -> None:
+            here.append(message)
+            self._at(time + (time - now) * m.late, both)
+
+        def worked(time: float) -> None:
+            carried.append(time)
+            both(time)
+
+        def both(time: float) -> None:
+            if here and carried and rank.at == at:
+                self._received(rank, here[0], now, time)
+
+        at = rank.at
+        if found := self._arrived.get(pair):
+            came(found.popleft(), now)
+        else:
+            self._waiting[pair] = came
+        self._load(rank, act.bytes / m.carrier if far else 0.0, now, worked)
+
+    def _received(self, rank: _Rank, message: Message, began: float, now: float) -> None:
+        rank.at += 1
+        if message.send.kind == "agreement":
+            rank.spent.wait += now - began
+        else:
+            rank.spent.transfer += now - began
+        done = self._handled(rank, message.send, now) if message.far else now
+        self._at(done, partial(self._go_on, rank))

@@ -13,6 +13,7 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
 from amphw.replicas.packed import Traffic
+from amphw.replicas.rounds import Rounds
 from amphw.replicas.transport import Transport
 
 
@@ -23,14 +24,14 @@ class Strategy:
     exchange between rounds of instances, whatever the mode. All ranks call the methods in the same order,
     also a rank that has nothing to tell, and nothing is in flight then. servers_only: the last so many ranks
     do not train. own_pace: whether each rank exchanges by itself, between rounds of its own (`pass_on`), and
-    meets the others at the end of a share alone. narrows: whether what it exchanges may have fewer digits on
-    the wire (`replicas.wire`). whole: tables that could be exchanged by rows, and why they are not.
+    meets the others at the end of a share alone. owned_bytes: what this rank has as a server. whole: tables
+    that could be exchanged by rows, and why they are not.
     """
 
     name: str
     in_step: bool
     own_pace = False
-    narrows = False
+    owned_bytes = 0
     servers_only = 0
     whole: Mapping[str, str] = {}
 
@@ -80,11 +81,12 @@ class Strategy:
         return None
 
     def pass_on(
-        self, device: Device, transport: Transport, traffic: Traffic, done: int, total: int, asks: bool
-    ) -> bool:
-        """With `own_pace`, after each round: this rank has made `done` of its share's `total` rounds.
+        self, device: Device, transport: Transport, traffic: Traffic, rounds: Rounds, asks: bool
+    ) -> None:
+        """With `own_pace`, after each of this rank's `rounds`.
 
-        asks: it wants all to meet soon. -> whether it makes another round before all meet.
+        asks: it wants all to meet soon. Once it has agreed with the others how many instances all take before
+        they meet, `rounds.limit` is that number.
         """
         raise NotImplementedError(f"{self.name} has no rounds of a rank's own")
 

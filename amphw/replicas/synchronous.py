@@ -52,8 +52,6 @@ class Synchronous(Strategy):
         self.name = name
         self._serves_dense, self._serves_sparse = serves_dense, serves_sparse
         self.serves = serves_dense or serves_sparse
-        # Servers send parameters, too, for which 16 bits are too few.
-        self.narrows = not self.serves
         self.servers_only, self._per_machine = servers, machine
         self._average_dense, self._average_sparse = average_dense, average_sparse
         self._least_unread, self._clip_norm = max(sparse_from, 1), clip_norm
@@ -71,6 +69,7 @@ class Synchronous(Strategy):
         """What is sparse is decided by these instances, those of a rank's first window: to tell rows apart
         takes time, which is to be saved where others do not go over the network."""
         if self._placed:
+            self._let_go(device)  # of what was there to be saved
             return
         self._placed = True
         parameters = device.parameters()
@@ -137,7 +136,20 @@ class Synchronous(Strategy):
         for node, name in [*dense, *((t.node, t.name) for t in tables)]:
             self._served.setdefault(node, set()).add(name)
         self._tables = tables
-        keep(device, self._served)
+        self._let_go(device)
+
+    def _let_go(self, device: Device) -> None:
+        if self._servers is None:
+            return
+        away: dict[str, list[str]] = {}
+        for t in self._tables:
+            away.setdefault(t.node, []).append(t.name)
+        keep(device, self._served, away)
+
+    @property
+    def owned_bytes(self) -> int:  # type: ignore[override]
+        owned = self._servers.owned.values() if self._servers is not None else ()
+        return sum(array.nbytes for o in owned for array in (o.values, *o.slots))
 
     def moves(self, ranks: int, size: float, alpha: float | None) -> float | None:
         working = len(self.working(ranks))
@@ -235,7 +247,7 @@ class Synchronous(Strategy):
     def fetch(
         self, device: Device, transport: Transport, traffic: Traffic, instances: Iterable[Instance]
     ) -> None:
-        if self._servers is None or not self._tables:
+        if self._servers is None:
             return
         put(device, self._servers.fetch(self._wanted(instances), traffic))
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from amphw.cpu_runtime import planes
 from amphw.host.checkpoint import load_checkpoint
 from amphw.host.checkpointing import CHECKPOINT
 from tests.cli.conftest import Invoke
@@ -76,6 +77,29 @@ def test_strategies_move_the_bytes_that_they_should(amphw: Invoke, strategy: str
     assert moved("--out", "whole")["alpha"] == {}  # so small tables are not worth it
 
 
+@pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+@pytest.mark.parametrize("strategy", ["hybrid", "servers"])
+def test_tables_that_servers_own_take_room_for_what_a_window_reads(amphw: Invoke, strategy: str) -> None:
+    """Each of three ranks has a third of values and Adagrad's sums; on devices ten times as many words make
+    no difference but for other rows in a window. The checkpoint has everything."""
+    found, tables = {}, {}
+    for words in (2_000, 20_000):
+        own = [f"strategy={strategy}", f"vocabulary={words}", "sparse_from=0"]
+        small = [word for setting in [*WORDS, *own] for word in ("--set", setting)]
+        out = f"run{words}"
+        done = amphw("train", "language-model", *small, "--ranks", "3", *PIPELINE, "--json", "--out", out)
+        assert done.exit_code == 0, done.stderr
+        found[words] = json.loads(done.stdout)["parameter_bytes"]
+        assert "as a server" in amphw("train", "language-model", *small, "--ranks", "3", *PIPELINE).stdout
+        saved = {name: value for name, value in parameters(out).items() if name.partition("#")[0] in TABLES}
+        assert set(saved) == {f"{name}{slot}" for name in TABLES for slot in ("", "#slot0")}
+        tables[words] = sum(value.nbytes for value in saved.values())
+    assert found[20_000]["device"] < 1.2 * found[2_000]["device"] < tables[20_000] / 3
+    for words, each in found.items():
+        others = each["servers"] - tables[words] / 3
+        assert others == pytest.approx(0.0, abs=1.0) if strategy == "hybrid" else 0 < others < 10_000
+
+
 def test_a_run_goes_on_with_another_number_of_ranks(amphw: Invoke, tiny: list[str]) -> None:
     whole = trained(amphw, tiny, "--set", "epochs=3", "--out", "whole", "--ranks", "2")
     trained(amphw, tiny, "--out", "parts", "--ranks", "2")
@@ -105,13 +129,16 @@ def test_averaging_works_where_nodes_update_on_their_own(amphw: Invoke, tiny: li
             ["--set", "mode=async"],
             "write --set train.mode=pipeline (or sync), or --set replicas.str",
         ),
-        (["--set", "replicas.every=5"], "hybrid does with each update"),
+        (["--set", "replicas.every=5"], "hybrid: it exchanges with each update"),
         (
-            ["--set", "replicas.wire=bfloat16"],
-            "=allreduce or group or ako or all-to-all, or leave",
+            ["--set", "replicas.wire=bfloat16", "--set", "replicas.strategy=average"],
+            "average: it exchanges par",
         ),
         (["--set", "replicas.servers=2"], "at least one rank has to train"),
-        (["--set", "replicas.servers=1", "--set", "replicas.strategy=allreduce"], "allreduce has no servers"),
+        (
+            ["--set", "replicas.servers=1", "--set", "replicas.strategy=allreduce"],
+            "allreduce: it has no servers",
+        ),
         (["--set", "live_valid=2"], "write --set train.live_valid=0"),
         (["--seeds", "2"], "leave --seeds out"),
         (["--log"], "leave --ranks out"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,13 @@ import pytest
 
 from amphw.cpu_runtime import planes
 from amphw.cpu_runtime.device import CpuDevice
-from amphw.host.gradients import accumulated, give, keep, put, tell, told
+from amphw.host.gradients import accumulated, give, keep, put, readable, tell, told
 from amphw.ir.device import Device, DeviceOptions, Mode
-from amphw.ir.errors import AmphwError
-from amphw.ir.exchange import Rows
+from amphw.ir.errors import AmphwError, StateError
+from amphw.ir.exchange import NodeGradient, Rows
+from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice
+from amphw.ir.sparse import sparse_parameters
 from amphw.ir.update import UpdateRule
 from amphw.models import get_model
 from amphw.rtl.fixed.device import FixedDevice
@@ -145,6 +147,107 @@ def test_tables_go_out_by_rows_and_stay_as_they_are_put(
             assert np.array_equal(value, free.parameters()[node].values[name]), (node, name)
     for device in devices:
         device.close()
+
+
+@pytest.mark.parametrize("make", [ReferenceDevice, CpuDevice], ids=["reference", "cpu"])
+def test_a_table_that_is_away_is_what_was_put_last(make: Callable[[], Device], plane: str) -> None:
+    """Losses and gradients are to the bit those of a device that has the whole table."""
+    model = get_model("tree-lstm")
+    config = model.config(sample=True, hidden=6, embedding=4, vocabulary=50)
+    graph, instances = model.graph(config), list(model.training(config, 1, 0, 12))
+    (table,) = sparse_parameters(graph)
+    by_rows, rule = {"embed": ["E"]}, {"*": UpdateRule(10**6, "adam", lr=0.05)}
+    devices = [make(), make()]
+    for device in devices:
+        device.load(graph, rule, DeviceOptions(1, 0, "controller", 3, settings={"workers": 1}))
+    whole, away = devices
+    values = whole.parameters()["embed"].values["E"].copy()
+    rng = np.random.default_rng(3)
+    for step in range(4):
+        window = instances[2 * step : 2 * step + 2]
+        if step:  # the gradient of the first window is there already when the table goes
+            numbers = table.rows(window)
+            put(away, {"embed": {"E": Rows(numbers, values[numbers])}})
+            put(whole, {"embed": {"E": values}})
+        reports = [trained(device, step, window) for device in devices]
+        assert reports[0] == reports[1]
+        if not step:
+            keep(away, by_rows, by_rows)
+            keep(whole, by_rows)
+        gradients = [accumulated(device, by_rows) for device in devices]
+        assert same(*gradients)
+        assert len(gradients[1]["embed"].tables["E"].numbers)
+        assert same(*(accumulated(device, {}) for device in devices))
+        for device, gradient in zip(devices, gradients, strict=True):
+            give(device, gradient)
+            assert same(accumulated(device, by_rows), gradients[0])
+            device.update()
+            device.drain()
+            assert not len(accumulated(device, by_rows)["embed"].tables["E"].numbers)
+        values += rng.normal(size=values.shape).astype(np.float32)
+    for device in devices:
+        device.close()
+
+
+def trained(device: Device, step: int, window: Sequence[Instance]) -> list[Any]:
+    """One instance after the other, so that sums are taken in the same order every time."""
+    found = []
+    for k, instance in enumerate(window):
+        instance.number = 2 * step + k
+        device.submit(0, instance.number, instance, Mode.TRAIN)
+        found += [report.sums for report in device.drain()]
+    return found
+
+
+def same(a: Mapping[str, NodeGradient], b: Mapping[str, NodeGradient]) -> bool:
+    """To the bit."""
+    return a.keys() == b.keys() and all(
+        a[node].rows == b[node].rows
+        and a[node].arrays.keys() == b[node].arrays.keys()
+        and a[node].tables.keys() == b[node].tables.keys()
+        and all(np.array_equal(array, b[node].arrays[name]) for name, array in a[node].arrays.items())
+        and all(
+            np.array_equal(rows.numbers, b[node].tables[name].numbers)
+            and np.array_equal(rows.values, b[node].tables[name].values)
+            for name, rows in a[node].tables.items()
+        )
+        for node in a
+    )
+
+
+@pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+def test_a_table_that_is_away_takes_the_room_of_the_rows_that_were_put() -> None:
+    """However many it has, and as little again after more were put; a row that was not is an error."""
+    model = get_model("tree-lstm")
+    rule = {"*": UpdateRule(10**6, "adam", lr=0.05)}
+    room = {}
+    for vocabulary in (2_000, 20_000):
+        config = model.config(sample=True, hidden=6, embedding=64, vocabulary=vocabulary)
+        graph, instances = model.graph(config), list(model.training(config, 1, 0, 2))
+        device = CpuDevice()
+        device.load(graph, rule, DeviceOptions(4, 0, "controller", 3))
+        keep(device, {"embed": ["E"]}, {"embed": ["E"]})
+        assert "E" not in device.parameters()["embed"].values
+        room[vocabulary] = [device.parameter_bytes()]
+        for count in (0, 400, 1600, 400):
+            numbers = np.arange(count, dtype=np.int32)
+            put(device, {"embed": {"E": Rows(numbers, np.ones((count, 64), np.float32))}})
+            assert device.pulled()["embed"]["E"].numbers.tolist() == numbers.tolist()
+            room[vocabulary].append(device.parameter_bytes())
+        (table,) = sparse_parameters(graph)
+        read = table.rows(instances)
+        put(device, {"embed": {"E": Rows(read[1:], np.ones((len(read) - 1, 64), np.float32))}})
+        held = readable(device)["embed"].values["E"]
+        assert held.shape == (vocabulary, 64) and held.any(axis=1).sum() == len(read) - 1
+        says = f"reads row {read[0]} of 'E', which its owner has not sent since the last update; put the rows"
+        with pytest.raises(StateError, match=says):
+            trained(device, 0, instances)
+        device.close()
+    assert room[2_000] == room[20_000]
+    nothing, none, few, many, again = room[20_000]
+    assert nothing == none and few == again
+    row = 4 * 64
+    assert 400 * row <= few - none <= 400 * (row + 32) and 1600 * row <= many - none <= 1600 * (row + 32)
 
 
 def test_a_device_without_a_way_of_its_own_is_asked_for_everything() -> None:

@@ -144,6 +144,7 @@ def test_device_settings_and_the_trace_are_handed_on() -> None:
         "place": "",
         "tile": "",
         "replicate": "",
+        "replicate_every": 0,
         "replicate_rule": "least-loaded",
         "replicate_interval": "whole",
         "strict": True,

@@ -130,12 +130,6 @@ def test_a_checkpoint_of_one_node_opens_in_replicas(tmp_path: Path) -> None:
             assert (p.values[name] == value).all()
 
 
-@pytest.mark.parametrize("n", [2, 3, 7])
-def test_the_mean_of_equal_copies_is_the_copy(n: int) -> None:
-    value = np.random.default_rng(0).normal(size=1000).astype(np.float32)
-    assert (snapshots._mean([value.copy() for _ in range(n)]) == value).all()
-
-
 def test_groups_without_parameters_are_passed_over() -> None:
     device = WatchedDevice()
     Session(MODEL, settings(), device)

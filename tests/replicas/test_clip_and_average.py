@@ -78,8 +78,8 @@ def test_clipping_before_gradients_are_added_up_would_be_another_thing() -> None
 def test_ranks_that_update_alone_clip_their_own_gradients(strategy: str) -> None:
     """An outer step of rate one without momentum is an average."""
     rule = [*RULES[0], "epochs=1", f"clip_norm={NORM}"]
-    others = [f"replicas.strategy={strategy}", "replicas.outer_lr=1", "replicas.outer_momentum=0"]
-    both, _ = together(MODEL, 2, 1, *rule, *others)
+    plain = ["replicas.outer_lr=1", "replicas.outer_momentum=0"] if strategy == "outer" else []
+    both, _ = together(MODEL, 2, 1, *rule, f"replicas.strategy={strategy}", *plain)
     apart = [share_alone(rank, 12, *rule) for rank in range(2)]
     for name, value in both[0].last.items():
         np.testing.assert_allclose(value, (apart[0].last[name] + apart[1].last[name]) / 2, rtol=0, atol=1e-12)

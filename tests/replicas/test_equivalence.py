@@ -25,6 +25,7 @@ from amphw.ir.device import Device, Mode
 from amphw.ir.reference import ReferenceDevice
 from amphw.models import get_model
 from amphw.replicas.run import STRATEGIES, check_ranks, follow, in_threads, replica
+from amphw.replicas.uses import USES
 from tests.daily import daily
 from tests.host.training import MODEL
 from tests.replicas.training import train_in_threads
@@ -49,9 +50,14 @@ class Kept(ReferenceDevice):
 
 
 def settings(model: Any, depth: int, *others: str) -> Any:
-    """Of small tables, too, ranks exchange rows."""
-    common = ["mode=pipeline", f"pipeline_depth={depth}", "epochs=2", "target=none", "sparse_from=0"]
-    return resolve(model.config, model.defaults, None, [*common, *others])
+    """Of small tables, too, ranks in step exchange rows."""
+    common = ["mode=pipeline", f"pipeline_depth={depth}", "epochs=2", "target=none"]
+    found = resolve(model.config, model.defaults, None, [*common, *others])
+    if found.replicas.strategy not in USES["sparse_from"].strategies or any(
+        "sparse_from" in o for o in others
+    ):
+        return found
+    return resolve(model.config, model.defaults, None, [*common, "sparse_from=0", *others])
 
 
 def alone(model: Any, depth: int, *others: str) -> tuple[Kept, Any]:
@@ -74,7 +80,9 @@ def share_alone(rank: int, batches: int, *others: str) -> Kept:
     """What a rank of two has after its share of an epoch of so many batches, without the other."""
 
     class Dealt(Alone):
-        def share(self, device: Device, instances: InstanceSet, start: int, window: int, first: int) -> Share:
+        def share(
+            self, device: Device, instances: InstanceSet, start: int, window: int, first: int, updated: Any
+        ) -> Share:
             half = batches // 2
             return Share(instances, range(rank * half, rank * half + half) if start == 0 else [], first)
 

@@ -13,6 +13,7 @@ from amphw.ir.device import Device
 from amphw.models import get_model
 from amphw.replicas.group import Group
 from amphw.replicas.packed import Traffic
+from amphw.replicas.rounds import Rounds
 from amphw.replicas.threads import ThreadGroup
 from tests.host.training import MODEL
 from tests.replicas.test_equivalence import Kept, settings, together
@@ -20,6 +21,8 @@ from tests.replicas.test_own_pace import LONG, Noted
 from tests.replicas.training import train_in_threads
 
 GROUP = ["lr=0.05", "replicas.strategy=group"]
+BEGUN = Rounds(MODEL.training(settings(MODEL, 1).model, 1, 1, 0), 0, 1, 0, 1, 0)
+"""There is more to come, and nobody has called all together."""
 
 
 def values(device: Device) -> dict[str, np.ndarray]:
@@ -42,7 +45,7 @@ def test_copies_in_the_graph_of_each_rank_belong_to_the_group() -> None:
             p.values = {name: value + 10**rank * (k + 1) for name, value in p.values.items()}
     traffic = Traffic()
     for rank in (0, 1, 0):
-        assert strategies[rank].pass_on(devices[rank], group[rank], traffic, 1, 99, False)
+        strategies[rank].pass_on(devices[rank], group[rank], traffic, BEGUN, False)
     for device in devices:
         for node in copies:
             found = device.parameters()[node].values["W"]
@@ -65,7 +68,8 @@ def test_messages_in_any_order_make_the_mean_of_all_that_has_moved(ranks: int) -
     expected = values(devices[0])
 
     def pass_on(rank: int) -> None:
-        assert strategies[rank].pass_on(devices[rank], group[rank], traffic[rank], 1, 99, False)
+        strategies[rank].pass_on(devices[rank], group[rank], traffic[rank], BEGUN, False)
+        assert BEGUN.limit is None
 
     often = rng.dirichlet(np.full(ranks, 0.5))
     for rank in rng.choice(ranks, 60, p=often).tolist():
@@ -108,8 +112,8 @@ def test_no_rank_waits_for_a_slow_one() -> None:
 
 
 def test_ranks_learn_together() -> None:
-    model = get_model("list-reduction")
-    small = ["hidden=8", "train_instances=200", "valid_instances=50", "epochs=4", "batch=10"]
-    _, summary = together(model, 2, 1, *small, "lr=0.01", "replicas.strategy=group", "replicas.every=2")
-    losses = [epoch.valid["loss"] for epoch in summary.history]
-    assert losses[-1] < losses[0] - 0.01
+    """Guessing has a loss of log(10) = 2.30; runs ended between 1.47 and 1.61."""
+    small = ["hidden=16", "train_instances=2000", "valid_instances=100", "epochs=2", "batch=10", "lr=0.01"]
+    group = ("replicas.strategy=group", "replicas.every=2")
+    _, summary = together(get_model("list-reduction"), 2, 1, *small, *group)
+    assert summary.history[-1].valid["loss"] < 1.9

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,10 +15,11 @@ from amphw.ir.errors import AmphwError
 from amphw.ir.update import initial_parameters
 from amphw.models import get_model
 from amphw.replicas.collectives import all_reduce
-from amphw.replicas.recorded import Compute, Receive, Recorder, Send
-from amphw.replicas.rehearsal import Rehearsed, Work, rehearse
+from amphw.replicas.recorded import Compute, Receive, Recorder, Send, Software
+from amphw.replicas.rehearsal import Pace, Rehearsed, Work, rehearse
 from amphw.replicas.run import STRATEGIES
 from amphw.replicas.simulated import Machines, play
+from amphw.replicas.windows import size_of
 from tests.replicas.test_collectives import on_each
 
 
@@ -60,6 +63,67 @@ def test_ranks_of_a_machine_take_turns_in_handling() -> None:
     acts = [[Send(2, 100, "served")], [Send(2, 100, "served", handled=50)], [Receive(0), Receive(1)]]
     spent = play(acts, Machines([0, 0, 1], handling=100))
     assert [each.clock for each in spent] == [1.0, 1.5, 2.5]
+
+
+def test_an_interface_lets_a_burst_through_after_it_was_idle() -> None:
+    acts = [[Compute(9.0), Send(1, 100, "ring"), Send(1, 100, "ring")], [Receive(0), Receive(0)]]
+    assert play(acts, Machines([0, 1], nic=10))[1].clock == pytest.approx(29.0)
+    assert play(acts, Machines([0, 1], nic=10, burst=150))[1].clock == pytest.approx(14.0)
+    assert play(acts, Machines([0, 1], nic=10, burst=500))[1].clock == pytest.approx(9.0)
+
+
+def test_ranks_of_a_processor_have_equal_shares_of_it() -> None:
+    acts = [[Compute(1.0), Software(1.0)], [Compute(3.0)], [Compute(3.0)]]
+    apart = play(acts, Machines(range(3)))
+    assert [each.clock for each in apart] == [2.0, 3.0, 3.0]
+    shared = play(acts, Machines(range(3), processors=[0, 0, 1]))
+    assert [each.clock for each in shared] == pytest.approx([4.0, 5.0, 3.0])
+    assert (shared[0].compute, shared[0].transfer) == pytest.approx((2.0, 2.0))
+
+
+def test_a_processor_carries_a_message_while_its_rank_waits_for_it() -> None:
+    acts = [[Send(1, 100, "ring")], [Receive(0, 100)]]
+    assert play(acts, Machines([0, 1], nic=100, carrier=200))[1].clock == 1.0
+    assert play(acts, Machines([0, 1], nic=100, carrier=50))[1].clock == 2.0
+    assert play(acts, Machines([0, 0], nic=100, carrier=50))[1].clock == 0.0
+    # Whoever computes on the same processor is slower meanwhile.
+    acts.append([Compute(2.0)])
+    shared = play(acts, Machines([0, 1, 2], nic=100, carrier=50, processors=[0, 1, 1]))
+    assert [each.clock for each in shared] == pytest.approx([0.0, 4.0, 4.0])
+
+
+def test_the_end_of_a_wait_is_noticed_late_by_a_share_of_it() -> None:
+    acts = [[Compute(8.0), Send(1, 0, "ring")], [Receive(0)], [Compute(9.0), Receive(0)]]
+    acts[0].append(Send(2, 0, "ring"))
+    spent = play(acts, Machines(range(3), late=0.25))
+    assert [each.clock for each in spent] == [8.0, 10.0, 9.0]
+
+
+def test_the_work_between_messages_is_counted_by_a_clock() -> None:
+    found: dict[int, Recorder] = {}
+
+    def one(transport: Any) -> None:
+        ticks = iter([0.0, 1.0, 10.0, 12.0, 20.0])
+        mine = Recorder(transport, clock=lambda: next(ticks))
+        mine.send(1 - transport.rank, np.zeros(2, np.float32))  # after 1 second, until 10
+        mine.receive(1 - transport.rank, np.zeros(2, np.float32))  # 2 seconds later
+        found[transport.rank] = mine
+
+    on_each(2, one)
+    expected = [Software(1.0), Send(1, 8, "served"), Software(2.0), Receive(1, 8)]
+    assert found[0].acts == expected
+
+
+def test_a_pace_grows_with_the_size_of_instances_and_varies() -> None:
+    model = get_model("language-model")
+    cfg = resolve(model.config, model.defaults, None, SMALL)
+    model.prepare(cfg.model, cfg.train.seed)
+    instances = [chosen_instances(model, cfg, 20)[k] for k in range(3)]
+    sizes, chance = [size_of(each) for each in instances], np.random.default_rng(0)
+    assert Pace(2.0).of(instances, chance) == 6.0
+    assert Pace(2.0, sizes[0]).of(instances, chance) == pytest.approx(2.0 * sum(sizes) / sizes[0])
+    factors = {Pace(1.0, 1.0, (0.5, 1.5)).of(instances, chance) / sum(sizes) for _ in range(50)}
+    assert factors == {0.5, 1.5}
 
 
 def test_what_is_agreed_on_is_waited_for() -> None:
@@ -107,7 +171,7 @@ def rehearsed(strategy: str, ranks: int = 4, *settings: str) -> Rehearsed:
         initial_parameters(owners, rules, 1),
         _Listed(chosen_instances(model, cfg, 20)),
         1,
-        0.125,
+        Pace(0.125),
     )
     return rehearse(
         ranks, lambda: STRATEGIES[strategy](cfg), work, cfg.replicas.every, wire=cfg.replicas.wire

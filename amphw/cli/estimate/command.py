@@ -64,10 +64,10 @@ def estimate(
 
     check(method, search, devices, links, copies, sleep, page, ranks)
     ranks.check(devices, links, copies)
-    if ranks.ranks is not None and devices.devices is None and devices.listed is None and ranks.rate is None:
+    if ranks.ranks is not None and devices.devices is None and devices.listed is None and not ranks.known:
         devices = replace(devices, devices=1)  # a rank has one of its own
     by_default = devices.by_default(
-        known=method.case is not None or ranks.rate is not None, timed=method.method != SLEEP
+        known=method.case is not None or ranks.known, timed=method.method != SLEEP
     )
     found: Any = get_model(model)
     assumed = case_of(found.name, method.case) if method.case is not None else None
@@ -75,7 +75,7 @@ def estimate(
     most = _budget(search.budget, devices, links)
     wanted = [*(assumed.settings if assumed else ()), *(settings.settings or ()), *several.settings(ranks)]
     cfg = resolve(found.config, found.defaults, settings.config, wanted)
-    if ranks.rate is not None:
+    if ranks.known:
         several.say(several.answer(ranks, found, cfg, lambda window: 0.0), as_json)
         return
     like = "cpu" if by_default else devices.like

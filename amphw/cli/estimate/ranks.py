@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from amphw.cli.option_groups import written
 from amphw.cli.output import emit_json, results, table
+from amphw.cli.running import opened
 from amphw.page.numbers import number, percent, seconds, size
 
 if TYPE_CHECKING:
@@ -50,22 +52,54 @@ class Ranks:
         ),
     ] = None
 
+    carrier: Annotated[
+        str | None,
+        typer.Option(
+            "--carrier",
+            metavar="RATE",
+            help="Bytes that ranks hand over where no interface limits them, such as 400MB/s; else no limit.",
+        ),
+    ] = None
+    measure: Annotated[
+        str | None,
+        typer.Option(
+            "--measure",
+            metavar="DEVICE",
+            help="Train one rank here, on this device, and measure what exchanges take its processor.",
+        ),
+    ] = None
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            "--beside", metavar="FILE", help="What `amphw train --ranks N --json` printed, to compare with."
+        ),
+    ] = None
+
+    @property
+    def known(self) -> bool:
+        """Whether it is said how fast a rank is, or will be measured."""
+        return self.rate is not None or self.measure is not None
+
     def check(self, *others: object) -> None:
         """Raises typer.BadParameter for options that would seem to be in the result. others: what says how
         fast a rank is."""
         for each in fields(self):
             if self.ranks is None and getattr(self, each.name) is not None:
                 raise typer.BadParameter(f"--{each.name} is for --ranks", param_hint=f"--{each.name}")
-        if self.rate is not None:
-            for text in written(*others).values():
+        for option in ("rate", "measure") if self.known else ():
+            others_said = [text.split()[0] for text in written(*others).values()]
+            others_said += ["--rate"] * (option == "measure" and self.rate is not None)
+            if getattr(self, option) is not None and others_said:
                 raise typer.BadParameter(
-                    f"{text.split()[0]} is not for --rate, which says how fast a rank is", param_hint="--rate"
+                    f"{others_said[0]} is not for --{option}, which says how fast a rank is",
+                    param_hint=f"--{option}",
                 )
 
 
 @dataclass(frozen=True)
 class Answer:
-    """instances_per_s: of one rank alone. window: instances of a rank between two updates, or averages."""
+    """alone: instances a second of one rank. window: instances of a rank between two updates, or averages.
+    measured: instances a second of ranks that trained, to compare with."""
 
     model: str
     counted: str
@@ -76,11 +110,17 @@ class Answer:
     alone: float
     found: Simulated
     origin: dict[str, Origin]
+    measured: float | None = None
 
     @property
     def efficiency(self) -> float:
         """Of what ranks would do that never met, the share that they do."""
         return self.found.instances_per_s / (self.ranks * self.alone)
+
+    @property
+    def error(self) -> float | None:
+        """By how much it differs from what was measured, of that."""
+        return None if self.measured is None else self.found.instances_per_s / self.measured - 1.0
 
 
 def settings(asked: Ranks) -> list[str]:
@@ -92,33 +132,38 @@ def answer(asked: Ranks, found: Any, cfg: RunConfig[Any], alone: Callable[[int],
     """The ranks in simulated time. alone: instances a second of one rank, from how many are in flight.
 
     Raises ConfigError for what these ranks cannot be trained with, and AmphwError for an option's text."""
+
     from dataclasses import replace
 
     from amphw.cli.estimate.network import given
     from amphw.host.modes import training_mode
     from amphw.host.session import graph_of, update_rules
     from amphw.ir.update import initial_parameters
-    from amphw.replicas.rehearsal import Work, rehearse
-    from amphw.replicas.run import STRATEGIES, check_ranks
+    from amphw.replicas.measured import played, training
+    from amphw.replicas.rehearsal import Pace, Work, rehearse
+    from amphw.replicas.run import STRATEGIES, check_ranks, instances_between
 
     assert asked.ranks is not None
     cfg, mode = _in_step(cfg)
-    check_ranks(asked.ranks, cfg)
+    check_ranks(asked.ranks, cfg, besides=("machine_ranks",))  # neighbours share an interface
     machines, origin = _machines(asked, cfg)
+    beside = None if asked.beside is None else _trained(asked.beside, found.name, asked.ranks, cfg)
     window = training_mode(cfg.train).window
-    stated = given("--rate", asked.rate, "instances a second")
-    rate = stated or alone(window)
     graph = graph_of(found, cfg)
     rules = update_rules(cfg, graph)
-    found.prepare(cfg.model, cfg.train.seed)
+    instances = training(found, cfg)
     owners = {name: graph.nodes[name].params for name in graph.parameterised}
     parameters = initial_parameters(owners, rules, cfg.train.seed)
-    instances = found.training(cfg.model, cfg.train.seed, 1, cfg.train.train_instances)
-    work = Work(graph, rules, parameters, instances, window, 1.0 / rate)
-    make = STRATEGIES[cfg.replicas.strategy]
-    every = 0 if make(cfg).in_step else cfg.replicas.every or max(1, len(instances) // asked.ranks)
-    played = rehearse(asked.ranks, lambda: make(replace(cfg)), work, every, wire=cfg.replicas.wire)
-    result = played.on(machines)
+    in_step = STRATEGIES[cfg.replicas.strategy](cfg).in_step
+    every = 0 if in_step else instances_between(cfg) or max(1, len(instances) // asked.ranks)
+    work = Work(graph, rules, parameters, instances, window, Pace(0.0))
+    if asked.measure is not None:
+        device = asked.measure
+        result, pace = played(found, cfg, lambda: opened(device), work, every, asked.ranks, machines)
+    else:
+        pace = Pace(1.0 / (given("--rate", asked.rate, "instances a second") or alone(window)))
+        make, work = STRATEGIES[cfg.replicas.strategy], replace(work, pace=pace)
+        result = rehearse(asked.ranks, lambda: make(cfg), work, every, wire=cfg.replicas.wire).on(machines)
     return Answer(
         found.name,
         found.counted,
@@ -126,10 +171,33 @@ def answer(asked: Ranks, found: Any, cfg: RunConfig[Any], alone: Callable[[int],
         len(set(machines.of)),
         cfg.replicas.strategy,
         every or window,
-        rate,
+        1.0 / pace.seconds,
         result,
         {**_rate_origin(asked), **origin, "window": mode},
+        beside,
     )
+
+
+def _trained(path: Path, model: str, ranks: int, cfg: RunConfig[Any]) -> float:
+    """Instances a second of a run, between the ends of its epochs. Raises AmphwError for another one."""
+    import json
+
+    from amphw.ir.errors import AmphwError
+
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        ran = {"model": found["model"], "ranks": found["ranks"], "strategy": found["strategy"]}
+        spent = sum(each for name, each in found["seconds"].items() if name != "gather")
+        instances = sum(float(each["instances"]) for each in found["per_rank"])
+        throughput = instances / found["exchanges"] / spent
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ZeroDivisionError) as error:
+        raise AmphwError(
+            f"--beside {path} is not what `amphw train MODEL --ranks N --json` prints: {error!r}"
+        ) from None
+    for what, here in {"model": model, "ranks": ranks, "strategy": cfg.replicas.strategy}.items():
+        if ran[what] != here:
+            raise AmphwError(f"--beside {path}: its {what} is {ran[what]}, and {here} is estimated")
+    return throughput
 
 
 def _in_step(cfg: RunConfig[Any]) -> tuple[RunConfig[Any], Origin]:
@@ -137,11 +205,18 @@ def _in_step(cfg: RunConfig[Any]) -> tuple[RunConfig[Any], Origin]:
     from dataclasses import replace
 
     from amphw.estimate.outcome import Origin
-    from amphw.replicas.run import STRATEGIES
+    from amphw.ir.config_fields import ConfigError
+    from amphw.replicas.run import STRATEGIES, instances_between
 
     if not STRATEGIES[cfg.replicas.strategy](cfg).in_step:
-        every = cfg.replicas.every
+        every, updates = cfg.replicas.every, cfg.replicas.every_updates
+        if instances_between(cfg) is None:
+            raise ConfigError(
+                f"replicas.every_updates={updates} with train.mode=async: how many instances that takes is "
+                "known once nodes have updated; write --set replicas.every=N, or --set train.mode=pipeline"
+            )
         how = f"replicas.every={every}" if every else "a rank's share of an epoch"
+        how = f"replicas.every_updates={updates}" if updates else how
         return cfg, Origin("stated", how)
     if cfg.train.mode == "async":
         depth = cfg.train.pipeline_depth
@@ -164,18 +239,22 @@ def _machines(asked: Ranks, cfg: RunConfig[Any]) -> tuple[Any, dict[str, Origin]
     except AmphwError as error:
         raise AmphwError(f"--nic: {error}") from None
     handling = given("--handling", asked.handling, "bits a second")
+    carrier = given("--carrier", asked.carrier, "bits a second")
     per_machine = cfg.replicas.machine_ranks
     of = [rank // per_machine for rank in range(asked.ranks or 0)]
     origin = {
         "machines": Origin("stated", f"replicas.machine_ranks={per_machine}"),
         "nic": _said("--nic", asked.nic),
         "handling": _said("--handling", asked.handling),
+        "carrier": _said("--carrier", asked.carrier),
+        "exchange": _exchange_origin(asked),
     }
     machines = Machines(
         of,
         nic.bits_per_s / 8 if nic else inf,
         nic.latency if nic else 0.0,
         handling=handling / 8 if handling else inf,
+        carrier=carrier / 8 if carrier else inf,
     )
     return machines, origin
 
@@ -191,7 +270,18 @@ def _rate_origin(asked: Ranks) -> dict[str, Origin]:
 
     if asked.rate is not None:
         return {"rate": Origin("stated", f"--rate {asked.rate}")}
+    if asked.measure is not None:
+        return {"rate": Origin("measured", f"one rank on {asked.measure} here, under the same strategy")}
     return {"rate": Origin("counted", "what the same command estimates without --ranks, with --devices 1")}
+
+
+def _exchange_origin(asked: Ranks) -> Origin:
+    """What packing, adding up and looking rows up take a processor."""
+    from amphw.estimate.outcome import Origin
+
+    if asked.measure is None:
+        return Origin("assumed", "no time but --handling")
+    return Origin("measured", "the processor's time here, of the same messages")
 
 
 def say(of: Answer, as_json: bool) -> None:
@@ -208,6 +298,11 @@ def say(of: Answer, as_json: bool) -> None:
         f"\nThroughput: {number(found.instances_per_s)} instances/s, {percent(of.efficiency)} of {of.ranks} "
         f"times the {number(of.alone)} of one rank"
     )
+    if of.measured is not None and of.error is not None:
+        out.print(
+            f"Trained: {number(of.measured)} instances/s; the estimate is {percent(abs(of.error))} "
+            f"{'above' if of.error > 0 else 'below'} that"
+        )
     out.print(f"\nOf one step, which takes {seconds(found.step)}, on average over ranks:")
     rows = table("", "seconds", "share", right=("seconds", "share"))
     for what, spent in found.seconds.items():
@@ -230,7 +325,8 @@ def _bytes(found: Simulated) -> Any:
 
 def ranks_json(of: Answer) -> dict[str, Any]:
     """Version 1. throughput, alone: instances a second, of all ranks and of one alone. step_s, seconds,
-    bytes: of one rank and one step, on average. efficiency: throughput over ranks times alone."""
+    bytes: of one rank and one step, on average. efficiency: throughput over ranks times alone. measured: the
+    throughput of `--beside`; error: throughput over that, less 1."""
     return {
         "version": 1,
         "model": of.model,
@@ -246,5 +342,6 @@ def ranks_json(of: Answer) -> dict[str, Any]:
         "seconds": dict(of.found.seconds),
         "bytes": {name: dict(each) for name, each in of.found.bytes.items()},
         "alpha": dict(of.found.alpha),
+        **({} if of.measured is None else {"measured": of.measured, "error": of.error}),
         "origin": {name: asdict(each) for name, each in of.origin.items()},
     }

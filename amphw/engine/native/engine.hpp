@@ -97,6 +97,7 @@ public:
     // What has retired; waits for it up to `timeout` seconds. stuck: nothing can move any more.
     std::vector<Retired> poll(double timeout, bool* stuck);
     void update(int32_t unit, bool publish);  // reduce what is logged, on behalf of the host
+    void move(int32_t unit, const std::vector<const float*>& moves);  // see `Parameters::move`
     Counters counters();
     std::vector<double> busy();
     std::vector<TraceSlice> trace();

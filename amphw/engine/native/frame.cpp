@@ -169,6 +169,7 @@ void FrameRunner::point(size_t base) {
                             stride);
         case Place::ParamRow: {
             const Tensor& t = parameters_->tensor(b.index);
+            if (t.pooled) return point_pooled(t, b, out);
             const float* table = t.value[frame_->buffer].floats();
             for (int32_t r = 0; r < rows; r++) {
                 const int64_t row = integer_rows_[b.ints][r];
@@ -195,6 +196,20 @@ void FrameRunner::point(size_t base) {
                                                          : layout.gradients[b.index];
         float* first = store(*t.slot, offset, t.slot->unit(u).spaces[b.space].start(t.firing) + s.first, b.width);
         for (int32_t r = 0; r < s.count; r++) out[s.at + r] = first + r * stride;
+    }
+}
+
+// Rows of a table of which those alone are here that this frame's instances may read.
+void FrameRunner::point_pooled(const Tensor& t, const Base& b, float** out) {
+    for (int32_t r = 0; r < rows_[b.space]; r++) {
+        const int64_t row = integer_rows_[b.ints][r];
+        const int32_t slot = t.rows.find(row);
+        if (slot < 0) {
+            if (row < 0 || row >= t.layout.rows) fail(spans_[b.space].front().task, "take");
+            const Task& task = frame_->tasks[spans_[b.space].front().task];
+            throw EngineError(Failure::Absent, frame_->unit, task.slot->index, task.firing, row, 0, t.desc.name);
+        }
+        out[r] = t.rows.at(slot);
     }
 }
 

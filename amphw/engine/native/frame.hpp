@@ -57,6 +57,7 @@ private:
     void tiles_of_messages();
     void tile();
     void point(size_t base);
+    void point_pooled(const Tensor& t, const Base& b, float** out);
     void point_operand(const Base& b, const Span& s, float** out);
     void point_gradient(const Base& b, size_t base, const Span& s, float** out);
     void gather_integers(size_t slot);

@@ -46,14 +46,7 @@ void Parameters::add_tensor(const ParamDesc& p) {
     t.tracked = p.taken && !p.multiplied && !folded;
     // Untouched rows stay as they are under these rules, so updating the touched ones alone is the same.
     t.sparse = t.tracked && memoryless(rule.optimizer) && rule.weight_decay == 0.0;
-    for (Block& b : t.value) b = float_block(t.size());
-    t.gradient = float_block(t.size());
-    for (int s = 0; s < rule.slots(); s++) t.slot[s] = float_block(t.size());
-    if (t.has_transposed()) {
-        t.transposed_layout = Layout::paneled(p.cols, transposed_rows, kernels_.panel);
-        for (Block& b : t.transposed) b = float_block(t.transposed_layout.size());
-    }
-    t.touched.assign(t.tracked ? rows : 0, 0);
+    if (t.has_transposed()) t.transposed_layout = Layout::paneled(p.cols, transposed_rows, kernels_.panel);
     tensors_.push_back(std::move(t));
 }
 
@@ -197,8 +190,10 @@ void Parameters::reduce(const LogChunk& chunk) {
                                   pack_.floats());
         } else if (term.kind == TermKind::Sum) {
             kernels_.add_columns(d, ldd, rows, t.desc.cols, t.gradient.floats());
+        } else if (const auto* index = reinterpret_cast<const int64_t*>(chunk.ints[term.ints].bytes()); t.pooled) {
+            for (int32_t r = 0; r < rows; r++)
+                kernels_.add(t.gradient_rows.at(t.gradient_rows.add(int32_t(index[r]))), d + r * ldd, t.desc.cols);
         } else {
-            const auto* index = reinterpret_cast<const int64_t*>(chunk.ints[term.ints].bytes());
             for (int32_t r = 0; r < rows; r++) {
                 const int32_t row = int32_t(index[r]);
                 kernels_.add(t.gradient.floats() + t.layout.offset(row, 0), d + r * ldd, t.desc.cols);
@@ -235,6 +230,10 @@ int Parameters::prepare(const std::string** bad) {
     numbers_of(rule.optimizer, rule.settings, rule.rate(updates), double(updates + 1), state, u.numbers);
     for (int32_t i = 0; i < n; i++) {
         Tensor& t = tensors_[i];
+        if (t.pooled) {
+            clear_gradient(t);
+            continue;
+        }
         double factor = scale();
         if (rule.clip > 0.0) {
             const double norm = factor * std::sqrt(kernels_.sum_squares(t.gradient.floats(), t.size()));
@@ -254,8 +253,8 @@ int Parameters::prepare(const std::string** bad) {
 uint32_t Parameters::largest(const Tensor& t) const {
     if (!t.tracked) return kernels_.largest(t.gradient.floats(), t.size());
     uint32_t most = 0;
-    for (int32_t row : t.touched_rows)
-        most = std::max(most, kernels_.largest(t.gradient.floats() + t.layout.offset(row, 0), t.desc.cols));
+    for (int32_t row : t.pooled ? t.gradient_rows.numbers() : t.touched_rows)
+        most = std::max(most, kernels_.largest(gradient_row(t, row), t.desc.cols));
     return most;
 }
 
@@ -282,23 +281,46 @@ void Parameters::step(Tensor& t, int from, int to, Update u) {
         else
             run(0, t.size());
         transpose(t, to);
+        if (t.kept) clear_gradient(t);
         untouched(t);
         return;
     }
+    catch_up(t, from, to);
     const int64_t width = t.layout.cols_padded;
-    for (int32_t row : t.missed[to])
-        std::memcpy(t.value[to].floats() + row * width, t.value[from].floats() + row * width, width * sizeof(float));
-    t.missed[to].clear();
     if (!t.kept)
         for (int32_t row : t.touched_rows) run(row * width, width);
     for (int b = 0; b < VERSIONS; b++)
         if (b != to) t.missed[b].insert(t.missed[b].end(), t.touched_rows.begin(), t.touched_rows.end());
+    if (t.kept) clear_gradient(t);
     untouched(t);
+}
+
+// What a buffer of a sparse table has missed.
+void Parameters::catch_up(Tensor& t, int from, int to) {
+    const int64_t width = t.layout.cols_padded;
+    for (int32_t row : t.missed[to])
+        std::memcpy(t.value[to].floats() + row * width, t.value[from].floats() + row * width, width * sizeof(float));
+    t.missed[to].clear();
 }
 
 void Parameters::untouched(Tensor& t) {
     for (int32_t row : t.touched_rows) t.touched[row] = 0;
     t.touched_rows.clear();
+}
+
+void Parameters::clear_gradient(Tensor& t) {
+    if (t.pooled) {
+        t.gradient_rows.clear();
+    } else if (t.tracked) {
+        for (int32_t row : t.touched_rows) std::fill_n(gradient_row(t, row), t.layout.cols, 0.0f);
+        untouched(t);
+    } else {
+        std::memset(t.gradient.bytes(), 0, t.gradient.size());
+    }
+}
+
+float* Parameters::gradient_row(const Tensor& t, int32_t row) const {
+    return t.pooled ? t.gradient_rows.at(t.gradient_rows.find(row)) : t.gradient.floats() + t.layout.offset(row, 0);
 }
 
 void Parameters::transpose(Tensor& t, int buffer) {
@@ -378,133 +400,6 @@ void Parameters::add_folded(int32_t param, float* gradient, float* pack) const {
 void Parameters::clear_folded() {
     for (size_t i = unit_.params.size(); i < tensors_.size(); i++)
         std::memset(tensors_[i].gradient.bytes(), 0, tensors_[i].gradient.size());
-}
-
-// --- exchange with Python -------------------------------------------------------------------------------------
-
-void Parameters::load(int32_t param, const float* values, const float* gradient, const float* const* slots) {
-    Tensor& t = tensors_[param];
-    const int buffer = current_.load();
-    each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
-        std::copy_n(values + from, n, t.value[buffer].floats() + to);
-        for (int s = 0; s < rule.slots(); s++) std::copy_n(slots[s] + from, n, t.slot[s].floats() + to);
-    });
-    transpose(t, buffer);
-    load_gradient(param, gradient);
-    if (t.sparse) all_missed(t);
-}
-
-// Only the current buffer has the values.
-void Parameters::all_missed(Tensor& t) {
-    for (int b = 0; b < VERSIONS; b++) {
-        t.missed[b].clear();
-        if (b == current_.load()) continue;
-        for (int32_t r = 0; r < t.layout.rows; r++) t.missed[b].push_back(r);
-    }
-}
-
-void Parameters::loaded(int64_t version, int64_t rows, const State& given) {
-    state = given;
-    version_.store(version);
-    versions_[current_.load()].store(version);
-    if (device_ == nullptr) make_tables(current_.load());
-    gave(rows);
-}
-
-void Parameters::store(int32_t param, float* values, float* gradient, float* const* slots) const {
-    const Tensor& t = tensors_[param];
-    const float* w = t.value[current_.load()].floats();
-    each_piece(t.layout, [&](int64_t from, int64_t to, int32_t n) {
-        std::copy_n(w + from, n, values + to);
-        for (int s = 0; s < rule.slots(); s++) std::copy_n(t.slot[s].floats() + from, n, slots[s] + to);
-    });
-    store_gradient(param, gradient);
-}
-
-void Parameters::load_gradient(int32_t param, const float* gradient) {
-    Tensor& t = tensors_[param];
-    each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
-        std::copy_n(gradient + from, n, t.gradient.floats() + to);
-    });
-    if (!t.tracked) return;
-    t.touched_rows.clear();
-    for (int32_t r = 0; r < t.layout.rows; r++) {
-        const float* g = t.gradient.floats() + t.layout.offset(r, 0);
-        t.touched[r] = std::any_of(g, g + t.layout.cols, [](float x) { return x != 0.0f; });
-        if (t.touched[r]) t.touched_rows.push_back(r);
-    }
-}
-
-const std::vector<int32_t>& Parameters::touched(int32_t param) {
-    Tensor& t = tensors_[param];
-    std::sort(t.touched_rows.begin(), t.touched_rows.end());
-    return t.touched_rows;
-}
-
-void Parameters::store_rows(int32_t param, const int32_t* rows, int64_t count, float* gradient) const {
-    const Tensor& t = tensors_[param];
-    for (int64_t k = 0; k < count; k++)
-        std::copy_n(t.gradient.floats() + t.layout.offset(rows[k], 0), t.layout.cols, gradient + k * t.layout.cols);
-}
-
-void Parameters::load_rows(int32_t param, const int32_t* rows, int64_t count, const float* gradient) {
-    Tensor& t = tensors_[param];
-    for (int32_t row : t.touched_rows) {
-        float* g = t.gradient.floats() + t.layout.offset(row, 0);
-        std::fill(g, g + t.layout.cols, 0.0f);
-    }
-    untouched(t);
-    for (int64_t k = 0; k < count; k++) {
-        std::copy_n(gradient + k * t.layout.cols, t.layout.cols, t.gradient.floats() + t.layout.offset(rows[k], 0));
-        t.touched[rows[k]] = 1;
-        t.touched_rows.push_back(rows[k]);
-    }
-}
-
-void Parameters::keep(int32_t param) {
-    Tensor& t = tensors_[param];
-    t.kept = true;
-    if (!t.tracked || t.sparse) return;
-    t.sparse = true;  // what `put_rows` writes is all that changes
-    all_missed(t);
-}
-
-void Parameters::put(int32_t param, const float* values) {
-    Tensor& t = tensors_[param];
-    const int buffer = current_.load();
-    each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
-        std::copy_n(values + from, n, t.value[buffer].floats() + to);
-    });
-    transpose(t, buffer);
-    if (t.sparse) all_missed(t);
-}
-
-void Parameters::put_rows(int32_t param, const int32_t* rows, int64_t count, const float* values) {
-    Tensor& t = tensors_[param];
-    const int buffer = current_.load();
-    for (int64_t k = 0; k < count; k++)
-        std::copy_n(values + k * t.layout.cols, t.layout.cols, t.value[buffer].floats() + t.layout.offset(rows[k], 0));
-    if (!t.sparse) return;
-    for (int b = 0; b < VERSIONS; b++)
-        if (b != buffer) t.missed[b].insert(t.missed[b].end(), rows, rows + count);
-}
-
-void Parameters::gave(int64_t rows) {
-    accumulated = interval_rows_ = rows;
-    if (device_ == nullptr) clear_folded();  // the gradients that were loaded are complete
-}
-
-void Parameters::store_gradient(int32_t param, float* gradient) const {
-    const Tensor& t = tensors_[param];
-    const float* g = t.gradient.floats();
-    Block complete;
-    if (!unit_.folds.empty()) {
-        complete = float_block(t.size());
-        std::memcpy(complete.bytes(), t.gradient.bytes(), t.gradient.size());
-        add_folded(param, complete.floats(), float_block(GRADIENT_PACK).floats());
-        g = complete.floats();
-    }
-    each_piece(t.layout, [&](int64_t from, int64_t to, int32_t n) { std::copy_n(g + from, n, gradient + to); });
 }
 
 }  // namespace amphw

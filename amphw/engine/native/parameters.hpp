@@ -9,6 +9,7 @@
 // gradients of E, W and b when these are wanted: at an update, or by Python. Until then E and W do not change.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <deque>
@@ -21,6 +22,7 @@
 #include "kernels/kernels.hpp"
 #include "generated/numbers.hpp"
 #include "memory.hpp"
+#include "row_pool.hpp"
 
 namespace amphw {
 
@@ -49,7 +51,7 @@ struct Tensor {
     ParamDesc desc;
     Layout layout, transposed_layout;
     int32_t transposed_row = 0;  // the transposed copy has the rows from here on, as many as its layout has columns
-    Block value[VERSIONS], transposed[VERSIONS], gradient, slot[MAX_SLOTS];
+    Block value[VERSIONS], transposed[VERSIONS], gradient, slot[MAX_SLOTS];  // from the first `load` on
     Block told;  // sums of what updates have applied, in the gradient's layout
     // Of a table that is only looked up, the rows that have a gradient.
     bool tracked = false;
@@ -60,6 +62,10 @@ struct Tensor {
     bool sparse = false;
     std::vector<int32_t> missed[VERSIONS];
     bool kept = false;  // updates leave it as it is: somebody else makes them
+    // Of such a table somebody else has the rows: here are those that were put last, and those that have a gradient,
+    // and nothing of the arrays above.
+    bool pooled = false;
+    RowPool rows, gradient_rows;
 
     // The own kernels multiply by the transposed matrix as by any other; a BLAS library transposes by itself.
     bool has_transposed() const { return desc.transposed && !desc.blas; }
@@ -132,6 +138,16 @@ public:
     void publish(int buffer);
     void publish_external();  // what an external executor has updated
 
+    // --- moves, while frames run; moves.cpp ---
+    // The latest values of a parameter.
+    void latest(int32_t param, float* values);
+    // Whether nobody reduces, and nobody does until `let_go`; callers hold `mutex`.
+    bool hold() { return !std::exchange(reducing_, true); }
+    void let_go() { reducing_ = false; }
+    // Add to the values, one array for each parameter; by the one that holds. The version keeps its number, by which
+    // updates are counted.
+    void move(const std::vector<const float*>& moves);
+
     // --- exchange with Python; nothing is in flight ---
     int64_t accumulated = 0;  // rows in the gradient
     State state;              // the optimiser's scalars; whoever reduces moves them on
@@ -143,7 +159,7 @@ public:
     void gave(int64_t rows);
     void store_gradient(int32_t param, float* gradient) const;
     // The same of rows of a table: those that have a gradient, ascending, and `count` rows in place of all that have.
-    const std::vector<int32_t>& touched(int32_t param);
+    std::vector<int32_t> touched(int32_t param) const;
     bool tracked(int32_t param) const { return tensors_[param].tracked; }
     void store_rows(int32_t param, const int32_t* rows, int64_t count, float* gradient) const;
     void load_rows(int32_t param, const int32_t* rows, int64_t count, const float* gradient);
@@ -151,6 +167,12 @@ public:
     void keep(int32_t param);
     void put(int32_t param, const float* values);
     void put_rows(int32_t param, const int32_t* rows, int64_t count, const float* values);
+    // Of a tracked parameter that is kept: let go of all rows, and of the gradient. From now on there are those that
+    // the last `put_rows` has brought.
+    void pool(int32_t param);
+    std::vector<int32_t> pulled(int32_t param) const;  // which these are, ascending
+    void store_pulled(int32_t param, const int32_t* rows, int64_t count, float* values) const;
+    int64_t bytes() const;  // that all tensors take up
     void has_put() { make_tables(current_.load()); }
 
     // From now on updates sum up what they apply, for whoever takes it; see told.cpp.
@@ -164,13 +186,18 @@ public:
 private:
     void add_tensor(const ParamDesc& p);
     void add_table(const FoldDesc& fold);
+    void allocate(Tensor& t);
     void step(Tensor& t, int from, int to, Update u);
     void note_told(Tensor& t, float clipping);
+    void catch_up(Tensor& t, int from, int to);
+    void add(Tensor& t, int from, int to, const float* move);
     void transpose(Tensor& t, int buffer);
     void make_tables(int buffer);
     void add_folded(int32_t param, float* gradient, float* pack) const;
     void clear_folded();
     void untouched(Tensor& t);
+    void clear_gradient(Tensor& t);
+    float* gradient_row(const Tensor& t, int32_t row) const;
     void all_missed(Tensor& t);
     int spare() const;
     uint32_t largest(const Tensor& t) const;

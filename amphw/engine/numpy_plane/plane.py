@@ -205,8 +205,8 @@ class NumpyPlane(Delivery):
         self.fetch()
         give_gradients(self.params, gradients)
 
-    def keep(self, names: Names) -> None:
-        """See `Exchanges`."""
+    def keep(self, names: Names, away: Names) -> None:
+        """See `Exchanges`; it lets go of nothing."""
         keep_values(self.params, names)
 
     def put(self, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -> None:
@@ -221,6 +221,27 @@ class NumpyPlane(Delivery):
     def told(self) -> dict[str, Applied]:
         """See `Tells`."""
         return take_told(self.params)
+
+    def latest(self, nodes: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:
+        """See `Moves`."""
+        return {node: {n: v.copy() for n, v in self.params[node].values.items()} for node in nodes}
+
+    def move(self, moves: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+        """See `Moves`; of an arithmetic whose values are those of `params`."""
+        for node, given in moves.items():
+            log = self.logs[self.lowered.by_name[node]]
+            with self.lock:  # under which no update is prepared or published
+                self._calm.wait_for(lambda log=log: not log.busy or self.failure is not None)  # type: ignore[misc]
+                self._check()
+                log.params.values = {n: v + given[n] for n, v in log.params.values.items()}
+
+    def parameter_bytes(self) -> int:
+        """Nothing, beside `params`."""
+        return 0
+
+    def pulled(self) -> dict[str, dict[str, Rows]]:
+        """See `Exchanges`."""
+        return {}
 
     def _wait_and_take(self, log: GradientLog, cause: str) -> Share:
         with self.lock:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from amphw.host.config import RunConfig
-from amphw.host.replicas_config import AUTO
+from amphw.host.sections.replicas import AUTO
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.units import quantity
 from amphw.replicas.ako.cost import Measured
@@ -28,26 +28,8 @@ def ako(cfg: RunConfig[Any], name: str = NAME) -> Ako:
 
 
 def check_ako(cfg: RunConfig[Any]) -> None:
-    """Raise ConfigError for settings of partial gradient exchange that do not go together."""
-    given = cfg.replicas
-    exchanges = given.strategy in (NAME, WHOLE)
-    for name, said, of in (
-        ("partitions", given.partitions != AUTO, (NAME,)),
-        ("bandwidth", bool(given.bandwidth), (NAME,)),
-        ("staleness", given.staleness is not None, (NAME, WHOLE)),
-        ("apply", given.apply != "paper", (NAME, WHOLE)),
-    ):
-        if said and given.strategy not in of:
-            raise ConfigError(
-                f"replicas.{name} is for replicas.strategy={' and '.join(of)}; leave it out with "
-                f"{given.strategy}"
-            )
-    if given.bandwidth and given.partitions != AUTO:
-        raise ConfigError(
-            "replicas.bandwidth chooses the number of partitions, which "
-            f"replicas.partitions={given.partitions} says already; leave one of them out"
-        )
-    if exchanges and given.apply == "mean" and cfg.train.mode == "async":
+    """Raise ConfigError for what partial gradient exchange cannot do in this mode of training."""
+    if cfg.replicas.strategy in (NAME, WHOLE) and cfg.replicas.apply == "mean" and cfg.train.mode == "async":
         raise ConfigError(
             "replicas.apply=mean joins what was received to the next update of all nodes, and with "
             "train.mode=async each node updates on its own; write --set train.mode=pipeline (or sync), or "

@@ -1,10 +1,10 @@
 """Partial gradient exchange (Ako: Watcharapichat et al., SoCC 2016): ranks update on their own at once, and
 in each round send every other one a part of what they have accumulated for it.
 
-A round is `replicas.every` instances of a rank; all nodes' gradients of it, the sums of what each of their
-updates has applied, are cut and sent together. All-to-all exchange is the same with one partition. Nobody
-waits for messages, but no rank begins a round that is further ahead of the slowest other one than p + tau.
-Where all meet, everything that is owed is sent in full first.
+A round is `replicas.every` instances of a rank, or `replicas.every_updates` updates; all nodes' gradients of
+it, the sums of what each of their updates has applied, are cut and sent together. All-to-all exchange is the
+same with one partition. Nobody waits for messages, but no rank begins a round that is further ahead of the
+slowest other one than p + tau. Where all meet, everything that is owed is sent in full first.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from amphw.replicas.ako.sender import Outbox, Sender
 from amphw.replicas.collectives import all_reduce
 from amphw.replicas.own_pace import BODY, OwnPace
 from amphw.replicas.packed import Traffic, add_up
+from amphw.replicas.rounds import Rounds
 from amphw.replicas.transport import Transport
 from amphw.replicas.wire import coded_kind
 
@@ -42,8 +43,6 @@ class Ako(OwnPace):
     """See `Strategy`. partitions, tau: p at the beginning, and `replicas.staleness`; None: as many as there
     are ranks. apply: `replicas.apply`. measured: changes p as the rate of gradients does; None: p stays.
     tells: nodes update by themselves, and the device has to say with what."""
-
-    narrows = True
 
     def __init__(
         self,
@@ -126,30 +125,27 @@ class Ako(OwnPace):
     # --- rounds -------------------------------------------------------------------------------------
 
     def pass_on(
-        self, device: Device, transport: Transport, traffic: Traffic, done: int, total: int, asks: bool
-    ) -> bool:
+        self, device: Device, transport: Transport, traffic: Traffic, rounds: Rounds, asks: bool
+    ) -> None:
         device.drain()
         self._take_in(transport, traffic)
-        if self._limit is None and (asks or self._called or done >= total):
-            self._agree(transport, traffic, done)
-        more = self._rounds_left(done, total)
+        if asks or self._called or not rounds.more():
+            self._agree(transport, traffic, rounds)
         if self._tells:
-            self._take_told(device, last=not more)
+            self._take_told(device, last=not rounds.more())
         self._round(transport, traffic)
-        if more:
+        if rounds.more():
             self._resplit(transport, traffic)
-            self._hold(transport, traffic, lambda: self._limit is None and bool(self._called))
-            if self._limit is None and self._called:  # those that are waited for may have stopped
-                self._agree(transport, traffic, done)
-                more = self._rounds_left(done, total)
+            self._hold(transport, traffic, lambda: rounds.limit is None and bool(self._called))
+            if rounds.limit is None and self._called:  # those that are waited for may have stopped
+                self._agree(transport, traffic, rounds)
                 self._hold(transport, traffic, lambda: False)
-                if not more and self._tells:
+                if not rounds.more() and self._tells:
                     self._take_told(device, last=True)
                     self._round(transport, traffic)
-        if not more:
+        if not rounds.more():
             self._finish(transport, traffic)
         self._apply(device)
-        return more
 
     def _hold(self, transport: Transport, traffic: Traffic, unless: Callable[[], bool]) -> None:
         """Wait until the bound lets this rank go on, or `unless`."""

@@ -14,7 +14,7 @@
 
 namespace amphw {
 
-// The arithmetic is the test's own: nothing but parameters.cpp is under test, and little else is compiled.
+// The arithmetic is the test's own: nothing but the parameters is under test, and little else is compiled.
 namespace generic {
 extern const Kernels table{};
 }

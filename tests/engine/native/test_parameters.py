@@ -23,7 +23,10 @@ def test_a_pinned_version_is_not_written(tmp_path: Path) -> None:
     program = tmp_path / "pin_stress"
     sources = [
         HERE / "pin_stress.cpp",
-        *(NATIVE / f"{n}.cpp" for n in ("parameters", "kernels/kernels", "device_memory")),
+        *(
+            NATIVE / f"{n}.cpp"
+            for n in ("parameters", "parameters_exchange", "kernels/kernels", "device_memory")
+        ),
     ]
     native_headers.write(tmp_path / "generated")
     flags = ["-std=c++20", "-O1", "-pthread", f"-I{NATIVE}", f"-I{tmp_path}"]

@@ -217,12 +217,6 @@ def test_models_are_learnt_on_the_cpu(name: str, ranks: int, strategy: str) -> N
     [
         (["replicas.partitions=0"], "replicas.partitions is '0', expected auto or an integer of 1 or more"),
         (["replicas.bandwidth=fast"], "replicas.bandwidth: 'fast' is no number of bits a second"),
-        (["replicas.strategy=group", "replicas.partitions=2"], "replicas.partitions is for .*=ako; leave it"),
-        (["replicas.strategy=all-to-all", "replicas.partitions=2"], "leave it out with all-to-all"),
-        (
-            ["replicas.strategy=hybrid", "replicas.staleness=2"],
-            "replicas.staleness is for .*ako and all-to-all",
-        ),
         (["replicas.partitions=3", "replicas.bandwidth=1Gb/s"], "replicas.partitions=3 says already"),
         (["replicas.apply=mean", "mode=async"], "train.mode=pipeline .or sync., or leave replicas.apply out"),
     ],

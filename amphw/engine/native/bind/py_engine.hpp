@@ -255,10 +255,26 @@ public:
     void put_rows(int32_t unit, int32_t param, RowNumbers rows, FloatInput values) {
         engine_.parameters(unit)->put_rows(param, rows.data(), int64_t(rows.shape(0)), values.data());
     }
+    void pool(int32_t unit, int32_t param) { engine_.parameters(unit)->pool(param); }
+    std::vector<int32_t> pulled(int32_t unit, int32_t param) { return engine_.parameters(unit)->pulled(param); }
+    void store_pulled(int32_t unit, int32_t param, RowNumbers rows, FloatArray values) {
+        engine_.parameters(unit)->store_pulled(param, rows.data(), int64_t(rows.shape(0)), values.data());
+    }
+    int64_t parameter_bytes(int32_t unit) { return engine_.parameters(unit)->bytes(); }
     void has_put(int32_t unit) { engine_.parameters(unit)->has_put(); }
     void tell(int32_t unit) { engine_.parameters(unit)->tell(); }
     std::pair<int64_t, int64_t> take_told(int32_t unit) { return engine_.parameters(unit)->take_told(); }
     void store_told(int32_t unit, int32_t param, FloatArray sum) { engine_.parameters(unit)->store_told(param, sum.data()); }
+    // While frames run; see `Parameters`. moves: of all parameters of the unit.
+    void latest(int32_t unit, int32_t param, FloatArray values) {
+        engine_.parameters(unit)->latest(param, values.data());
+    }
+    void move(int32_t unit, std::vector<FloatInput> moves) {
+        std::vector<const float*> pointers;
+        for (const FloatInput& m : moves) pointers.push_back(m.data());
+        nb::gil_scoped_release release;
+        engine_.move(unit, pointers);
+    }
     // (version, rows in the gradient, the optimiser's scalars)
     std::tuple<int64_t, int64_t, std::vector<double>> parameter_state(int32_t unit) {
         const Parameters& p = *engine_.parameters(unit);

@@ -1,4 +1,4 @@
-"""Section `[replicas]` of the configuration."""
+"""Section `[replicas]`."""
 
 from __future__ import annotations
 
@@ -48,10 +48,15 @@ class ReplicasConfig:
         "once an epoch, with group every 50, with ako and all-to-all as many as are in flight at once",
         minimum=0,
     )
+    every_updates: int = option(
+        0,
+        "the same in updates, on average over the nodes with parameters; 0: by replicas.every",
+        minimum=0,
+    )
     wire: Literal["full", "float16", "bfloat16"] = option(
         "full",
-        "for allreduce, group, ako and all-to-all: the numbers in which values are sent; full: those that "
-        "are computed; float16 saturates at 65,504, bfloat16 has fewer digits",
+        "for all but average and outer: the numbers in which values are sent; full: those that are computed; "
+        "float16 saturates at 65,504, bfloat16 has fewer digits",
     )
     outer_lr: float = option(0.7, "for outer: learning rate of the outer step", above=0)
     outer_momentum: float = option(0.9, "for outer: decay of the outer velocity", minimum=0, below=1)
@@ -80,12 +85,28 @@ class ReplicasConfig:
 
     def __post_init__(self) -> None:
         check_section(self, "replicas")
+        self._check_partitions()
+        if self.every and self.every_updates:
+            raise ConfigError(
+                f"replicas.every is {self.every} instances and replicas.every_updates {self.every_updates} "
+                "updates between two exchanges, and which of the two comes first would change from one "
+                "exchange to the next; give one, and set the other to 0."
+            )
+
+    def _check_partitions(self) -> None:
+        """Raise ConfigError for a number of partitions, or what chooses it, that makes no sense."""
         if self.partitions != AUTO and not (self.partitions.isdecimal() and int(self.partitions) > 0):
             raise ConfigError(
                 f"replicas.partitions is {self.partitions!r}, expected {AUTO} or an integer of 1 or more"
             )
-        if self.bandwidth:
-            try:
-                quantity(self.bandwidth, "bits a second")
-            except AmphwError as error:
-                raise ConfigError(f"replicas.bandwidth: {error}") from None
+        if not self.bandwidth:
+            return
+        try:
+            quantity(self.bandwidth, "bits a second")
+        except AmphwError as error:
+            raise ConfigError(f"replicas.bandwidth: {error}") from None
+        if self.partitions != AUTO:
+            raise ConfigError(
+                "replicas.bandwidth chooses the number of partitions, which "
+                f"replicas.partitions={self.partitions} says already; leave one of them out"
+            )

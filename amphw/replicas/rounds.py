@@ -1,0 +1,61 @@
+"""A rank's instances in rounds, between which it exchanges with others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+from amphw.host.replication import Share
+from amphw.host.run_model import InstanceSet
+from amphw.ir.instance import Instance
+from amphw.replicas.collectives import ranges
+
+
+class Rounds:
+    """A share in rounds: with each `iter` the next one begins.
+
+    Ranks take turns at the instances, at `every` of them where that is what a round has, else one by one. So
+    when all have taken as many, what has been trained on is the beginning of the instances, whoever was fast.
+
+    every: a round is over once `measure` has grown by as much; measure: instances that were taken, where
+    nothing else is given. limit: so many instances this rank takes before all meet, once they have agreed on
+    it.
+    """
+
+    def __init__(
+        self,
+        instances: InstanceSet,
+        start: int,
+        every: int,
+        rank: int,
+        ranks: int,
+        first: int,
+        measure: Callable[[], float] | None = None,
+    ):
+        turn = (every if measure is None else 1) * ranks
+        turns = [
+            (at, ranges(min(turn, len(instances) - at), ranks)) for at in range(start, len(instances), turn)
+        ]
+        mine = [range(at + parts[rank].start, at + parts[rank].stop) for at, parts in turns]
+        self._share = Share(instances, list(chain.from_iterable(mine)), first)
+        self.done = 0
+        self.total = sum(max(part.stop - part.start for part in parts) for _, parts in turns)
+        self._every, self._measure = every, measure or self._taken
+        self.limit: int | None = None
+
+    def _taken(self) -> float:
+        return self.done
+
+    def more(self) -> bool:
+        """Whether this rank takes more instances before all meet."""
+        return self.done < (self.total if self.limit is None else self.limit)
+
+    def __iter__(self) -> Iterator[Instance]:
+        begun = self._measure()
+        while self._goes_on(begun):
+            place, self.done = self.done, self.done + 1
+            if place < len(self._share):  # of the last instances not every rank has one
+                yield self._share.at(self._share.places[place])
+
+    def _goes_on(self, begun: float) -> bool:
+        return self.more() and self._measure() - begun < self._every

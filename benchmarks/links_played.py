@@ -1,0 +1,83 @@
+"""What `replica_links.py` measures, played in simulated time beside it: one rank is measured here, alone.
+
+    taskset -c 0 python benchmarks/links_played.py language-model --window 8 --ranks 2 4 --nic 125e6
+
+It is what `amphw estimate MODEL --ranks N --measure cpu` does, with what only links in a laboratory have: an
+interface that lets a burst through, and ranks that share processors. Prints, by number of ranks and strategy,
+the throughput and the seconds of a step, as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from typing import Any
+
+from amphw.cli.blas import pin_blas
+
+
+def played(args: argparse.Namespace) -> dict[str, Any]:
+    from amphw.host.config import resolve
+    from amphw.host.devices import make_device
+    from amphw.host.modes import training_mode
+    from amphw.host.session import graph_of, update_rules
+    from amphw.ir.update import initial_parameters
+    from amphw.models import get_model
+    from amphw.replicas.measured import played as on_machines
+    from amphw.replicas.measured import training
+    from amphw.replicas.mpi import SHARE
+    from amphw.replicas.rehearsal import Pace, Work
+    from amphw.replicas.simulated import Machines
+
+    model: Any = get_model(args.model)
+    cfg = resolve(model.config, model.defaults, None, args.set)
+    window = training_mode(cfg.train).window
+    instances = training(model, cfg)
+    graph = graph_of(model, cfg)
+    rules = update_rules(cfg, graph)
+    owners = {name: graph.nodes[name].params for name in graph.parameterised}
+    parameters = initial_parameters(owners, rules, cfg.train.seed)
+    work = Work(graph, rules, parameters, instances, window, Pace(0.0))
+    found: dict[str, Any] = {}
+    for strategy in args.strategies:
+        its = replace(cfg, replicas=replace(cfg.replicas, strategy=strategy))
+        found[strategy] = {}
+        for ranks in args.ranks:
+            machines = Machines(
+                range(ranks),
+                nic=args.nic,
+                burst=args.burst,
+                latency=args.latency,
+                carrier=args.carrier,
+                processors=[rank % args.processors for rank in range(ranks)],
+                late=SHARE / 2,
+            )
+            result, pace = on_machines(model, its, lambda: make_device("cpu"), work, 0, ranks, machines)
+            found[strategy][str(ranks)] = {
+                "throughput": result.instances_per_s,
+                "alone": 1.0 / pace.seconds,
+                "seconds": dict(result.seconds),
+            }
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model")
+    parser.add_argument("--strategies", nargs="+", default=["hybrid", "allreduce", "servers"])
+    parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4])
+    parser.add_argument("--processors", type=int, default=2, help="of which ranks take turns")
+    parser.add_argument("--nic", type=float, required=True, help="bytes a second, each way")
+    parser.add_argument("--burst", type=float, default=0.0, help="bytes that may leave at once")
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds of a message")
+    parser.add_argument("--carrier", type=float, default=float("inf"), help="bytes a second of MPI itself")
+    parser.add_argument("--set", nargs="*", default=[], help="settings")
+    pin_blas()
+    print(json.dumps(played(parser.parse_args())))
+
+
+if __name__ == "__main__":
+    main()
