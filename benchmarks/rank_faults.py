@@ -10,9 +10,9 @@ process and no shared memory is left; the records are those of consecutive epoch
 kill, and in the last, every instance of every epoch counts exactly once; as many messages went back as
 forward; and parameters are the same bits as those of the undisturbed run, so what was trained after the last
 checkpoint counts for nothing. `outer` may end elsewhere, as its velocity begins at zero in a run that goes
-on, and `group`, of which no run can be repeated to the bit. Ranks have one instance in flight: with several
-of them sums are rounded in the order in which they come back, and where that decides whether a unit fires,
-two undisturbed runs part.
+on, and so may strategies whose ranks go at their own pace, of which no run can be repeated to the bit. Ranks
+have one instance in flight: with several of them sums are rounded in the order in which they come back, and
+where that decides whether a unit fires, two undisturbed runs part.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ HANGS = 180.0
 """Seconds after which a run is given up."""
 ENDS = 5.0
 """Seconds for which a process may outlive its run's command."""
-INEXACT = ("outer", "group")
+INEXACT = ("outer", "group", "ako", "all-to-all")
 """Strategies of which a run that goes on ends elsewhere: a checkpoint has not all of the state of the first,
-and when messages of the second arrive is chance."""
+and when messages of the others arrive is chance."""
 
 
 @dataclass

@@ -238,6 +238,8 @@ def rows_of(found: Synchronised) -> dict[str, str]:
         "ranks": f"{found.ranks}, {found.strategy}, {found.steps:,} exchanges",
         "an exchange": f"{sent / 1e3:,.4g} kB sent and {received / 1e3:,.4g} kB received by a rank; {times}",
     }
+    if found.own:
+        rows["partitions"] = _partial(found)
     if found.parameter_bytes["device"]:
         device, servers = found.parameter_bytes["device"], found.parameter_bytes["servers"]
         served = f", {size(servers)} as a server" if servers else ""
@@ -248,6 +250,18 @@ def rows_of(found: Synchronised) -> dict[str, str]:
     if found.dense:
         rows["dense tables"] = "; ".join(f"{name}: {why}" for name, why in found.dense.items())
     return rows
+
+
+def _partial(found: Synchronised) -> str:
+    """Of partial gradient exchange, in words."""
+    own = found.own
+    clocks = sorted(own["clocks"])
+    rounds = f"{clocks[0]:,}" if clocks[0] == clocks[-1] else f"{clocks[0]:,} to {clocks[-1]:,}"
+    return (
+        f"{own['partitions']}; {rounds} rounds of a rank, at most {own['staleness_max']} ahead of the "
+        f"slowest other one, where {own['bound'] + 1} are allowed; ranks were {100 * own['drift']:.2g} % "
+        "from their mean where they met last"
+    )
 
 
 def figures_of(found: Synchronised) -> dict[str, Any]:
@@ -264,6 +278,7 @@ def figures_of(found: Synchronised) -> dict[str, Any]:
         "parameter_bytes": found.parameter_bytes,
         "formula": found.formula,
         "dense_tables": found.dense,
+        **found.own,
         "per_rank": [
             {**json_safe(each), "instances_per_s": json_safe(each.instances_per_s)} for each in found.per_rank
         ],

@@ -22,7 +22,7 @@ from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.passes import fuse
 from amphw.ir.service_log import ServiceLog
-from amphw.ir.update import UpdateRule, initial_parameters
+from amphw.ir.update import Applied, UpdateRule, initial_parameters
 
 
 class CpuDevice(PlaneDevice):
@@ -64,6 +64,16 @@ class CpuDevice(PlaneDevice):
             keys=options.max_active_keys,
         )
         self.start(plane, replay, self.workers)
+
+    def tell(self) -> bool:
+        """See `Tells`."""
+        self.plane.tell()
+        return True
+
+    def told(self) -> dict[str, Applied]:
+        """See `Tells`."""
+        found: dict[str, Applied] = self.plane.told()
+        return found
 
     def latest(self, nodes: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:
         """See `Moves`."""

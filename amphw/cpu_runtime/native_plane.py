@@ -18,7 +18,7 @@ from amphw.ir.device import Direction
 from amphw.ir.errors import AmphwError
 from amphw.ir.exchange import Names, NodeGradient, Rows
 from amphw.ir.program import ParamSpec
-from amphw.ir.update import NodeParameters, no_parameters
+from amphw.ir.update import Applied, NodeParameters, no_parameters
 
 
 class NativePlane(EnginePlane):
@@ -163,6 +163,26 @@ class NativePlane(EnginePlane):
             if given:
                 self.engine.has_put(u.index)
                 node.version = -1  # what the host has seen of this node is old
+
+    def tell(self) -> None:
+        """See `Tells`."""
+        self.push()
+        for u, _ in self._owned:
+            self.engine.tell(u.index)
+
+    def told(self) -> dict[str, Applied]:
+        """See `Tells`."""
+        found = {}
+        for u, _ in self._owned:
+            rows, updates = self.engine.take_told(u.index)
+            if not updates:
+                continue
+            arrays = {}
+            for i, spec in enumerate(self._specs(u.index)):
+                arrays[spec.name] = np.empty(spec.shape, np.float32)
+                self.engine.store_told(u.index, i, _matrix(arrays[spec.name]))
+            found[u.name] = Applied(rows, updates, arrays)
+        return found
 
     def latest(self, nodes: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:
         """See `Moves`."""

@@ -10,7 +10,8 @@ from types import MappingProxyType
 import numpy as np
 
 from amphw.ir.clipping import clip_factor, scale, squares
-from amphw.ir.device import Device, Exchanges
+from amphw.ir.device import Device, Exchanges, Tells
+from amphw.ir.errors import AmphwError
 from amphw.ir.exchange import (
     Names,
     NodeGradient,
@@ -20,7 +21,7 @@ from amphw.ir.exchange import (
     keep_values,
     put_values,
 )
-from amphw.ir.update import NodeParameters, UpdateRule
+from amphw.ir.update import Applied, NodeParameters, UpdateRule
 
 
 def accumulated(device: Device, by_rows: Names) -> dict[str, NodeGradient]:
@@ -56,6 +57,21 @@ def put(device: Device, values: Mapping[str, Mapping[str, np.ndarray | Rows]]) -
         put_values(device.parameters(), values)
 
 
+def tell(device: Device) -> None:
+    """From now on the device remembers what nodes update with. Raises AmphwError where it cannot."""
+    if not isinstance(device, Tells) or not device.tell():
+        raise AmphwError(
+            f"nodes of the device {device.capabilities().name!r} update by themselves, and it does not say "
+            "with what; write --set train.mode=pipeline (or sync), or take --device cpu"
+        )
+
+
+def told(device: Device) -> dict[str, Applied]:
+    """What nodes have updated with since the last call, those that have; nothing is in flight."""
+    assert isinstance(device, Tells)
+    return device.told()
+
+
 def readable(device: Device) -> dict[str, NodeParameters]:
     """What a drained device computes with: tables that it has let go of with the rows that it has, and zeros
     for others, which it would refuse to read."""
@@ -85,12 +101,16 @@ class Clipping:
         """Of these gradients, which are all that an update applies."""
         return clip_factor(squares(gradients, self.rules), self.norm) if self.norm else 1.0
 
+    def clip(self, gradients: Mapping[str, NodeGradient]) -> bool:
+        """In place -> whether it changes them."""
+        factor = self.factor(gradients)
+        scale(gradients, factor)
+        return factor != 1.0
+
     def update(self, device: Device) -> None:
         """All nodes apply what they have accumulated, clipped."""
         if self.norm:
             gradients = accumulated(device, {})
-            factor = self.factor(gradients)
-            if factor != 1.0:
-                scale(gradients, factor)
+            if self.clip(gradients):
                 give(device, gradients)
         device.update()

@@ -18,7 +18,7 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.optimizers import OPTIMIZERS
 from amphw.ir.units import quantity, written
-from amphw.ir.update import NodeParameters, UpdateRule
+from amphw.ir.update import Applied, NodeParameters, UpdateRule
 
 SILENCE = 10.0
 """Seconds without a sign of life after which a device that owes something counts as lost, if nobody says."""
@@ -349,6 +349,22 @@ class Moves(Protocol):
         Nothing that an update makes of them at the same time is lost, and versions, which count updates, stay
         as they are.
         """
+        ...
+
+
+@runtime_checkable
+class Tells(Protocol):
+    """A device that says what nodes have updated with by themselves, so that others may apply it, too.
+
+    Nothing is in flight when these are called.
+    """
+
+    def tell(self) -> bool:
+        """From now on updates are remembered -> whether this device can do so as it is loaded."""
+        ...
+
+    def told(self) -> dict[str, Applied]:
+        """Of the nodes that have updated since the last call, on their own or as the host has asked."""
         ...
 
 

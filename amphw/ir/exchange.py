@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from amphw.ir.update import NodeParameters
+from amphw.ir.update import Applied, NodeParameters
 
 Names = Mapping[str, Collection[str]]
 """Parameters by node."""
@@ -69,6 +69,20 @@ def gradients_of(parameters: Mapping[str, NodeParameters], by_rows: Names) -> di
         tables = {name: Rows.touched(p.gradients[name]) for name in by_rows.get(node, ())}
         arrays = {name: g.copy() for name, g in p.gradients.items() if name not in tables}
         found[node] = NodeGradient(p.rows, arrays, tables)
+    return found
+
+
+def tell_all(parameters: Mapping[str, NodeParameters]) -> None:
+    """From now on nodes remember what they update with."""
+    for p in parameters.values():
+        p.tells = True
+
+
+def take_told(parameters: Mapping[str, NodeParameters]) -> dict[str, Applied]:
+    """What nodes have updated with since they were last asked."""
+    found = {node: p.told for node, p in parameters.items() if p.told is not None}
+    for node in found:
+        parameters[node].told = None
     return found
 
 

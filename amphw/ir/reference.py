@@ -16,13 +16,14 @@ import numpy as np
 from amphw.ir.behaviour import Behaviour
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError, ExecutionError
+from amphw.ir.exchange import take_told, tell_all
 from amphw.ir.graph import Graph
 from amphw.ir.in_flight import Fired, Firing, Message, State
 from amphw.ir.instance import Instance
 from amphw.ir.interpreter import Interpreter
 from amphw.ir.reference_replay import Replay
 from amphw.ir.service_log import INTERVAL, UPDATE, Event, LogEnded, ServiceLog
-from amphw.ir.update import NodeParameters, UpdateRule, no_parameters
+from amphw.ir.update import Applied, NodeParameters, UpdateRule, no_parameters
 
 
 class ReferenceDevice(Interpreter):
@@ -103,6 +104,15 @@ class ReferenceDevice(Interpreter):
 
     def parameters(self) -> dict[str, NodeParameters]:
         return self.params
+
+    def tell(self) -> bool:
+        """See `Tells`."""
+        tell_all(self.params)
+        return True
+
+    def told(self) -> dict[str, Applied]:
+        """See `Tells`."""
+        return take_told(self.params)
 
     def statistics(self) -> Statistics:
         out, self.stats = self.stats, Statistics(busy=[0.0])

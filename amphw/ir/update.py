@@ -79,6 +79,20 @@ class UpdateRule:
         given = {name: float(getattr(self, name)) for name in SETTINGS}
         return self.row.computed({**given, "rate": self.rate(updates), "n": updates + 1}, state)
 
+    def _clipping(self, g: np.ndarray) -> float:
+        """What `clip` multiplies this reduced gradient by."""
+        if self.clip <= 0.0:
+            return 1.0
+        norm = float(np.sqrt(np.sum(np.square(g, dtype=np.float64))))
+        return self.clip / norm if norm > self.clip else 1.0
+
+    def clipped(self, gradients: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
+        """A node's summed gradients over `rows` rows, scaled to what an update takes after `clip`."""
+        if self.clip <= 0.0:
+            return dict(gradients)
+        over = max(rows, 1) if self.reduce == "mean" else 1
+        return {n: g * g.dtype.type(self._clipping(g / g.dtype.type(over))) for n, g in gradients.items()}
+
     def bytes(self, specs: Sequence[ParamSpec]) -> int:
         """Of parameters of these shapes in float32, with their gradients and the optimiser's arrays."""
         return 4 * (2 + self.slots()) * sum(math.prod(spec.shape) for spec in specs)
@@ -89,15 +103,30 @@ class UpdateRule:
         """The new parameter (a new array); `slots` change in place. g: summed gradient over `rows` rows."""
         if self.reduce == "mean":
             g = g / w.dtype.type(max(rows, 1))
-        if self.clip > 0.0:
-            norm = float(np.sqrt(np.sum(np.square(g, dtype=np.float64))))
-            if norm > self.clip:
-                g = g * w.dtype.type(self.clip / norm)
+        factor = self._clipping(g)
+        if factor != 1.0:
+            g = g * w.dtype.type(factor)
         if self.weight_decay > 0.0:
             g = g + w.dtype.type(self.weight_decay) * w
         numbers = {name: w.dtype.type(value) for name, value in scalars.items()}
         moved: np.ndarray = w - numbers["rate"] * self.row.change(g, slots, numbers)
         return moved
+
+
+@dataclass
+class Applied:
+    """What a node's updates have applied by themselves: how many updates and rows these were, and by
+    parameter the sum of their gradients, each as summed over its rows and then clipped by the rule."""
+
+    rows: int
+    updates: int
+    arrays: dict[str, np.ndarray]
+
+    def add(self, rows: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Another update."""
+        self.rows, self.updates = self.rows + rows, self.updates + 1
+        for name, array in arrays.items():
+            self.arrays[name] += array
 
 
 LATELY = 8
@@ -111,6 +140,7 @@ class NodeParameters:
     values are replaced, never changed in place: whoever holds a version keeps it. lately: the largest
     magnitude in the gradient of each of the last updates, as the rule had it before it was clipped. state:
     the optimiser's scalars that live from update to update. kept: parameters that updates leave alone.
+    tells: whether `told` is kept, which is what updates have applied since somebody has taken it.
     """
 
     specs: tuple[ParamSpec, ...]
@@ -123,6 +153,8 @@ class NodeParameters:
     lately: deque[float] = field(default_factory=lambda: deque(maxlen=LATELY))
     state: dict[str, float] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
+    tells: bool = False
+    told: Applied | None = None
 
     def __post_init__(self) -> None:
         self.state = {**self.rule.row.state, **self.state}
@@ -170,6 +202,9 @@ class NodeParameters:
     def prepare(self) -> dict[str, np.ndarray]:
         """The next version's values; takes the accumulated gradients and moves the optimiser's slots."""
         scalars = self.rule.scalars(self.version, self.state)
+        if self.tells:
+            self.told = self.told or Applied(0, 0, {n: np.zeros_like(g) for n, g in self.gradients.items()})
+            self.told.add(self.rows, self.rule.clipped(self.gradients, self.rows))
         values = dict(self.values)
         for n in values.keys() - self.kept:
             values[n] = self.rule.step(values[n], self.gradients[n], self.slots[n], self.rows, scalars)
@@ -203,9 +238,10 @@ class NodeParameters:
                 own[...] = theirs
 
     def bytes(self) -> int:
-        """Of all arrays: values, gradients and the optimiser's."""
+        """Of all arrays: values, gradients, the optimiser's, and those of `told`."""
         slots = [slot for slots in self.slots.values() for slot in slots]
-        return sum(a.nbytes for a in (*self.values.values(), *self.gradients.values(), *slots))
+        told = self.told.arrays.values() if self.told else ()
+        return sum(a.nbytes for a in (*self.values.values(), *self.gradients.values(), *slots, *told))
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Values and optimiser slots by name, for a checkpoint (gradients are empty after a flush)."""

@@ -20,8 +20,7 @@ learnt meanwhile; and moves of the optimisers' state, whose differences can make
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -29,41 +28,33 @@ from amphw.ir.device import Device
 from amphw.ir.graph import Graph
 from amphw.ir.meeting import mean
 from amphw.ir.update import NodeParameters, UpdateRule
-from amphw.replicas.average import Average
-from amphw.replicas.packed import Traffic, packed, unpacked
+from amphw.replicas.own_pace import BODY, OwnPace
+from amphw.replicas.packed import Traffic, unpacked
+from amphw.replicas.rounds import Rounds
 from amphw.replicas.transport import Transport
 from amphw.replicas.wire import coded_kind, decode, encode
 
 EVERY = 50
 """Instances of a rank between two of its messages, where nobody has said."""
-NAP = 1e-3
-"""Seconds between looks for messages, where a rank has nothing else to do."""
-_MOVES = -1
-"""Heads a message with what a rank has moved by. Another number calls all together: so many instances that
-rank has taken."""
 
 
-class Group(Average):
-    """See `Strategy`. When all meet, before validation and what is saved, they take the mean as `Average`
-    does, by which they agree to the bit; the state of the optimisers is averaged then alone."""
+class Group(OwnPace):
+    """See `Strategy`. When all meet, the state of the optimisers alone is averaged."""
 
-    name, own_pace = "group", True
+    name = "group"
 
     def __init__(self) -> None:
+        super().__init__()
         self._shared: dict[str, np.ndarray] = {}  # the start and N-th parts of all messages so far
         self._first: dict[str, str] = {}  # of a node that is a copy of others, the first of them
-        self._forget()
 
-    def _forget(self) -> None:
-        """All have met, and no message is under way."""
-        self._sent = 0
-        self._received: dict[int, int] = {}
-        self._called: dict[int, int] = {}  # instances that ranks have taken which call all together
-        self._limit: int | None = None  # instances that all have to take before they meet
+    def usual_every(self, window: int) -> int:
+        return EVERY
 
     def begin(
         self, device: Device, transport: Transport, graph: Graph, rules: Mapping[str, UpdateRule]
     ) -> None:
+        self._ranks = transport.ranks
         self._first = {node: group[0] for group in graph.replicas for node in group}
         self.moved(device)
 
@@ -71,32 +62,22 @@ class Group(Average):
         self._shared = self._means(device.parameters())
 
     def pass_on(
-        self, device: Device, transport: Transport, traffic: Traffic, done: int, total: int, asks: bool
-    ) -> int | None:
+        self, device: Device, transport: Transport, traffic: Traffic, rounds: Rounds, asks: bool
+    ) -> None:
         device.drain()
         found = device.parameters()
         moves = {name: value - self._shared[name] for name, value in self._means(found).items()}
         coded = {name: encode(move, traffic.wire) for name, move in moves.items()}
-        self._post(transport, _MOVES, coded)
+        self._post_to_all(transport, BODY, [coded[name] for name in sorted(coded)])
         for name, sent in coded.items():
             traffic.count(name, (transport.ranks - 1) * sent.nbytes, 0)
             moves[name] = decode(sent, traffic.wire, moves[name].dtype)  # as the others have it
-        self._add(moves, transport.ranks)
+        self._add(moves)
         self._take_in(transport, traffic)
-        if self._limit is None and (asks or self._called or done >= total):
-            self._limit = self._agree(transport, traffic, done)
+        if asks or self._called or not rounds.more():
+            self._agree(transport, traffic, rounds)
         for node, p in found.items():
             p.values = {name: self._of(node, name).copy() for name in p.values}
-        return self._limit
-
-    def moves(self, ranks: int, size: float, alpha: float | None) -> float | None:
-        return None  # how often ranks tell each other is theirs
-
-    def plan(self, device: Device, transport: Transport) -> np.ndarray:
-        """How many messages each rank has sent to each of the others."""
-        counts = np.zeros(transport.ranks, np.int64)
-        counts[transport.rank] = self._sent
-        return counts
 
     def exchange(self, device: Device, transport: Transport, traffic: Traffic, planned: np.ndarray) -> None:
         device.update()  # what is accumulated belongs to this rank's parameters
@@ -106,51 +87,15 @@ class Group(Average):
             node: {name: value - self._of(node, name) for name, value in p.values.items()}
             for node, p in found.items()
         }
-        expected = {source: int(n) for source, n in enumerate(planned) if source != transport.rank}
-        self._wait(
-            transport, traffic, lambda: all(self._received.get(s, 0) == n for s, n in expected.items())
-        )
+        self._arrive(transport, traffic, planned)
         for node, moves in own.items():
             found[node].values = {name: self._of(node, name) + move for name, move in moves.items()}
         super().exchange(device, transport, traffic, planned)
         self.moved(device)
         self._forget()
 
-    def _agree(self, transport: Transport, traffic: Traffic, done: int) -> int:
-        """Call all together -> the instances of the rank that has taken the most: the others take as many."""
-        self._post(transport, done, {})
-        self._called[transport.rank] = done
-        self._wait(transport, traffic, lambda: len(self._called) == transport.ranks)
-        return max(self._called.values())
-
-    def _post(self, transport: Transport, head: int, arrays: Mapping[str, np.ndarray]) -> None:
-        message = packed([np.array([head], np.int64), *(arrays[name] for name in sorted(arrays))])
-        for rank in range(transport.ranks):
-            if rank != transport.rank:
-                transport.post(rank, message)
-        self._sent += 1
-
-    def _wait(self, transport: Transport, traffic: Traffic, done: Callable[[], bool]) -> None:
-        began = time.perf_counter()
-        while not done():
-            if not self._take_in(transport, traffic):
-                transport.check()
-                time.sleep(NAP)
-        traffic.waited += time.perf_counter() - began
-
-    def _take_in(self, transport: Transport, traffic: Traffic) -> bool:
-        """All messages that have come -> whether there were any."""
-        came = False
-        for source in range(transport.ranks):
-            while source != transport.rank and (message := transport.poll(source)) is not None:
-                came = True
-                self._received[source] = self._received.get(source, 0) + 1
-                head = int(message[:8].view(np.int64)[0])
-                if head != _MOVES:
-                    self._called[source] = head
-                    continue
-                self._add(self._unpacked(message[8:], traffic), transport.ranks)
-        return came
+    def take(self, source: int, body: np.ndarray, traffic: Traffic) -> None:
+        self._add(self._unpacked(body, traffic))
 
     def _unpacked(self, body: np.ndarray, traffic: Traffic) -> dict[str, np.ndarray]:
         names = sorted(self._shared)
@@ -175,6 +120,6 @@ class Group(Average):
                 copies.setdefault(f"{self._first.get(node, node)}.{name}", []).append(value)
         return {name: mean(each) for name, each in copies.items()}
 
-    def _add(self, moves: Mapping[str, np.ndarray], ranks: int) -> None:
+    def _add(self, moves: Mapping[str, np.ndarray]) -> None:
         for name, move in moves.items():
-            self._shared[name] += move / move.dtype.type(ranks)
+            self._shared[name] += move / move.dtype.type(self._ranks)

@@ -148,7 +148,7 @@ class MpiTransport:
         self.cut_off = False  # whether MPI itself cannot reach a rank
         self._under_way: list[tuple[Any, np.ndarray]] = []  # requests, and what they still read from
         # Whoever receives does not wait until these are gone: the other side looks for them when it likes.
-        self._posted: list[tuple[Any, np.ndarray]] = []
+        self._posted: dict[int, list[tuple[Any, np.ndarray]]] = {}  # by rank
         self._coming: dict[int, tuple[Any, np.ndarray]] = {}  # by source, posted arrays whose begin is here
         self._awaited: tuple[Any, np.ndarray] | None = None  # MPI may write there until it has come
         self._looked = 0.0
@@ -181,8 +181,13 @@ class MpiTransport:
     def post(self, to: int, values: np.ndarray) -> None:
         self.check()
         with self._reaching():
-            self._posted.append(self._isend(to, values.copy(), POSTED))
+            self._posted.setdefault(to, []).append(self._isend(to, values.copy(), POSTED))
         self.sent += values.nbytes
+
+    def posted(self, to: int) -> int:
+        with self._reaching():
+            self._posted[to] = [each for each in self._posted.get(to, []) if not each[0].Test()]
+        return len(self._posted[to])
 
     def poll(self, source: int) -> np.ndarray | None:
         self.check()
@@ -251,7 +256,8 @@ class MpiTransport:
             return
         self._looked = now
         self._all_sent()
-        self._posted = [each for each in self._posted if not each[0].Test()]
+        for to in list(self._posted):
+            self.posted(to)
         for source in range(self.ranks):
             if source != self.rank and self._comm.Iprobe(source, FAILED, self._status):
                 why = np.empty(self._status.Get_count(self._byte), np.uint8)

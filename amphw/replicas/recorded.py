@@ -105,5 +105,8 @@ class Recorder(Wrapped):
     def post(self, to: int, values: np.ndarray) -> None:
         raise AmphwError("messages that nobody waits for cannot be played in simulated time")
 
+    def posted(self, to: int) -> int:
+        return 0
+
     def poll(self, source: int) -> np.ndarray | None:
         return None

@@ -179,7 +179,7 @@ def check_played(strategy: Strategy) -> None:
     if strategy.own_pace:
         raise ConfigError(
             f"replicas.strategy={strategy.name} has no steps that all ranks make together, so how long one "
-            "takes cannot be played; take --strategy average, which moves as much where all are equally fast"
+            "takes cannot be played; take a strategy whose ranks meet, such as --strategy average"
         )
 
 

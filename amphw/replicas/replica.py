@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,6 @@ from amphw.ir.sparse import dense_tables, sparse_parameters
 from amphw.ir.update import UpdateRule
 from amphw.replicas.agree import check_alike
 from amphw.replicas.collectives import all_reduce, ranges
-from amphw.replicas.group import EVERY
 from amphw.replicas.packed import Traffic, add_up
 from amphw.replicas.rounds import Rounds
 from amphw.replicas.strategy import Strategy
@@ -46,7 +46,8 @@ class Synchronised:
     the room that parameters take on a rank: on its device, the most while it trained (0: it does not say),
     and as a server, with the optimisers' arrays. per_rank: what each did in all, since the run began or went
     on. traces: of each, on the first rank; none without `train.trace`. formula: bytes each way, of the
-    parameters that the strategy has one for. dense: tables that are exchanged whole, and why.
+    parameters that the strategy has one for. dense: tables that are exchanged whole, and why. own:
+    `Strategy.told`.
     """
 
     ranks: int
@@ -60,6 +61,7 @@ class Synchronised:
     traces: list[RankTrace]
     formula: dict[str, float]
     dense: dict[str, str]
+    own: dict[str, Any]
 
 
 class Replica:
@@ -67,10 +69,10 @@ class Replica:
     zero rows.
 
     every: of a strategy whose ranks do not go in step, the instances of one rank between two exchanges; 0:
-    its share of an epoch or, where ranks go at their own pace, `group.EVERY`. updates: of such a strategy,
-    too, and in place of `every`: how often a node has updated between two exchanges, on average over nodes.
-    clip_norm: the same: `train.clip_norm`, for a rank's own gradients. traces: whether messages and exchanges
-    are noted. wire: as in `wire.encode`.
+    its share of an epoch or, where ranks go at their own pace, `Strategy.usual_every`. updates: of such a
+    strategy, too, and in place of `every`: how often a node has updated between two exchanges, on average
+    over nodes. clip_norm: the same: `train.clip_norm`, for a rank's own gradients. traces: whether messages
+    and exchanges are noted. wire: as in `wire.encode`.
     """
 
     def __init__(
@@ -139,7 +141,8 @@ class Replica:
         self._agreed = np.zeros(3, np.int64)  # what was agreed on before these instances is done with
         end = len(instances)
         if self.strategy.own_pace or self._updates:
-            every, measure = self._updates or self._every or EVERY, updated if self._updates else None
+            every = self._updates or self._every or self.strategy.usual_every(window)
+            measure = updated if self._updates else None
             t = self.transport
             self._rounds = rounds = Rounds(instances, start, every, t.rank, t.ranks, first, measure)
             return rounds
@@ -175,7 +178,7 @@ class Replica:
         if self.strategy.in_step:
             self._exchange(device, through=False)
         else:
-            self._clipping.update(device)
+            self.strategy.update(device, self._clipping)
 
     def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
         rounds = self._rounds
@@ -186,9 +189,7 @@ class Replica:
         if self.strategy.own_pace:
             began, waited = time.perf_counter(), self.traffic.waited
             asks = bool(self._wants.any())
-            rounds.limit = self.strategy.pass_on(
-                device, self.transport, self.traffic, rounds.done, rounds.total, asks
-            )
+            self.strategy.pass_on(device, self.transport, self.traffic, rounds, asks)
             self._spent(began, self.traffic.waited - waited)
             self.traffic.steps += 1
         elif rounds.limit is None:  # all meet where the rank is that needs the most instances
@@ -196,7 +197,7 @@ class Replica:
             taken[self.transport.rank] = rounds.done
             self._meet(taken)
             rounds.limit = int(taken.max())
-        return rounds.done < (rounds.total if rounds.limit is None else rounds.limit)
+        return rounds.more()
 
     def _spent(self, began: float, waited: float) -> None:
         """On an exchange since then, of which it has waited for so long."""
@@ -332,6 +333,7 @@ class Replica:
             self._traces(trace),
             {name: size for name, size in formula.items() if size is not None},
             {**self._dense, **self.strategy.whole},
+            self.strategy.told(self.transport),
         )
 
     def _traces(self, trace: Trace | None) -> list[RankTrace]:

@@ -46,6 +46,10 @@ class Rounds:
     def _taken(self) -> float:
         return self.done
 
+    def more(self) -> bool:
+        """Whether this rank takes more instances before all meet."""
+        return self.done < (self.total if self.limit is None else self.limit)
+
     def __iter__(self) -> Iterator[Instance]:
         begun = self._measure()
         while self._goes_on(begun):
@@ -54,5 +58,4 @@ class Rounds:
                 yield self._share.at(self._share.places[place])
 
     def _goes_on(self, begun: float) -> bool:
-        end = self.total if self.limit is None else self.limit
-        return self.done < end and self._measure() - begun < self._every
+        return self.more() and self._measure() - begun < self._every

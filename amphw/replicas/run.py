@@ -15,6 +15,7 @@ from amphw.host.run_model import RunModel
 from amphw.host.trace import Trace
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Device
+from amphw.replicas.ako.settings import WHOLE, ako, check_ako
 from amphw.replicas.average import Average
 from amphw.replicas.group import Group
 from amphw.replicas.outer import Outer
@@ -31,6 +32,8 @@ STRATEGIES: dict[str, Callable[[RunConfig[Any]], Strategy]] = {
     "servers": lambda cfg: _synchronous("servers", cfg, serves_dense=True, serves_sparse=True),
     "average": lambda cfg: Average(),
     "group": lambda cfg: Group(),
+    "ako": ako,
+    "all-to-all": lambda cfg: ako(cfg, WHOLE),
     "outer": lambda cfg: Outer(cfg.replicas.outer_lr, cfg.replicas.outer_momentum),
 }
 
@@ -87,6 +90,7 @@ def check_ranks(ranks: int, cfg: RunConfig[Any], besides: Collection[str] = ()) 
             f"write --set train.mode=pipeline (or sync), or --set replicas.strategy={others}"
         )
     _check_servers(ranks, strategy, cfg)
+    check_ako(cfg)
     if cfg.train.average and not strategy.in_step:
         raise ConfigError(
             f"train.average={cfg.train.average} is the average over updates that all ranks make together, "

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from amphw.host.gradients import Clipping
 from amphw.ir.device import Device
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
 from amphw.replicas.packed import Traffic
+from amphw.replicas.rounds import Rounds
 from amphw.replicas.transport import Transport
 
 
@@ -47,6 +50,14 @@ class Strategy:
     def moved(self, device: Device) -> None:
         """The host has changed parameters, in the same way on all ranks."""
 
+    def update(self, device: Device, clipping: Clipping) -> None:
+        """Of ranks that do not go in step: a window of a mode with a barrier has returned."""
+        clipping.update(device)
+
+    def usual_every(self, window: int) -> int:
+        """With `own_pace`: instances of a round where nobody has said. window: in flight at most."""
+        raise NotImplementedError(f"{self.name} has no rounds of a rank's own")
+
     def look_ahead(self, upcoming: Sequence[Instance]) -> None:
         """Of ranks in step: these instances are pumped after the next exchange. The device may be at work."""
 
@@ -70,11 +81,12 @@ class Strategy:
         return None
 
     def pass_on(
-        self, device: Device, transport: Transport, traffic: Traffic, done: int, total: int, asks: bool
-    ) -> int | None:
-        """With `own_pace`, after each round: this rank has taken `done` of its share's `total` instances.
+        self, device: Device, transport: Transport, traffic: Traffic, rounds: Rounds, asks: bool
+    ) -> None:
+        """With `own_pace`, after each of this rank's `rounds`.
 
-        asks: it wants all to meet soon. -> how many all take before they meet; None: nobody has called them.
+        asks: it wants all to meet soon. Once it has agreed with the others how many instances all take before
+        they meet, `rounds.limit` is that number.
         """
         raise NotImplementedError(f"{self.name} has no rounds of a rank's own")
 
@@ -83,6 +95,10 @@ class Strategy:
     ) -> None:
         """These instances are about to be pumped, and no exchange came before: the device has to hold what
         they read."""
+
+    def told(self, transport: Transport) -> dict[str, Any]:
+        """What there is to say of this strategy alone, for programs; all ranks call it when they are done."""
+        return {}
 
     def gather(self, device: Device, transport: Transport) -> None:
         """The first rank's device has to hold everything, with the optimisers' state, as it is about to be

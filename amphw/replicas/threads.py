@@ -62,6 +62,9 @@ class ThreadTransport:
         self._group.posts[self.rank, to].put(values.copy())
         self.sent += values.nbytes
 
+    def posted(self, to: int) -> int:
+        return self._group.posts[self.rank, to].qsize()
+
     def poll(self, source: int) -> np.ndarray | None:
         self.check()
         try:

@@ -47,6 +47,13 @@ class Transport(Protocol):
         """
         ...
 
+    def posted(self, to: int) -> int:
+        """Messages that this rank has posted to another and that, as far as is known here, it has not taken.
+
+        A carrier that hands them to a system with room of its own knows no more than that they have left.
+        """
+        ...
+
     def poll(self, source: int) -> np.ndarray | None:
         """The next array that this rank has posted, uint8, in the order of posting; None: none has come."""
         ...
@@ -72,6 +79,9 @@ class Wrapped:
 
     def flush(self) -> None:
         self._transport.flush()
+
+    def posted(self, to: int) -> int:
+        return self._transport.posted(to)
 
     def check(self) -> None:
         self._transport.check()

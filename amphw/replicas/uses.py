@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from amphw.host.config import ReplicasConfig
-from amphw.ir.config_fields import ConfigError, options
+from amphw.ir.config_fields import NONE, ConfigError, options
 
 
 @dataclass(frozen=True)
@@ -19,21 +19,27 @@ class Use:
 
 _SERVED = ("hybrid", "servers")
 _IN_STEP = ("hybrid", "allreduce", "servers")
-_APART = ("average", "group", "outer")
+_PARTIAL = ("ako", "all-to-all")
+_APART = ("average", "group", "outer", *_PARTIAL)
 
 USES = {
     "servers": Use(_SERVED, "it has no servers"),
     "machine_ranks": Use(_SERVED, "no rows go to a server, before which they could be added up"),
-    "average_dense": Use(_IN_STEP, "it adds up no gradients: each rank updates on its own"),
-    "average_sparse": Use(_IN_STEP, "it adds up no gradients: each rank updates on its own"),
+    "average_dense": Use(_IN_STEP, "each rank updates on its own, with no mean over all"),
+    "average_sparse": Use(_IN_STEP, "each rank updates on its own, with no mean over all"),
     "sparse_from": Use(_IN_STEP, "it exchanges all tables whole"),
     "every": Use(_APART, "it exchanges with each update"),
     "every_updates": Use(_APART, "it exchanges with each update"),
     "wire": Use(
-        (*_IN_STEP, "group"), "it exchanges parameters alone, of which 16 bits would be all there is"
+        (*_IN_STEP, "group", *_PARTIAL),
+        "it exchanges parameters alone, of which 16 bits would be all there is",
     ),
     "outer_lr": Use(("outer",), "it has no outer step"),
     "outer_momentum": Use(("outer",), "it has no outer step"),
+    "partitions": Use(("ako",), "no gradients are cut into parts"),
+    "bandwidth": Use(("ako",), "no gradients are cut into parts, whose number a bandwidth would choose"),
+    "staleness": Use(_PARTIAL, "it has no bound on how many rounds a rank may be ahead of another one"),
+    "apply": Use(_PARTIAL, "no rank receives the gradients of a single other one to apply"),
 }
 """By setting, all but `strategy` itself."""
 
@@ -47,8 +53,9 @@ def check_uses(given: ReplicasConfig, besides: Collection[str] = ()) -> None:
     for name, use in USES.items():
         value, default = getattr(given, name), options(ReplicasConfig)[name].default
         if value != default and name not in besides and strategy not in use.strategies:
+            shown = {None: NONE, "": '""'}.get(default, str(default).lower())
             raise ConfigError(
                 f"replicas.{name}={value} has no effect with replicas.strategy={strategy}: {use.otherwise}; "
-                f"leave it out (or write its default, --set replicas.{name}={str(default).lower()}), or "
+                f"leave it out (or write its default, --set replicas.{name}={shown}), or "
                 f"write --set replicas.strategy={' or '.join(use.strategies)}"
             )

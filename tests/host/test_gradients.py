@@ -10,9 +10,9 @@ import pytest
 
 from amphw.cpu_runtime import planes
 from amphw.cpu_runtime.device import CpuDevice
-from amphw.host.gradients import accumulated, give, keep, put, readable
+from amphw.host.gradients import accumulated, give, keep, put, readable, tell, told
 from amphw.ir.device import Device, DeviceOptions, Mode
-from amphw.ir.errors import StateError
+from amphw.ir.errors import AmphwError, StateError
 from amphw.ir.exchange import NodeGradient, Rows
 from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice
@@ -264,3 +264,62 @@ def test_a_device_without_a_way_of_its_own_is_asked_for_everything() -> None:
     for node, gradient in found.items():
         assert all(np.array_equal(again[node].arrays[n], a) for n, a in gradient.arrays.items())
     device.close()
+
+
+def told_and_moved(device: Device, graph: Any, instances: Sequence[Any], rule: UpdateRule) -> None:
+    """With SGD and sums, parameters move by the rate times what updates are told to have applied."""
+    device.load(graph, {"*": rule}, DeviceOptions(4, 0, "self", 3))
+    tell(device)
+    for step in range(3):
+        begun = {
+            f"{n}.{k}": v.astype(np.float64)
+            for n, p in device.parameters().items()
+            for k, v in p.values.items()
+        }
+        versions = {n: p.version for n, p in device.parameters().items()}
+        for slot, instance in enumerate(instances[4 * step : 4 * step + 4]):
+            instance.number = 4 * step + slot
+            device.submit(slot, step, instance, Mode.TRAIN)
+        device.drain()
+        held = {n: p.rows for n, p in device.parameters().items()}
+        if step == 2:
+            device.update()  # what an update on demand applies is told as well
+            device.drain()
+        found = told(device)
+        assert found
+        for node, p in device.parameters().items():
+            updates = p.version - versions[node]
+            assert updates == (found[node].updates if node in found else 0)
+            for name, value in p.values.items():
+                applied = found[node].arrays[name] if node in found else 0.0
+                moved = begun[f"{node}.{name}"] - value
+                np.testing.assert_allclose(moved, rule.lr * applied, rtol=0, atol=2e-6, err_msg=name)
+        if step == 2:
+            assert any(held.values())
+    assert not told(device)
+    device.close()
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.02])
+@pytest.mark.parametrize("make", [ReferenceDevice, CpuDevice], ids=["reference", "cpu"])
+def test_what_nodes_update_with_by_themselves_is_told(
+    make: Callable[[], Device], plane: str, clip: float
+) -> None:
+    graph, instances, _ = problem(CASE)
+    told_and_moved(make(), graph, instances, UpdateRule(7, lr=0.1, reduce="sum", clip=clip))
+
+
+@pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+@pytest.mark.parametrize("name", ["list-reduction", "language-model"])
+def test_of_tables_and_folded_layers_too(name: str) -> None:
+    """Of list reduction the embedding is folded into the cell; a language model looks rows of tables up."""
+    model = get_model(name)
+    small = {"hidden": 8, "batch": 4} if name == "list-reduction" else {"hidden": 8, "vocabulary": 200}
+    config = model.config(**small)
+    instances = list(model.training(config, 1, 0, 48))[:12]
+    told_and_moved(CpuDevice(), model.graph(config), instances, UpdateRule(7, lr=0.01, reduce="sum"))
+
+
+def test_a_device_that_cannot_tell_says_what_to_do() -> None:
+    with pytest.raises(AmphwError, match="does not say with what; write --set train.mode=pipeline"):
+        tell(FixedDevice())

@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from amphw.host.checkpoint import load_checkpoint
-from amphw.host.checkpointing import CHECKPOINT, Checkpoints
-from amphw.host.controller import Trainer
-from amphw.host.run_folder import RunFolder
 from amphw.host.session import Session
 from amphw.ir.device import Device
 from amphw.models import get_model
 from amphw.replicas.group import Group
 from amphw.replicas.packed import Traffic
-from amphw.replicas.run import check_ranks, follow, in_threads, replica
+from amphw.replicas.rounds import Rounds
 from amphw.replicas.threads import ThreadGroup
 from tests.host.training import MODEL
 from tests.replicas.test_equivalence import Kept, settings, together
+from tests.replicas.test_own_pace import LONG, Noted
 from tests.replicas.training import train_in_threads
 
 GROUP = ["lr=0.05", "replicas.strategy=group"]
-LONG = 60.0
-"""Seconds after which a test that waits for another thread gives up."""
-
-
-class Noted(Kept):
-    """Remembers the numbers of the instances that it trains on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers: list[int] = []
-
-    def submit(self, slot: int, generation: int, instance: Any, mode: Any) -> None:
-        if mode.value == "train":
-            self.numbers.append(instance.number)
-        super().submit(slot, generation, instance, mode)
+BEGUN = Rounds(MODEL.training(settings(MODEL, 1).model, 1, 1, 0), 0, 1, 0, 1, 0)
+"""There is more to come, and nobody has called all together."""
 
 
 def values(device: Device) -> dict[str, np.ndarray]:
@@ -62,7 +45,7 @@ def test_copies_in_the_graph_of_each_rank_belong_to_the_group() -> None:
             p.values = {name: value + 10**rank * (k + 1) for name, value in p.values.items()}
     traffic = Traffic()
     for rank in (0, 1, 0):
-        assert strategies[rank].pass_on(devices[rank], group[rank], traffic, 1, 99, False) is None
+        strategies[rank].pass_on(devices[rank], group[rank], traffic, BEGUN, False)
     for device in devices:
         for node in copies:
             found = device.parameters()[node].values["W"]
@@ -85,7 +68,8 @@ def test_messages_in_any_order_make_the_mean_of_all_that_has_moved(ranks: int) -
     expected = values(devices[0])
 
     def pass_on(rank: int) -> None:
-        assert strategies[rank].pass_on(devices[rank], group[rank], traffic[rank], 1, 99, False) is None
+        strategies[rank].pass_on(devices[rank], group[rank], traffic[rank], BEGUN, False)
+        assert BEGUN.limit is None
 
     often = rng.dirichlet(np.full(ranks, 0.5))
     for rank in rng.choice(ranks, 60, p=often).tolist():
@@ -125,119 +109,6 @@ def test_no_rank_waits_for_a_slow_one() -> None:
     cfg = settings(MODEL, 1, *GROUP, "replicas.every=1", "epochs=1")
     train_in_threads(2, MODEL, cfg, lambda rank: devices[rank])
     assert len(devices[1].numbers) == 6
-
-
-@pytest.mark.parametrize("mode", ["async", "pipeline", "sync"])
-@pytest.mark.parametrize(("ranks", "every"), [(2, 0), (3, 1), (5, 2)])
-def test_every_instance_counts_once_and_ranks_end_alike(mode: str, ranks: int, every: int) -> None:
-    """There are 12 batches an epoch, which five ranks cannot share evenly."""
-    devices = [Noted() for _ in range(ranks)]
-    cfg = settings(MODEL, 2, *GROUP, f"replicas.every={every}", f"mode={mode}")
-    train_in_threads(ranks, MODEL, cfg, lambda rank: devices[rank])
-    numbers = sorted(n for device in devices for n in device.numbers)
-    assert numbers == list(range(numbers[0], numbers[0] + 24))
-    for other in devices[1:]:
-        for name, value in other.last.items():
-            np.testing.assert_array_equal(value, devices[0].last[name])
-
-
-def test_ranks_pause_together_for_a_checkpoint_that_is_due(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    saved = []
-    save = Checkpoints.save
-
-    def noted(self: Checkpoints, names: Any, state: Any, *rest: Any) -> None:
-        saved.append(state.position)
-        save(self, names, state, *rest)
-
-    class Waits(Noted):
-        """Makes its second round once it has been called."""
-
-        def submit(self, *arguments: Any) -> None:
-            assert not self.numbers or called.wait(LONG)
-            super().submit(*arguments)
-
-    called, post = threading.Event(), Group._post
-
-    def posted(self: Group, transport: Any, head: int, arrays: Any) -> None:
-        post(self, transport, head, arrays)
-        if head >= 0:
-            called.set()
-
-    monkeypatch.setattr(Checkpoints, "save", noted)
-    monkeypatch.setattr(Group, "_post", posted)
-    devices = [Noted(), Waits()]
-    cfg = settings(MODEL, 1, *GROUP, "replicas.every=1", "checkpoint_minutes=1e-9")
-    train_in_threads(2, MODEL, cfg, lambda rank: devices[rank], RunFolder.create(tmp_path / "run", "toy"))
-    assert any(position for position in saved)
-    numbers = sorted(n for device in devices for n in device.numbers)
-    assert numbers == list(range(numbers[0], numbers[0] + 24))
-
-
-def test_ranks_stop_within_an_epoch_and_the_run_goes_on_from_there(tmp_path: Path) -> None:
-    """All make as many rounds as the fastest, so that what has been trained on is where the epoch began."""
-
-    class Stops(Noted):
-        trainer: Trainer
-
-        def update(self, nodes: Any = None) -> None:
-            if len(self.numbers) == 2:
-                self.trainer.stop()
-            super().update(nodes)
-
-    class Waits(Noted):
-        """Makes its second round once it has been called."""
-
-        def update(self, nodes: Any = None) -> None:
-            super().update(nodes)
-            if len(self.numbers) == 1:
-                assert called.wait(LONG)
-
-    called = threading.Event()
-    first = Stops()
-    devices = [first, Waits(), Noted(), Noted()]
-    cfg = settings(MODEL, 1, *GROUP, "replicas.every=1")
-    folder = RunFolder.create(tmp_path / "run", "toy")
-
-    def prepared(trainer: Trainer) -> None:
-        first.trainer = trainer
-        stop = trainer.stop
-
-        def told() -> None:
-            stop()
-            called.set()
-
-        trainer.stop = told  # type: ignore[method-assign]
-
-    found = train_in_threads(2, MODEL, cfg, lambda rank: devices[rank], folder, prepared)
-    assert found.stopped_by == "interrupt" and found.epochs == 0
-    position = load_checkpoint(tmp_path / "run" / CHECKPOINT, None)[1]["counters"]["position"]
-    assert 4 <= position < 12 and position % 2 == 0
-    before = sorted(n for device in devices for n in device.numbers)
-    assert before == list(range(before[0], before[0] + position))
-    check_ranks(2, cfg)
-    with in_threads(2, lambda t: follow(MODEL, cfg, devices[3], t, folder.path)) as transport:
-        mine = replica(transport, cfg)
-        summary = Trainer(MODEL, cfg, devices[2], folder, replication=mine).run(folder.path)
-        mine.synchronised(0.0)
-        devices[2].close()
-    assert summary.epochs == 2
-    numbers = sorted(n for device in devices for n in device.numbers)
-    assert numbers == list(range(numbers[0], numbers[0] + 24))
-
-
-def test_an_error_of_one_rank_ends_those_that_go_on() -> None:
-    class Fails(Noted):
-        def submit(self, *arguments: Any) -> None:
-            if self.numbers:
-                raise RuntimeError("out of order")
-            super().submit(*arguments)
-
-    devices = [Noted(), Fails(), Noted()]
-    with pytest.raises(RuntimeError, match="out of order"):
-        cfg = settings(MODEL, 1, *GROUP, "replicas.every=1")
-        train_in_threads(3, MODEL, cfg, lambda rank: devices[rank])
 
 
 def test_ranks_learn_together() -> None:

@@ -152,6 +152,18 @@ def test_processes_synchronise_in_a_group_without_waiting(tmp_path: Path) -> Non
     assert found["bytes"]["cell.W"]["sent"] == found["bytes"]["cell.W"]["received"] > 0
 
 
+@pytest.mark.parametrize("strategy", ["ako", "all-to-all"])
+def test_processes_exchange_parts_of_gradients(tmp_path: Path, strategy: str) -> None:
+    wanted = ["mode=async", f"replicas.strategy={strategy}", "replicas.every=2", "replicas.staleness=1"]
+    done = trained(2, tmp_path, *(word for each in wanted for word in ("--set", each)), "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    partitions = 2 if strategy == "ako" else 1
+    assert (found["partitions"], found["bound"]) == (partitions, partitions + 1)
+    assert found["clocks"] == [12, 12]  # six rounds of each epoch
+    assert 0 < found["staleness_max"] <= found["bound"] + 1
+
+
 def test_a_run_of_processes_is_that_of_threads(tmp_path: Path) -> None:
     one = trained(2, tmp_path, "--out", "processes", "--json")
     assert one.returncode == 0, one.stderr

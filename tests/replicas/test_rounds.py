@@ -11,12 +11,12 @@ import pytest
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Statistics
 from amphw.replicas.average import Average
-from amphw.replicas.group import Group
 from amphw.replicas.outer import Outer
 from amphw.replicas.rounds import Rounds
+from amphw.replicas.run import STRATEGIES
 from tests.host.training import MODEL
 from tests.replicas.test_equivalence import differences, settings, together
-from tests.replicas.test_group import Noted
+from tests.replicas.test_own_pace import PACES, Noted
 from tests.replicas.training import train_in_threads
 
 INSTANCES = MODEL.training(settings(MODEL, 1).model, 1, 1, 0)
@@ -91,18 +91,22 @@ def test_all_take_as_many_as_the_rank_that_needs_the_most_for_so_many_updates(
     assert differences(devices[0], devices[1]) == 0.0
 
 
+@PACES
 @pytest.mark.parametrize("mode", ["async", "pipeline"])
-def test_with_group_every_instance_counts_once_too(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    passed, pass_on = [], Group.pass_on
+def test_at_its_own_pace_every_instance_counts_once_too(
+    strategy: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    who: Any = type(STRATEGIES[strategy](settings(MODEL, 1, f"replicas.strategy={strategy}")))
+    passed, pass_on = [], who.pass_on
 
-    def noted(self: Group, device: Any, transport: Any, traffic: Any, done: int, *rest: Any) -> Any:
-        passed.append((transport.rank, done))
-        return pass_on(self, device, transport, traffic, done, *rest)
+    def noted(self: Any, device: Any, transport: Any, traffic: Any, rounds: Rounds, *rest: Any) -> None:
+        passed.append((transport.rank, rounds.done))
+        pass_on(self, device, transport, traffic, rounds, *rest)
 
-    monkeypatch.setattr(Group, "pass_on", noted)
+    monkeypatch.setattr(who, "pass_on", noted)
     devices = [Noted() for _ in range(3)]
     rule = [f"mode={mode}", "max_active_keys=1", "min_update_interval=10", "epochs=1"]
-    cfg = settings(MODEL, 1, *rule, "replicas.strategy=group", "replicas.every_updates=2")
+    cfg = settings(MODEL, 1, *rule, f"replicas.strategy={strategy}", "replicas.every_updates=2")
     train_in_threads(3, MODEL, cfg, lambda rank: devices[rank])
     numbers = sorted(n for device in devices for n in device.numbers)
     assert numbers == list(range(numbers[0], numbers[0] + 12))

@@ -26,6 +26,10 @@ OTHER: dict[str, Any] = {
     "wire": "float16",
     "outer_lr": 0.5,
     "outer_momentum": 0.5,
+    "partitions": "2",
+    "bandwidth": "1Gb/s",
+    "staleness": 2,
+    "apply": "mean",
 }
 """Of each setting a value that is not its default."""
 
@@ -39,7 +43,7 @@ def test_every_setting_says_who_has_a_use_for_it() -> None:
 @pytest.mark.parametrize("name", OTHER)
 def test_a_setting_without_effect_is_refused_with_the_reason(strategy: str, name: str) -> None:
     value = OTHER[name]
-    given = f"replicas.{name}={str(value).lower()}"
+    given = f"replicas.{name}={str(value).lower() if isinstance(value, bool) else value}"
     cfg = settings(MODEL, 1, f"replicas.strategy={strategy}", given)
     if strategy in USES[name].strategies:
         check_ranks(2, cfg)
@@ -64,4 +68,4 @@ def test_the_page_has_the_same_table() -> None:
     rows = re.findall(r"^\| `replicas\.(\w+)` \| ([^|]*) \|$", page, re.MULTILINE)
     assert [name for name, _ in rows] == list(USES)
     for name, listed in rows:
-        assert sorted(re.findall(r"`(\w+)`", listed)) == sorted(USES[name].strategies), name
+        assert sorted(re.findall(r"`([\w-]+)`", listed)) == sorted(USES[name].strategies), name

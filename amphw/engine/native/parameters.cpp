@@ -240,9 +240,12 @@ int Parameters::prepare(const std::string** bad) {
             if (norm > rule.clip) factor *= rule.clip / norm;
         }
         u.scale = float(factor);
+        if (tells_) note_told(t, float(factor / scale()));
         step(t, from, to, u);
     }
     make_tables(to);
+    told_rows_ += accumulated;
+    told_updates_++;
     accumulated = 0;
     return to;
 }

@@ -52,6 +52,7 @@ struct Tensor {
     Layout layout, transposed_layout;
     int32_t transposed_row = 0;  // the transposed copy has the rows from here on, as many as its layout has columns
     Block value[VERSIONS], transposed[VERSIONS], gradient, slot[MAX_SLOTS];  // from the first `load` on
+    Block told;  // sums of what updates have applied, in the gradient's layout
     // Of a table that is only looked up, the rows that have a gradient.
     bool tracked = false;
     std::vector<uint8_t> touched;
@@ -174,6 +175,12 @@ public:
     int64_t bytes() const;  // that all tensors take up
     void has_put() { make_tables(current_.load()); }
 
+    // From now on updates sum up what they apply, for whoever takes it; see told.cpp.
+    void tell();
+    // Rows and updates since the last call; the sums are there until the next update.
+    std::pair<int64_t, int64_t> take_told();
+    void store_told(int32_t param, float* sum);
+
     const Rule rule;
 
 private:
@@ -181,6 +188,7 @@ private:
     void add_table(const FoldDesc& fold);
     void allocate(Tensor& t);
     void step(Tensor& t, int from, int to, Update u);
+    void note_told(Tensor& t, float clipping);
     void catch_up(Tensor& t, int from, int to);
     void add(Tensor& t, int from, int to, const float* move);
     void transpose(Tensor& t, int buffer);
@@ -208,6 +216,8 @@ private:
     std::vector<std::unique_ptr<LogChunk>> pool_;
     bool reducing_ = false;
     int64_t interval_rows_ = 0;
+    bool tells_ = false;
+    int64_t told_rows_ = 0, told_updates_ = 0;
     int64_t sealed_chunks_ = 0, released_ = 0;
     static constexpr int LATELY = 8;
     std::atomic<float> largest_[LATELY] = {};

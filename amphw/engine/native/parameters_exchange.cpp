@@ -166,7 +166,7 @@ int64_t Parameters::bytes() const {
         add(t.value);
         add(t.transposed);
         add(t.slot);
-        all += t.gradient.size() + t.touched.size() + t.rows.bytes() + t.gradient_rows.bytes();
+        all += t.gradient.size() + t.told.size() + t.touched.size() + t.rows.bytes() + t.gradient_rows.bytes();
         for (const std::vector<int32_t>& rows : t.missed) all += rows.capacity() * sizeof(int32_t);
     }
     return int64_t(all);

@@ -26,11 +26,21 @@ from amphw.engine.numpy_plane.slots import Slot, SlotPlan, finish_plan
 from amphw.engine.policy import BACKWARD, KINDS, POLICIES, PolicyTable, Queue, choose
 from amphw.ir.device import Direction, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError
-from amphw.ir.exchange import Names, NodeGradient, Rows, give_gradients, gradients_of, keep_values, put_values
+from amphw.ir.exchange import (
+    Names,
+    NodeGradient,
+    Rows,
+    give_gradients,
+    gradients_of,
+    keep_values,
+    put_values,
+    take_told,
+    tell_all,
+)
 from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
 from amphw.ir.service_log import INTERVAL, SUM, UPDATE
-from amphw.ir.update import NodeParameters, no_parameters
+from amphw.ir.update import Applied, NodeParameters, no_parameters
 
 TraceCallback = Callable[[int, str, str, float, float, int, int | None, int | None], None]
 """(worker, node, "forward" | "backward" | "infer" | "update", begin us, duration us, rows, number of the
@@ -203,6 +213,14 @@ class NumpyPlane(Delivery):
         """See `Exchanges`."""
         self.fetch()
         put_values(self.params, values)
+
+    def tell(self) -> None:
+        """See `Tells`."""
+        tell_all(self.params)
+
+    def told(self) -> dict[str, Applied]:
+        """See `Tells`."""
+        return take_told(self.params)
 
     def latest(self, nodes: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:
         """See `Moves`."""

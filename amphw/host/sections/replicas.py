@@ -6,18 +6,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 from amphw.ir.config_fields import ConfigError, check_section, option
+from amphw.ir.errors import AmphwError
+from amphw.ir.units import quantity
+
+Strategy = Literal["hybrid", "allreduce", "servers", "average", "group", "outer", "ako", "all-to-all"]
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
 class ReplicasConfig:
     """How the replicas of a run with several ranks are kept together."""
 
-    strategy: Literal["hybrid", "allreduce", "servers", "average", "group", "outer"] = option(
+    strategy: Strategy = option(
         "hybrid",
         "hybrid: gradients of all ranks are added up at each update, in mode sync or pipeline; tables that "
         "are looked up by rows are served by rows; allreduce: without servers; servers: everything is "
         "served; average: ranks update on their own, and parameters are averaged; group: the same by "
-        "messages, for which no rank waits; outer: what ranks have moved by is the gradient of an outer step",
+        "messages, for which no rank waits; outer: what ranks have moved by is the gradient of an outer "
+        "step; ako: ranks update on their own and send all others a part of their gradients in each round; "
+        "all-to-all: the same, with whole gradients",
     )
     servers: int = option(
         0, "for hybrid and servers: the last so many ranks serve and do not train; 0: all do both", minimum=0
@@ -37,8 +44,8 @@ class ReplicasConfig:
     )
     every: int = option(
         0,
-        "for average, outer and group: instances of each rank between two exchanges; 0: once an epoch, and "
-        "with group every 50",
+        "for average, outer, group, ako and all-to-all: instances of each rank between two exchanges; 0: "
+        "once an epoch, with group every 50, with ako and all-to-all as many as are in flight at once",
         minimum=0,
     )
     every_updates: int = option(
@@ -54,11 +61,52 @@ class ReplicasConfig:
     outer_lr: float = option(0.7, "for outer: learning rate of the outer step", above=0)
     outer_momentum: float = option(0.9, "for outer: decay of the outer velocity", minimum=0, below=1)
 
+    partitions: str = option(
+        AUTO,
+        "for ako: into how many partitions gradients are cut, of which each other rank gets one in a round; "
+        "auto: as many as replicas.bandwidth asks for, and without it as many as there are ranks",
+    )
+    bandwidth: str = option(
+        "",
+        "for ako with partitions=auto: what a rank can send, such as 1Gb/s; how fast gradients come is "
+        "measured",
+    )
+    staleness: int | None = option(
+        None,
+        "for ako and all-to-all: tau; a rank begins no round when it is further ahead of the slowest other "
+        "one than partitions and tau together; none: as many rounds as there are ranks",
+        minimum=0,
+    )
+    apply: Literal["paper", "mean"] = option(
+        "paper",
+        "for ako and all-to-all, what becomes of received gradients; paper: each is an update of its own; "
+        "mean: they join the next update, with the rows that they are over",
+    )
+
     def __post_init__(self) -> None:
         check_section(self, "replicas")
+        self._check_partitions()
         if self.every and self.every_updates:
             raise ConfigError(
                 f"replicas.every is {self.every} instances and replicas.every_updates {self.every_updates} "
                 "updates between two exchanges, and which of the two comes first would change from one "
                 "exchange to the next; give one, and set the other to 0."
+            )
+
+    def _check_partitions(self) -> None:
+        """Raise ConfigError for a number of partitions, or what chooses it, that makes no sense."""
+        if self.partitions != AUTO and not (self.partitions.isdecimal() and int(self.partitions) > 0):
+            raise ConfigError(
+                f"replicas.partitions is {self.partitions!r}, expected {AUTO} or an integer of 1 or more"
+            )
+        if not self.bandwidth:
+            return
+        try:
+            quantity(self.bandwidth, "bits a second")
+        except AmphwError as error:
+            raise ConfigError(f"replicas.bandwidth: {error}") from None
+        if self.partitions != AUTO:
+            raise ConfigError(
+                "replicas.bandwidth chooses the number of partitions, which "
+                f"replicas.partitions={self.partitions} says already; leave one of them out"
             )

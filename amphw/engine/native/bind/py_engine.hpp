@@ -262,6 +262,9 @@ public:
     }
     int64_t parameter_bytes(int32_t unit) { return engine_.parameters(unit)->bytes(); }
     void has_put(int32_t unit) { engine_.parameters(unit)->has_put(); }
+    void tell(int32_t unit) { engine_.parameters(unit)->tell(); }
+    std::pair<int64_t, int64_t> take_told(int32_t unit) { return engine_.parameters(unit)->take_told(); }
+    void store_told(int32_t unit, int32_t param, FloatArray sum) { engine_.parameters(unit)->store_told(param, sum.data()); }
     // While frames run; see `Parameters`. moves: of all parameters of the unit.
     void latest(int32_t unit, int32_t param, FloatArray values) {
         engine_.parameters(unit)->latest(param, values.data());

@@ -1,0 +1,37 @@
+"""Partial gradient exchange as settings ask for it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from amphw.host.config import RunConfig
+from amphw.host.sections.replicas import AUTO
+from amphw.ir.config_fields import ConfigError
+from amphw.ir.units import quantity
+from amphw.replicas.ako.cost import Measured
+from amphw.replicas.ako.strategy import Ako
+
+NAME, WHOLE = "ako", "all-to-all"
+_MEASURED = 5.0
+"""Seconds over which the rate of gradients is measured; the first p is there after as many."""
+
+
+def ako(cfg: RunConfig[Any], name: str = NAME) -> Ako:
+    """One rank's strategy. name: with `all-to-all` gradients go whole."""
+    given = cfg.replicas
+    partitions = 1 if name == WHOLE else None if given.partitions == AUTO else int(given.partitions)
+    measured = None
+    if partitions is None and given.bandwidth:
+        measured = Measured(quantity(given.bandwidth, "bits a second") / 8, _MEASURED, time.perf_counter)
+    return Ako(name, partitions, given.staleness, given.apply, measured, cfg.train.mode == "async")
+
+
+def check_ako(cfg: RunConfig[Any]) -> None:
+    """Raise ConfigError for what partial gradient exchange cannot do in this mode of training."""
+    if cfg.replicas.strategy in (NAME, WHOLE) and cfg.replicas.apply == "mean" and cfg.train.mode == "async":
+        raise ConfigError(
+            "replicas.apply=mean joins what was received to the next update of all nodes, and with "
+            "train.mode=async each node updates on its own; write --set train.mode=pipeline (or sync), or "
+            "leave replicas.apply out"
+        )

@@ -1,0 +1,282 @@
+"""Partial gradient exchange (Ako: Watcharapichat et al., SoCC 2016): ranks update on their own at once, and
+in each round send every other one a part of what they have accumulated for it.
+
+A round is `replicas.every` instances of a rank, or `replicas.every_updates` updates; all nodes' gradients of
+it, the sums of what each of their updates has applied, are cut and sent together. All-to-all exchange is the
+same with one partition. Nobody waits for messages, but no rank begins a round that is further ahead of the
+slowest other one than p + tau. Where all meet, everything that is owed is sent in full first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from amphw.host.gradients import Clipping, accumulated, give, tell, told
+from amphw.ir.device import Device
+from amphw.ir.exchange import NodeGradient
+from amphw.ir.graph import Graph
+from amphw.ir.update import Applied, UpdateRule
+from amphw.replicas.ako.clocks import Clocks
+from amphw.replicas.ako.coding import coded, decoded
+from amphw.replicas.ako.cost import Measured
+from amphw.replicas.ako.flat import Flat
+from amphw.replicas.ako.message import Member, Message
+from amphw.replicas.ako.receiving import Joined, apply_ranges
+from amphw.replicas.ako.sender import Outbox, Sender
+from amphw.replicas.collectives import all_reduce
+from amphw.replicas.own_pace import BODY, OwnPace
+from amphw.replicas.packed import Traffic, add_up
+from amphw.replicas.rounds import Rounds
+from amphw.replicas.transport import Transport
+from amphw.replicas.wire import coded_kind
+
+UNDER_WAY = 2
+"""Messages to a rank that may be on their way at once; what is more waits, and is merged."""
+_FINISHED = np.zeros(1, np.uint8)
+"""In place of a message: its sender makes no more rounds until all have met."""
+
+
+class Ako(OwnPace):
+    """See `Strategy`. partitions, tau: p at the beginning, and `replicas.staleness`; None: as many as there
+    are ranks. apply: `replicas.apply`. measured: changes p as the rate of gradients does; None: p stays.
+    tells: nodes update by themselves, and the device has to say with what."""
+
+    def __init__(
+        self,
+        name: str,
+        partitions: int | None,
+        tau: int | None = None,
+        apply: Literal["paper", "mean"] = "paper",
+        measured: Measured | None = None,
+        tells: bool = False,
+    ):
+        super().__init__()
+        self.name = name
+        self._wanted, self._tau, self._apply_as, self._measured = partitions, tau, apply, measured
+        self._tells = tells
+        self._leads: dict[int, int] = {}
+        self._made, self._drift, self._blocked = 0, 0.0, 0.0
+
+    def usual_every(self, window: int) -> int:
+        return window
+
+    @property
+    def _bound(self) -> int:
+        return self._partitions + (self._ranks if self._tau is None else self._tau)
+
+    def begin(
+        self, device: Device, transport: Transport, graph: Graph, rules: Mapping[str, UpdateRule]
+    ) -> None:
+        self._ranks = transport.ranks
+        self._partitions = transport.ranks if self._wanted is None else self._wanted
+        found = device.parameters()
+        self._flat, self._rules = Flat.of(found), {node: p.rule for node, p in found.items()}
+        self._joined = Joined(self._flat, self._rules)
+        self._gradient = np.zeros(self._flat.size, self._flat.kind)
+        self._counts = np.zeros((len(self._flat.nodes), 2), np.int64)
+        self._begin_rounds(transport)
+        if self._tells:
+            tell(device)
+
+    def _begin_rounds(self, transport: Transport) -> None:
+        me = Member(transport.rank)
+        peers = [Member(rank) for rank in range(transport.ranks) if rank != transport.rank]
+        self._sender = Sender(me, peers, self._flat.spans, self._partitions, self._flat.kind)
+        self._clocks = Clocks(me, peers, self._bound)
+        self._boxes = {peer.number: Outbox() for peer in peers}
+        self._arrived: list[Message] = []
+
+    # --- this rank's own gradients ------------------------------------------------------------------
+
+    def update(self, device: Device, clipping: Clipping) -> None:
+        gradients = accumulated(device, {})
+        changed = clipping.clip(gradients)
+        self._note(gradients)
+        if self._apply_as == "mean":
+            changed = self._joined.into(gradients) or changed
+        if changed:
+            give(device, gradients)
+        device.update()
+
+    def _note(self, gradients: Mapping[str, NodeGradient]) -> None:
+        """These are applied now, and belong to the present round."""
+        for node, given in gradients.items():
+            if given.rows:
+                clipped = self._rules[node].clipped(given.arrays, given.rows)
+                self._add(node, Applied(given.rows, 1, clipped))
+
+    def _add(self, node: str, applied: Applied) -> None:
+        number = self._flat.nodes.index(node)
+        for piece in self._flat.pieces:
+            if piece.node == number:
+                self._gradient[piece.at] += applied.arrays[piece.name].reshape(-1)
+        self._counts[number] += applied.rows, applied.updates
+
+    def _take_told(self, device: Device, last: bool) -> None:
+        """What nodes have updated with by themselves. last: also what they have not updated with yet."""
+        if last:
+            device.update()
+        for node, applied in told(device).items():
+            self._add(node, applied)
+
+    # --- rounds -------------------------------------------------------------------------------------
+
+    def pass_on(
+        self, device: Device, transport: Transport, traffic: Traffic, rounds: Rounds, asks: bool
+    ) -> None:
+        device.drain()
+        self._take_in(transport, traffic)
+        if asks or self._called or not rounds.more():
+            self._agree(transport, traffic, rounds)
+        if self._tells:
+            self._take_told(device, last=not rounds.more())
+        self._round(transport, traffic)
+        if rounds.more():
+            self._resplit(transport, traffic)
+            self._hold(transport, traffic, lambda: rounds.limit is None and bool(self._called))
+            if rounds.limit is None and self._called:  # those that are waited for may have stopped
+                self._agree(transport, traffic, rounds)
+                self._hold(transport, traffic, lambda: False)
+                if not rounds.more() and self._tells:
+                    self._take_told(device, last=True)
+                    self._round(transport, traffic)
+        if not rounds.more():
+            self._finish(transport, traffic)
+        self._apply(device)
+
+    def _hold(self, transport: Transport, traffic: Traffic, unless: Callable[[], bool]) -> None:
+        """Wait until the bound lets this rank go on, or `unless`."""
+        before = traffic.waited
+        self._wait(transport, traffic, lambda: self._clocks.may_advance() or unless())
+        self._blocked += traffic.waited - before
+
+    def _round(self, transport: Transport, traffic: Traffic) -> None:
+        self._enqueue(self._sender.advance(self._gradient, self._counts))
+        self._clocks.advance()
+        self._gradient[:] = 0
+        self._counts[:] = 0
+        self._send(transport, traffic)
+
+    def _resplit(self, transport: Transport, traffic: Traffic) -> None:
+        """Cut into another number of partitions where gradients have become faster or slower."""
+        if self._measured is None:
+            return
+        size = self._flat.size * coded_kind(self._flat.kind, traffic.wire).itemsize
+        wanted = self._measured.round(size, transport.ranks)
+        if wanted is None or wanted == self._partitions:
+            return
+        self._partitions = wanted
+        self._enqueue(self._sender.resplit(wanted, [Member(k) for k in self._boxes]))
+        self._clocks.bound = self._bound
+        self._send(transport, traffic)
+
+    def _finish(self, transport: Transport, traffic: Traffic) -> None:
+        """No more rounds: all that is owed goes out, and nobody waits for this rank."""
+        self._enqueue(self._sender.drain())
+        self._send(transport, traffic, everything=True)
+        self._post_to_all(transport, BODY, [_FINISHED])
+        if self._measured is not None:
+            self._measured.pause()
+
+    def _enqueue(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            self._boxes[message.to.number].put(message)
+
+    def _send(self, transport: Transport, traffic: Traffic, everything: bool = False) -> None:
+        """What links have room for. A rank that is slow to take its messages holds up nobody."""
+        for to, box in self._boxes.items():
+            while len(box) and (everything or transport.posted(to) < UNDER_WAY):
+                message = box.next()
+                self._post(transport, to, BODY, coded(message, traffic.wire))
+                self._count(message, traffic, sent=True)
+
+    def _take_in(self, transport: Transport, traffic: Traffic) -> bool:
+        came = super()._take_in(transport, traffic)
+        self._send(transport, traffic)
+        return came
+
+    # --- the others' gradients ----------------------------------------------------------------------
+
+    def take(self, source: int, body: np.ndarray, traffic: Traffic) -> None:
+        heard = self._clocks.heard[source]
+        if body.size == _FINISHED.size:
+            heard.finished = True
+            return
+        flat = self._flat
+        message = decoded(body, len(flat.nodes), flat.size, traffic.wire, flat.kind)
+        self._count(message, traffic, sent=False)
+        if heard.take(message):
+            self._arrived.append(message)
+
+    def _apply(self, device: Device) -> None:
+        arrived, self._arrived = self._arrived, []
+        if self._apply_as == "mean":
+            for message in arrived:
+                self._joined.add(message)
+        elif arrived:
+            apply_ranges(self._flat, device.parameters(), arrived)
+
+    def _count(self, message: Message, traffic: Traffic, sent: bool) -> None:
+        if message.values is None:
+            return
+        size = coded_kind(self._flat.kind, traffic.wire).itemsize
+        for piece in self._flat.inside(message.layout.part(message.partition)):
+            moved = size * (piece.inside.stop - piece.inside.start)
+            traffic.count(self._flat.name(piece), moved if sent else 0, 0 if sent else moved)
+
+    # --- where all meet -----------------------------------------------------------------------------
+
+    def exchange(self, device: Device, transport: Transport, traffic: Traffic, planned: np.ndarray) -> None:
+        self._arrive(transport, traffic, planned)
+        self._apply(device)
+        if self._apply_as == "mean":  # there is no next update before all meet
+            gradients = accumulated(device, {})
+            if self._joined.into(gradients):
+                give(device, gradients)
+            device.update()
+            device.drain()
+        before = self._values(device)
+        super().exchange(device, transport, traffic, planned)
+        after = self._values(device)
+        length = float(np.linalg.norm(after))
+        self._drift = float(np.linalg.norm(before - after)) / length if length else 0.0
+        self._made += self._clocks.own
+        for lead, times in self._clocks.leads.items():
+            self._leads[lead] = self._leads.get(lead, 0) + times
+        self._forget()
+        self._begin_rounds(transport)
+
+    def _values(self, device: Device) -> np.ndarray:
+        found = device.parameters()
+        return np.concatenate(
+            [found[self._flat.nodes[p.node]].values[p.name].reshape(-1) for p in self._flat.pieces]
+        ).astype(np.float64)
+
+    def told(self, transport: Transport) -> dict[str, Any]:
+        """partitions, bound: of this rank. clocks: rounds of each rank in the run. staleness_rounds: how many
+        rounds of all ranks ended with which lead over the slowest other one; staleness_max: the largest.
+        drift: how far ranks were from their mean where they met last, relative to its length, on average.
+        blocked: seconds in which the bound held a rank, on average."""
+        ranks, me = transport.ranks, transport.rank
+        clocks, most = np.zeros((2, ranks), np.int64)
+        clocks[me], most[me] = self._made + self._clocks.own, max(self._leads, default=0)
+        add_up(transport, clocks)
+        add_up(transport, most)
+        leads = np.zeros(int(most.max()) + 1, np.int64)
+        for lead, times in self._leads.items():
+            leads[lead] = times
+        add_up(transport, leads)
+        means = np.array([self._drift, self._blocked]) / ranks
+        all_reduce(transport, means)
+        return {
+            "partitions": self._partitions,
+            "bound": self._bound,
+            "clocks": clocks.tolist(),
+            "staleness_max": int(most.max()),
+            "staleness_rounds": {lead: int(times) for lead, times in enumerate(leads) if times},
+            "drift": float(means[0]),
+            "blocked": float(means[1]),
+        }
