@@ -34,6 +34,8 @@ FIRST, SECONDS = 20, 3.0
 longer and do not count."""
 STEPS, FEW = 40, 4
 """That are rehearsed, as what a processor takes varies; and of strategies that exchange rarely."""
+MOST_IDLE = 0.05
+"""Seconds between two windows, after which a processor has forgotten all that it will."""
 IDLE_NAP = 5e-4
 """Seconds: an idle rank wakes up as often to look for messages."""
 
@@ -73,7 +75,7 @@ def played(
 
     own = alone(model, cfg, make, between)
     found = at(own)
-    idle = max(0.0, found.step - found.computing)
+    idle = min(max(0.0, found.step - found.computing), MOST_IDLE)
     return at(alone(model, cfg, make, between, idle)), own
 
 
