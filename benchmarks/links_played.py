@@ -40,7 +40,7 @@ def played(args: argparse.Namespace) -> dict[str, Any]:
                 burst=args.burst,
                 latency=args.latency,
                 carrier=args.carrier,
-                processors=[rank % args.processors for rank in range(ranks)],
+                processors=args.processors[:ranks],
                 late=SHARE / 2,
             )
             result, pace = on_machines(model, its, lambda: make_device("cpu"), work, 0, ranks, machines)
@@ -59,7 +59,9 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--strategies", nargs="+", default=["hybrid", "allreduce", "servers"])
     parser.add_argument("--ranks", nargs="+", type=int, default=[2, 4])
-    parser.add_argument("--processors", type=int, default=2, help="of which ranks take turns")
+    parser.add_argument(
+        "--processors", nargs="+", type=int, default=[0, 1, 0, 1], help="of each rank, its own"
+    )
     parser.add_argument("--nic", type=float, required=True, help="bytes a second, each way")
     parser.add_argument("--burst", type=float, default=0.0, help="bytes that may leave at once")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds of a message")

@@ -1,6 +1,6 @@
 """Ranks over links of a given rate: what the strategies move, and how fast they train.
 
-    python benchmarks/replica_links.py                             # as root; half an hour
+    python benchmarks/replica_links.py                             # as root; three quarters of an hour
     python benchmarks/replica_links.py --rates 100Mb --rounds 3 --json links.json
 
 Every rank is in a network namespace of its own (`namespaces.py`), and `amphw train --hosts` starts them, as
@@ -191,7 +191,7 @@ def played(
 ) -> dict[str, Any]:
     """What `links_played.py` says of the same runs. link: as `ping` has it."""
     command = [sys.executable, str(Path(__file__).with_name("links_played.py")), args.model]
-    command += ["--ranks", *map(str, args.ranks), "--processors", str(len(set(machines.processors)))]
+    command += ["--ranks", *map(str, args.ranks), "--processors", *map(str, machines.processors)]
     command += ["--strategies", *STRATEGIES, "--nic", str(link[CARRIED]), "--burst", str(burst)]
     command += ["--latency", str(link["64"]), "--carrier", str(link[TAKEN])]
     command += ["--set", *settings_of(args, args.windows * args.window * max(args.ranks))]

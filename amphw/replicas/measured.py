@@ -67,11 +67,12 @@ def played(
 ) -> tuple[Simulated, Pace]:
     """So many ranks, each as fast as one is here alone, which is also told. work: its pace is not looked at.
     every: as in `rehearse`. Takes about three times `SECONDS`, or some exchanges, if that is longer."""
-    between = every or work.window
+    between, in_exchange = every or work.window, _in_exchange(cfg, work, every)
 
     def at(pace: Pace) -> Simulated:
-        its = replace(work, pace=_without_exchange(cfg, work, every, pace))
-        return _rehearsed(ranks, cfg, its, every).on(machines)
+        # What one rank does for an exchange is in a rehearsal of several, too.
+        rest = replace(pace, seconds=max(0.0, pace.seconds - in_exchange))
+        return _rehearsed(ranks, cfg, replace(work, pace=rest), every).on(machines)
 
     own = alone(model, cfg, make, between)
     found = at(own)
@@ -174,11 +175,10 @@ class _Timed(Replica):
         self._since = time.perf_counter()
 
 
-def _without_exchange(cfg: RunConfig[Any], work: Work, every: int, pace: Pace) -> Pace:
-    """What one rank does for an exchange is in a rehearsal of several, too."""
+def _in_exchange(cfg: RunConfig[Any], work: Work, every: int) -> float:
+    """Seconds of an instance that one rank alone spends on exchanging with itself."""
     one = _rehearsed(1, _single(cfg), replace(work, pace=Pace(0.0)), every)
-    in_exchange = one.on(Machines([0])).step * one.steps / one.instances
-    return replace(pace, seconds=max(0.0, pace.seconds - in_exchange))
+    return one.on(Machines([0])).step * one.steps / one.instances
 
 
 def _rehearsed(ranks: int, cfg: RunConfig[Any], work: Work, every: int) -> Rehearsed:

@@ -131,7 +131,9 @@ def test_one_rank_is_measured_and_several_are_played(
     """On a link so slow that what it takes is nearly all of a step: 2 (N - 1) / N of all bytes, each way."""
     monkeypatch.setattr("amphw.replicas.measured.SECONDS", 0.05)
     settings = ["train_instances=40", "hidden=8", "batch=5", "mode=pipeline", "pipeline_depth=4", "workers=1"]
-    args = Namespace(model="list-reduction", strategies=["allreduce"], ranks=[2], processors=1, set=settings)
+    args = Namespace(
+        model="list-reduction", strategies=["allreduce"], ranks=[2], processors=[0, 0], set=settings
+    )
     link = {"nic": 1e3, "burst": 0.0, "latency": 0.0, "carrier": 1e9}
     found = importlib.import_module("links_played").played(Namespace(**vars(args), **link))["allreduce"]["2"]
     model = get_model("list-reduction")
