@@ -175,7 +175,7 @@ public:
     int64_t bytes() const;  // that all tensors take up
     void has_put() { make_tables(current_.load()); }
 
-    // From now on updates sum up what they apply, for whoever takes it; see told.cpp.
+    // From now on updates sum up what they apply, for whoever takes it; see parameters_told.cpp.
     void tell();
     // Rows and updates since the last call; the sums are there until the next update.
     std::pair<int64_t, int64_t> take_told();
