@@ -39,7 +39,7 @@ def played(args: argparse.Namespace) -> dict[str, Any]:
                 nic=args.nic,
                 burst=args.burst,
                 latency=args.latency,
-                carrier=args.carrier,
+                carrying=args.carrying,
                 processors=args.processors[:ranks],
                 late=SHARE / 2,
             )
@@ -50,6 +50,11 @@ def played(args: argparse.Namespace) -> dict[str, Any]:
                 "seconds": dict(result.seconds),
             }
     return found
+
+
+def pair(text: str) -> tuple[float, float]:
+    size, _, seconds = text.partition("=")
+    return float(size), float(seconds)
 
 
 def main() -> None:
@@ -65,7 +70,9 @@ def main() -> None:
     parser.add_argument("--nic", type=float, required=True, help="bytes a second, each way")
     parser.add_argument("--burst", type=float, default=0.0, help="bytes that may leave at once")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds of a message")
-    parser.add_argument("--carrier", type=float, default=float("inf"), help="bytes a second of MPI itself")
+    parser.add_argument(
+        "--carrying", type=pair, nargs="+", default=[], help="BYTES=SECONDS of a processor, of messages"
+    )
     parser.add_argument("--set", nargs="*", default=[], help="settings")
     pin_blas()
     print(json.dumps(played(parser.parse_args())))

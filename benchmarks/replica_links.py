@@ -42,10 +42,11 @@ SECONDS = 300.0
 """After which a run is given up."""
 PINGS = {64: 200, 1_000_000: 10}
 """Bytes of a message, and how often it goes there and back."""
-STREAM, STREAMED = 262_144, 100
+STREAMS = {64: 400, 16_384: 300, 49_152: 150, 131_072: 60, 262_144: 60}
 """Bytes of messages that go both ways at once, and how many: what the links carry, and what that takes."""
-CARRIED, TAKEN = "bytes_per_s", "processor_bytes_per_s"
-"""Of these messages, each way, a second and a second of a rank's processor."""
+CARRIED, TAKEN = "bytes_per_s", "processor_s_"
+"""Of the largest of them, each way, a second; and before their bytes the seconds of a rank's processor that
+one of them takes, there and back."""
 WARM_UP = 2
 """Epochs of a run that do not count."""
 NEAR = 0.1
@@ -134,7 +135,7 @@ def figures(summary: dict[str, Any], ranks: int, strategy: str, number: int) -> 
 
 def ping(machines: Machines) -> dict[str, float]:
     """Seconds of a message one way, by its bytes, between two ranks as amphw sends them; `CARRIED` and
-    `TAKEN`; and `waiting_cores`, what the second keeps busy while it waits for the first."""
+    those of `TAKEN`; and `waiting_cores`, what the second keeps busy while it waits for the first."""
     from amphw.replicas.hosts import ssh_environment
     from amphw.replicas.mpi import mpiexec
 
@@ -168,13 +169,14 @@ def be_pinged() -> None:
                     t.receive(other, message)
             took.append((time.perf_counter() - began) / 2)
         found[str(size)] = statistics.median(took)
-    message, began, spent = np.zeros(STREAM, np.uint8), time.perf_counter(), time.process_time()
-    for _ in range(STREAMED):
-        t.send(other, message)
-        t.receive(other, message)
-    t.flush()
-    found[CARRIED] = STREAM * STREAMED / (time.perf_counter() - began)
-    found[TAKEN] = STREAM * STREAMED / (time.process_time() - spent)
+    for size, times in STREAMS.items():
+        message, began, spent = np.zeros(size, np.uint8), time.perf_counter(), time.process_time()
+        for _ in range(times):
+            t.send(other, message)
+            t.receive(other, message)
+        t.flush()
+        found[CARRIED] = size * times / (time.perf_counter() - began)
+        found[f"{TAKEN}{size}"] = (time.process_time() - spent) / times
     if t.rank == 1:
         time.sleep(WAIT)
         t.send(0, np.zeros(1))
@@ -193,7 +195,8 @@ def played(
     command = [sys.executable, str(Path(__file__).with_name("links_played.py")), args.model]
     command += ["--ranks", *map(str, args.ranks), "--processors", *map(str, machines.processors)]
     command += ["--strategies", *STRATEGIES, "--nic", str(link[CARRIED]), "--burst", str(burst)]
-    command += ["--latency", str(link["64"]), "--carrier", str(link[TAKEN])]
+    command += ["--latency", str(link["64"])]
+    command += ["--carrying", *(f"{size}={link[f'{TAKEN}{size}']}" for size in STREAMS)]
     command += ["--set", *settings_of(args, args.windows * args.window * max(args.ranks))]
     done = machines.run(command, SECONDS)
     if done.returncode:
@@ -278,7 +281,7 @@ def measured(machines: Machines, args: argparse.Namespace, rate: str) -> dict[st
         "burst": burst,
         "ping": {
             name: statistics.median(each[name] for each in pings)
-            for name in (*map(str, PINGS), CARRIED, TAKEN)
+            for name in (*map(str, PINGS), CARRIED, *(f"{TAKEN}{size}" for size in STREAMS))
         },
         WAITING: max(each[WAITING] for each in pings),
         "one_rank": {"throughput": statistics.median(alone), "rounds": alone},

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
+
 from amphw.ir.errors import AmphwError
 from amphw.replicas.recorded import Act, Compute, Receive, Send, Software
 
@@ -24,10 +26,11 @@ class Machines:
     through at once after it was idle; latency: seconds from one machine to another. memory: bytes a second
     between ranks of a machine. handling: bytes a second that a machine packs or unpacks and adds up, of
     gathered rows and of what goes to or comes from a server on another machine; its ranks take turns, and a
-    rank does nothing else meanwhile. carrier: bytes from another machine that a rank's processor takes in a
-    second, and sends as many of its own; it does so while the rank waits for them. processors: of each rank,
-    the processor that it computes on, of which ranks have equal shares; None: each has its own. late: by what
-    share of its wait a rank notices a message late.
+    rank does nothing else meanwhile. carrying: pairs, by bytes of a message from another machine: how many
+    seconds it and one that is sent in return take a rank's processor, which works on them while the rank
+    waits; what lies between two sizes is between their seconds, and more bytes take more in proportion.
+    processors: of each rank, the processor that it computes on, of which ranks have equal shares; None: each
+    has its own. late: by what share of its wait a rank notices a message late.
     """
 
     of: Sequence[int]
@@ -36,9 +39,16 @@ class Machines:
     memory: float = math.inf
     handling: float = math.inf
     burst: float = 0.0
-    carrier: float = math.inf
+    carrying: Sequence[tuple[float, float]] = ()
     processors: Sequence[int] | None = None
     late: float = 0.0
+
+    def carries(self, size: float) -> float:
+        """Seconds of a processor, by `carrying`."""
+        if not self.carrying:
+            return 0.0
+        sizes, seconds = zip(*self.carrying, strict=True)
+        return float(np.interp(size, sizes, seconds)) * max(1.0, size / sizes[-1])
 
 
 @dataclass(frozen=True)
@@ -270,7 +280,7 @@ class _Play:
             came(found.popleft(), now)
         else:
             self._waiting[pair] = came
-        self._load(rank, act.bytes / m.carrier if far else 0.0, now, worked)
+        self._load(rank, m.carries(act.bytes) if far else 0.0, now, worked)
 
     def _received(self, rank: _Rank, message: Message, began: float, now: float) -> None:
         rank.at += 1

@@ -83,13 +83,20 @@ def test_ranks_of_a_processor_have_equal_shares_of_it() -> None:
 
 def test_a_processor_carries_a_message_while_its_rank_waits_for_it() -> None:
     acts = [[Send(1, 100, "ring")], [Receive(0, 100)]]
-    assert play(acts, Machines([0, 1], nic=100, carrier=200))[1].clock == 1.0
-    assert play(acts, Machines([0, 1], nic=100, carrier=50))[1].clock == 2.0
-    assert play(acts, Machines([0, 0], nic=100, carrier=50))[1].clock == 0.0
+    assert play(acts, Machines([0, 1], nic=100, carrying=[(0, 0.0), (200, 1.0)]))[1].clock == 1.0
+    assert play(acts, Machines([0, 1], nic=100, carrying=[(0, 0.0), (50, 1.0)]))[1].clock == 2.0
+    assert play(acts, Machines([0, 0], nic=100, carrying=[(0, 0.0), (50, 1.0)]))[1].clock == 0.0
     # Whoever computes on the same processor is slower meanwhile.
     acts.append([Compute(2.0)])
-    shared = play(acts, Machines([0, 1, 2], nic=100, carrier=50, processors=[0, 1, 1]))
+    shared = play(acts, Machines([0, 1, 2], nic=100, carrying=[(0, 0.0), (50, 1.0)], processors=[0, 1, 1]))
     assert [each.clock for each in shared] == pytest.approx([0.0, 4.0, 4.0])
+
+
+def test_what_carrying_a_message_takes_goes_by_its_size() -> None:
+    """Below the least size as much as of that one; above the largest in proportion."""
+    machines = Machines([0, 1], carrying=[(100, 1.0), (200, 3.0)])
+    assert [machines.carries(size) for size in (8, 100, 150, 200, 400)] == [1.0, 1.0, 2.0, 3.0, 6.0]
+    assert Machines([0, 1]).carries(100) == 0.0
 
 
 def test_the_end_of_a_wait_is_noticed_late_by_a_share_of_it() -> None:

@@ -246,7 +246,7 @@ def _machines(asked: Ranks, cfg: RunConfig[Any]) -> tuple[Any, dict[str, Origin]
         nic.bits_per_s / 8 if nic else inf,
         nic.latency if nic else 0.0,
         handling=handling / 8 if handling else inf,
-        carrier=carrier / 8 if carrier else inf,
+        carrying=[(0.0, 0.0), (carrier / 8, 1.0)] if carrier else (),
     )
     return machines, origin
 
