@@ -42,6 +42,7 @@ class Group(OwnPace):
     """See `Strategy`. When all meet, the state of the optimisers alone is averaged."""
 
     name = "group"
+    moves_whole = "changes of parameters"
 
     def __init__(self) -> None:
         super().__init__()

@@ -123,7 +123,7 @@ class Replica:
         }
         self._dense = dense_tables(graph)
         if not self.strategy.in_step:
-            why = f"{self.strategy.name} exchanges whole parameters"
+            why = f"{self.strategy.name} exchanges whole {self.strategy.moves_whole}"
             self._dense |= {f"{p.node}.{p.name}": why for p in sparse_parameters(graph)}
 
     def moved(self, device: Device) -> None:

@@ -25,7 +25,8 @@ class Strategy:
     also a rank that has nothing to tell, and nothing is in flight then. servers_only: the last so many ranks
     do not train. own_pace: whether each rank exchanges by itself, between rounds of its own (`pass_on`), and
     meets the others at the end of a share alone. owned_bytes: what this rank has as a server. whole: tables
-    that could be exchanged by rows, and why they are not.
+    that could be exchanged by rows, and why they are not. moves_whole: of ranks that do not go in step, what
+    they exchange of each parameter.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Strategy:
     owned_bytes = 0
     servers_only = 0
     whole: Mapping[str, str] = {}
+    moves_whole = "parameters"
 
     def working(self, ranks: int) -> range:
         """Those of so many ranks that train."""

@@ -40,6 +40,14 @@ def test_every_setting_says_who_has_a_use_for_it() -> None:
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_the_table_says_what_strategies_say_of_themselves(strategy: str) -> None:
+    made = STRATEGIES[strategy](settings(MODEL, 1, f"replicas.strategy={strategy}"))
+    assert made.in_step == (strategy in USES["average_dense"].strategies)
+    assert made.in_step != (strategy in USES["every"].strategies)
+    assert getattr(made, "serves", False) == (strategy in USES["servers"].strategies)
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 @pytest.mark.parametrize("name", OTHER)
 def test_a_setting_without_effect_is_refused_with_the_reason(strategy: str, name: str) -> None:
     value = OTHER[name]

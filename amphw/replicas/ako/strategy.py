@@ -44,6 +44,8 @@ class Ako(OwnPace):
     are ranks. apply: `replicas.apply`. measured: changes p as the rate of gradients does; None: p stays.
     tells: nodes update by themselves, and the device has to say with what."""
 
+    moves_whole = "gradients"
+
     def __init__(
         self,
         name: str,
