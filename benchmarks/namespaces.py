@@ -2,8 +2,8 @@
 
 Each has an address and a host's name of its own, and a link to a bridge, in a namespace of its own, which
 holds the rate both ways (`tc tbf`). Each computes on one processor, of which they take turns where there are
-fewer. Programs are started there by a script that `mpiexec` takes in the place
-of ssh. Nothing outside these namespaces is changed.
+fewer. Programs are started there by a script that `mpiexec` takes in the place of ssh. Nothing outside these
+namespaces is changed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +43,10 @@ def bits(rate: str) -> int:
         if rate.endswith(unit):
             return int(float(rate.removesuffix(unit)) * factor)
     raise ValueError(f"{rate!r} is no rate; write one as 100Mb or 1Gb, which is a second")
+
+
+class Failed(Exception):
+    """A run that gave no figures."""
 
 
 class Machines:
@@ -114,6 +119,29 @@ class Machines:
         return subprocess.run(
             entered, capture_output=True, text=True, timeout=seconds, check=False, env=environment, **how
         )
+
+    def train(self, model: str, ranks: int, settings: Sequence[str], seconds: float) -> dict[str, Any]:
+        """The summary of a run on the first machines, a rank on each, with what `metrics.json` has of its
+        `epochs`, and `wire`, the bytes that left the machines meanwhile. One rank is a process alone, which
+        takes no `replicas` settings. Raises Failed, also where there is no end within so many seconds."""
+        with tempfile.TemporaryDirectory(prefix="amphw-links-") as scratch:
+            command = [sys.executable, "-m", "amphw.cli", "train", model, "--json", "--out", f"{scratch}/run"]
+            if ranks > 1:
+                hosts = Path(scratch) / "hosts.txt"
+                hosts.write_text("\n".join(self.addresses[:ranks]) + "\n", encoding="utf-8")
+                command += ["--carrier", "mpi", "--hosts", str(hosts)]
+            else:
+                settings = [each for each in settings if not each.startswith("replicas.")]
+            command += [word for each in settings for word in ("--set", each)]
+            before, what = self.sent(), f"{ranks} ranks of {model}, {', '.join(settings)}"
+            try:
+                done = self.run(command, seconds, cwd=scratch)
+            except subprocess.TimeoutExpired:
+                raise Failed(f"{what}: no end in {seconds:.0f} s") from None
+            if done.returncode:
+                raise Failed(f"{what}: exit code {done.returncode}: {done.stderr[-800:]}")
+            epochs = json.loads(Path(scratch, "run", "metrics.json").read_text(encoding="utf-8"))
+        return {**json.loads(done.stdout), "epochs": epochs, "wire": self.sent() - before}
 
     @property
     def _switch(self) -> str:

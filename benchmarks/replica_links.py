@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from namespaces import Machines, bits
+from namespaces import Failed, Machines, bits
 from record import RESULTS, save
 
 STRATEGIES = ("hybrid", "allreduce", "servers")
@@ -65,10 +64,6 @@ SETTINGS = {
 }
 
 
-class Failed(Exception):
-    """A run that gave no figures."""
-
-
 def settings_of(args: argparse.Namespace, count: int) -> list[str]:
     """Of so many instances."""
     return [
@@ -81,25 +76,9 @@ def settings_of(args: argparse.Namespace, count: int) -> list[str]:
 
 
 def trained(machines: Machines, args: argparse.Namespace, ranks: int, strategy: str) -> dict[str, Any]:
-    """The summary of one run, and how many bytes left the machines meanwhile."""
-    count = args.windows * args.window * ranks
-    settings = settings_of(args, count)
-    with tempfile.TemporaryDirectory(prefix="amphw-links-") as scratch:
-        command = [sys.executable, "-m", "amphw.cli", "train", args.model, "--json"]
-        if ranks > 1:
-            hosts = Path(scratch) / "hosts.txt"
-            hosts.write_text("\n".join(machines.addresses[:ranks]) + "\n", encoding="utf-8")
-            command += ["--carrier", "mpi", "--hosts", str(hosts), "--set", f"replicas.strategy={strategy}"]
-        command += ["--out", f"{scratch}/run", *(word for each in settings for word in ("--set", each))]
-        before = machines.sent()
-        try:
-            done = machines.run(command, SECONDS, cwd=scratch)
-        except subprocess.TimeoutExpired:
-            raise Failed(f"{ranks} ranks, {strategy}: no end in {SECONDS:.0f} s") from None
-        if done.returncode:
-            raise Failed(f"{ranks} ranks, {strategy}: exit code {done.returncode}: {done.stderr[-800:]}")
-        epochs = json.loads(Path(scratch, "run", "metrics.json").read_text(encoding="utf-8"))
-    return {**json.loads(done.stdout), "epochs": epochs, "wire": machines.sent() - before}
+    """As `Machines.train` has it."""
+    settings = settings_of(args, args.windows * args.window * ranks)
+    return machines.train(args.model, ranks, [f"replicas.strategy={strategy}", *settings], SECONDS)
 
 
 def figures(summary: dict[str, Any], ranks: int, strategy: str, number: int) -> dict[str, Any]:

@@ -1,0 +1,183 @@
+"""Ako's network on MNIST over links that are too slow for whole gradients: how long it takes to learn.
+
+    python benchmarks/ako_links.py                              # as root; half an hour
+    python benchmarks/ako_links.py --seeds 1 --strategies ako all-to-all --json ako.json
+
+Ranks are in network namespaces (`namespaces.py`) with one worker each, and take turns on this machine's
+processors; the share of a processor that a rank has is told. What all-to-all exchange needs is found first,
+without a limit: the bytes that a rank sends in a second of training. Then links are held to a share of that,
+and every strategy trains with every seed until its accuracy on the 10,000 test images has reached the target,
+the order changing from seed to seed.
+
+Time is of training alone, without validation. Accuracy is known at the ends of epochs; the moment at which it
+passes the target is taken to lie between two of them as on a straight line. Told are medians over seeds, the
+interval that holds 95 % of medians of resampled ratios, and, apart, epochs and seconds of an epoch (Ako,
+SoCC 2016, Table 1 and Figures 8 and 10).
+
+Bars: every run reaches the target; Ako's median time is below all-to-all's, with the whole interval of the
+ratio below 1, and no more than that of the best asynchronous servers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from namespaces import Failed, Machines, bits
+from record import RESULTS, save
+
+MODEL, OURS, WHOLE, SERVERS = "ako-mnist", "ako", "all-to-all", "servers-async"
+SECONDS = 1200.0
+"""After which a run is given up."""
+FREE = "10Gb"
+"""Of links without a limit."""
+COMMON = ("workers=1", "trace=false", "checkpoint_every=0")
+
+
+def moment(epochs: Sequence[Mapping[str, Any]], target: float) -> tuple[float, float] | None:
+    """Seconds of training and epochs until the accuracy passes the target; None: it does not."""
+    before = (0.0, 0.0, 0.0)
+    for number, epoch in enumerate(epochs, 1):
+        now = (epoch["valid"]["accuracy"], epoch["seconds"], float(number))
+        if now[0] >= target:
+            share = (target - before[0]) / (now[0] - before[0])
+            seconds, at = (b + share * (n - b) for b, n in zip(before[1:], now[1:], strict=True))
+            return seconds, at
+        before = now
+    return None
+
+
+def run(machines: Machines, args: argparse.Namespace, strategy: str, seed: int, rate: int) -> dict[str, Any]:
+    """rate: bits a second of a link, of which Ako is told."""
+    settings = [f"replicas.strategy={strategy}", *COMMON, f"epochs={args.epochs}", f"seed={seed}"]
+    settings += [f"target={args.target}", *args.set]
+    if strategy == OURS:
+        settings += ["replicas.partitions=auto", f"replicas.bandwidth={rate}b/s"]
+    found = machines.train(MODEL, args.ranks, settings, SECONDS)
+    reached = moment(found["epochs"], args.target)
+    last = found["epochs"][-1]
+    return {
+        "strategy": strategy,
+        "seed": seed,
+        "seconds": reached and reached[0],
+        "epochs": reached and reached[1],
+        "epoch_seconds": last["seconds"] / len(found["epochs"]),
+        "best": max(each["valid"]["accuracy"] for each in found["epochs"]),
+        "sent_per_s": found["wire"] / args.ranks / last["seconds"],
+        **{name: found.get(name) for name in ("partitions", "bound", "staleness_max", "drift", "blocked")},
+    }
+
+
+def needed(machines: Machines, args: argparse.Namespace) -> float:
+    """Bits a second that a rank sends with all-to-all exchange where nothing holds it up."""
+    rate = bits(FREE)
+    machines.hold_to(FREE)
+    settings = [f"replicas.strategy={WHOLE}", *COMMON, "epochs=1", "target=none", "valid_instances=1"]
+    found = machines.train(MODEL, args.ranks, [*settings, *args.set], SECONDS)
+    moved = 8 * found["wire"] / args.ranks / found["epochs"][-1]["seconds"]
+    return min(moved, float(rate))
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float], draws: int = 10_000) -> dict[str, Any]:
+    """Of medians, ours over theirs, by seed; and 95 % of those of seeds drawn again."""
+    pairs = np.array([ours, theirs])
+    picked = np.random.default_rng(0).integers(0, pairs.shape[1], (draws, pairs.shape[1]))
+    medians = np.median(pairs[:, picked], axis=2)
+    low, high = np.quantile(medians[0] / medians[1], [0.025, 0.975])
+    first, second = np.median(pairs, axis=1)
+    return {"median": float(first / second), "interval_95": [float(low), float(high)]}
+
+
+def compared(runs: Sequence[Mapping[str, Any]], target: float) -> dict[str, Any]:
+    """By strategy, and Ako beside each other one; which bars are missed."""
+    by = {each["strategy"]: [r for r in runs if r["strategy"] == each["strategy"]] for each in runs}
+    missed = [
+        f"{name}, seed {r['seed']}: {r['best']:.4f} is the best, and the target {target}"
+        for name, found in by.items()
+        for r in found
+        if r["seconds"] is None
+    ]
+    table = {
+        name: {
+            key: statistics.median(r[key] if r[key] is not None else float("inf") for r in found)
+            for key in ("seconds", "epochs", "epoch_seconds", "sent_per_s")
+        }
+        for name, found in by.items()
+    }
+    ratios = {}
+    if not missed and OURS in by:
+        for name in by.keys() - {OURS}:
+            ratios[name] = ratio(*([r["seconds"] for r in by[each]] for each in (OURS, name)))
+        if WHOLE in ratios and ratios[WHOLE]["interval_95"][1] >= 1.0:
+            missed.append(
+                f"{OURS} takes {ratios[WHOLE]['interval_95'][1]:.2f} of the time of {WHOLE} at most"
+            )
+        if SERVERS in ratios and ratios[SERVERS]["median"] > 1.0:
+            missed.append(f"{OURS} takes {ratios[SERVERS]['median']:.2f} of the time of {SERVERS}")
+    return {"strategies": table, "ratios": ratios, "missed": missed}
+
+
+def show(link: Mapping[str, Any]) -> None:
+    print(f"links of {link['bits_per_s'] / 1e6:.1f} Mb/s, {link['share']:.2f} of what {WHOLE} needs")
+    print("strategy       to the target: s  epochs   s of an epoch   MB/s sent")
+    for name, row in link["strategies"].items():
+        print(
+            f"{name:14} {row['seconds']:16.1f} {row['epochs']:7.2f} {row['epoch_seconds']:15.1f}"
+            f" {row['sent_per_s'] / 1e6:11.2f}"
+        )
+    for name, found in link["ratios"].items():
+        low, high = found["interval_95"]
+        print(f"{OURS} over {name}: {found['median']:.2f}, 95 % interval {low:.2f} to {high:.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--strategies", nargs="+", default=[OURS, WHOLE, SERVERS])
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--target", type=float, default=0.985, help="accuracy on the test images")
+    parser.add_argument("--epochs", type=int, default=12, help="after which a run is over")
+    parser.add_argument("--share", type=float, default=0.25, help="of what all-to-all needs, of a link")
+    parser.add_argument("--rate", help="of a link, such as 80Mb, in place of a share")
+    parser.add_argument("--set", nargs="*", default=[], help="further settings of all runs")
+    parser.add_argument("--json", type=Path, default=RESULTS / "ako-links.json", help="where the record goes")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="amphw-links-") as folder:
+        with Machines(args.ranks, Path(folder)) as machines:
+            try:
+                full = needed(machines, args)
+                rate = bits(args.rate) if args.rate else int(args.share * full)
+                print(f"{WHOLE} needs {full / 1e6:.1f} Mb/s of a link", flush=True)
+                machines.hold_to(f"{rate / 1e6}Mb")
+                runs = []
+                for seed in range(args.seeds):
+                    turn = seed % len(args.strategies)
+                    for strategy in [*args.strategies[turn:], *args.strategies[:turn]]:
+                        runs.append(run(machines, args, strategy, seed, rate))
+                        print(f"seed {seed}: {runs[-1]}", flush=True)
+            except Failed as error:
+                sys.exit(str(error))
+    link = {
+        "bits_per_s": rate,
+        "needed_bits_per_s": full,
+        "share": rate / full,
+        "processors_per_rank": len(set(machines.processors)) / args.ranks,
+        **compared(runs, args.target),
+    }
+    show(link)
+    told = {name: getattr(args, name) for name in ("ranks", "seeds", "target", "epochs", "set")}
+    save({"model": MODEL, **told, **link, "runs": runs}, args.json)
+    if link["missed"]:
+        sys.exit("\n".join(link["missed"]))
+
+
+if __name__ == "__main__":
+    main()
