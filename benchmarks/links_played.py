@@ -40,6 +40,7 @@ def played(args: argparse.Namespace) -> dict[str, Any]:
                 burst=args.burst,
                 latency=args.latency,
                 carrying=args.carrying,
+                looking=args.looking,
                 processors=args.processors[:ranks],
                 late=SHARE / 2,
             )
@@ -50,6 +51,10 @@ def played(args: argparse.Namespace) -> dict[str, Any]:
                 "seconds": dict(result.seconds),
             }
     return found
+
+
+def _pairs(parser: argparse.ArgumentParser, option: str, what: str) -> None:
+    parser.add_argument(option, type=pair, nargs="+", default=[], help=f"{what}=SECONDS of a processor")
 
 
 def pair(text: str) -> tuple[float, float]:
@@ -70,9 +75,8 @@ def main() -> None:
     parser.add_argument("--nic", type=float, required=True, help="bytes a second, each way")
     parser.add_argument("--burst", type=float, default=0.0, help="bytes that may leave at once")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds of a message")
-    parser.add_argument(
-        "--carrying", type=pair, nargs="+", default=[], help="BYTES=SECONDS of a processor, of messages"
-    )
+    _pairs(parser, "--carrying", "BYTES of messages")
+    _pairs(parser, "--looking", "SECONDS of waits")
     parser.add_argument("--set", nargs="*", default=[], help="settings")
     pin_blas()
     print(json.dumps(played(parser.parse_args())))

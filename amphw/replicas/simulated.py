@@ -29,8 +29,10 @@ class Machines:
     rank does nothing else meanwhile. carrying: pairs, by bytes of a message from another machine: how many
     seconds it and one that is sent in return take a rank's processor, which works on them while the rank
     waits; what lies between two sizes is between their seconds, and more bytes take more in proportion.
-    processors: of each rank, the processor that it computes on, of which ranks have equal shares; None: each
-    has its own. late: by what share of its wait a rank notices a message late.
+    looking: the same by seconds of a wait: what looking for messages takes the processor of a rank that waits
+    for so long, beyond what carrying takes it. processors: of each rank, the processor that it computes on,
+    of which ranks have equal shares; None: each has its own. late: by what share of its wait a rank notices a
+    message late.
     """
 
     of: Sequence[int]
@@ -40,15 +42,24 @@ class Machines:
     handling: float = math.inf
     burst: float = 0.0
     carrying: Sequence[tuple[float, float]] = ()
+    looking: Sequence[tuple[float, float]] = ()
     processors: Sequence[int] | None = None
     late: float = 0.0
 
     def carries(self, size: float) -> float:
         """Seconds of a processor, by `carrying`."""
-        if not self.carrying:
-            return 0.0
-        sizes, seconds = zip(*self.carrying, strict=True)
-        return float(np.interp(size, sizes, seconds)) * max(1.0, size / sizes[-1])
+        return _read_off(self.carrying, size)
+
+    def looks(self, seconds: float) -> float:
+        """Seconds of a processor, by `looking`."""
+        return _read_off(self.looking, seconds)
+
+
+def _read_off(table: Sequence[tuple[float, float]], at: float) -> float:
+    if not table:
+        return 0.0
+    known, seconds = zip(*table, strict=True)
+    return float(np.interp(at, known, seconds)) * max(1.0, at / known[-1])
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,10 @@ class _Interface:
         return begins, max(now, self._due - self._ahead)
 
 
+def _nothing(time: float) -> None:
+    """Follows what nobody waits for."""
+
+
 class _Processor:
     """Work of several ranks, each of which has an equal share as long as it has any."""
 
@@ -108,6 +123,13 @@ class _Processor:
         """rank: has no other work here. -> when the next work is done, if nothing is added before."""
         self._pass(now)
         self._left[rank] = seconds, then
+        return self._next()
+
+    def spend(self, now: float, rank: int, seconds: float) -> float:
+        """As `add`, beside whatever else the rank has here, and nothing follows."""
+        self._pass(now)
+        left = self._left.get(~rank, (0.0, _nothing))[0]
+        self._left[~rank] = left + seconds, _nothing
         return self._next()
 
     def done(self, now: float) -> tuple[list[Callable[[float], None]], float | None]:
@@ -200,6 +222,13 @@ class _Play:
         processor = self._processors[self._machines.processors[rank.number]]
         self._plan(processor, processor.add(now, rank.number, seconds, then))
 
+    def _look(self, rank: _Rank, waited: float, now: float) -> None:
+        """What looking for a message has taken a processor holds up the others that want it."""
+        if self._machines.processors is None or waited <= 0.0:
+            return
+        processor = self._processors[self._machines.processors[rank.number]]
+        self._plan(processor, processor.spend(now, rank.number, self._machines.looks(waited)))
+
     def _plan(self, processor: _Processor, time: float) -> None:
         planned = processor.changes
 
@@ -257,10 +286,13 @@ class _Play:
         """Goes on when the message is here and the processor is through with what carrying takes it."""
         m, pair = self._machines, (act.source, rank.number)
         far = m.of[act.source] != m.of[rank.number]
+        carries = m.carries(act.bytes) if far else 0.0
         here: list[Message] = []
         carried: list[float] = []
 
         def came(message: Message, time: float) -> None:
+            self._look(rank, time - now - carries, time)
+
             def noticed(later: float) -> None:
                 here.append(message)
                 both(later)
@@ -280,7 +312,7 @@ class _Play:
             came(found.popleft(), now)
         else:
             self._waiting[pair] = came
-        self._load(rank, m.carries(act.bytes) if far else 0.0, now, worked)
+        self._load(rank, carries, now, worked)
 
     def _received(self, rank: _Rank, message: Message, began: float, now: float) -> None:
         rank.at += 1
