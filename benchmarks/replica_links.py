@@ -11,7 +11,8 @@ their memory for the first time. The end of an epoch, at which servers hand all 
 rank, has a column of its own.
 
 In each round the same is played in simulated time, too (`links_played.py`), from one rank that is measured
-alone, and what a ping says of the links.
+alone, and what a ping says of the links. With `--measured` the runs of a record are taken as they are, and
+what is played is played anew beside them.
 
 Bars, for each rate and number of ranks: `hybrid` moves no more bytes than the others, and with 4 ranks or
 more fewer than `allreduce`; a rank that waits keeps less than 5 % of a core busy; `hybrid` trains no
@@ -36,6 +37,8 @@ import numpy as np
 from namespaces import Failed, Machines, bits
 from record import RESULTS, save
 
+from amphw.replicas.transport import Transport
+
 STRATEGIES = ("hybrid", "allreduce", "servers")
 SECONDS = 300.0
 """After which a run is given up."""
@@ -46,6 +49,9 @@ STREAMS = {64: 400, 16_384: 300, 49_152: 150, 131_072: 60, 262_144: 60}
 CARRIED, TAKEN = "bytes_per_s", "processor_s_"
 """Of the largest of them, each way, a second; and before their bytes the seconds of a rank's processor that
 one of them takes, there and back."""
+WAITS, WAITED, LOOKED = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 16e-3, 32e-3), "wait_s_", "wait_processor_s_"
+"""Seconds after which a message comes for which a rank waits, about; and before their number how long it
+waited, and for how long that kept its processor busy."""
 WARM_UP = 2
 """Epochs of a run that do not count."""
 NEAR = 0.1
@@ -114,7 +120,7 @@ def figures(summary: dict[str, Any], ranks: int, strategy: str, number: int) -> 
 
 def ping(machines: Machines) -> dict[str, float]:
     """Seconds of a message one way, by its bytes, between two ranks as amphw sends them; `CARRIED` and
-    those of `TAKEN`; and `waiting_cores`, what the second keeps busy while it waits for the first."""
+    those of `TAKEN`, `WAITED` and `LOOKED`; and `waiting_cores`, what the second keeps busy while it waits for the first."""
     from amphw.replicas.hosts import ssh_environment
     from amphw.replicas.mpi import mpiexec
 
@@ -156,15 +162,31 @@ def be_pinged() -> None:
         t.flush()
         found[CARRIED] = size * times / (time.perf_counter() - began)
         found[f"{TAKEN}{size}"] = (time.process_time() - spent) / times
-    if t.rank == 1:
-        time.sleep(WAIT)
-        t.send(0, np.zeros(1))
-    else:
-        began, spent = time.perf_counter(), time.process_time()
-        t.receive(1, np.zeros(1))
-        found[WAITING] = (time.process_time() - spent) / (time.perf_counter() - began)
+    for number, seconds in enumerate(WAITS):
+        waits = [waited(t, seconds) for _ in range(min(100, int(1.0 / seconds)))]
+        found[f"{WAITED}{number}"], found[f"{LOOKED}{number}"] = np.mean(waits, axis=0).tolist()
+    lasted, busy = waited(t, WAIT)
+    found[WAITING] = busy / lasted
+    if t.rank == 0:
         print(json.dumps(found), flush=True)
     t.close()
+
+
+def waited(t: Transport, seconds: float) -> tuple[float, float]:
+    """The first rank waits for a message which the second sends after so long -> how long it waited, and how
+    long its processor was busy with that."""
+    told = np.zeros(1)
+    if t.rank == 1:
+        t.receive(0, told)
+        time.sleep(seconds)
+        t.send(0, told)
+        t.flush()
+        return seconds, 0.0
+    t.send(1, told)
+    t.flush()
+    began, spent = time.perf_counter(), time.process_time()
+    t.receive(1, told)
+    return time.perf_counter() - began, time.process_time() - spent
 
 
 def played(
@@ -176,6 +198,8 @@ def played(
     command += ["--strategies", *STRATEGIES, "--nic", str(link[CARRIED]), "--burst", str(burst)]
     command += ["--latency", str(link["64"])]
     command += ["--carrying", *(f"{size}={link[f'{TAKEN}{size}']}" for size in STREAMS)]
+    waits = [f"{link[f'{WAITED}{n}']}={link[f'{LOOKED}{n}']}" for n in range(len(WAITS))]
+    command += ["--looking", *waits, f"{WAIT}={WAIT * link[WAITING]}"]
     command += ["--set", *settings_of(args, args.windows * args.window * max(args.ranks))]
     done = machines.run(command, SECONDS)
     if done.returncode:
@@ -238,11 +262,13 @@ def compared(
 
 def measured(machines: Machines, args: argparse.Namespace, rate: str) -> dict[str, Any]:
     burst, runs, simulated = machines.hold_to(rate), list[dict[str, Any]](), list[dict[str, Any]]()
-    pings = [ping(machines)]
+    pings, known = [ping(machines)], known_runs(args.measured, rate)
+    jobs = [(ranks, name) for ranks in args.ranks for name in STRATEGIES]
     for number in range(args.rounds):
-        jobs = [(ranks, name) for ranks in args.ranks for name in STRATEGIES]
         turn = number % len(jobs)
-        for ranks, strategy in [(1, "alone"), *jobs[turn:], *jobs[:turn]]:
+        now = [run for run in known if run["round"] == number]
+        runs += now
+        for ranks, strategy in [] if now else [(1, "alone"), *jobs[turn:], *jobs[:turn]]:
             print(
                 f"\r{rate}, round {number + 1}/{args.rounds}: {ranks} {strategy}",
                 end=" " * 9,
@@ -258,16 +284,19 @@ def measured(machines: Machines, args: argparse.Namespace, rate: str) -> dict[st
         "rate": rate,
         "bits_per_s": bits(rate),
         "burst": burst,
-        "ping": {
-            name: statistics.median(each[name] for each in pings)
-            for name in (*map(str, PINGS), CARRIED, *(f"{TAKEN}{size}" for size in STREAMS))
-        },
+        "ping": {name: statistics.median(each[name] for each in pings) for name in pings[0]},
         WAITING: max(each[WAITING] for each in pings),
         "one_rank": {"throughput": statistics.median(alone), "rounds": alone},
         "compared": [compared(runs, simulated, ranks) for ranks in args.ranks],
         "runs": runs,
         "simulated": simulated,
     }
+
+
+def known_runs(path: Path | None, rate: str) -> list[dict[str, Any]]:
+    """What an earlier record has of links of this rate."""
+    links = json.loads(path.read_text(encoding="utf-8"))["links"] if path else []
+    return [run for link in links if link["rate"] == rate for run in link["runs"]]
 
 
 def missed_by(link: dict[str, Any]) -> list[str]:
@@ -312,6 +341,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=6, help="of a run")
     parser.add_argument("--window", type=int, default=8, help="instances of each rank between two updates")
     parser.add_argument("--set", nargs="*", default=[], help="further settings of all runs")
+    parser.add_argument(
+        "--measured", type=Path, metavar="FILE", help="a record whose runs are taken as they are"
+    )
     parser.add_argument("--json", type=Path, help="where the record goes; default: benchmarks/results")
     parser.add_argument("--be-pinged", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -337,6 +369,9 @@ def main() -> None:
         "links": links,
         "missed": missed,
     }
+    if args.measured:
+        before = json.loads(args.measured.read_text(encoding="utf-8"))
+        record["measured"] = {name: before[name] for name in ("date", "command", "commit")}
     save(record, args.json or RESULTS / f"replica-links-{args.model}.json")
     if missed:
         sys.exit("\n".join(missed))

@@ -134,7 +134,7 @@ def test_one_rank_is_measured_and_several_are_played(
     args = Namespace(
         model="list-reduction", strategies=["allreduce"], ranks=[2], processors=[0, 0], set=settings
     )
-    link = {"nic": 1e3, "burst": 0.0, "latency": 0.0, "carrying": [(0.0, 0.0), (1e9, 1.0)]}
+    link = {"nic": 1e3, "burst": 0.0, "latency": 0.0, "carrying": [(0.0, 0.0), (1e9, 1.0)], "looking": []}
     found = importlib.import_module("links_played").played(Namespace(**vars(args), **link))["allreduce"]["2"]
     model = get_model("list-reduction")
     graph = graph_of(model, resolve(model.config, model.defaults, None, settings))

@@ -99,6 +99,16 @@ def test_what_carrying_a_message_takes_goes_by_its_size() -> None:
     assert Machines([0, 1]).carries(100) == 0.0
 
 
+def test_a_rank_that_waits_holds_up_whoever_computes_on_its_processor() -> None:
+    """The first waits for 2 s, which keeps the processor busy for one; the others need it afterwards."""
+    acts = [[Receive(1, 1)], [Compute(2.0), Send(0, 1, "ring")], [Compute(3.0)]]
+    looking = [(0.0, 0.0), (4.0, 2.0)]
+    apart = play(acts, Machines(range(3), looking=looking))
+    assert [each.clock for each in apart] == [2.0, 2.0, 3.0]
+    shared = play(acts, Machines(range(3), looking=looking, processors=[0, 1, 0]))
+    assert [each.clock for each in shared] == pytest.approx([2.0, 2.0, 4.0])
+
+
 def test_the_end_of_a_wait_is_noticed_late_by_a_share_of_it() -> None:
     acts = [[Compute(8.0), Send(1, 0, "ring")], [Receive(0)], [Compute(9.0), Receive(0)]]
     acts[0].append(Send(2, 0, "ring"))
