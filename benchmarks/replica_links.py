@@ -120,8 +120,8 @@ def figures(summary: dict[str, Any], ranks: int, strategy: str, number: int) -> 
 
 def ping(machines: Machines) -> dict[str, float]:
     """Seconds of a message one way, by its bytes, between two ranks as amphw sends them; `CARRIED` and
-    those of `TAKEN`, `WAITED` and `LOOKED`; and `waiting_cores`, what the first keeps busy while it waits long
-    for the second."""
+    those of `TAKEN`, `WAITED` and `LOOKED`; and `waiting_cores`, what the first keeps busy while it waits
+    long for the second."""
     from amphw.replicas.hosts import ssh_environment
     from amphw.replicas.mpi import mpiexec
 
