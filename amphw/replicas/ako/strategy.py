@@ -5,6 +5,9 @@ A round is `replicas.every` instances of a rank, or `replicas.every_updates` upd
 it, the sums of what each of their updates has applied, are cut and sent together. All-to-all exchange is the
 same with one partition. Nobody waits for messages, but no rank begins a round that is further ahead of the
 slowest other one than p + tau. Where all meet, everything that is owed is sent in full first.
+
+Where nodes update by themselves and the device `Receives`, all of that goes on in a thread beside the pump
+(`exchanger`), and instances are in flight meanwhile. Elsewhere they return before each round.
 """
 
 from __future__ import annotations
@@ -14,17 +17,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from amphw.host.gradients import Clipping, accumulated, give, tell, told
+from amphw.host.gradients import Clipping, accumulated, give, receive, tell, told
 from amphw.ir.device import Device
 from amphw.ir.exchange import NodeGradient
 from amphw.ir.graph import Graph
+from amphw.ir.received import Receives
 from amphw.ir.update import Applied, UpdateRule
 from amphw.replicas.ako.clocks import Clocks
 from amphw.replicas.ako.coding import coded, decoded
 from amphw.replicas.ako.cost import Measured
+from amphw.replicas.ako.exchanger import Exchanger, Step
 from amphw.replicas.ako.flat import Flat
 from amphw.replicas.ako.message import Member, Message
-from amphw.replicas.ako.receiving import Joined, apply_ranges
+from amphw.replicas.ako.receiving import Joined, ranges
 from amphw.replicas.ako.sender import Outbox, Sender
 from amphw.replicas.collectives import all_reduce
 from amphw.replicas.own_pace import BODY, OwnPace
@@ -59,6 +64,8 @@ class Ako(OwnPace):
         self._tells = tells
         self._leads: dict[int, int] = {}
         self._made, self._drift, self._blocked = 0, 0.0, 0.0
+        self._exchanger: Exchanger | None = None  # of the rounds that are being pumped
+        self._alone = ""  # the device that lets instances return before each round
 
     def usual_every(self, window: int) -> int:
         return window
@@ -80,6 +87,15 @@ class Ako(OwnPace):
         self._begin_rounds(transport)
         if self._tells:
             tell(device)
+            self._alone = "" if isinstance(device, Receives) else device.capabilities().name
+
+    def explained(self) -> list[str]:
+        if not self._alone:
+            return []
+        return [
+            f"replicas.strategy={self.name}: the device {self._alone!r} takes in nothing while instances are "
+            "in flight, so they return before each exchange; --device cpu goes on computing"
+        ]
 
     def _begin_rounds(self, transport: Transport) -> None:
         me = Member(transport.rank)
@@ -124,28 +140,74 @@ class Ako(OwnPace):
 
     # --- rounds -------------------------------------------------------------------------------------
 
+    def pumping(self, device: Device, transport: Transport, traffic: Traffic, rounds: Rounds) -> None:
+        if not self._tells or not isinstance(device, Receives):
+            return
+
+        def exchange(due: bool) -> Step:
+            came = self._take_in(transport, traffic)
+            self._apply(device)
+            may = self._clocks.may_advance()
+            if due and may:
+                self._take_told(device, last=False)
+                self._round(transport, traffic)
+                self._resplit(transport, traffic)
+            called = rounds.limit is None and bool(self._called)
+            return Step(busy=came or (due and may), made=due and may, holds=called or (due and not may))
+
+        rounds.beside = self._exchanger = Exchanger(exchange)
+        self._exchanger.start()
+
+    def check(self, transport: Transport) -> None:
+        if self._exchanger is None:
+            transport.check()
+        else:
+            self._exchanger.check()
+
+    def close(self) -> None:
+        if self._exchanger is not None:
+            self._exchanger.stop()
+            self._exchanger = None
+
     def pass_on(
         self, device: Device, transport: Transport, traffic: Traffic, rounds: Rounds, asks: bool
     ) -> None:
+        beside = self._exchanger
+        self.close()
         device.drain()
+        if beside is not None:
+            beside.check()
         self._take_in(transport, traffic)
         if asks or self._called or not rounds.more():
             self._agree(transport, traffic, rounds)
-        if self._tells:
-            self._take_told(device, last=not rounds.more())
-        self._round(transport, traffic)
-        if rounds.more():
-            self._resplit(transport, traffic)
-            self._hold(transport, traffic, lambda: rounds.limit is None and bool(self._called))
-            if rounds.limit is None and self._called:  # those that are waited for may have stopped
-                self._agree(transport, traffic, rounds)
-                self._hold(transport, traffic, lambda: False)
+        if beside is not None:
+            if beside.due or not rounds.more():
+                # What the thread has not made may be more than the bound allows.
+                self._hold_or_agree(transport, traffic, rounds)
+                self._make_round(device, transport, traffic, rounds)
+        else:
+            self._make_round(device, transport, traffic, rounds)
+            if rounds.more():
+                self._resplit(transport, traffic)
+                self._hold_or_agree(transport, traffic, rounds)
                 if not rounds.more() and self._tells:
-                    self._take_told(device, last=True)
-                    self._round(transport, traffic)
+                    self._make_round(device, transport, traffic, rounds)
         if not rounds.more():
             self._finish(transport, traffic)
         self._apply(device)
+
+    def _make_round(self, device: Device, transport: Transport, traffic: Traffic, rounds: Rounds) -> None:
+        if self._tells:
+            self._take_told(device, last=not rounds.more())
+        self._round(transport, traffic)
+
+    def _hold_or_agree(self, transport: Transport, traffic: Traffic, rounds: Rounds) -> None:
+        """Wait until the bound lets this rank go on. Where it is called meanwhile it agrees first, as those
+        that are waited for may have stopped."""
+        self._hold(transport, traffic, lambda: rounds.limit is None and bool(self._called))
+        if rounds.limit is None and self._called:
+            self._agree(transport, traffic, rounds)
+            self._hold(transport, traffic, lambda: False)
 
     def _hold(self, transport: Transport, traffic: Traffic, unless: Callable[[], bool]) -> None:
         """Wait until the bound lets this rank go on, or `unless`."""
@@ -154,6 +216,7 @@ class Ako(OwnPace):
         self._blocked += traffic.waited - before
 
     def _round(self, transport: Transport, traffic: Traffic) -> None:
+        traffic.steps += 1
         self._enqueue(self._sender.advance(self._gradient, self._counts))
         self._clocks.advance()
         self._gradient[:] = 0
@@ -217,7 +280,7 @@ class Ako(OwnPace):
             for message in arrived:
                 self._joined.add(message)
         elif arrived:
-            apply_ranges(self._flat, device.parameters(), arrived)
+            receive(device, list(ranges(self._flat, arrived)))
 
     def _count(self, message: Message, traffic: Traffic, sent: bool) -> None:
         if message.values is None:

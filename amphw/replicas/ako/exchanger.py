@@ -1,0 +1,83 @@
+"""A thread of a rank that exchanges beside the pump, while the workers compute.
+
+The pump says when a round is over; what was computed until the exchanger gets to it belongs to that round. So
+where exchanging takes longer than computing, rounds become longer, and none piles up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+NAP = 1e-3
+"""Seconds after which it looks for messages, if nothing else wakes it."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """busy: there may be more to do at once. made: the round that was over has been made. holds: as
+    `Exchanger.holds`."""
+
+    busy: bool
+    made: bool
+    holds: bool
+
+
+class Exchanger:
+    """exchange(due): take in what has come and send what can be sent and, if a round is `due` and may be
+    made, make it.
+
+    From `start` until `stop` it is called in the thread, and nowhere else; so is the transport.
+    """
+
+    def __init__(self, exchange: Callable[[bool], Step]):
+        self._exchange = exchange
+        self._awake, self._stop = threading.Event(), threading.Event()
+        self._error: BaseException | None = None
+        self._holds = False
+        self.due = False  # whether a round is over that has not been made
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._stop.clear()
+        self._thread = threading.Thread(target=self._run, name="amphw-exchanger", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Wait until it is at rest; may be called again."""
+        if self._thread is not None:
+            self._stop.set()
+            self._awake.set()
+            self._thread.join()
+            self._thread = None
+
+    def check(self) -> None:
+        """Raise what the exchange raised."""
+        if self._error is not None:
+            raise self._error
+
+    def over(self) -> None:
+        """See `rounds.Beside`."""
+        self.due = True
+        self._awake.set()
+
+    @property
+    def holds(self) -> bool:
+        """See `rounds.Beside`."""
+        return self._holds or self._error is not None
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._awake.clear()
+                if due := self.due:
+                    self.due = False  # what is over by now is told in this round
+                step = self._exchange(due)
+                if due and not step.made:
+                    self.due = True
+                self._holds = step.holds
+                if not step.busy:
+                    self._awake.wait(NAP)
+        except BaseException as error:  # whatever it is, the pump must hear of it
+            self._error = error
