@@ -283,20 +283,22 @@ class NativePlane(EnginePlane):
 
     def push(self) -> None:
         """Take over what the host has written into `params`."""
+        if self._written:
+            with self._pushing:
+                self._push()
+
+    def _push(self) -> None:
         if not self._written:
-            return
-        with self._pushing:
-            if not self._written:
-                return  # another thread was faster
-            for u, node in self._owned:
-                for i, name in self._here(u.index):
-                    value = np.ascontiguousarray(node.values[name], np.float32)
-                    self._check_shapes(node, u.name, name)
-                    self.engine.load_parameter(
-                        u.index, i, _matrix(value), _matrix(node.gradients[name]), _matrices(node.slots[name])
-                    )
-                self.engine.loaded(u.index, node.version, node.rows, list(node.state.values()))
-            self._written = False  # last: whoever finds it so goes on with what is there now
+            return  # another thread was faster
+        for u, node in self._owned:
+            for i, name in self._here(u.index):
+                value = np.ascontiguousarray(node.values[name], np.float32)
+                self._check_shapes(node, u.name, name)
+                self.engine.load_parameter(
+                    u.index, i, _matrix(value), _matrix(node.gradients[name]), _matrices(node.slots[name])
+                )
+            self.engine.loaded(u.index, node.version, node.rows, list(node.state.values()))
+        self._written = False  # last: whoever finds it so goes on with what is there now
 
     def _check_shapes(self, node: NodeParameters, owner: str, name: str) -> None:
         wanted = next(p.shape for p in node.specs if p.name == name)

@@ -59,14 +59,16 @@ class Rounds:
         self._every, self._measure, self._asks = every, measure or self._taken, asks
         self.limit: int | None = None
         self.beside: Beside | None = None
-        self._back = 0
+        self._given = self._back = 0
         self._grown = measure or (lambda: self._back)
         self._ended = 0.0  # what had grown when the last round was over
 
     def retired(self) -> None:
         """An instance that was taken has come back."""
         self._back += 1
-        if self.beside is not None and (now := self._grown()) - self._ended >= self._every:
+        if self.beside is None or (self._back == self._given and not self.more()):
+            return  # the last round of a share is over where all meet
+        if (now := self._grown()) - self._ended >= self._every:
             self._ended = now
             self.beside.over()
 
@@ -82,6 +84,7 @@ class Rounds:
         while self._goes_on(begun):
             place, self.done = self.done, self.done + 1
             if place < len(self._share):  # of the last instances not every rank has one
+                self._given += 1
                 yield self._share.at(self._share.places[place])
 
     def _goes_on(self, begun: float) -> bool:

@@ -1,7 +1,7 @@
 """A thread of a rank that exchanges beside the pump, while the workers compute.
 
-The pump says when a round is over; what was computed until the exchanger gets to it belongs to that round. So
-where exchanging takes longer than computing, rounds become longer, and none piles up.
+The pump says when a round is over. What nodes have updated with until the exchanger gets to it belongs to
+that round; where several are over by then, the later ones have nothing left to tell.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NAP = 1e-3
 
 @dataclass(frozen=True)
 class Step:
-    """busy: there may be more to do at once. made: the round that was over has been made. holds: as
+    """busy: there may be more to do at once. made: a round that was over has been made. holds: as
     `Exchanger.holds`."""
 
     busy: bool
@@ -25,18 +25,18 @@ class Step:
 
 
 class Exchanger:
-    """exchange(due): take in what has come and send what can be sent and, if a round is `due` and may be
-    made, make it.
+    """exchange(due): take in what has come, send what can be sent and, if any of the `due` rounds may be
+    made, make one.
 
     From `start` until `stop` it is called in the thread, and nowhere else; so is the transport.
     """
 
-    def __init__(self, exchange: Callable[[bool], Step]):
+    def __init__(self, exchange: Callable[[int], Step]):
         self._exchange = exchange
         self._awake, self._stop = threading.Event(), threading.Event()
         self._error: BaseException | None = None
         self._holds = False
-        self.due = False  # whether a round is over that has not been made
+        self._over = self._made = 0  # the pump counts one of them, the thread the other
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -59,8 +59,13 @@ class Exchanger:
 
     def over(self) -> None:
         """See `rounds.Beside`."""
-        self.due = True
+        self._over += 1
         self._awake.set()
+
+    @property
+    def due(self) -> int:
+        """Rounds that are over and have not been made."""
+        return self._over - self._made
 
     @property
     def holds(self) -> bool:
@@ -71,11 +76,8 @@ class Exchanger:
         try:
             while not self._stop.is_set():
                 self._awake.clear()
-                if due := self.due:
-                    self.due = False  # what is over by now is told in this round
-                step = self._exchange(due)
-                if due and not step.made:
-                    self.due = True
+                step = self._exchange(self.due)
+                self._made += step.made
                 self._holds = step.holds
                 if not step.busy:
                     self._awake.wait(NAP)

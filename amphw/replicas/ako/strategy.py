@@ -144,16 +144,15 @@ class Ako(OwnPace):
         if not self._tells or not isinstance(device, Receives):
             return
 
-        def exchange(due: bool) -> Step:
+        def exchange(due: int) -> Step:
             came = self._take_in(transport, traffic)
             self._apply(device)
-            may = self._clocks.may_advance()
-            if due and may:
-                self._take_told(device, last=False)
-                self._round(transport, traffic)
+            makes = due > 0 and self._clocks.may_advance()
+            if makes:
+                self._make_round(device, transport, traffic, last=False)
                 self._resplit(transport, traffic)
             called = rounds.limit is None and bool(self._called)
-            return Step(busy=came or (due and may), made=due and may, holds=called or (due and not may))
+            return Step(came or makes, makes, called or not self._clocks.may_advance(due - makes))
 
         rounds.beside = self._exchanger = Exchanger(exchange)
         self._exchanger.start()
@@ -180,25 +179,27 @@ class Ako(OwnPace):
         self._take_in(transport, traffic)
         if asks or self._called or not rounds.more():
             self._agree(transport, traffic, rounds)
-        if beside is not None:
-            if beside.due or not rounds.more():
-                # What the thread has not made may be more than the bound allows.
-                self._hold_or_agree(transport, traffic, rounds)
-                self._make_round(device, transport, traffic, rounds)
-        else:
-            self._make_round(device, transport, traffic, rounds)
+        if beside is None:
+            self._make_round(device, transport, traffic, last=not rounds.more())
             if rounds.more():
                 self._resplit(transport, traffic)
                 self._hold_or_agree(transport, traffic, rounds)
                 if not rounds.more() and self._tells:
-                    self._make_round(device, transport, traffic, rounds)
+                    self._make_round(device, transport, traffic, last=True)
+        else:
+            for _ in range(beside.due):
+                self._hold_or_agree(transport, traffic, rounds)
+                self._make_round(device, transport, traffic, last=False)
+            self._hold_or_agree(transport, traffic, rounds)
+            if not rounds.more():
+                self._make_round(device, transport, traffic, last=True)
         if not rounds.more():
             self._finish(transport, traffic)
         self._apply(device)
 
-    def _make_round(self, device: Device, transport: Transport, traffic: Traffic, rounds: Rounds) -> None:
+    def _make_round(self, device: Device, transport: Transport, traffic: Traffic, last: bool) -> None:
         if self._tells:
-            self._take_told(device, last=not rounds.more())
+            self._take_told(device, last)
         self._round(transport, traffic)
 
     def _hold_or_agree(self, transport: Transport, traffic: Traffic, rounds: Rounds) -> None:
