@@ -63,7 +63,7 @@ class Ako(OwnPace):
         self._wanted, self._tau, self._apply_as, self._measured = partitions, tau, apply, measured
         self._tells = tells
         self._leads: dict[int, int] = {}
-        self._made, self._drift, self._blocked = 0, 0.0, 0.0
+        self._made, self._drift, self._blocked, self._bytes = 0, 0.0, 0.0, 0
         self._exchanger: Exchanger | None = None  # of the rounds that are being pumped
         self._alone = ""  # the device that lets instances return before each round
 
@@ -290,6 +290,7 @@ class Ako(OwnPace):
         for piece in self._flat.inside(message.layout.part(message.partition)):
             moved = size * (piece.inside.stop - piece.inside.start)
             traffic.count(self._flat.name(piece), moved if sent else 0, 0 if sent else moved)
+            self._bytes += moved if sent else 0
 
     # --- where all meet -----------------------------------------------------------------------------
 
@@ -323,7 +324,8 @@ class Ako(OwnPace):
         """partitions, bound: of this rank. clocks: rounds of each rank in the run. staleness_rounds: how many
         rounds of all ranks ended with which lead over the slowest other one; staleness_max: the largest.
         drift: how far ranks were from their mean where they met last, relative to its length, on average.
-        blocked: seconds in which the bound held a rank, on average."""
+        blocked: seconds in which the bound held a rank, on average. sent: bytes of values that a rank has
+        sent in rounds, on average."""
         ranks, me = transport.ranks, transport.rank
         clocks, most = np.zeros((2, ranks), np.int64)
         clocks[me], most[me] = self._made + self._clocks.own, max(self._leads, default=0)
@@ -333,7 +335,7 @@ class Ako(OwnPace):
         for lead, times in self._leads.items():
             leads[lead] = times
         add_up(transport, leads)
-        means = np.array([self._drift, self._blocked]) / ranks
+        means = np.array([self._drift, self._blocked, self._bytes]) / ranks
         all_reduce(transport, means)
         return {
             "partitions": self._partitions,
@@ -343,4 +345,5 @@ class Ako(OwnPace):
             "staleness_rounds": {lead: int(times) for lead, times in enumerate(leads) if times},
             "drift": float(means[0]),
             "blocked": float(means[1]),
+            "sent": float(means[2]),
         }
