@@ -33,6 +33,8 @@ from amphw.replicas.ako.cost import partitions_for
 MODEL, RANKS, EPOCHS = "ako-mnist", 2, 5
 RATE = 3000
 """Images a second of two slow cores, about: `seconds` of them are an epoch."""
+LEAST = 100
+"""Images of an epoch: a batch for each rank at least."""
 PARTITIONS = (1, 2, 4)
 """That are tried where nobody says."""
 SWEEPS = 3

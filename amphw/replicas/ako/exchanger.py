@@ -10,8 +10,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-NAP = 1e-3
-"""Seconds after which it looks for messages, if nothing else wakes it."""
+NAP = 5e-3
+"""Seconds after which it looks for messages, where no round wakes it. To look costs the workers time, and a
+round usually takes longer."""
 
 
 @dataclass(frozen=True)
