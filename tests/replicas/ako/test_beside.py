@@ -5,13 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from amphw.cpu_runtime.device import CpuDevice
+from amphw.host.checkpoint import load_checkpoint
+from amphw.host.checkpointing import CHECKPOINT
+from amphw.host.controller import Trainer
 from amphw.host.divergence import DivergedError
+from amphw.host.run_folder import RunFolder
 from amphw.host.session import Session
 from amphw.ir.device import Mode, Report
 from amphw.ir.errors import AmphwError
@@ -23,6 +28,7 @@ from tests.host.training import MODEL
 from tests.replicas.ako.test_strategy import exchanged
 from tests.replicas.test_equivalence import Kept, settings
 from tests.replicas.test_own_pace import LONG
+from tests.replicas.training import train_in_threads
 
 SUMS = ["optimizer=sgd", "lr=0.002", "update.reduce=sum", "min_update_interval=2"]
 FLOWS = ["mode=async", "device.workers=1", "batch=1", "max_active_keys=4"]  # 120 instances an epoch
@@ -133,6 +139,30 @@ def test_rounds_of_updates() -> None:
     _, found = exchanged(2, MODEL, cfg, lambda rank: devices[rank])
     assert found.own["drift"] < 1e-5
     assert min(found.own["clocks"]) > 4
+
+
+def test_a_run_that_is_to_stop_does_so_within_the_epoch(tmp_path: Path) -> None:
+    """All take as many instances as the rank that has taken the most, and those count."""
+
+    class Stops(Watched):
+        trainer: Trainer
+
+        def submit(self, slot: int, generation: int, instance: Any, mode: Mode) -> None:
+            super().submit(slot, generation, instance, mode)
+            if instance.number == 20:
+                self.trainer.stop()
+
+    devices = [Stops(), Watched()]
+    folder = RunFolder.create(tmp_path / "run", "toy")
+
+    def prepared(trainer: Trainer) -> None:
+        devices[0].trainer = trainer  # type: ignore[attr-defined]
+
+    cfg = asynchronous("replicas.every=1")
+    found = train_in_threads(2, MODEL, cfg, lambda rank: devices[rank], folder, prepared)
+    assert found.stopped_by == "interrupt" and found.epochs == 0
+    position = load_checkpoint(tmp_path / "run" / CHECKPOINT, None)[1]["counters"]["position"]
+    assert 20 <= position < 120 and position % 2 == 0
 
 
 @pytest.mark.parametrize("what", ["told", "receive"])
