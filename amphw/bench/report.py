@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -197,6 +198,26 @@ def replicas_report(record: Record) -> RenderableType:
         f"bytes are {'' if record['bytes_exact'] else 'not '}those of the formulas{': ' if wrong else ''}"
         f"{', '.join(wrong)}",
         *([f"a rank that waits uses {waits:.3f} of a core"] if waits is not None else []),
+        f"load by other processes: {_percent(record['foreign_load'])}",
+    ]
+    if not record["valid"]:
+        lines.append(f"these figures are not valid: {'; '.join(record['invalid_because'])}")
+    return Group(rows, "", *lines)
+
+
+def exchange_report(record: Record) -> RenderableType:
+    """Partial gradient exchange beside none: what it costs, and how far the cost model holds."""
+    rows = _table("p", "accuracy", "spread", numbers=2)
+    for p, values in record["sweep"].items():
+        rows.add_row(p, f"{statistics.median(values):.4f}", f"{max(values) - min(values):.4f}")
+    best = record["p_best"]
+    lines = [
+        f"{record['model']}, ranks are {'processes, with MPI' if record['carrier'] == 'mpi' else 'threads'}",
+        f"with exchange two ranks train {record['compute_share']:.3f} of what they do without",
+        f"{record['bandwidth'] / 1e6:,.0f} MB/s to another rank ({record['link']}): p = "
+        f"{record['p_predicted']} is predicted, the best is "
+        f"{best if best is not None else 'not told: ' + record['because']['p_best']}",
+        f"bytes sent a second are {record['bandwidth_error']:+.1%} off the cost model's",
         f"load by other processes: {_percent(record['foreign_load'])}",
     ]
     if not record["valid"]:

@@ -124,7 +124,7 @@ def runnable() -> list[str]:
     return [name for name, w in WORKLOADS.items() if w.model in MODELS]
 
 
-OTHERS = ("frame-overhead", "opencl", "replicas")
+OTHERS = ("frame-overhead", "opencl", "replicas", "exchange")
 """What `amphw bench` runs beside the workloads."""
 
 

@@ -73,6 +73,27 @@ class Measurement:
 
 
 @dataclass(frozen=True)
+class Exchange:
+    """Of exchange"""
+
+    partitions: Annotated[
+        str | None,
+        typer.Option(
+            "--partitions", metavar="P,...", help="Numbers of partitions to try; without it, 1,2,4."
+        ),
+    ] = None
+    link: Annotated[
+        str,
+        typer.Option(
+            "--link",
+            metavar="RATE",
+            help="What a rank can send, such as 1Gb/s, of which partitions are predicted; without it, what "
+            "is measured here.",
+        ),
+    ] = ""
+
+
+@dataclass(frozen=True)
 class Instead:
     """Instead of throughput, one of --to-accuracy, --check, --scaling and --workers"""
 
@@ -120,12 +141,13 @@ def bench(
         typer.Argument(
             metavar="WORKLOAD",
             help="mlp, list-reduction, tree-lstm, ggnn, bilstm or language-model; or frame-overhead, "
-            "the cost of a message, opencl, its kernels beside OpenBLAS, or replicas, ranks beside one "
-            "process.",
+            "the cost of a message, opencl, its kernels beside OpenBLAS, replicas, ranks beside one "
+            "process, or exchange, partial gradient exchange beside none.",
         ),
     ],
     measurement: Measurement,
     peers: Peers,
+    exchange: Exchange,
     instead: Instead,
     as_json: JsonOption = False,
     out: Annotated[
@@ -145,7 +167,7 @@ def bench(
     if out is not None:
         prepare(out)
     if workload in OTHERS:
-        record, shown = _other(workload, measurement)
+        record, shown = _other(workload, measurement, exchange)
     else:
         record, shown = _beside_peers(_plan(workload, measurement, peers, instead), instead)
     (remarks() if as_json else results()).print(shown)
@@ -157,7 +179,7 @@ def bench(
         raise typer.Exit(FAILED)
 
 
-def _other(workload: str, measurement: Measurement) -> tuple[dict[str, Any], Any]:
+def _other(workload: str, measurement: Measurement, exchange: Exchange) -> tuple[dict[str, Any], Any]:
     """A measurement without peers: its record, and what is shown of it."""
     from amphw.bench import report
 
@@ -172,6 +194,13 @@ def _other(workload: str, measurement: Measurement) -> tuple[dict[str, Any], Any
 
         record = measure_replicas(measurement.seconds, measurement.rounds, _say)
         return record, report.replicas_report(record)
+    if workload == "exchange":
+        from amphw.bench.replicas.exchange import measure_exchange
+
+        tried = _numbers(exchange.partitions, "--partitions")
+        given = measurement.seconds, measurement.rounds, tried, exchange.link, measurement.settings or ()
+        record = measure_exchange(*given, _say)
+        return record, report.exchange_report(record)
     from amphw.bench.frame_overhead import measure_overhead
 
     record = measure_overhead(measurement.device, measurement.seconds, measurement.rounds, _say)

@@ -21,6 +21,7 @@ from amphw.ir.device import Capabilities, DeviceOptions
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
 from amphw.ir.passes import fuse
+from amphw.ir.received import Received
 from amphw.ir.service_log import ServiceLog
 from amphw.ir.update import Applied, UpdateRule, initial_parameters
 
@@ -74,6 +75,10 @@ class CpuDevice(PlaneDevice):
         """See `Tells`."""
         found: dict[str, Applied] = self.plane.told()
         return found
+
+    def receive(self, ranges: Sequence[Received]) -> None:
+        """See `Receives`."""
+        self.plane.receive(ranges)
 
     def latest(self, nodes: Sequence[str]) -> dict[str, dict[str, np.ndarray]]:
         """See `Moves`."""

@@ -6,7 +6,8 @@ sees; what the host writes there is taken over before anything else runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from amphw.ir.device import Direction
 from amphw.ir.errors import AmphwError
 from amphw.ir.exchange import Names, NodeGradient, Rows
 from amphw.ir.program import ParamSpec
+from amphw.ir.received import Received, checked
 from amphw.ir.update import Applied, NodeParameters, no_parameters
 
 
@@ -41,6 +43,7 @@ class NativePlane(EnginePlane):
             (u, params[u.name]) for u in lowered.units if u.name in params and u.index not in elsewhere
         ]
         self._written = True  # whether the host may have changed the parameters
+        self._pushing = threading.Lock()  # of the pumping thread and one that exchanges beside it
         self._away: set[tuple[int, int]] = set()  # (unit, parameter) of tables that were let go of
 
     def update(self, nodes: Iterable[str]) -> None:
@@ -172,17 +175,32 @@ class NativePlane(EnginePlane):
 
     def told(self) -> dict[str, Applied]:
         """See `Tells`."""
+        self.check()
         found = {}
         for u, _ in self._owned:
-            rows, updates = self.engine.take_told(u.index)
-            if not updates:
-                continue
-            arrays = {}
-            for i, spec in enumerate(self._specs(u.index)):
-                arrays[spec.name] = np.empty(spec.shape, np.float32)
-                self.engine.store_told(u.index, i, _matrix(arrays[spec.name]))
-            found[u.name] = Applied(rows, updates, arrays)
+            arrays = {spec.name: np.empty(spec.shape, np.float32) for spec in self._specs(u.index)}
+            rows, updates = self.engine.told(u.index, _matrices(arrays.values()))
+            if updates:
+                found[u.name] = Applied(rows, updates, arrays)
+        self.check()
         return found
+
+    def receive(self, ranges: Sequence[Received]) -> None:
+        """See `Receives`."""
+        given = checked(ranges)
+        self.check()
+        self.push()
+        for u, node in self._owned:
+            numbers = {spec.name: i for i, spec in enumerate(self._specs(u.index))}
+            mine = [
+                (numbers[each.name], each.inside.start, _float32(each.values), each.factor(node.rule))
+                for each in given
+                if each.node == u.name
+            ]
+            if mine:
+                self.engine.receive(u.index, mine)
+                node.version = -1  # what the host has seen of this node is old
+        self.check()
 
     def latest(self, nodes: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:
         """See `Moves`."""
@@ -265,9 +283,13 @@ class NativePlane(EnginePlane):
 
     def push(self) -> None:
         """Take over what the host has written into `params`."""
+        if self._written:
+            with self._pushing:
+                self._push()
+
+    def _push(self) -> None:
         if not self._written:
-            return
-        self._written = False
+            return  # another thread was faster
         for u, node in self._owned:
             for i, name in self._here(u.index):
                 value = np.ascontiguousarray(node.values[name], np.float32)
@@ -276,6 +298,7 @@ class NativePlane(EnginePlane):
                     u.index, i, _matrix(value), _matrix(node.gradients[name]), _matrices(node.slots[name])
                 )
             self.engine.loaded(u.index, node.version, node.rows, list(node.state.values()))
+        self._written = False  # last: whoever finds it so goes on with what is there now
 
     def _check_shapes(self, node: NodeParameters, owner: str, name: str) -> None:
         wanted = next(p.shape for p in node.specs if p.name == name)

@@ -114,6 +114,8 @@ class Trainer:
                 return self._rest_somewhere()
             finally:
                 gc.unfreeze()
+                if self._replication is not None:
+                    self._replication.close()
                 for spare in self._devices[1:]:
                     spare.close()
 
@@ -282,9 +284,12 @@ class Trainer:
             self.progress.note(line)
 
     def _explain(self) -> None:
-        if self.progress is not None and isinstance(self.device, Explains):
-            for note in self.device.explained():
-                self.progress.note(note)
+        if self.progress is None:
+            return
+        for each in (self.device, self._replication):
+            if isinstance(each, Explains):
+                for note in each.explained():
+                    self.progress.note(note)
 
     def _finished(self) -> str | None:
         state, train = self.state, self.cfg.train

@@ -138,6 +138,7 @@ class Phases:
             self._trained = min(self._trained + replicas.ranks, len(instances))
             self._meter.retired()
             self._copies.retired()
+            replicas.retired()
             self._approach.retired(report)
             self._reported(report)
             if not self._tally.add(report):
@@ -321,6 +322,7 @@ class Phases:
     def _check(self, bad: list[Instance]) -> None:
         if bad:
             session = self._session
+            self._replication.close()
             session.device.drain()
             raise diagnosed(
                 session.graph,

@@ -3,12 +3,13 @@ values that others have updated."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
 
+from amphw.ir import received
 from amphw.ir.clipping import clip_factor, scale, squares
 from amphw.ir.device import Device, Exchanges, Tells
 from amphw.ir.errors import AmphwError
@@ -21,6 +22,7 @@ from amphw.ir.exchange import (
     keep_values,
     put_values,
 )
+from amphw.ir.received import Received, Receives
 from amphw.ir.update import Applied, NodeParameters, UpdateRule
 
 
@@ -67,9 +69,18 @@ def tell(device: Device) -> None:
 
 
 def told(device: Device) -> dict[str, Applied]:
-    """What nodes have updated with since the last call, those that have; nothing is in flight."""
+    """What nodes have updated with since the last call, those that have."""
     assert isinstance(device, Tells)
     return device.told()
+
+
+def receive(device: Device, ranges: Sequence[Received]) -> None:
+    """Apply what others have updated with (`amphw.ir.received`); nothing is in flight, unless the device
+    `Receives`."""
+    if isinstance(device, Receives):
+        device.receive(ranges)
+    else:
+        received.receive(device.parameters(), ranges)
 
 
 def readable(device: Device) -> dict[str, NodeParameters]:

@@ -96,6 +96,10 @@ class Replication(Protocol):
         """
         ...
 
+    def retired(self) -> None:
+        """An instance of the share has retired."""
+        ...
+
     def settle(self, device: Device, updated: Callable[[], None]) -> None:
         """This replica has no more windows: take part in the others' updates until they have none, either.
 
@@ -121,6 +125,14 @@ class Replication(Protocol):
         Of this one: the size of the instances that it trained on, its seconds of training, and the (p50, p99)
         of staleness.
         """
+        ...
+
+    def explained(self) -> list[str]:
+        """Sentences, of what its user should know of a run that has begun."""
+        ...
+
+    def close(self) -> None:
+        """The run has ended, maybe with an error; nothing goes on beside it. May be called again."""
         ...
 
 
@@ -160,6 +172,9 @@ class Alone:
     def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
         return False
 
+    def retired(self) -> None:
+        """There is nobody to exchange with."""
+
     def settle(self, device: Device, updated: Callable[[], None]) -> None:
         """See `Replication`: without others there is nothing to wait for."""
 
@@ -174,3 +189,9 @@ class Alone:
 
     def figures(self, instances: float, seconds: float, staleness: tuple[float, float]) -> list[RankFigures]:
         return []
+
+    def explained(self) -> list[str]:
+        return []
+
+    def close(self) -> None:
+        """Nothing goes on beside the run."""

@@ -356,7 +356,7 @@ class Moves(Protocol):
 class Tells(Protocol):
     """A device that says what nodes have updated with by themselves, so that others may apply it, too.
 
-    Nothing is in flight when these are called.
+    Nothing is in flight when these are called, unless the device also `Receives` (`amphw.ir.received`).
     """
 
     def tell(self) -> bool:

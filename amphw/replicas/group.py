@@ -79,6 +79,7 @@ class Group(OwnPace):
             self._agree(transport, traffic, rounds)
         for node, p in found.items():
             p.values = {name: self._of(node, name).copy() for name in p.values}
+        traffic.steps += 1
 
     def exchange(self, device: Device, transport: Transport, traffic: Traffic, planned: np.ndarray) -> None:
         device.update()  # what is accumulated belongs to this rank's parameters

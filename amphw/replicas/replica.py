@@ -144,7 +144,10 @@ class Replica:
             every = self._updates or self._every or self.strategy.usual_every(window)
             measure = updated if self._updates else None
             t = self.transport
-            self._rounds = rounds = Rounds(instances, start, every, t.rank, t.ranks, first, measure)
+            self._rounds = rounds = Rounds(
+                instances, start, every, t.rank, t.ranks, first, measure, lambda: bool(self._wants.any())
+            )
+            self.strategy.pumping(device, t, self.traffic, rounds)
             return rounds
         if self._every and not self.strategy.in_step:
             end = min(end, start + self._every * self.ranks)
@@ -191,13 +194,18 @@ class Replica:
             asks = bool(self._wants.any())
             self.strategy.pass_on(device, self.transport, self.traffic, rounds, asks)
             self._spent(began, self.traffic.waited - waited)
-            self.traffic.steps += 1
+            if rounds.more():
+                self.strategy.pumping(device, self.transport, self.traffic, rounds)
         elif rounds.limit is None:  # all meet where the rank is that needs the most instances
             taken = np.zeros(self.ranks, np.int64)
             taken[self.transport.rank] = rounds.done
             self._meet(taken)
             rounds.limit = int(taken.max())
         return rounds.more()
+
+    def retired(self) -> None:
+        if self._rounds is not None:
+            self._rounds.retired()
 
     def _spent(self, began: float, waited: float) -> None:
         """On an exchange since then, of which it has waited for so long."""
@@ -272,7 +280,7 @@ class Replica:
         return all_through
 
     def stopping(self, wanted: bool) -> bool:
-        self.transport.check()  # between instances, too: the next exchange may be far
+        self.strategy.check(self.transport)  # between instances, too: the next exchange may be far
         self._wants[STOP] = self._wants[STOP] or wanted
         return bool(self._agreed[STOP])
 
@@ -302,6 +310,12 @@ class Replica:
         before = self._per_rank
         self._per_rank = [b.after(a) for a, b in zip(before, found, strict=True)] if before else found
         return found
+
+    def explained(self) -> list[str]:
+        return self.strategy.explained()
+
+    def close(self) -> None:
+        self.strategy.close()
 
     def synchronised(self, training: float, trace: Trace | None = None) -> Synchronised:
         """What it took until now; all ranks call this. training: seconds that this rank has spent on it.

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain
+from typing import Protocol
 
 from amphw.host.replication import Share
 from amphw.host.run_model import InstanceSet
 from amphw.ir.instance import Instance
 from amphw.replicas.collectives import ranges
+
+
+class Beside(Protocol):
+    """Who exchanges while instances are in flight."""
+
+    def over(self) -> None:
+        """A round is over; the pump goes on with the next one meanwhile."""
+        ...
+
+    @property
+    def holds(self) -> bool:
+        """Whether the pump has to let all return that are in flight, and to ask how it goes on."""
+        ...
 
 
 class Rounds:
@@ -19,7 +33,8 @@ class Rounds:
 
     every: a round is over once `measure` has grown by as much; measure: instances that were taken, where
     nothing else is given. limit: so many instances this rank takes before all meet, once they have agreed on
-    it.
+    it. beside: with it, an `iter` goes on until it `holds`, or this rank `asks` for all to meet soon; a round
+    is over once as many instances have come back (`retired`), or `measure` has grown by as much.
     """
 
     def __init__(
@@ -31,6 +46,7 @@ class Rounds:
         ranks: int,
         first: int,
         measure: Callable[[], float] | None = None,
+        asks: Callable[[], bool] = lambda: False,
     ):
         turn = (every if measure is None else 1) * ranks
         turns = [
@@ -40,8 +56,21 @@ class Rounds:
         self._share = Share(instances, list(chain.from_iterable(mine)), first)
         self.done = 0
         self.total = sum(max(part.stop - part.start for part in parts) for _, parts in turns)
-        self._every, self._measure = every, measure or self._taken
+        self._every, self._measure, self._asks = every, measure or self._taken, asks
         self.limit: int | None = None
+        self.beside: Beside | None = None
+        self._given = self._back = 0
+        self._grown = measure or (lambda: self._back)
+        self._ended = 0.0  # what had grown when the last round was over
+
+    def retired(self) -> None:
+        """An instance that was taken has come back."""
+        self._back += 1
+        if self.beside is None or (self._back == self._given and not self.more()):
+            return  # the last round of a share is over where all meet
+        if (now := self._grown()) - self._ended >= self._every:
+            self._ended = now
+            self.beside.over()
 
     def _taken(self) -> float:
         return self.done
@@ -55,7 +84,10 @@ class Rounds:
         while self._goes_on(begun):
             place, self.done = self.done, self.done + 1
             if place < len(self._share):  # of the last instances not every rank has one
+                self._given += 1
                 yield self._share.at(self._share.places[place])
 
     def _goes_on(self, begun: float) -> bool:
+        if self.beside is not None:
+            return self.more() and not self.beside.holds and not (self.limit is None and self._asks())
         return self.more() and self._measure() - begun < self._every

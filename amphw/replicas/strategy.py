@@ -92,6 +92,22 @@ class Strategy:
         """
         raise NotImplementedError(f"{self.name} has no rounds of a rank's own")
 
+    def pumping(self, device: Device, transport: Transport, traffic: Traffic, rounds: Rounds) -> None:
+        """With `own_pace`: instances of `rounds` are about to be pumped. A strategy that exchanges meanwhile,
+        in a thread of its own, does so until the next `pass_on` or `close`."""
+
+    def check(self, transport: Transport) -> None:
+        """Between instances: raise RankLostError where another rank has told that it cannot go on, and what
+        went wrong in a thread of this strategy's."""
+        transport.check()
+
+    def close(self) -> None:
+        """The run has ended, maybe with an error: nothing of this strategy goes on beside it."""
+
+    def explained(self) -> list[str]:
+        """Sentences, of what its user should know of how it goes about the run that has begun."""
+        return []
+
     def fetch(
         self, device: Device, transport: Transport, traffic: Traffic, instances: Iterable[Instance]
     ) -> None:

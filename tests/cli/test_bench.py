@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -115,6 +116,28 @@ def test_replicas(amphw, monkeypatch) -> None:
     assert waits is None if record["carrier"] == "threads" else 0 < waits < 0.5
     assert record["valid"] is False and "there were 1 rounds" in record["invalid_because"][-1]
     assert "bytes are those of the formulas" in done.stderr
+
+
+@pytest.mark.skipif(not built(), reason="needs the C++ data plane")
+def test_exchange(amphw, monkeypatch) -> None:
+    from amphw.bench.replicas import exchange
+
+    monkeypatch.setattr(exchange, "FIXED", 1)
+    monkeypatch.setattr(exchange, "CARRIED_S", 0.05)
+    quick = ["--seconds", "0.01", "--rounds", "1", "--set", "sample=true", "--set", "hidden=8"]
+    tried = ["--partitions", "1,3", "--link", "1Mb/s"]
+    done = amphw("bench", "exchange", *quick, *tried, "--json")
+    assert done.exit_code == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["compute_share"] > 0 and record["bandwidth_error"] > -1
+    assert record["bandwidth"] == 125_000
+    rounds, size = record["rounds_per_s"][0], record["gradient_bytes"]
+    assert record["p_predicted"] == max(1, math.ceil(rounds * size / 125_000))
+    assert record["sweep"].keys() == {"1", "3"}
+    assert record["p_best"] is None
+    assert "one run with each number of partitions" in record["because"]["p_best"]
+    assert record["valid"] is False
+    assert "the best is not told" in done.stderr
 
 
 def test_scaling(amphw, small) -> None:

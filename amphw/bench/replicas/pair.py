@@ -11,7 +11,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,17 +44,8 @@ class Pair:
         size = [f"train_instances={round(self.rate * seconds)}", "valid_instances=100"]
         # Instances that a rank meets for the first time are encoded, for some epochs: the last half counts.
         common = ["mode=pipeline", "epochs=13", "target=none", "trace=false", "replicas.strategy=hybrid"]
-        sample = [] if self._at_hand() else ["sample=true"]
-        return [*common, *size, *sample, f"workers={2 // ranks}", f"pipeline_depth={self.window // ranks}"]
-
-    def _at_hand(self) -> bool:
-        model = get_model(self.model)
-        cfg = resolve(model.config, model.defaults, None, [])
-        try:
-            model.prepare(cfg.model, cfg.train.seed)
-        except DataError:
-            return False
-        return True
+        workers = [f"workers={2 // ranks}", f"pipeline_depth={self.window // ranks}"]
+        return [*common, *size, *generated(self.model), *workers]
 
 
 PAIRS = (
@@ -79,6 +71,17 @@ class Sides:
         return {"window": self.pair.window, **figures, "seconds": self.seconds}
 
 
+def generated(name: str) -> list[str]:
+    """The setting under which a model generates data, where its real data is not at hand."""
+    model = get_model(name)
+    cfg = resolve(model.config, model.defaults, None, [])
+    try:
+        model.prepare(cfg.model, cfg.train.seed)
+    except DataError:
+        return ["sample=true"]
+    return []
+
+
 def carrier() -> str:
     """What ranks of this installation are."""
     there = mpiexec() is not None and importlib.util.find_spec("mpi4py") is not None
@@ -87,19 +90,18 @@ def carrier() -> str:
 
 def compare(say: Say, seconds: float, rounds: int) -> tuple[list[Sides], Usage]:
     """Both sides of each pair in turn, beginning with the other one in every other round."""
-    found, usages = [Sides(pair) for pair in PAIRS], []
+    found: list[Sides] = [Sides(pair) for pair in PAIRS]
+    usages: list[Usage] = []
     for number in range(rounds):
         for sides in found:
-            before, meter = _children(), UsageMeter([])
-            for ranks in (1, 2) if number % 2 == 0 else (2, 1):
-                got = _run(sides.pair.model, sides.pair.settings(ranks, seconds), ranks)
-                rate = Figure.of(got["rates"])
-                assert rate is not None
-                (sides.one if ranks == 1 else sides.ranks).append(rate.median)
-                if ranks == 2:
-                    sides.seconds.append(got["seconds"])
-            used = meter.read()
-            usages.append(replace(used, own=used.own + _children() - before))
+            with measured(usages):
+                for ranks in (1, 2) if number % 2 == 0 else (2, 1):
+                    got = trained(sides.pair.model, sides.pair.settings(ranks, seconds), ranks)
+                    rate = Figure.of(got["rates"])
+                    assert rate is not None
+                    (sides.one if ranks == 1 else sides.ranks).append(rate.median)
+                    if ranks == 2:
+                        sides.seconds.append(got["seconds"])
             one, two = sides.one[-1], sides.ranks[-1]
             told = f"one process {one:,.0f}/s, two ranks {two:,.0f}/s, {two / one:.3f} of it"
             say(f"round {number + 1} of {rounds}, {sides.pair.model}: {told}")
@@ -113,7 +115,23 @@ def waiting_cores() -> float | None:
     return float(_started({"wait": WAIT_S}, 2)["waiting_cores"])
 
 
-def _run(model: str, settings: Sequence[str], ranks: int) -> dict[str, Any]:
+def carried(size: int, seconds: float) -> float:
+    """Bytes a second that a rank can send to another one here, in messages of so many bytes."""
+    spec = {"carry": seconds, "bytes": size}
+    return float(_started(spec, 2 if carrier() == "mpi" else 1)["bytes_per_s"])
+
+
+@contextmanager
+def measured(usages: list[Usage]) -> Iterator[None]:
+    """Adds to these who used the processors inside, processes that were started and have ended here too."""
+    before, meter = _children(), UsageMeter([])
+    yield
+    used = meter.read()
+    usages.append(replace(used, own=used.own + _children() - before))
+
+
+def trained(model: str, settings: Sequence[str], ranks: int) -> dict[str, Any]:
+    """What `side` tells of a run."""
     spec = {"model": model, "settings": list(settings), "ranks": ranks}
     return _started(spec, ranks if carrier() == "mpi" else 1)
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -97,7 +98,10 @@ public:
     // What has retired; waits for it up to `timeout` seconds. stuck: nothing can move any more.
     std::vector<Retired> poll(double timeout, bool* stuck);
     void update(int32_t unit, bool publish);  // reduce what is logged, on behalf of the host
-    void move(int32_t unit, const std::vector<const float*>& moves);  // see `Parameters::move`
+    // See `Parameters`; these hold. While frames run they are called by one thread, beside the one that submits.
+    void move(int32_t unit, const std::vector<const float*>& moves);
+    std::pair<int64_t, int64_t> told(int32_t unit, const std::vector<float*>& sums);
+    void receive(int32_t unit, const std::vector<ReceivedRange>& ranges);
     Counters counters();
     std::vector<double> busy();
     std::vector<TraceSlice> trace();
@@ -218,6 +222,8 @@ private:
     void retire(Slot& slot);
     // updates
     void reduce_due(Worker* w, int32_t worker, int32_t unit);
+    // Act in the place of the one who reduces, and reduce what has become due meanwhile. Nothing where it has failed.
+    void hold(int32_t unit, const std::function<void(Parameters&)>& act);
     void reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_ptr<LogChunk> chunk);
     // external
     struct External {

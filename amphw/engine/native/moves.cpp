@@ -1,8 +1,8 @@
-// What the host adds to parameters while frames run: copies of a node are brought together so.
+// What the host does to parameters while frames run: copies of a node are brought together, and ranks exchange.
 //
-// Whoever moves takes the place of the one who reduces. So no update is under way, and a move makes the next version as
-// an update does, in a buffer that nobody reads; gradients that are logged meanwhile wait for their reduction.
-#include <cstring>
+// Whoever does takes the place of the one who reduces. So no update is under way, and what changes values makes the
+// next version as an update does, in a buffer that nobody reads; gradients that are logged meanwhile wait for their
+// reduction.
 #include <thread>
 
 #include "engine.hpp"
@@ -10,49 +10,7 @@
 
 namespace amphw {
 
-void Parameters::latest(int32_t param, float* values) {
-    const Tensor& t = tensors_[param];
-    const int buffer = pin();
-    each_piece(t.layout, [&](int64_t from, int64_t to, int32_t n) {
-        std::copy_n(t.value[buffer].floats() + from, n, values + to);
-    });
-    unpin(buffer);
-}
-
-void Parameters::move(const std::vector<const float*>& moves) {
-    const int32_t n = int32_t(unit_.params.size());
-    // Gradients of folded tables belong to the values that they were computed with.
-    for (int32_t i = 0; i < n; i++) add_folded(i, tensors_[i].gradient.floats(), pack_.floats());
-    clear_folded();
-    const int from = current_.load(), to = spare();
-    for (int32_t i = 0; i < n; i++) add(tensors_[i], from, to, moves[i]);
-    make_tables(to);
-    versions_[to].store(version_.load());
-    current_.store(to);
-}
-
-void Parameters::add(Tensor& t, int from, int to, const float* move) {
-    float* values = t.value[to].floats();
-    if (!t.sparse) {
-        std::memcpy(values, t.value[from].bytes(), t.value[from].size());
-        each_piece(t.layout, [&](int64_t at, int64_t index, int32_t n) {
-            for (int32_t c = 0; c < n; c++) values[at + c] += move[index + c];
-        });
-        transpose(t, to);
-        return;
-    }
-    catch_up(t, from, to);
-    for (int32_t row = 0; row < t.layout.rows; row++) {
-        const float* m = move + int64_t(row) * t.layout.cols;
-        if (std::all_of(m, m + t.layout.cols, [](float x) { return x == 0.0f; })) continue;
-        float* mine = values + t.layout.offset(row, 0);
-        for (int32_t c = 0; c < t.layout.cols; c++) mine[c] += m[c];
-        for (int b = 0; b < VERSIONS; b++)
-            if (b != to) t.missed[b].push_back(row);
-    }
-}
-
-void Engine::move(int32_t unit, const std::vector<const float*>& moves) {
+void Engine::hold(int32_t unit, const std::function<void(Parameters&)>& act) {
     const FlushDenormals flush;
     Parameters& p = *parameters_[unit];
     const auto holds = [&] {
@@ -64,7 +22,7 @@ void Engine::move(int32_t unit, const std::vector<const float*>& moves) {
         std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
     try {
-        p.move(moves);
+        act(p);
         {
             std::lock_guard lock(p.mutex);
             p.let_go();
@@ -75,6 +33,20 @@ void Engine::move(int32_t unit, const std::vector<const float*>& moves) {
     } catch (const std::exception& error) {
         fail(EngineError(Failure::Internal, unit, -1, -1, 0, 0, error.what()));
     }
+}
+
+void Engine::move(int32_t unit, const std::vector<const float*>& moves) {
+    hold(unit, [&](Parameters& p) { p.move(moves); });
+}
+
+std::pair<int64_t, int64_t> Engine::told(int32_t unit, const std::vector<float*>& sums) {
+    std::pair<int64_t, int64_t> counts{0, 0};
+    hold(unit, [&](Parameters& p) { counts = p.take_told(sums); });
+    return counts;
+}
+
+void Engine::receive(int32_t unit, const std::vector<ReceivedRange>& ranges) {
+    hold(unit, [&](Parameters& p) { p.receive(ranges); });
 }
 
 }  // namespace amphw

@@ -223,11 +223,8 @@ int Parameters::prepare(const std::string** bad) {
     noted_.store(number + 1);
     if (*bad != nullptr) return -1;
     const int from = current_.load(), to = spare();
-    const int64_t updates = version_.load();
-    Update u{};
-    u.optimizer = rule.optimizer;
+    Update u = arguments(version_.load(), state);
     u.weight_decay = float(rule.weight_decay);
-    numbers_of(rule.optimizer, rule.settings, rule.rate(updates), double(updates + 1), state, u.numbers);
     for (int32_t i = 0; i < n; i++) {
         Tensor& t = tensors_[i];
         if (t.pooled) {
@@ -248,6 +245,13 @@ int Parameters::prepare(const std::string** bad) {
     told_updates_++;
     accumulated = 0;
     return to;
+}
+
+Update Parameters::arguments(int64_t updates, State& state) const {
+    Update u{};
+    u.optimizer = rule.optimizer;
+    numbers_of(rule.optimizer, rule.settings, rule.rate(updates), double(updates + 1), state, u.numbers);
+    return u;
 }
 
 uint32_t Parameters::largest(const Tensor& t) const {
@@ -301,6 +305,12 @@ void Parameters::catch_up(Tensor& t, int from, int to) {
     for (int32_t row : t.missed[to])
         std::memcpy(t.value[to].floats() + row * width, t.value[from].floats() + row * width, width * sizeof(float));
     t.missed[to].clear();
+}
+
+// The other buffers of a sparse table have missed what was written into a row of this one.
+void Parameters::miss(Tensor& t, int to, int32_t row) {
+    for (int b = 0; b < VERSIONS; b++)
+        if (b != to) t.missed[b].push_back(row);
 }
 
 void Parameters::transpose(Tensor& t, int buffer) {

@@ -99,6 +99,15 @@ struct LogPlace {
     SpaceRows first{};
 };
 
+// Of somebody else's gradient of a parameter `count` numbers, from number `first` of the dense matrix on. scale:
+// what they are multiplied by first.
+struct ReceivedRange {
+    int32_t param;
+    int64_t first, count;
+    const float* values;
+    float scale;
+};
+
 class Parameters {
 public:
     // device: an external executor holds the values and reduces the log, which lies in that memory.
@@ -138,15 +147,23 @@ public:
     void publish(int buffer);
     void publish_external();  // what an external executor has updated
 
-    // --- moves, while frames run; moves.cpp ---
+    // --- moves, while frames run; parameters_moves.cpp, parameters_told.cpp ---
     // The latest values of a parameter.
     void latest(int32_t param, float* values);
-    // Whether nobody reduces, and nobody does until `let_go`; callers hold `mutex`.
+    // Whether nobody reduces, and nobody does until `let_go`; callers lock `mutex`.
     bool hold() { return !std::exchange(reducing_, true); }
     void let_go() { reducing_ = false; }
     // Add to the values, one array for each parameter; by the one that holds. The version keeps its number, by which
     // updates are counted.
     void move(const std::vector<const float*>& moves);
+    // From now on updates sum up what they apply, for whoever takes it; nothing is in flight.
+    void tell();
+    // What updates have applied since the last call: rows and updates and, where there were any, the sum of the
+    // gradients of each parameter; by the one that holds.
+    std::pair<int64_t, int64_t> take_told(const std::vector<float*>& sums);
+    // Updates with somebody else's gradients, of these ranges alone; by the one that holds. The version keeps its
+    // number.
+    void receive(const std::vector<ReceivedRange>& ranges);
 
     // --- exchange with Python; nothing is in flight ---
     int64_t accumulated = 0;  // rows in the gradient
@@ -175,12 +192,6 @@ public:
     int64_t bytes() const;  // that all tensors take up
     void has_put() { make_tables(current_.load()); }
 
-    // From now on updates sum up what they apply, for whoever takes it; see parameters_told.cpp.
-    void tell();
-    // Rows and updates since the last call; the sums are there until the next update.
-    std::pair<int64_t, int64_t> take_told();
-    void store_told(int32_t param, float* sum);
-
     const Rule rule;
 
 private:
@@ -188,9 +199,16 @@ private:
     void add_table(const FoldDesc& fold);
     void allocate(Tensor& t);
     void step(Tensor& t, int from, int to, Update u);
+    // What the kernel is given for all tensors of an update. updates: its number, from 0. state: moves on.
+    Update arguments(int64_t updates, State& state) const;
     void note_told(Tensor& t, float clipping);
+    void step_range(Tensor& t, int to, const ReceivedRange& range, Update u);
     void catch_up(Tensor& t, int from, int to);
-    void add(Tensor& t, int from, int to, const float* move);
+    void miss(Tensor& t, int to, int32_t row);
+    // Of whoever holds: a spare buffer with the present values -> which one; it becomes the current one.
+    int copy();
+    void replace(int to);
+    void add(Tensor& t, int to, const float* move);
     void transpose(Tensor& t, int buffer);
     void make_tables(int buffer);
     void add_folded(int32_t param, float* gradient, float* pack) const;

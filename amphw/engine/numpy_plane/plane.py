@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from amphw.ir.exchange import (
 )
 from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
+from amphw.ir.received import Received, checked, receive
 from amphw.ir.service_log import INTERVAL, SUM, UPDATE
 from amphw.ir.update import Applied, NodeParameters, no_parameters
 
@@ -220,7 +222,18 @@ class NumpyPlane(Delivery):
 
     def told(self) -> dict[str, Applied]:
         """See `Tells`."""
-        return take_told(self.params)
+        found: dict[str, Applied] = {}
+        for log in self.logs.values():
+            with self._held(log):
+                found |= take_told({log.node: log.params})
+        return found
+
+    def receive(self, ranges: Sequence[Received]) -> None:
+        """See `Receives`; of an arithmetic whose values are those of `params`, as `move`."""
+        given = checked(ranges)
+        for log in self.logs.values():
+            with self._held(log):
+                receive({log.node: log.params}, [each for each in given if each.node == log.node])
 
     def latest(self, nodes: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:
         """See `Moves`."""
@@ -230,10 +243,16 @@ class NumpyPlane(Delivery):
         """See `Moves`; of an arithmetic whose values are those of `params`."""
         for node, given in moves.items():
             log = self.logs[self.lowered.by_name[node]]
-            with self.lock:  # under which no update is prepared or published
-                self._calm.wait_for(lambda log=log: not log.busy or self.failure is not None)  # type: ignore[misc]
-                self._check()
+            with self._held(log):
                 log.params.values = {n: v + given[n] for n, v in log.params.values.items()}
+
+    @contextmanager
+    def _held(self, log: GradientLog) -> Iterator[None]:
+        """Inside, no update of the node is prepared or published."""
+        with self.lock:
+            self._calm.wait_for(lambda: not log.busy or self.failure is not None)
+            self._check()
+            yield
 
     def parameter_bytes(self) -> int:
         """Nothing, beside `params`."""
@@ -244,9 +263,7 @@ class NumpyPlane(Delivery):
         return {}
 
     def _wait_and_take(self, log: GradientLog, cause: str) -> Share:
-        with self.lock:
-            self._calm.wait_for(lambda: not log.busy or self.failure is not None)
-            self._check()
+        with self._held(log):
             return self.take(log, cause)
 
     def statistics(self) -> Statistics:

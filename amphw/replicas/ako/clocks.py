@@ -105,9 +105,10 @@ class Clocks:
         """The least clock of the others that go on; None: none does."""
         return min((h.clock for h in self.heard.values() if not h.finished), default=None)
 
-    def may_advance(self) -> bool:
+    def may_advance(self, due: int = 0) -> bool:
+        """due: rounds that are over as well, and that are not made yet."""
         slowest = self.slowest
-        return slowest is None or self.own - slowest <= self.bound
+        return slowest is None or self.own + due - slowest <= self.bound
 
     def advance(self) -> None:
         """A round was made."""

@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from amphw.ir.errors import NonFiniteError
 from amphw.ir.exchange import NodeGradient
-from amphw.ir.update import NodeParameters, UpdateRule
+from amphw.ir.received import Received
+from amphw.ir.update import UpdateRule
 from amphw.replicas.ako.flat import Flat
 from amphw.replicas.ako.message import Message
 
 
-def apply_ranges(flat: Flat, parameters: Mapping[str, NodeParameters], messages: Iterable[Message]) -> None:
-    """Every received range is an update of its own (Ako, algorithm 1, line 13), also where the node has no
-    rows of its own.
-
-    A sum over n updates counts as n times its mean. The optimiser's arrays move on in the range alone, with
-    the rate and the scalars of the node's last own update, whose number stays. Clipping was done before sums
-    were taken, and decay is each rank's own. Raises NonFiniteError.
-    """
-    fresh: dict[tuple[str, str], np.ndarray] = {}
-    scalars = {node: p.rule.scalars(max(0, p.version - 1), dict(p.state)) for node, p in parameters.items()}
+def ranges(flat: Flat, messages: Iterable[Message]) -> Iterator[Received]:
+    """What of which parameter messages have, in their order."""
     for message in messages:
         if message.values is None:
             continue
         for piece in flat.inside(message.layout.part(message.partition)):
-            node = flat.nodes[piece.node]
-            p, (rows, updates) = parameters[node], message.counts[piece.node].tolist()
-            if not rows:
-                continue
-            gradient = message.values[piece.at]
-            if not np.isfinite(gradient).all():
-                raise NonFiniteError(node, "backward", f"the gradient of '{piece.name}'")
-            if p.rule.reduce == "mean":
-                gradient = gradient * gradient.dtype.type(updates / rows)
-            key = node, piece.name
-            if key not in fresh:
-                fresh[key] = p.values[piece.name].copy()
-            flattened = fresh[key].reshape(-1)
-            slots = [slot.reshape(-1)[piece.inside] for slot in p.slots[piece.name]]
-            rule = replace(p.rule, reduce="sum", clip=0.0, weight_decay=0.0)
-            flattened[piece.inside] = rule.step(flattened[piece.inside], gradient, slots, 1, scalars[node])
-    for (node, name), value in fresh.items():
-        parameters[node].values = {**parameters[node].values, name: value}
+            rows, updates = message.counts[piece.node].tolist()
+            values = message.values[piece.at]
+            yield Received(flat.nodes[piece.node], piece.name, piece.inside, values, rows, updates)
 
 
 class Joined:

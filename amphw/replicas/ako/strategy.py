@@ -5,6 +5,9 @@ A round is `replicas.every` instances of a rank, or `replicas.every_updates` upd
 it, the sums of what each of their updates has applied, are cut and sent together. All-to-all exchange is the
 same with one partition. Nobody waits for messages, but no rank begins a round that is further ahead of the
 slowest other one than p + tau. Where all meet, everything that is owed is sent in full first.
+
+Where nodes update by themselves and the device `Receives`, all of that goes on in a thread beside the pump
+(`exchanger`), and instances are in flight meanwhile. Elsewhere they return before each round.
 """
 
 from __future__ import annotations
@@ -14,17 +17,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from amphw.host.gradients import Clipping, accumulated, give, tell, told
+from amphw.host.gradients import Clipping, accumulated, give, receive, tell, told
 from amphw.ir.device import Device
 from amphw.ir.exchange import NodeGradient
 from amphw.ir.graph import Graph
+from amphw.ir.received import Receives
 from amphw.ir.update import Applied, UpdateRule
 from amphw.replicas.ako.clocks import Clocks
 from amphw.replicas.ako.coding import coded, decoded
 from amphw.replicas.ako.cost import Measured
+from amphw.replicas.ako.exchanger import Exchanger, Step
 from amphw.replicas.ako.flat import Flat
 from amphw.replicas.ako.message import Member, Message
-from amphw.replicas.ako.receiving import Joined, apply_ranges
+from amphw.replicas.ako.receiving import Joined, ranges
 from amphw.replicas.ako.sender import Outbox, Sender
 from amphw.replicas.collectives import all_reduce
 from amphw.replicas.own_pace import BODY, OwnPace
@@ -60,7 +65,9 @@ class Ako(OwnPace):
         self._wanted, self._tau, self._apply_as, self._measured = partitions, tau, apply, measured
         self._tells = tells
         self._leads: dict[int, int] = {}
-        self._made, self._drift, self._blocked = 0, 0.0, 0.0
+        self._made, self._drift, self._blocked, self._bytes = 0, 0.0, 0.0, 0
+        self._exchanger: Exchanger | None = None  # of the rounds that are being pumped
+        self._alone = ""  # the device that lets instances return before each round
 
     def usual_every(self, window: int) -> int:
         return window
@@ -82,6 +89,15 @@ class Ako(OwnPace):
         self._begin_rounds(transport)
         if self._tells:
             tell(device)
+            self._alone = "" if isinstance(device, Receives) else device.capabilities().name
+
+    def explained(self) -> list[str]:
+        if not self._alone:
+            return []
+        return [
+            f"replicas.strategy={self.name}: the device {self._alone!r} takes in nothing while instances are "
+            "in flight, so they return before each exchange; --device cpu goes on computing"
+        ]
 
     def _begin_rounds(self, transport: Transport) -> None:
         me = Member(transport.rank)
@@ -126,28 +142,75 @@ class Ako(OwnPace):
 
     # --- rounds -------------------------------------------------------------------------------------
 
+    def pumping(self, device: Device, transport: Transport, traffic: Traffic, rounds: Rounds) -> None:
+        if not self._tells or not isinstance(device, Receives):
+            return
+
+        def exchange(due: int) -> Step:
+            came = self._take_in(transport, traffic)
+            self._apply(device)
+            makes = due > 0 and self._clocks.may_advance()
+            if makes:
+                self._make_round(device, transport, traffic, last=False)
+                self._resplit(transport, traffic)
+            called = rounds.limit is None and bool(self._called)
+            return Step(came or makes, makes, called or not self._clocks.may_advance(due - makes))
+
+        rounds.beside = self._exchanger = Exchanger(exchange)
+        self._exchanger.start()
+
+    def check(self, transport: Transport) -> None:
+        if self._exchanger is None:
+            transport.check()
+        else:
+            self._exchanger.check()
+
+    def close(self) -> None:
+        if self._exchanger is not None:
+            self._exchanger.stop()
+            self._exchanger = None
+
     def pass_on(
         self, device: Device, transport: Transport, traffic: Traffic, rounds: Rounds, asks: bool
     ) -> None:
+        beside = self._exchanger
+        self.close()
         device.drain()
+        if beside is not None:
+            beside.check()
         self._take_in(transport, traffic)
         if asks or self._called or not rounds.more():
             self._agree(transport, traffic, rounds)
-        if self._tells:
-            self._take_told(device, last=not rounds.more())
-        self._round(transport, traffic)
-        if rounds.more():
-            self._resplit(transport, traffic)
-            self._hold(transport, traffic, lambda: rounds.limit is None and bool(self._called))
-            if rounds.limit is None and self._called:  # those that are waited for may have stopped
-                self._agree(transport, traffic, rounds)
-                self._hold(transport, traffic, lambda: False)
+        if beside is None:
+            self._make_round(device, transport, traffic, last=not rounds.more())
+            if rounds.more():
+                self._resplit(transport, traffic)
+                self._hold_or_agree(transport, traffic, rounds)
                 if not rounds.more() and self._tells:
-                    self._take_told(device, last=True)
-                    self._round(transport, traffic)
+                    self._make_round(device, transport, traffic, last=True)
+        else:
+            for _ in range(beside.due):
+                self._hold_or_agree(transport, traffic, rounds)
+                self._make_round(device, transport, traffic, last=False)
+            self._hold_or_agree(transport, traffic, rounds)
+            if not rounds.more():
+                self._make_round(device, transport, traffic, last=True)
         if not rounds.more():
             self._finish(transport, traffic)
         self._apply(device)
+
+    def _make_round(self, device: Device, transport: Transport, traffic: Traffic, last: bool) -> None:
+        if self._tells:
+            self._take_told(device, last)
+        self._round(transport, traffic)
+
+    def _hold_or_agree(self, transport: Transport, traffic: Traffic, rounds: Rounds) -> None:
+        """Wait until the bound lets this rank go on. Where it is called meanwhile it agrees first, as those
+        that are waited for may have stopped."""
+        self._hold(transport, traffic, lambda: rounds.limit is None and bool(self._called))
+        if rounds.limit is None and self._called:
+            self._agree(transport, traffic, rounds)
+            self._hold(transport, traffic, lambda: False)
 
     def _hold(self, transport: Transport, traffic: Traffic, unless: Callable[[], bool]) -> None:
         """Wait until the bound lets this rank go on, or `unless`."""
@@ -156,6 +219,7 @@ class Ako(OwnPace):
         self._blocked += traffic.waited - before
 
     def _round(self, transport: Transport, traffic: Traffic) -> None:
+        traffic.steps += 1
         self._enqueue(self._sender.advance(self._gradient, self._counts))
         self._clocks.advance()
         self._gradient[:] = 0
@@ -219,7 +283,7 @@ class Ako(OwnPace):
             for message in arrived:
                 self._joined.add(message)
         elif arrived:
-            apply_ranges(self._flat, device.parameters(), arrived)
+            receive(device, list(ranges(self._flat, arrived)))
 
     def _count(self, message: Message, traffic: Traffic, sent: bool) -> None:
         if message.values is None:
@@ -228,6 +292,7 @@ class Ako(OwnPace):
         for piece in self._flat.inside(message.layout.part(message.partition)):
             moved = size * (piece.inside.stop - piece.inside.start)
             traffic.count(self._flat.name(piece), moved if sent else 0, 0 if sent else moved)
+            self._bytes += moved if sent else 0
 
     # --- where all meet -----------------------------------------------------------------------------
 
@@ -261,7 +326,8 @@ class Ako(OwnPace):
         """partitions, bound: of this rank. clocks: rounds of each rank in the run. staleness_rounds: how many
         rounds of all ranks ended with which lead over the slowest other one; staleness_max: the largest.
         drift: how far ranks were from their mean where they met last, relative to its length, on average.
-        blocked: seconds in which the bound held a rank, on average."""
+        blocked: seconds in which the bound held a rank, on average. sent: bytes of values that a rank has
+        sent in rounds, on average."""
         ranks, me = transport.ranks, transport.rank
         clocks, most = np.zeros((2, ranks), np.int64)
         clocks[me], most[me] = self._made + self._clocks.own, max(self._leads, default=0)
@@ -271,7 +337,7 @@ class Ako(OwnPace):
         for lead, times in self._leads.items():
             leads[lead] = times
         add_up(transport, leads)
-        means = np.array([self._drift, self._blocked]) / ranks
+        means = np.array([self._drift, self._blocked, self._bytes]) / ranks
         all_reduce(transport, means)
         return {
             "partitions": self._partitions,
@@ -281,4 +347,5 @@ class Ako(OwnPace):
             "staleness_rounds": {lead: int(times) for lead, times in enumerate(leads) if times},
             "drift": float(means[0]),
             "blocked": float(means[1]),
+            "sent": float(means[2]),
         }

@@ -1,4 +1,4 @@
-"""Published versions under threads, without the engine around them: a program that is compiled for it."""
+"""Published versions under threads, without the engine around them: programs that are compiled for it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,59 @@ from amphw.engine import native_headers
 HERE = Path(__file__).parent
 NATIVE = Path(__file__).parents[3] / "amphw" / "engine" / "native"
 COMPILER = os.environ.get("CXX", "g++")
+# A sanitizer that is loaded into this process is not meant for these.
+PLAIN = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+
+needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason="there is no C++ compiler")
 
 
-@pytest.mark.skipif(shutil.which(COMPILER) is None, reason="there is no C++ compiler")
-@pytest.mark.thorough
-def test_a_pinned_version_is_not_written(tmp_path: Path) -> None:
-    """Without `pin`'s second look a reader goes wrong about ten times a second, on two processors."""
-    program = tmp_path / "pin_stress"
+def built(name: str, folder: Path, *flags: str) -> Path | None:
+    """The program, with `Parameters`; None where it cannot be built with these flags."""
+    program = folder / name
     sources = [
-        HERE / "pin_stress.cpp",
+        HERE / f"{name}.cpp",
         *sorted(NATIVE.glob("parameters*.cpp")),
         NATIVE / "kernels" / "kernels.cpp",
         NATIVE / "device_memory.cpp",
     ]
-    native_headers.write(tmp_path / "generated")
-    flags = ["-std=c++20", "-O1", "-pthread", f"-I{NATIVE}", f"-I{tmp_path}"]
-    # A sanitizer that is loaded into this process is not meant for these.
-    plain = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    subprocess.run([COMPILER, *flags, *map(str, sources), "-o", str(program)], check=True, env=plain)
+    native_headers.write(folder / "generated")
+    wanted = ["-std=c++20", "-O1", "-pthread", f"-I{NATIVE}", f"-I{folder}", *flags]
+    command = [COMPILER, *wanted, *map(str, sources), "-o", str(program)]
+    done = subprocess.run(command, check=not flags, env=PLAIN, capture_output=bool(flags))
+    return program if done.returncode == 0 else None
+
+
+def counted(program: Path, seconds: int, readers: int) -> list[int]:
     done = subprocess.run(
-        [str(program), "2", "2"], check=True, capture_output=True, text=True, timeout=60, env=plain
+        [str(program), str(seconds), str(readers)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=PLAIN,
     )
-    wrong, reads, updates = map(int, done.stdout.split())
+    assert done.returncode == 0, done.stderr  # where a sanitizer says what it has found
+    return [int(word) for word in done.stdout.split()]
+
+
+@needs_compiler
+@pytest.mark.thorough
+def test_a_pinned_version_is_not_written(tmp_path: Path) -> None:
+    """Without `pin`'s second look a reader goes wrong about ten times a second, on two processors."""
+    program = built("pin_stress", tmp_path)
+    assert program is not None
+    wrong, reads, updates = counted(program, 2, 2)
     assert wrong == 0
     assert reads > 1000 and updates > 1000
+
+
+@needs_compiler
+@pytest.mark.thorough
+@pytest.mark.parametrize("flags", [[], ["-fsanitize=thread"]], ids=["plain", "thread sanitizer"])
+def test_beside_updates_nothing_is_told_or_received_in_parts(tmp_path: Path, flags: list[str]) -> None:
+    program = built("exchange_stress", tmp_path, *flags)
+    if program is None:
+        pytest.skip(f"{COMPILER} does not build with {flags[0]}")
+    wrong, reads, updates, received = counted(program, 2, 2)
+    assert wrong == 0
+    assert reads > 100 and updates > 100 and received > 100

@@ -8,11 +8,12 @@ import pytest
 from amphw.ir.errors import NonFiniteError
 from amphw.ir.exchange import NodeGradient
 from amphw.ir.program import ParamSpec
+from amphw.ir.received import receive
 from amphw.ir.update import NodeParameters, UpdateRule
 from amphw.replicas.ako.coding import coded, decoded
 from amphw.replicas.ako.flat import Flat
 from amphw.replicas.ako.message import Layout, Member, Message
-from amphw.replicas.ako.receiving import Joined, apply_ranges
+from amphw.replicas.ako.receiving import Joined, ranges
 from amphw.replicas.packed import packed
 
 SHAPES = {"a": {"W": (2, 3), "b": (3,)}, "c": {"W": (4,)}}
@@ -56,7 +57,7 @@ def test_a_range_is_an_update_by_its_mean_times_its_updates() -> None:
     begun, versions = vector(flat, found), {n: p.version for n, p in found.items()}
     held = found["a"].values["W"]
     kept = held.copy()
-    apply_ranges(flat, found, [message(flat, 1, 3, 12.0, 6, 2)])
+    receive(found, list(ranges(flat, [message(flat, 1, 3, 12.0, 6, 2)])))
     moved = vector(flat, found) - begun
     part = Layout(0, 1, 3, flat.size).part(1)
     np.testing.assert_allclose(moved[part], -0.5 * 4.0)
@@ -70,7 +71,7 @@ def test_a_rule_of_sums_takes_the_sum() -> None:
     found = parameters(optimizer="sgd", lr=0.5, reduce="sum")
     flat = Flat.of(found)
     begun = vector(flat, found)
-    apply_ranges(flat, found, [message(flat, 0, 1, 12.0, 6, 2)])
+    receive(found, list(ranges(flat, [message(flat, 0, 1, 12.0, 6, 2)])))
     np.testing.assert_allclose(vector(flat, found) - begun, -6.0)
 
 
@@ -82,7 +83,7 @@ def test_the_optimiser_moves_on_in_the_range_alone_and_decay_and_clip_are_not_re
     found, plain = parameters(**given), parameters(optimizer=optimizer, lr=0.1)
     flat = Flat.of(found)
     begun = vector(flat, found)
-    apply_ranges(flat, found, [message(flat, 1, 3, np.arange(1.0, 5), 1, 1)] * 2)
+    receive(found, list(ranges(flat, [message(flat, 1, 3, np.arange(1.0, 5), 1, 1)] * 2)))
     part = Layout(0, 1, 3, flat.size).part(1)
     for name, slots in ((n, s) for p in plain.values() for n, s in p.slots.items()):
         assert all(not slot.any() for slot in slots), name
@@ -115,10 +116,10 @@ def test_rounds_without_rows_change_nothing_and_nans_are_named() -> None:
     found = parameters()
     flat = Flat.of(found)
     begun = vector(flat, found)
-    apply_ranges(flat, found, [message(flat, 0, 1, 5.0, 0, 0)])
+    receive(found, list(ranges(flat, [message(flat, 0, 1, 5.0, 0, 0)])))
     np.testing.assert_array_equal(vector(flat, found), begun)
     with pytest.raises(NonFiniteError, match="node 'a'.*gradient of 'W'"):
-        apply_ranges(flat, found, [message(flat, 0, 1, np.nan, 1, 1)])
+        receive(found, list(ranges(flat, [message(flat, 0, 1, np.nan, 1, 1)])))
 
 
 @pytest.mark.parametrize("own", [0, 4])

@@ -263,8 +263,6 @@ public:
     int64_t parameter_bytes(int32_t unit) { return engine_.parameters(unit)->bytes(); }
     void has_put(int32_t unit) { engine_.parameters(unit)->has_put(); }
     void tell(int32_t unit) { engine_.parameters(unit)->tell(); }
-    std::pair<int64_t, int64_t> take_told(int32_t unit) { return engine_.parameters(unit)->take_told(); }
-    void store_told(int32_t unit, int32_t param, FloatArray sum) { engine_.parameters(unit)->store_told(param, sum.data()); }
     // While frames run; see `Parameters`. moves: of all parameters of the unit.
     void latest(int32_t unit, int32_t param, FloatArray values) {
         engine_.parameters(unit)->latest(param, values.data());
@@ -274,6 +272,21 @@ public:
         for (const FloatInput& m : moves) pointers.push_back(m.data());
         nb::gil_scoped_release release;
         engine_.move(unit, pointers);
+    }
+    // (rows, updates); sums: of all parameters of the unit, written where there were updates.
+    std::pair<int64_t, int64_t> told(int32_t unit, std::vector<FloatArray> sums) {
+        std::vector<float*> pointers;
+        for (const FloatArray& s : sums) pointers.push_back(s.data());
+        nb::gil_scoped_release release;
+        return engine_.told(unit, pointers);
+    }
+    // ranges: (parameter, first number, values, what they are multiplied by)
+    void receive(int32_t unit, std::vector<std::tuple<int32_t, int64_t, FloatInput, float>> ranges) {
+        std::vector<ReceivedRange> read;
+        for (const auto& [param, first, values, scale] : ranges)
+            read.push_back({param, first, int64_t(values.size()), values.data(), scale});
+        nb::gil_scoped_release release;
+        engine_.receive(unit, read);
     }
     // (version, rows in the gradient, the optimiser's scalars)
     std::tuple<int64_t, int64_t, std::vector<double>> parameter_state(int32_t unit) {
