@@ -7,7 +7,6 @@ that what has been trained on is the beginning of the instances.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,8 +17,6 @@ from amphw.replicas.packed import Traffic, packed
 from amphw.replicas.rounds import Rounds
 from amphw.replicas.transport import Transport
 
-NAP = 1e-3
-"""Seconds between looks for messages, where a rank has nothing else to do."""
 BODY = -1
 
 
@@ -81,12 +78,12 @@ class OwnPace(Average):
                 self._post(transport, to, head, arrays)
 
     def _wait(self, transport: Transport, traffic: Traffic, done: Callable[[], bool]) -> None:
-        began = time.perf_counter()
+        began = transport.now()
         while not done():
             if not self._take_in(transport, traffic):
                 transport.check()
-                time.sleep(NAP)
-        traffic.waited += time.perf_counter() - began
+                transport.nap()
+        traffic.waited += transport.now() - began
 
     def _take_in(self, transport: Transport, traffic: Traffic) -> bool:
         """All messages that have come -> whether there were any."""
