@@ -13,6 +13,7 @@ import numpy as np
 
 from amphw.ir.device import Device
 from amphw.replicas.average import Average
+from amphw.replicas.paced import Paced
 from amphw.replicas.packed import Traffic, packed
 from amphw.replicas.rounds import Rounds
 from amphw.replicas.transport import Transport
@@ -37,6 +38,11 @@ class OwnPace(Average):
         self._sent: dict[int, int] = {}
         self._received: dict[int, int] = {}
         self._called: dict[int, int] = {}  # instances that ranks have taken which call all together
+
+    @property
+    def paced(self) -> Paced | None:
+        """How far this rank has come; None: there is no bound on how far ahead it may be."""
+        return None
 
     def take(self, source: int, body: np.ndarray, traffic: Traffic) -> None:
         """What another rank has posted."""

@@ -10,6 +10,7 @@ slowest other one than p + tau. Where all meet, everything that is owed is sent 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -77,6 +78,8 @@ class Ako(OwnPace):
         self._joined = Joined(self._flat, self._rules)
         self._own = RoundGradient(self._flat, self._rules)
         self._begin_rounds(transport)
+        if self._measured is not None:
+            self._measured.clock = transport.now
         if self._tells:
             tell(device)
 
@@ -235,16 +238,15 @@ class Ako(OwnPace):
 
     @property
     def paced(self) -> Paced:
-        return self._before.after(self._clocks.own, self._clocks.leads)
+        found = self._before.after(self._clocks.own, self._clocks.leads)
+        return replace(found, bound=self._bound, partitions=self._partitions)
 
     def told(self, transport: Transport) -> dict[str, Any]:
-        """partitions, bound: of this rank. drift: how far ranks were from their mean where they met last,
-        relative to its length, on average. The rest as in `Paced.of_all`."""
+        """drift: how far ranks were from their mean where they met last, relative to its length, on average.
+        The rest as in `Paced.of_all`."""
         drift = np.array([self._drift / transport.ranks])
         all_reduce(transport, drift)
         return {
-            "partitions": self._partitions,
-            "bound": self._bound,
             **self.paced.of_all(transport, transport.ranks),
             "drift": float(drift[0]),
         }

@@ -10,6 +10,7 @@ device is at work, too.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -260,8 +261,8 @@ class AsyncServers(OwnPace):
 
     @property
     def paced(self) -> Paced:
-        return self._before.after(self._round, self._leads)
+        return replace(self._before.after(self._round, self._leads), bound=self._bound)
 
     def told(self, transport: Transport) -> dict[str, Any]:
-        """bound: tau. The rest as in `Paced.of_all`."""
-        return {"bound": self._bound, **self.paced.of_all(transport, len(self._workers))}
+        """As in `Paced.of_all`."""
+        return self.paced.of_all(transport, len(self._workers))
