@@ -65,7 +65,10 @@ class LiveTransport:
         self._live, self.rank, self.ranks = live, rank, live.ranks
         self.sent = self.received = 0
         self._now = 0.0
-        self._turn, self._given = threading.Semaphore(0), threading.Semaphore(0)
+        # Whoever waits for one of these acquires it, and the other side releases it.
+        self._turn, self._given = threading.Lock(), threading.Lock()
+        self._turn.acquire()
+        self._given.acquire()
         self._act: Act | None = None
         self._error: BaseException | None = None
         self._ended = False

@@ -56,7 +56,7 @@ def test_a_small_cluster_is_simulated(shapes: ModuleType, monkeypatch: pytest.Mo
     case = shapes.Case(4, "fast", "large")
     assert case.partitions == 4  # 4 rounds a second of 32 MB to 3 others, at 125 MB/s
     found = shapes.outcome(case)
-    assert [each.servers for each in found.splits] == [0, 1, 2] or len(found.splits) == 4
+    assert {each.servers for each in found.splits} >= {0, 1, 2}
     assert all(0 < each.throughput < 4 * each.workers for each in found.splits)
     assert found.best.throughput == max(each.throughput for each in found.splits)
     record = shapes.recorded(found)
