@@ -47,7 +47,7 @@ NEAR = 0.9
 """Ako is near the best split if it has so much of its throughput."""
 NUMBERS = 16_384
 """Parameters as they are simulated; each stands for as many as make up the size."""
-ROUNDS = {16: 12, 64: 6}
+ROUNDS = {16: 12, 64: 4}
 """Of each rank that count, by the size of the cluster."""
 
 
