@@ -239,7 +239,7 @@ def rows_of(found: Synchronised) -> dict[str, str]:
         "an exchange": f"{sent / 1e3:,.4g} kB sent and {received / 1e3:,.4g} kB received by a rank; {times}",
     }
     if found.own:
-        rows["partitions"] = _partial(found)
+        rows["rounds"] = _rounds(found)
     if found.parameter_bytes["device"]:
         device, servers = found.parameter_bytes["device"], found.parameter_bytes["servers"]
         served = f", {size(servers)} as a server" if servers else ""
@@ -252,16 +252,21 @@ def rows_of(found: Synchronised) -> dict[str, str]:
     return rows
 
 
-def _partial(found: Synchronised) -> str:
-    """Of partial gradient exchange, in words."""
+def _rounds(found: Synchronised) -> str:
+    """Of ranks that go at their own pace, within a bound, in words."""
     own = found.own
     clocks = sorted(own["clocks"])
     rounds = f"{clocks[0]:,}" if clocks[0] == clocks[-1] else f"{clocks[0]:,} to {clocks[-1]:,}"
-    return (
-        f"{own['partitions']}; {rounds} rounds of a rank, at most {own['staleness_max']} ahead of the "
-        f"slowest other one, where {own['bound'] + 1} are allowed; ranks were {100 * own['drift']:.2g} % "
-        "from their mean where they met last"
+    said = (
+        f"{rounds} of a rank, at most {own['staleness_max']} ahead of the slowest other one, where "
+        f"{own['bound'] + 1} are allowed"
     )
+    if "partitions" in own:
+        said += (
+            f"; {own['partitions']} partitions; ranks were {100 * own['drift']:.2g} % from their mean where "
+            "they met last"
+        )
+    return said
 
 
 def figures_of(found: Synchronised) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class Phases:
             if self._trace is not None:
                 self._trace.count_keys(now * 1e6, count)
 
-        hooks = PumpHooks(report, changed, lambda: self._tick(instances), self._moved)
+        hooks = PumpHooks(report, changed, lambda: self._tick(instances), self._moved, replicas.look)
         first = state.number - state.position
         while True:
             share = replicas.share(

@@ -39,13 +39,14 @@ class PumpHooks:
 
     report: an instance retired. keys: that many are in flight from now on, the aside's not counted. tick:
     about five times a second. moved: messages that the device has delivered since the start of the phase,
-    asked for only in a stall.
+    asked for only in a stall. turn: after each look at the device, at least every 50 ms.
     """
 
     report: Callable[[Instance, Report], None]
     keys: Callable[[int], None] = lambda keys: None
     tick: Callable[[], None] = lambda: None
     moved: Callable[[], int] | None = None
+    turn: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -185,6 +186,7 @@ class Pump:
         if now - self._tick_at >= _TICK_S:
             self._tick_at = now
             hooks.tick()
+        hooks.turn()
 
     def _hand_over(self, reports: list[Report], hooks: PumpHooks) -> None:
         aside, before = self._aside, len(self._held)

@@ -88,6 +88,10 @@ class Replication(Protocol):
         """A window of a mode with a barrier has returned: nodes update with what all have accumulated."""
         ...
 
+    def look(self) -> None:
+        """While the device is at work on this replica's share: take in what others have sent, if anything."""
+        ...
+
     def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
         """What there was of the share has been pumped and has retired -> whether its next part follows, for
         which the share is iterated again. A replica may tell the others now what it has learnt.
@@ -168,6 +172,9 @@ class Alone:
 
     def update(self, device: Device) -> None:
         self._clipping.update(device)
+
+    def look(self) -> None:
+        """There is nobody who sends anything."""
 
     def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
         return False

@@ -21,7 +21,7 @@ import numpy as np
 
 from amphw.ir.config_fields import ConfigError
 from amphw.replicas.collectives import ranges
-from amphw.replicas.transport import RankLostError, reason
+from amphw.replicas.transport import RankLostError, RealTime, reason
 
 VALUES, FAILED, POSTED = 1, 2, 3
 """Tags: arrays, the reason why a rank has ended, and arrays that nobody waits for."""
@@ -138,7 +138,7 @@ def _unlink_segments() -> None:
                 Path(path).unlink(missing_ok=True)
 
 
-class MpiTransport:
+class MpiTransport(RealTime):
     """See `Transport`. mpi: the module `mpi4py.MPI`."""
 
     def __init__(self, mpi: Any):

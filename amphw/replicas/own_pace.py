@@ -7,19 +7,17 @@ that what has been trained on is the beginning of the instances.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from amphw.ir.device import Device
 from amphw.replicas.average import Average
+from amphw.replicas.paced import Paced
 from amphw.replicas.packed import Traffic, packed
 from amphw.replicas.rounds import Rounds
 from amphw.replicas.transport import Transport
 
-NAP = 1e-3
-"""Seconds between looks for messages, where a rank has nothing else to do."""
 BODY = -1
 
 
@@ -40,6 +38,11 @@ class OwnPace(Average):
         self._sent: dict[int, int] = {}
         self._received: dict[int, int] = {}
         self._called: dict[int, int] = {}  # instances that ranks have taken which call all together
+
+    @property
+    def paced(self) -> Paced | None:
+        """How far this rank has come; None: there is no bound on how far ahead it may be."""
+        return None
 
     def take(self, source: int, body: np.ndarray, traffic: Traffic) -> None:
         """What another rank has posted."""
@@ -81,12 +84,12 @@ class OwnPace(Average):
                 self._post(transport, to, head, arrays)
 
     def _wait(self, transport: Transport, traffic: Traffic, done: Callable[[], bool]) -> None:
-        began = time.perf_counter()
+        began = transport.now()
         while not done():
             if not self._take_in(transport, traffic):
                 transport.check()
-                time.sleep(NAP)
-        traffic.waited += time.perf_counter() - began
+                transport.nap()
+        traffic.waited += transport.now() - began
 
     def _take_in(self, transport: Transport, traffic: Traffic) -> bool:
         """All messages that have come -> whether there were any."""

@@ -53,7 +53,45 @@ class Receive:
     bytes: float = 0.0
 
 
-Act = Compute | Software | Send | Receive
+@dataclass(frozen=True)
+class Post:
+    """To another rank, which need not expect it. arrives: is called once it is there."""
+
+    to: int
+    bytes: float
+    arrives: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Take:
+    """A message of so many bytes that another rank has posted."""
+
+    source: int
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Nap:
+    """Until something that was posted by this rank or to it has arrived."""
+
+
+Act = Compute | Software | Send | Receive | Post | Take | Nap
+
+
+def sending(to: int, values: np.ndarray, scale: float, caller: str) -> Send:
+    """What a carrier is asked to send. Which collective it is part of is seen from the name of the function
+    that calls: collectives need not know of this. scale: as in `Recorder`."""
+    agrees = values.dtype == np.int64
+    return Send(to, _large(values, scale), "agreement" if agrees else _KINDS.get(caller, "served"))
+
+
+def receiving(source: int, into: np.ndarray, scale: float) -> Receive:
+    """The same of what it waits for."""
+    return Receive(source, _large(into, scale))
+
+
+def _large(values: np.ndarray, scale: float) -> float:
+    return values.nbytes * (1.0 if values.dtype == np.int64 else scale)
 
 
 class Recorder(Wrapped):
@@ -85,25 +123,19 @@ class Recorder(Wrapped):
             self.acts.append(Compute(seconds))
 
     def send(self, to: int, values: np.ndarray) -> None:
-        # Which collective a message is part of is seen from who calls: collectives need not know of this.
-        kind = _KINDS.get(sys._getframe(1).f_code.co_name, "served")
         with self.apart():
-            agrees = values.dtype == np.int64
-            self.acts.append(Send(to, self._large(values), "agreement" if agrees else kind))
+            self.acts.append(sending(to, values, self._scale, sys._getframe(1).f_code.co_name))
             self._transport.send(to, values)
         self.sent += values.nbytes
 
     def receive(self, source: int, into: np.ndarray) -> None:
         with self.apart():
-            self.acts.append(Receive(source, self._large(into)))
+            self.acts.append(receiving(source, into, self._scale))
             self._transport.receive(source, into)
         self.received += into.nbytes
 
-    def _large(self, values: np.ndarray) -> float:
-        return values.nbytes * (1.0 if values.dtype == np.int64 else self._scale)
-
     def post(self, to: int, values: np.ndarray) -> None:
-        raise AmphwError("messages that nobody waits for cannot be played in simulated time")
+        raise AmphwError("what is posted depends on when messages come: see `live`, which knows the time")
 
     def posted(self, to: int) -> int:
         return 0

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from amphw.host.null_device import NullDevice
 from amphw.host.run_model import InstanceSet
-from amphw.ir.config_fields import ConfigError
 from amphw.ir.exchange import Names, NodeGradient, Rows
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.sparse import SparseParameter, rows_read, sparse_parameters
-from amphw.ir.update import NodeParameters, UpdateRule
+from amphw.ir.update import Applied, NodeParameters, UpdateRule
 from amphw.replicas.packed import Traffic
 from amphw.replicas.recorded import Act, Recorder
 from amphw.replicas.replica import Replica
@@ -49,6 +49,23 @@ class StandIn(NullDevice):
         self._parameters = {node: replace(p) for node, p in parameters.items()}
         self._tables, self._apart = tables, apart
         self.instances: list[Instance] = []
+        self._untold = 0
+
+    def train(self, instance: Instance) -> None:
+        self.instances.append(instance)
+        self._untold += 1
+
+    def tell(self) -> bool:
+        return True
+
+    def told(self) -> dict[str, Applied]:
+        rows, self._untold = self._untold, 0
+        if not rows:
+            return {}
+        return {
+            node: Applied(rows, 1, {name: np.zeros_like(v) for name, v in p.values.items()})
+            for node, p in self._parameters.items()
+        }
 
     def update(self, nodes: Sequence[str] | None = None) -> None:
         self.instances = []
@@ -61,7 +78,8 @@ class StandIn(NullDevice):
             return self._zeros(by_rows)
 
     def _zeros(self, by_rows: Names) -> dict[str, NodeGradient]:
-        read = dict(zip(self._tables, rows_read(self._tables, self.instances), strict=True))
+        rows = rows_read(self._tables, self.instances) if any(by_rows.values()) else ()
+        read = dict(zip(self._tables, rows, strict=False))
         found = {}
         for node, p in self._parameters.items():
             tables = {
@@ -164,7 +182,8 @@ class Rehearsed:
 class Simulated:
     """instances_per_s: of all ranks together. step: seconds from one update, or average, to the next.
     seconds, bytes: as `replica.Synchronised` has them, of one rank and one step. computing: seconds that a
-    rank which trains computes in a step."""
+    rank which trains computes in a step. own: of ranks at their own pace, whose steps are rounds, what their
+    strategy alone has to say."""
 
     instances_per_s: float
     step: float
@@ -172,15 +191,7 @@ class Simulated:
     bytes: Mapping[str, Mapping[str, float]]
     alpha: Mapping[str, float]
     computing: float
-
-
-def check_played(strategy: Strategy) -> None:
-    """Raise ConfigError for one whose ranks meet when they like."""
-    if strategy.own_pace:
-        raise ConfigError(
-            f"replicas.strategy={strategy.name} has no steps that all ranks make together, so how long one "
-            "takes cannot be played; take a strategy whose ranks meet, such as --strategy average"
-        )
+    own: Mapping[str, Any] = field(default_factory=dict)
 
 
 def rehearse(
@@ -195,9 +206,8 @@ def rehearse(
     """Some steps of `ranks` ranks. strategy: makes one for each. every: of strategies whose ranks do not go
     in step, the instances of a rank between two exchanges; without it, its share of all of them. wire: as in
     `wire.encode`. clock: as a `Recorder` has it; with it, what exchanging takes a processor here is counted.
-    Raises ConfigError for a strategy whose ranks meet when they like."""
+    For ranks that go in step, or meet from time to time; see `at_own_pace` for others."""
     one = strategy()
-    check_played(one)
     tables = sparse_parameters(work.graph)
     recorders: dict[int, Recorder] = {}
     traffic: dict[int, Traffic] = {}
@@ -230,7 +240,7 @@ def rehearse(
 def _in_step(mine: Replica, recorder: Recorder, device: StandIn, work: Work, steps: int) -> None:
     working = len(mine.strategy.working(mine.ranks))
     # One window more than there are updates: each pulls the rows of the window after it.
-    turning = _Turning(work.instances, working * work.window * (steps + 1 + WARM_UP))
+    turning = Turning(work.instances, working * work.window * (steps + 1 + WARM_UP))
     windows: Iterable[Instance] = mine.share(device, turning, 0, work.window, 0, lambda: 0.0)
     works = mine.transport.rank < working
     pumped: Iterator[Instance] = iter(windows)
@@ -253,7 +263,7 @@ def _apart(mine: Replica, recorder: Recorder, device: StandIn, work: Work, every
         if number == WARM_UP:
             _forget(mine, recorder)
         with recorder.apart():
-            seconds = work.pace.of(_Turning(work.instances, count), chance)
+            seconds = work.pace.of(Turning(work.instances, count), chance)
         recorder.compute(seconds)
         mine.settle(device, lambda: None)
 
@@ -269,7 +279,7 @@ def _between(work: Work, every: int, ranks: int) -> int:
     return every or max(1, len(work.instances) // ranks)
 
 
-class _Turning:
+class Turning:
     """As many instances as are asked for, from the first again after the last."""
 
     def __init__(self, instances: InstanceSet, count: int):

@@ -143,11 +143,9 @@ class Replica:
         if self.strategy.own_pace or self._updates:
             every = self._updates or self._every or self.strategy.usual_every(window)
             measure = updated if self._updates else None
-            t = self.transport
-            self._rounds = rounds = Rounds(
-                instances, start, every, t.rank, t.ranks, first, measure, lambda: bool(self._wants.any())
-            )
-            self.strategy.pumping(device, t, self.traffic, rounds)
+            rank, asks = self.transport.rank if self._works else None, lambda: bool(self._wants.any())
+            self._rounds = rounds = Rounds(instances, start, every, rank, self._working, first, measure, asks)
+            self.strategy.pumping(device, self.transport, self.traffic, rounds)
             return rounds
         if self._every and not self.strategy.in_step:
             end = min(end, start + self._every * self.ranks)
@@ -182,6 +180,9 @@ class Replica:
             self._exchange(device, through=False)
         else:
             self.strategy.update(device, self._clipping)
+
+    def look(self) -> None:
+        self.strategy.look(self.transport, self.traffic)
 
     def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
         rounds = self._rounds

@@ -32,9 +32,10 @@ class Rounds:
     when all have taken as many, what has been trained on is the beginning of the instances, whoever was fast.
 
     every: a round is over once `measure` has grown by as much; measure: instances that were taken, where
-    nothing else is given. limit: so many instances this rank takes before all meet, once they have agreed on
-    it. beside: with it, an `iter` goes on until it `holds`, or this rank `asks` for all to meet soon; a round
-    is over once as many instances have come back (`retired`), or `measure` has grown by as much.
+    nothing else is given. rank: of those that train; None: it does not, and takes none. ranks: that train.
+    limit: so many instances this rank takes before all meet, once they have agreed on it. beside: with it, an
+    `iter` goes on until it `holds`, or this rank `asks` for all to meet soon; a round is over once as many
+    instances have come back (`retired`), or `measure` has grown by as much.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Rounds:
         instances: InstanceSet,
         start: int,
         every: int,
-        rank: int,
+        rank: int | None,
         ranks: int,
         first: int,
         measure: Callable[[], float] | None = None,
@@ -52,6 +53,8 @@ class Rounds:
         turns = [
             (at, ranges(min(turn, len(instances) - at), ranks)) for at in range(start, len(instances), turn)
         ]
+        if rank is None:
+            rank, turns = 0, []
         mine = [range(at + parts[rank].start, at + parts[rank].stop) for at, parts in turns]
         self._share = Share(instances, list(chain.from_iterable(mine)), first)
         self.done = 0
@@ -77,7 +80,7 @@ class Rounds:
 
     def more(self) -> bool:
         """Whether this rank takes more instances before all meet."""
-        return self.done < (self.total if self.limit is None else self.limit)
+        return self.done < (self.total if self.limit is None else min(self.limit, self.total))
 
     def __iter__(self) -> Iterator[Instance]:
         begun = self._measure()

@@ -16,6 +16,7 @@ from amphw.host.trace import Trace
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Device
 from amphw.replicas.ako.settings import WHOLE, ako, check_ako
+from amphw.replicas.async_servers.strategy import AsyncServers
 from amphw.replicas.average import Average
 from amphw.replicas.group import Group
 from amphw.replicas.outer import Outer
@@ -30,6 +31,9 @@ STRATEGIES: dict[str, Callable[[RunConfig[Any]], Strategy]] = {
     "hybrid": lambda cfg: _synchronous("hybrid", cfg, serves_sparse=True),
     "allreduce": lambda cfg: _synchronous("allreduce", cfg),
     "servers": lambda cfg: _synchronous("servers", cfg, serves_dense=True, serves_sparse=True),
+    "servers-async": lambda cfg: AsyncServers(
+        cfg.replicas.servers, cfg.replicas.staleness, cfg.train.mode == "async"
+    ),
     "average": lambda cfg: Average(),
     "group": lambda cfg: Group(),
     "ako": ako,
@@ -56,7 +60,8 @@ def _synchronous(
 
 def _check_servers(ranks: int, strategy: Strategy, cfg: RunConfig[Any]) -> None:
     """The same of what is said about servers, and of what there cannot be with them."""
-    serves = isinstance(strategy, Synchronous) and strategy.serves
+    alone = isinstance(strategy, AsyncServers)  # ranks hold everything, and servers update as they like
+    serves = alone or (isinstance(strategy, Synchronous) and strategy.serves)
     if serves and cfg.replicas.servers >= ranks:
         raise ConfigError(
             f"replicas.servers is {cfg.replicas.servers}, and there are {ranks} ranks; take fewer servers, "
@@ -68,7 +73,7 @@ def _check_servers(ranks: int, strategy: Strategy, cfg: RunConfig[Any]) -> None:
             f"replicas.strategy={strategy.name} no rank has the latest; write "
             "--set replicas.strategy=allreduce, or leave train.average out"
         )
-    if serves and cfg.train.live_valid:
+    if serves and not alone and cfg.train.live_valid:
         raise ConfigError(
             "train.live_valid validates beside training, at any time, and with "
             f"replicas.strategy={strategy.name} ranks hold the rows of their own instances alone; write "
@@ -91,6 +96,12 @@ def check_ranks(ranks: int, cfg: RunConfig[Any], besides: Collection[str] = ()) 
         )
     _check_servers(ranks, strategy, cfg)
     check_ako(cfg)
+    if isinstance(strategy, AsyncServers) and cfg.device.replicate_every:
+        raise ConfigError(
+            f"device.replicate_every={cfg.device.replicate_every} brings the copies of a node together on a "
+            f"rank's device, and with replicas.strategy={strategy.name} servers have what all go on from; "
+            "leave it out: copies meet at the end of an epoch all the same"
+        )
     if cfg.train.average and not strategy.in_step:
         raise ConfigError(
             f"train.average={cfg.train.average} is the average over updates that all ranks make together, "

@@ -1,4 +1,5 @@
-"""What ranks have done (`recorded`), played in simulated time on machines with network interfaces.
+"""What ranks do, in simulated time on machines with network interfaces: what was written down (`recorded`),
+or what they decide when they are asked (`live`).
 
 The ranks of a machine share its interface, which sends and receives at once, each at its rate, one message
 after the other; between themselves they have the machine's memory. Switches have room for everything. Time
@@ -10,14 +11,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from amphw.ir.errors import AmphwError
-from amphw.replicas.recorded import Act, Compute, Receive, Send, Software
+from amphw.replicas.recorded import Act, Compute, Nap, Post, Receive, Send, Software, Take
 
 
 @dataclass(frozen=True)
@@ -85,11 +86,14 @@ class Spent:
         return self.compute + self.wait + self.transfer
 
 
+Program = Callable[[float], Act | None]
+"""What a rank does next, from the time; None: it is through."""
+
+
 @dataclass
 class _Rank:
     number: int
-    acts: Sequence[Act]
-    at: int = 0
+    program: Program
     spent: Spent = field(default_factory=Spent)
 
 
@@ -155,15 +159,22 @@ def play(acts: Sequence[Sequence[Act]], machines: Machines) -> list[Spent]:
 
     Raises AmphwError where a rank waits for a message that nobody sends.
     """
-    return _Play(acts, machines).run()
+
+    def listed(each: Iterator[Act]) -> Program:
+        return lambda now: next(each, None)
+
+    return Play([listed(iter(each)) for each in acts], machines).run()
 
 
-class _Play:
-    """Events are (time, order, what is done then), which is called with the time."""
+class Play:
+    """Ranks at work, one act at a time of whichever is the first to have one.
 
-    def __init__(self, acts: Sequence[Sequence[Act]], machines: Machines):
+    Events are (time, order, what is done then), which is called with the time. spent: of each rank so far.
+    """
+
+    def __init__(self, programs: Sequence[Program], machines: Machines):
         self._machines = machines
-        self._ranks = [_Rank(number, each) for number, each in enumerate(acts)]
+        self._ranks = [_Rank(number, each) for number, each in enumerate(programs)]
         self._out, self._in = (
             {each: _Interface(machines.nic, machines.burst) for each in machines.of} for _ in range(2)
         )
@@ -173,6 +184,11 @@ class _Play:
         self._order = 0
         self._arrived: dict[tuple[int, int], deque[Message]] = {}
         self._waiting: dict[tuple[int, int], Callable[[Message, float], None]] = {}
+        self._napping: dict[int, float] = {}  # since when
+
+    @property
+    def spent(self) -> list[Spent]:
+        return [rank.spent for rank in self._ranks]
 
     def run(self) -> list[Spent]:
         for rank in self._ranks:
@@ -182,7 +198,9 @@ class _Play:
             what(now)
         for source, stuck in sorted(self._waiting):
             raise AmphwError(f"rank {stuck} waits for a message of rank {source}, which sends none")
-        return [rank.spent for rank in self._ranks]
+        for stuck in sorted(self._napping):
+            raise AmphwError(f"rank {stuck} waits for others, of which none sends anything")
+        return self.spent
 
     def _at(self, time: float, what: Callable[[float], None]) -> None:
         self._order += 1
@@ -190,16 +208,18 @@ class _Play:
 
     def _go_on(self, rank: _Rank, now: float) -> None:
         """One act: others may have something to do before the next."""
-        if rank.at == len(rank.acts):
-            return
-        act = rank.acts[rank.at]
+        act = rank.program(now)
         if isinstance(act, Receive):
             self._receive(rank, act, now)
-            return
-        rank.at += 1
-        if isinstance(act, Send):
+        elif isinstance(act, Send):
             self._send(rank, act, now)
-        else:
+        elif isinstance(act, Post):
+            self._post(rank, act, now)
+        elif isinstance(act, Take):
+            self._take(rank, act, now)
+        elif isinstance(act, Nap):
+            self._napping[rank.number] = now
+        elif act is not None:
             self._work(rank, act, now)
 
     # --- processors -------------------------------------------------------------------------------
@@ -247,8 +267,10 @@ class _Play:
         """-> when the machine's hands have packed or unpacked this."""
         if act.kind not in ("rows", "served"):
             return now
+        return self._handle(rank, act.bytes if act.handled is None else act.handled, now)
+
+    def _handle(self, rank: _Rank, size: float, now: float) -> float:
         here = self._machines.of[rank.number]
-        size = act.bytes if act.handled is None else act.handled
         self._hands[here] = done = max(now, self._hands[here]) + size / self._machines.handling
         rank.spent.transfer += done - now
         return done
@@ -263,17 +285,51 @@ class _Play:
             return
 
         def leave(time: float) -> None:
-            begins, through = self._out[m.of[rank.number]].take(time, act.bytes)
-            self._at(begins + m.latency, partial(self._reach, rank.number, act, through + m.latency))
+            self._cross(rank, act, time, partial(self._deliver, Message(rank.number, act, True)))
             self._go_on(rank, time)
 
         self._at(self._handled(rank, act, now), leave)
 
-    def _reach(self, source: int, act: Send, last: float, now: float) -> None:
-        """The first byte is here, the last one will be then; the receiver's interface may have others to take
-        in before."""
-        through = self._in[self._machines.of[act.to]].take(now, act.bytes)[1]
-        self._at(max(last, through), partial(self._deliver, Message(source, act, True)))
+    def _cross(self, rank: _Rank, act: Send | Post, now: float, then: Callable[[float], None]) -> None:
+        """From one machine to another."""
+        m = self._machines
+        begins, through = self._out[m.of[rank.number]].take(now, act.bytes)
+        last = through + m.latency
+
+        def reach(time: float) -> None:
+            """The first byte is here; the receiver's interface may have others to take in before."""
+            self._at(max(last, self._in[m.of[act.to]].take(time, act.bytes)[1]), then)
+
+        self._at(begins + m.latency, reach)
+
+    def _post(self, rank: _Rank, act: Post, now: float) -> None:
+        m = self._machines
+
+        def arrived(time: float) -> None:
+            act.arrives()
+            for number in (rank.number, act.to):
+                if number in self._napping:
+                    self._ranks[number].spent.wait += time - self._napping.pop(number)
+                    self._go_on(self._ranks[number], time)
+
+        def leave(time: float) -> None:
+            self._cross(rank, act, time, arrived)
+            self._go_on(rank, time)
+
+        if m.of[rank.number] == m.of[act.to]:
+            self._at(now + act.bytes / m.memory, arrived)
+            self._at(now, partial(self._go_on, rank))
+        else:
+            self._at(self._handle(rank, act.bytes, now), leave)
+
+    def _take(self, rank: _Rank, act: Take, now: float) -> None:
+        """Unpacked, and carried by the rank's processor, which has not waited for it."""
+        m = self._machines
+        if m.of[act.source] == m.of[rank.number]:
+            self._at(now, partial(self._go_on, rank))
+            return
+        done = self._handle(rank, act.bytes, now)
+        self._at(done, lambda time: self._work(rank, Software(act.bytes / m.carrier), time))
 
     def _deliver(self, message: Message, now: float) -> None:
         pair = (message.source, message.send.to)
@@ -304,10 +360,9 @@ class _Play:
             both(time)
 
         def both(time: float) -> None:
-            if here and carried and rank.at == at:
+            if here and carried:
                 self._received(rank, here[0], now, time)
 
-        at = rank.at
         if found := self._arrived.get(pair):
             came(found.popleft(), now)
         else:
@@ -315,7 +370,6 @@ class _Play:
         self._load(rank, carries, now, worked)
 
     def _received(self, rank: _Rank, message: Message, began: float, now: float) -> None:
-        rank.at += 1
         if message.send.kind == "agreement":
             rank.spent.wait += now - began
         else:

@@ -41,6 +41,11 @@ class Strategy:
         """Those of so many ranks that train."""
         return range(ranks - self.servers_only)
 
+    def serving(self, ranks: int) -> list[int]:
+        """Those that are servers, if there are any: the ranks that do not train, or else all."""
+        working = self.working(ranks)
+        return [rank for rank in range(ranks) if rank not in working] or list(range(ranks))
+
     def begin(
         self, device: Device, transport: Transport, graph: Graph, rules: Mapping[str, UpdateRule]
     ) -> None:
@@ -59,6 +64,9 @@ class Strategy:
     def usual_every(self, window: int) -> int:
         """With `own_pace`: instances of a round where nobody has said. window: in flight at most."""
         raise NotImplementedError(f"{self.name} has no rounds of a rank's own")
+
+    def look(self, transport: Transport, traffic: Traffic) -> None:
+        """While the device of a rank that trains is at work: what others have posted may be taken in."""
 
     def look_ahead(self, upcoming: Sequence[Instance]) -> None:
         """Of ranks in step: these instances are pumped after the next exchange. The device may be at work."""

@@ -130,8 +130,7 @@ class Synchronous(Strategy):
         n, working = transport.ranks, self.working(transport.ranks)
         here = transport.rank // self._per_machine * self._per_machine
         machine = [r for r in range(here, here + self._per_machine) if r in working]
-        serving = [r for r in range(n) if r not in working] or list(range(n))
-        self._servers = Servers(transport, parameters, dense, tables, serving, working, machine)
+        self._servers = Servers(transport, parameters, dense, tables, self.serving(n), working, machine)
         self._served: dict[str, set[str]] = {}
         for node, name in [*dense, *((t.node, t.name) for t in tables)]:
             self._served.setdefault(node, set()).add(name)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from amphw.replicas.transport import RankLostError, reason
+from amphw.replicas.transport import RankLostError, RealTime, reason
 
 LOOK = 0.05
 """Seconds after which whoever waits looks whether a rank has failed."""
@@ -31,7 +31,7 @@ class ThreadGroup:
         return [ThreadTransport(self, rank) for rank in range(self.ranks)]
 
 
-class ThreadTransport:
+class ThreadTransport(RealTime):
     """See `Transport`."""
 
     def __init__(self, group: ThreadGroup, rank: int):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from typing import Protocol
 
@@ -10,6 +11,9 @@ import numpy as np
 from amphw.host.checkpoint import CheckpointError
 from amphw.host.run_folder import RunFolderError
 from amphw.ir.errors import AmphwError
+
+NAP = 1e-3
+"""Seconds between looks for messages, where a rank has nothing else to do."""
 
 
 class RankLostError(AmphwError):
@@ -58,6 +62,14 @@ class Transport(Protocol):
         """The next array that this rank has posted, uint8, in the order of posting; None: none has come."""
         ...
 
+    def now(self) -> float:
+        """Seconds, by the clock that this rank's time is measured with."""
+        ...
+
+    def nap(self) -> None:
+        """Pass some time, where this rank can do nothing until something has come for `poll`."""
+        ...
+
     def check(self) -> None:
         """Raise RankLostError where another rank has told that it cannot go on."""
         ...
@@ -67,6 +79,16 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class RealTime:
+    """Carriers whose ranks work in the time of this machine."""
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def nap(self) -> None:
+        time.sleep(NAP)
 
 
 class Wrapped:
@@ -82,6 +104,12 @@ class Wrapped:
 
     def posted(self, to: int) -> int:
         return self._transport.posted(to)
+
+    def now(self) -> float:
+        return self._transport.now()
+
+    def nap(self) -> None:
+        self._transport.nap()
 
     def check(self) -> None:
         self._transport.check()

@@ -18,12 +18,13 @@ class Use:
 
 
 _SERVED = ("hybrid", "servers")
+_ASYNC = "servers-async"
 _IN_STEP = ("hybrid", "allreduce", "servers")
 _PARTIAL = ("ako", "all-to-all")
-_APART = ("average", "group", "outer", *_PARTIAL)
+_APART = ("average", "group", "outer", *_PARTIAL, _ASYNC)
 
 USES = {
-    "servers": Use(_SERVED, "it has no servers"),
+    "servers": Use((*_SERVED, _ASYNC), "it has no servers"),
     "machine_ranks": Use(_SERVED, "no rows go to a server, before which they could be added up"),
     "average_dense": Use(_IN_STEP, "each rank updates on its own, with no mean over all"),
     "average_sparse": Use(_IN_STEP, "each rank updates on its own, with no mean over all"),
@@ -31,14 +32,16 @@ USES = {
     "every": Use(_APART, "it exchanges with each update"),
     "every_updates": Use(_APART, "it exchanges with each update"),
     "wire": Use(
-        (*_IN_STEP, "group", *_PARTIAL),
+        (*_IN_STEP, "group", *_PARTIAL, _ASYNC),
         "it exchanges parameters alone, of which 16 bits would be all there is",
     ),
     "outer_lr": Use(("outer",), "it has no outer step"),
     "outer_momentum": Use(("outer",), "it has no outer step"),
     "partitions": Use(("ako",), "no gradients are cut into parts"),
     "bandwidth": Use(("ako",), "no gradients are cut into parts, whose number a bandwidth would choose"),
-    "staleness": Use(_PARTIAL, "it has no bound on how many rounds a rank may be ahead of another one"),
+    "staleness": Use(
+        (*_PARTIAL, _ASYNC), "it has no bound on how many rounds a rank may be ahead of another one"
+    ),
     "apply": Use(_PARTIAL, "no rank receives the gradients of a single other one to apply"),
 }
 """By setting, all but `strategy` itself."""

@@ -43,6 +43,32 @@ def test_strategies_have_throughput_seconds_and_bytes(amphw, strategy: str) -> N
     assert found == estimated(amphw, *options)
 
 
+@pytest.mark.parametrize("strategy", ["ako", "all-to-all", "servers-async", "group"])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_ranks_at_their_own_pace_have_rounds(amphw, strategy: str, mode: str) -> None:
+    options = ["--ranks", "3", "--strategy", strategy, "--nic", "1Mb/s", "--rate", "100/s"]
+    options += ["--set", f"mode={mode}"]
+    found = estimated(amphw, *options)
+    assert 0 < found["throughput"] <= 300.001
+    assert sum(found["seconds"].values()) == pytest.approx(found["step_s"], rel=0.01)
+    assert found["bytes"]["embed.E"]["sent"] > 0
+    own = found["own"]
+    assert len(own["clocks"]) == 3
+    if strategy != "group":
+        assert own["staleness_max"] <= own["bound"] + 1
+    assert found == estimated(amphw, *options)
+
+
+def test_splits_of_ranks_are_tried(amphw) -> None:
+    options = ["--ranks", "4", "--strategy", "servers-async", "--nic", "1Mb/s", "--rate", "100/s"]
+    found = estimated(amphw, *options, "--best-split")
+    assert {(each["workers"], each["servers"]) for each in found["splits"]} >= {(4, 0), (3, 1), (2, 2)}
+    best = max(found["splits"], key=lambda each: each["throughput"])
+    assert found["throughput"] == best["throughput"]
+    text = amphw("estimate", *SMALL, *options, "--best-split").stdout
+    assert "Splits into ranks that train and ranks that serve" in " ".join(text.split())
+
+
 def test_a_rank_is_as_fast_as_the_same_devices_are_alone(amphw) -> None:
     """Nothing else takes time where nothing limits the interfaces."""
     found = estimated(amphw, "--ranks", "2", "--flops", "1GFLOPS", "--devices", "1")
@@ -117,6 +143,9 @@ def test_updates_between_exchanges_are_windows_where_a_barrier_updates(amphw) ->
         (["--ranks", "2", "--measure", "cpu", "--flops", "1TFLOPS"], "--flops is not for --measure"),
         (["--ranks", "2", "--measure", "gpu7"], "there is no device"),
         (["--nic", "1Gb/s"], "--nic is for --ranks"),
+        (["--best-split"], "--best-split is for --ranks"),
+        (["--ranks", "2", "--rate", "1/s", "--best-split"], "write --strategy servers-async"),
+        (["--ranks", "2", "--strategy", "ako", "--measure", "cpu"], "say how fast one is with --rate"),
         (["--ranks", "2", "--grow"], "--grow is not for --ranks"),
         (["--ranks", "2", "--rate", "1/s", "--flops", "1TFLOPS"], "--flops is not for --rate"),
         (["--ranks", "2", "--rate", "1/s", "--nic", "fast"], "--nic: "),

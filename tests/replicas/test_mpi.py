@@ -164,6 +164,18 @@ def test_processes_exchange_parts_of_gradients(tmp_path: Path, strategy: str) ->
     assert 0 < found["staleness_max"] <= found["bound"] + 1
 
 
+@pytest.mark.parametrize("servers", [0, 1])
+def test_processes_serve_each_other_without_a_barrier(tmp_path: Path, servers: int) -> None:
+    wanted = ["mode=async", "replicas.strategy=servers-async", "replicas.every=2", "replicas.staleness=1"]
+    wanted.append(f"replicas.servers={servers}")
+    done = trained(2 + servers, tmp_path, *(word for each in wanted for word in ("--set", each)), "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["bound"] == 1 and found["clocks"] == [12, 12]  # six rounds of each epoch
+    assert 0 < found["staleness_max"] <= 2
+    assert found["bytes"]["cell.W"]["sent"] > 0 and found["parameter_bytes"]["servers"] > 0
+
+
 def test_a_run_of_processes_is_that_of_threads(tmp_path: Path) -> None:
     one = trained(2, tmp_path, "--out", "processes", "--json")
     assert one.returncode == 0, one.stderr

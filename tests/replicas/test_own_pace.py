@@ -22,7 +22,9 @@ from tests.replicas.training import train_in_threads
 
 LONG = 60.0
 """Seconds after which a test that waits for another thread gives up."""
-PACES = pytest.mark.parametrize("strategy", ["group", "ako", "all-to-all"])
+UNANSWERED = ["group", "ako", "all-to-all"]
+"""Those of which no rank waits for what another one says."""
+PACES = pytest.mark.parametrize("strategy", [*UNANSWERED, "servers-async"])
 
 
 def asked(strategy: str) -> list[str]:
@@ -96,7 +98,7 @@ def test_ranks_pause_together_for_a_checkpoint_that_is_due(
     assert numbers == list(range(numbers[0], numbers[0] + 24))
 
 
-@PACES
+@pytest.mark.parametrize("strategy", UNANSWERED)
 def test_ranks_stop_within_an_epoch_and_the_run_goes_on_from_there(strategy: str, tmp_path: Path) -> None:
     """All make as many rounds as the fastest, so that what has been trained on is where the epoch began."""
 

@@ -51,7 +51,7 @@ def estimate(
 ) -> None:
     """Estimate throughput, traffic and memory of a model on a network of devices."""
     pin_blas()
-    from amphw.cli.estimate import methods
+    from amphw.cli.estimate import methods, ranks_said
     from amphw.cli.estimate import ranks as several
     from amphw.cli.estimate.network import given, network_of, timed_like
     from amphw.cli.estimate.tables import show
@@ -76,7 +76,7 @@ def estimate(
     wanted = [*(assumed.settings if assumed else ()), *(settings.settings or ()), *several.settings(ranks)]
     cfg = resolve(found.config, found.defaults, settings.config, wanted)
     if ranks.known:
-        several.say(several.answer(ranks, found, cfg, lambda window: 0.0), as_json)
+        ranks_said.say(several.answer(ranks, found, cfg, lambda window: 0.0), as_json)
         return
     like = "cpu" if by_default else devices.like
     timed = None if like is None else partial(timed_like, found, cfg, like, settings.instances)
@@ -88,7 +88,7 @@ def estimate(
         def alone(window: int) -> float:
             return methods.on_network(replace(asked, keys=copies.keys or window)).throughput
 
-        several.say(several.answer(ranks, found, cfg, alone), as_json)
+        ranks_said.say(several.answer(ranks, found, cfg, alone), as_json)
         return
     if method.method == SLEEP:
         outcome = methods.by_sleeping(asked, sleep.seconds, sleep.epochs)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from amphw.cli.estimate.ranks_said import Answer
 from amphw.cli.option_groups import written
-from amphw.cli.output import emit_json, results, table
 from amphw.cli.running import opened
-from amphw.page.numbers import number, percent, seconds, size
 
 if TYPE_CHECKING:
     from amphw.estimate.outcome import Origin
     from amphw.host.config import RunConfig
     from amphw.replicas.rehearsal import Simulated
+    from amphw.replicas.splits import Split
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,14 @@ class Ranks:
         ),
     ] = None
 
+    best_split: Annotated[
+        bool | None,
+        typer.Option(
+            "--best-split",
+            help="For servers-async: try splits into ranks that train and ranks that serve.",
+        ),
+    ] = None
+
     @property
     def known(self) -> bool:
         """Whether it is said how fast a rank is, or will be measured."""
@@ -85,7 +93,8 @@ class Ranks:
         fast a rank is."""
         for each in fields(self):
             if self.ranks is None and getattr(self, each.name) is not None:
-                raise typer.BadParameter(f"--{each.name} is for --ranks", param_hint=f"--{each.name}")
+                option = f"--{each.name.replace('_', '-')}"
+                raise typer.BadParameter(f"{option} is for --ranks", param_hint=option)
         for option in ("rate", "measure") if self.known else ():
             others_said = [text.split()[0] for text in written(*others).values()]
             others_said += ["--rate"] * (option == "measure" and self.rate is not None)
@@ -94,33 +103,6 @@ class Ranks:
                     f"{others_said[0]} is not for --{option}, which says how fast a rank is",
                     param_hint=f"--{option}",
                 )
-
-
-@dataclass(frozen=True)
-class Answer:
-    """alone: instances a second of one rank. window: instances of a rank between two updates, or averages.
-    measured: instances a second of ranks that trained, to compare with."""
-
-    model: str
-    counted: str
-    ranks: int
-    machines: int
-    strategy: str
-    window: int
-    alone: float
-    found: Simulated
-    origin: dict[str, Origin]
-    measured: float | None = None
-
-    @property
-    def efficiency(self) -> float:
-        """Of what ranks would do that never met, the share that they do."""
-        return self.found.instances_per_s / (self.ranks * self.alone)
-
-    @property
-    def error(self) -> float | None:
-        """By how much it differs from what was measured, of that."""
-        return None if self.measured is None else self.found.instances_per_s / self.measured - 1.0
 
 
 def settings(asked: Ranks) -> list[str]:
@@ -137,25 +119,31 @@ def answer(asked: Ranks, found: Any, cfg: RunConfig[Any], alone: Callable[[int],
 
     from amphw.cli.estimate.network import given
     from amphw.replicas.measured import played, work_of
-    from amphw.replicas.rehearsal import Pace, check_played, rehearse
+    from amphw.replicas.rehearsal import Pace, rehearse
     from amphw.replicas.run import STRATEGIES, check_ranks, instances_between
 
     assert asked.ranks is not None
     cfg, mode = _in_step(cfg)
     check_ranks(asked.ranks, cfg, besides=("machine_ranks",))  # neighbours share an interface
-    check_played(STRATEGIES[cfg.replicas.strategy](cfg))
+    _check_pace(asked, cfg)
     machines, origin = _machines(asked, cfg)
     beside = None if asked.beside is None else _trained(asked.beside, found.name, asked.ranks, cfg)
     work = work_of(found, cfg)
-    in_step, window = STRATEGIES[cfg.replicas.strategy](cfg).in_step, work.window
-    every = 0 if in_step else instances_between(cfg) or max(1, len(work.instances) // asked.ranks)
+    one, window = STRATEGIES[cfg.replicas.strategy](cfg), work.window
+    splits: list[Split] = []
+    usual = one.usual_every(window) if one.own_pace else max(1, len(work.instances) // asked.ranks)
+    every = 0 if one.in_step else instances_between(cfg) or usual
     if asked.measure is not None:
         device = asked.measure
         result, pace = played(found, cfg, lambda: opened(device), work, every, asked.ranks, machines)
     else:
         pace = Pace(1.0 / (given("--rate", asked.rate, "instances a second") or alone(window)))
         make, work = STRATEGIES[cfg.replicas.strategy], replace(work, pace=pace)
-        result = rehearse(asked.ranks, lambda: make(cfg), work, every, wire=cfg.replicas.wire).on(machines)
+        if one.own_pace:
+            result, splits = _at_own_pace(asked, cfg, work, machines, every)
+        else:
+            found_acts = rehearse(asked.ranks, lambda: make(cfg), work, every, wire=cfg.replicas.wire)
+            result = found_acts.on(machines)
     return Answer(
         found.name,
         found.counted,
@@ -167,7 +155,48 @@ def answer(asked: Ranks, found: Any, cfg: RunConfig[Any], alone: Callable[[int],
         result,
         {**_rate_origin(asked), **origin, "window": mode},
         beside,
+        splits,
     )
+
+
+def _check_pace(asked: Ranks, cfg: RunConfig[Any]) -> None:
+    """Raises ConfigError for options that do not suit how ranks of this strategy go."""
+    from amphw.ir.config_fields import ConfigError
+    from amphw.replicas.run import STRATEGIES
+
+    strategy = STRATEGIES[cfg.replicas.strategy](cfg)
+    if strategy.own_pace and asked.measure is not None:
+        raise ConfigError(
+            f"--measure {asked.measure} counts what exchanges take between windows, and ranks of "
+            f"replicas.strategy={strategy.name} exchange when they like; say how fast one is with --rate"
+        )
+    if asked.best_split and strategy.name != "servers-async":
+        raise ConfigError(
+            f"--best-split chooses how many ranks serve, and ranks of replicas.strategy={strategy.name} are "
+            "not at their own pace, or have no servers; write --strategy servers-async, or leave it out"
+        )
+
+
+def _at_own_pace(
+    asked: Ranks, cfg: RunConfig[Any], work: Any, machines: Any, every: int
+) -> tuple[Simulated, list[Split]]:
+    """As they are asked for, or with the best split, and what was tried for that."""
+    from amphw.host.modes import training_mode
+    from amphw.replicas.at_own_pace import play_at_own_pace
+    from amphw.replicas.run import STRATEGIES
+    from amphw.replicas.splits import best_split, with_servers
+
+    ranks, barrier = asked.ranks, training_mode(cfg.train).barrier
+    assert ranks is not None
+
+    def simulated(cfg: RunConfig[Any]) -> Simulated:
+        make = STRATEGIES[cfg.replicas.strategy]
+        return play_at_own_pace(ranks, lambda: make(cfg), work, machines, every, barrier, cfg.replicas.wire)
+
+    if not asked.best_split:
+        return simulated(cfg), []
+    found = best_split(ranks, lambda servers: simulated(with_servers(cfg, servers)))
+    return found.found, found.tried
 
 
 def _trained(path: Path, model: str, ranks: int, cfg: RunConfig[Any]) -> float:
@@ -200,14 +229,17 @@ def _in_step(cfg: RunConfig[Any]) -> tuple[RunConfig[Any], Origin]:
     from amphw.ir.config_fields import ConfigError
     from amphw.replicas.run import STRATEGIES, instances_between
 
-    if not STRATEGIES[cfg.replicas.strategy](cfg).in_step:
+    strategy = STRATEGIES[cfg.replicas.strategy](cfg)
+    if not strategy.in_step:
+        own_pace = strategy.own_pace
         every, updates = cfg.replicas.every, cfg.replicas.every_updates
         if instances_between(cfg) is None:
             raise ConfigError(
                 f"replicas.every_updates={updates} with train.mode=async: how many instances that takes is "
                 "known once nodes have updated; write --set replicas.every=N, or --set train.mode=pipeline"
             )
-        how = f"replicas.every={every}" if every else "a rank's share of an epoch"
+        usual = "as many as are in flight, or group's 50" if own_pace else "a rank's share of an epoch"
+        how = f"replicas.every={every}" if every else usual
         how = f"replicas.every_updates={updates}" if updates else how
         return cfg, Origin("stated", how)
     if cfg.train.mode == "async":
@@ -274,66 +306,3 @@ def _exchange_origin(asked: Ranks) -> Origin:
     if asked.measure is None:
         return Origin("assumed", "no time of a processor, but for --handling and --carrier")
     return Origin("measured", "the processor's time here, of the same messages")
-
-
-def say(of: Answer, as_json: bool) -> None:
-    """The answer, as tables or for other programs."""
-    if as_json:
-        emit_json(ranks_json(of))
-        return
-    out, found = results(), of.found
-    out.print(
-        f"{of.model}: {of.ranks} ranks on {of.machines} machine{'s' * (of.machines > 1)}, "
-        f"strategy {of.strategy}, {of.window} instances of a rank between two exchanges"
-    )
-    out.print(
-        f"\nThroughput: {number(found.instances_per_s)} instances/s, {percent(of.efficiency)} of {of.ranks} "
-        f"times the {number(of.alone)} of one rank"
-    )
-    if of.measured is not None and of.error is not None:
-        out.print(
-            f"Trained: {number(of.measured)} instances/s; the estimate is {percent(abs(of.error))} "
-            f"{'above' if of.error > 0 else 'below'} that"
-        )
-    out.print(f"\nOf one step, which takes {seconds(found.step)}, on average over ranks:")
-    rows = table("", "seconds", "share", right=("seconds", "share"))
-    for what, spent in found.seconds.items():
-        rows.add_row(what, seconds(spent), percent(spent / found.step))
-    out.print(rows)
-    out.print(_bytes(found))
-    out.print("\nHow numbers are known:")
-    for name, each in of.origin.items():
-        out.print(f"{name}: {each.origin}: {each.how}")
-
-
-def _bytes(found: Simulated) -> Any:
-    numbers: Sequence[str] = ("sent", "received", "rows touched")
-    rows = table("parameter", *numbers, right=tuple(numbers))
-    for name, each in sorted(found.bytes.items(), key=lambda pair: -pair[1]["sent"]):
-        touched = percent(found.alpha[name]) if name in found.alpha else ""
-        rows.add_row(name, size(each["sent"]), size(each["received"]), touched)
-    return rows
-
-
-def ranks_json(of: Answer) -> dict[str, Any]:
-    """Version 1. throughput, alone: instances a second, of all ranks and of one alone. step_s, seconds,
-    bytes: of one rank and one step, on average. efficiency: throughput over ranks times alone. measured: the
-    throughput of `--beside`; error: throughput over that, less 1."""
-    return {
-        "version": 1,
-        "model": of.model,
-        "ranks": of.ranks,
-        "machines": of.machines,
-        "strategy": of.strategy,
-        "window": of.window,
-        "throughput": of.found.instances_per_s,
-        "counted": of.counted,
-        "alone": of.alone,
-        "efficiency": of.efficiency,
-        "step_s": of.found.step,
-        "seconds": dict(of.found.seconds),
-        "bytes": {name: dict(each) for name, each in of.found.bytes.items()},
-        "alpha": dict(of.found.alpha),
-        **({} if of.measured is None else {"measured": of.measured, "error": of.error}),
-        "origin": {name: asdict(each) for name, each in of.origin.items()},
-    }

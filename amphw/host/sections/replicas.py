@@ -9,7 +9,9 @@ from amphw.ir.config_fields import ConfigError, check_section, option
 from amphw.ir.errors import AmphwError
 from amphw.ir.units import quantity
 
-Strategy = Literal["hybrid", "allreduce", "servers", "average", "group", "outer", "ako", "all-to-all"]
+Strategy = Literal[
+    "hybrid", "allreduce", "servers", "servers-async", "average", "group", "outer", "ako", "all-to-all"
+]
 AUTO = "auto"
 
 
@@ -21,13 +23,17 @@ class ReplicasConfig:
         "hybrid",
         "hybrid: gradients of all ranks are added up at each update, in mode sync or pipeline; tables that "
         "are looked up by rows are served by rows; allreduce: without servers; servers: everything is "
-        "served; average: ranks update on their own, and parameters are averaged; group: the same by "
+        "served; servers-async: the same in every mode, and servers update with each rank's gradients as "
+        "they come; average: ranks update on their own, and parameters are averaged; group: the same by "
         "messages, for which no rank waits; outer: what ranks have moved by is the gradient of an outer "
         "step; ako: ranks update on their own and send all others a part of their gradients in each round; "
         "all-to-all: the same, with whole gradients",
     )
     servers: int = option(
-        0, "for hybrid and servers: the last so many ranks serve and do not train; 0: all do both", minimum=0
+        0,
+        "for hybrid, servers and servers-async: the last so many ranks serve and do not train; 0: all do "
+        "both",
+        minimum=0,
     )
     machine_ranks: int = option(
         1, "ranks of one machine, neighbours, whose rows are added up before they go to a server", minimum=1
@@ -44,8 +50,9 @@ class ReplicasConfig:
     )
     every: int = option(
         0,
-        "for average, outer, group, ako and all-to-all: instances of each rank between two exchanges; 0: "
-        "once an epoch, with group every 50, with ako and all-to-all as many as are in flight at once",
+        "for average, outer, group, ako, all-to-all and servers-async: instances of each rank between two "
+        "exchanges; 0: once an epoch, with group every 50, with the last three as many as are in flight at "
+        "once",
         minimum=0,
     )
     every_updates: int = option(
@@ -73,8 +80,9 @@ class ReplicasConfig:
     )
     staleness: int | None = option(
         None,
-        "for ako and all-to-all: tau; a rank begins no round when it is further ahead of the slowest other "
-        "one than partitions and tau together; none: as many rounds as there are ranks",
+        "for ako, all-to-all and servers-async: tau; a rank begins no round when it is further ahead of the "
+        "slowest other one than partitions (if there are any) and tau together; none: as many rounds as "
+        "ranks train",
         minimum=0,
     )
     apply: Literal["paper", "mean"] = option(

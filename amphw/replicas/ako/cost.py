@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -24,12 +25,13 @@ def partitions_for(rate: float, size: float, ranks: int, bandwidth: float) -> in
 class Measured:
     """Chooses p from the rate of gradients, as it is measured.
 
-    bandwidth: bytes a second. seconds: over which the rate is measured. clock: in seconds.
+    bandwidth: bytes a second. seconds: over which the rate is measured. clock: in seconds, such as
+    `Transport.now`.
     """
 
     bandwidth: float
     seconds: float
-    clock: Callable[[], float]
+    clock: Callable[[], float] = time.perf_counter
     _rate: float = field(default=0.0, init=False)
     _began: float | None = field(default=None, init=False)
     _rounds: int = field(default=0, init=False)

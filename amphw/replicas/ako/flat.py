@@ -9,6 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from amphw.ir.update import NodeParameters
+from amphw.replicas.packed import Traffic
+from amphw.replicas.wire import coded_kind
 
 
 class Piece(NamedTuple):
@@ -57,6 +59,14 @@ class Flat:
             if first < last:
                 inside = slice(first - piece.at.start, last - piece.at.start)
                 yield Piece(piece.node, piece.name, inside, slice(first - part.start, last - part.start))
+
+    def count(self, part: slice, traffic: Traffic, sent: bool) -> int:
+        """A partition has gone over the wire -> its bytes."""
+        size = coded_kind(self.kind, traffic.wire).itemsize
+        for piece in self.inside(part):
+            moved = size * (piece.inside.stop - piece.inside.start)
+            traffic.count(self.name(piece), moved if sent else 0, 0 if sent else moved)
+        return size * (part.stop - part.start)
 
     def name(self, piece: Piece) -> str:
         """NODE.NAME"""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from amphw.host.config import RunConfig
@@ -23,7 +22,7 @@ def ako(cfg: RunConfig[Any], name: str = NAME) -> Ako:
     partitions = 1 if name == WHOLE else None if given.partitions == AUTO else int(given.partitions)
     measured = None
     if partitions is None and given.bandwidth:
-        measured = Measured(quantity(given.bandwidth, "bits a second") / 8, _MEASURED, time.perf_counter)
+        measured = Measured(quantity(given.bandwidth, "bits a second") / 8, _MEASURED)
     return Ako(name, partitions, given.staleness, given.apply, measured, cfg.train.mode == "async")
 
 

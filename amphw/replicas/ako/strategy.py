@@ -13,16 +13,16 @@ Where nodes update by themselves and the device `Receives`, all of that goes on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from amphw.host.gradients import Clipping, accumulated, give, receive, tell, told
 from amphw.ir.device import Device
-from amphw.ir.exchange import NodeGradient
 from amphw.ir.graph import Graph
 from amphw.ir.received import Receives
-from amphw.ir.update import Applied, UpdateRule
+from amphw.ir.update import UpdateRule
 from amphw.replicas.ako.clocks import Clocks
 from amphw.replicas.ako.coding import coded, decoded
 from amphw.replicas.ako.cost import Measured
@@ -33,7 +33,9 @@ from amphw.replicas.ako.receiving import Joined, ranges
 from amphw.replicas.ako.sender import Outbox, Sender
 from amphw.replicas.collectives import all_reduce
 from amphw.replicas.own_pace import BODY, OwnPace
-from amphw.replicas.packed import Traffic, add_up
+from amphw.replicas.paced import Paced
+from amphw.replicas.packed import Traffic
+from amphw.replicas.round_gradient import RoundGradient
 from amphw.replicas.rounds import Rounds
 from amphw.replicas.transport import Transport
 from amphw.replicas.wire import coded_kind
@@ -64,8 +66,7 @@ class Ako(OwnPace):
         self.name = name
         self._wanted, self._tau, self._apply_as, self._measured = partitions, tau, apply, measured
         self._tells = tells
-        self._leads: dict[int, int] = {}
-        self._made, self._drift, self._blocked, self._bytes = 0, 0.0, 0.0, 0
+        self._before, self._drift, self._bytes = Paced(), 0.0, 0  # of the shares until now
         self._exchanger: Exchanger | None = None  # of the rounds that are being pumped
         self._alone = ""  # the device that lets instances return before each round
 
@@ -84,9 +85,10 @@ class Ako(OwnPace):
         found = device.parameters()
         self._flat, self._rules = Flat.of(found), {node: p.rule for node, p in found.items()}
         self._joined = Joined(self._flat, self._rules)
-        self._gradient = np.zeros(self._flat.size, self._flat.kind)
-        self._counts = np.zeros((len(self._flat.nodes), 2), np.int64)
+        self._own = RoundGradient(self._flat, self._rules)
         self._begin_rounds(transport)
+        if self._measured is not None:
+            self._measured.clock = transport.now
         if self._tells:
             tell(device)
             self._alone = "" if isinstance(device, Receives) else device.capabilities().name
@@ -112,33 +114,19 @@ class Ako(OwnPace):
     def update(self, device: Device, clipping: Clipping) -> None:
         gradients = accumulated(device, {})
         changed = clipping.clip(gradients)
-        self._note(gradients)
+        self._own.note(gradients)  # these are applied now, and belong to the present round
         if self._apply_as == "mean":
             changed = self._joined.into(gradients) or changed
         if changed:
             give(device, gradients)
         device.update()
 
-    def _note(self, gradients: Mapping[str, NodeGradient]) -> None:
-        """These are applied now, and belong to the present round."""
-        for node, given in gradients.items():
-            if given.rows:
-                clipped = self._rules[node].clipped(given.arrays, given.rows)
-                self._add(node, Applied(given.rows, 1, clipped))
-
-    def _add(self, node: str, applied: Applied) -> None:
-        number = self._flat.nodes.index(node)
-        for piece in self._flat.pieces:
-            if piece.node == number:
-                self._gradient[piece.at] += applied.arrays[piece.name].reshape(-1)
-        self._counts[number] += applied.rows, applied.updates
-
     def _take_told(self, device: Device, last: bool) -> None:
         """What nodes have updated with by themselves. last: also what they have not updated with yet."""
         if last:
             device.update()
         for node, applied in told(device).items():
-            self._add(node, applied)
+            self._own.add(node, applied)
 
     # --- rounds -------------------------------------------------------------------------------------
 
@@ -216,14 +204,13 @@ class Ako(OwnPace):
         """Wait until the bound lets this rank go on, or `unless`."""
         before = traffic.waited
         self._wait(transport, traffic, lambda: self._clocks.may_advance() or unless())
-        self._blocked += traffic.waited - before
+        self._before.blocked += traffic.waited - before
 
     def _round(self, transport: Transport, traffic: Traffic) -> None:
         traffic.steps += 1
-        self._enqueue(self._sender.advance(self._gradient, self._counts))
+        self._enqueue(self._sender.advance(self._own.values, self._own.counts))
         self._clocks.advance()
-        self._gradient[:] = 0
-        self._counts[:] = 0
+        self._own.clear()
         self._send(transport, traffic)
 
     def _resplit(self, transport: Transport, traffic: Traffic) -> None:
@@ -286,12 +273,8 @@ class Ako(OwnPace):
             receive(device, list(ranges(self._flat, arrived)))
 
     def _count(self, message: Message, traffic: Traffic, sent: bool) -> None:
-        if message.values is None:
-            return
-        size = coded_kind(self._flat.kind, traffic.wire).itemsize
-        for piece in self._flat.inside(message.layout.part(message.partition)):
-            moved = size * (piece.inside.stop - piece.inside.start)
-            traffic.count(self._flat.name(piece), moved if sent else 0, 0 if sent else moved)
+        if message.values is not None:
+            moved = self._flat.count(message.layout.part(message.partition), traffic, sent)
             self._bytes += moved if sent else 0
 
     # --- where all meet -----------------------------------------------------------------------------
@@ -310,9 +293,7 @@ class Ako(OwnPace):
         after = self._values(device)
         length = float(np.linalg.norm(after))
         self._drift = float(np.linalg.norm(before - after)) / length if length else 0.0
-        self._made += self._clocks.own
-        for lead, times in self._clocks.leads.items():
-            self._leads[lead] = self._leads.get(lead, 0) + times
+        self._before = self.paced
         self._forget()
         self._begin_rounds(transport)
 
@@ -322,30 +303,18 @@ class Ako(OwnPace):
             [found[self._flat.nodes[p.node]].values[p.name].reshape(-1) for p in self._flat.pieces]
         ).astype(np.float64)
 
+    @property
+    def paced(self) -> Paced:
+        found = self._before.after(self._clocks.own, self._clocks.leads)
+        return replace(found, bound=self._bound, partitions=self._partitions)
+
     def told(self, transport: Transport) -> dict[str, Any]:
-        """partitions, bound: of this rank. clocks: rounds of each rank in the run. staleness_rounds: how many
-        rounds of all ranks ended with which lead over the slowest other one; staleness_max: the largest.
-        drift: how far ranks were from their mean where they met last, relative to its length, on average.
-        blocked: seconds in which the bound held a rank, on average. sent: bytes of values that a rank has
-        sent in rounds, on average."""
-        ranks, me = transport.ranks, transport.rank
-        clocks, most = np.zeros((2, ranks), np.int64)
-        clocks[me], most[me] = self._made + self._clocks.own, max(self._leads, default=0)
-        add_up(transport, clocks)
-        add_up(transport, most)
-        leads = np.zeros(int(most.max()) + 1, np.int64)
-        for lead, times in self._leads.items():
-            leads[lead] = times
-        add_up(transport, leads)
-        means = np.array([self._drift, self._blocked, self._bytes]) / ranks
+        """drift: how far ranks were from their mean where they met last, relative to its length, on average.
+        sent: bytes of values that a rank has sent in rounds, on average. The rest as in `Paced.of_all`."""
+        means = np.array([self._drift, self._bytes]) / transport.ranks
         all_reduce(transport, means)
         return {
-            "partitions": self._partitions,
-            "bound": self._bound,
-            "clocks": clocks.tolist(),
-            "staleness_max": int(most.max()),
-            "staleness_rounds": {lead: int(times) for lead, times in enumerate(leads) if times},
+            **self.paced.of_all(transport, transport.ranks),
             "drift": float(means[0]),
-            "blocked": float(means[1]),
-            "sent": float(means[2]),
+            "sent": float(means[1]),
         }

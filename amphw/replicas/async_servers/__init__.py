@@ -1,0 +1,1 @@
+"""Parameter servers that update with each worker's gradients as they come."""
