@@ -43,6 +43,7 @@ class Coordinator:
         for event in self._journal.read():
             self.table.apply(event)
         self._heard: dict[Member, float] = {}
+        self._reserved = -1
         self._called, self._began = clock(), clock()
         self._seconds = self.table.history[-1]["seconds"] if self.table.history else 0.0
 
@@ -130,6 +131,19 @@ class Coordinator:
             if seen is not None and seen.state in (WAITING, TRAINING):
                 self._lose(seen, why)
 
+    def lost_number(self, number: int, why: str) -> None:
+        """The same of a member in whatever incarnation it is now."""
+        with self._lock:
+            seen = self.table.latest(number)
+            if seen is not None:
+                self.lost(seen.me, why)
+
+    def reserve(self) -> int:
+        """A number for a new member."""
+        with self._lock:
+            self._reserved = max(self._reserved, self.table.next_number() - 1) + 1
+            return self._reserved
+
     def _lose(self, seen: Seen, why: str) -> None:
         lease = self.table.lease_of(seen.me)
         taken = recorded(self._folder, seen.me, lease) if lease is not None else 0
@@ -216,6 +230,7 @@ class Coordinator:
             if here < wanted:
                 return {"do": "wait", "why": f"{here} of {wanted} members are here"}
             self._do(event="began")
+            self._began = self._clock()
         return self._values(seen)
 
     def _values(self, seen: Seen) -> Order:

@@ -107,7 +107,7 @@ class Exchange(Ako):
         self._came: list[tuple[int, Message]] = []  # with revisions, in order; not applied yet
         self._joining: dict[Member, int] = {}  # newcomers that this member gives values, by their revision
         self._rows: Rows = ()
-        self._idle = True
+        self._idle, self._finished = True, False
 
     def begin_on(
         self, device: Device, graph: Graph, rules: Mapping[str, UpdateRule], view: Mapping[str, Any]
@@ -143,7 +143,8 @@ class Exchange(Ako):
         self.revision, self._rows = view["revision"], view["members"]
         rows = {Member(*row["member"]): row for row in self._rows}
         present = {peer for peer, row in rows.items() if row["state"] in (WAITING, TRAINING)} - {self._me}
-        for peer in sorted(present - set(self._queues)):
+        new = sorted(present - set(self._queues))
+        for peer in new:
             self._queues[peer] = Queue()
             self._clocks.heard[peer.number] = Heard(self._me, peer)
             self._clocks.heard[peer.number].finished = True  # until it says that it trains
@@ -160,7 +161,7 @@ class Exchange(Ako):
         self._joining = {
             peer: row["admitted"]
             for peer, row in rows.items()
-            if row["state"] == WAITING and row["donor"] == list(self._me)
+            if row["state"] == WAITING and row["donor"] == list(self._me) and not self._finished
             and (peer not in self._owed or peer in self._joining)
         }  # fmt: skip
         self._ranks = len(present) + 1
@@ -169,6 +170,8 @@ class Exchange(Ako):
         self._clocks.bound = self._bound
         if self._started:
             self._owe()
+        if self._finished:
+            self._say(END, new)
 
     def _let_go(self, present: set[Member]) -> None:
         """Of everything that is known of others than these, and those that may still have sent something."""
@@ -204,9 +207,9 @@ class Exchange(Ako):
     def _head(self, kind: int, to: Member) -> Head:
         return Head(kind, self._me, to, self._sender.round, self._by)
 
-    def _say(self, kind: int) -> None:
-        for peer, queue in self._queues.items():
-            queue.say(self._head(kind, peer))
+    def _say(self, kind: int, to: Iterable[Member] | None = None) -> None:
+        for peer in self._queues if to is None else to:
+            self._queues[peer].say(self._head(kind, peer))
 
     def _put(self, messages: Iterable[Message]) -> None:
         for message in messages:
@@ -344,7 +347,8 @@ class Exchange(Ako):
 
     def finish(self) -> None:
         """No more rounds: all that is owed goes out, and then nothing."""
-        self._idle = True
+        self._idle = self._finished = True
+        self._joining = {}
         if self._started:
             self._resplit_for(self._owed)
         self._say(END)

@@ -16,7 +16,7 @@ from amphw.host.devices import make_device
 from amphw.models import get_model
 from amphw.replicas.ako.message import Member
 from amphw.replicas.elastic.coordinator import Coordinator
-from amphw.replicas.elastic.member import Setting, live
+from amphw.replicas.elastic.member import OverError, Setting, live
 
 SMALL = [
     "hidden=4", "batch=10", "train_instances=400", "valid_instances=50", "epochs=2", "target=none", "workers=1",
@@ -161,6 +161,8 @@ class Job:
                         latest = self.board.table.latest(number) if number is not None else None
                         if latest is not None:
                             self.board.lost(latest.me, "killed")
+            except OverError:
+                return  # it has come too late
             except BaseException as error:
                 self.errors.append(error)
                 self.board.stop("error")
