@@ -100,6 +100,7 @@ class Exchange(Ako):
         self._me, self._link, self._ledger, self._give = me, link, ledger, give
         self.traffic = Traffic(wire=wire)
         self.revision, self.refused = 0, 0
+        self.broken: Member | None = None  # from whom a message was lost on its way
         self._by = 0  # the revision that the present layout is by
         self._left: set[Member] = set()
         self._began: dict[Member, int] = {}  # the newest revision that a peer has begun to owe by
@@ -303,9 +304,13 @@ class Exchange(Ako):
             if not heard.take(message):
                 self.refused += 1
                 return
+            if heard.broken:
+                self.broken = head.source
             self._count(message, self.traffic, sent=False)
             self._came.append((head.revision, message))
-        elif head.kind == BEGAN:
+            return
+        heard.begins = max(heard.begins, head.round)
+        if head.kind == BEGAN:
             self._began[head.source] = head.revision
         elif head.kind == END:
             self._over.add(head.source)

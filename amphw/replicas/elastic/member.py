@@ -61,6 +61,7 @@ class Board(Protocol):
         unit: int,
         figures: Mapping[str, Any],
     ) -> dict[str, Any]: ...
+    def lost(self, member: Member, why: str) -> None: ...
     def ready(self, member: Member) -> bool: ...
     def gave(self, joiner: Member, path: str, round: int) -> None: ...
     def validated(self, member: Member, epoch: int, record: Mapping[str, Any]) -> dict[str, Any]: ...
@@ -164,6 +165,10 @@ class Incarnation:
             while True:
                 order = self._board.next(self.me, done, self._known, self._unit, self.figures())
                 what = order["do"]
+                if (source := self._exchange.broken) is not None:
+                    # Its own rounds may be under way to others, who lack nothing of them.
+                    self._board.lost(self.me, f"a message of member {source.number} to it was lost on its way")
+                    return True
                 if what == "again":
                     return True
                 if what == "stop" or self._setting.stop.is_set():
@@ -288,7 +293,7 @@ class Incarnation:
         return not self._leaves()
 
     def _leaves(self) -> bool:
-        return bool(self._over) or self._setting.stop.is_set()
+        return bool(self._over) or self._setting.stop.is_set() or self._exchange.broken is not None
 
     # --- an epoch's end -----------------------------------------------------------------------------
 
