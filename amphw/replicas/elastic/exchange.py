@@ -106,6 +106,7 @@ class Exchange(Ako):
         self._began: dict[Member, int] = {}  # the newest revision that a peer has begun to owe by
         self._over: set[Member] = set()  # peers that send no more
         self._came: list[tuple[int, Message]] = []  # with revisions, in order; not applied yet
+        self._early: list[tuple[Head, np.ndarray]] = []  # from members that this one does not know yet
         self._joining: dict[Member, int] = {}  # newcomers that this member gives values, by their revision
         self._rows: Rows = ()
         self._idle, self._finished = True, False
@@ -286,6 +287,9 @@ class Exchange(Ako):
 
     def receive(self) -> bool:
         """All that has come -> whether anything had."""
+        early, self._early = self._early, []
+        for head, body in early:
+            self._arrive(head, body)
         came = self._link.poll()
         for message in came:
             self._arrive(*Head.of(message))
@@ -294,6 +298,9 @@ class Exchange(Ako):
 
     def _arrive(self, head: Head, body: np.ndarray) -> None:
         known = {peer.number: peer for peer in [*self._left, *self._queues]}
+        if head.revision > self.revision and known.get(head.source.number) != head.source:
+            self._early.append((head, body))  # from one of whom this member is about to hear
+            return
         if head.to != self._me or known.get(head.source.number) != head.source:
             self.refused += 1  # late, from one whose incarnation is over, or to one
             return
@@ -321,13 +328,16 @@ class Exchange(Ako):
 
     def settle(self, device: Device) -> None:
         """Apply what has come, but for what newcomers get as well, and give them values where that is due;
-        nothing is in flight on the device, and a round is complete."""
+        nothing is in flight on the device, and a round is complete.
+
+        What was sent by a later revision than this member knows of waits, too: who knows whose donor it is.
+        """
         while self._joining and self._all_began(min(self._joining.values())):
             joiner = min(self._joining, key=lambda peer: (self._joining[peer], peer))
             self._apply_before(device, self._joining.pop(joiner))
             self._give(joiner, self._sender.round)
             self._owe()
-        self._apply_before(device, min(self._joining.values(), default=None))
+        self._apply_before(device, min([*self._joining.values(), self.revision + 1]))
 
     def _all_began(self, revision: int) -> bool:
         """Whether all that came before this revision owe by it, so that nothing else is under way."""
@@ -341,9 +351,14 @@ class Exchange(Ako):
             for peer in others
         ) and not any(self._began.get(peer, 0) < revision for peer in self._left)
 
-    def _apply_before(self, device: Device, revision: int | None) -> None:
-        now = [m for r, m in self._came if revision is None or r < revision]
-        self._came = [(r, m) for r, m in self._came if not (revision is None or r < revision)]
+    @property
+    def behind(self) -> bool:
+        """Whether others know of a later revision."""
+        return bool(self._early) or any(revision > self.revision for revision, _ in self._came)
+
+    def _apply_before(self, device: Device, revision: int) -> None:
+        now = [m for r, m in self._came if r < revision]
+        self._came = [(r, m) for r, m in self._came if r >= revision]
         self._ledger.received(now)
         self._arrived = now
         self._apply(device)

@@ -211,7 +211,7 @@ class Incarnation:
     def _attend(self, force: bool = False) -> None:
         """See what has come, and who; nothing is in flight."""
         now = time.monotonic()
-        if force or now - self._looked > LOOK:
+        if force or self._exchange.behind or now - self._looked > LOOK:
             self._looked = now
             view = self._board.look(self.me)
             self._over = view["ended"]
