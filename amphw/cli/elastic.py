@@ -66,8 +66,8 @@ def check_wanted(about: RankOptions) -> None:
 
     if about.hosts is not None or about.restarts or about.fewer:
         raise ConfigError(
-            "--hosts, --restarts and --fewer are for ranks that all end with one of them; with --carrier ray a "
-            "member that is lost comes back by itself, and others join with amphw join: leave them out"
+            "--hosts, --restarts and --fewer are for ranks that all end with one of them; with --carrier ray "
+            "a member that is lost comes back by itself, and others join with amphw join: leave them out"
         )
     check_installed()
 
@@ -210,7 +210,8 @@ def join(
             task = task_of(job, Path(job["folder"]), get_model)
             watch.start(number, cluster.member(task, device, _spare(spare), cluster.here()))
             run(watch, asked.is_set, watch.stop, lambda: None)
-    remarks().print(f"amphw: member {number} {'has left the job' if asked.is_set() else 'is done: the job is over'}")
+    how = "has left the job" if asked.is_set() else "is done: the job is over"
+    remarks().print(f"amphw: member {number} {how}")
 
 
 def _changed(model: Any, settings: str, given: list[str]) -> str:

@@ -15,8 +15,8 @@ from amphw.cli.bench import bench
 from amphw.cli.check import check
 from amphw.cli.demo import demo
 from amphw.cli.devices import devices
-from amphw.cli.errors import ReportingGroup
 from amphw.cli.elastic import join
+from amphw.cli.errors import ReportingGroup
 from amphw.cli.estimate.command import estimate
 from amphw.cli.flash import flash
 from amphw.cli.graph import graph

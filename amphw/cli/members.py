@@ -1,4 +1,5 @@
-"""`amphw ranks` and `amphw ledger`: who has trained a run whose members come and go, and whether all counted."""
+"""`amphw ranks` and `amphw ledger`: who has trained a run whose members come and go, and whether all
+counted."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def ranks(run: FolderArgument, as_json: JsonOption = False) -> None:
             }
         )
         return
-    shown = table("member", "state", "device", "host", "rounds", "instances", "sent", "received", "values from")
+    counted = ("rounds", "instances", "sent", "received")
+    shown = table("member", "state", "device", "host", *counted, "values from", right=counted)
     for row in rows:
         state = f"{row['state']}: {row['why']}" if row["state"] == "lost" else row["state"]
         shown.add_row(

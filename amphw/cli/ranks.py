@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class Carrier(StrEnum):
-    """What ranks are: threads of one process, processes that MPI starts, or members that Ray supervises, which
-    may come and go."""
+    """What ranks are: threads of one process, processes that MPI starts, or members that Ray supervises,
+    which may come and go."""
 
     THREADS = "threads"
     MPI = "mpi"

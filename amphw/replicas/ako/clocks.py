@@ -89,7 +89,8 @@ class Heard:
 
     @property
     def broken(self) -> bool:
-        """Whether something is missing, and will be: what the peer had sent before the last message that came.
+        """Whether something is missing, and will be: what the peer had sent before the last message that
+        came.
 
         So it is for links that keep the order of messages, and lose what is under way where they break.
         """

@@ -30,8 +30,8 @@ SHOWN = 20
 class Audit:
     """instances: that count. undone: trained on, and not counted, as the member or the job went back. lost:
     instances that no member has trained on, or whose gradients did not get from a member that did not fail to
-    another one. in_flight: those whose gradients a member that failed, or one that failed before they came, had
-    not delivered to everybody. doubled: instances that count twice, or whose gradients somebody has taken
+    another one. in_flight: those whose gradients a member that failed, or one that failed before they came,
+    had not delivered to everybody. doubled: instances that count twice, or whose gradients somebody has taken
     twice. messages: that were taken. wrong: what is lost or doubled, in words.
     """
 
@@ -52,8 +52,8 @@ class Audit:
 @dataclass
 class _Told:
     """What one incarnation has written down. rounds: (instances, rows by node) by number; layouts: by number;
-    received: by source and layout; ended: the last round of one that ended in good order; to_the_end: which was
-    when the job ended."""
+    received: by source and layout; ended: the last round of one that ended in good order; to_the_end: which
+    was when the job ended."""
 
     rounds: dict[int, tuple[int, np.ndarray]] = field(default_factory=dict)
     leases: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))

@@ -1,7 +1,7 @@
 """Who takes part in a job, and who trains on what: the answers to members that ask, and nothing else.
 
-All that it knows is in its journal, so that one that starts again goes on where the last one was. Members need
-it for leases and to learn who else there is; between two leases they train and exchange without it.
+All that it knows is in its journal, so that one that starts again goes on where the last one was. Members
+need it for leases and to learn who else there is; between two leases they train and exchange without it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Order = dict[str, Any]
 
 
 class Coordinator:
-    """Methods may be called from any thread, and more than once with the same arguments: a caller whose answer
-    got lost asks again. folder: of the run. clock: in seconds.
+    """Methods may be called from any thread, and more than once with the same arguments: a caller whose
+    answer got lost asks again. folder: of the run. clock: in seconds.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic):
@@ -44,6 +44,7 @@ class Coordinator:
             self.table.apply(event)
         self._heard: dict[Member, float] = {}
         self._reserved = -1
+        self._saver: Member | None = None
         self._called, self._began = clock(), clock()
         self._seconds = self.table.history[-1]["seconds"] if self.table.history else 0.0
 
@@ -65,6 +66,7 @@ class Coordinator:
                 self._lose(seen, "the job was ended")
             self._do(event="opened", job=dict(job))
             self._do(event="started")
+            self._saver = None
 
     def stop(self, why: str) -> None:
         """All end in good order."""
@@ -81,8 +83,8 @@ class Coordinator:
     def register(
         self, number: int | None, identity: Mapping[str, str], address: str, about: Mapping[str, Any]
     ) -> Order:
-        """A member is here, or here again -> {"me"}, {"over"}: why the job has ended, or {"refused"}: why not.
-        number: None: a new one."""
+        """A member is here, or here again -> {"me"}, {"over"}: why the job has ended, or {"refused"}: why
+        not. number: None: a new one."""
         with self._lock:
             self._look_around()
             if self.table.ended:
@@ -102,9 +104,7 @@ class Coordinator:
                     donor = others[0].me
                 else:
                     self._do(event="back")
-            self._of(
-                "joined", me, address=address, about=dict(about), donor=list(donor) if donor else None
-            )
+            self._of("joined", me, address=address, about=dict(about), donor=list(donor) if donor else None)
             if self.table.begun and donor is None:
                 self._of("gave", me, path=self.table.saved["path"], round=0)
             self._heard[me] = self._clock()
@@ -209,10 +209,16 @@ class Coordinator:
             if lease is not None and done is not None and done[0] == lease.number:
                 self._of("done", me, taken=done[1], figures=dict(figures))
             if self.table.ended:
-                return {"do": "stop", "why": self.table.ended}
+                return {"do": "stop", "why": self.table.ended, "saves": self._saves(me)}
             if seen.state == WAITING:
                 return self._begin(seen)
             return self._work(me, known, unit)
+
+    def _saves(self, me: Member) -> bool:
+        """Whether it is for this member to save what there is at the end."""
+        if self._saver is None or self.table.seen[self._saver].state == LOST:
+            self._saver = next((seen.me for seen in self.table.present(TRAINING)), None)
+        return self._saver == me
 
     def _begin(self, seen: Seen) -> Order:
         """For one that has no values yet."""

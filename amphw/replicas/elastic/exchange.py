@@ -1,21 +1,22 @@
 """One member's exchange with whoever is there: partial gradients (Ako) among members that come and go.
 
 What is owed, merged, refused and applied is Ako's; here is who the others are. The table of members has a
-revision, and a member that hears of a new one begins to owe those that have come, forgets those that are lost,
-and tells all of it (BEGAN). Links keep the order of messages, so who has heard that from a member has all that
-it sent by earlier revisions.
+revision, and a member that hears of a new one begins to owe those that have come, forgets those that are
+lost, and tells all of it (BEGAN). Links keep the order of messages, so who has heard that from a member has
+all that it sent by earlier revisions.
 
-That is how a newcomer gets values without anybody waiting. Its donor, one of those that train, goes on, but puts
-aside what others have sent by the newcomer's revision or a later one, for the newcomer gets that as well, from
-them. Once all others have told that they have begun to owe the newcomer, the donor has applied all that they do
-not owe it, and nothing else; it hands over its values then, begins to owe the newcomer too, and takes up what
-it has put aside.
+That is how a newcomer gets values without anybody waiting. Its donor, one of those that train, goes on, but
+puts aside what others have sent by the newcomer's revision or a later one, for the newcomer gets that as
+well, from them. Once all others have told that they have begun to owe the newcomer, the donor has applied all
+that they do not owe it, and nothing else; it hands over its values then, begins to owe the newcomer too, and
+takes up what it has put aside.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,8 @@ _NOTHING = np.empty(0, np.uint8)
 
 
 class Queue:
-    """What is to be sent to one peer, in order. Parts of gradients that wait are merged, but not across what is
-    said between them."""
+    """What is to be sent to one peer, in order. Parts of gradients that wait are merged, but not across what
+    is said between them."""
 
     def __init__(self) -> None:
         self._line: deque[tuple[Head, Outbox | None]] = deque()
@@ -81,8 +82,8 @@ class Queue:
 
 
 class Exchange(Ako):
-    """me, link, ledger: this member's. give: writes this member's values for a newcomer, which is named, in this
-    round and with this revision."""
+    """me, link, ledger: this member's. give: writes this member's values for a newcomer, which is named, in
+    this round and with this revision."""
 
     def __init__(
         self,
@@ -225,7 +226,7 @@ class Exchange(Ako):
             return packed(coded(message, self.traffic.wire))
 
         for peer, queue in self._queues.items():
-            while len(queue) and queue.send(lambda m, peer=peer: self._link.post(peer, m), code):
+            while len(queue) and queue.send(partial(self._link.post, peer), code):
                 pass
         return not any(len(queue) for queue in self._queues.values())
 
@@ -274,11 +275,6 @@ class Exchange(Ako):
         """How many rounds ended how far ahead of the slowest other member."""
         return self._clocks.leads
 
-    def leads(self) -> bool:
-        """Whether this is the first of those that train, or have to the end."""
-        rows = [row for row in self._rows if row["state"] in (TRAINING, LEFT)]
-        return all(self._me <= Member(*row["member"]) for row in rows if Member(*row["member"]) in self._over)
-
     def may_go_on(self) -> bool:
         """Whether the others are far enough for another round."""
         return self._clocks.may_advance()
@@ -289,14 +285,14 @@ class Exchange(Ako):
         """All that has come -> whether anything had."""
         early, self._early = self._early, []
         for head, body in early:
-            self._arrive(head, body)
+            self._take_up(head, body)
         came = self._link.poll()
         for message in came:
-            self._arrive(*Head.of(message))
+            self._take_up(*Head.of(message))
         self.send()
         return bool(came)
 
-    def _arrive(self, head: Head, body: np.ndarray) -> None:
+    def _take_up(self, head: Head, body: np.ndarray) -> None:
         known = {peer.number: peer for peer in [*self._left, *self._queues]}
         if head.revision > self.revision and known.get(head.source.number) != head.source:
             self._early.append((head, body))  # from one of whom this member is about to hear

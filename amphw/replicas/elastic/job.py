@@ -1,8 +1,9 @@
-"""A job under Ray, which starts its processes, on one machine or several, sees them die, and starts them again.
+"""A job under Ray, which starts its processes, on one machine or several, sees them die, and starts them
+again.
 
-A coordinator and every member are actors. Gradients do not go through Ray, whose objects cost too much at this
-size, but from member to member (`sockets`). The process that has started a member watches over it: what Ray
-says of its death is told the coordinator at once, and a new process goes on as its next incarnation.
+A coordinator and every member are actors. Gradients do not go through Ray, whose objects cost too much at
+this size, but from member to member (`sockets`). The process that has started a member watches over it: what
+Ray says of its death is told the coordinator at once, and a new process goes on as its next incarnation.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import socket
 import threading
 import time
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,6 @@ from amphw.host.checkpoint import CheckpointError
 from amphw.host.config import resolve
 from amphw.host.devices import make_device
 from amphw.host.run_folder import RunFolderError
-from amphw.host.run_model import RunModel
 from amphw.ir.device import Degrades, Device
 from amphw.ir.errors import AmphwError, DeviceLostError
 from amphw.replicas.agree import identity
@@ -45,7 +46,7 @@ SOON = 30.0
 STORE = 1 << 27
 """Bytes of Ray's object store, which is hardly used."""
 
-Find = Callable[[str], RunModel]
+Find = Callable[[str], Any]
 """Finds a model by its name."""
 
 
@@ -55,8 +56,8 @@ class JobError(AmphwError):
 
 @dataclass(frozen=True)
 class Task:
-    """What every member of a job is started with. model: as it was named; settings: the run's, as TOML. folder:
-    of the run. find: finds the model."""
+    """What every member of a job is started with. model: as it was named; settings: the run's, as TOML.
+    folder: of the run. find: finds the model."""
 
     model: str
     settings: str
@@ -69,6 +70,7 @@ class _Member:
 
     def __init__(self, task: Task, device: str, spare: str):
         self._task, self._device, self._spare = task, device, spare
+        self._make: Callable[[], Device] = partial(make_device, device)
         self._stop = threading.Event()
 
     def stop(self) -> None:
@@ -83,27 +85,32 @@ class _Member:
             cfg = resolve(model.config, tomllib.loads(task.settings), None, ())
             host = ray.util.get_node_ip_address()
             about = {"host": socket.gethostname(), "pid": os.getpid(), "device": self._device}
-            board, device = Board(), make_device(self._device)
+            board = Board()
             setting = Setting(model, cfg, Path(task.folder), identity(model, cfg), about, self._stop)
             while True:
                 try:
-                    live(setting, lambda device=device: device, board, lambda: Sockets(host), number)
+                    live(setting, self._made, board, lambda: Sockets(host), number)
                     return {}
                 except DeviceLostError as error:
-                    device = self._replaced(device, error)
+                    self._replace(error)
                     board.lost_number(number, str(error))
         except BaseException as error:
             expected = isinstance(error, (AmphwError, CheckpointError, RunFolderError))
             return {"error": str(error) if expected else reason(number, error)}
 
-    def _replaced(self, device: Device, error: DeviceLostError) -> Device:
-        """What the member goes on with, whose device is lost: the rest of it, or the spare one."""
-        rest = device.spare() if isinstance(device, Degrades) else None
-        if rest is None:
-            if not self._spare:
-                raise error
-            rest, self._spare = make_device(self._spare), ""
-        return rest
+    def _made(self) -> Device:
+        self._last = self._make()
+        return self._last
+
+    def _replace(self, error: DeviceLostError) -> None:
+        """The device is lost: the member goes on with the rest of it, or with the spare one."""
+        rest = self._last.spare() if isinstance(self._last, Degrades) else None
+        if rest is not None:
+            self._make = lambda: rest
+        elif self._spare:
+            self._make, self._spare = partial(make_device, self._spare), ""
+        else:
+            raise error
 
 
 class Board:
@@ -129,7 +136,8 @@ class Board:
 
 
 class Cluster:
-    """Ray, of this machine alone or, where RAY_ADDRESS or `address` says so, one that is there; until `close`.
+    """Ray, of this machine alone or, where RAY_ADDRESS or `address` says so, one that is there; until
+    `close`.
 
     Raises JobError for an address at which there is none."""
 
@@ -204,7 +212,9 @@ def _check_address(address: str) -> None:
     if not host or not port.isdigit():
         if address in ("auto", "local"):
             return
-        raise JobError(f"{address!r} is no address of a job; it has the form HOST:PORT, as the job has printed it")
+        raise JobError(
+            f"{address!r} is no address of a job; it has the form HOST:PORT, as the job has printed it"
+        )
     try:
         socket.create_connection((host, int(port)), timeout=5.0).close()
     except OSError as error:
@@ -257,12 +267,16 @@ class Watch:
             return
         self._say(f"member {number} has died {DEATHS} times in a row; the job goes on without it")
         if not self._running:
-            raise JobError("all members have died again and again; see the messages of their processes in Ray")
+            raise JobError(
+                "all members have died again and again; see the messages of their processes in Ray"
+            )
 
 
-def run(watch: Watch, asked: Callable[[], bool], stop: Callable[[], None], follow: Callable[[], None]) -> None:
-    """Watch until all have ended. asked: whether the user wants them to; stop: has them end. follow: is called
-    between looks."""
+def run(
+    watch: Watch, asked: Callable[[], bool], stop: Callable[[], None], follow: Callable[[], None]
+) -> None:
+    """Watch until all have ended. asked: whether the user wants them to; stop: has them end. follow: is
+    called between looks."""
     stopping = False
     while watch.look():
         if asked() and not stopping:
@@ -275,6 +289,3 @@ def run(watch: Watch, asked: Callable[[], bool], stop: Callable[[], None], follo
 def task_of(job: Mapping[str, Any], folder: Path, find: Find) -> Task:
     """As the job's coordinator knows it."""
     return Task(job["model"], job["settings"], str(folder), find)
-
-
-Members = Sequence[int]

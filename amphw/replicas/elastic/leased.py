@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from amphw.host.gradients import Clipping
 from amphw.host.records import RankFigures
 from amphw.host.replication import Share
 from amphw.host.run_model import InstanceSet
@@ -16,12 +15,16 @@ from amphw.replicas.rounds import Rounds
 
 
 class Part:
-    """The instances `start .. stop - 1` of a set."""
+    """The instances `start .. stop - 1` of a set; `size` is how many these are."""
 
     def __init__(self, instances: InstanceSet, start: int, stop: int):
         self._instances, self._start, self._size = instances, start, stop - start
 
     def __len__(self) -> int:
+        return self._size
+
+    @property
+    def size(self) -> int:
         return self._size
 
     def __getitem__(self, place: int) -> Instance:
@@ -32,8 +35,8 @@ class Leased:
     """See `Replication`. There are others, but nothing is agreed on with them: sums are this member's own.
 
     every: instances of a round, 0: as many as are in flight. updates: updates of a round, in place of that.
-    update: as `Strategy.update`. between: is called after each round, with its first and its last place in the
-    lease, and whether it is the last one -> whether the lease goes on.
+    update: as `Strategy.update`. between: is called after each round, with its first and its last place in
+    the lease, and whether it is the last one -> whether the lease goes on.
     """
 
     leads, ranks = True, 2

@@ -1,6 +1,7 @@
 """Which instances of which epoch are whose: leases, of which each has a range of one epoch's order.
 
-What a member had leased and not trained on when it was lost is free again, and is leased before anything else.
+What a member had leased and not trained on when it was lost is free again, and is leased before anything
+else.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class Lease(NamedTuple):
 
 @dataclass
 class Epoch:
-    """size: how many instances it has. first: number of the first of them among those of all epochs. free: the
-    places that nobody has, as ranges in order."""
+    """size: how many instances it has. first: number of the first of them among those of all epochs. free:
+    the places that nobody has, as ranges in order."""
 
     size: int
     first: int
@@ -117,8 +118,8 @@ class Leases:
         return found
 
     def go_back(self, last: int, missing: dict[str, Sequence[Sequence[int]]]) -> None:
-        """To what `state` was when epochs up to `last` had begun; nobody holds a lease. All that was trained on
-        since is undone."""
+        """To what `state` was when epochs up to `last` had begun; nobody holds a lease. All that was trained
+        on since is undone."""
         assert not self.out, self.out
         self.epochs = {number: epoch for number, epoch in self.epochs.items() if number <= last}
         for number, epoch in self.epochs.items():

@@ -1,8 +1,8 @@
 """What each member has trained on, sent and taken, line by line as it happens; nothing is ever changed.
 
 Every incarnation of a member has a file of its own. A round is written down when all of its instances have
-retired, and before anything of it is sent: what a member had not written down when it died has reached nobody,
-and others may train on it. A message is written down before it is applied.
+retired, and before anything of it is sent: what a member had not written down when it died has reached
+nobody, and others may train on it. A message is written down before it is applied.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ class Ledger:
             revision=revision,
         )  # fmt: skip
 
-    def round(self, number: int, lease: Lease, start: int, stop: int, revision: int, counts: np.ndarray) -> None:
+    def round(
+        self, number: int, lease: Lease, start: int, stop: int, revision: int, counts: np.ndarray
+    ) -> None:
         """These places of the epoch's order have retired. counts: as in `Message`."""
         self._write(
             epoch=lease.epoch, lease=lease.number, instances=[start, stop], round=number, revision=revision,

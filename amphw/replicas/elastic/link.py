@@ -9,14 +9,14 @@ import numpy as np
 from amphw.replicas.ako.message import Member
 
 BODY, IDLE, BUSY, BEGAN, END = range(5)
-"""Kinds of messages: a part of a gradient; nobody has to wait for its sender's rounds; that is over; its sender
-has begun to owe all that its revision of the table has; its sender sends no more."""
+"""Kinds of messages: a part of a gradient; nobody has to wait for its sender's rounds; that is over; its
+sender has begun to owe all that its revision of the table has; its sender sends no more."""
 _NUMBERS = 7
 
 
 class Head(NamedTuple):
-    """In front of every message. round: of the sender, when it was made. revision: of the table that the sender
-    went by then."""
+    """In front of every message. round: of the sender, when it was made. revision: of the table that the
+    sender went by then."""
 
     kind: int
     source: Member

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +25,9 @@ from amphw.host.run_model import InstanceSet, RunModel
 from amphw.host.run_state import RunState
 from amphw.host.session import Session
 from amphw.ir.device import Device
-from amphw.ir.errors import AmphwError
 from amphw.replicas.ako.message import Member
 from amphw.replicas.ako.settings import WHOLE
+from amphw.replicas.elastic.board import Board, OverError, RefusedError
 from amphw.replicas.elastic.exchange import Exchange
 from amphw.replicas.elastic.leased import Leased, Part
 from amphw.replicas.elastic.leases import Lease
@@ -44,38 +44,6 @@ BEAT = 5.0
 """Seconds between signs of life of a member that is deep in a round."""
 PATIENCE = 60.0
 """Seconds for which a member that ends waits for the last messages of others that are there."""
-
-
-class Board(Protocol):
-    """A coordinator as members reach it (`Coordinator`); calls are repeated until it answers."""
-
-    def register(
-        self, number: int | None, identity: Mapping[str, str], address: str, about: Mapping[str, Any]
-    ) -> dict[str, Any]: ...
-    def look(self, member: Member | None = None) -> dict[str, Any]: ...
-    def next(
-        self,
-        member: Member,
-        done: tuple[int, int] | None,
-        known: tuple[int, int],
-        unit: int,
-        figures: Mapping[str, Any],
-    ) -> dict[str, Any]: ...
-    def lost(self, member: Member, why: str) -> None: ...
-    def ready(self, member: Member) -> bool: ...
-    def gave(self, joiner: Member, path: str, round: int) -> None: ...
-    def validated(self, member: Member, epoch: int, record: Mapping[str, Any]) -> dict[str, Any]: ...
-    def progress(self) -> dict[str, Any]: ...
-    def saved(self, member: Member, path: str) -> None: ...
-    def left(self, member: Member, why: str, figures: Mapping[str, Any]) -> None: ...
-
-
-class RefusedError(AmphwError):
-    """The job does not take this member; the message says why."""
-
-
-class OverError(RefusedError):
-    """There is no job to take part in any more."""
 
 
 @dataclass
@@ -146,7 +114,9 @@ class Incarnation:
         )
         self._unit = every or self._session.mode.window
         none: Any = ()
-        live = LiveValidation(self._session.infer_pump, none, 0, self._state.tally.node, self._state.tally.names)
+        live = LiveValidation(
+            self._session.infer_pump, none, 0, self._state.tally.node, self._state.tally.names
+        )
         self._phases = Phases(
             self._session, self._state, live, lambda: False, lambda: None, None, None,
             replication=self._leased,
@@ -167,12 +137,14 @@ class Incarnation:
                 what = order["do"]
                 if (source := self._exchange.broken) is not None:
                     # Its own rounds may be under way to others, who lack nothing of them.
-                    self._board.lost(self.me, f"a message of member {source.number} to it was lost on its way")
+                    self._board.lost(
+                        self.me, f"a message of member {source.number} to it was lost on its way"
+                    )
                     return True
                 if what == "again":
                     return True
                 if what == "stop" or self._setting.stop.is_set():
-                    self._end(JOB if what == "stop" else "left")
+                    self._end(JOB if what == "stop" else "left", bool(order.get("saves")))
                     return False
                 if what == "train":
                     self._say("")
@@ -340,8 +312,9 @@ class Incarnation:
 
     # --- the end ------------------------------------------------------------------------------------
 
-    def _end(self, why: str) -> None:
-        """Send all that is owed and, where the job ends, take all that still comes."""
+    def _end(self, why: str, saves: bool) -> None:
+        """Send all that is owed and, where the job ends, take all that still comes. saves: it is for this
+        member to save what there is then."""
         exchange = self._exchange
         exchange.finish()
         give_up, revision = time.monotonic() + PATIENCE, exchange.revision
@@ -356,15 +329,15 @@ class Incarnation:
         self._attend(force=True)
         if self._trains:
             self._ledger.ended(exchange.round, why)
-            if why == JOB and exchange.leads() and self._setting.cfg.train.checkpoint_every:
+            if why == JOB and saves and self._setting.cfg.train.checkpoint_every:
                 self._save([CHECKPOINT], self._board.progress())
         self._board.left(self.me, why, self.figures())
 
     def figures(self) -> dict[str, Any]:
         """What this incarnation has done so far. size: as the model counts; sent, received: bytes of values;
-        refused: messages from or to an incarnation that was over, or that had come before; blocked: seconds in
-        which the bound held it; lead: the most rounds that it was ahead of the slowest other one; staleness:
-        gradient rows by versions behind."""
+        refused: messages from or to an incarnation that was over, or that had come before; blocked: seconds
+        in which the bound held it; lead: the most rounds that it was ahead of the slowest other one;
+        staleness: gradient rows by versions behind."""
         state, exchange = self._state, self._exchange
         return {
             **self._figures,

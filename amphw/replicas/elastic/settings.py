@@ -10,7 +10,9 @@ from amphw.ir.config_fields import ConfigError
 from amphw.replicas.ako.settings import NAME, WHOLE
 from amphw.replicas.run import check_ranks
 
-MISSING = "--carrier ray needs Ray and pyzmq, which are not here; install them with: pip install 'amphw[elastic]'"
+MISSING = (
+    "--carrier ray needs Ray and pyzmq, which are not here; install them with: pip install 'amphw[elastic]'"
+)
 
 
 def check_installed() -> None:
@@ -23,15 +25,15 @@ def check_elastic(members: int, cfg: RunConfig[Any]) -> None:
     """Raise ConfigError for what members that come and go cannot do, with the reason and what can be done."""
     if cfg.replicas.strategy not in (NAME, WHOLE):
         raise ConfigError(
-            f"replicas.strategy={cfg.replicas.strategy} has places where all ranks meet, and with --carrier ray "
-            f"members come and go without one; write --set replicas.strategy={NAME} (or {WHOLE}), or take "
-            "--carrier mpi"
+            f"replicas.strategy={cfg.replicas.strategy} has places where all ranks meet, and with --carrier "
+            "ray members come and go without one; write --set "
+            f"replicas.strategy={NAME} (or {WHOLE}), or take --carrier mpi"
         )
     check_ranks(members, cfg)
     if cfg.replicas.apply == "mean":
         raise ConfigError(
-            "replicas.apply=mean keeps what was received until a member's next update, and a newcomer would get "
-            "values without it; leave replicas.apply out, or take --carrier mpi"
+            "replicas.apply=mean keeps what was received until a member's next update, and a newcomer would "
+            "get values without it; leave replicas.apply out, or take --carrier mpi"
         )
     if cfg.replicas.bandwidth:
         raise ConfigError(
@@ -41,6 +43,6 @@ def check_elastic(members: int, cfg: RunConfig[Any]) -> None:
         )
     if cfg.train.live_valid:
         raise ConfigError(
-            "train.live_valid validates beside training, and with --carrier ray it is one member that validates, "
-            "while the others train on; write --set train.live_valid=0"
+            "train.live_valid validates beside training, and with --carrier ray it is one member that "
+            "validates, while the others train on; write --set train.live_valid=0"
         )

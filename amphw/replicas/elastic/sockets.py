@@ -1,8 +1,9 @@
-"""Members that are processes, on one machine or several: a ZeroMQ socket to each peer, and one for what comes.
+"""Members that are processes, on one machine or several: a ZeroMQ socket to each peer, and one for what
+comes.
 
-ZeroMQ moves bytes in a thread of its own while the member computes. A peer's socket holds at most two messages
-(what is more waits with the member, where it is merged), and connects again by itself; nothing is queued for a
-peer that is not there (IMMEDIATE), and no message outlives the member (LINGER).
+ZeroMQ moves bytes in a thread of its own while the member computes. A peer's socket holds at most two
+messages (what is more waits with the member, where it is merged), and connects again by itself; nothing is
+queued for a peer that is not there (IMMEDIATE), and no message outlives the member (LINGER).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Sockets:
         return True
 
     def poll(self) -> list[np.ndarray]:
-        found = []
+        found: list[np.ndarray] = []
         while True:
             try:
                 frame = self._inbox.recv(zmq.NOBLOCK, copy=False)

@@ -1,4 +1,5 @@
-"""What a job knows of its members and of what they train on: all that has happened, one event after the other.
+"""What a job knows of its members and of what they train on: all that has happened, one event after the
+other.
 
 An event is a JSON object, and a `Table` is what its events have made of it, whoever reads them: a coordinator
 that starts again, or a report on the run. Nothing else changes a table.
@@ -23,8 +24,8 @@ class Seen:
     """One incarnation of a member, as the job knows it.
 
     address: where it takes messages. about: what it says of itself (host, pid, device). admitted: revision of
-    the table with which it came. donor: who gives it values; None: nobody has to. values: the file of them, ""
-    before it is there. figures: what it has said last. why: it is gone.
+    the table with which it came. donor: who gives it values; None: nobody has to. values: the file of them,
+    "" before it is there. figures: what it has said last. why: it is gone.
     """
 
     me: Member

@@ -16,12 +16,13 @@ from amphw.host.devices import make_device
 from amphw.ir.device import Device
 from amphw.models import get_model
 from amphw.replicas.ako.message import Member
+from amphw.replicas.elastic.board import OverError
 from amphw.replicas.elastic.coordinator import Coordinator
-from amphw.replicas.elastic.member import OverError, Setting, live
+from amphw.replicas.elastic.member import Setting, live
 
 SMALL = [
-    "hidden=4", "batch=3", "train_instances=400", "valid_instances=50", "epochs=2", "target=none", "workers=1",
-    "mode=pipeline", "replicas.strategy=ako", "trace=false",
+    "hidden=4", "batch=3", "train_instances=400", "valid_instances=50", "epochs=2", "target=none",
+    "workers=1", "mode=pipeline", "replicas.strategy=ako", "trace=false",
 ]  # fmt: skip
 Strike = Callable[[str], None]
 Spoil = Callable[[np.ndarray], Sequence[np.ndarray]]

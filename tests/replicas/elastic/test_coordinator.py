@@ -157,5 +157,5 @@ def test_the_job_ends_with_its_epochs(tmp_path: Path) -> None:
             done = number, stop - start
         assert order["do"] == "validate"
         board.validated(a, epoch, RECORD)
-    assert asks(board, b) == {"do": "stop", "why": "epochs"}
+    assert asks(board, b) == {"do": "stop", "why": "epochs", "saves": False}
     assert board.register(None, {"model": "x"}, "late", {}) == {"over": "epochs"}
