@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amphw.replicas.elastic.board import RefusedError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from amphw.host.checkpoint import load_checkpoint
 from amphw.replicas.ako.clocks import Heard
 from amphw.replicas.ako.message import Member
 from amphw.replicas.elastic.audit import Audit, audit, read_table
+from amphw.replicas.elastic.board import RefusedError
 from amphw.replicas.elastic.coordinator import Coordinator
 from amphw.replicas.elastic.link import BODY, Head
 from amphw.replicas.elastic.table import LEFT, LOST, TRAINING
