@@ -22,6 +22,7 @@ class Follower:
     def __init__(self, folder: Path):
         self._journal = Journal(folder / JOURNAL)
         self.table = Table()
+        self._short = ""
 
     def news(self) -> tuple[list[str], list[EpochRecord]]:
         """What has happened since the last call: sentences, and epochs that were validated."""
@@ -32,7 +33,21 @@ class Follower:
                 records.append(EpochRecord.from_json(event["record"]))
             elif text := self._sentence(event):
                 said.append(text)
+        short = self._too_few()
+        if short and short != self._short:
+            said.append(short)
+        self._short = short
         return said, records
+
+    def _too_few(self) -> str:
+        """What to say of a job that has fewer members than its minimum; empty: it has enough."""
+        table = self.table
+        minimum = table.job.get("minimum", 0)
+        here = len(table.present(TRAINING) if table.begun else table.present())
+        starts = not table.begun and minimum <= table.job.get("start", 0)  # who was asked for is on its way
+        if here >= minimum or starts or table.ended:
+            return ""
+        return f"{here} members are here, and {minimum} are the minimum: nobody trains until others join"
 
     def _sentence(self, event: Mapping[str, Any]) -> str:
         what = event["event"]

@@ -20,6 +20,7 @@ from amphw.replicas.elastic.audit import Audit, audit, read_table
 from amphw.replicas.elastic.board import RefusedError
 from amphw.replicas.elastic.coordinator import Coordinator
 from amphw.replicas.elastic.link import BODY, Head
+from amphw.replicas.elastic.report import Follower
 from amphw.replicas.elastic.table import LEFT, LOST, TRAINING
 from tests.host.training import MODEL
 from tests.replicas.elastic.jobs import Job, Killed
@@ -230,6 +231,8 @@ def test_members_wait_for_the_minimum_and_say_so(tmp_path: Path) -> None:
     with Job(tmp_path, 1, minimum=2) as job:
         job.start(slowly, say=said.append)
         until(lambda: said)
+        (told,), _ = Follower(tmp_path).news()
+        assert told == "1 members are here, and 2 are the minimum: nobody trains until others join"
         assert said == ["1 of 2 members are here"] and not job.board.table.present(TRAINING)
         job.start(slowly)
     all_count(audit(tmp_path))
