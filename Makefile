@@ -29,7 +29,7 @@ $(READY): pyproject.toml CMakeLists.txt $(wildcard amphw/*/native/* amphw/engine
 	@$(PYTHON) -m venv $(VENV) || { \
 	    echo "$(PYTHON) cannot create environments (on Debian: apt install python3-venv)."; exit 1; }
 	@echo "[2/2] building and installing amphw and its development tools (a minute or two)"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev,opencl,rtl,board,mpi]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev,opencl,rtl,board,mpi,elastic]'
 	@touch $@
 
 demo: $(READY)

@@ -15,10 +15,12 @@ from amphw.cli.bench import bench
 from amphw.cli.check import check
 from amphw.cli.demo import demo
 from amphw.cli.devices import devices
+from amphw.cli.elastic import join
 from amphw.cli.errors import ReportingGroup
 from amphw.cli.estimate.command import estimate
 from amphw.cli.flash import flash
 from amphw.cli.graph import graph
+from amphw.cli.members import ledger, ranks
 from amphw.cli.models import models
 from amphw.cli.opencl import opencl
 from amphw.cli.option_groups import GroupedCommand
@@ -40,6 +42,9 @@ app = typer.Typer(
 )
 for command in (
     train,
+    join,
+    ranks,
+    ledger,
     predict,
     replay,
     demo,

@@ -7,7 +7,7 @@ from typing import Any
 
 from amphw.cli.output import BEGAN, NOISE, emit_json, remarks, results, table
 from amphw.cli.ranks import figures_of, rows_of
-from amphw.page.numbers import duration, number
+from amphw.page.numbers import duration, number, size
 
 
 def summary_json(outcome: Any) -> dict[str, Any]:
@@ -18,6 +18,8 @@ def summary_json(outcome: Any) -> dict[str, Any]:
     summary |= outcome.findings.figures
     if outcome.synchronised is not None:
         summary |= figures_of(outcome.synchronised)
+    if outcome.members is not None:
+        summary["members"] = outcome.members
     return summary | {"files": {kind: str(path) for kind, path in outcome.written.items()}}
 
 
@@ -49,6 +51,8 @@ def report_outcome(outcome: Any, as_json: bool) -> None:
     if outcome.synchronised is not None:
         for name, text in rows_of(outcome.synchronised).items():
             rows.add_row(name, text)
+    if outcome.members is not None:
+        rows.add_row("members", _members(outcome.members))
     rows.add_row("run folder", str(outcome.folder.path))
     for kind, path in outcome.written.items():
         rows.add_row(kind, str(path))
@@ -57,6 +61,16 @@ def report_outcome(outcome: Any, as_json: bool) -> None:
     _show_findings(outcome.findings, to)
     if as_json:
         emit_json(summary_json(outcome))
+
+
+def _members(members: list[dict[str, Any]]) -> str:
+    """Who has trained, in words."""
+    numbers = {each["member"] for each in members}
+    lost = sum(each["state"] == "lost" for each in members)
+    rounds = sum(each["rounds"] for each in members)
+    sent = sum(each["sent"] for each in members)
+    gone = f"; {lost} were lost" if lost else ""
+    return f"{len(numbers)}{gone}; {rounds:,} rounds, {size(sent)} sent"
 
 
 def _time(spent: dict[str, float]) -> str:

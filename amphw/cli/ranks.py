@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 
 class Carrier(StrEnum):
-    """What ranks are on this machine: threads of one process, or processes that MPI starts."""
+    """What ranks are: threads of one process, processes that MPI starts, or members that Ray supervises,
+    which may come and go."""
 
     THREADS = "threads"
     MPI = "mpi"
+    RAY = "ray"
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,10 @@ class RankOptions:
     ] = 1
     carrier: Annotated[
         Carrier,
-        typer.Option("--carrier", help="What ranks are here: threads of this process, or MPI's processes."),
+        typer.Option(
+            "--carrier",
+            help="What ranks are: threads of this process, MPI's processes, or Ray's, which may come and go.",
+        ),
     ] = Carrier.THREADS
     hosts: Annotated[
         Path | None,
@@ -63,6 +68,16 @@ class RankOptions:
     fewer: Annotated[
         bool, typer.Option("--fewer", help="At each restart with one rank fewer, on the hosts that answer.")
     ] = False
+    minimum: Annotated[
+        int,
+        typer.Option(
+            "--minimum",
+            min=1,
+            max=256,
+            metavar="K",
+            help="With Ray, train only while there are as many members; fewer wait for others.",
+        ),
+    ] = 1
 
 
 @dataclass(frozen=True)
@@ -147,6 +162,10 @@ def _launch(wanted: RankOptions, started: int) -> Launch | None:
     from amphw.replicas.hosts import read_hosts
     from amphw.replicas.launch import Launch, mpi_launch
 
+    if wanted.minimum > 1:
+        raise ConfigError(
+            f"--minimum is for members that come and go; write --carrier {Carrier.RAY}, or leave it out"
+        )
     if wanted.fewer and not wanted.restarts:
         raise ConfigError("--fewer is for --restarts; say how many with --restarts K")
     if started > 1:

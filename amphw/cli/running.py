@@ -38,7 +38,7 @@ class Outcome:
 
     findings: what the device has to say beyond its statistics. spent: seconds by what they went into.
     changed: settings that are not those recommended for the device. synchronised: what keeping several ranks
-    together took.
+    together took. members: those of a run whose members come and go (`elastic.report.members`).
     """
 
     folder: RunFolder
@@ -49,6 +49,7 @@ class Outcome:
     spent: dict[str, float]
     changed: list[str]
     synchronised: Synchronised | None = None
+    members: list[dict[str, Any]] | None = None
 
     @property
     def interrupted(self) -> bool:

@@ -18,7 +18,7 @@ from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgum
 from amphw.cli.outcome import report_outcome
 from amphw.cli.output import remarks
 from amphw.cli.propose import searched
-from amphw.cli.ranks import Place, RankOptions, following, launched, leading, told
+from amphw.cli.ranks import Carrier, Place, RankOptions, following, launched, leading, told
 
 if TYPE_CHECKING:
     from amphw.host.log_file import LogWriter
@@ -86,6 +86,13 @@ def train(
     if strict:
         settings = [*(settings or ()), "device.strict=true"]
     pin_blas()
+    if about_ranks.carrier is Carrier.RAY:
+        if seeds > 1 or log:
+            raise typer.BadParameter("is one run; leave --seeds and --log out", param_hint="--carrier ray")
+        _train_elastic(
+            found, model, config, settings, device, out, resume, as_json, spare, about_ranks
+        )  # fmt: skip
+        return
     with launched(about_ranks, Place(out, resume, config), found.name) as (count, transport):
         place = told(Place(out, resume, config))
         out, resume, config = place.out, place.resume, place.config
@@ -104,6 +111,34 @@ def train(
             return
         about = Ranks(count, transport)
         _train_one(found, model, config, settings, device, out, resume, as_json, spare, log, about)
+
+
+def _train_elastic(
+    model: Any,
+    typed: str,
+    config: Path | None,
+    settings: list[str] | None,
+    device: str,
+    out: Path | None,
+    resume: Path | None,
+    as_json: bool,
+    spare: str,
+    about: RankOptions,
+) -> None:
+    """Train with members that come and go, in a new run's folder or in that of one that goes on."""
+    from amphw.cli.elastic import check_wanted, train_elastic
+    from amphw.cli.running import ready
+    from amphw.host.config_toml import to_toml
+    from amphw.host.run_folder import RunFolder
+    from amphw.replicas.elastic.settings import check_elastic
+
+    check_wanted(about)
+    had = RunFolder.open(resume).single() if resume is not None else None
+    cfg = searched(model, _resolve(model, config, settings, device, saved=had), device)
+    check_elastic(about.ranks, cfg)
+    ready(model, cfg, device).device.close()  # what stands in the way is said once, here
+    with (had or RunFolder.create(out, model.name, to_toml(cfg))).held() as folder:
+        train_elastic(model, typed, cfg, device, folder, as_json, spare, about)
 
 
 @dataclass(frozen=True)

@@ -52,12 +52,20 @@ def check_alike(transport: Transport, mine: Mapping[str, str]) -> None:
     all_reduce(transport, sizes)
     every = [json.loads(each.tobytes()) for each in all_gather(transport, text, sizes.tolist())]
     for rank, theirs in enumerate(every):
-        for what in every[0] | theirs:
-            first, other = every[0].get(what, "nothing"), theirs.get(what, "nothing")
-            if first != other:
-                raise ConfigError(
-                    f"ranks do not train the same: {what} is {first} on rank 0, and {other} on rank {rank}"
-                )
+        if (found := difference(every[0], theirs)) is not None:
+            what, first, other = found
+            raise ConfigError(
+                f"ranks do not train the same: {what} is {first} on rank 0, and {other} on rank {rank}"
+            )
+
+
+def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> tuple[str, str, str] | None:
+    """The first thing in which two identities differ, with what it is in each; None: they are the same."""
+    for what in {**ours, **theirs}:
+        first, other = ours.get(what, "nothing"), theirs.get(what, "nothing")
+        if first != other:
+            return what, first, other
+    return None
 
 
 def _sources() -> str:

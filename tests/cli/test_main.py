@@ -17,7 +17,7 @@ from amphw.models import MODELS
     "command",
     [
         *("", "train", "predict", "replay", "demo", "graph", "models", "devices", "check", "opencl", "flash"),
-        *("estimate", "place", "rtl", "bench"),
+        *("estimate", "place", "rtl", "bench", "join", "ranks", "ledger"),
     ],
 )
 def test_every_command_has_help(amphw, command: str) -> None:

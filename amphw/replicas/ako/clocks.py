@@ -27,17 +27,23 @@ class _Covered:
             self.end = self._beyond.pop(0)[1]
         return True
 
+    @property
+    def broken(self) -> bool:
+        """Whether later rounds have come than those that are missing."""
+        return bool(self._beyond)
+
 
 class Heard:
     """What this member, `me`, has heard from a peer. Nothing counts twice; what comes from an incarnation
     that has ended, or was sent to one, is refused.
 
-    finished: the peer makes no more rounds for now, and nobody waits for its clock.
+    finished: the peer makes no more rounds for now, and nobody waits for its clock. begins: rounds that were
+    behind it before it owed this member anything.
     """
 
     def __init__(self, me: Member, peer: Member):
         self._me, self._peer = me, peer
-        self.finished = False
+        self.finished, self.begins = False, 0
         self._begin()
 
     def _begin(self) -> None:
@@ -78,8 +84,19 @@ class Heard:
 
     @property
     def clock(self) -> int:
-        """Rounds of the peer, from 1; 0: none is known of."""
-        return self._within(*self._layouts[min(self._layouts)]) if self._layouts else 0
+        """Rounds of the peer, from 1; `begins`: none is known of."""
+        return self._within(*self._layouts[min(self._layouts)]) if self._layouts else self.begins
+
+    @property
+    def broken(self) -> bool:
+        """Whether something is missing, and will be: what the peer had sent before the last message that
+        came.
+
+        So it is for links that keep the order of messages, and lose what is under way where they break.
+        """
+        return len(self._layouts) > 1 or any(
+            each.broken for _, covered in self._layouts.values() for each in covered
+        )
 
     def _within(self, layout: Layout, covered: list[_Covered]) -> int:
         """A round is here if the partition that it sends to this member is."""

@@ -1,0 +1,366 @@
+"""Who takes part in a job, and who trains on what: the answers to members that ask, and nothing else.
+
+All that it knows is in its journal, so that one that starts again goes on where the last one was. Members
+need it for leases and to learn who else there is; between two leases they train and exchange without it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from amphw.host.records import EpochRecord, first_reaching, higher_is_better
+from amphw.replicas.agree import difference
+from amphw.replicas.ako.message import Member
+from amphw.replicas.elastic.journal import Journal
+from amphw.replicas.elastic.ledger import recorded
+from amphw.replicas.elastic.table import LEFT, LOST, TRAINING, WAITING, Seen, Table
+
+JOURNAL = "members/journal.jsonl"
+"""In a run's folder."""
+SILENCE = 30.0
+"""Seconds after which a member that says nothing counts as lost, if nobody has seen it die."""
+_OWN_SILENCE = 5.0
+"""Seconds without any call, after which this process has been away itself, and others are not to blame."""
+
+Order = dict[str, Any]
+
+
+class Coordinator:
+    """Methods may be called from any thread, and more than once with the same arguments: a caller whose
+    answer got lost asks again. folder: of the run. clock: in seconds.
+    """
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic):
+        self._folder, self._clock = folder, clock
+        self._journal = Journal(folder / JOURNAL)
+        self._lock = threading.RLock()
+        self.table = Table()
+        for event in self._journal.read():
+            self.table.apply(event)
+        self._heard: dict[Member, float] = {}
+        self._reserved = -1
+        self._saver: Member | None = None
+        self._called, self._began = clock(), clock()
+        self._seconds = self.table.history[-1]["seconds"] if self.table.history else 0.0
+
+    def _do(self, **event: Any) -> None:
+        event["time"] = time.time()
+        self._journal.append(event)
+        self.table.apply(event)
+
+    def _of(self, name: str, me: Member, **event: Any) -> None:
+        self._do(event=name, member=me.number, incarnation=me.incarnation, **event)
+
+    # --- the job ------------------------------------------------------------------------------------
+
+    def open(self, job: Mapping[str, Any]) -> None:
+        """The process that starts members is a new one. job: model, settings (TOML), epochs, metric, target,
+        patience, minimum (members below which nobody trains), start (members that begin together)."""
+        with self._lock:
+            for seen in self.table.present():
+                self._lose(seen, "the job was ended")
+            self._do(event="opened", job=dict(job))
+            self._do(event="started")
+            self._saver = None
+
+    def stop(self, why: str) -> None:
+        """All end in good order."""
+        with self._lock:
+            if not self.table.ended:
+                self._do(event="ended", why=why)
+
+    def job(self) -> dict[str, Any]:
+        with self._lock:
+            return dict(self.table.job)
+
+    # --- who is there -------------------------------------------------------------------------------
+
+    def register(
+        self, number: int | None, identity: Mapping[str, str], address: str, about: Mapping[str, Any]
+    ) -> Order:
+        """A member is here, or here again -> {"me"}, {"over"}: why the job has ended, or {"refused"}: why
+        not. number: None: a new one."""
+        with self._lock:
+            self._look_around()
+            if self.table.ended:
+                return {"over": self.table.ended}
+            if wrong := self._refusal(identity):
+                return {"refused": wrong}
+            if number is None:
+                number = self.table.next_number()
+            before = self.table.latest(number)
+            if before is not None and before.state in (WAITING, TRAINING):
+                self._lose(before, "it has come back")
+            me = Member(number, 0 if before is None else before.me.incarnation + 1)
+            others = self.table.present(TRAINING) or self.table.present()
+            donor = None
+            if self.table.begun:
+                if others:
+                    donor = others[0].me
+                else:
+                    self._do(event="back")
+            self._of("joined", me, address=address, about=dict(about), donor=list(donor) if donor else None)
+            if self.table.begun and donor is None:
+                self._of("gave", me, path=self.table.saved["path"], round=0)
+            self._heard[me] = self._clock()
+            return {"me": list(me)}
+
+    def _refusal(self, identity: Mapping[str, str]) -> str:
+        """Why a member of this identity cannot take part; the first one's is the job's."""
+        known = self.table.job.get("identity")
+        if known is None:
+            self._do(event="opened", job={**self.table.job, "identity": dict(identity)})
+            return ""
+        found = difference(known, identity)
+        if found is None:
+            return ""
+        what, first, other = found
+        return (
+            f"this member does not train the same as the job: {what} is {first} in the job, and {other} here"
+        )
+
+    def lost(self, member: Member, why: str) -> None:
+        """Somebody has seen it die. What it had not recorded as trained on is for others now."""
+        with self._lock:
+            seen = self.table.seen.get(Member(*member))
+            if seen is not None and seen.state in (WAITING, TRAINING):
+                self._lose(seen, why)
+
+    def lost_number(self, number: int, why: str) -> None:
+        """The same of a member in whatever incarnation it is now."""
+        with self._lock:
+            seen = self.table.latest(number)
+            if seen is not None:
+                self.lost(seen.me, why)
+
+    def reserve(self) -> int:
+        """A number for a new member."""
+        with self._lock:
+            self._reserved = max(self._reserved, self.table.next_number() - 1) + 1
+            return self._reserved
+
+    def _lose(self, seen: Seen, why: str) -> None:
+        lease = self.table.lease_of(seen.me)
+        taken = recorded(self._folder, seen.me, lease) if lease is not None else 0
+        self._of(LOST, seen.me, why=why, taken=taken)
+
+    def left(self, member: Member, why: str, figures: Mapping[str, Any]) -> None:
+        """It has gone in good order, and has sent all that it owed."""
+        with self._lock:
+            me = Member(*member)
+            seen = self.table.seen.get(me)
+            if seen is None or seen.state not in (WAITING, TRAINING):
+                return
+            lease = self.table.lease_of(me)
+            taken = recorded(self._folder, me, lease) if lease is not None else 0
+            self._of(LEFT, me, why=why, taken=taken, figures=dict(figures))
+
+    def _look_around(self) -> None:
+        """Members that have been silent for too long are lost."""
+        now = self._clock()
+        if now - self._called > _OWN_SILENCE:
+            self._heard = dict.fromkeys(self._heard, now)
+        self._called = now
+        for seen in self.table.present():
+            since = self._heard.setdefault(seen.me, now)
+            if now - since > SILENCE:
+                self._lose(seen, f"it has said nothing for {SILENCE:g} s")
+
+    def look(self, member: Member | None = None) -> Order:
+        """The table as members see it: its revision, whether the job is over, and all that are there or have
+        left in good order. member: who asks, and is alive."""
+        with self._lock:
+            self._look_around()
+            if member is not None:
+                self._heard[Member(*member)] = self._clock()
+            rows = [seen.row() for seen in self.table.present(WAITING, TRAINING, LEFT)]
+            return {"revision": self.table.revision, "ended": self.table.ended, "members": rows}
+
+    # --- what to do ---------------------------------------------------------------------------------
+
+    def next(
+        self,
+        member: Member,
+        done: tuple[int, int] | None,
+        known: tuple[int, int],
+        unit: int,
+        figures: Mapping[str, Any],
+    ) -> Order:
+        """What the member is to do next; "do" says which: again (its incarnation is over), begin, wait, stop,
+        load (an epoch's instances), validate, or train.
+
+        done: the number of its last lease, and how many of its instances it has trained on. known: the epoch
+        whose instances it has loaded, and how many there are. unit: instances of a round. figures: what it
+        has done so far.
+        """
+        with self._lock:
+            self._look_around()
+            me = Member(*member)
+            seen = self.table.seen.get(me)
+            if seen is None or seen.state not in (WAITING, TRAINING):
+                return {"do": "again"}
+            self._heard[me] = self._clock()
+            lease = self.table.lease_of(me)
+            if lease is not None and done is not None and done[0] == lease.number:
+                self._of("done", me, taken=done[1], figures=dict(figures))
+            if self.table.ended:
+                return {"do": "stop", "why": self.table.ended, "saves": self._saves(me)}
+            if seen.state == WAITING:
+                return self._begin(seen)
+            return self._work(me, known, unit)
+
+    def _saves(self, me: Member) -> bool:
+        """Whether it is for this member to save what there is at the end."""
+        if self._saver is None or self.table.seen[self._saver].state == LOST:
+            self._saver = next((seen.me for seen in self.table.present(TRAINING)), None)
+        return self._saver == me
+
+    def _begin(self, seen: Seen) -> Order:
+        """For one that has no values yet."""
+        table = self.table
+        if seen.donor is not None:
+            donor = table.seen[seen.donor]
+            if seen.values:
+                return self._values(seen)
+            if donor.state not in (WAITING, TRAINING):
+                self._lose(seen, f"member {donor.me.number}, which was to give it values, is gone")
+                return {"do": "again"}
+            return {"do": "wait", "why": f"member {donor.me.number} is to give it values"}
+        if not table.begun:
+            wanted, here = max(table.job["start"], table.job["minimum"]), len(table.present())
+            if here < wanted:
+                return {"do": "wait", "why": f"{here} of {wanted} members are here"}
+            self._do(event="began")
+            self._began = self._clock()
+        return self._values(seen)
+
+    def _values(self, seen: Seen) -> Order:
+        """What it begins with, and who is there then."""
+        return {
+            "do": "begin",
+            "path": seen.values,
+            "round": seen.round,
+            "donor": list(seen.donor) if seen.donor is not None else None,
+            "admitted": seen.admitted,
+            "view": self.look(),
+        }
+
+    def ready(self, member: Member) -> bool:
+        """It has its values, and trains from now on -> whether it may."""
+        with self._lock:
+            seen = self.table.seen.get(Member(*member))
+            if seen is not None and seen.state == WAITING:
+                self._of("ready", seen.me)
+            return seen is not None and seen.state == TRAINING
+
+    def gave(self, joiner: Member, path: str, round: int) -> None:
+        """The donor of `joiner` has written its values there, in a round of its own."""
+        with self._lock:
+            seen = self.table.seen.get(Member(*joiner))
+            if seen is not None and seen.state == WAITING and not seen.values:
+                self._of("gave", seen.me, path=path, round=round)
+
+    def _work(self, me: Member, known: tuple[int, int], unit: int) -> Order:
+        table = self.table
+        if table.lease_of(me) is not None:
+            return self._train(me)
+        training = table.present(TRAINING)
+        if table.leases.complete(table.validated + 1) and training[0].me == me:
+            epoch = table.validated + 1
+            return {"do": "validate", "epoch": epoch, "instances": table.leases.trained(epoch)}
+        if len(training) < table.job["minimum"]:
+            wanted = table.job["minimum"]
+            return {"do": "wait", "why": f"{len(training)} members are there, and {wanted} are the minimum"}
+        found = table.leases.next_range(unit, len(training))
+        if found is None:
+            epoch = 1 + max(table.leases.epochs, default=0)
+            # One epoch beyond what was validated: whether there is another one may hang on that.
+            if epoch > min(table.job["epochs"], table.validated + 2):
+                return {"do": "wait", "why": "others finish the epoch"}
+            if known[0] != epoch:
+                return {"do": "load", "epoch": epoch}
+            self._do(event="epoch", epoch=epoch, size=known[1])
+            found = table.leases.next_range(unit, len(training))
+            assert found is not None
+        epoch, (start, stop) = found
+        self._of("leased", me, epoch=epoch, start=start, stop=stop)
+        return self._train(me)
+
+    def _train(self, me: Member) -> Order:
+        lease = self.table.lease_of(me)
+        assert lease is not None
+        first = self.table.leases.epochs[lease.epoch].first
+        return {"do": "train", "lease": list(lease), "first": first}
+
+    # --- what became of it --------------------------------------------------------------------------
+
+    def validated(self, member: Member, epoch: int, record: Mapping[str, Any]) -> Order:
+        """The member has validated after this epoch -> `progress`. record: as of `EpochRecord`; what all have
+        done together is added here."""
+        with self._lock:
+            table, job = self.table, self.table.job
+            if epoch == table.validated + 1:
+                self._do(event="validated", record={**record, **self._together(epoch)})
+                history = [EpochRecord.from_json(each) for each in table.history]
+                target, metric = job["target"], job["metric"]
+                if target is not None and first_reaching(history, metric, target):
+                    self.stop("target")
+                elif epoch >= job["epochs"]:
+                    self.stop("epochs")
+                elif job["patience"] and epoch - _best(history, metric)[0] >= job["patience"]:
+                    self.stop("patience")
+            return self.progress()
+
+    def progress(self) -> Order:
+        """How far the job is, as a checkpoint has it: epoch, number (of the next epoch's first instance),
+        history, and the best of its epochs."""
+        with self._lock:
+            history = [EpochRecord.from_json(each) for each in self.table.history]
+            best, value = _best(history, self.table.job["metric"])
+            epochs = self.table.leases.epochs
+            return {
+                "epoch": len(history),
+                "number": sum(epochs[k].size for k in range(1, len(history) + 1)),
+                "history": self.table.history,
+                "best": best == len(history),
+                "best_epoch": best,
+                "best_value": value,
+            }
+
+    def saved(self, member: Member, path: str) -> None:
+        """The member has saved a checkpoint, of what it has now, after the epochs that were validated."""
+        with self._lock:
+            self._of("saved", Member(*member), path=path)
+
+    def _together(self, epoch: int) -> dict[str, Any]:
+        """Of an epoch's record, what hangs on all members."""
+        every = [seen.figures for seen in self.table.seen.values()]
+        size = int(sum(each.get("size", 0) for each in every))
+        losses = [each["losses"][str(epoch)] for each in every if str(epoch) in each.get("losses", {})]
+        rows, total = sum(a for a, _ in losses), sum(b for _, b in losses)
+        seconds = self._seconds + self._clock() - self._began
+        before = self.table.history[-1] if self.table.history else {"instances": 0, "seconds": 0.0}
+        spent = seconds - before["seconds"]
+        return {
+            "epoch": epoch,
+            "instances": size,
+            "seconds": seconds,
+            "train_loss": total / rows if rows else None,
+            "instances_per_s": (size - before["instances"]) / spent if spent > 0 else None,
+        }
+
+
+def _best(history: list[EpochRecord], metric: str) -> tuple[int, float | None]:
+    """The epoch with the best value, the first of those, and the value; 0: there is none."""
+    found = [(each.valid.get(metric, math.nan), each.epoch) for each in history]
+    found = [(value, epoch) for value, epoch in found if not math.isnan(value)]
+    if not found:
+        return 0, None
+    pick = max if higher_is_better(metric) else min
+    best = pick(value for value, _ in found)
+    return next(epoch for value, epoch in found if value == best), best

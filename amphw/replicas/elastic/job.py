@@ -1,0 +1,291 @@
+"""A job under Ray, which starts its processes, on one machine or several, sees them die, and starts them
+again.
+
+A coordinator and every member are actors. Gradients do not go through Ray, whose objects cost too much at
+this size, but from member to member (`sockets`). The process that has started a member watches over it: what
+Ray says of its death is told the coordinator at once, and a new process goes on as its next incarnation.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
+
+from amphw.host.checkpoint import CheckpointError
+from amphw.host.config import resolve
+from amphw.host.devices import make_device
+from amphw.host.run_folder import RunFolderError
+from amphw.ir.device import Degrades, Device
+from amphw.ir.errors import AmphwError, DeviceLostError
+from amphw.replicas.agree import identity
+from amphw.replicas.elastic.coordinator import Coordinator
+from amphw.replicas.elastic.member import Setting, live
+from amphw.replicas.elastic.sockets import Sockets
+from amphw.replicas.transport import reason
+
+NAMESPACE, COORDINATOR = "amphw", "coordinator"
+LOOK = 0.2
+"""Seconds between looks at members and at what was asked of this process."""
+AWAY = 120.0
+"""Seconds for which members go on asking a coordinator that does not answer."""
+DEATHS = 5
+"""Of a member in a row, each within so many seconds of its return, after which it is given up."""
+SOON = 30.0
+STORE = 1 << 27
+"""Bytes of Ray's object store, which is hardly used."""
+
+Find = Callable[[str], Any]
+"""Finds a model by its name."""
+
+
+class JobError(AmphwError):
+    """A job cannot be reached, or has lost all of its members; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every member of a job is started with. model: as it was named; settings: the run's, as TOML.
+    folder: of the run. find: finds the model."""
+
+    model: str
+    settings: str
+    folder: str
+    find: Find
+
+
+class _Member:
+    """The actor of one member, over its incarnations in this process."""
+
+    def __init__(self, task: Task, device: str, spare: str):
+        self._task, self._device, self._spare = task, device, spare
+        self._make: Callable[[], Device] = partial(make_device, device)
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Leave in good order."""
+        self._stop.set()
+
+    def run(self, number: int) -> dict[str, str]:
+        """Until the job has ended or this member has left -> {"error"}: what ended it otherwise."""
+        task = self._task
+        try:
+            model = task.find(task.model)
+            cfg = resolve(model.config, tomllib.loads(task.settings), None, ())
+            host = ray.util.get_node_ip_address()
+            about = {"host": socket.gethostname(), "pid": os.getpid(), "device": self._device}
+            board = Board()
+            setting = Setting(model, cfg, Path(task.folder), identity(model, cfg), about, self._stop)
+            while True:
+                try:
+                    live(setting, self._made, board, lambda: Sockets(host), number)
+                    return {}
+                except DeviceLostError as error:
+                    self._replace(error)
+                    board.lost_number(number, str(error))
+        except BaseException as error:
+            expected = isinstance(error, (AmphwError, CheckpointError, RunFolderError))
+            return {"error": str(error) if expected else reason(number, error)}
+
+    def _made(self) -> Device:
+        self._last = self._make()
+        return self._last
+
+    def _replace(self, error: DeviceLostError) -> None:
+        """The device is lost: the member goes on with the rest of it, or with the spare one."""
+        rest = self._last.spare() if isinstance(self._last, Degrades) else None
+        if rest is not None:
+            self._make = lambda: rest
+        elif self._spare:
+            self._make, self._spare = partial(make_device, self._spare), ""
+        else:
+            raise error
+
+
+class Board:
+    """The coordinator as others reach it: a call is repeated until it answers, also where it starts again.
+
+    Raises JobError where it does not for long."""
+
+    def __init__(self, actor: Any = None):
+        self._actor = actor or ray.get_actor(COORDINATOR, namespace=NAMESPACE)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            until = time.monotonic() + AWAY
+            while True:
+                try:
+                    return ray.get(getattr(self._actor, name).remote(*args), timeout=AWAY)
+                except RayError as error:
+                    if time.monotonic() > until or not isinstance(error, RayActorError):
+                        raise JobError(f"the coordinator of the job does not answer ({error})") from error
+                    time.sleep(LOOK)
+
+        return call
+
+
+class Cluster:
+    """Ray, of this machine alone or, where RAY_ADDRESS or `address` says so, one that is there; until
+    `close`.
+
+    Raises JobError for an address at which there is none."""
+
+    def __init__(self, members: int = 1, address: str = ""):
+        given = address or os.environ.get("RAY_ADDRESS", "")
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        quiet: dict[str, Any] = {
+            "namespace": NAMESPACE,
+            "logging_level": "ERROR",
+            "log_to_driver": False,
+            "include_dashboard": None if given else False,
+        }
+        if given:
+            _check_address(given)
+            quiet["address"] = given
+        else:
+            cores = max(members, os.cpu_count() or 1)
+            quiet |= {"num_cpus": cores, "object_store_memory": STORE}
+        try:
+            context = ray.init(**quiet)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise JobError(
+                f"there is no Ray at {given or 'this machine'} that this machine belongs to ({error}); on "
+                f"another machine than the job's, first write: ray start --address={given}"
+            ) from error
+        self.address = str(context.address_info["gcs_address"])
+
+    def board(self) -> Board:
+        """Raises JobError where no job is under way."""
+        try:
+            return Board()
+        except ValueError:
+            raise JobError(
+                f"{self.address} is no job: Ray is there, and no amphw train --carrier ray is under way"
+            ) from None
+
+    def coordinate(self, folder: Path) -> Board:
+        """Start a coordinator. Raises JobError where there is one already."""
+        made = ray.remote(Coordinator).options(
+            name=COORDINATOR, num_cpus=0, max_restarts=-1, max_task_retries=-1
+        )
+        try:
+            return Board(made.remote(folder))
+        except ValueError:
+            raise JobError(
+                f"a job is under way at {self.address} already; join it with amphw join {self.address}"
+            ) from None
+
+    def member(self, task: Task, device: str, spare: str, where: Any = "DEFAULT") -> Any:
+        """An actor for one. where: as Ray has scheduling strategies."""
+        made = ray.remote(_Member).options(
+            num_cpus=0, max_restarts=-1, max_concurrency=2, scheduling_strategy=where
+        )
+        return made.remote(task, device, spare)
+
+    def spread(self, members: int) -> list[Any]:
+        """Where each of so many is to run: on one machine after the other."""
+        if sum(node["Alive"] for node in ray.nodes()) < 2:
+            return ["DEFAULT"] * members
+        group = ray.util.placement_group([{"CPU": 1}] * members, strategy="SPREAD")
+        return [PlacementGroupSchedulingStrategy(group, k) for k in range(members)]
+
+    def here(self) -> Any:
+        return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+
+    def close(self) -> None:
+        ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        if address in ("auto", "local"):
+            return
+        raise JobError(
+            f"{address!r} is no address of a job; it has the form HOST:PORT, as the job has printed it"
+        )
+    try:
+        socket.create_connection((host, int(port)), timeout=5.0).close()
+    except OSError as error:
+        raise JobError(
+            f"no job answers at {address} ({error}); take the address that amphw train --carrier ray has "
+            "printed, while it trains"
+        ) from error
+
+
+class Watch:
+    """Members that this process has started. say: tells the user one line."""
+
+    def __init__(self, board: Board, say: Callable[[str], None]):
+        self._board, self._say = board, say
+        self._actors: dict[int, Any] = {}
+        self._running: dict[Any, int] = {}
+        self._died: dict[int, list[float]] = {}
+
+    def start(self, number: int, actor: Any) -> None:
+        self._actors[number] = actor
+        self._running[actor.run.remote(number)] = number
+
+    def stop(self) -> None:
+        """These members leave in good order."""
+        for actor in self._actors.values():
+            actor.stop.remote()
+
+    def look(self) -> bool:
+        """See who has ended or died, and start those again -> whether any is left. Raises JobError for what
+        ended one that did not die, and where all have died too often."""
+        ended, _ = ray.wait(list(self._running), timeout=LOOK)
+        for run in ended:
+            number = self._running.pop(run)
+            try:
+                told: Mapping[str, str] = ray.get(run)
+            except RayActorError:
+                self._again(number)
+                continue
+            if "error" in told:
+                raise JobError(told["error"])
+        return bool(self._running)
+
+    def _again(self, number: int) -> None:
+        self._board.lost_number(number, "its process died")
+        now = time.monotonic()
+        recent = [when for when in self._died.get(number, []) if now - when < SOON * DEATHS] + [now]
+        self._died[number] = recent
+        if len(recent) < DEATHS:
+            self._running[self._actors[number].run.remote(number)] = number
+            return
+        self._say(f"member {number} has died {DEATHS} times in a row; the job goes on without it")
+        if not self._running:
+            raise JobError(
+                "all members have died again and again; see the messages of their processes in Ray"
+            )
+
+
+def run(
+    watch: Watch, asked: Callable[[], bool], stop: Callable[[], None], follow: Callable[[], None]
+) -> None:
+    """Watch until all have ended. asked: whether the user wants them to; stop: has them end. follow: is
+    called between looks."""
+    stopping = False
+    while watch.look():
+        if asked() and not stopping:
+            stopping = True
+            stop()
+        follow()
+    follow()
+
+
+def task_of(job: Mapping[str, Any], folder: Path, find: Find) -> Task:
+    """As the job's coordinator knows it."""
+    return Task(job["model"], job["settings"], str(folder), find)

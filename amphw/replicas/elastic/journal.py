@@ -1,0 +1,64 @@
+"""Append-only files of JSON lines, which several processes may read while one writes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from amphw.host.records import json_safe
+from amphw.host.run_folder import WriteError
+
+
+class Journal:
+    """The file at `path`. Whoever writes is the only one; a line that was cut off, as its writer was killed
+    within it, is passed over by readers, and the next writer begins behind it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._at = 0  # read so far
+        self._file: int | None = None
+
+    def append(self, *events: Mapping[str, Any]) -> None:
+        """All of these at once; what was appended survives the death of this process. Raises WriteError."""
+        text = "".join(json.dumps(json_safe(event), separators=(",", ":")) + "\n" for event in events)
+        try:
+            if self._file is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+                size = os.fstat(self._file).st_size
+                if size and os.pread(self._file, 1, size - 1) != b"\n":
+                    text = "\n" + text
+            os.write(self._file, text.encode())
+        except OSError as error:
+            raise WriteError(
+                f"cannot write {self.path}: {error.strerror}; free space there, or choose another run folder",
+                error.errno,
+            ) from error
+
+    def read(self) -> list[dict[str, Any]]:
+        """What has been appended since the last call; nothing where there is no such file yet."""
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(self._at)
+                new = file.read()
+        except FileNotFoundError:
+            return []
+        whole = new[: new.rfind(b"\n") + 1]
+        self._at += len(whole)
+        return [event for line in whole.splitlines() if (event := _event(line)) is not None]
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,48 @@
+"""What a job with members that come and go can be asked for."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from amphw.host.config import RunConfig
+from amphw.ir.config_fields import ConfigError
+from amphw.replicas.ako.settings import NAME, WHOLE
+from amphw.replicas.run import check_ranks
+
+MISSING = (
+    "--carrier ray needs Ray and pyzmq, which are not here; install them with: pip install 'amphw[elastic]'"
+)
+
+
+def check_installed() -> None:
+    """Raise ConfigError where what processes of a job need is not here."""
+    if importlib.util.find_spec("ray") is None or importlib.util.find_spec("zmq") is None:
+        raise ConfigError(MISSING)
+
+
+def check_elastic(members: int, cfg: RunConfig[Any]) -> None:
+    """Raise ConfigError for what members that come and go cannot do, with the reason and what can be done."""
+    if cfg.replicas.strategy not in (NAME, WHOLE):
+        raise ConfigError(
+            f"replicas.strategy={cfg.replicas.strategy} has places where all ranks meet, and with --carrier "
+            "ray members come and go without one; write --set "
+            f"replicas.strategy={NAME} (or {WHOLE}), or take --carrier mpi"
+        )
+    check_ranks(members, cfg)
+    if cfg.replicas.apply == "mean":
+        raise ConfigError(
+            "replicas.apply=mean keeps what was received until a member's next update, and a newcomer would "
+            "get values without it; leave replicas.apply out, or take --carrier mpi"
+        )
+    if cfg.replicas.bandwidth:
+        raise ConfigError(
+            "replicas.bandwidth chooses the number of partitions for as many ranks as there are at the "
+            "beginning, and with --carrier ray they come and go; give --set replicas.partitions, or leave it "
+            "out, which makes as many as there are members"
+        )
+    if cfg.train.live_valid:
+        raise ConfigError(
+            "train.live_valid validates beside training, and with --carrier ray it is one member that "
+            "validates, while the others train on; write --set train.live_valid=0"
+        )

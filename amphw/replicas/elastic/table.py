@@ -1,0 +1,177 @@
+"""What a job knows of its members and of what they train on: all that has happened, one event after the
+other.
+
+An event is a JSON object, and a `Table` is what its events have made of it, whoever reads them: a coordinator
+that starts again, or a report on the run. Nothing else changes a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from amphw.replicas.ako.message import Member
+from amphw.replicas.elastic.leases import Lease, Leases
+
+WAITING, TRAINING, LEFT, LOST = "waiting", "training", "left", "lost"
+"""States of a member: it has no parameters yet that are worth anything; it trains; it has gone in good order;
+or without."""
+
+
+@dataclass
+class Seen:
+    """One incarnation of a member, as the job knows it.
+
+    address: where it takes messages. about: what it says of itself (host, pid, device). admitted: revision of
+    the table with which it came. donor: who gives it values; None: nobody has to. values: the file of them,
+    "" before it is there. figures: what it has said last. why: it is gone.
+    """
+
+    me: Member
+    address: str
+    about: dict[str, Any]
+    admitted: int
+    state: str = WAITING
+    donor: Member | None = None
+    values: str = ""
+    round: int = 0
+    figures: dict[str, Any] = field(default_factory=dict)
+    why: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """What other members have to know."""
+        return {
+            "member": list(self.me),
+            "address": self.address,
+            "state": self.state,
+            "admitted": self.admitted,
+            "donor": list(self.donor) if self.donor is not None else None,
+        }
+
+
+class Table:
+    """revision: goes up with whoever comes or goes. seen: every incarnation there was. job: what was said of
+    it at the beginning. begun: whether anything was trained. history: of epochs, as `EpochRecord` has them.
+    ended: why the job is over."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self.seen: dict[Member, Seen] = {}
+        self.job: dict[str, Any] = {}
+        self.begun, self.ended = False, ""
+        self.leases = Leases()
+        self.history: list[dict[str, Any]] = []
+        self.saved: dict[str, Any] = {"last": 0, "missing": {}, "epochs": 0, "path": ""}
+
+    # --- what is there ------------------------------------------------------------------------------
+
+    def present(self, *states: str) -> list[Seen]:
+        """Those in these states (waiting or training, if none are named), by their numbers."""
+        wanted = states or (WAITING, TRAINING)
+        return sorted((s for s in self.seen.values() if s.state in wanted), key=lambda s: s.me)
+
+    def latest(self, number: int) -> Seen | None:
+        """The newest incarnation of a member."""
+        return max((s for s in self.seen.values() if s.me.number == number), key=lambda s: s.me, default=None)
+
+    def next_number(self) -> int:
+        return 1 + max((me.number for me in self.seen), default=-1)
+
+    @property
+    def validated(self) -> int:
+        """Epochs that have been validated."""
+        return len(self.history)
+
+    # --- what happens -------------------------------------------------------------------------------
+
+    def apply(self, event: Mapping[str, Any]) -> None:
+        """Raises KeyError for an event that there is none of."""
+        _EVENTS[event["event"]](self, event)
+
+    def _opened(self, event: Mapping[str, Any]) -> None:
+        self.job = dict(event["job"])
+
+    def _started(self, event: Mapping[str, Any]) -> None:
+        """The process that coordinates is a new one, with members that are new as well."""
+        self.ended = ""
+
+    def _joined(self, event: Mapping[str, Any]) -> None:
+        self.revision += 1
+        me = _member(event)
+        donor = event["donor"]
+        self.seen[me] = Seen(me, event["address"], dict(event["about"]), self.revision)
+        self.seen[me].donor = Member(*donor) if donor is not None else None
+
+    def _gave(self, event: Mapping[str, Any]) -> None:
+        seen = self.seen[_member(event)]
+        seen.values, seen.round = event["path"], event["round"]
+
+    def _ready(self, event: Mapping[str, Any]) -> None:
+        self.seen[_member(event)].state = TRAINING
+
+    def _began(self, event: Mapping[str, Any]) -> None:
+        self.begun = True
+
+    def _gone(self, event: Mapping[str, Any]) -> None:
+        self.revision += 1
+        seen = self.seen[_member(event)]
+        seen.state, seen.why = event["event"], event["why"]
+        if seen.me in self.leases.out:
+            self.leases.close(seen.me, event["taken"])
+        seen.figures |= event.get("figures", {})
+
+    def _epoch(self, event: Mapping[str, Any]) -> None:
+        self.leases.begin(event["epoch"], event["size"])
+
+    def _leased(self, event: Mapping[str, Any]) -> None:
+        self.leases.lease(_member(event), event["epoch"], event["start"], event["stop"])
+
+    def _done(self, event: Mapping[str, Any]) -> None:
+        self.leases.close(_member(event), event["taken"])
+        self.seen[_member(event)].figures |= event["figures"]
+
+    def _validated(self, event: Mapping[str, Any]) -> None:
+        self.history.append(dict(event["record"]))
+
+    def _saved(self, event: Mapping[str, Any]) -> None:
+        self.saved = {
+            "last": max(self.leases.epochs, default=0),
+            "missing": self.leases.state(),
+            "epochs": len(self.history),
+            "path": event["path"],
+        }
+
+    def _back(self, event: Mapping[str, Any]) -> None:
+        """To the last checkpoint, or to the beginning where there is none; nobody trains."""
+        self.leases.go_back(self.saved["last"], self.saved["missing"])
+        del self.history[self.saved["epochs"] :]
+
+    def _ended(self, event: Mapping[str, Any]) -> None:
+        self.ended = event["why"]
+
+    def lease_of(self, me: Member) -> Lease | None:
+        return self.leases.out.get(me)
+
+
+def _member(event: Mapping[str, Any]) -> Member:
+    return Member(event["member"], event["incarnation"])
+
+
+_EVENTS = {
+    "opened": Table._opened,
+    "started": Table._started,
+    "joined": Table._joined,
+    "gave": Table._gave,
+    "ready": Table._ready,
+    "began": Table._began,
+    LEFT: Table._gone,
+    LOST: Table._gone,
+    "epoch": Table._epoch,
+    "leased": Table._leased,
+    "done": Table._done,
+    "validated": Table._validated,
+    "saved": Table._saved,
+    "back": Table._back,
+    "ended": Table._ended,
+}

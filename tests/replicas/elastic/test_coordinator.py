@@ -1,0 +1,161 @@
+"""The coordinator: what it answers, more than once and after it has started again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from amphw.replicas.ako.message import Member
+from amphw.replicas.elastic.coordinator import SILENCE, Coordinator
+from amphw.replicas.elastic.leases import Lease
+from amphw.replicas.elastic.ledger import Ledger
+from amphw.replicas.elastic.table import LOST, TRAINING
+
+JOB = {"model": "x", "settings": "", "epochs": 2, "metric": "accuracy", "target": None, "patience": 0}
+RECORD = {
+    "train": {}, "valid": {"accuracy": 0.5}, "staleness_p50": 0, "staleness_p99": 0, "staleness_nodes": {},
+    "utilisation": [], "keys_in_flight": 1, "live": {}, "ranks": [],
+}  # fmt: skip
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def opened(folder: Path, start: int = 2, minimum: int = 1, clock: Any = None) -> Coordinator:
+    board = Coordinator(folder, clock or Clock())
+    board.open({**JOB, "start": start, "minimum": minimum})
+    return board
+
+
+def joined(board: Coordinator, number: int | None = None) -> Member:
+    return Member(*board.register(number, {"model": "x"}, "somewhere", {})["me"])
+
+
+def asks(board: Coordinator, me: Member, done: Any = None, known: Any = (0, 0)) -> dict[str, Any]:
+    return board.next(me, done, known, 2, {"size": 1})
+
+
+def training(folder: Path, clock: Any = None) -> tuple[Coordinator, list[Member]]:
+    board = opened(folder, clock=clock)
+    members = [joined(board), joined(board)]
+    for me in members:
+        assert asks(board, me)["do"] == "begin"
+        assert board.ready(me)
+    assert asks(board, members[0]) == {"do": "load", "epoch": 1}
+    return board, members
+
+
+def test_a_question_that_is_asked_again_has_the_same_answer(tmp_path: Path) -> None:
+    board, (a, b) = training(tmp_path)
+    first = asks(board, a, known=(1, 40))
+    assert first == asks(board, a, known=(1, 40)) and first["do"] == "train"
+    number, _, epoch, start, stop = first["lease"]
+    assert (epoch, start) == (1, 0)
+    second = asks(board, a, (number, stop), (1, 40))
+    assert second == asks(board, a, (number, stop), (1, 40))
+    assert second["lease"][3] == stop
+    assert asks(board, b, known=(1, 40))["lease"][3] == second["lease"][4]
+    assert board.table.leases.trained(1) == stop
+
+
+def test_one_that_starts_again_knows_what_the_last_one_knew(tmp_path: Path) -> None:
+    board, (a, b) = training(tmp_path)
+    order = asks(board, a, known=(1, 40))
+    again = Coordinator(tmp_path)
+    assert asks(again, a, known=(1, 40)) == order
+    assert asks(again, b, known=(1, 40))["lease"][3] == order["lease"][4]
+    assert again.look() == board.look() | {"revision": again.table.revision}
+
+
+def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
+    board, (a, _) = training(tmp_path)
+    path = tmp_path / "members" / "journal.jsonl"
+    with open(path, "ab") as file:
+        file.write(b'{"event":"leased","mem')
+    again = Coordinator(tmp_path)
+    order = asks(again, a, known=(1, 40))
+    assert asks(Coordinator(tmp_path), a, known=(1, 40)) == order and board.table.revision == 2
+
+
+def test_what_the_dead_had_not_written_down_is_for_others(tmp_path: Path) -> None:
+    board, (a, b) = training(tmp_path)
+    lease = Lease(*asks(board, a, known=(1, 40))["lease"])
+    Ledger(tmp_path, a).round(1, lease, lease.start, lease.start + 2, 2, np.zeros((1, 2), np.int64))
+    board.lost(a, "killed")
+    assert board.table.seen[a].state == LOST and asks(board, a)["do"] == "again"
+    assert asks(board, b, known=(1, 40))["lease"][3] == 2  # places 0 and 1 count
+    assert [row["member"] for row in board.look()["members"]] == [[1, 0]]
+
+
+def test_one_that_comes_back_is_given_values_by_one_that_trains(tmp_path: Path) -> None:
+    board, (a, b) = training(tmp_path)
+    back = joined(board, a.number)
+    assert back == (0, 1) and board.table.seen[a].state == LOST
+    assert asks(board, back) == {"do": "wait", "why": "member 1 is to give it values"}
+    board.gave(back, "values", 7)
+    order = asks(board, back)
+    assert (order["do"], order["path"], order["round"], order["donor"]) == ("begin", "values", 7, [1, 0])
+    assert order["admitted"] == board.table.revision
+    board.lost(b, "killed")
+    assert asks(board, back)["do"] == "begin"  # the values are there
+
+
+def test_one_whose_donor_is_gone_begins_again(tmp_path: Path) -> None:
+    board, (a, b) = training(tmp_path)
+    back = joined(board, a.number)
+    board.lost(b, "killed")
+    assert asks(board, back) == {"do": "again"}
+    third = joined(board, a.number)
+    assert third == (0, 2)
+    assert asks(board, third)["path"] == ""  # nobody lives, and nothing was saved: initial values
+
+
+def test_whoever_says_nothing_for_long_is_lost(tmp_path: Path) -> None:
+    clock = Clock()
+    board, (a, b) = training(tmp_path, clock)
+    for _ in range(round(SILENCE)):
+        clock.now += 2
+        board.look(b)
+    assert board.table.seen[a].state == LOST and board.table.seen[b].state == TRAINING
+
+
+def test_a_coordinator_that_was_away_blames_nobody(tmp_path: Path) -> None:
+    clock = Clock()
+    board, (a, b) = training(tmp_path, clock)
+    clock.now += 10 * SILENCE
+    board.look(b)
+    assert board.table.seen[a].state == TRAINING
+
+
+def test_the_first_member_validates_and_the_others_go_on(tmp_path: Path) -> None:
+    board, (a, b) = training(tmp_path)
+    done = None
+    while (order := asks(board, b, done, (1, 8)))["do"] == "train":
+        number, _, _, start, stop = order["lease"]
+        done = number, stop - start
+    assert order == {"do": "load", "epoch": 2}
+    assert asks(board, b, done, (2, 8))["lease"][2] == 2
+    assert asks(board, a, None, (1, 8)) == {"do": "validate", "epoch": 1, "instances": 8}
+    told = board.validated(a, 1, RECORD)
+    assert told == board.validated(a, 1, RECORD)
+    assert (told["epoch"], told["best"], told["number"], len(told["history"])) == (1, True, 8, 1)
+    assert told["history"][0]["instances"] == 1
+
+
+def test_the_job_ends_with_its_epochs(tmp_path: Path) -> None:
+    board, (a, b) = training(tmp_path)
+    for epoch in (1, 2):
+        done = None
+        while (order := asks(board, a, done, (epoch, 8)))["do"] == "train":
+            number, _, _, start, stop = order["lease"]
+            done = number, stop - start
+        assert order["do"] == "validate"
+        board.validated(a, epoch, RECORD)
+    assert asks(board, b) == {"do": "stop", "why": "epochs", "saves": False}
+    assert board.register(None, {"model": "x"}, "late", {}) == {"over": "epochs"}

@@ -1,0 +1,250 @@
+"""Members that are threads come, go, die and return, and every instance counts once."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from amphw.host.checkpoint import load_checkpoint
+from amphw.replicas.ako.clocks import Heard
+from amphw.replicas.ako.message import Member
+from amphw.replicas.elastic.audit import Audit, audit, read_table
+from amphw.replicas.elastic.board import RefusedError
+from amphw.replicas.elastic.coordinator import Coordinator
+from amphw.replicas.elastic.link import BODY, Head
+from amphw.replicas.elastic.report import Follower
+from amphw.replicas.elastic.table import LEFT, LOST, TRAINING
+from tests.host.training import MODEL
+from tests.replicas.elastic.jobs import Job, Killed
+from tests.replicas.test_equivalence import Kept
+
+EPOCH = 136
+"""Instances of the small list reduction with batches of three."""
+TOY = [
+    *("pipeline_depth=2", "epochs=12", "target=none", "optimizer=sgd", "lr=0.05", "min_update_interval=10"),
+    "replicas.strategy=ako",
+]
+
+
+def all_count(found: Audit, epochs: int = 2) -> None:
+    assert (found.lost, found.doubled) == (0, 0), found.wrong
+    assert found.epochs == {str(k + 1): EPOCH for k in range(epochs)}
+
+
+def slowly(where: str) -> None:
+    """So that no member has done everything before another one has looked up."""
+    if where == "poll":
+        time.sleep(5e-4)
+
+
+def until(true: Any, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(1e-3)
+
+
+@pytest.mark.parametrize("mode", ["async", "sync", "pipeline"])
+@pytest.mark.parametrize("strategy", ["ako", "all-to-all"])
+def test_members_share_the_instances(mode: str, strategy: str, tmp_path: Path) -> None:
+    with Job(tmp_path, 3, f"mode={mode}", f"replicas.strategy={strategy}") as job:
+        for _ in range(3):
+            job.start(slowly)
+    found = audit(tmp_path)
+    all_count(found)
+    assert found.undone == found.in_flight == 0 and found.instances == 2 * EPOCH
+    table = job.board.table
+    assert [seen.state for seen in table.seen.values()] == [LEFT] * 3 and table.ended == "epochs"
+    assert sum(seen.figures["instances"] for seen in table.seen.values()) == 2 * EPOCH
+    tensors, header = load_checkpoint(tmp_path / "checkpoint.safetensors", None)
+    assert header["counters"]["epoch"] == 2 and tensors
+
+
+class Apart:
+    """Devices of members, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.made: list[Kept] = []
+
+    def __call__(self) -> Kept:
+        self.made.append(Kept())
+        return self.made[-1]
+
+
+@pytest.mark.parametrize("mode", ["async", "pipeline"])
+@pytest.mark.parametrize("partitions", ["auto", "1", "3"])
+def test_one_that_joins_gets_every_gradient_once(mode: str, partitions: str, tmp_path: Path) -> None:
+    """With SGD at a constant rate all have then moved as far as all others, in whatever order messages
+    came."""
+    made = Apart()
+    toy = [*TOY, f"mode={mode}", f"replicas.partitions={partitions}", "replicas.every=1"]
+    with Job(tmp_path, 3, *toy, model=MODEL, make=made) as job:
+        for _ in range(3):
+            job.start(slowly)
+        until(lambda: job.board.table.leases.epochs)
+        job.start(slowly)
+    assert len(job.board.table.present(LEFT)) == 4
+    assert job.board.table.seen[Member(3)].figures["instances"] > 0
+    first, *others = (device.last for device in made.made)
+    for other in others:
+        for name, value in first.items():
+            np.testing.assert_allclose(other[name], value, rtol=0, atol=1e-12)
+    assert audit(tmp_path).lost == audit(tmp_path).doubled == 0
+
+
+@given(seed=st.integers(0, 2**32 - 1), mode=st.sampled_from(["async", "pipeline", "sync"]))
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whoever_dies_wherever_no_instance_is_lost_or_doubled(
+    seed: int, mode: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rng, lock = random.Random(seed), threading.Lock()
+    deaths, rate = [rng.randrange(5)], rng.choice([50, 200, 1000])
+
+    def strike(where: str) -> None:
+        slowly(where)
+        if where == "register":
+            return  # who has no number yet is noticed by its silence alone
+        with lock:
+            if deaths[0] and rng.randrange(rate) == 0:
+                deaths[0] -= 1
+                raise Killed(where)
+
+    folder = tmp_path_factory.mktemp("job")
+    partitions = rng.choice(["auto", "1", "2", "5"])
+    with Job(folder, 3, f"mode={mode}", f"replicas.partitions={partitions}") as job:
+        for _ in range(3):
+            job.start(strike)
+        time.sleep(rng.random() / 2)
+        job.start(strike)
+    all_count(audit(folder))
+    replayed = read_table(folder)
+    assert replayed.leases.counted() == job.board.table.leases.counted()
+
+
+def test_a_member_that_leaves_sends_what_it_owes(tmp_path: Path) -> None:
+    with Job(tmp_path, 3, "epochs=3") as job:
+        stops = [job.start(slowly) for _ in range(3)]
+        until(lambda: len(job.board.table.leases.closed) > 6)
+        stops[1].set()
+    all_count(found := audit(tmp_path), epochs=3)
+    assert found.in_flight == 0
+    assert sorted(seen.why for seen in job.board.table.seen.values()) == ["job", "job", "left"]
+
+
+def test_where_nobody_lives_the_job_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
+    dead = threading.Event()
+
+    def strike(where: str) -> None:
+        slowly(where)
+        if dead.is_set() and threading.current_thread() not in struck:
+            struck.add(threading.current_thread())
+            raise Killed
+
+    struck: set[threading.Thread] = set()
+    with Job(tmp_path, 2) as job:
+        for _ in range(2):
+            job.start(strike)
+        leases = job.board.table.leases
+        until(lambda: job.board.table.saved["epochs"] and 2 in leases.epochs and leases.trained(2) > 20)
+        dead.set()
+    all_count(found := audit(tmp_path))
+    assert found.undone > 0
+    assert [seen.state for seen in job.board.table.seen.values()].count(LOST) == 2
+    assert [each["epoch"] for each in job.board.table.history] == [1, 2]
+
+
+def test_a_job_that_was_stopped_goes_on_with_other_members(tmp_path: Path) -> None:
+    with Job(tmp_path, 2) as job:
+        for _ in range(2):
+            job.start(slowly)
+        until(lambda: job.board.table.leases.epochs and job.board.table.leases.trained(1) > 30)
+        job.board.stop("interrupt")
+    had = sum(taken for _, taken in job.board.table.leases.counted())
+    with Job(tmp_path, 3) as later:
+        for _ in range(3):
+            later.start(slowly)
+    all_count(found := audit(tmp_path))
+    assert found.undone == 0 < had < 2 * EPOCH and later.board.table.ended == "epochs"
+
+
+def test_the_coordinator_may_start_again(tmp_path: Path) -> None:
+    """Members ask another one, which has read what the first has written."""
+    with Job(tmp_path, 2) as job:
+        for _ in range(2):
+            job.start(slowly)
+        until(lambda: len(job.board.table.leases.closed) > 5)
+        with job.board._lock:
+            new = Coordinator(tmp_path)
+            for name in ("table", "_journal", "_heard"):
+                setattr(job.board, name, getattr(new, name))
+    all_count(audit(tmp_path))
+
+
+def doubled(message: np.ndarray) -> list[np.ndarray]:
+    return [message, message.copy()] if Head.of(message)[0].kind == BODY else [message]
+
+
+def test_a_message_that_comes_twice_counts_once(tmp_path: Path) -> None:
+    with Job(tmp_path, 2, spoil=doubled) as job:
+        for _ in range(2):
+            job.start(slowly)
+    all_count(audit(tmp_path))
+    assert sum(seen.figures["refused"] for seen in job.board.table.seen.values()) > 0
+
+
+def test_the_ledger_shows_a_message_that_was_taken_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Heard.take
+    monkeypatch.setattr(Heard, "take", lambda self, message: take(self, message) or True)
+    with Job(tmp_path, 2, spoil=doubled) as job:
+        for _ in range(2):
+            job.start(slowly)
+    found = audit(tmp_path)
+    assert found.doubled > 0 and "twice, rounds" in found.wrong[0]
+
+
+def test_one_to_whom_a_message_was_lost_comes_back(tmp_path: Path) -> None:
+    count = [0]
+
+    def spoil(message: np.ndarray) -> list[np.ndarray]:
+        count[0] += Head.of(message)[0].kind == BODY
+        return [] if count[0] == 10 and Head.of(message)[0].kind == BODY else [message]
+
+    with Job(tmp_path, 3, spoil=spoil) as job:
+        for _ in range(3):
+            job.start(slowly)
+    all_count(audit(tmp_path))
+    assert any("was lost on its way" in seen.why for seen in job.board.table.seen.values())
+
+
+def test_members_wait_for_the_minimum_and_say_so(tmp_path: Path) -> None:
+    said: list[str] = []
+    with Job(tmp_path, 1, minimum=2) as job:
+        job.start(slowly, say=said.append)
+        until(lambda: said)
+        (told,), _ = Follower(tmp_path).news()
+        assert told == "1 members are here, and 2 are the minimum: nobody trains until others join"
+        assert said == ["1 of 2 members are here"] and not job.board.table.present(TRAINING)
+        job.start(slowly)
+    all_count(audit(tmp_path))
+
+
+def test_a_member_that_is_something_else_is_refused_by_name(tmp_path: Path) -> None:
+    with Job(tmp_path, 1) as job:
+        job.start(slowly, identity={"model": "a", "setting update.lr": "0.1"})
+        until(lambda: "identity" in job.board.table.job)
+        job.start(slowly, identity={"model": "a", "setting update.lr": "0.2"})
+        job.threads[1].join()
+        (error,) = job.errors
+        assert isinstance(error, RefusedError)
+        assert "setting update.lr is 0.1 in the job, and 0.2 here" in str(error)
+        job.errors.clear()

@@ -1,0 +1,82 @@
+"""Under Ray: a member that is killed comes back, one joins and leaves, and every instance counts once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray")
+pytest.importorskip("zmq")
+
+AMPHW = [sys.executable, "-m", "amphw.cli"]
+SMALL = [
+    *("hidden=32", "train_instances=20000", "valid_instances=200", "epochs=500", "target=none"),
+    *("mode=pipeline", "workers=1", "replicas.strategy=ako"),
+]
+
+
+def told(*arguments: str) -> dict[str, Any]:
+    done = subprocess.run([*AMPHW, *arguments, "--json"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def until(true: Callable[[], Any], seconds: float = 120.0) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < end
+        time.sleep(0.3)
+    return found
+
+
+@pytest.mark.thorough
+def test_members_die_return_join_and_leave(tmp_path: Path) -> None:
+    run, said = tmp_path / "run", tmp_path / "said"
+    settings = [part for each in SMALL for part in ("--set", each)]
+    command = [*AMPHW, "train", "list-reduction", "--ranks", "2", "--carrier", "ray", "--out", str(run)]
+    with open(said, "w") as errors:
+        job = subprocess.Popen(
+            [*command, *settings, "--json"], stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    try:
+        until(lambda: (run / "members" / "journal.jsonl").exists())
+        until(lambda: len(told("ranks", str(run))["members"]) == 2)
+        before = until(lambda: [m for m in told("ranks", str(run))["members"] if m["rounds"] > 0])
+        os.kill(before[0]["pid"], signal.SIGKILL)
+        address = said.read_text().split("amphw join ")[1].split()[0]
+        joiner = subprocess.Popen([*AMPHW, "join", address], stderr=subprocess.PIPE, text=True)
+
+        def states() -> list[tuple[int, int, str]]:
+            return [(m["member"], m["incarnation"], m["state"]) for m in told("ranks", str(run))["members"]]
+
+        until(lambda: {(before[0]["member"], 1, "training"), (2, 0, "training")} <= set(states()))
+        joiner.send_signal(signal.SIGINT)
+        _, left = joiner.communicate(timeout=120)
+        assert joiner.returncode == 0 and "member 2 has left the job" in left, left
+        job.send_signal(signal.SIGINT)
+        out, _ = job.communicate(timeout=120)
+    finally:
+        job.kill()
+    assert job.returncode == 130, said.read_text()
+    summary = json.loads(out)
+    found = {(m["member"], m["incarnation"]): m["state"] for m in summary["members"]}
+    assert found[before[0]["member"], 0] == "lost" and found[2, 0] == "left"
+    assert "was lost: its process died" in said.read_text()
+    audit = told("ledger", str(run))
+    assert audit["lost"] == audit["doubled"] == 0 and audit["instances"] > 0
+
+
+def test_an_address_that_is_no_job_is_told() -> None:
+    for address, why in (("127.0.0.1:1", "no job answers at"), ("somewhere", "is no address of a job")):
+        done = subprocess.run([*AMPHW, "join", address], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 1 and why in done.stderr, done.stderr

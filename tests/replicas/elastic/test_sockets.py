@@ -1,0 +1,66 @@
+"""Links that are sockets: messages keep their order, and nobody waits for a peer that is slow or gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("zmq")
+
+from amphw.replicas.ako.message import Member
+from amphw.replicas.elastic.audit import audit
+from amphw.replicas.elastic.sockets import Sockets
+from tests.replicas.elastic.jobs import Job
+from tests.replicas.elastic.test_members import all_count, slowly, until
+
+A, B = Member(0), Member(1)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Sockets, Sockets]]:
+    one, other = Sockets("127.0.0.1"), Sockets("127.0.0.1")
+    one.connect(B, other.address)
+    yield one, other
+    one.close()
+    other.close()
+
+
+def test_messages_keep_their_order(pair: tuple[Sockets, Sockets]) -> None:
+    one, other = pair
+    came: list[int] = []
+    for number in range(50):
+        until(lambda number=number: one.post(B, np.full(1000, number, np.uint8)))
+        came += [int(message[0]) for message in other.poll()]
+    until(lambda: came.extend(int(message[0]) for message in other.poll()) or len(came) == 50)
+    assert came == list(range(50))
+
+
+def test_a_peer_that_takes_nothing_holds_up_nobody(pair: tuple[Sockets, Sockets]) -> None:
+    one, _ = pair
+    until(lambda: one.post(B, np.zeros(1, np.uint8)))
+    large = np.zeros(1 << 20, np.uint8)
+    until(lambda: not one.post(B, large))
+
+
+def test_nothing_is_kept_for_a_peer_that_is_gone(pair: tuple[Sockets, Sockets]) -> None:
+    one, other = pair
+    until(lambda: one.post(B, np.zeros(1, np.uint8)))
+    assert not one.post(A, np.zeros(1, np.uint8))  # nobody that it knows
+    one.disconnect(B)
+    assert not one.post(B, np.zeros(1, np.uint8))
+    time.sleep(0.1)
+    assert len(other.poll()) == 1
+
+
+def test_members_train_over_sockets(tmp_path: Path) -> None:
+    with Job(tmp_path, 3) as job:
+        job.network.link = lambda strike: Sockets("127.0.0.1")  # type: ignore[method-assign, assignment, return-value]
+        for _ in range(3):
+            job.start(slowly)
+        until(lambda: job.board.table.leases.closed or job.board.table.ended)
+        job.start()
+    all_count(audit(tmp_path))
