@@ -28,7 +28,7 @@ class Live:
 
     def __init__(self, ranks: int, machines: Machines, scale: float = 1.0):
         self.scale, self.ranks = scale, ranks
-        self.takes_time = not (isinf(machines.handling) and isinf(machines.carrier))
+        self.takes_time = bool(machines.carrying) or not isinf(machines.handling)
         self.sent: dict[Pair, deque[np.ndarray]] = {}
         self.posted: dict[Pair, deque[np.ndarray]] = {}  # those that have arrived
         self.under_way: Counter[Pair] = Counter()

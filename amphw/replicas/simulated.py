@@ -329,7 +329,7 @@ class Play:
             self._at(now, partial(self._go_on, rank))
             return
         done = self._handle(rank, act.bytes, now)
-        self._at(done, lambda time: self._work(rank, Software(act.bytes / m.carrier), time))
+        self._at(done, lambda time: self._work(rank, Software(m.carries(act.bytes)), time))
 
     def _deliver(self, message: Message, now: float) -> None:
         pair = (message.source, message.send.to)

@@ -90,7 +90,7 @@ def test_what_a_slow_link_has_not_taken_is_merged() -> None:
 
 @pytest.mark.parametrize("strategy", ["ako", "servers-async"])
 def test_a_rehearsal_is_the_same_each_time(strategy: str) -> None:
-    machines = Machines([0, 0, 1, 1], nic=1e4, latency=1e-4, handling=1e5, carrier=1e5)
+    machines = Machines([0, 0, 1, 1], nic=1e4, latency=1e-4, handling=1e5, carrying=[(0.0, 0.0), (1e5, 1.0)])
     varied = {"varies": (0.5, 1.5)}
     one = rehearsed(strategy, 4, machines, **varied)
     assert one == rehearsed(strategy, 4, machines, **varied)

@@ -68,7 +68,7 @@ class Ako(OwnPace):
         self._tells = tells
         self._before, self._drift, self._bytes = Paced(), 0.0, 0  # of the shares until now
         self._exchanger: Exchanger | None = None  # of the rounds that are being pumped
-        self._alone = ""  # the device that lets instances return before each round
+        self._drains = ""  # the device that lets instances return before each round
 
     def usual_every(self, window: int) -> int:
         return window
@@ -91,13 +91,13 @@ class Ako(OwnPace):
             self._measured.clock = transport.now
         if self._tells:
             tell(device)
-            self._alone = "" if isinstance(device, Receives) else device.capabilities().name
+            self._drains = "" if isinstance(device, Receives) else device.capabilities().name
 
     def explained(self) -> list[str]:
-        if not self._alone:
+        if not self._drains:
             return []
         return [
-            f"replicas.strategy={self.name}: the device {self._alone!r} takes in nothing while instances are "
+            f"replicas.strategy={self.name}: the device {self._drains!r} takes in nothing while instances are "
             "in flight, so they return before each exchange; --device cpu goes on computing"
         ]
 

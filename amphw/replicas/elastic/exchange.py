@@ -250,7 +250,8 @@ class Exchange(Ako):
         self.send()
 
     def _empty_round(self) -> None:
-        self._put(self._sender.advance(np.zeros_like(self._gradient), np.zeros_like(self._counts)))
+        own = self._own
+        self._put(self._sender.advance(np.zeros_like(own.values), np.zeros_like(own.counts)))
         self._clocks.own += 1
 
     def make_round(self, device: Device, lease: Lease, start: int, stop: int, last: bool) -> None:
@@ -258,11 +259,10 @@ class Exchange(Ako):
         if self._tells:
             self._take_told(device, last)
         number = self._sender.round + 1
-        self._ledger.round(number, lease, start, stop, self.revision, self._counts)
-        self._put(self._sender.advance(self._gradient, self._counts))
+        self._ledger.round(number, lease, start, stop, self.revision, self._own.counts)
+        self._put(self._sender.advance(self._own.values, self._own.counts))
         self._clocks.advance()
-        self._gradient[:] = 0
-        self._counts[:] = 0
+        self._own.clear()
         self.send()
 
     @property

@@ -81,6 +81,12 @@ class Leased:
     def update(self, device: Device) -> None:
         self._update(device)
 
+    def look(self) -> None:
+        """Messages are taken in between rounds."""
+
+    def retired(self) -> None:
+        """Nothing is exchanged beside the workers."""
+
     def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
         rounds, begun = self._rounds, self._begun
         self._begun = rounds.done
@@ -103,3 +109,9 @@ class Leased:
 
     def figures(self, instances: float, seconds: float, staleness: tuple[float, float]) -> list[RankFigures]:
         return []
+
+    def explained(self) -> list[str]:
+        return []
+
+    def close(self) -> None:
+        """Nothing goes on beside the lease."""

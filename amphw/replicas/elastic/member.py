@@ -33,8 +33,8 @@ from amphw.replicas.elastic.leased import Leased, Part
 from amphw.replicas.elastic.leases import Lease
 from amphw.replicas.elastic.ledger import JOB, Ledger
 from amphw.replicas.elastic.link import Link
-from amphw.replicas.own_pace import NAP
 from amphw.replicas.run import instances_between
+from amphw.replicas.transport import NAP
 
 LOOK = 0.2
 """Seconds between looks at the table while training."""
