@@ -97,8 +97,8 @@ class Ako(OwnPace):
         if not self._drains:
             return []
         return [
-            f"replicas.strategy={self.name}: the device {self._drains!r} takes in nothing while instances are "
-            "in flight, so they return before each exchange; --device cpu goes on computing"
+            f"replicas.strategy={self.name}: the device {self._drains!r} takes in nothing while instances "
+            "are in flight, so they return before each exchange; --device cpu goes on computing"
         ]
 
     def _begin_rounds(self, transport: Transport) -> None:
