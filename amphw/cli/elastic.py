@@ -179,7 +179,7 @@ def _absolute(typed: str) -> str:
 def join(
     address: Annotated[
         str,
-        typer.Argument(metavar="ADDRESS", help="TOKEN@HOST:PORT, as the job has printed it when it began."),
+        typer.Argument(metavar="ADDRESS", help="TOKEN@HOST:PORT, as the job has printed it."),
     ],
     model: Annotated[
         str | None, typer.Option("--model", metavar="MODEL", help="Refuse a job that trains another model.")
