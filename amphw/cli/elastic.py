@@ -74,6 +74,9 @@ def check_wanted(about: RankOptions) -> None:
 
 @contextlib.contextmanager
 def _cluster(members: int, address: str = "") -> Iterator[Cluster]:
+    from amphw.replicas.elastic.settings import authenticate
+
+    authenticate(address)
     from amphw.replicas.elastic.job import Cluster
 
     cluster = Cluster(members, address)
@@ -175,7 +178,8 @@ def _absolute(typed: str) -> str:
 
 def join(
     address: Annotated[
-        str, typer.Argument(metavar="ADDRESS", help="HOST:PORT, as the job has printed it when it began.")
+        str,
+        typer.Argument(metavar="ADDRESS", help="TOKEN@HOST:PORT, as the job has printed it."),
     ],
     model: Annotated[
         str | None, typer.Option("--model", metavar="MODEL", help="Refuse a job that trains another model.")
@@ -192,9 +196,10 @@ def join(
     leaves the job in good order: what this member owes the others is sent first.
     """
     from amphw.models import get_model
-    from amphw.replicas.elastic.settings import check_installed
+    from amphw.replicas.elastic.settings import authenticate, check_installed
 
     check_installed()
+    authenticate(address)
     from amphw.replicas.elastic.job import JobError, Watch, run, task_of
 
     with _cluster(1, address) as cluster:

@@ -139,9 +139,10 @@ class Coordinator:
                 self.lost(seen.me, why)
 
     def reserve(self) -> int:
-        """A number for a new member."""
+        """A number for a new member, beyond those that begin together."""
         with self._lock:
-            self._reserved = max(self._reserved, self.table.next_number() - 1) + 1
+            taken = self.table.job.get("start", 0), self.table.next_number()
+            self._reserved = max(self._reserved, *(number - 1 for number in taken)) + 1
             return self._reserved
 
     def _lose(self, seen: Seen, why: str) -> None:

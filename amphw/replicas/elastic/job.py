@@ -144,6 +144,7 @@ class Cluster:
     def __init__(self, members: int = 1, address: str = ""):
         given = address or os.environ.get("RAY_ADDRESS", "")
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        token, given = os.environ.get("RAY_AUTH_TOKEN", ""), given.rpartition("@")[2]
         quiet: dict[str, Any] = {
             "namespace": NAMESPACE,
             "logging_level": "ERROR",
@@ -163,7 +164,8 @@ class Cluster:
                 f"there is no Ray at {given or 'this machine'} that this machine belongs to ({error}); on "
                 f"another machine than the job's, first write: ray start --address={given}"
             ) from error
-        self.address = str(context.address_info["gcs_address"])
+        where = str(context.address_info["gcs_address"])
+        self.address = f"{token}@{where}" if token else where
 
     def board(self) -> Board:
         """Raises JobError where no job is under way."""

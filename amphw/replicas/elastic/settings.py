@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import secrets
 from typing import Any
 
 from amphw.host.config import RunConfig
@@ -19,6 +21,16 @@ def check_installed() -> None:
     """Raise ConfigError where what processes of a job need is not here."""
     if importlib.util.find_spec("ray") is None or importlib.util.find_spec("zmq") is None:
         raise ConfigError(MISSING)
+
+
+def authenticate(address: str = "") -> None:
+    """Have Ray take the token of a job's address, or of a job that begins here; before Ray is imported, as it
+    reads that once."""
+    token = address.rpartition("@")[0]
+    if not address and not os.environ.get("RAY_ADDRESS") and "RAY_AUTH_TOKEN" not in os.environ:
+        token = secrets.token_hex(16)  # Ray would make one that nobody else could know
+    if token:
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
 
 
 def check_elastic(members: int, cfg: RunConfig[Any]) -> None:
