@@ -60,8 +60,7 @@ def _synchronous(
 
 def _check_servers(ranks: int, strategy: Strategy, cfg: RunConfig[Any]) -> None:
     """The same of what is said about servers, and of what there cannot be with them."""
-    alone = isinstance(strategy, AsyncServers)  # ranks hold everything, and servers update as they like
-    serves = alone or (isinstance(strategy, Synchronous) and strategy.serves)
+    serves = strategy.serves
     if serves and cfg.replicas.servers >= ranks:
         raise ConfigError(
             f"replicas.servers is {cfg.replicas.servers}, and there are {ranks} ranks; take fewer servers, "
@@ -73,7 +72,7 @@ def _check_servers(ranks: int, strategy: Strategy, cfg: RunConfig[Any]) -> None:
             f"replicas.strategy={strategy.name} no rank has the latest; write "
             "--set replicas.strategy=allreduce, or leave train.average out"
         )
-    if serves and not alone and cfg.train.live_valid:
+    if serves and strategy.in_step and cfg.train.live_valid:  # else ranks hold everything
         raise ConfigError(
             "train.live_valid validates beside training, at any time, and with "
             f"replicas.strategy={strategy.name} ranks hold the rows of their own instances alone; write "

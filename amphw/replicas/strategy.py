@@ -26,7 +26,7 @@ class Strategy:
     do not train. own_pace: whether each rank exchanges by itself, between rounds of its own (`pass_on`), and
     meets the others at the end of a share alone. owned_bytes: what this rank has as a server. whole: tables
     that could be exchanged by rows, and why they are not. moves_whole: of ranks that do not go in step, what
-    they exchange of each parameter.
+    they exchange of each parameter. serves: whether servers own parameters.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Strategy:
     servers_only = 0
     whole: Mapping[str, str] = {}
     moves_whole = "parameters"
+    serves = False
 
     def working(self, ranks: int) -> range:
         """Those of so many ranks that train."""

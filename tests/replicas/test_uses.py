@@ -44,7 +44,7 @@ def test_the_table_says_what_strategies_say_of_themselves(strategy: str) -> None
     made = STRATEGIES[strategy](settings(MODEL, 1, f"replicas.strategy={strategy}"))
     assert made.in_step == (strategy in USES["average_dense"].strategies)
     assert made.in_step != (strategy in USES["every"].strategies)
-    assert getattr(made, "serves", False) == (strategy in USES["servers"].strategies)
+    assert made.serves == (strategy in USES["servers"].strategies)
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))

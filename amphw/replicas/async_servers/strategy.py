@@ -37,6 +37,7 @@ class AsyncServers(OwnPace):
     when they update, and it has to say with what."""
 
     name = "servers-async"
+    serves = True
 
     def __init__(self, servers: int = 0, tau: int | None = None, tells: bool = False):
         super().__init__()
