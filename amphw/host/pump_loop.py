@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from amphw.host.pumping import POLL_S
 from amphw.ir.device import Device, Mode
 from amphw.ir.instance import Instance
-
-_POLL_S = 0.05
 
 
 class PumpLoop:
@@ -78,7 +77,7 @@ class PumpLoop:
                 in_flight += 1
             if not going:
                 break
-            for report in device.poll(_POLL_S):
+            for report in device.poll(POLL_S):
                 free.append(report.slot)
                 in_flight -= 1
         device.drain()

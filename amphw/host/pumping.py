@@ -19,7 +19,8 @@ from amphw.ir.device import Device, Mode, Report
 from amphw.ir.errors import ExecutionError
 from amphw.ir.instance import Instance
 
-_POLL_S = 0.05
+POLL_S = 0.05
+"""Seconds that it waits for the device, before it looks at anything else."""
 _TICK_S = 0.2
 STALL_S = 60.0
 """Seconds without a single retired instance after which the pump looks for moving messages, and gives up
@@ -173,14 +174,14 @@ class Pump:
 
     def _receive(self, hooks: PumpHooks) -> None:
         began = self._clock()
-        reports = self._device.poll(_POLL_S)
+        reports = self._device.poll(POLL_S)
         now = self._clock()
         if reports:
             self._hand_over(reports, hooks)
             self._progress_at, self._hurried = now, 0
         else:
             # A device that will not wait, time after time, has nothing to do: something is missing.
-            self._hurried = self._hurried + 1 if now - began < _POLL_S / 2 else 0
+            self._hurried = self._hurried + 1 if now - began < POLL_S / 2 else 0
             if self._hurried >= _HURRIED or now - self._progress_at > STALL_S:
                 self._look_into_it(hooks, now)
         if now - self._tick_at >= _TICK_S:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from amphw.host.pumping import POLL_S
 from amphw.ir.sparse import sparse_parameters
 from amphw.replicas.live import Live, LiveTransport
 from amphw.replicas.own_pace import OwnPace
@@ -23,8 +24,6 @@ ROUNDS = 12
 """Of each rank that count."""
 WARM_UP = 4
 """Rounds before these, in which links have not filled up yet."""
-LOOK = 0.05
-"""Seconds: how often at least a rank whose device is at work looks for what others have posted."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +95,8 @@ def _train(mine: Replica, carrier: LiveTransport, device: StandIn, work: Work, b
 
 
 def _compute(mine: Replica, carrier: LiveTransport, seconds: float) -> None:
-    looks = int(seconds / LOOK)
-    for part in [LOOK] * looks + [seconds - looks * LOOK]:
+    looks = int(seconds / POLL_S)
+    for part in [POLL_S] * looks + [seconds - looks * POLL_S]:
         carrier.compute(part)
         mine.look()
 

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from math import isinf
 
 import numpy as np
@@ -93,7 +94,8 @@ class LiveTransport:
         except BaseException as error:  # whatever it is, the player waits for this rank
             self._error = error
         self._act = None
-        self._given.release()
+        with suppress(RuntimeError):  # a player that was interrupted does not wait for it
+            self._given.release()
 
     def end(self) -> None:
         """A rank that is not through is not going to be."""

@@ -182,7 +182,9 @@ class Replica:
             self.strategy.update(device, self._clipping)
 
     def look(self) -> None:
-        self.strategy.look(self.transport, self.traffic)
+        began = time.perf_counter()
+        if self.strategy.look(self.transport, self.traffic):
+            self._transferred += time.perf_counter() - began
 
     def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
         rounds = self._rounds

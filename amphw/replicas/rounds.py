@@ -64,7 +64,7 @@ class Rounds:
         self.beside: Beside | None = None
         self._given = self._back = 0
         self._grown = measure or (lambda: self._back)
-        self._ended = 0.0  # what had grown when the last round was over
+        self._ended = self._grown()  # what had grown when the last round was over
 
     def retired(self) -> None:
         """An instance that was taken has come back."""

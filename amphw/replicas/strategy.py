@@ -66,8 +66,10 @@ class Strategy:
         """With `own_pace`: instances of a round where nobody has said. window: in flight at most."""
         raise NotImplementedError(f"{self.name} has no rounds of a rank's own")
 
-    def look(self, transport: Transport, traffic: Traffic) -> None:
-        """While the device of a rank that trains is at work: what others have posted may be taken in."""
+    def look(self, transport: Transport, traffic: Traffic) -> bool:
+        """While the device of a rank that trains is at work: what others have posted may be taken in ->
+        whether any of it was."""
+        return False
 
     def look_ahead(self, upcoming: Sequence[Instance]) -> None:
         """Of ranks in step: these instances are pumped after the next exchange. The device may be at work."""

@@ -168,7 +168,7 @@ def test_a_drain_that_brings_the_instances_back_is_no_error() -> None:
 
 def test_a_device_without_words_of_its_own_is_stuck() -> None:
     clock = [0.0]
-    device = Stuck(clock, wait=pumping._POLL_S)
+    device = Stuck(clock, wait=pumping.POLL_S)
     with pytest.raises(
         ExecutionError, match=r"stuck: no message moves while 2 .*\(instance 0 in slot 0, 1 in s"
     ):
@@ -299,7 +299,7 @@ def test_the_aside_cuts_no_window_short() -> None:
 
 def test_a_stuck_aside_is_named() -> None:
     clock = [0.0]
-    device = Stuck(clock, wait=pumping._POLL_S)
+    device = Stuck(clock, wait=pumping.POLL_S)
     aside, _ = beside(device, keys=1)
     with pytest.raises(ExecutionError, match=r"while 2 instances .*\(instance 0 in slot 0, 100 in slot 8\)"):
         Pump(device, 0, 1, clock=lambda: clock[0]).run(numbered(2), Mode.TRAIN, hooks()[0], aside=aside)

@@ -96,8 +96,8 @@ class AsyncServers(OwnPace):
         self._own.note(gradients)
         device.update()
 
-    def look(self, transport: Transport, traffic: Traffic) -> None:
-        self._take_in(transport, traffic)
+    def look(self, transport: Transport, traffic: Traffic) -> bool:
+        return self._take_in(transport, traffic)
 
     def pass_on(
         self, device: Device, transport: Transport, traffic: Traffic, rounds: Rounds, asks: bool
