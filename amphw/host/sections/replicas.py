@@ -12,7 +12,7 @@ from amphw.ir.units import quantity
 Strategy = Literal[
     "hybrid", "allreduce", "servers", "servers-async", "average", "group", "outer", "ako", "all-to-all"
 ]
-AUTO = "auto"
+AUTO, PROBE = "auto", "probe"
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class ReplicasConfig:
     )
     bandwidth: str = option(
         "",
-        "for ako with partitions=auto: what a rank can send, such as 1Gb/s; how fast gradients come is "
-        "measured",
+        "for ako with partitions=auto: what a rank can send, such as 1Gb/s, or probe: ranks try it when they "
+        "begin; how fast gradients come is measured",
     )
     staleness: int | None = option(
         None,
@@ -110,7 +110,8 @@ class ReplicasConfig:
         if not self.bandwidth:
             return
         try:
-            quantity(self.bandwidth, "bits a second")
+            if self.bandwidth != PROBE:
+                quantity(self.bandwidth, "bits a second")
         except AmphwError as error:
             raise ConfigError(f"replicas.bandwidth: {error}") from None
         if self.partitions != AUTO:

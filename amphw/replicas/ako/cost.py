@@ -7,9 +7,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from amphw.replicas.transport import Transport
+
+PROBE_BYTES, PROBES = 131_072, 4
+"""Of a message to each other rank, and how many are timed."""
 DRIFT = 1.25
-"""By how much the rate of gradients has to be off before partitions are cut again: to send in full what the
-old layout owes costs about as much as p rounds."""
+"""By how much the rate of gradients, or what is carried, has to be off before partitions are cut again: to
+send in full what the old layout owes costs about as much as p rounds."""
 
 
 def partitions_for(rate: float, size: float, ranks: int, bandwidth: float) -> int:
@@ -21,37 +27,75 @@ def partitions_for(rate: float, size: float, ranks: int, bandwidth: float) -> in
     return max(1, math.ceil(rate * size * (ranks - 1) / bandwidth))
 
 
+def probed(transport: Transport) -> float:
+    """Bytes a second that this rank sends while all ranks send to all others; all call it together."""
+    message, into = np.zeros(PROBE_BYTES, np.uint8), np.empty(PROBE_BYTES, np.uint8)
+    others = [rank for rank in range(transport.ranks) if rank != transport.rank]
+    began = 0.0
+    for number in range(1 + PROBES):
+        if number == 1:  # the first message finds connections that are not open, or slow yet
+            began = transport.now()
+        for to in others:
+            transport.send(to, message)
+        for source in others:
+            transport.receive(source, into)
+    transport.flush()
+    seconds = transport.now() - began
+    return PROBES * len(others) * PROBE_BYTES / seconds if others and seconds > 0.0 else math.inf
+
+
 @dataclass
 class Measured:
-    """Chooses p from the rate of gradients, as it is measured.
+    """Chooses p from the rate of gradients and what a rank can send, as they are measured.
 
-    bandwidth: bytes a second. seconds: over which the rate is measured. clock: in seconds, such as
-    `Transport.now`.
+    bandwidth: bytes a second; None: `probe` finds out. seconds: over which is measured. clock: in seconds,
+    such as `Transport.now`.
     """
 
-    bandwidth: float
+    bandwidth: float | None
     seconds: float
     clock: Callable[[], float] = time.perf_counter
     _rate: float = field(default=0.0, init=False)
     _began: float | None = field(default=None, init=False)
     _rounds: int = field(default=0, init=False)
+    _waits: int = field(default=0, init=False)
+    _sent: float = field(default=0.0, init=False)
 
-    def round(self, size: float, ranks: int) -> int | None:
-        """A round was made, of a gradient of `size` bytes -> p where it is to be another one."""
+    def probe(self, transport: Transport) -> None:
+        """Before the first round; all ranks call it."""
+        self.clock = transport.now
+        if self.bandwidth is None:
+            self.bandwidth = probed(transport)
+
+    def round(self, size: float, ranks: int, sent: float = 0.0, waits: bool = False) -> int | None:
+        """A round was made, of a gradient of `size` bytes -> p where it is to be another one.
+
+        sent: bytes so far. waits: whether something could not be sent yet. Where that is so after every
+        round, the link is never idle, and what it carries is B.
+        """
         now = self.clock()
         if self._began is None:
-            self._began = now
+            self._began, self._sent = now, sent
             return None
         self._rounds += 1
+        self._waits += waits
         if now - self._began < self.seconds:
             return None
-        rate = self._rounds / (now - self._began)
-        self._began, self._rounds = now, 0
-        if self._rate and max(rate / self._rate, self._rate / rate) < DRIFT:
+        assert self.bandwidth is not None, "`probe` comes first"
+        rate, carried = (v / (now - self._began) for v in (self._rounds, sent - self._sent))
+        drifted = not self._rate or _apart(rate, self._rate)
+        if self._waits == self._rounds and carried > 0.0 and _apart(carried, self.bandwidth):
+            self.bandwidth, drifted = carried, True
+        self._began, self._sent, self._rounds, self._waits = now, sent, 0, 0
+        if not drifted:
             return None
         self._rate = rate
         return partitions_for(rate, size, ranks, self.bandwidth)
 
     def pause(self) -> None:
         """What passes until the next round is no training."""
-        self._began, self._rounds = None, 0
+        self._began, self._rounds, self._waits = None, 0, 0
+
+
+def _apart(one: float, other: float) -> bool:
+    return max(one / other, other / one) >= DRIFT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amphw.host.config import RunConfig
-from amphw.host.sections.replicas import AUTO
+from amphw.host.sections.replicas import AUTO, PROBE
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.units import quantity
 from amphw.replicas.ako.cost import Measured
@@ -22,7 +22,8 @@ def ako(cfg: RunConfig[Any], name: str = NAME) -> Ako:
     partitions = 1 if name == WHOLE else None if given.partitions == AUTO else int(given.partitions)
     measured = None
     if partitions is None and given.bandwidth:
-        measured = Measured(quantity(given.bandwidth, "bits a second") / 8, _MEASURED)
+        known = None if given.bandwidth == PROBE else quantity(given.bandwidth, "bits a second") / 8
+        measured = Measured(known, _MEASURED)
     return Ako(name, partitions, given.staleness, given.apply, measured, cfg.train.mode == "async")
 
 

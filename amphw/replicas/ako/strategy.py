@@ -88,7 +88,7 @@ class Ako(OwnPace):
         self._own = RoundGradient(self._flat, self._rules)
         self._begin_rounds(transport)
         if self._measured is not None:
-            self._measured.clock = transport.now
+            self._measured.probe(transport)
         if self._tells:
             tell(device)
             self._drains = "" if isinstance(device, Receives) else device.capabilities().name
@@ -218,7 +218,7 @@ class Ako(OwnPace):
         if self._measured is None:
             return
         size = self._flat.size * coded_kind(self._flat.kind, traffic.wire).itemsize
-        wanted = self._measured.round(size, transport.ranks)
+        wanted = self._measured.round(size, transport.ranks, self._bytes, any(map(len, self._boxes.values())))
         if wanted is None or wanted == self._partitions:
             return
         self._partitions = wanted

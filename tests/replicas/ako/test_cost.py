@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import pytest
 
-from amphw.replicas.ako.cost import Measured, partitions_for
+from amphw.replicas.ako.cost import Measured, partitions_for, probed
+from amphw.replicas.live import Live
+from amphw.replicas.simulated import Machines
+from amphw.replicas.threads import ThreadGroup
+from amphw.replicas.transport import Transport
 
 
 @pytest.mark.parametrize(
@@ -43,3 +50,40 @@ def test_partitions_follow_the_rate_once_it_has_drifted() -> None:
     measured.pause()
     now += 100.0  # validation
     assert rounds(8.0, 40) == []
+
+
+def test_what_a_busy_link_carries_is_its_bandwidth() -> None:
+    """Only where something waits after each round of an interval."""
+    now = sent = 0.0
+    measured = Measured(bandwidth=4e6, seconds=1.0, clock=lambda: now)
+
+    def rounds(number: int, bytes_a_second: float, waits: Callable[[int], bool]) -> list[int]:
+        nonlocal now, sent
+        found = []
+        for k in range(number):
+            now += 0.25
+            sent += bytes_a_second * 0.25
+            if (p := measured.round(1e6, 2, sent, waits(k))) is not None:
+                found.append(p)
+        return found
+
+    assert rounds(8, 1e6, lambda k: k % 2 == 0) == [1]
+    assert rounds(8, 1e6, lambda k: True)[-1] == 4
+    assert rounds(8, 2e6, lambda k: True)[-1] == 2
+    assert rounds(8, 2e6, lambda k: True) == []
+
+
+@pytest.mark.parametrize(("ranks", "nic"), [(2, 1e6), (4, 1e6), (4, 1e8)])
+def test_a_probe_finds_what_an_interface_sends(ranks: int, nic: float) -> None:
+    found = {}
+
+    def probe(transport: Transport) -> None:
+        found[transport.rank] = probed(transport)
+
+    Live(ranks, Machines(range(ranks), nic=nic)).run(probe)
+    assert list(found.values()) == pytest.approx([nic] * ranks, rel=0.3)
+
+
+def test_memory_is_so_fast_that_gradients_go_whole() -> None:
+    assert probed(ThreadGroup(1).transports()[0]) == math.inf
+    assert partitions_for(100.0, 1e6, 4, math.inf) == 1

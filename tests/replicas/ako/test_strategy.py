@@ -23,6 +23,7 @@ from amphw.replicas.ako.strategy import UNDER_WAY
 from amphw.replicas.replica import Synchronised
 from amphw.replicas.run import check_ranks, follow, in_threads, replica
 from amphw.replicas.threads import ThreadTransport
+from amphw.replicas.transport import Transport
 from tests.host.training import MODEL
 from tests.replicas.test_equivalence import Kept, settings
 from tests.replicas.test_own_pace import LONG, Noted
@@ -164,7 +165,10 @@ def test_partitions_are_cut_again_within_a_run(monkeypatch: pytest.MonkeyPatch) 
         def __init__(self, *settings: Any) -> None:
             self.next = cycle([5, None, 1, 3, None])
 
-        def round(self, size: float, ranks: int) -> int | None:
+        def probe(self, transport: Transport) -> None:
+            pass
+
+        def round(self, size: float, ranks: int, sent: float, waits: bool) -> int | None:
             return next(self.next)
 
         def pause(self) -> None:
@@ -216,6 +220,7 @@ def test_models_are_learnt_on_the_cpu(name: str, ranks: int, strategy: str) -> N
     ("wanted", "message"),
     [
         (["replicas.partitions=0"], "replicas.partitions is '0', expected auto or an integer of 1 or more"),
+        (["replicas.bandwidth=probed"], "replicas.bandwidth: 'probed' is no number of bits a second"),
         (["replicas.bandwidth=fast"], "replicas.bandwidth: 'fast' is no number of bits a second"),
         (["replicas.partitions=3", "replicas.bandwidth=1Gb/s"], "replicas.partitions=3 says already"),
         (["replicas.apply=mean", "mode=async"], "train.mode=pipeline .or sync., or leave replicas.apply out"),
