@@ -42,6 +42,7 @@ class Coordinator:
         self.table = Table()
         for event in self._journal.read():
             self.table.apply(event)
+        self._end_if_done()
         self._heard: dict[Member, float] = {}
         self._reserved = -1
         self._saver: Member | None = None
@@ -67,12 +68,27 @@ class Coordinator:
             self._do(event="opened", job=dict(job))
             self._do(event="started")
             self._saver = None
+            self._end_if_done()
 
     def stop(self, why: str) -> None:
         """All end in good order."""
         with self._lock:
             if not self.table.ended:
                 self._do(event="ended", why=why)
+
+    def _end_if_done(self) -> None:
+        """Whether what the job was opened for has come about is seen from the epochs that were validated."""
+        table, job = self.table, self.table.job
+        if not table.history or table.ended:
+            return
+        history = [EpochRecord.from_json(each) for each in table.history]
+        epoch, metric = table.validated, job["metric"]
+        if job["target"] is not None and first_reaching(history, metric, job["target"]):
+            self.stop("target")
+        elif epoch >= job["epochs"]:
+            self.stop("epochs")
+        elif job["patience"] and epoch - _best(history, metric)[0] >= job["patience"]:
+            self.stop("patience")
 
     def job(self) -> dict[str, Any]:
         with self._lock:
@@ -304,17 +320,9 @@ class Coordinator:
         """The member has validated after this epoch -> `progress`. record: as of `EpochRecord`; what all have
         done together is added here."""
         with self._lock:
-            table, job = self.table, self.table.job
-            if epoch == table.validated + 1:
+            if epoch == self.table.validated + 1:
                 self._do(event="validated", record={**record, **self._together(epoch)})
-                history = [EpochRecord.from_json(each) for each in table.history]
-                target, metric = job["target"], job["metric"]
-                if target is not None and first_reaching(history, metric, target):
-                    self.stop("target")
-                elif epoch >= job["epochs"]:
-                    self.stop("epochs")
-                elif job["patience"] and epoch - _best(history, metric)[0] >= job["patience"]:
-                    self.stop("patience")
+                self._end_if_done()
             return self.progress()
 
     def progress(self) -> Order:

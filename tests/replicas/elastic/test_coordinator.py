@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from amphw.replicas.ako.message import Member
 from amphw.replicas.elastic.coordinator import SILENCE, Coordinator
@@ -14,6 +15,7 @@ from amphw.replicas.elastic.ledger import Ledger
 from amphw.replicas.elastic.table import LOST, TRAINING
 
 JOB = {"model": "x", "settings": "", "epochs": 2, "metric": "accuracy", "target": None, "patience": 0}
+IDENTITY = {"model": "x"}
 RECORD = {
     "train": {}, "valid": {"accuracy": 0.5}, "staleness_p50": 0, "staleness_p99": 0, "staleness_nodes": {},
     "utilisation": [], "keys_in_flight": 1, "live": {}, "ranks": [],
@@ -34,7 +36,7 @@ def opened(folder: Path, start: int = 2, minimum: int = 1, clock: Any = None) ->
 
 
 def joined(board: Coordinator, number: int | None = None) -> Member:
-    return Member(*board.register(number, {"model": "x"}, "somewhere", {})["me"])
+    return Member(*board.register(number, IDENTITY, "somewhere", {})["me"])
 
 
 def asks(board: Coordinator, me: Member, done: Any = None, known: Any = (0, 0)) -> dict[str, Any]:
@@ -49,6 +51,15 @@ def training(folder: Path, clock: Any = None) -> tuple[Coordinator, list[Member]
         assert board.ready(me)
     assert asks(board, members[0]) == {"do": "load", "epoch": 1}
     return board, members
+
+
+def trains_all_of(board: Coordinator, me: Member, epoch: int) -> dict[str, Any]:
+    """It leases all of an epoch of eight instances -> what it is to do then."""
+    done = None
+    while (order := asks(board, me, done, (epoch, 8)))["do"] == "train":
+        number, _, _, start, stop = order["lease"]
+        done = number, stop - start
+    return order
 
 
 def test_a_question_that_is_asked_again_has_the_same_answer(tmp_path: Path) -> None:
@@ -135,12 +146,8 @@ def test_a_coordinator_that_was_away_blames_nobody(tmp_path: Path) -> None:
 
 def test_the_first_member_validates_and_the_others_go_on(tmp_path: Path) -> None:
     board, (a, b) = training(tmp_path)
-    done = None
-    while (order := asks(board, b, done, (1, 8)))["do"] == "train":
-        number, _, _, start, stop = order["lease"]
-        done = number, stop - start
-    assert order == {"do": "load", "epoch": 2}
-    assert asks(board, b, done, (2, 8))["lease"][2] == 2
+    assert trains_all_of(board, b, 1) == {"do": "load", "epoch": 2}
+    assert asks(board, b, None, (2, 8))["lease"][2] == 2
     assert asks(board, a, None, (1, 8)) == {"do": "validate", "epoch": 1, "instances": 8}
     told = board.validated(a, 1, RECORD)
     assert told == board.validated(a, 1, RECORD)
@@ -151,11 +158,37 @@ def test_the_first_member_validates_and_the_others_go_on(tmp_path: Path) -> None
 def test_the_job_ends_with_its_epochs(tmp_path: Path) -> None:
     board, (a, b) = training(tmp_path)
     for epoch in (1, 2):
-        done = None
-        while (order := asks(board, a, done, (epoch, 8)))["do"] == "train":
-            number, _, _, start, stop = order["lease"]
-            done = number, stop - start
-        assert order["do"] == "validate"
+        assert trains_all_of(board, a, epoch)["do"] == "validate"
         board.validated(a, epoch, RECORD)
     assert asks(board, b) == {"do": "stop", "why": "epochs", "saves": False}
-    assert board.register(None, {"model": "x"}, "late", {}) == {"over": "epochs"}
+    assert board.register(None, IDENTITY, "late", {}) == {"over": "epochs"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"), [({"epochs": 2}, "epochs"), ({"target": 0.4}, "target"), ({"patience": 1}, "patience")]
+)
+def test_a_job_that_is_done_ends_at_once_when_it_is_opened_again(
+    asked: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    board, (a, _) = training(tmp_path)
+    for epoch in (1, 2):
+        trains_all_of(board, a, epoch)
+        board.validated(a, epoch, RECORD)
+    again = Coordinator(tmp_path)
+    again.open({**JOB, "epochs": 9, "start": 2, "minimum": 1, **asked})
+    assert again.register(0, IDENTITY, "somewhere", {}) == {"over": why}
+    more = Coordinator(tmp_path)
+    more.open({**JOB, "epochs": 3, "start": 2, "minimum": 1})
+    assert asks(more, joined(more, 0))["do"] == "begin"
+
+
+def test_a_coordinator_that_died_before_it_ended_the_job_ends_it(tmp_path: Path) -> None:
+    board, (a, b) = training(tmp_path)
+    for epoch in (1, 2):
+        trains_all_of(board, a, epoch)
+        board.validated(a, epoch, RECORD)
+    path = tmp_path / "members" / "journal.jsonl"
+    *lines, last = path.read_text().splitlines()
+    assert '"ended"' in last
+    path.write_text("\n".join(lines) + "\n")
+    assert asks(Coordinator(tmp_path), b)["do"] == "stop"
