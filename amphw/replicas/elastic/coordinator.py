@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -166,8 +166,10 @@ class Coordinator:
         taken = recorded(self._folder, seen.me, lease) if lease is not None else 0
         self._of(LOST, seen.me, why=why, taken=taken)
 
-    def left(self, member: Member, why: str, figures: Mapping[str, Any]) -> None:
-        """It has gone in good order, and has sent all that it owed."""
+    def left(
+        self, member: Member, why: str, figures: Mapping[str, Any], told: Sequence[Member] = ()
+    ) -> None:
+        """It has gone in good order, and has sent all that it owed. told: those that it has sent its END."""
         with self._lock:
             me = Member(*member)
             seen = self.table.seen.get(me)
@@ -175,7 +177,8 @@ class Coordinator:
                 return
             lease = self.table.lease_of(me)
             taken = recorded(self._folder, me, lease) if lease is not None else 0
-            self._of(LEFT, me, why=why, taken=taken, figures=dict(figures))
+            ends = [list(peer) for peer in told]
+            self._of(LEFT, me, why=why, taken=taken, figures=dict(figures), told=ends)
 
     def _look_around(self) -> None:
         """Members that have been silent for too long are lost."""

@@ -318,20 +318,21 @@ class Incarnation:
         exchange = self._exchange
         exchange.finish()
         give_up, revision = time.monotonic() + PATIENCE, exchange.revision
-        while not exchange.send() or (why == JOB and not exchange.all_over()):
-            self._attend(force=True)
+        while True:
+            self._attend(force=True)  # before the last test: who has come until then is told
+            if exchange.send() and (why != JOB or exchange.all_over()):
+                break
             if exchange.revision != revision:
                 give_up, revision = time.monotonic() + PATIENCE, exchange.revision
             if time.monotonic() > give_up:
                 why = "others were silent"
                 break
             time.sleep(NAP)
-        self._attend(force=True)
         if self._trains:
             self._ledger.ended(exchange.round, why)
             if why == JOB and saves and self._setting.cfg.train.checkpoint_every:
                 self._save([CHECKPOINT], self._board.progress())
-        self._board.left(self.me, why, self.figures())
+        self._board.left(self.me, why, self.figures(), exchange.told)
 
     def figures(self) -> dict[str, Any]:
         """What this incarnation has done so far. size: as the model counts; sent, received: bytes of values;

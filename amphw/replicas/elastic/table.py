@@ -25,7 +25,8 @@ class Seen:
 
     address: where it takes messages. about: what it says of itself (host, pid, device). admitted: revision of
     the table with which it came. donor: who gives it values; None: nobody has to. values: the file of them,
-    "" before it is there. figures: what it has said last. why: it is gone.
+    "" before it is there. figures: what it has said last. why: it is gone. told: others that
+    it has told that it sends no more, before it left.
     """
 
     me: Member
@@ -38,6 +39,7 @@ class Seen:
     round: int = 0
     figures: dict[str, Any] = field(default_factory=dict)
     why: str = ""
+    told: list[list[int]] = field(default_factory=list)
 
     def row(self) -> dict[str, Any]:
         """What other members have to know."""
@@ -47,6 +49,7 @@ class Seen:
             "state": self.state,
             "admitted": self.admitted,
             "donor": list(self.donor) if self.donor is not None else None,
+            "told": self.told,
         }
 
 
@@ -116,7 +119,7 @@ class Table:
     def _gone(self, event: Mapping[str, Any]) -> None:
         self.revision += 1
         seen = self.seen[_member(event)]
-        seen.state, seen.why = event["event"], event["why"]
+        seen.state, seen.why, seen.told = event["event"], event["why"], event.get("told", [])
         if seen.me in self.leases.out:
             self.leases.close(seen.me, event["taken"])
         seen.figures |= event.get("figures", {})

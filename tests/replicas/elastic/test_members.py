@@ -139,6 +139,30 @@ def test_a_member_that_leaves_sends_what_it_owes(tmp_path: Path) -> None:
     assert sorted(seen.why for seen in job.board.table.seen.values()) == ["job", "job", "left"]
 
 
+def test_nobody_waits_for_the_end_of_one_that_left_before_it_knew_of_them(tmp_path: Path) -> None:
+    leaves, came = threading.Event(), threading.Event()
+
+    def leaver(where: str) -> None:
+        slowly(where)
+        if where == "left" and not leaves.is_set():  # it has seen for the last time who is there
+            leaves.set()
+            until(came.is_set)
+
+    def newcomer(where: str) -> None:
+        slowly(where)
+        if where == "next":  # it has seen the leaver
+            came.set()
+
+    with Job(tmp_path, 3, "epochs=3") as job:
+        stops = [job.start(strike) for strike in (leaver, slowly, slowly)]
+        until(lambda: len(job.board.table.leases.closed) > 6)
+        stops[0].set()
+        until(leaves.is_set)
+        job.start(newcomer)
+    all_count(audit(tmp_path), epochs=3)
+    assert sorted(seen.why for seen in job.board.table.seen.values()) == ["job", "job", "job", "left"]
+
+
 def test_where_nobody_lives_the_job_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
     dead = threading.Event()
 
