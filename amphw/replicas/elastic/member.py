@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from amphw.host import snapshots
-from amphw.host.checkpointing import BEST, CHECKPOINT, Checkpoints
+from amphw.host.checkpointing import BEST, Checkpoints
 from amphw.host.config import RunConfig
 from amphw.host.config_toml import to_toml
 from amphw.host.epochs import PhaseFigures, Phases
@@ -93,6 +93,7 @@ class Incarnation:
         self._known = 0, 0
         self._lease: Lease | None = None
         self._looked = 0.0
+        self._saved = 0  # checkpoints
         self._over, self._trains = view["ended"], False
         self._figures: dict[str, Any] = {"size": 0, "instances": 0, "losses": {}, "blocked": 0.0}
         self._said = ""
@@ -144,7 +145,7 @@ class Incarnation:
                 if what == "again":
                     return True
                 if what == "stop" or self._setting.stop.is_set():
-                    self._end(JOB if what == "stop" else "left", bool(order.get("saves")))
+                    self._end(JOB if what == "stop" else "left")
                     return False
                 if what == "train":
                     self._say("")
@@ -156,7 +157,7 @@ class Incarnation:
                     if not self._begin(order):
                         return True
                 elif what == "validate":
-                    self._validate(order["epoch"])
+                    self._validate(order["epoch"], order["state"])
                 else:
                     self._say(order["why"])
                     self._wait()
@@ -269,8 +270,9 @@ class Incarnation:
 
     # --- an epoch's end -----------------------------------------------------------------------------
 
-    def _validate(self, epoch: int) -> None:
-        """With the parameters that this member has; the others go on, and do not wait for it."""
+    def _validate(self, epoch: int, before: Mapping[str, Any]) -> None:
+        """With the parameters that this member has; the others go on, and do not wait for it. before: the state
+        of what was trained on when this was to be done."""
         cfg, model = self._setting.cfg, self._setting.model
         self._exchange.idle(True)
         self._attend(force=True)
@@ -290,12 +292,15 @@ class Incarnation:
             "ranks": [],
         }
         told = self._board.validated(self.me, epoch, record)
-        if (every := cfg.train.checkpoint_every) and told["epoch"] == epoch:
-            names = [BEST] * bool(told["best"]) + [CHECKPOINT] * (epoch % every == 0)
-            self._save(names, told)
+        if (every := cfg.train.checkpoint_every) and told["mine"]:
+            self._save(bool(told["best"]), epoch % every == 0, {**told, "state": before})
 
-    def _save(self, names: list[str], told: Mapping[str, Any]) -> None:
-        """What this member has now, as checkpoints of these names. told: what the job has behind it."""
+    def _save(self, best: bool, regular: bool, told: Mapping[str, Any]) -> None:
+        """What this member has now. told: as `progress` has it."""
+        me = self.me
+        self._saved += 1
+        path = f"members/checkpoint-{me.number}-{me.incarnation}-{self._saved}.safetensors"
+        names = [BEST] * best + [path] * regular
         if not names:
             return
         folder, cfg, model = self._setting.folder, self._setting.cfg, self._setting.model
@@ -307,14 +312,13 @@ class Incarnation:
             state.size, state.seconds = state.history[-1].instances, state.history[-1].seconds
         saves = Checkpoints(RunFolder(folder), cfg, model.name, time.monotonic)
         saves.save(names, state, self._device, self._session.graph)
-        if CHECKPOINT in names:
-            self._board.saved(self.me, CHECKPOINT)
+        if regular:
+            self._board.saved(self.me, path, told["state"])
 
     # --- the end ------------------------------------------------------------------------------------
 
-    def _end(self, why: str, saves: bool) -> None:
-        """Send all that is owed and, where the job ends, take all that still comes. saves: it is for this
-        member to save what there is then."""
+    def _end(self, why: str) -> None:
+        """Send all that is owed and, where the job ends, take all that still comes, of which one saves."""
         exchange = self._exchange
         exchange.finish()
         give_up, revision = time.monotonic() + PATIENCE, exchange.revision
@@ -330,9 +334,15 @@ class Incarnation:
             time.sleep(NAP)
         if self._trains:
             self._ledger.ended(exchange.round, why)
-            if why == JOB and saves and self._setting.cfg.train.checkpoint_every:
-                self._save([CHECKPOINT], self._board.progress())
+            if why == JOB and self._setting.cfg.train.checkpoint_every:
+                self._save_last()
         self._board.left(self.me, why, self.figures(), exchange.told)
+
+    def _save_last(self) -> None:
+        while (mine := self._board.saves(self.me)) is None:
+            time.sleep(ASK)
+        if mine:
+            self._save(False, True, self._board.progress())
 
     def figures(self) -> dict[str, Any]:
         """What this incarnation has done so far. size: as the model counts; sent, received: bytes of values;

@@ -56,7 +56,8 @@ class Seen:
 class Table:
     """revision: goes up with whoever comes or goes. seen: every incarnation there was. job: what was said of
     it at the beginning. begun: whether anything was trained. history: of epochs, as `EpochRecord` has them.
-    ended: why the job is over."""
+    ended: why the job is over. saved: the last checkpoint's path in the run's folder, "" before there is one,
+    and its `state`."""
 
     def __init__(self) -> None:
         self.revision = 0
@@ -65,7 +66,8 @@ class Table:
         self.begun, self.ended = False, ""
         self.leases = Leases()
         self.history: list[dict[str, Any]] = []
-        self.saved: dict[str, Any] = {"last": 0, "missing": {}, "epochs": 0, "path": ""}
+        self.validated_by: Member | None = None  # the last of them
+        self.saved: dict[str, Any] = {**self.state(), "path": ""}
 
     # --- what is there ------------------------------------------------------------------------------
 
@@ -86,6 +88,16 @@ class Table:
         """Epochs that have been validated."""
         return len(self.history)
 
+    def state(self) -> dict[str, Any]:
+        """Of a checkpoint with the parameters that a member has from now on. They have all that is trained on
+        by now, but what is still on its way to that member; what follows counts as missing."""
+        return {
+            "last": max(self.leases.epochs, default=0),
+            "missing": self.leases.state(),
+            "epochs": len(self.history),
+            "ended": self.ended,
+        }
+
     # --- what happens -------------------------------------------------------------------------------
 
     def apply(self, event: Mapping[str, Any]) -> None:
@@ -97,7 +109,7 @@ class Table:
 
     def _started(self, event: Mapping[str, Any]) -> None:
         """The process that coordinates is a new one, with members that are new as well."""
-        self.ended = ""
+        self.ended = self.saved["ended"] = ""
 
     def _joined(self, event: Mapping[str, Any]) -> None:
         self.revision += 1
@@ -136,14 +148,10 @@ class Table:
 
     def _validated(self, event: Mapping[str, Any]) -> None:
         self.history.append(dict(event["record"]))
+        self.validated_by = _member(event)
 
     def _saved(self, event: Mapping[str, Any]) -> None:
-        self.saved = {
-            "last": max(self.leases.epochs, default=0),
-            "missing": self.leases.state(),
-            "epochs": len(self.history),
-            "path": event["path"],
-        }
+        self.saved = {**event["state"], "path": event["path"]}
 
     def _back(self, event: Mapping[str, Any]) -> None:
         """To the last checkpoint, or to the beginning where there is none; nobody trains."""

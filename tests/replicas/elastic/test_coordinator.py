@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from amphw.host.checkpointing import CHECKPOINT
 from amphw.replicas.ako.message import Member
 from amphw.replicas.elastic.coordinator import SILENCE, Coordinator
 from amphw.replicas.elastic.leases import Lease
@@ -148,7 +149,8 @@ def test_the_first_member_validates_and_the_others_go_on(tmp_path: Path) -> None
     board, (a, b) = training(tmp_path)
     assert trains_all_of(board, b, 1) == {"do": "load", "epoch": 2}
     assert asks(board, b, None, (2, 8))["lease"][2] == 2
-    assert asks(board, a, None, (1, 8)) == {"do": "validate", "epoch": 1, "instances": 8}
+    order = asks(board, a, None, (1, 8))
+    assert (order["do"], order["epoch"], order["instances"]) == ("validate", 1, 8)
     told = board.validated(a, 1, RECORD)
     assert told == board.validated(a, 1, RECORD)
     assert (told["epoch"], told["best"], told["number"], len(told["history"])) == (1, True, 8, 1)
@@ -160,7 +162,7 @@ def test_the_job_ends_with_its_epochs(tmp_path: Path) -> None:
     for epoch in (1, 2):
         assert trains_all_of(board, a, epoch)["do"] == "validate"
         board.validated(a, epoch, RECORD)
-    assert asks(board, b) == {"do": "stop", "why": "epochs", "saves": False}
+    assert asks(board, b) == {"do": "stop", "why": "epochs"}
     assert board.register(None, IDENTITY, "late", {}) == {"over": "epochs"}
 
 
@@ -192,3 +194,55 @@ def test_a_coordinator_that_died_before_it_ended_the_job_ends_it(tmp_path: Path)
     assert '"ended"' in last
     path.write_text("\n".join(lines) + "\n")
     assert asks(Coordinator(tmp_path), b)["do"] == "stop"
+
+
+def saved(board: Coordinator, me: Member, path: str, state: dict[str, Any]) -> Path:
+    """The member saves there -> the file."""
+    (board.folder / path).parent.mkdir(exist_ok=True)
+    (board.folder / path).write_text(path)
+    board.saved(me, path, state)
+    return board.folder / path
+
+
+def test_going_back_frees_what_was_trained_on_while_the_checkpoint_was_made(tmp_path: Path) -> None:
+    board, (a, b) = training(tmp_path)
+    trains_all_of(board, b, 1)
+    order = asks(board, a, None, (1, 8))
+    trains_all_of(board, b, 2)  # another one does, of whom the checkpoint has nothing
+    assert board.validated(a, 1, RECORD)["mine"]
+    path = saved(board, a, "members/first", order["state"])
+    assert path.exists() and (tmp_path / CHECKPOINT).read_text() == "members/first"
+    for me in (a, b):
+        board.lost(me, "killed")
+    back = joined(board, 0)
+    assert asks(board, back)["path"] == "members/first" and board.ready(back)
+    leases = board.table.leases
+    assert leases.trained(1) == 8 and list(leases.epochs) == [1] and leases.undone
+
+
+def test_an_epoch_is_validated_and_saved_by_one_member(tmp_path: Path) -> None:
+    board, (a, b) = training(tmp_path)
+    board.lost(a, "killed")
+    order = trains_all_of(board, b, 1)
+    assert order["do"] == "validate"
+    back = joined(board, 0)
+    board.gave(back, "values", 7)
+    assert asks(board, back)["do"] == "begin" and board.ready(back)
+    assert asks(board, back, None, (1, 8)) == {"do": "load", "epoch": 2}  # though it is the first one now
+    assert board.validated(b, 1, RECORD)["mine"] and not board.validated(back, 1, RECORD)["mine"]
+    first = saved(board, b, "members/first", order["state"])
+    late = saved(board, back, "members/late", {**order["state"], "epochs": 0})
+    assert first.exists() and not late.exists() and board.table.saved["path"] == "members/first"
+    second = saved(board, back, "members/second", order["state"])
+    assert second.exists() and not first.exists()
+    assert (tmp_path / CHECKPOINT).read_text() == "members/second"
+
+
+def test_one_that_is_to_save_and_leaves_without_is_replaced(tmp_path: Path) -> None:
+    board, (a, b) = training(tmp_path)
+    board.stop("interrupt")
+    assert board.saves(a) is True and board.saves(b) is None
+    board.left(a, "others were silent", {})
+    assert board.saves(b) is True
+    saved(board, b, "members/last", board.progress()["state"])
+    assert board.saves(b) is False and board.table.saved["ended"] == "interrupt"
