@@ -29,7 +29,8 @@ CHECKPOINTS = "members/checkpoint-*.safetensors"
 SILENCE = 30.0
 """Seconds after which a member that says nothing counts as lost, if nobody has seen it die."""
 _OWN_SILENCE = 5.0
-"""Seconds without any call, after which this process has been away itself, and others are not to blame."""
+"""Seconds without any call, after which this process has been away itself, and others are not to blame; more
+than those between the signs of life of a single member."""
 
 Order = dict[str, Any]
 
@@ -49,7 +50,6 @@ class Coordinator:
         self._end_if_done()
         self._publish()
         self._heard: dict[Member, float] = {}
-        self._reserved = -1
         self._saver: Member | None = None
         self._validator: Member | None = None
         self._called, self._began = clock(), clock()
@@ -67,7 +67,8 @@ class Coordinator:
 
     def open(self, job: Mapping[str, Any]) -> None:
         """The process that starts members is a new one. job: model, settings (TOML), epochs, metric, target,
-        patience, minimum (members below which nobody trains), start (members that begin together)."""
+        patience, minimum (members below which nobody trains), start (members that begin together), identity
+        (as `agree.identity`, which every member has to have)."""
         with self._lock:
             for seen in self.table.present():
                 self._lose(seen, "the job was ended")
@@ -126,12 +127,8 @@ class Coordinator:
             return {"me": list(me)}
 
     def _refusal(self, identity: Mapping[str, str]) -> str:
-        """Why a member of this identity cannot take part; the first one's is the job's."""
-        known = self.table.job.get("identity")
-        if known is None:
-            self._do(event="opened", job={**self.table.job, "identity": dict(identity)})
-            return ""
-        found = difference(known, identity)
+        """Why a member of this identity cannot take part."""
+        found = difference(self.table.job["identity"], identity)
         if found is None:
             return ""
         what, first, other = found
@@ -156,18 +153,16 @@ class Coordinator:
     def reserve(self) -> int:
         """A number for a new member, beyond those that begin together."""
         with self._lock:
-            taken = self.table.job.get("start", 0), self.table.next_number()
-            self._reserved = max(self._reserved, *(number - 1 for number in taken)) + 1
-            return self._reserved
+            number = max(self.table.job["start"], self.table.next_number())
+            self._do(event="reserved", number=number)
+            return number
 
     def _lose(self, seen: Seen, why: str) -> None:
         lease = self.table.lease_of(seen.me)
         taken = recorded(self.folder, seen.me, lease) if lease is not None else 0
         self._of(LOST, seen.me, why=why, taken=taken)
 
-    def left(
-        self, member: Member, why: str, figures: Mapping[str, Any], told: Sequence[Member] = ()
-    ) -> None:
+    def left(self, member: Member, why: str, figures: Mapping[str, Any], told: Sequence[Member] = ()) -> None:
         """It has gone in good order, and has sent all that it owed. told: those that it has sent its END."""
         with self._lock:
             me = Member(*member)
@@ -234,8 +229,8 @@ class Coordinator:
             return self._work(me, known, unit)
 
     def saves(self, member: Member) -> bool | None:
-        """Whether it is for this member, which has all that there is at the end, to save that; None: another one
-        is about to, so ask again."""
+        """Whether it is for this member, which has all that there is at the end, to save that; None: another
+        one is about to, so ask again."""
         with self._lock:
             if self.table.saved["ended"] or self.table.seen[Member(*member)].state != TRAINING:
                 return False

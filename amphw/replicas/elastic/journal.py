@@ -11,6 +11,9 @@ from typing import Any
 from amphw.host.records import json_safe
 from amphw.host.run_folder import WriteError
 
+_CUT = b" (cut off)\n"
+"""Ends a line that was cut off. It is none then, even where nothing but its end is missing."""
+
 
 class Journal:
     """The file at `path`. Whoever writes is the only one; a line that was cut off, as its writer was killed
@@ -20,18 +23,24 @@ class Journal:
         self.path = path
         self._at = 0  # read so far
         self._file: int | None = None
+        self._whole = True  # whether the file ends with a line
 
     def append(self, *events: Mapping[str, Any]) -> None:
         """All of these at once; what was appended survives the death of this process. Raises WriteError."""
-        text = "".join(json.dumps(json_safe(event), separators=(",", ":")) + "\n" for event in events)
+        lines = (json.dumps(json_safe(event), separators=(",", ":")) + "\n" for event in events)
+        text = "".join(lines).encode()
         try:
             if self._file is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
                 size = os.fstat(self._file).st_size
-                if size and os.pread(self._file, 1, size - 1) != b"\n":
-                    text = "\n" + text
-            os.write(self._file, text.encode())
+                self._whole = not size or os.pread(self._file, 1, size - 1) == b"\n"
+            if not self._whole:
+                text = _CUT + text
+            self._whole = False
+            while text:
+                text = text[os.write(self._file, text) :]
+            self._whole = True
         except OSError as error:
             raise WriteError(
                 f"cannot write {self.path}: {error.strerror}; free space there, or choose another run folder",

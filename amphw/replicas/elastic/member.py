@@ -40,7 +40,7 @@ LOOK = 0.2
 """Seconds between looks at the table while training."""
 ASK = 0.05
 """Seconds between questions of a member that has nothing to do."""
-BEAT = 5.0
+BEAT = 2.0
 """Seconds between signs of life of a member that is deep in a round."""
 PATIENCE = 60.0
 """Seconds for which a member that ends waits for the last messages of others that are there."""
@@ -271,8 +271,8 @@ class Incarnation:
     # --- an epoch's end -----------------------------------------------------------------------------
 
     def _validate(self, epoch: int, before: Mapping[str, Any]) -> None:
-        """With the parameters that this member has; the others go on, and do not wait for it. before: the state
-        of what was trained on when this was to be done."""
+        """With the parameters that this member has; the others go on, and do not wait for it. before: the
+        state of what was trained on when this was to be done."""
         cfg, model = self._setting.cfg, self._setting.model
         self._exchange.idle(True)
         self._attend(force=True)

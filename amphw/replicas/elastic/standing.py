@@ -1,5 +1,4 @@
-"""How far a job is, as its table tells: what its members have done together, and whether it has reached its end.
-"""
+"""How far a job is, as its table tells: what its members have done together, and whether that is its end."""
 
 from __future__ import annotations
 

@@ -64,6 +64,7 @@ class Table:
         self.seen: dict[Member, Seen] = {}
         self.job: dict[str, Any] = {}
         self.begun, self.ended = False, ""
+        self.reserved = -1  # the highest number that is
         self.leases = Leases()
         self.history: list[dict[str, Any]] = []
         self.validated_by: Member | None = None  # the last of them
@@ -81,7 +82,7 @@ class Table:
         return max((s for s in self.seen.values() if s.me.number == number), key=lambda s: s.me, default=None)
 
     def next_number(self) -> int:
-        return 1 + max((me.number for me in self.seen), default=-1)
+        return 1 + max(self.reserved, *(me.number for me in self.seen), -1)
 
     @property
     def validated(self) -> int:
@@ -110,6 +111,9 @@ class Table:
     def _started(self, event: Mapping[str, Any]) -> None:
         """The process that coordinates is a new one, with members that are new as well."""
         self.ended = self.saved["ended"] = ""
+
+    def _reserved(self, event: Mapping[str, Any]) -> None:
+        self.reserved = event["number"]
 
     def _joined(self, event: Mapping[str, Any]) -> None:
         self.revision += 1
@@ -172,6 +176,7 @@ def _member(event: Mapping[str, Any]) -> Member:
 _EVENTS = {
     "opened": Table._opened,
     "started": Table._started,
+    "reserved": Table._reserved,
     "joined": Table._joined,
     "gave": Table._gave,
     "ready": Table._ready,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +11,20 @@ import numpy as np
 import pytest
 
 from amphw.host.checkpointing import CHECKPOINT
+from amphw.host.run_folder import WriteError
 from amphw.replicas.ako.message import Member
 from amphw.replicas.elastic.coordinator import SILENCE, Coordinator
+from amphw.replicas.elastic.journal import Journal
 from amphw.replicas.elastic.leases import Lease
 from amphw.replicas.elastic.ledger import Ledger
+from amphw.replicas.elastic.member import BEAT
 from amphw.replicas.elastic.table import LOST, TRAINING
 
-JOB = {"model": "x", "settings": "", "epochs": 2, "metric": "accuracy", "target": None, "patience": 0}
 IDENTITY = {"model": "x"}
+JOB = {
+    "model": "x", "settings": "", "epochs": 2, "metric": "accuracy", "target": None, "patience": 0,
+    "identity": IDENTITY,
+}  # fmt: skip
 RECORD = {
     "train": {}, "valid": {"accuracy": 0.5}, "staleness_p50": 0, "staleness_p99": 0, "staleness_nodes": {},
     "utilisation": [], "keys_in_flight": 1, "live": {}, "ranks": [],
@@ -132,7 +140,7 @@ def test_whoever_says_nothing_for_long_is_lost(tmp_path: Path) -> None:
     clock = Clock()
     board, (a, b) = training(tmp_path, clock)
     for _ in range(round(SILENCE)):
-        clock.now += 2
+        clock.now += BEAT
         board.look(b)
     assert board.table.seen[a].state == LOST and board.table.seen[b].state == TRAINING
 
@@ -246,3 +254,40 @@ def test_one_that_is_to_save_and_leaves_without_is_replaced(tmp_path: Path) -> N
     assert board.saves(b) is True
     saved(board, b, "members/last", board.progress()["state"])
     assert board.saves(b) is False and board.table.saved["ended"] == "interrupt"
+
+
+def test_a_number_is_reserved_once(tmp_path: Path) -> None:
+    board, _ = training(tmp_path)
+    assert board.reserve() == 2
+    again = Coordinator(tmp_path)
+    assert again.reserve() == 3 and joined(again).number == 4
+
+
+def test_a_stranger_that_comes_first_is_refused(tmp_path: Path) -> None:
+    board = opened(tmp_path)
+    told = board.register(None, {"model": "y"}, "somewhere", {})
+    assert told["refused"].endswith("model is x in the job, and y here")
+    assert joined(board).number == 0
+
+
+def test_what_was_written_in_part_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, room, write = Journal(tmp_path / "j"), [100], os.write
+
+    def short(file: int, text: bytes) -> int:
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        part = min(3, len(text), room[0])
+        room[0] -= part
+        return write(file, text[:part])
+
+    monkeypatch.setattr(os, "write", short)
+    journal.append({"a": 1})
+    for left in range(len('{"a":2}') + 1):  # also where nothing but the end of the line is missing
+        room[0] = left
+        with pytest.raises(WriteError, match="No space left"):
+            journal.append({"a": 2})
+        room[0] = 100
+        journal.append({"a": 3})
+        assert Journal(tmp_path / "j").read() == [{"a": 1}, *[{"a": 3}] * (left + 1)]
