@@ -9,7 +9,7 @@ from amphw.ir.errors import AmphwError
 from amphw.replicas.ako.message import Member
 
 
-class Board(Protocol):
+class Coordinating(Protocol):
     """A coordinator as members reach it (`Coordinator`); calls are repeated until it answers."""
 
     def register(

@@ -161,6 +161,8 @@ class Coordinator:
         lease = self.table.lease_of(seen.me)
         taken = recorded(self.folder, seen.me, lease) if lease is not None else 0
         self._of(LOST, seen.me, why=why, taken=taken)
+        if seen.donor is not None and seen.values:
+            (self.folder / seen.values).unlink(missing_ok=True)  # of one that died before it read them
 
     def left(self, member: Member, why: str, figures: Mapping[str, Any], told: Sequence[Member] = ()) -> None:
         """It has gone in good order, and has sent all that it owed. told: those that it has sent its END."""
@@ -280,8 +282,11 @@ class Coordinator:
         """The donor of `joiner` has written its values there, in a round of its own."""
         with self._lock:
             seen = self.table.seen.get(Member(*joiner))
-            if seen is not None and seen.state == WAITING and not seen.values:
-                self._of("gave", seen.me, path=path, round=round)
+            if seen is not None and seen.state == WAITING:
+                if not seen.values:
+                    self._of("gave", seen.me, path=path, round=round)
+            else:
+                (self.folder / path).unlink(missing_ok=True)  # nobody reads them
 
     def _work(self, me: Member, known: tuple[int, int], unit: int) -> Order:
         table = self.table

@@ -191,13 +191,13 @@ class Exchange(Ako):
 
     @property
     def _owed(self) -> list[Member]:
-        return self._sender._peers
+        return self._sender.peers
 
     def _owe(self) -> None:
         """Begin a layout for those that there are, unless they are the same, and tell all which revision that
         is by."""
         peers = sorted(set(self._queues) - set(self._joining))
-        if peers != self._owed or self._partitions != self._sender._layout.partitions:
+        if peers != self._owed or self._partitions != self._sender.layout.partitions:
             self._resplit_for(peers)
         self._by = self.revision
         self._say(BEGAN)
@@ -207,7 +207,7 @@ class Exchange(Ako):
 
     def _resplit_for(self, peers: Sequence[Member]) -> None:
         self._put(self._sender.resplit(self._partitions, peers))
-        self._ledger.layout(self._sender._layout, peers, self.revision)
+        self._ledger.layout(self._sender.layout, peers, self.revision)
 
     # --- what is sent -------------------------------------------------------------------------------
 
@@ -377,7 +377,7 @@ class Exchange(Ako):
         self.send()
 
     @property
-    def told(self) -> list[Member]:
+    def informed(self) -> list[Member]:
         """Those to whom everything is on its way, and that this was all."""
         return [peer for peer, queue in self._queues.items() if self._finished and not len(queue)]
 

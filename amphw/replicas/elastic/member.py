@@ -12,34 +12,30 @@ from typing import Any
 import numpy as np
 
 from amphw.host import snapshots
-from amphw.host.checkpointing import BEST, Checkpoints
 from amphw.host.config import RunConfig
-from amphw.host.config_toml import to_toml
 from amphw.host.epochs import PhaseFigures, Phases
 from amphw.host.gradients import Clipping
 from amphw.host.live_validation import LiveValidation
 from amphw.host.meters import Tally
-from amphw.host.records import EpochRecord
-from amphw.host.run_folder import RunFolder
 from amphw.host.run_model import InstanceSet, RunModel
 from amphw.host.run_state import RunState
 from amphw.host.session import Session
 from amphw.ir.device import Device
 from amphw.replicas.ako.message import Member
-from amphw.replicas.ako.settings import WHOLE
-from amphw.replicas.elastic.board import Board, OverError, RefusedError
+from amphw.replicas.ako.settings import partitions
+from amphw.replicas.elastic.board import Coordinating, OverError, RefusedError
 from amphw.replicas.elastic.exchange import Exchange
 from amphw.replicas.elastic.leased import Leased, Part
 from amphw.replicas.elastic.leases import Lease
 from amphw.replicas.elastic.ledger import JOB, Ledger
 from amphw.replicas.elastic.link import Link
+from amphw.replicas.elastic.saving import ASK, Saving
+from amphw.replicas.elastic.table import TRAINING, WAITING
 from amphw.replicas.run import instances_between
 from amphw.replicas.transport import NAP
 
 LOOK = 0.2
 """Seconds between looks at the table while training."""
-ASK = 0.05
-"""Seconds between questions of a member that has nothing to do."""
 BEAT = 2.0
 """Seconds between signs of life of a member that is deep in a round."""
 PATIENCE = 60.0
@@ -64,7 +60,14 @@ class Setting:
 class Incarnation:
     """A member from when it registers until it ends or is lost. number: of one that comes back."""
 
-    def __init__(self, setting: Setting, device: Device, board: Board, link: Link, number: int | None = None):
+    def __init__(
+        self,
+        setting: Setting,
+        device: Device,
+        board: Coordinating,
+        link: Link,
+        number: int | None = None,
+    ):
         self._setting, self._device, self._board, self._link = setting, device, board, link
         model, cfg = setting.model, setting.cfg
         self._seed = cfg.train.seed
@@ -78,23 +81,21 @@ class Incarnation:
             raise OverError(f"the job is over: it was ended by {told['over']}")
         self.me = Member(*told["me"])
         self._ledger = Ledger(setting.folder, self.me)
+        graph = self._session.graph
+        self._saving = Saving(setting.folder, cfg, model.name, self.me, board, graph)
         given = cfg.replicas
-        partitions = 1 if given.strategy == WHOLE else None
-        if partitions is None and given.partitions.isdecimal():
-            partitions = int(given.partitions)
         self._exchange = Exchange(
-            given.strategy, partitions, given.staleness, cfg.train.mode == "async", given.wire,
-            self.me, link, self._ledger, self._give,
+            given.strategy, partitions(cfg, given.strategy), given.staleness, cfg.train.mode == "async",
+            given.wire, self.me, link, self._ledger, self._give,
         )  # fmt: skip
         view = board.look(self.me)
-        self._exchange.begin_on(device, self._session.graph, self._session.rules, view)
+        self._exchange.begin_on(device, graph, self._session.rules, view)
         self._make_phases()
         self._sets: dict[int, InstanceSet] = {}
         self._known = 0, 0
         self._lease: Lease | None = None
         self._looked = 0.0
-        self._saved = 0  # checkpoints
-        self._over, self._trains = view["ended"], False
+        self._over, self._trains, self._gone = view["ended"], False, False
         self._figures: dict[str, Any] = {"size": 0, "instances": 0, "losses": {}, "blocked": 0.0}
         self._said = ""
         self._last: PhaseFigures | None = None
@@ -149,7 +150,7 @@ class Incarnation:
                     return False
                 if what == "train":
                     self._say("")
-                    lease = Lease(order["lease"][0], self.me, *order["lease"][2:])
+                    lease = Lease.told(order["lease"])
                     done = lease.number, self._train(lease, order["first"])
                 elif what == "load":
                     self._known = order["epoch"], len(self._instances(order["epoch"]))
@@ -186,12 +187,17 @@ class Incarnation:
         now = time.monotonic()
         if force or self._exchange.behind or now - self._looked > LOOK:
             self._looked = now
-            view = self._board.look(self.me)
-            self._over = view["ended"]
-            self._exchange.members(view)
+            self._exchange.members(self._look())
         self._exchange.receive()
         if self._trains:
             self._exchange.settle(self._device)
+
+    def _look(self) -> dict[str, Any]:
+        """The table, and whether this incarnation counts as lost by it."""
+        view = self._board.look(self.me)
+        here = [row["member"] for row in view["members"] if row["state"] in (WAITING, TRAINING)]
+        self._over, self._gone = view["ended"], list(self.me) not in here
+        return view
 
     # --- values -------------------------------------------------------------------------------------
 
@@ -211,12 +217,7 @@ class Incarnation:
         return True
 
     def _give(self, joiner: Member, round: int) -> None:
-        name = f"members/{joiner.number}/values-{joiner.incarnation}.safetensors"
-        model, cfg = self._setting.model, self._setting.cfg
-        counters = {"seed": self._seed, "round": round}
-        path, graph = self._setting.folder / name, self._session.graph
-        snapshots.save(path, self._device.parameters(), graph, model.name, to_toml(cfg), counters)
-        self._board.gave(joiner, name, round)
+        self._saving.give(self._device, joiner, round)
 
     # --- training -----------------------------------------------------------------------------------
 
@@ -252,21 +253,28 @@ class Incarnation:
         lease = self._lease
         assert lease is not None
         self._device.drain()
+        if time.monotonic() - self._looked > BEAT:
+            self._look()  # after a pause it may have been given up, and then its rounds are for others
+            if self._gone:
+                return False
         at = lease.start
         self._exchange.make_round(self._device, lease, at + start, at + stop, last)
         self._attend()
-        began = time.perf_counter()
-        while not last and not self._leaves() and not self._exchange.may_go_on():
+        began, leaves = time.perf_counter(), self._leaves()
+        while not last and not leaves and not self._exchange.may_go_on():
             time.sleep(NAP)
             self._attend()
+            leaves = self._leaves()
         self._figures["blocked"] += time.perf_counter() - began
-        if not last and self._leaves() and self._exchange.tells:
+        if not last and leaves and not self._gone and self._exchange.tells:
             # What nodes have short of an update belongs to what was trained on.
             self._exchange.make_round(self._device, lease, at + stop, at + stop, True)
-        return not self._leaves()
+        return not leaves
 
     def _leaves(self) -> bool:
-        return bool(self._over) or self._setting.stop.is_set() or self._exchange.broken is not None
+        """Asked once in a round, as the answer may change at any time."""
+        asked = self._setting.stop.is_set() or self._gone or self._exchange.broken is not None
+        return asked or bool(self._over)
 
     # --- an epoch's end -----------------------------------------------------------------------------
 
@@ -292,28 +300,7 @@ class Incarnation:
             "ranks": [],
         }
         told = self._board.validated(self.me, epoch, record)
-        if (every := cfg.train.checkpoint_every) and told["mine"]:
-            self._save(bool(told["best"]), epoch % every == 0, {**told, "state": before})
-
-    def _save(self, best: bool, regular: bool, told: Mapping[str, Any]) -> None:
-        """What this member has now. told: as `progress` has it."""
-        me = self.me
-        self._saved += 1
-        path = f"members/checkpoint-{me.number}-{me.incarnation}-{self._saved}.safetensors"
-        names = [BEST] * best + [path] * regular
-        if not names:
-            return
-        folder, cfg, model = self._setting.folder, self._setting.cfg, self._setting.model
-        state = RunState(self._tally())
-        state.history = [EpochRecord.from_json(each) for each in told["history"]]
-        state.epoch, state.number = told["epoch"], told["number"]
-        state.best, state.best_epoch = told["best_value"], told["best_epoch"]
-        if state.history:
-            state.size, state.seconds = state.history[-1].instances, state.history[-1].seconds
-        saves = Checkpoints(RunFolder(folder), cfg, model.name, time.monotonic)
-        saves.save(names, state, self._device, self._session.graph)
-        if regular:
-            self._board.saved(self.me, path, told["state"])
+        self._saving.epoch(self._device, RunState(self._tally()), told, before)
 
     # --- the end ------------------------------------------------------------------------------------
 
@@ -324,6 +311,8 @@ class Incarnation:
         give_up, revision = time.monotonic() + PATIENCE, exchange.revision
         while True:
             self._attend(force=True)  # before the last test: who has come until then is told
+            if self._gone:
+                return
             if exchange.send() and (why != JOB or exchange.all_over()):
                 break
             if exchange.revision != revision:
@@ -334,15 +323,9 @@ class Incarnation:
             time.sleep(NAP)
         if self._trains:
             self._ledger.ended(exchange.round, why)
-            if why == JOB and self._setting.cfg.train.checkpoint_every:
-                self._save_last()
-        self._board.left(self.me, why, self.figures(), exchange.told)
-
-    def _save_last(self) -> None:
-        while (mine := self._board.saves(self.me)) is None:
-            time.sleep(ASK)
-        if mine:
-            self._save(False, True, self._board.progress())
+            if why == JOB:
+                self._saving.last(self._device, RunState(self._tally()))
+        self._board.left(self.me, why, self.figures(), exchange.informed)
 
     def figures(self) -> dict[str, Any]:
         """What this incarnation has done so far. size: as the model counts; sent, received: bytes of values;
@@ -367,7 +350,7 @@ class Incarnation:
 def live(
     setting: Setting,
     make_device: Callable[[], Device],
-    board: Board,
+    board: Coordinating,
     make_link: Callable[[], Link],
     number: int | None = None,
 ) -> int:

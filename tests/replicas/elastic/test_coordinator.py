@@ -291,3 +291,16 @@ def test_what_was_written_in_part_is_written_whole_or_not_at_all(
         room[0] = 100
         journal.append({"a": 3})
         assert Journal(tmp_path / "j").read() == [{"a": 1}, *[{"a": 3}] * (left + 1)]
+
+
+def test_values_that_nobody_reads_do_not_stay(tmp_path: Path) -> None:
+    board, (a, _) = training(tmp_path)
+    for late in (False, True):
+        back, path = joined(board, a.number), tmp_path / "members" / "values"
+        path.write_text("values")
+        if late:
+            board.lost(back, "killed")
+        board.gave(back, "members/values", 7)
+        assert path.exists() is not late
+        board.lost(back, "killed")
+        assert not path.exists()

@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 from amphw.host.checkpoint import load_checkpoint
 from amphw.replicas.ako.clocks import Heard
 from amphw.replicas.ako.message import Member
+from amphw.replicas.elastic import member
 from amphw.replicas.elastic.audit import Audit, audit, read_table
 from amphw.replicas.elastic.board import RefusedError
 from amphw.replicas.elastic.coordinator import Coordinator
+from amphw.replicas.elastic.journal import Journal
+from amphw.replicas.elastic.ledger import ledger_of
 from amphw.replicas.elastic.link import BODY, Head
 from amphw.replicas.elastic.report import Follower
 from amphw.replicas.elastic.table import LEFT, LOST, TRAINING
@@ -162,6 +165,24 @@ def test_nobody_waits_for_the_end_of_one_that_left_before_it_knew_of_them(tmp_pa
     all_count(audit(tmp_path), epochs=3)
     left = [seen.why for seen in job.board.table.seen.values() if seen.state == LEFT]
     assert sorted(left) == ["job", "job", "job", "left"]  # and the leaver may have been a newcomer's donor
+
+
+def test_one_that_counts_as_lost_trains_on_no_more_of_its_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, "LOOK", 0.0)
+    me = Member(0)
+    with Job(tmp_path, 2, "replicas.every=1") as job:
+        for _ in range(2):
+            job.start(slowly)
+        until(lambda: len(job.board.table.leases.closed) > 4 and me in job.board.table.leases.out)
+        job.board.lost(me, "somebody thinks so")
+    all_count(audit(tmp_path))
+    assert job.board.table.seen[Member(0, 1)].state == LEFT
+    rounds = [line for line in Journal(ledger_of(tmp_path, me)).read() if "lease" in line]
+    last, taken = [each for each in job.board.table.leases.closed if each[0].holder == me][-1]
+    more = [line for line in rounds if line["lease"] == last.number][taken:]
+    assert len(more) <= 1  # the one that it was in
 
 
 def test_where_nobody_lives_the_job_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
