@@ -53,7 +53,7 @@ class Coordinator:
         self._saver: Member | None = None
         self._validator: Member | None = None
         self._called, self._began = clock(), clock()
-        self._seconds = self.table.history[-1]["seconds"] if self.table.history else 0.0
+        self._seconds = self.table.seconds
 
     def _do(self, **event: Any) -> None:
         event["time"] = time.time()
@@ -149,6 +149,13 @@ class Coordinator:
             seen = self.table.latest(number)
             if seen is not None:
                 self.lost(seen.me, why)
+
+    def give_up(self, number: int, why: str) -> None:
+        """The same of one that does not come back: those that are to begin together do without it."""
+        with self._lock:
+            self.lost_number(number, why)
+            if number not in self.table.given_up:
+                self._do(event="given_up", number=number)
 
     def reserve(self) -> int:
         """A number for a new member, beyond those that begin together."""
@@ -252,7 +259,7 @@ class Coordinator:
                 return {"do": "again"}
             return {"do": "wait", "why": f"member {donor.me.number} is to give it values"}
         if not table.begun:
-            wanted, here = max(table.job["start"], table.job["minimum"]), len(table.present())
+            wanted, here = max(table.starting, table.job["minimum"]), len(table.present())
             if here < wanted:
                 return {"do": "wait", "why": f"{here} of {wanted} members are here"}
             self._do(event="began")

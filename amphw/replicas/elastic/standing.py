@@ -42,7 +42,7 @@ def together(table: Table, seconds: float) -> dict[str, Any]:
     """Of the next epoch's record, what hangs on all members. seconds: that the job has trained for."""
     epoch = table.validated + 1
     every = [seen.figures for seen in table.seen.values()]
-    size = int(sum(each.get("size", 0) for each in every))
+    size = int(table.size)
     losses = [each["losses"][str(epoch)] for each in every if str(epoch) in each.get("losses", {})]
     rows, total = sum(a for a, _ in losses), sum(b for _, b in losses)
     before = table.history[-1] if table.history else {"instances": 0, "seconds": 0.0}

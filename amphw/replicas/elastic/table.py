@@ -65,6 +65,9 @@ class Table:
         self.job: dict[str, Any] = {}
         self.begun, self.ended = False, ""
         self.reserved = -1  # the highest number that is
+        self.given_up: set[int] = set()  # numbers that come no more
+        self.seconds, self._time = 0.0, 0.0  # that it has trained for, and when the last event was
+        self._undone = 0.0  # of what members have done, the size that counts no more
         self.leases = Leases()
         self.history: list[dict[str, Any]] = []
         self.validated_by: Member | None = None  # the last of them
@@ -97,12 +100,27 @@ class Table:
             "missing": self.leases.state(),
             "epochs": len(self.history),
             "ended": self.ended,
+            "size": self.size,
         }
+
+    @property
+    def starting(self) -> int:
+        """How many members begin together."""
+        start = self.job.get("start", 0)
+        return int(start) - sum(number < start for number in self.given_up)
+
+    @property
+    def size(self) -> float:
+        """What members have trained on and counts, as the model counts."""
+        return sum(seen.figures.get("size", 0) for seen in self.seen.values()) - self._undone
 
     # --- what happens -------------------------------------------------------------------------------
 
     def apply(self, event: Mapping[str, Any]) -> None:
         """Raises KeyError for an event that there is none of."""
+        if self.begun and event["event"] != "opened":  # before which no process was there
+            self.seconds += max(0.0, event["time"] - self._time)
+        self._time = event["time"]
         _EVENTS[event["event"]](self, event)
 
     def _opened(self, event: Mapping[str, Any]) -> None:
@@ -111,9 +129,13 @@ class Table:
     def _started(self, event: Mapping[str, Any]) -> None:
         """The process that coordinates is a new one, with members that are new as well."""
         self.ended = self.saved["ended"] = ""
+        self.given_up = set()
 
     def _reserved(self, event: Mapping[str, Any]) -> None:
         self.reserved = event["number"]
+
+    def _given_up(self, event: Mapping[str, Any]) -> None:
+        self.given_up.add(event["number"])
 
     def _joined(self, event: Mapping[str, Any]) -> None:
         self.revision += 1
@@ -152,7 +174,7 @@ class Table:
 
     def _validated(self, event: Mapping[str, Any]) -> None:
         self.history.append(dict(event["record"]))
-        self.validated_by = _member(event)
+        self.validated_by, self.seconds = _member(event), event["record"]["seconds"]
 
     def _saved(self, event: Mapping[str, Any]) -> None:
         self.saved = {**event["state"], "path": event["path"]}
@@ -161,6 +183,11 @@ class Table:
         """To the last checkpoint, or to the beginning where there is none; nobody trains."""
         self.leases.go_back(self.saved["last"], self.saved["missing"])
         del self.history[self.saved["epochs"] :]
+        self._undone += self.size - self.saved["size"]
+        for seen in self.seen.values():
+            losses = seen.figures.get("losses", {})
+            undone = [epoch for epoch in losses if int(epoch) > self.saved["epochs"]]
+            seen.figures["losses"] = {epoch: losses[epoch] for epoch in losses if epoch not in undone}
 
     def _ended(self, event: Mapping[str, Any]) -> None:
         self.ended = event["why"]
@@ -177,6 +204,7 @@ _EVENTS = {
     "opened": Table._opened,
     "started": Table._started,
     "reserved": Table._reserved,
+    "given_up": Table._given_up,
     "joined": Table._joined,
     "gave": Table._gave,
     "ready": Table._ready,

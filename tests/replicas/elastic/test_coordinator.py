@@ -304,3 +304,34 @@ def test_values_that_nobody_reads_do_not_stay(tmp_path: Path) -> None:
         assert path.exists() is not late
         board.lost(back, "killed")
         assert not path.exists()
+
+
+def test_others_begin_without_a_first_member_that_was_given_up(tmp_path: Path) -> None:
+    board = opened(tmp_path)
+    a = joined(board, 0)
+    assert asks(board, a) == {"do": "wait", "why": "1 of 2 members are here"}
+    board.give_up(1, "it has died 5 times in a row")
+    assert asks(Coordinator(tmp_path), a)["do"] == "begin"
+
+
+def test_what_is_undone_and_what_a_coordinator_spent_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("amphw.replicas.elastic.coordinator.time.time", lambda: now[0])
+    board, (a, b) = training(tmp_path)
+    assert asks(board, a, known=(1, 8))["do"] == "train"
+    now[0] += 5  # of which the next coordinator knows from the journal
+    trains_all_of(board, b, 1)
+    board.lost(a, "killed")
+    board.lost(b, "killed")
+    clock = Clock()
+    again = Coordinator(tmp_path, clock)
+    now[0] += 100  # as nothing happens, nobody trains
+    back = joined(again, 0)  # nobody lives: to the beginning
+    assert asks(again, back)["do"] == "begin" and again.ready(back)
+    assert asks(again, back, None, (0, 0))["do"] == "load"
+    clock.now += 2
+    assert trains_all_of(again, back, 1)["do"] == "validate"
+    record = again.validated(back, 1, RECORD)["history"][0]
+    assert (record["instances"], record["seconds"]) == (1, 7.0)
