@@ -3,6 +3,8 @@
 An instance counts where its lease says so (leases of a dead member end with what it had written down), and is
 undone where the job went back behind it. Of messages, those that both sides have written down are compared
 with the rounds of their sender: which rounds each receiver has of each partition, and over how many rows.
+What a newcomer has in the values of its donor is not looked at: that it gets every gradient once, in these or
+as a message, is a matter of tests.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,10 @@ from amphw.host.run_folder import WriteError
 
 _CUT = b" (cut off)\n"
 """Ends a line that was cut off. It is none then, even where nothing but its end is missing."""
+
+
+_BLOCK = 1 << 16
+"""Bytes that are read at once from the end."""
 
 
 class Journal:
@@ -58,6 +62,28 @@ class Journal:
         whole = new[: new.rfind(b"\n") + 1]
         self._at += len(whole)
         return [event for line in whole.splitlines() if (event := _event(line)) is not None]
+
+    def backwards(self) -> Iterator[dict[str, Any]]:
+        """All that has been appended, the last first, without reading more than is asked for."""
+        try:
+            file = open(self.path, "rb")
+        except FileNotFoundError:
+            return
+        with file:
+            at, rest = file.seek(0, os.SEEK_END), b""
+            whole = False  # whether what comes next ends with a line's end
+            while at:
+                size = min(at, _BLOCK)
+                at -= size
+                file.seek(at)
+                rest = file.read(size) + rest
+                if not whole and b"\n" not in rest:
+                    continue
+                if not whole:
+                    rest, whole = rest[: rest.rindex(b"\n") + 1], True
+                lines = rest.splitlines(keepends=True)
+                rest = lines.pop(0) if at else b""
+                yield from (event for line in reversed(lines) if (event := _event(line)) is not None)
 
     def close(self) -> None:
         if self._file is not None:

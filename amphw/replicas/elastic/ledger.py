@@ -28,8 +28,14 @@ def ledger_of(folder: Path, me: Member) -> Path:
 
 def recorded(folder: Path, me: Member, lease: Lease) -> int:
     """How many instances of a lease its holder has written down."""
-    lines = Journal(ledger_of(folder, me)).read()
-    return sum(b - a for line in lines if line.get("lease") == lease.number for a, b in [line["instances"]])
+    found = 0
+    for line in Journal(ledger_of(folder, me)).backwards():
+        if line.get("lease", lease.number) < lease.number:
+            break  # a member's leases are in order
+        if line.get("lease") == lease.number:
+            start, stop = line["instances"]
+            found += stop - start
+    return found
 
 
 class Ledger:

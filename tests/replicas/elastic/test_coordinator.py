@@ -5,10 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from amphw.host.checkpointing import CHECKPOINT
 from amphw.host.run_folder import WriteError
@@ -335,3 +338,19 @@ def test_what_is_undone_and_what_a_coordinator_spent_are_told(
     assert trains_all_of(again, back, 1)["do"] == "validate"
     record = again.validated(back, 1, RECORD)["history"][0]
     assert (record["instances"], record["seconds"]) == (1, 7.0)
+
+
+@given(
+    st.lists(st.integers(0, 60), max_size=30), st.integers(1, 40), st.sampled_from([b"", b'{"cut', b"9" * 50])
+)
+@settings(deadline=None)
+def test_a_journal_reads_the_same_from_its_end(sizes: list[int], block: int, end: bytes) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("amphw.replicas.elastic.journal._BLOCK", block)
+        journal = Journal(Path(folder) / "j")
+        for size in sizes:
+            journal.append({"a": "x" * size})
+        with open(journal.path, "ab") as file:
+            file.write(end)
+        assert [*journal.backwards()] == journal.read()[::-1] == [{"a": "x" * size} for size in sizes[::-1]]
+        journal.close()
