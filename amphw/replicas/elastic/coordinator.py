@@ -372,13 +372,15 @@ class Coordinator:
 
     def _publish(self) -> None:
         """The last checkpoint that was recorded is the run's: what a job goes back to is never any other."""
-        path = self.folder / self.table.saved["path"]
+        path, published = self.folder / self.table.saved["path"], self.folder / CHECKPOINT
         if not self.table.saved["path"] or not path.exists():
             return
+        if published.exists() and published.samefile(path):
+            return  # two links to one file do not replace each other
         linked = path.with_suffix(".link")
         linked.unlink(missing_ok=True)
         try:
             os.link(path, linked)
         except OSError:  # a file system without links
             shutil.copyfile(path, linked)
-        os.replace(linked, self.folder / CHECKPOINT)
+        os.replace(linked, published)

@@ -223,6 +223,8 @@ def test_going_back_frees_what_was_trained_on_while_the_checkpoint_was_made(tmp_
     assert board.validated(a, 1, RECORD)["mine"]
     path = saved(board, a, "members/first", order["state"])
     assert path.exists() and (tmp_path / CHECKPOINT).read_text() == "members/first"
+    Coordinator(tmp_path)
+    assert sorted(each.name for each in path.parent.iterdir()) == ["first", "journal.jsonl"]
     for me in (a, b):
         board.lost(me, "killed")
     back = joined(board, 0)
