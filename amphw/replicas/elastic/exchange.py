@@ -337,6 +337,7 @@ class Exchange(Ako):
         while self._joining and self._all_began(min(self._joining.values())):
             joiner = min(self._joining, key=lambda peer: (self._joining[peer], peer))
             self._apply_before(device, self._joining.pop(joiner))
+            self._ledger.gave(joiner, self._sender.round)
             self._give(joiner, self._sender.round)
             self._owe()
         self._apply_before(device, min([*self._joining.values(), self.revision + 1]))

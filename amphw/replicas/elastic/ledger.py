@@ -51,6 +51,10 @@ class Ledger:
         """donor: whose values it has; None: those of a checkpoint, or initial ones."""
         self._write(values=list(donor) if donor is not None else None, round=round)
 
+    def gave(self, joiner: Member, round: int) -> None:
+        """What was taken until here is in the values that this newcomer gets, with as many own rounds."""
+        self._write(gave=list(joiner), round=round)
+
     def layout(self, layout: Layout, peers: Iterable[Member], revision: int) -> None:
         """From now on rounds are cut and owed like this."""
         owed = [list(peer) for peer in peers]

@@ -258,6 +258,25 @@ def test_the_ledger_shows_a_message_that_was_taken_twice(
     assert found.doubled > 0 and "twice, rounds" in found.wrong[0]
 
 
+def test_the_ledger_shows_values_that_lacked_something_or_had_too_much(tmp_path: Path) -> None:
+    with Job(tmp_path, 2, "epochs=3") as job:
+        for _ in range(2):
+            job.start(slowly)
+        until(lambda: len(job.board.table.leases.closed) > 4)
+        job.start(slowly)
+    all_count(audit(tmp_path), epochs=3)
+    path = ledger_of(tmp_path, Member(0))
+    lines = path.read_text().splitlines(keepends=True)
+    at = next(k for k, line in enumerate(lines) if '"gave"' in line)
+    gave = lines.pop(at)
+    path.write_text("".join([gave, *lines]))
+    found = audit(tmp_path)
+    assert found.lost > 0 and "member 2.0 from member 1.0, by member 0.0: not in its values" in found.wrong[0]
+    path.write_text("".join([*lines, gave]))
+    found = audit(tmp_path)
+    assert found.doubled > 0 and "in its values and owed" in found.wrong[0]
+
+
 def test_one_to_whom_a_message_was_lost_comes_back(tmp_path: Path) -> None:
     count = [0]
 
