@@ -101,6 +101,7 @@ def _run(
     from amphw.host.progress import Progress
     from amphw.host.run_folder import CONFIG, METRICS
     from amphw.models import get_model
+    from amphw.replicas.agree import identity
     from amphw.replicas.elastic.job import Watch, run, task_of
 
     path = folder.path.absolute()
@@ -115,6 +116,7 @@ def _run(
         "patience": train.patience,
         "minimum": about.minimum,
         "start": about.ranks,
+        "identity": identity(model, cfg),
     }
     folder.write_text(CONFIG, to_toml(cfg))
     board = cluster.coordinate(path)

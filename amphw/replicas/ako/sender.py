@@ -20,6 +20,7 @@ class Sender:
 
     me, peers: who sends, and to whom. spans: of each node, which numbers of a flattened gradient are its own.
     partitions: p, 1 or more; with 1 every peer gets every gradient whole (all-to-all).
+    layout: the present one, in which `peers` are owed.
     """
 
     def __init__(
@@ -37,8 +38,8 @@ class Sender:
 
     def _begin(self, peers: list[Member], partitions: int, number: int) -> None:
         """A layout in which nothing is owed yet."""
-        self._peers = peers
-        self._layout = Layout(number, self.round + 1, partitions, self._size)
+        self.peers = peers
+        self.layout = Layout(number, self.round + 1, partitions, self._size)
         self._latest = Latest(partitions, self._size, self._kind)
         self._counts = Latest(partitions, 2 * len(self._spans), np.dtype(np.int64))
         self._sent = {(peer, k): self.round for peer in peers for k in range(partitions)}
@@ -49,33 +50,33 @@ class Sender:
         self._latest.add(gradient)
         self._counts.add(counts.reshape(-1))
         self.round += 1
-        return [self._message(peer, self._layout.turn(peer.number, self.round)) for peer in self._peers]
+        return [self._message(peer, self.layout.turn(peer.number, self.round)) for peer in self.peers]
 
     def drain(self) -> list[Message]:
         """All that is owed. What follows belongs to another layout, as `resplit` begins one."""
-        return self.resplit(self._layout.partitions, self._peers)
+        return self.resplit(self.layout.partitions, self.peers)
 
     def resplit(self, partitions: int, peers: Iterable[Member]) -> list[Message]:
         """Begin another layout, with as many partitions, for these peers -> what the old one owes to those
         that stay. A peer that has come back is a new one, which is owed nothing of earlier rounds."""
         peers = list(peers)
         owed = [
-            self._message(peer, self._layout.turn(peer.number, round))
-            for round in range(self.round + 1, self.round + 1 + self._layout.partitions)
-            for peer in self._peers
-            if peer in peers and self._sent[peer, self._layout.turn(peer.number, round)] < self.round
+            self._message(peer, self.layout.turn(peer.number, round))
+            for round in range(self.round + 1, self.round + 1 + self.layout.partitions)
+            for peer in self.peers
+            if peer in peers and self._sent[peer, self.layout.turn(peer.number, round)] < self.round
         ]
-        self._begin(peers, partitions, self._layout.number + 1)
+        self._begin(peers, partitions, self.layout.number + 1)
         return owed
 
     def _message(self, peer: Member, partition: int) -> Message:
         first, self._sent[peer, partition] = self._sent[peer, partition] + 1, self.round
         rounds = self.round + 1 - first
         counts = self._counts.total(rounds, slice(None)).reshape(-1, 2)
-        part = self._layout.part(partition)
+        part = self.layout.part(partition)
         inside = [k for k, s in enumerate(self._spans) if s.start < part.stop and part.start < s.stop]
         values = self._latest.total(rounds, part) if counts[inside, 0].any() else None
-        return Message(self._me, peer, self._layout, partition, first, self.round, counts, values)
+        return Message(self._me, peer, self.layout, partition, first, self.round, counts, values)
 
 
 class Outbox:

@@ -16,15 +16,21 @@ _MEASURED = 5.0
 """Seconds over which the rate of gradients is measured; the first p is there after as many."""
 
 
+def partitions(cfg: RunConfig[Any], name: str) -> int | None:
+    """How many a gradient has with this strategy; None: as many as there are ranks, or what is measured."""
+    if name == WHOLE:
+        return 1
+    return None if cfg.replicas.partitions == AUTO else int(cfg.replicas.partitions)
+
+
 def ako(cfg: RunConfig[Any], name: str = NAME) -> Ako:
     """One rank's strategy. name: with `all-to-all` gradients go whole."""
-    given = cfg.replicas
-    partitions = 1 if name == WHOLE else None if given.partitions == AUTO else int(given.partitions)
+    given, wanted = cfg.replicas, partitions(cfg, name)
     measured = None
-    if partitions is None and given.bandwidth:
+    if wanted is None and given.bandwidth:
         known = None if given.bandwidth == PROBE else quantity(given.bandwidth, "bits a second") / 8
         measured = Measured(known, _MEASURED)
-    return Ako(name, partitions, given.staleness, given.apply, measured, cfg.train.mode == "async")
+    return Ako(name, wanted, given.staleness, given.apply, measured, cfg.train.mode == "async")
 
 
 def check_ako(cfg: RunConfig[Any]) -> None:

@@ -3,6 +3,7 @@
 An instance counts where its lease says so (leases of a dead member end with what it had written down), and is
 undone where the job went back behind it. Of messages, those that both sides have written down are compared
 with the rounds of their sender: which rounds each receiver has of each partition, and over how many rows.
+Of a newcomer, what its donor had taken until it gave it values ends where others begin to owe the newcomer.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class Audit:
 @dataclass
 class _Told:
     """What one incarnation has written down. rounds: (instances, rows by node) by number; layouts: by number;
-    received: by source and layout; ended: the last round of one that ended in good order; to_the_end: which
-    was when the job ended."""
+    received: by source and layout; gave: how many of those lines there were when a newcomer was given values;
+    ended: the last round of one that ended in good order; to_the_end: which was when the job ended."""
 
     rounds: dict[int, tuple[int, np.ndarray]] = field(default_factory=dict)
     leases: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
@@ -61,6 +62,7 @@ class _Told:
     received: dict[tuple[Member, int], list[dict[str, Any]]] = field(
         default_factory=lambda: defaultdict(list)
     )
+    gave: dict[Member, dict[tuple[Member, int], int]] = field(default_factory=dict)
     ended: int | None = None
     to_the_end: bool = False
 
@@ -97,6 +99,7 @@ def audit(folder: Path) -> Audit:
         for taker, theirs in told.items():
             if sender != taker:
                 _check_messages((sender, its), (taker, theirs), rounds, found)
+                _check_handovers((sender, its), (taker, theirs), table, rounds, found)
         if table.seen[sender].state == LOST:
             found.in_flight += its.instances(rounds.missing)
         else:
@@ -128,6 +131,8 @@ def _read(folder: Path, me: Member) -> _Told:
             told.rounds[line["round"]] = stop - start, np.array(line["rows"], np.int64)
         elif "from" in line:
             told.received[Member(*line["from"]), line["layout"]].append(line)
+        elif "gave" in line:
+            told.gave[Member(*line["gave"])] = {key: len(lines) for key, lines in told.received.items()}
         elif "layout" in line:
             told.layouts[line["layout"]] = line
         elif "ended" in line:
@@ -182,6 +187,39 @@ def _check_messages(
             if missing and theirs.to_the_end:
                 rounds.missing |= missing
                 rounds.why_missing.append(f"{pair}: lacks {_span(missing)}")
+
+
+def _check_handovers(
+    source: tuple[Member, _Told], donor: tuple[Member, _Told], table: Table, rounds: _Rounds, found: Audit
+) -> None:
+    """Of what one member has sent a donor, what newcomers have of it in their values."""
+    (sender, its), (giver, theirs) = source, donor
+    for joiner, lengths in theirs.gave.items():
+        owed = [layout["first"] for layout in its.layouts.values() if list(joiner) in layout["peers"]]
+        if not owed or joiner == sender or not table.seen[joiner].figures.get("rounds"):
+            continue
+        first, pair = min(owed), f"{_name(joiner)} from {_name(sender)}, by {_name(giver)}"
+        numbers = sorted(its.layouts)
+        for number, following in zip(numbers, [*numbers[1:], None], strict=False):
+            layout, lines = its.layouts[number], theirs.received.get((sender, number), [])
+            had = _covered(lines[: lengths.get((sender, number), 0)])
+            if more := {n for n in had if n >= first}:
+                rounds.twice |= more
+                found.complain(f"{pair}: in its values and owed, {_span(more)}")
+            if (
+                list(giver) not in layout["peers"]
+                or layout["first"] >= first
+                or table.seen[sender].state == LOST
+            ):
+                continue  # what one that failed had not delivered is in flight
+            last = first - 1 if following is None else min(first, its.layouts[following]["first"]) - 1
+            for partition in range(layout["partitions"]):
+                part = lines[: lengths.get((sender, number), 0)]
+                part = [line for line in part if line["partition"] == partition]
+                missing = set(range(layout["first"], last + 1)) & set(its.rounds) - set(_covered(part))
+                if missing:
+                    rounds.missing |= missing
+                    rounds.why_missing.append(f"{pair}: not in its values, {_span(missing)}")
 
 
 def _check_rows(

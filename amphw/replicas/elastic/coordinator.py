@@ -6,26 +6,31 @@ need it for leases and to learn who else there is; between two leases they train
 
 from __future__ import annotations
 
-import math
+import os
+import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from amphw.host.records import EpochRecord, first_reaching, higher_is_better
+from amphw.host.checkpointing import CHECKPOINT
 from amphw.replicas.agree import difference
 from amphw.replicas.ako.message import Member
 from amphw.replicas.elastic.journal import Journal
 from amphw.replicas.elastic.ledger import recorded
+from amphw.replicas.elastic.standing import progress, reached, together
 from amphw.replicas.elastic.table import LEFT, LOST, TRAINING, WAITING, Seen, Table
 
 JOURNAL = "members/journal.jsonl"
 """In a run's folder."""
+CHECKPOINTS = "members/checkpoint-*.safetensors"
+"""In a run's folder: what members save, each under a name of its own, until it is recorded."""
 SILENCE = 30.0
 """Seconds after which a member that says nothing counts as lost, if nobody has seen it die."""
 _OWN_SILENCE = 5.0
-"""Seconds without any call, after which this process has been away itself, and others are not to blame."""
+"""Seconds without any call, after which this process has been away itself, and others are not to blame; more
+than those between the signs of life of a single member."""
 
 Order = dict[str, Any]
 
@@ -36,17 +41,19 @@ class Coordinator:
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic):
-        self._folder, self._clock = folder, clock
+        self.folder, self._clock = folder, clock
         self._journal = Journal(folder / JOURNAL)
         self._lock = threading.RLock()
         self.table = Table()
         for event in self._journal.read():
             self.table.apply(event)
+        self._end_if_done()
+        self._publish()
         self._heard: dict[Member, float] = {}
-        self._reserved = -1
         self._saver: Member | None = None
+        self._validator: Member | None = None
         self._called, self._began = clock(), clock()
-        self._seconds = self.table.history[-1]["seconds"] if self.table.history else 0.0
+        self._seconds = self.table.seconds
 
     def _do(self, **event: Any) -> None:
         event["time"] = time.time()
@@ -60,19 +67,28 @@ class Coordinator:
 
     def open(self, job: Mapping[str, Any]) -> None:
         """The process that starts members is a new one. job: model, settings (TOML), epochs, metric, target,
-        patience, minimum (members below which nobody trains), start (members that begin together)."""
+        patience, minimum (members below which nobody trains), start (members that begin together), identity
+        (as `agree.identity`, which every member has to have)."""
         with self._lock:
             for seen in self.table.present():
                 self._lose(seen, "the job was ended")
             self._do(event="opened", job=dict(job))
             self._do(event="started")
-            self._saver = None
+            self._saver = self._validator = None
+            self._end_if_done()
+            for path in self.folder.glob(CHECKPOINTS):
+                if path != self.folder / self.table.saved["path"]:
+                    path.unlink()  # of one that died before it was recorded
 
     def stop(self, why: str) -> None:
         """All end in good order."""
         with self._lock:
             if not self.table.ended:
                 self._do(event="ended", why=why)
+
+    def _end_if_done(self) -> None:
+        if not self.table.ended and (why := reached(self.table)):
+            self.stop(why)
 
     def job(self) -> dict[str, Any]:
         with self._lock:
@@ -111,12 +127,8 @@ class Coordinator:
             return {"me": list(me)}
 
     def _refusal(self, identity: Mapping[str, str]) -> str:
-        """Why a member of this identity cannot take part; the first one's is the job's."""
-        known = self.table.job.get("identity")
-        if known is None:
-            self._do(event="opened", job={**self.table.job, "identity": dict(identity)})
-            return ""
-        found = difference(known, identity)
+        """Why a member of this identity cannot take part."""
+        found = difference(self.table.job["identity"], identity)
         if found is None:
             return ""
         what, first, other = found
@@ -138,28 +150,38 @@ class Coordinator:
             if seen is not None:
                 self.lost(seen.me, why)
 
+    def give_up(self, number: int, why: str) -> None:
+        """The same of one that does not come back: those that are to begin together do without it."""
+        with self._lock:
+            self.lost_number(number, why)
+            if number not in self.table.given_up:
+                self._do(event="given_up", number=number)
+
     def reserve(self) -> int:
         """A number for a new member, beyond those that begin together."""
         with self._lock:
-            taken = self.table.job.get("start", 0), self.table.next_number()
-            self._reserved = max(self._reserved, *(number - 1 for number in taken)) + 1
-            return self._reserved
+            number = max(self.table.job["start"], self.table.next_number())
+            self._do(event="reserved", number=number)
+            return number
 
     def _lose(self, seen: Seen, why: str) -> None:
         lease = self.table.lease_of(seen.me)
-        taken = recorded(self._folder, seen.me, lease) if lease is not None else 0
+        taken = recorded(self.folder, seen.me, lease) if lease is not None else 0
         self._of(LOST, seen.me, why=why, taken=taken)
+        if seen.donor is not None and seen.values:
+            (self.folder / seen.values).unlink(missing_ok=True)  # of one that died before it read them
 
-    def left(self, member: Member, why: str, figures: Mapping[str, Any]) -> None:
-        """It has gone in good order, and has sent all that it owed."""
+    def left(self, member: Member, why: str, figures: Mapping[str, Any], told: Sequence[Member] = ()) -> None:
+        """It has gone in good order, and has sent all that it owed. told: those that it has sent its END."""
         with self._lock:
             me = Member(*member)
             seen = self.table.seen.get(me)
             if seen is None or seen.state not in (WAITING, TRAINING):
                 return
             lease = self.table.lease_of(me)
-            taken = recorded(self._folder, me, lease) if lease is not None else 0
-            self._of(LEFT, me, why=why, taken=taken, figures=dict(figures))
+            taken = recorded(self.folder, me, lease) if lease is not None else 0
+            ends = [list(peer) for peer in told]
+            self._of(LEFT, me, why=why, taken=taken, figures=dict(figures), told=ends)
 
     def _look_around(self) -> None:
         """Members that have been silent for too long are lost."""
@@ -210,16 +232,20 @@ class Coordinator:
             if lease is not None and done is not None and done[0] == lease.number:
                 self._of("done", me, taken=done[1], figures=dict(figures))
             if self.table.ended:
-                return {"do": "stop", "why": self.table.ended, "saves": self._saves(me)}
+                return {"do": "stop", "why": self.table.ended}
             if seen.state == WAITING:
                 return self._begin(seen)
             return self._work(me, known, unit)
 
-    def _saves(self, me: Member) -> bool:
-        """Whether it is for this member to save what there is at the end."""
-        if self._saver is None or self.table.seen[self._saver].state == LOST:
-            self._saver = next((seen.me for seen in self.table.present(TRAINING)), None)
-        return self._saver == me
+    def saves(self, member: Member) -> bool | None:
+        """Whether it is for this member, which has all that there is at the end, to save that; None: another
+        one is about to, so ask again."""
+        with self._lock:
+            if self.table.saved["ended"] or self.table.seen[Member(*member)].state != TRAINING:
+                return False
+            if self._saver is None or self.table.seen[self._saver].state != TRAINING:
+                self._saver = Member(*member)
+            return True if self._saver == Member(*member) else None
 
     def _begin(self, seen: Seen) -> Order:
         """For one that has no values yet."""
@@ -233,7 +259,7 @@ class Coordinator:
                 return {"do": "again"}
             return {"do": "wait", "why": f"member {donor.me.number} is to give it values"}
         if not table.begun:
-            wanted, here = max(table.job["start"], table.job["minimum"]), len(table.present())
+            wanted, here = max(table.starting, table.job["minimum"]), len(table.present())
             if here < wanted:
                 return {"do": "wait", "why": f"{here} of {wanted} members are here"}
             self._do(event="began")
@@ -263,17 +289,22 @@ class Coordinator:
         """The donor of `joiner` has written its values there, in a round of its own."""
         with self._lock:
             seen = self.table.seen.get(Member(*joiner))
-            if seen is not None and seen.state == WAITING and not seen.values:
-                self._of("gave", seen.me, path=path, round=round)
+            if seen is not None and seen.state == WAITING:
+                if not seen.values:
+                    self._of("gave", seen.me, path=path, round=round)
+            else:
+                (self.folder / path).unlink(missing_ok=True)  # nobody reads them
 
     def _work(self, me: Member, known: tuple[int, int], unit: int) -> Order:
         table = self.table
         if table.lease_of(me) is not None:
             return self._train(me)
         training = table.present(TRAINING)
-        if table.leases.complete(table.validated + 1) and training[0].me == me:
+        if table.leases.complete(table.validated + 1) and self._validates(me):
             epoch = table.validated + 1
-            return {"do": "validate", "epoch": epoch, "instances": table.leases.trained(epoch)}
+            trained = table.leases.trained(epoch)
+            state = {**table.state(), "epochs": epoch}
+            return {"do": "validate", "epoch": epoch, "instances": trained, "state": state}
         if len(training) < table.job["minimum"]:
             wanted = table.job["minimum"]
             return {"do": "wait", "why": f"{len(training)} members are there, and {wanted} are the minimum"}
@@ -292,6 +323,12 @@ class Coordinator:
         self._of("leased", me, epoch=epoch, start=start, stop=stop)
         return self._train(me)
 
+    def _validates(self, me: Member) -> bool:
+        """One that is at it stays the one, also where one of a lower number comes meanwhile."""
+        if self._validator is None or self.table.seen[self._validator].state != TRAINING:
+            self._validator = self.table.present(TRAINING)[0].me
+        return self._validator == me
+
     def _train(self, me: Member) -> Order:
         lease = self.table.lease_of(me)
         assert lease is not None
@@ -301,67 +338,49 @@ class Coordinator:
     # --- what became of it --------------------------------------------------------------------------
 
     def validated(self, member: Member, epoch: int, record: Mapping[str, Any]) -> Order:
-        """The member has validated after this epoch -> `progress`. record: as of `EpochRecord`; what all have
-        done together is added here."""
+        """The member has validated after this epoch -> `progress`, and "mine": whether it is its record that
+        counts, and it that saves. record: as of `EpochRecord`; what all have done together is added here."""
         with self._lock:
-            table, job = self.table, self.table.job
-            if epoch == table.validated + 1:
-                self._do(event="validated", record={**record, **self._together(epoch)})
-                history = [EpochRecord.from_json(each) for each in table.history]
-                target, metric = job["target"], job["metric"]
-                if target is not None and first_reaching(history, metric, target):
-                    self.stop("target")
-                elif epoch >= job["epochs"]:
-                    self.stop("epochs")
-                elif job["patience"] and epoch - _best(history, metric)[0] >= job["patience"]:
-                    self.stop("patience")
-            return self.progress()
+            me, table = Member(*member), self.table
+            if epoch == table.validated + 1 and table.seen[me].state == TRAINING:
+                self._of("validated", me, record={**record, **together(self.table, self._spent())})
+                self._validator = None
+                self._end_if_done()
+            return {**self.progress(), "mine": epoch == table.validated and table.validated_by == me}
+
+    def _spent(self) -> float:
+        return self._seconds + self._clock() - self._began
 
     def progress(self) -> Order:
         """How far the job is, as a checkpoint has it: epoch, number (of the next epoch's first instance),
-        history, and the best of its epochs."""
+        history, the best of its epochs, and the state of what was trained on."""
         with self._lock:
-            history = [EpochRecord.from_json(each) for each in self.table.history]
-            best, value = _best(history, self.table.job["metric"])
-            epochs = self.table.leases.epochs
-            return {
-                "epoch": len(history),
-                "number": sum(epochs[k].size for k in range(1, len(history) + 1)),
-                "history": self.table.history,
-                "best": best == len(history),
-                "best_epoch": best,
-                "best_value": value,
-            }
+            return progress(self.table)
 
-    def saved(self, member: Member, path: str) -> None:
-        """The member has saved a checkpoint, of what it has now, after the epochs that were validated."""
+    def saved(self, member: Member, path: str, state: Mapping[str, Any]) -> None:
+        """The member has saved a checkpoint there. state: with which it was asked to, or `progress` had."""
         with self._lock:
-            self._of("saved", Member(*member), path=path)
+            me, before = Member(*member), self.table.saved
+            if self.table.seen[me].state != TRAINING or state["epochs"] < before["epochs"]:
+                (self.folder / path).unlink(missing_ok=True)
+                return
+            if path != before["path"]:
+                self._of("saved", me, path=path, state=dict(state))
+            self._publish()
+            if before["path"] and before["path"] != path:
+                (self.folder / before["path"]).unlink(missing_ok=True)
 
-    def _together(self, epoch: int) -> dict[str, Any]:
-        """Of an epoch's record, what hangs on all members."""
-        every = [seen.figures for seen in self.table.seen.values()]
-        size = int(sum(each.get("size", 0) for each in every))
-        losses = [each["losses"][str(epoch)] for each in every if str(epoch) in each.get("losses", {})]
-        rows, total = sum(a for a, _ in losses), sum(b for _, b in losses)
-        seconds = self._seconds + self._clock() - self._began
-        before = self.table.history[-1] if self.table.history else {"instances": 0, "seconds": 0.0}
-        spent = seconds - before["seconds"]
-        return {
-            "epoch": epoch,
-            "instances": size,
-            "seconds": seconds,
-            "train_loss": total / rows if rows else None,
-            "instances_per_s": (size - before["instances"]) / spent if spent > 0 else None,
-        }
-
-
-def _best(history: list[EpochRecord], metric: str) -> tuple[int, float | None]:
-    """The epoch with the best value, the first of those, and the value; 0: there is none."""
-    found = [(each.valid.get(metric, math.nan), each.epoch) for each in history]
-    found = [(value, epoch) for value, epoch in found if not math.isnan(value)]
-    if not found:
-        return 0, None
-    pick = max if higher_is_better(metric) else min
-    best = pick(value for value, _ in found)
-    return next(epoch for value, epoch in found if value == best), best
+    def _publish(self) -> None:
+        """The last checkpoint that was recorded is the run's: what a job goes back to is never any other."""
+        path, published = self.folder / self.table.saved["path"], self.folder / CHECKPOINT
+        if not self.table.saved["path"] or not path.exists():
+            return
+        if published.exists() and published.samefile(path):
+            return  # two links to one file do not replace each other
+        linked = path.with_suffix(".link")
+        linked.unlink(missing_ok=True)
+        try:
+            os.link(path, linked)
+        except OSError:  # a file system without links
+            shutil.copyfile(path, linked)
+        os.replace(linked, published)

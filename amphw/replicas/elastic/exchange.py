@@ -14,6 +14,7 @@ takes up what it has put aside.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -38,6 +39,8 @@ from amphw.replicas.threads import ThreadGroup
 
 Rows = Sequence[Mapping[str, Any]]
 """Members as `Coordinator.look` has them."""
+LATE = 10.0
+"""Seconds for which what a member has sent before it left may still be under way."""
 _NOTHING = np.empty(0, np.uint8)
 
 
@@ -103,7 +106,7 @@ class Exchange(Ako):
         self.revision, self.refused = 0, 0
         self.broken: Member | None = None  # from whom a message was lost on its way
         self._by = 0  # the revision that the present layout is by
-        self._left: set[Member] = set()
+        self._left: dict[Member, float] = {}  # whose END is still to come, until when
         self._began: dict[Member, int] = {}  # the newest revision that a peer has begun to owe by
         self._over: set[Member] = set()  # peers that send no more
         self._came: list[tuple[int, Message]] = []  # with revisions, in order; not applied yet
@@ -151,14 +154,15 @@ class Exchange(Ako):
             self._queues[peer] = Queue()
             self._clocks.heard[peer.number] = Heard(self._me, peer)
             self._clocks.heard[peer.number].finished = True  # until it says that it trains
-            self._left = {other for other in self._left if other.number != peer.number}
+            self._left = {other: end for other, end in self._left.items() if other.number != peer.number}
             self._link.connect(peer, rows[peer]["address"])
         for peer in sorted(set(self._queues) - present):
             del self._queues[peer]
             self._link.disconnect(peer)
-            left = peer in rows and rows[peer]["state"] == LEFT
+            # Of one that has not told this member anything nothing is under way.
+            left = peer in rows and rows[peer]["state"] == LEFT and list(self._me) in rows[peer]["told"]
             if left and peer not in self._over:
-                self._left.add(peer)  # what it has sent counts, until it says that this was all
+                self._left[peer] = time.monotonic() + LATE  # what it has sent counts until then
                 self._clocks.heard[peer.number].finished = True
         self._let_go(present)
         self._joining = {
@@ -178,7 +182,7 @@ class Exchange(Ako):
 
     def _let_go(self, present: set[Member]) -> None:
         """Of everything that is known of others than these, and those that may still have sent something."""
-        here = {peer.number: peer for peer in present | self._left}
+        here = {peer.number: peer for peer in [*self._left, *present]}
         for number in set(self._clocks.heard) - set(here):
             del self._clocks.heard[number]
         for peer in [*self._began]:
@@ -187,13 +191,13 @@ class Exchange(Ako):
 
     @property
     def _owed(self) -> list[Member]:
-        return self._sender._peers
+        return self._sender.peers
 
     def _owe(self) -> None:
         """Begin a layout for those that there are, unless they are the same, and tell all which revision that
         is by."""
         peers = sorted(set(self._queues) - set(self._joining))
-        if peers != self._owed or self._partitions != self._sender._layout.partitions:
+        if peers != self._owed or self._partitions != self._sender.layout.partitions:
             self._resplit_for(peers)
         self._by = self.revision
         self._say(BEGAN)
@@ -203,7 +207,7 @@ class Exchange(Ako):
 
     def _resplit_for(self, peers: Sequence[Member]) -> None:
         self._put(self._sender.resplit(self._partitions, peers))
-        self._ledger.layout(self._sender._layout, peers, self.revision)
+        self._ledger.layout(self._sender.layout, peers, self.revision)
 
     # --- what is sent -------------------------------------------------------------------------------
 
@@ -289,6 +293,8 @@ class Exchange(Ako):
         came = self._link.poll()
         for message in came:
             self._take_up(*Head.of(message))
+        now = time.monotonic()
+        self._left = {peer: end for peer, end in self._left.items() if now < end}
         self.send()
         return bool(came)
 
@@ -317,7 +323,7 @@ class Exchange(Ako):
             self._began[head.source] = head.revision
         elif head.kind == END:
             self._over.add(head.source)
-            self._left.discard(head.source)
+            self._left.pop(head.source, None)
             heard.finished = True
         else:
             heard.finished = head.kind == IDLE
@@ -331,6 +337,7 @@ class Exchange(Ako):
         while self._joining and self._all_began(min(self._joining.values())):
             joiner = min(self._joining, key=lambda peer: (self._joining[peer], peer))
             self._apply_before(device, self._joining.pop(joiner))
+            self._ledger.gave(joiner, self._sender.round)
             self._give(joiner, self._sender.round)
             self._owe()
         self._apply_before(device, min([*self._joining.values(), self.revision + 1]))
@@ -369,6 +376,11 @@ class Exchange(Ako):
             self._resplit_for(self._owed)
         self._say(END)
         self.send()
+
+    @property
+    def informed(self) -> list[Member]:
+        """Those to whom everything is on its way, and that this was all."""
+        return [peer for peer, queue in self._queues.items() if self._finished and not len(queue)]
 
     def all_over(self) -> bool:
         """Whether nothing more comes from those that are there, or have left."""

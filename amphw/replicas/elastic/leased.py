@@ -39,7 +39,8 @@ class Leased:
     the lease, and whether it is the last one -> whether the lease goes on.
     """
 
-    leads, ranks = True, 2
+    leads = True
+    ranks = 2  # there are others, however many these are: the host takes a set of more than one as shared
 
     def __init__(
         self,

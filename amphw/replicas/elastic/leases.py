@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from amphw.replicas.ako.message import Member
 
@@ -26,6 +26,12 @@ class Lease(NamedTuple):
     epoch: int
     start: int
     stop: int
+
+    @classmethod
+    def told(cls, numbers: Sequence[Any]) -> Lease:
+        """As a coordinator tells it, in lists."""
+        number, holder, epoch, start, stop = numbers
+        return cls(number, Member(*holder), epoch, start, stop)
 
 
 @dataclass

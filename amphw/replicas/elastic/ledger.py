@@ -28,8 +28,14 @@ def ledger_of(folder: Path, me: Member) -> Path:
 
 def recorded(folder: Path, me: Member, lease: Lease) -> int:
     """How many instances of a lease its holder has written down."""
-    lines = Journal(ledger_of(folder, me)).read()
-    return sum(b - a for line in lines if line.get("lease") == lease.number for a, b in [line["instances"]])
+    found = 0
+    for line in Journal(ledger_of(folder, me)).backwards():
+        if line.get("lease", lease.number) < lease.number:
+            break  # a member's leases are in order
+        if line.get("lease") == lease.number:
+            start, stop = line["instances"]
+            found += stop - start
+    return found
 
 
 class Ledger:
@@ -44,6 +50,10 @@ class Ledger:
     def began(self, donor: Member | None, round: int) -> None:
         """donor: whose values it has; None: those of a checkpoint, or initial ones."""
         self._write(values=list(donor) if donor is not None else None, round=round)
+
+    def gave(self, joiner: Member, round: int) -> None:
+        """What was taken until here is in the values that this newcomer gets, with as many own rounds."""
+        self._write(gave=list(joiner), round=round)
 
     def layout(self, layout: Layout, peers: Iterable[Member], revision: int) -> None:
         """From now on rounds are cut and owed like this."""

@@ -12,35 +12,31 @@ from typing import Any
 import numpy as np
 
 from amphw.host import snapshots
-from amphw.host.checkpointing import BEST, CHECKPOINT, Checkpoints
 from amphw.host.config import RunConfig
-from amphw.host.config_toml import to_toml
 from amphw.host.epochs import PhaseFigures, Phases
 from amphw.host.gradients import Clipping
 from amphw.host.live_validation import LiveValidation
 from amphw.host.meters import Tally
-from amphw.host.records import EpochRecord
-from amphw.host.run_folder import RunFolder
 from amphw.host.run_model import InstanceSet, RunModel
 from amphw.host.run_state import RunState
 from amphw.host.session import Session
 from amphw.ir.device import Device
 from amphw.replicas.ako.message import Member
-from amphw.replicas.ako.settings import WHOLE
-from amphw.replicas.elastic.board import Board, OverError, RefusedError
+from amphw.replicas.ako.settings import partitions
+from amphw.replicas.elastic.board import Coordinating, OverError, RefusedError
 from amphw.replicas.elastic.exchange import Exchange
 from amphw.replicas.elastic.leased import Leased, Part
 from amphw.replicas.elastic.leases import Lease
 from amphw.replicas.elastic.ledger import JOB, Ledger
 from amphw.replicas.elastic.link import Link
+from amphw.replicas.elastic.saving import ASK, Saving
+from amphw.replicas.elastic.table import TRAINING, WAITING
 from amphw.replicas.run import instances_between
 from amphw.replicas.transport import NAP
 
 LOOK = 0.2
 """Seconds between looks at the table while training."""
-ASK = 0.05
-"""Seconds between questions of a member that has nothing to do."""
-BEAT = 5.0
+BEAT = 2.0
 """Seconds between signs of life of a member that is deep in a round."""
 PATIENCE = 60.0
 """Seconds for which a member that ends waits for the last messages of others that are there."""
@@ -64,7 +60,14 @@ class Setting:
 class Incarnation:
     """A member from when it registers until it ends or is lost. number: of one that comes back."""
 
-    def __init__(self, setting: Setting, device: Device, board: Board, link: Link, number: int | None = None):
+    def __init__(
+        self,
+        setting: Setting,
+        device: Device,
+        board: Coordinating,
+        link: Link,
+        number: int | None = None,
+    ):
         self._setting, self._device, self._board, self._link = setting, device, board, link
         model, cfg = setting.model, setting.cfg
         self._seed = cfg.train.seed
@@ -78,22 +81,21 @@ class Incarnation:
             raise OverError(f"the job is over: it was ended by {told['over']}")
         self.me = Member(*told["me"])
         self._ledger = Ledger(setting.folder, self.me)
+        graph = self._session.graph
+        self._saving = Saving(setting.folder, cfg, model.name, self.me, board, graph)
         given = cfg.replicas
-        partitions = 1 if given.strategy == WHOLE else None
-        if partitions is None and given.partitions.isdecimal():
-            partitions = int(given.partitions)
         self._exchange = Exchange(
-            given.strategy, partitions, given.staleness, cfg.train.mode == "async", given.wire,
-            self.me, link, self._ledger, self._give,
+            given.strategy, partitions(cfg, given.strategy), given.staleness, cfg.train.mode == "async",
+            given.wire, self.me, link, self._ledger, self._give,
         )  # fmt: skip
         view = board.look(self.me)
-        self._exchange.begin_on(device, self._session.graph, self._session.rules, view)
+        self._exchange.begin_on(device, graph, self._session.rules, view)
         self._make_phases()
         self._sets: dict[int, InstanceSet] = {}
         self._known = 0, 0
         self._lease: Lease | None = None
         self._looked = 0.0
-        self._over, self._trains = view["ended"], False
+        self._over, self._trains, self._gone = view["ended"], False, False
         self._figures: dict[str, Any] = {"size": 0, "instances": 0, "losses": {}, "blocked": 0.0}
         self._said = ""
         self._last: PhaseFigures | None = None
@@ -144,11 +146,11 @@ class Incarnation:
                 if what == "again":
                     return True
                 if what == "stop" or self._setting.stop.is_set():
-                    self._end(JOB if what == "stop" else "left", bool(order.get("saves")))
+                    self._end(JOB if what == "stop" else "left")
                     return False
                 if what == "train":
                     self._say("")
-                    lease = Lease(order["lease"][0], self.me, *order["lease"][2:])
+                    lease = Lease.told(order["lease"])
                     done = lease.number, self._train(lease, order["first"])
                 elif what == "load":
                     self._known = order["epoch"], len(self._instances(order["epoch"]))
@@ -156,7 +158,7 @@ class Incarnation:
                     if not self._begin(order):
                         return True
                 elif what == "validate":
-                    self._validate(order["epoch"])
+                    self._validate(order["epoch"], order["state"])
                 else:
                     self._say(order["why"])
                     self._wait()
@@ -185,12 +187,17 @@ class Incarnation:
         now = time.monotonic()
         if force or self._exchange.behind or now - self._looked > LOOK:
             self._looked = now
-            view = self._board.look(self.me)
-            self._over = view["ended"]
-            self._exchange.members(view)
+            self._exchange.members(self._look())
         self._exchange.receive()
         if self._trains:
             self._exchange.settle(self._device)
+
+    def _look(self) -> dict[str, Any]:
+        """The table, and whether this incarnation counts as lost by it."""
+        view = self._board.look(self.me)
+        here = [row["member"] for row in view["members"] if row["state"] in (WAITING, TRAINING)]
+        self._over, self._gone = view["ended"], list(self.me) not in here
+        return view
 
     # --- values -------------------------------------------------------------------------------------
 
@@ -210,12 +217,7 @@ class Incarnation:
         return True
 
     def _give(self, joiner: Member, round: int) -> None:
-        name = f"members/{joiner.number}/values-{joiner.incarnation}.safetensors"
-        model, cfg = self._setting.model, self._setting.cfg
-        counters = {"seed": self._seed, "round": round}
-        path, graph = self._setting.folder / name, self._session.graph
-        snapshots.save(path, self._device.parameters(), graph, model.name, to_toml(cfg), counters)
-        self._board.gave(joiner, name, round)
+        self._saving.give(self._device, joiner, round)
 
     # --- training -----------------------------------------------------------------------------------
 
@@ -251,26 +253,34 @@ class Incarnation:
         lease = self._lease
         assert lease is not None
         self._device.drain()
+        if time.monotonic() - self._looked > BEAT:
+            self._look()  # after a pause it may have been given up, and then its rounds are for others
+            if self._gone:
+                return False
         at = lease.start
         self._exchange.make_round(self._device, lease, at + start, at + stop, last)
         self._attend()
-        began = time.perf_counter()
-        while not last and not self._leaves() and not self._exchange.may_go_on():
+        began, leaves = time.perf_counter(), self._leaves()
+        while not last and not leaves and not self._exchange.may_go_on():
             time.sleep(NAP)
             self._attend()
+            leaves = self._leaves()
         self._figures["blocked"] += time.perf_counter() - began
-        if not last and self._leaves() and self._exchange.tells:
+        if not last and leaves and not self._gone and self._exchange.tells:
             # What nodes have short of an update belongs to what was trained on.
             self._exchange.make_round(self._device, lease, at + stop, at + stop, True)
-        return not self._leaves()
+        return not leaves
 
     def _leaves(self) -> bool:
-        return bool(self._over) or self._setting.stop.is_set() or self._exchange.broken is not None
+        """Asked once in a round, as the answer may change at any time."""
+        asked = self._setting.stop.is_set() or self._gone or self._exchange.broken is not None
+        return asked or bool(self._over)
 
     # --- an epoch's end -----------------------------------------------------------------------------
 
-    def _validate(self, epoch: int) -> None:
-        """With the parameters that this member has; the others go on, and do not wait for it."""
+    def _validate(self, epoch: int, before: Mapping[str, Any]) -> None:
+        """With the parameters that this member has; the others go on, and do not wait for it. before: the
+        state of what was trained on when this was to be done."""
         cfg, model = self._setting.cfg, self._setting.model
         self._exchange.idle(True)
         self._attend(force=True)
@@ -290,48 +300,32 @@ class Incarnation:
             "ranks": [],
         }
         told = self._board.validated(self.me, epoch, record)
-        if (every := cfg.train.checkpoint_every) and told["epoch"] == epoch:
-            names = [BEST] * bool(told["best"]) + [CHECKPOINT] * (epoch % every == 0)
-            self._save(names, told)
-
-    def _save(self, names: list[str], told: Mapping[str, Any]) -> None:
-        """What this member has now, as checkpoints of these names. told: what the job has behind it."""
-        if not names:
-            return
-        folder, cfg, model = self._setting.folder, self._setting.cfg, self._setting.model
-        state = RunState(self._tally())
-        state.history = [EpochRecord.from_json(each) for each in told["history"]]
-        state.epoch, state.number = told["epoch"], told["number"]
-        state.best, state.best_epoch = told["best_value"], told["best_epoch"]
-        if state.history:
-            state.size, state.seconds = state.history[-1].instances, state.history[-1].seconds
-        saves = Checkpoints(RunFolder(folder), cfg, model.name, time.monotonic)
-        saves.save(names, state, self._device, self._session.graph)
-        if CHECKPOINT in names:
-            self._board.saved(self.me, CHECKPOINT)
+        self._saving.epoch(self._device, RunState(self._tally()), told, before)
 
     # --- the end ------------------------------------------------------------------------------------
 
-    def _end(self, why: str, saves: bool) -> None:
-        """Send all that is owed and, where the job ends, take all that still comes. saves: it is for this
-        member to save what there is then."""
+    def _end(self, why: str) -> None:
+        """Send all that is owed and, where the job ends, take all that still comes, of which one saves."""
         exchange = self._exchange
         exchange.finish()
         give_up, revision = time.monotonic() + PATIENCE, exchange.revision
-        while not exchange.send() or (why == JOB and not exchange.all_over()):
-            self._attend(force=True)
+        while True:
+            self._attend(force=True)  # before the last test: who has come until then is told
+            if self._gone:
+                return
+            if exchange.send() and (why != JOB or exchange.all_over()):
+                break
             if exchange.revision != revision:
                 give_up, revision = time.monotonic() + PATIENCE, exchange.revision
             if time.monotonic() > give_up:
                 why = "others were silent"
                 break
             time.sleep(NAP)
-        self._attend(force=True)
         if self._trains:
             self._ledger.ended(exchange.round, why)
-            if why == JOB and saves and self._setting.cfg.train.checkpoint_every:
-                self._save([CHECKPOINT], self._board.progress())
-        self._board.left(self.me, why, self.figures())
+            if why == JOB:
+                self._saving.last(self._device, RunState(self._tally()))
+        self._board.left(self.me, why, self.figures(), exchange.informed)
 
     def figures(self) -> dict[str, Any]:
         """What this incarnation has done so far. size: as the model counts; sent, received: bytes of values;
@@ -356,7 +350,7 @@ class Incarnation:
 def live(
     setting: Setting,
     make_device: Callable[[], Device],
-    board: Board,
+    board: Coordinating,
     make_link: Callable[[], Link],
     number: int | None = None,
 ) -> int:

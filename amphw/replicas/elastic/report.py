@@ -44,7 +44,7 @@ class Follower:
         table = self.table
         minimum = table.job.get("minimum", 0)
         here = len(table.present(TRAINING) if table.begun else table.present())
-        starts = not table.begun and minimum <= table.job.get("start", 0)  # who was asked for is on its way
+        starts = not table.begun and minimum <= table.starting  # who was asked for is on its way
         if here >= minimum or starts or table.ended:
             return ""
         return f"{here} members are here, and {minimum} are the minimum: nobody trains until others join"

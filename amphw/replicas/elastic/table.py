@@ -25,7 +25,8 @@ class Seen:
 
     address: where it takes messages. about: what it says of itself (host, pid, device). admitted: revision of
     the table with which it came. donor: who gives it values; None: nobody has to. values: the file of them,
-    "" before it is there. figures: what it has said last. why: it is gone.
+    "" before it is there. figures: what it has said last. why: it is gone. told: others that
+    it has told that it sends no more, before it left.
     """
 
     me: Member
@@ -38,6 +39,7 @@ class Seen:
     round: int = 0
     figures: dict[str, Any] = field(default_factory=dict)
     why: str = ""
+    told: list[list[int]] = field(default_factory=list)
 
     def row(self) -> dict[str, Any]:
         """What other members have to know."""
@@ -47,22 +49,29 @@ class Seen:
             "state": self.state,
             "admitted": self.admitted,
             "donor": list(self.donor) if self.donor is not None else None,
+            "told": self.told,
         }
 
 
 class Table:
     """revision: goes up with whoever comes or goes. seen: every incarnation there was. job: what was said of
     it at the beginning. begun: whether anything was trained. history: of epochs, as `EpochRecord` has them.
-    ended: why the job is over."""
+    ended: why the job is over. saved: the last checkpoint's path in the run's folder, "" before there is one,
+    and its `state`."""
 
     def __init__(self) -> None:
         self.revision = 0
         self.seen: dict[Member, Seen] = {}
         self.job: dict[str, Any] = {}
         self.begun, self.ended = False, ""
+        self.reserved = -1  # the highest number that is
+        self.given_up: set[int] = set()  # numbers that come no more
+        self.seconds, self._time = 0.0, 0.0  # that it has trained for, and when the last event was
+        self._undone = 0.0  # of what members have done, the size that counts no more
         self.leases = Leases()
         self.history: list[dict[str, Any]] = []
-        self.saved: dict[str, Any] = {"last": 0, "missing": {}, "epochs": 0, "path": ""}
+        self.validated_by: Member | None = None  # the last of them
+        self.saved: dict[str, Any] = {**self.state(), "path": ""}
 
     # --- what is there ------------------------------------------------------------------------------
 
@@ -76,17 +85,42 @@ class Table:
         return max((s for s in self.seen.values() if s.me.number == number), key=lambda s: s.me, default=None)
 
     def next_number(self) -> int:
-        return 1 + max((me.number for me in self.seen), default=-1)
+        return 1 + max(self.reserved, *(me.number for me in self.seen), -1)
 
     @property
     def validated(self) -> int:
         """Epochs that have been validated."""
         return len(self.history)
 
+    def state(self) -> dict[str, Any]:
+        """Of a checkpoint with the parameters that a member has from now on. They have all that is trained on
+        by now, but what is still on its way to that member; what follows counts as missing."""
+        return {
+            "last": max(self.leases.epochs, default=0),
+            "missing": self.leases.state(),
+            "epochs": len(self.history),
+            "ended": self.ended,
+            "size": self.size,
+        }
+
+    @property
+    def starting(self) -> int:
+        """How many members begin together."""
+        start = self.job.get("start", 0)
+        return int(start) - sum(number < start for number in self.given_up)
+
+    @property
+    def size(self) -> float:
+        """What members have trained on and counts, as the model counts."""
+        return sum(seen.figures.get("size", 0) for seen in self.seen.values()) - self._undone
+
     # --- what happens -------------------------------------------------------------------------------
 
     def apply(self, event: Mapping[str, Any]) -> None:
         """Raises KeyError for an event that there is none of."""
+        if self.begun and event["event"] != "opened":  # before which no process was there
+            self.seconds += max(0.0, event["time"] - self._time)
+        self._time = event["time"]
         _EVENTS[event["event"]](self, event)
 
     def _opened(self, event: Mapping[str, Any]) -> None:
@@ -94,7 +128,14 @@ class Table:
 
     def _started(self, event: Mapping[str, Any]) -> None:
         """The process that coordinates is a new one, with members that are new as well."""
-        self.ended = ""
+        self.ended = self.saved["ended"] = ""
+        self.given_up = set()
+
+    def _reserved(self, event: Mapping[str, Any]) -> None:
+        self.reserved = event["number"]
+
+    def _given_up(self, event: Mapping[str, Any]) -> None:
+        self.given_up.add(event["number"])
 
     def _joined(self, event: Mapping[str, Any]) -> None:
         self.revision += 1
@@ -116,7 +157,7 @@ class Table:
     def _gone(self, event: Mapping[str, Any]) -> None:
         self.revision += 1
         seen = self.seen[_member(event)]
-        seen.state, seen.why = event["event"], event["why"]
+        seen.state, seen.why, seen.told = event["event"], event["why"], event.get("told", [])
         if seen.me in self.leases.out:
             self.leases.close(seen.me, event["taken"])
         seen.figures |= event.get("figures", {})
@@ -133,19 +174,20 @@ class Table:
 
     def _validated(self, event: Mapping[str, Any]) -> None:
         self.history.append(dict(event["record"]))
+        self.validated_by, self.seconds = _member(event), event["record"]["seconds"]
 
     def _saved(self, event: Mapping[str, Any]) -> None:
-        self.saved = {
-            "last": max(self.leases.epochs, default=0),
-            "missing": self.leases.state(),
-            "epochs": len(self.history),
-            "path": event["path"],
-        }
+        self.saved = {**event["state"], "path": event["path"]}
 
     def _back(self, event: Mapping[str, Any]) -> None:
         """To the last checkpoint, or to the beginning where there is none; nobody trains."""
         self.leases.go_back(self.saved["last"], self.saved["missing"])
         del self.history[self.saved["epochs"] :]
+        self._undone += self.size - self.saved["size"]
+        for seen in self.seen.values():
+            losses = seen.figures.get("losses", {})
+            undone = [epoch for epoch in losses if int(epoch) > self.saved["epochs"]]
+            seen.figures["losses"] = {epoch: losses[epoch] for epoch in losses if epoch not in undone}
 
     def _ended(self, event: Mapping[str, Any]) -> None:
         self.ended = event["why"]
@@ -161,6 +203,8 @@ def _member(event: Mapping[str, Any]) -> Member:
 _EVENTS = {
     "opened": Table._opened,
     "started": Table._started,
+    "reserved": Table._reserved,
+    "given_up": Table._given_up,
     "joined": Table._joined,
     "gave": Table._gave,
     "ready": Table._ready,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -116,8 +117,10 @@ class Job:
         model: Any = None,
         make: Callable[[], Device] = lambda: make_device("cpu"),
         spoil: Spoil = lambda message: [message],
+        identity: Mapping[str, str] = MappingProxyType({"model": "x"}),
     ):
         self.folder, self.network, self._make = folder, Network(spoil), make
+        self.identity = identity
         self.model = model or get_model("list-reduction")
         small = SMALL if model is None else []
         self.cfg: Any = resolve(self.model.config, self.model.defaults, None, [*small, *settings])
@@ -138,11 +141,12 @@ class Job:
             "patience": train.patience,
             "minimum": minimum,
             "start": members,
+            "identity": dict(self.identity),
         }
 
     def start(self, strike: Strike = unharmed, **setting: Any) -> threading.Event:
         """Another member -> what makes it leave."""
-        about = Setting(self.model, self.cfg, self.folder, setting.pop("identity", {"model": "x"}), **setting)
+        about = Setting(self.model, self.cfg, self.folder, setting.pop("identity", self.identity), **setting)
         name = f"member {len(self.threads)}"
         self.threads.append(threading.Thread(target=self._run, args=(about, strike), name=name))
         self.threads[-1].start()

@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 from amphw.host.checkpoint import load_checkpoint
 from amphw.replicas.ako.clocks import Heard
 from amphw.replicas.ako.message import Member
+from amphw.replicas.elastic import member
 from amphw.replicas.elastic.audit import Audit, audit, read_table
 from amphw.replicas.elastic.board import RefusedError
 from amphw.replicas.elastic.coordinator import Coordinator
+from amphw.replicas.elastic.journal import Journal
+from amphw.replicas.elastic.ledger import ledger_of
 from amphw.replicas.elastic.link import BODY, Head
 from amphw.replicas.elastic.report import Follower
 from amphw.replicas.elastic.table import LEFT, LOST, TRAINING
@@ -139,6 +142,49 @@ def test_a_member_that_leaves_sends_what_it_owes(tmp_path: Path) -> None:
     assert sorted(seen.why for seen in job.board.table.seen.values()) == ["job", "job", "left"]
 
 
+def test_nobody_waits_for_the_end_of_one_that_left_before_it_knew_of_them(tmp_path: Path) -> None:
+    leaves, came = threading.Event(), threading.Event()
+
+    def leaver(where: str) -> None:
+        slowly(where)
+        if where == "left" and not leaves.is_set():  # it has seen for the last time who is there
+            leaves.set()
+            until(came.is_set)
+
+    def newcomer(where: str) -> None:
+        slowly(where)
+        if where == "next":  # it has seen the leaver
+            came.set()
+
+    with Job(tmp_path, 3, "epochs=3") as job:
+        stops = [job.start(strike) for strike in (leaver, slowly, slowly)]
+        until(lambda: len(job.board.table.leases.closed) > 6)
+        stops[0].set()
+        until(leaves.is_set)
+        job.start(newcomer)
+    all_count(audit(tmp_path), epochs=3)
+    left = [seen.why for seen in job.board.table.seen.values() if seen.state == LEFT]
+    assert sorted(left) == ["job", "job", "job", "left"]  # and the leaver may have been a newcomer's donor
+
+
+def test_one_that_counts_as_lost_trains_on_no_more_of_its_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(member, "LOOK", 0.0)
+    me = Member(0)
+    with Job(tmp_path, 2, "replicas.every=1") as job:
+        for _ in range(2):
+            job.start(slowly)
+        until(lambda: len(job.board.table.leases.closed) > 4 and me in job.board.table.leases.out)
+        job.board.lost(me, "somebody thinks so")
+    all_count(audit(tmp_path))
+    assert job.board.table.seen[Member(0, 1)].state == LEFT
+    rounds = [line for line in Journal(ledger_of(tmp_path, me)).read() if "lease" in line]
+    last, taken = [each for each in job.board.table.leases.closed if each[0].holder == me][-1]
+    more = [line for line in rounds if line["lease"] == last.number][taken:]
+    assert len(more) <= 1  # the one that it was in
+
+
 def test_where_nobody_lives_the_job_goes_back_to_its_checkpoint(tmp_path: Path) -> None:
     dead = threading.Event()
 
@@ -212,6 +258,25 @@ def test_the_ledger_shows_a_message_that_was_taken_twice(
     assert found.doubled > 0 and "twice, rounds" in found.wrong[0]
 
 
+def test_the_ledger_shows_values_that_lacked_something_or_had_too_much(tmp_path: Path) -> None:
+    with Job(tmp_path, 2, "epochs=3") as job:
+        for _ in range(2):
+            job.start(slowly)
+        until(lambda: len(job.board.table.leases.closed) > 4)
+        job.start(slowly)
+    all_count(audit(tmp_path), epochs=3)
+    path = ledger_of(tmp_path, Member(0))
+    lines = path.read_text().splitlines(keepends=True)
+    at = next(k for k, line in enumerate(lines) if '"gave"' in line)
+    gave = lines.pop(at)
+    path.write_text("".join([gave, *lines]))
+    found = audit(tmp_path)
+    assert found.lost > 0 and "member 2.0 from member 1.0, by member 0.0: not in its values" in found.wrong[0]
+    path.write_text("".join([*lines, gave]))
+    found = audit(tmp_path)
+    assert found.doubled > 0 and "in its values and owed" in found.wrong[0]
+
+
 def test_one_to_whom_a_message_was_lost_comes_back(tmp_path: Path) -> None:
     count = [0]
 
@@ -239,11 +304,9 @@ def test_members_wait_for_the_minimum_and_say_so(tmp_path: Path) -> None:
 
 
 def test_a_member_that_is_something_else_is_refused_by_name(tmp_path: Path) -> None:
-    with Job(tmp_path, 1) as job:
-        job.start(slowly, identity={"model": "a", "setting update.lr": "0.1"})
-        until(lambda: "identity" in job.board.table.job)
+    with Job(tmp_path, 1, identity={"model": "a", "setting update.lr": "0.1"}) as job:
         job.start(slowly, identity={"model": "a", "setting update.lr": "0.2"})
-        job.threads[1].join()
+        job.threads[0].join()
         (error,) = job.errors
         assert isinstance(error, RefusedError)
         assert "setting update.lr is 0.1 in the job, and 0.2 here" in str(error)
