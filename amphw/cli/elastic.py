@@ -131,7 +131,7 @@ def _run(
             if records:
                 folder.write_json(METRICS, follower.table.history)
 
-        progress.note(f"others may join with: amphw join {cluster.address}")
+        progress.note(f"others may join with: {cluster.invitation}")
         watch = Watch(board, progress.note)
         task = task_of(job, path, get_model)
         with stopping(asked.set, progress.note):
@@ -179,7 +179,7 @@ def _absolute(typed: str) -> str:
 def join(
     address: Annotated[
         str,
-        typer.Argument(metavar="ADDRESS", help="TOKEN@HOST:PORT, as the job has printed it."),
+        typer.Argument(metavar="ADDRESS", help="HOST:PORT, as the job has printed it."),
     ],
     model: Annotated[
         str | None, typer.Option("--model", metavar="MODEL", help="Refuse a job that trains another model.")
@@ -193,20 +193,20 @@ def join(
     """Join a job of `amphw train --carrier ray` while it trains, as another member.
 
     The member gets everything from the job: model, settings, and the parameters of one that trains. Ctrl-C
-    leaves the job in good order: what this member owes the others is sent first.
+    leaves the job in good order: what this member owes the others is sent first. The job's token is taken
+    from RAY_AUTH_TOKEN; TOKEN@HOST:PORT is understood, too, but shows it to all users of this machine.
     """
     from amphw.models import get_model
-    from amphw.replicas.elastic.settings import authenticate, check_installed
+    from amphw.replicas.elastic.settings import check_installed
 
     check_installed()
-    authenticate(address)
-    from amphw.replicas.elastic.job import JobError, Watch, run, task_of
-
     with _cluster(1, address) as cluster:
+        from amphw.replicas.elastic.job import JobError, Watch, run, task_of
+
         board = cluster.board()
         job = board.job()
         if model is not None and _absolute(model) != job["model"]:
-            raise JobError(f"the job at {address} trains the model {job['model']}, and not {model}")
+            raise JobError(f"the job at {cluster.address} trains the model {job['model']}, and not {model}")
         job["settings"] = _changed(get_model(job["model"]), job["settings"], settings or [])
         number, asked = board.reserve(), threading.Event()
         remarks().print(f"amphw: joining the job in {job['folder']} as member {number}")

@@ -32,6 +32,7 @@ from amphw.ir.errors import AmphwError, DeviceLostError
 from amphw.replicas.agree import identity
 from amphw.replicas.elastic.coordinator import Coordinator
 from amphw.replicas.elastic.member import Setting, live
+from amphw.replicas.elastic.settings import split, token
 from amphw.replicas.elastic.sockets import Sockets
 from amphw.replicas.transport import reason
 
@@ -139,12 +140,12 @@ class Cluster:
     """Ray, of this machine alone or, where RAY_ADDRESS or `address` says so, one that is there; until
     `close`.
 
-    Raises JobError for an address at which there is none."""
+    address: HOST:PORT, without a token, so that it may be shown to anybody. Raises JobError for an address at
+    which there is none."""
 
     def __init__(self, members: int = 1, address: str = ""):
-        given = address or os.environ.get("RAY_ADDRESS", "")
+        _, given = split(address or os.environ.get("RAY_ADDRESS", ""))
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        token, given = os.environ.get("RAY_AUTH_TOKEN", ""), given.rpartition("@")[2]
         quiet: dict[str, Any] = {
             "namespace": NAMESPACE,
             "logging_level": "ERROR",
@@ -159,13 +160,15 @@ class Cluster:
             quiet |= {"num_cpus": cores, "object_store_memory": STORE}
         try:
             context = ray.init(**quiet)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise JobError(
-                f"there is no Ray at {given or 'this machine'} that this machine belongs to ({error}); on "
-                f"another machine than the job's, first write: ray start --address={given}"
-            ) from error
-        where = str(context.address_info["gcs_address"])
-        self.address = f"{token}@{where}" if token else where
+        except (ConnectionError, RuntimeError, ValueError, RayError) as error:
+            raise JobError(_no_ray(given, error)) from error
+        self.address = str(context.address_info["gcs_address"])
+
+    @property
+    def invitation(self) -> str:
+        """The command with which others join. It has the job's token, so it is for the user alone."""
+        known = token()
+        return f"RAY_AUTH_TOKEN={known} " * bool(known) + f"amphw join {self.address}"
 
     def board(self) -> Board:
         """Raises JobError where no job is under way."""
@@ -209,13 +212,24 @@ class Cluster:
         ray.shutdown()
 
 
+def _no_ray(address: str, error: Exception) -> str:
+    if not address:
+        return f"Ray does not start on this machine ({error}); its logs are in /tmp/ray/session_latest/logs"
+    return (
+        f"there is no Ray at {address} that lets in this machine ({error}); set RAY_AUTH_TOKEN to the token "
+        "that the job has printed, and on another machine than the job's first write: ray start "
+        f"--address={address}"
+    )
+
+
 def _check_address(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         if address in ("auto", "local"):
             return
         raise JobError(
-            f"{address!r} is no address of a job; it has the form HOST:PORT, as the job has printed it"
+            f"{address!r} is no address of a job; it has the form HOST:PORT, or TOKEN@HOST:PORT, as the job "
+            "has printed it"
         )
     try:
         socket.create_connection((host, int(port)), timeout=5.0).close()
