@@ -335,9 +335,9 @@ class Incarnation:
 
     def figures(self) -> dict[str, Any]:
         """What this incarnation has done so far. size: as the model counts; sent, received: bytes of values;
-        refused: messages from or to an incarnation that was over, or that had come before; blocked: seconds
-        in which the bound held it; lead: the most rounds that it was ahead of the slowest other one;
-        staleness: gradient rows by versions behind."""
+        refused: messages from or to an incarnation that was over, that had come before, that were malformed,
+        or from strangers; blocked: seconds in which the bound held it; lead: the most rounds that it was
+        ahead of the slowest other one; staleness: gradient rows by versions behind."""
         state, exchange = self._state, self._exchange
         return {
             **self._figures,
@@ -347,7 +347,7 @@ class Incarnation:
             "backward": state.backward,
             "sent": sum(exchange.traffic.sent.values()),
             "received": sum(exchange.traffic.received.values()),
-            "refused": exchange.refused,
+            "refused": exchange.refused + self._link.refused,
             "lead": max(exchange.leads_seen, default=0),
             "staleness": {str(behind): rows for behind, rows in sorted(state.staleness.items())},
         }
