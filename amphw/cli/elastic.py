@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import shlex
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +18,9 @@ from amphw.cli.interrupt import stopping
 from amphw.cli.options import DeviceOption, OnlySetOption
 from amphw.cli.output import remarks
 from amphw.cli.running import INTERRUPT, NO_SPARE, Outcome, spare_device
+
+SPARE = "cpu"
+"""Where members go on whose device is lost, unless another one is named."""
 
 if TYPE_CHECKING:
     from amphw.cli.ranks import RankOptions
@@ -38,14 +43,14 @@ def train_elastic(
     folder: of the run, held by the caller; where there is a journal in it, the job goes on.
     """
     from amphw.cli.outcome import report_outcome
-    from amphw.replicas.elastic.report import Follower
+    from amphw.replicas.elastic.report import Follower, stopped
 
     follower = Follower(folder.path)
     follower.news()  # of a job that goes on
     began = time.perf_counter()
     try:
         with _cluster(about.ranks) as cluster:
-            _run(cluster, follower, model, _absolute(typed), cfg, device, folder, spare, about)
+            before = _run(cluster, follower, model, _absolute(typed), cfg, device, folder, spare, about)
     except BaseException:
         if not follower.table.begun:
             _abandon(folder)
@@ -54,9 +59,19 @@ def train_elastic(
     outcome = _outcome(follower, model, folder, device, spent)
     report_outcome(outcome, as_json)
     if outcome.interrupted:
-        command = f"amphw train {typed} --carrier ray --ranks {about.ranks} --resume {folder.path}"
-        remarks().print(f"amphw: stopped and saved; go on with: {command}")
+        command = _resuming(typed, device, spare, about, folder)
+        remarks().print(f"amphw: {stopped(follower.table, before, command)}")
         raise typer.Exit(INTERRUPTED)
+
+
+def _resuming(typed: str, device: str, spare: str, about: RankOptions, folder: RunFolder) -> str:
+    """The command that goes on with the same members."""
+    options = {"--ranks": str(about.ranks), "--device": device, "--resume": str(folder.path)}
+    if spare != SPARE:
+        options["--spare"] = spare
+    if about.minimum > 1:
+        options["--minimum"] = str(about.minimum)
+    return shlex.join(["amphw", "train", typed, "--carrier", "ray", *itertools.chain(*options.items())])
 
 
 def check_wanted(about: RankOptions) -> None:
@@ -96,11 +111,13 @@ def _run(
     folder: RunFolder,
     spare: str,
     about: RankOptions,
-) -> None:
+) -> Mapping[str, Any]:
+    """-> what was saved when the user had it stop, or at the end."""
     from amphw.host.config_toml import to_toml
     from amphw.host.progress import Progress
     from amphw.host.run_folder import CONFIG, METRICS
     from amphw.models import get_model
+    from amphw.replicas.agree import identity
     from amphw.replicas.elastic.job import Watch, run, task_of
 
     path = folder.path.absolute()
@@ -115,11 +132,12 @@ def _run(
         "patience": train.patience,
         "minimum": about.minimum,
         "start": about.ranks,
+        "identity": identity(model, cfg),  # so that no stranger who comes first says what the job is
     }
-    folder.write_text(CONFIG, to_toml(cfg))
     board = cluster.coordinate(path)
+    folder.write_text(CONFIG, to_toml(cfg))  # where another job is there, the folder stays as it was
     board.open(job)
-    asked = threading.Event()
+    asked, saved = threading.Event(), follower.table.saved
     with Progress(None, train.epochs, model.name, model.counted) as progress:
 
         def follow() -> None:
@@ -131,6 +149,12 @@ def _run(
             if records:
                 folder.write_json(METRICS, follower.table.history)
 
+        def stop() -> None:
+            nonlocal saved
+            follow()
+            saved = follower.table.saved
+            board.stop(INTERRUPT)
+
         progress.note(f"others may join with: {cluster.invitation}")
         watch = Watch(board, progress.note)
         task = task_of(job, path, get_model)
@@ -138,9 +162,10 @@ def _run(
             for number, where in enumerate(cluster.spread(about.ranks)):
                 watch.start(number, cluster.member(task, device, _spare(spare), where))
             try:
-                run(watch, asked.is_set, lambda: board.stop(INTERRUPT), follow)
+                run(watch, asked.is_set, stop, follow)
             finally:
                 follow()
+    return saved
 
 
 def _outcome(follower: Any, model: Any, folder: RunFolder, device: str, spent: dict[str, float]) -> Outcome:
@@ -188,7 +213,7 @@ def join(
     device: DeviceOption = "cpu",
     spare: Annotated[
         str, typer.Option("--spare", metavar="DEVICE", help="Where to go on if the device is lost; or none.")
-    ] = "cpu",
+    ] = SPARE,
 ) -> None:
     """Join a job of `amphw train --carrier ray` while it trains, as another member.
 

@@ -103,7 +103,7 @@ class _Member:
             self._live(board, number)
         except BaseException as error:
             expected = isinstance(error, _EXPECTED)
-            _tell_lost(board, number, f"it has failed: {error or type(error).__name__}")
+            _tell_lost(board, number, f"it has failed: {str(error) or type(error).__name__}")
             return {"error": str(error) if expected else reason(number, error)}
         return {}
 
@@ -360,7 +360,7 @@ def run(
                 stop()
             follow()
     except BaseException as error:
-        watch.abandon(f"its command has ended ({error or type(error).__name__})")
+        watch.abandon(f"its command has ended ({str(error) or type(error).__name__})")
         raise
     follow()
 
