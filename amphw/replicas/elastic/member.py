@@ -16,7 +16,7 @@ from amphw.host.checkpointing import BEST, CHECKPOINT, Checkpoints
 from amphw.host.config import RunConfig
 from amphw.host.config_toml import to_toml
 from amphw.host.epochs import PhaseFigures, Phases
-from amphw.host.gradients import Clipping
+from amphw.host.gradients import Clipping, tell
 from amphw.host.live_validation import LiveValidation
 from amphw.host.meters import Tally
 from amphw.host.records import EpochRecord
@@ -71,6 +71,8 @@ class Incarnation:
         model.prepare(cfg.model, self._seed)
         self._session = Session(model, cfg, device, None, model.initial(cfg.model))
         self._state = RunState(self._tally())
+        if cfg.train.mode == "async":
+            tell(device)  # one that cannot take part does not become a member
         told = board.register(number, setting.identity, link.address, setting.about)
         if "refused" in told:
             raise RefusedError(told["refused"])

@@ -277,3 +277,14 @@ def test_a_member_that_is_something_else_is_refused_by_name(tmp_path: Path) -> N
         assert isinstance(error, RefusedError)
         assert "setting update.lr is 0.1 in the job, and 0.2 here" in str(error)
         job.errors.clear()
+
+
+def test_a_device_that_cannot_take_part_makes_no_member(tmp_path: Path) -> None:
+    class Silent(Kept):
+        def tell(self) -> bool:
+            return False
+
+    with Job(tmp_path, 1, *TOY, "mode=async", model=MODEL, make=Silent) as job:
+        job.start()
+        job.threads[0].join()
+        assert "take --device cpu" in str(job.errors.pop()) and not job.board.table.seen

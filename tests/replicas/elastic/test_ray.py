@@ -66,6 +66,7 @@ def test_members_die_return_join_and_leave(tmp_path: Path) -> None:
         )  # fmt: skip
 
         def states() -> list[tuple[int, int, str]]:
+            assert joiner.poll() is None, joiner.communicate()
             return [(m["member"], m["incarnation"], m["state"]) for m in told("ranks", str(run))["members"]]
 
         until(lambda: {(before[0]["member"], 1, "training"), (2, 0, "training")} <= set(states()))
@@ -76,7 +77,7 @@ def test_members_die_return_join_and_leave(tmp_path: Path) -> None:
         out, _ = job.communicate(timeout=120)
     finally:
         job.kill()
-    assert job.returncode == 130, said.read_text()
+    assert job.returncode == 130 and "stopped and saved; go on with: amphw" in said.read_text()
     summary = json.loads(out)
     found = {(m["member"], m["incarnation"]): m["state"] for m in summary["members"]}
     assert found[before[0]["member"], 0] == "lost" and found[2, 0] == "left"
