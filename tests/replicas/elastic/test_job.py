@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutErro
 
 from amphw.host.run_folder import WriteError
 from amphw.replicas.elastic import job
-from amphw.replicas.elastic.job import DEATHS, Board, JobError, Watch
+from amphw.replicas.elastic.job import DEATHS, Board, Cluster, JobError, Watch
 from amphw.replicas.elastic.report import stopped
 from amphw.replicas.elastic.table import Table
 
@@ -164,7 +163,22 @@ def test_an_error_of_writing_gets_to_another_process() -> None:
     assert (str(found), found.errno) == ("no space", 28)
 
 
-def test_a_user_is_told_what_was_saved(tmp_path: Path) -> None:
+def test_members_are_spread_over_machines_without_waiting_for_cores(
+    ray: FakeRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def node(name: str, cores: int, alive: bool = True) -> dict[str, Any]:
+        return {"NodeID": name * 56, "Alive": alive, "Resources": {"CPU": cores}}
+
+    here = object.__new__(Cluster)  # Ray itself is not started
+    monkeypatch.setattr(ray, "nodes", lambda: [node("a", 1)], raising=False)
+    assert here.spread(2) == ["DEFAULT"] * 2
+    monkeypatch.setattr(
+        ray, "nodes", lambda: [node("a", 1), node("b", 9, False), node("c", 0), node("d", 1)], raising=False
+    )
+    assert [where.node_id for where in here.spread(3)] == ["a" * 56, "d" * 56, "a" * 56]
+
+
+def test_a_user_is_told_what_was_saved() -> None:
     table = Table()
     before = table.saved
     assert stopped(table, before, "go") == "stopped, and nothing was saved; begin again with: go"
