@@ -89,8 +89,9 @@ def check_wanted(about: RankOptions) -> None:
 
 @contextlib.contextmanager
 def _cluster(members: int, address: str = "") -> Iterator[Cluster]:
-    from amphw.replicas.elastic.settings import authenticate
+    from amphw.replicas.elastic.settings import authenticate, quieten
 
+    quieten()
     authenticate(address)
     from amphw.replicas.elastic.job import Cluster
 

@@ -50,6 +50,12 @@ def authenticate(address: str = "") -> None:
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": found}
 
 
+def quieten() -> None:
+    """Keep what Ray says of processes that died off stdout, which is for the answer of a command; before Ray
+    is imported. Its logs have that, and a job says itself who was lost."""
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+
+
 def check_elastic(members: int, cfg: RunConfig[Any]) -> None:
     """Raise ConfigError for what members that come and go cannot do, with the reason and what can be done."""
     if cfg.replicas.strategy not in (NAME, WHOLE):
