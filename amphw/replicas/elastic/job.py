@@ -175,12 +175,14 @@ def _failure(cause: BaseException) -> BaseException:
     )
 
 
-def _tell_lost(board: Board, number: int, why: str) -> None:
-    """Try to: the coordinator may be what is gone, and notices it by the member's silence otherwise."""
+def _tell_lost(board: Board, number: int, why: str) -> bool:
+    """Try to tell the coordinator -> whether it knows; it may be what is gone, and otherwise notices by the
+    member's silence."""
     try:
         board.within(SHORTLY).lost_number(number, why)
     except _EXPECTED:
-        pass
+        return False
+    return True
 
 
 class Cluster:
@@ -309,10 +311,13 @@ class Watch:
 
     def abandon(self, why: str) -> None:
         """End those that still run at once, and have the coordinator know."""
-        for number in self._running.values():
-            ray.kill(self._actors[number])
-            _tell_lost(self._board, number, why)
+        left = list(self._running.values())
         self._running.clear()
+        for number in left:
+            ray.kill(self._actors[number])
+        for number in left:
+            if not _tell_lost(self._board, number, why):
+                return
 
     def look(self) -> bool:
         """See who has ended or died, and start those again -> whether any is left. Raises JobError for what
