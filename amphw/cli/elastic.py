@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import shlex
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +18,9 @@ from amphw.cli.interrupt import stopping
 from amphw.cli.options import DeviceOption, OnlySetOption
 from amphw.cli.output import remarks
 from amphw.cli.running import INTERRUPT, NO_SPARE, Outcome, spare_device
+
+SPARE = "cpu"
+"""Where members go on whose device is lost, unless another one is named."""
 
 if TYPE_CHECKING:
     from amphw.cli.ranks import RankOptions
@@ -38,14 +43,14 @@ def train_elastic(
     folder: of the run, held by the caller; where there is a journal in it, the job goes on.
     """
     from amphw.cli.outcome import report_outcome
-    from amphw.replicas.elastic.report import Follower
+    from amphw.replicas.elastic.report import Follower, stopped
 
     follower = Follower(folder.path)
     follower.news()  # of a job that goes on
     began = time.perf_counter()
     try:
         with _cluster(about.ranks) as cluster:
-            _run(cluster, follower, model, _absolute(typed), cfg, device, folder, spare, about)
+            before = _run(cluster, follower, model, _absolute(typed), cfg, device, folder, spare, about)
     except BaseException:
         if not follower.table.begun:
             _abandon(folder)
@@ -54,9 +59,19 @@ def train_elastic(
     outcome = _outcome(follower, model, folder, device, spent)
     report_outcome(outcome, as_json)
     if outcome.interrupted:
-        command = f"amphw train {typed} --carrier ray --ranks {about.ranks} --resume {folder.path}"
-        remarks().print(f"amphw: stopped and saved; go on with: {command}")
+        command = _resuming(typed, device, spare, about, folder)
+        remarks().print(f"amphw: {stopped(follower.table, before, command)}")
         raise typer.Exit(INTERRUPTED)
+
+
+def _resuming(typed: str, device: str, spare: str, about: RankOptions, folder: RunFolder) -> str:
+    """The command that goes on with the same members."""
+    options = {"--ranks": str(about.ranks), "--device": device, "--resume": str(folder.path)}
+    if spare != SPARE:
+        options["--spare"] = spare
+    if about.minimum > 1:
+        options["--minimum"] = str(about.minimum)
+    return shlex.join(["amphw", "train", typed, "--carrier", "ray", *itertools.chain(*options.items())])
 
 
 def check_wanted(about: RankOptions) -> None:
@@ -74,8 +89,9 @@ def check_wanted(about: RankOptions) -> None:
 
 @contextlib.contextmanager
 def _cluster(members: int, address: str = "") -> Iterator[Cluster]:
-    from amphw.replicas.elastic.settings import authenticate
+    from amphw.replicas.elastic.settings import authenticate, quieten
 
+    quieten()
     authenticate(address)
     from amphw.replicas.elastic.job import Cluster
 
@@ -96,7 +112,8 @@ def _run(
     folder: RunFolder,
     spare: str,
     about: RankOptions,
-) -> None:
+) -> Mapping[str, Any]:
+    """-> what was saved when the user had it stop, or at the end."""
     from amphw.host.config_toml import to_toml
     from amphw.host.progress import Progress
     from amphw.host.run_folder import CONFIG, METRICS
@@ -116,12 +133,12 @@ def _run(
         "patience": train.patience,
         "minimum": about.minimum,
         "start": about.ranks,
-        "identity": identity(model, cfg),
+        "identity": identity(model, cfg),  # so that no stranger who comes first says what the job is
     }
-    folder.write_text(CONFIG, to_toml(cfg))
     board = cluster.coordinate(path)
+    folder.write_text(CONFIG, to_toml(cfg))  # where another job is there, the folder stays as it was
     board.open(job)
-    asked = threading.Event()
+    asked, saved = threading.Event(), follower.table.saved
     with Progress(None, train.epochs, model.name, model.counted) as progress:
 
         def follow() -> None:
@@ -133,16 +150,23 @@ def _run(
             if records:
                 folder.write_json(METRICS, follower.table.history)
 
-        progress.note(f"others may join with: amphw join {cluster.address}")
+        def stop() -> None:
+            nonlocal saved
+            follow()
+            saved = follower.table.saved
+            board.stop(INTERRUPT)
+
+        progress.note(f"others may join with: {cluster.invitation}")
         watch = Watch(board, progress.note)
         task = task_of(job, path, get_model)
         with stopping(asked.set, progress.note):
             for number, where in enumerate(cluster.spread(about.ranks)):
                 watch.start(number, cluster.member(task, device, _spare(spare), where))
             try:
-                run(watch, asked.is_set, lambda: board.stop(INTERRUPT), follow)
+                run(watch, asked.is_set, stop, follow)
             finally:
                 follow()
+    return saved
 
 
 def _outcome(follower: Any, model: Any, folder: RunFolder, device: str, spent: dict[str, float]) -> Outcome:
@@ -181,7 +205,7 @@ def _absolute(typed: str) -> str:
 def join(
     address: Annotated[
         str,
-        typer.Argument(metavar="ADDRESS", help="TOKEN@HOST:PORT, as the job has printed it."),
+        typer.Argument(metavar="ADDRESS", help="HOST:PORT, as the job has printed it."),
     ],
     model: Annotated[
         str | None, typer.Option("--model", metavar="MODEL", help="Refuse a job that trains another model.")
@@ -190,25 +214,25 @@ def join(
     device: DeviceOption = "cpu",
     spare: Annotated[
         str, typer.Option("--spare", metavar="DEVICE", help="Where to go on if the device is lost; or none.")
-    ] = "cpu",
+    ] = SPARE,
 ) -> None:
     """Join a job of `amphw train --carrier ray` while it trains, as another member.
 
     The member gets everything from the job: model, settings, and the parameters of one that trains. Ctrl-C
-    leaves the job in good order: what this member owes the others is sent first.
+    leaves the job in good order: what this member owes the others is sent first. The job's token is taken
+    from RAY_AUTH_TOKEN; TOKEN@HOST:PORT is understood, too, but shows it to all users of this machine.
     """
     from amphw.models import get_model
-    from amphw.replicas.elastic.settings import authenticate, check_installed
+    from amphw.replicas.elastic.settings import check_installed
 
     check_installed()
-    authenticate(address)
-    from amphw.replicas.elastic.job import JobError, Watch, run, task_of
-
     with _cluster(1, address) as cluster:
+        from amphw.replicas.elastic.job import JobError, Watch, run, task_of
+
         board = cluster.board()
         job = board.job()
         if model is not None and _absolute(model) != job["model"]:
-            raise JobError(f"the job at {address} trains the model {job['model']}, and not {model}")
+            raise JobError(f"the job at {cluster.address} trains the model {job['model']}, and not {model}")
         job["settings"] = _changed(get_model(job["model"]), job["settings"], settings or [])
         number, asked = board.reserve(), threading.Event()
         remarks().print(f"amphw: joining the job in {job['folder']} as member {number}")

@@ -65,7 +65,8 @@ class WriteError(RunFolderError):
     The one exception is a failed sync of the directory after the rename; the message then says so.
     """
 
-    def __init__(self, message: str, code: int | None) -> None:
+    def __init__(self, message: str, code: int | None = None) -> None:
+        # Without a default, unpickling would fail, which has the message alone here and sets the rest after.
         super().__init__(message)
         self.errno = code
 

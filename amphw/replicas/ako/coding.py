@@ -21,12 +21,18 @@ def coded(message: Message, wire: str) -> list[np.ndarray]:
 
 
 def decoded(body: np.ndarray, nodes: int, size: int, wire: str, kind: np.dtype) -> Message:
-    """What `coded` has made. nodes, size: of the receiver's gradient. kind: of its numbers."""
+    """What `coded` has made. nodes, size: of the receiver's gradient. kind: of its numbers. Raises ValueError
+    for what it cannot have made of such a gradient."""
     numbers = body[: 8 * (_HEADER + 2 * nodes)].copy().view(np.int64)
     a, b, c, d, number, begins, partitions, partition, first, last, full = numbers[:_HEADER].tolist()
     layout = Layout(number, begins, partitions, size)
+    if not 0 <= partition < partitions or first > last:
+        raise ValueError(f"there is no partition {partition} of {partitions} of rounds {first} to {last}")
     counts = numbers[_HEADER:].reshape(nodes, 2)
     values = None
     if full:
         values = decode(body[numbers.nbytes :].copy().view(coded_kind(kind, wire)), wire, kind)
+        part = layout.part(partition)
+        if values.size != part.stop - part.start:
+            raise ValueError(f"partition {partition} has {part.stop - part.start} values, not {values.size}")
     return Message(Member(a, b), Member(c, d), layout, partition, first, last, counts, values)

@@ -32,7 +32,7 @@ from amphw.replicas.ako.sender import Outbox, Sender
 from amphw.replicas.ako.strategy import Ako
 from amphw.replicas.elastic.leases import Lease
 from amphw.replicas.elastic.ledger import Ledger
-from amphw.replicas.elastic.link import BEGAN, BODY, BUSY, END, IDLE, Head, Link
+from amphw.replicas.elastic.link import BEGAN, BODY, BUSY, END, IDLE, Head, Link, MalformedError
 from amphw.replicas.elastic.table import LEFT, TRAINING, WAITING
 from amphw.replicas.packed import Traffic, packed
 from amphw.replicas.threads import ThreadGroup
@@ -292,7 +292,12 @@ class Exchange(Ako):
             self._take_up(head, body)
         came = self._link.poll()
         for message in came:
-            self._take_up(*Head.of(message))
+            try:
+                head, body = Head.of(message)
+            except MalformedError:
+                self.refused += 1
+            else:
+                self._take_up(head, body)
         now = time.monotonic()
         self._left = {peer: end for peer, end in self._left.items() if now < end}
         self.send()
@@ -309,7 +314,11 @@ class Exchange(Ako):
         heard = self._clocks.heard[head.source.number]
         if head.kind == BODY:
             flat = self._flat
-            message = decoded(body, len(flat.nodes), flat.size, self.traffic.wire, flat.kind)
+            try:
+                message = decoded(body, len(flat.nodes), flat.size, self.traffic.wire, flat.kind)
+            except ValueError:
+                self.refused += 1  # the next one of its sender shows that one is missing
+                return
             if not heard.take(message):
                 self.refused += 1
                 return

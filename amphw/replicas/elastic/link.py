@@ -14,6 +14,10 @@ sender has begun to owe all that its revision of the table has; its sender sends
 _NUMBERS = 7
 
 
+class MalformedError(ValueError):
+    """A message is none that a member sends."""
+
+
 class Head(NamedTuple):
     """In front of every message. round: of the sender, when it was made. revision: of the table that the
     sender went by then."""
@@ -31,19 +35,25 @@ class Head(NamedTuple):
 
     @classmethod
     def of(cls, message: np.ndarray) -> tuple[Head, np.ndarray]:
-        """The head and the body of a message, uint8."""
+        """The head and the body of a message, uint8. Raises MalformedError."""
+        if len(message) < 8 * _NUMBERS:
+            raise MalformedError(f"a message of {len(message)} bytes is shorter than its head")
         kind, a, b, c, d, round, revision = message[: 8 * _NUMBERS].copy().view(np.int64).tolist()
+        if kind not in range(END + 1):
+            raise MalformedError(f"there is no kind {kind} of messages")
         return cls(kind, Member(a, b), Member(c, d), round, revision), message[8 * _NUMBERS :]
 
 
 class Link(Protocol):
     """One member's way to the others. address: where this one takes messages, for others' `connect`.
+    refused: messages that came from somebody who does not know the job's secret.
 
     Messages from one member to another arrive in the order in which they were posted, or not at all where
     either is lost. Nothing here waits.
     """
 
     address: str
+    refused: int
 
     def connect(self, peer: Member, address: str) -> None:
         """From now on this member can be posted to."""

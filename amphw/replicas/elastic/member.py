@@ -14,7 +14,7 @@ import numpy as np
 from amphw.host import snapshots
 from amphw.host.config import RunConfig
 from amphw.host.epochs import PhaseFigures, Phases
-from amphw.host.gradients import Clipping
+from amphw.host.gradients import Clipping, tell
 from amphw.host.live_validation import LiveValidation
 from amphw.host.meters import Tally
 from amphw.host.run_model import InstanceSet, RunModel
@@ -74,6 +74,8 @@ class Incarnation:
         model.prepare(cfg.model, self._seed)
         self._session = Session(model, cfg, device, None, model.initial(cfg.model))
         self._state = RunState(self._tally())
+        if cfg.train.mode == "async":
+            tell(device)  # one that cannot take part does not become a member
         told = board.register(number, setting.identity, link.address, setting.about)
         if "refused" in told:
             raise RefusedError(told["refused"])
@@ -329,9 +331,9 @@ class Incarnation:
 
     def figures(self) -> dict[str, Any]:
         """What this incarnation has done so far. size: as the model counts; sent, received: bytes of values;
-        refused: messages from or to an incarnation that was over, or that had come before; blocked: seconds
-        in which the bound held it; lead: the most rounds that it was ahead of the slowest other one;
-        staleness: gradient rows by versions behind."""
+        refused: messages from or to an incarnation that was over, that had come before, that were malformed,
+        or from strangers; blocked: seconds in which the bound held it; lead: the most rounds that it was
+        ahead of the slowest other one; staleness: gradient rows by versions behind."""
         state, exchange = self._state, self._exchange
         return {
             **self._figures,
@@ -341,7 +343,7 @@ class Incarnation:
             "backward": state.backward,
             "sent": sum(exchange.traffic.sent.values()),
             "received": sum(exchange.traffic.received.values()),
-            "refused": exchange.refused,
+            "refused": exchange.refused + self._link.refused,
             "lead": max(exchange.leads_seen, default=0),
             "staleness": {str(behind): rows for behind, rows in sorted(state.staleness.items())},
         }

@@ -73,6 +73,17 @@ class Follower:
         return f"{count} member{'s' * (count != 1)} go{'es' * (count == 1)} on"
 
 
+def stopped(table: Table, before: Mapping[str, Any], command: str) -> str:
+    """What to tell a user who had a job stop. before: what was saved then (`Table.saved`). command: goes on
+    with the job."""
+    if table.saved is not before:
+        return f"stopped and saved; go on with: {command}"
+    if table.saved["path"]:
+        epoch = table.saved["epochs"]
+        return f"stopped without saving; go on from the checkpoint of epoch {epoch} with: {command}"
+    return f"stopped, and nothing was saved; begin again with: {command}"
+
+
 def members(table: Table) -> list[dict[str, Any]]:
     """Every incarnation that there was, in order, with what it has done."""
     return [_member(seen) for _, seen in sorted(table.seen.items())]

@@ -23,14 +23,37 @@ def check_installed() -> None:
         raise ConfigError(MISSING)
 
 
+def split(address: str) -> tuple[str, str]:
+    """The token and the HOST:PORT of a job's address TOKEN@HOST:PORT; the token is empty where none is."""
+    token, _, where = address.rpartition("@")
+    return token, where
+
+
+def token() -> str:
+    """What Ray asks all for that want to reach the job; empty: it asks for nothing."""
+    return os.environ.get("RAY_AUTH_TOKEN", "") if os.environ.get("RAY_AUTH_MODE") == "token" else ""
+
+
 def authenticate(address: str = "") -> None:
-    """Have Ray take the token of a job's address, or of a job that begins here; before Ray is imported, as it
-    reads that once."""
-    token = address.rpartition("@")[0]
-    if not address and not os.environ.get("RAY_ADDRESS") and "RAY_AUTH_TOKEN" not in os.environ:
-        token = secrets.token_hex(16)  # Ray would make one that nobody else could know
-    if token:
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+    """Have Ray ask for a token: that of a job's address, that of the environment, or a new one for a job that
+    begins here; before Ray is imported, as it reads that once. Whoever sets RAY_AUTH_MODE is obeyed."""
+    address = address or os.environ.get("RAY_ADDRESS", "")
+    found = split(address)[0]
+    if not found:
+        if os.environ.get("RAY_AUTH_MODE", "token") != "token":
+            return
+        found = os.environ.get("RAY_AUTH_TOKEN", "")
+    if not found and not address:
+        found = secrets.token_hex(16)  # Ray would make one that nobody else could know
+    if found:
+        # Without the mode, Ray would take the token and let in everybody.
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": found}
+
+
+def quieten() -> None:
+    """Keep what Ray says of processes that died off stdout, which is for the answer of a command; before Ray
+    is imported. Its logs have that, and a job says itself who was lost."""
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
 
 
 def check_elastic(members: int, cfg: RunConfig[Any]) -> None:

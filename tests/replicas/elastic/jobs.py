@@ -56,6 +56,7 @@ class MemoryLink:
     """See `Link`. strike: is called with the name of a method, and may raise."""
 
     ROOM = 4
+    refused = 0
 
     def __init__(self, network: Network, address: str, strike: Strike):
         self._network, self.address, self._strike = network, address, strike

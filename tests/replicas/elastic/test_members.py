@@ -291,6 +291,35 @@ def test_one_to_whom_a_message_was_lost_comes_back(tmp_path: Path) -> None:
     assert any("was lost on its way" in seen.why for seen in job.board.table.seen.values())
 
 
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        lambda message: message[:20],  # within the head
+        lambda message: message[:70],  # within the body's own head
+        lambda message: message[:-3],
+        lambda message: np.concatenate([message, message[-8:]]),
+        lambda message: np.concatenate([np.full(8, 255, np.uint8), message[8:]]),  # of no kind
+    ],
+)
+def test_a_malformed_message_is_refused_and_counted(spoiled: Any, tmp_path: Path) -> None:
+    """What it should have been is missing then, as if it was lost on its way."""
+    left = [1]
+
+    def spoil(message: np.ndarray) -> list[np.ndarray]:
+        # The last value's bytes have to be there to be cut off.
+        if left[0] and Head.of(message)[0].kind == BODY and len(message) > 200:
+            left[0] -= 1
+            return [spoiled(message)]
+        return [message]
+
+    with Job(tmp_path, 3, spoil=spoil) as job:
+        for _ in range(3):
+            job.start(slowly)
+    all_count(audit(tmp_path))
+    assert not left[0] and any("was lost on its way" in seen.why for seen in job.board.table.seen.values())
+    assert sum(seen.figures.get("refused", 0) for seen in job.board.table.seen.values()) > 0
+
+
 def test_members_wait_for_the_minimum_and_say_so(tmp_path: Path) -> None:
     said: list[str] = []
     with Job(tmp_path, 1, minimum=2) as job:
@@ -311,3 +340,14 @@ def test_a_member_that_is_something_else_is_refused_by_name(tmp_path: Path) -> N
         assert isinstance(error, RefusedError)
         assert "setting update.lr is 0.1 in the job, and 0.2 here" in str(error)
         job.errors.clear()
+
+
+def test_a_device_that_cannot_take_part_makes_no_member(tmp_path: Path) -> None:
+    class Silent(Kept):
+        def tell(self) -> bool:
+            return False
+
+    with Job(tmp_path, 1, *TOY, "mode=async", model=MODEL, make=Silent) as job:
+        job.start()
+        job.threads[0].join()
+        assert "take --device cpu" in str(job.errors.pop()) and not job.board.table.seen

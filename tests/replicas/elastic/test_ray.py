@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -53,10 +54,19 @@ def test_members_die_return_join_and_leave(tmp_path: Path) -> None:
         until(lambda: len(told("ranks", str(run))["members"]) == 2)
         before = until(lambda: [m for m in told("ranks", str(run))["members"] if m["rounds"] > 0])
         os.kill(before[0]["pid"], signal.SIGKILL)
-        address = said.read_text().split("amphw join ")[1].split()[0]
-        joiner = subprocess.Popen([*AMPHW, "join", address], stderr=subprocess.PIPE, text=True)
+        known, address = re.findall(r"RAY_AUTH_TOKEN=(\w+) amphw join (\S+)", said.read_text())[0]
+        stranger = subprocess.run(
+            [*AMPHW, "join", address], env=os.environ | {"RAY_AUTH_TOKEN": "guessed"}, capture_output=True,
+            text=True, timeout=120,
+        )  # fmt: skip
+        assert stranger.returncode == 1 and "that lets in this machine" in stranger.stderr, stranger.stderr
+        joiner = subprocess.Popen(
+            [*AMPHW, "join", address], env=os.environ | {"RAY_AUTH_TOKEN": known}, stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
 
         def states() -> list[tuple[int, int, str]]:
+            assert joiner.poll() is None, joiner.communicate()
             return [(m["member"], m["incarnation"], m["state"]) for m in told("ranks", str(run))["members"]]
 
         until(lambda: {(before[0]["member"], 1, "training"), (2, 0, "training")} <= set(states()))
@@ -67,7 +77,7 @@ def test_members_die_return_join_and_leave(tmp_path: Path) -> None:
         out, _ = job.communicate(timeout=120)
     finally:
         job.kill()
-    assert job.returncode == 130, said.read_text()
+    assert job.returncode == 130 and "stopped and saved; go on with: amphw" in said.read_text()
     summary = json.loads(out)
     found = {(m["member"], m["incarnation"]): m["state"] for m in summary["members"]}
     assert found[before[0]["member"], 0] == "lost" and found[2, 0] == "left"
@@ -77,6 +87,9 @@ def test_members_die_return_join_and_leave(tmp_path: Path) -> None:
 
 
 def test_an_address_that_is_no_job_is_told() -> None:
-    for address, why in (("127.0.0.1:1", "no job answers at"), ("somewhere", "is no address of a job")):
+    for address, why in (
+        ("127.0.0.1:1", "no job answers at"),
+        ("hidden@somewhere", "'somewhere' is no address of a job"),
+    ):
         done = subprocess.run([*AMPHW, "join", address], capture_output=True, text=True, timeout=120)
-        assert done.returncode == 1 and why in done.stderr, done.stderr
+        assert done.returncode == 1 and why in done.stderr and "hidden" not in done.stderr, done.stderr
