@@ -88,6 +88,11 @@ class Heard:
         return self._within(*self._layouts[min(self._layouts)]) if self._layouts else self.begins
 
     @property
+    def owes(self) -> bool:
+        """Whether anything that the peer owed this member has come."""
+        return bool(self._layouts)
+
+    @property
     def broken(self) -> bool:
         """Whether something is missing, and will be: what the peer had sent before the last message that
         came.

@@ -253,6 +253,12 @@ class Exchange(Ako):
         self._say(IDLE if idle else BUSY)
         self.send()
 
+    def busy(self) -> None:
+        """Tell all once more which round this is. Where the last rounds of two members were lost on their way
+        to each other, both are held by the bound, and would send nothing by which they learn of it."""
+        self._say(BUSY)
+        self.send()
+
     def _empty_round(self) -> None:
         own = self._own
         self._put(self._sender.advance(np.zeros_like(own.values), np.zeros_like(own.counts)))
@@ -327,6 +333,8 @@ class Exchange(Ako):
             self._count(message, self.traffic, sent=False)
             self._came.append((head.revision, message))
             return
+        if heard.owes and heard.clock < head.round:
+            self.broken = head.source  # what it sent before this has not come
         heard.begins = max(heard.begins, head.round)
         if head.kind == BEGAN:
             self._began[head.source] = head.revision

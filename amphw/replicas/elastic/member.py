@@ -262,12 +262,16 @@ class Incarnation:
         at = lease.start
         self._exchange.make_round(self._device, lease, at + start, at + stop, last)
         self._attend()
-        began, leaves = time.perf_counter(), self._leaves()
+        began = told = time.monotonic()
+        leaves = self._leaves()
         while not last and not leaves and not self._exchange.may_go_on():
+            if time.monotonic() - told > BEAT:
+                told = time.monotonic()
+                self._exchange.busy()
             time.sleep(NAP)
             self._attend()
             leaves = self._leaves()
-        self._figures["blocked"] += time.perf_counter() - began
+        self._figures["blocked"] += time.monotonic() - began
         if not last and leaves and not self._gone and self._exchange.tells:
             # What nodes have short of an update belongs to what was trained on.
             self._exchange.make_round(self._device, lease, at + stop, at + stop, True)

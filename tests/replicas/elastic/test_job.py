@@ -75,6 +75,9 @@ class Told:
     def lost_number(self, number: int, why: str) -> None:
         self.lost.append((number, why))
 
+    def give_up(self, number: int, why: str) -> None:
+        self.given_up = number
+
     def within(self, seconds: float) -> Told:
         return self
 
@@ -182,6 +185,7 @@ def test_a_user_is_told_what_was_saved() -> None:
     table = Table()
     before = table.saved
     assert stopped(table, before, "go") == "stopped, and nothing was saved; begin again with: go"
-    table.apply({"event": "saved", "path": "checkpoint.safetensors"})
+    saved = {**table.state(), "epochs": 0}
+    table.apply({"event": "saved", "time": 1.0, "path": "members/checkpoint-0", "state": saved})
     assert stopped(table, before, "go") == "stopped and saved; go on with: go"
     assert "go on from the checkpoint of epoch 0 with: go" in stopped(table, table.saved, "go")

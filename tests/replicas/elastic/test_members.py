@@ -278,14 +278,30 @@ def test_the_ledger_shows_values_that_lacked_something_or_had_too_much(tmp_path:
 
 
 def test_one_to_whom_a_message_was_lost_comes_back(tmp_path: Path) -> None:
-    count = [0]
+    count, lost = [0], [1]
 
     def spoil(message: np.ndarray) -> list[np.ndarray]:
-        count[0] += Head.of(message)[0].kind == BODY
-        return [] if count[0] == 10 and Head.of(message)[0].kind == BODY else [message]
+        body = Head.of(message)[0].kind == BODY
+        count[0] += body
+        return [] if body and count[0] >= 10 and lost and lost.pop() else [message]
 
     with Job(tmp_path, 3, spoil=spoil) as job:
         for _ in range(3):
+            job.start(slowly)
+    all_count(audit(tmp_path))
+    assert any("was lost on its way" in seen.why for seen in job.board.table.seen.values())
+
+
+def test_messages_may_be_lost_both_ways_at_once(tmp_path: Path) -> None:
+    """So many that both members are held by the bound, and send nothing more."""
+
+    def spoil(message: np.ndarray) -> list[np.ndarray]:
+        head = Head.of(message)[0]
+        lost = head.kind == BODY and 5 <= head.round < 13 and not head.source.incarnation
+        return [] if lost else [message]
+
+    with Job(tmp_path, 2, spoil=spoil) as job:
+        for _ in range(2):
             job.start(slowly)
     all_count(audit(tmp_path))
     assert any("was lost on its way" in seen.why for seen in job.board.table.seen.values())
