@@ -64,14 +64,14 @@ class Rounds:
         self.beside: Beside | None = None
         self._given = self._back = 0
         self._grown = measure or (lambda: self._back)
-        self._ended = self._grown()  # what had grown when the last round was over
+        self._ended: float | None = None  # what had grown when the last round was over
 
     def retired(self) -> None:
         """An instance that was taken has come back."""
         self._back += 1
         if self.beside is None or (self._back == self._given and not self.more()):
             return  # the last round of a share is over where all meet
-        if (now := self._grown()) - self._ended >= self._every:
+        if (now := self._grown()) - (self._ended or 0.0) >= self._every:
             self._ended = now
             self.beside.over()
 
@@ -84,6 +84,8 @@ class Rounds:
 
     def __iter__(self) -> Iterator[Instance]:
         begun = self._measure()
+        if self._ended is None:
+            self._ended = begun
         while self._goes_on(begun):
             place, self.done = self.done, self.done + 1
             if place < len(self._share):  # of the last instances not every rank has one

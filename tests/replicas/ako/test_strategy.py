@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import cycle
@@ -127,6 +128,8 @@ def test_the_fast_one_is_held_by_the_bound_and_nobody_for_ever(tau: int) -> None
             with moved:
                 ahead = min(len(self.numbers) + bound + 1, total)
                 assert moved.wait_for(lambda: len(fast.numbers) >= ahead, LONG)
+            time.sleep(0.1)  # the fast one's round is to end before this one's can be heard of
+            with moved:
                 super().submit(*arguments)
 
     fast, slow = Fast(), Slow()
