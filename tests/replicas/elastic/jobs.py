@@ -149,7 +149,7 @@ class Job:
         """Another member -> what makes it leave."""
         about = Setting(self.model, self.cfg, self.folder, setting.pop("identity", self.identity), **setting)
         name = f"member {len(self.threads)}"
-        self.threads.append(threading.Thread(target=self._run, args=(about, strike), name=name))
+        self.threads.append(threading.Thread(target=self._run, args=(about, strike), name=name, daemon=True))
         self.threads[-1].start()
         return about.stop
 
