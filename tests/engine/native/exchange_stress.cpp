@@ -53,6 +53,9 @@ void held(Parameters& p, F f) {
     p.let_go();
 }
 
+// Mutexes are not fair: the other side might never get its turn.
+void rest() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -102,8 +105,7 @@ int main(int argc, char** argv) {
                 parameters.publish(parameters.prepare(&bad));
                 updates++;
             });
-            // Mutexes are not fair, and under a sanitizer the other side may never get its turn.
-            std::this_thread::sleep_for(std::chrono::microseconds(20));
+            rest();
         }
     });
     long received = 0, told = 0;
@@ -124,6 +126,7 @@ int main(int argc, char** argv) {
             parameters.receive({{0, 0, cut, ones.data(), 1.0f}, {0, cut, SIZE - cut, ones.data(), 1.0f}});
         });
         received++;
+        rest();
     }
     stop = true;
     for (std::thread& t : threads) t.join();
