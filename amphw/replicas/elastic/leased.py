@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 
-from amphw.host.records import RankFigures
-from amphw.host.replication import Share
+from amphw.host.replication import Alone
 from amphw.host.run_model import InstanceSet
 from amphw.ir.device import Device
-from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.update import UpdateRule
 from amphw.replicas.rounds import Rounds
 
 
@@ -31,8 +28,9 @@ class Part:
         return self._instances[self._start + place]
 
 
-class Leased:
-    """See `Replication`. There are others, but nothing is agreed on with them: sums are this member's own.
+class Leased(Alone):
+    """There are others, but nothing is agreed on with them: what they would agree on is this member's own, as
+    with `Alone`.
 
     every: instances of a round, 0: as many as are in flight. updates: updates of a round, in place of that.
     update: as `Strategy.update`. between: is called after each round, with its first and its last place in
@@ -49,17 +47,10 @@ class Leased:
         update: Callable[[Device], None],
         between: Callable[[int, int, bool], bool],
     ):
+        super().__init__()
         self._every, self._updates, self._update, self._between = every, updates, update, between
         self._begun = 0
         self.cut = False
-
-    def begin(
-        self, device: Device, place: Sequence[int], graph: Graph, rules: Mapping[str, UpdateRule]
-    ) -> None:
-        """See `Replication`: whoever leases has seen to it."""
-
-    def moved(self, device: Device) -> None:
-        """Others have replicas of their own."""
 
     def share(
         self,
@@ -76,17 +67,8 @@ class Leased:
         self._rounds = Rounds(instances, start, every, 0, 1, first, measure)
         return self._rounds
 
-    def validating(self, device: Device, instances: InstanceSet) -> Share:
-        return Share(instances, range(len(instances)))
-
     def update(self, device: Device) -> None:
         self._update(device)
-
-    def look(self) -> None:
-        """Messages are taken in between rounds."""
-
-    def retired(self) -> None:
-        """Nothing is exchanged beside the workers."""
 
     def goes_on(self, device: Device, stop: bool, pause: bool) -> bool:
         rounds, begun = self._rounds, self._begun
@@ -96,23 +78,8 @@ class Leased:
             rounds.limit = rounds.done
         return rounds.more()
 
-    def settle(self, device: Device, updated: Callable[[], None]) -> None:
-        """See `Replication`: nobody meets anybody."""
-
     def stopping(self, wanted: bool) -> bool:
         return self.cut  # between rounds alone: what a round has taken is trained on
 
     def pausing(self, wanted: bool) -> bool:
         return False
-
-    def total(self, values: Sequence[float]) -> list[float]:
-        return list(values)
-
-    def figures(self, instances: float, seconds: float, staleness: tuple[float, float]) -> list[RankFigures]:
-        return []
-
-    def explained(self) -> list[str]:
-        return []
-
-    def close(self) -> None:
-        """Nothing goes on beside the lease."""

@@ -156,13 +156,13 @@ def test_nobody_waits_for_the_end_of_one_that_left_before_it_knew_of_them(tmp_pa
         if where == "next":  # it has seen the leaver
             came.set()
 
-    with Job(tmp_path, 3, "epochs=3") as job:
+    with Job(tmp_path, 3, "epochs=12") as job:
         stops = [job.start(strike) for strike in (leaver, slowly, slowly)]
         until(lambda: len(job.board.table.leases.closed) > 6)
         stops[0].set()
         until(leaves.is_set)
         job.start(newcomer)
-    all_count(audit(tmp_path), epochs=3)
+    all_count(audit(tmp_path), epochs=12)
     left = [seen.why for seen in job.board.table.seen.values() if seen.state == LEFT]
     assert sorted(left) == ["job", "job", "job", "left"]  # and the leaver may have been a newcomer's donor
 
