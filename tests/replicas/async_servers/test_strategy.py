@@ -22,6 +22,7 @@ from amphw.host.run_folder import RunFolder
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.exchange import Names, NodeGradient, Rows, put_values
 from amphw.models import get_model
+from amphw.replicas.async_servers.server import Server
 from amphw.replicas.run import check_ranks, follow, in_threads, replica
 from tests.daily import daily
 from tests.host.training import MODEL
@@ -134,24 +135,38 @@ def test_every_gradient_is_applied_exactly_once(
 
 
 @pytest.mark.parametrize("tau", [0, 1])
-def test_the_fast_one_is_held_by_the_bound_and_nobody_for_ever(tau: int) -> None:
-    """The slow rank takes its next instance only when the fast one has gone as far as it may."""
+def test_the_fast_one_is_held_by_the_bound_and_nobody_for_ever(
+    tau: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slow rank takes its next instance only when the server holds the fast one, as far as it may go."""
     moved, total = threading.Condition(), 6
+    pushed, seen = {0: 0}, {0: 0}  # rounds of the fast rank: that have come, and that were to be answered
+
+    class Watched(Server):
+        def push(self, worker: int, round: int, *arguments: Any) -> None:
+            super().push(worker, round, *arguments)
+            pushed[worker] = round
+
+        def answers(self, now: float) -> list[tuple[int, int, float]]:
+            found = super().answers(now)
+            with moved:
+                seen.update(pushed)
+                moved.notify_all()
+            return found
 
     class Fast(Noted):
         def submit(self, *arguments: Any) -> None:
-            with moved:
-                super().submit(*arguments)
-                assert len(self.numbers) <= len(slow.numbers) + tau + 1
-                moved.notify_all()
+            super().submit(*arguments)
+            assert len(self.numbers) <= len(slow.numbers) + tau + 1
 
     class Slow(Noted):
         def submit(self, *arguments: Any) -> None:
             with moved:
                 ahead = min(len(self.numbers) + tau + 1, total)
-                assert moved.wait_for(lambda: len(fast.numbers) >= ahead, LONG)
-                super().submit(*arguments)
+                assert moved.wait_for(lambda: seen[0] >= ahead, LONG)
+            super().submit(*arguments)
 
+    monkeypatch.setattr("amphw.replicas.async_servers.strategy.Server", Watched)
     fast, slow = Fast(), Slow()
     wanted = [*SGD, "mode=sync", "epochs=1", "replicas.servers=1", f"replicas.staleness={tau}"]
     devices = [fast, slow, Noted()]
