@@ -42,6 +42,7 @@ USES = {
     "staleness": Use(
         (*_PARTIAL, _ASYNC), "it has no bound on how many rounds a rank may be ahead of another one"
     ),
+    "accumulate": Use(("ako",), "what a rank sends is all that it has not sent yet"),
     "apply": Use(_PARTIAL, "no rank receives the gradients of a single other one to apply"),
 }
 """By setting, all but `strategy` itself."""

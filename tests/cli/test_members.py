@@ -19,6 +19,7 @@ def test_what_members_that_come_and_go_cannot_do_is_refused(amphw, tmp_path: Pat
     for arguments, why in (
         ([], "replicas.strategy=hybrid has places where all ranks meet"),
         ([*AKO, "--restarts", "2"], "--hosts, --restarts and --fewer are for ranks that all end"),
+        ([*AKO, "--set", "replicas.accumulate=false"], "replicas.accumulate=false loses gradients"),
         ([*AKO, "--set", "replicas.apply=mean", "--set", "mode=pipeline"], "leave replicas.apply out"),
         ([*AKO, "--set", "replicas.bandwidth=1Gb/s"], "replicas.bandwidth chooses"),
         ([*AKO, "--set", "live_valid=2"], "train.live_valid validates beside training"),

@@ -29,6 +29,7 @@ OTHER: dict[str, Any] = {
     "partitions": "2",
     "bandwidth": "1Gb/s",
     "staleness": 2,
+    "accumulate": False,
     "apply": "mean",
 }
 """Of each setting a value that is not its default."""

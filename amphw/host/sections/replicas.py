@@ -85,6 +85,11 @@ class ReplicasConfig:
         "ranks train",
         minimum=0,
     )
+    accumulate: bool = option(
+        True,
+        "for ako: a partition is that of the sum of all gradients since it was sent last; false: of the last "
+        "round's alone, and the others are lost to who gets it, to see what that costs",
+    )
     apply: Literal["paper", "mean"] = option(
         "paper",
         "for ako and all-to-all, what becomes of received gradients; paper: each is an update of its own; "

@@ -20,7 +20,8 @@ class Sender:
 
     me, peers: who sends, and to whom. spans: of each node, which numbers of a flattened gradient are its own.
     partitions: p, 1 or more; with 1 every peer gets every gradient whole (all-to-all).
-    layout: the present one, in which `peers` are owed.
+    layout: the present one, in which `peers` are owed. accumulates: False: a message has the gradient of its
+    last round alone, and those before it are lost to its receiver (Ako, Figure 13).
     """
 
     def __init__(
@@ -30,8 +31,10 @@ class Sender:
         spans: Sequence[slice],
         partitions: int,
         kind: np.dtype,
+        accumulates: bool = True,
     ):
         self.round = 0  # rounds made so far
+        self._accumulates = accumulates
         self._me, self._spans, self._kind = me, list(spans), kind
         self._size = max((span.stop for span in self._spans), default=0)
         self._begin(list(peers), partitions, 0)
@@ -71,7 +74,7 @@ class Sender:
 
     def _message(self, peer: Member, partition: int) -> Message:
         first, self._sent[peer, partition] = self._sent[peer, partition] + 1, self.round
-        rounds = self.round + 1 - first
+        rounds = self.round + 1 - first if self._accumulates else 1
         counts = self._counts.total(rounds, slice(None)).reshape(-1, 2)
         part = self.layout.part(partition)
         inside = [k for k, s in enumerate(self._spans) if s.start < part.stop and part.start < s.stop]

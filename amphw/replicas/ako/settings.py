@@ -30,7 +30,15 @@ def ako(cfg: RunConfig[Any], name: str = NAME) -> Ako:
     if wanted is None and given.bandwidth:
         known = None if given.bandwidth == PROBE else quantity(given.bandwidth, "bits a second") / 8
         measured = Measured(known, _MEASURED)
-    return Ako(name, wanted, given.staleness, given.apply, measured, cfg.train.mode == "async")
+    return Ako(
+        name,
+        wanted,
+        given.staleness,
+        given.apply,
+        measured,
+        tells=cfg.train.mode == "async",
+        accumulates=given.accumulate,
+    )
 
 
 def check_ako(cfg: RunConfig[Any]) -> None:

@@ -49,7 +49,7 @@ _FINISHED = np.zeros(1, np.uint8)
 class Ako(OwnPace):
     """See `Strategy`. partitions, tau: p at the beginning, and `replicas.staleness`; None: as many as there
     are ranks. apply: `replicas.apply`. measured: changes p as the rate of gradients does; None: p stays.
-    tells: nodes update by themselves, and the device has to say with what."""
+    tells: nodes update by themselves, and the device has to say with what. accumulates: as in `Sender`."""
 
     moves_whole = "gradients"
 
@@ -61,11 +61,12 @@ class Ako(OwnPace):
         apply: Literal["paper", "mean"] = "paper",
         measured: Measured | None = None,
         tells: bool = False,
+        accumulates: bool = True,
     ):
         super().__init__()
         self.name = name
         self._wanted, self._tau, self._apply_as, self._measured = partitions, tau, apply, measured
-        self._tells = tells
+        self._tells, self._accumulates = tells, accumulates
         self._before, self._drift, self._bytes = Paced(), 0.0, 0  # of the shares until now
         self._exchanger: Exchanger | None = None  # of the rounds that are being pumped
         self._drains = ""  # the device that lets instances return before each round
@@ -104,7 +105,8 @@ class Ako(OwnPace):
     def _begin_rounds(self, transport: Transport) -> None:
         me = Member(transport.rank)
         peers = [Member(rank) for rank in range(transport.ranks) if rank != transport.rank]
-        self._sender = Sender(me, peers, self._flat.spans, self._partitions, self._flat.kind)
+        flat = self._flat
+        self._sender = Sender(me, peers, flat.spans, self._partitions, flat.kind, self._accumulates)
         self._clocks = Clocks(me, peers, self._bound)
         self._boxes = {peer.number: Outbox() for peer in peers}
         self._arrived: list[Message] = []

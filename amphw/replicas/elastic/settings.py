@@ -70,6 +70,11 @@ def check_elastic(members: int, cfg: RunConfig[Any]) -> None:
             "replicas.apply=mean keeps what was received until a member's next update, and a newcomer would "
             "get values without it; leave replicas.apply out, or take --carrier mpi"
         )
+    if not cfg.replicas.accumulate:
+        raise ConfigError(
+            "replicas.accumulate=false loses gradients on their way to others, and with --carrier ray a "
+            "ledger proves that none was lost; leave it out, or take --carrier mpi"
+        )
     if cfg.replicas.bandwidth:
         raise ConfigError(
             "replicas.bandwidth chooses the number of partitions for as many ranks as there are at the "

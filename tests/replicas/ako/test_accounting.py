@@ -89,6 +89,27 @@ def test_after_p_rounds_and_a_drain_each_gradient_has_come_once(
     assert sender.drain() == []
 
 
+@settings(max_examples=30, deadline=None)
+@given(sizes=sizes, peers=st.integers(1, 4), partitions=st.integers(1, 6), rounds=st.integers(1, 15))
+def test_without_accumulation_a_message_has_its_last_round_alone(
+    sizes: list[int], peers: int, partitions: int, rounds: int
+) -> None:
+    """The others are lost, and the clocks of receivers go on all the same."""
+    size, me = sum(sizes), Member(0)
+    others = [Member(k) for k in range(1, peers + 1)]
+    sender = Sender(me, others, spans(sizes), partitions, KIND, accumulates=False)
+    found = {peer: Peer(peer, me, size, len(sizes)) for peer in others}
+    for number in range(rounds):
+        for message in sender.advance(gradient(size, number), counted(len(sizes), number)):
+            assert message.values is None or set(message.values) <= {BASE**number}
+            assert message.counts[:, 0].tolist() == [number + 1] * len(sizes)
+            assert found[message.to].take(message)
+        assert all(peer.heard.clock == number + 1 for peer in found.values())
+    for peer in found.values():
+        came = [sum(peer.times(number)) for number in range(rounds)]
+        assert sum(came) <= rounds * (-(-size // partitions))
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), peers=st.integers(1, 4), size=st.integers(1, 12))
 def test_partitions_change_and_links_are_slow_and_still_each_comes_once(
