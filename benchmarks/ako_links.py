@@ -1,21 +1,23 @@
 """Ako's network on MNIST over links that are too slow for whole gradients: how long it takes to learn.
 
-    python benchmarks/ako_links.py                              # as root; half an hour
+    python benchmarks/ako_links.py                              # as root; forty minutes
     python benchmarks/ako_links.py --seeds 1 --strategies ako all-to-all --json ako.json
 
 Ranks are in network namespaces (`namespaces.py`) with one worker each, and take turns on this machine's
-processors; the share of a processor that a rank has is told. What all-to-all exchange needs is found first,
-without a limit: the bytes that a rank sends in a second of training. Then links are held to a share of that,
-and every strategy trains with every seed until its accuracy on the 10,000 test images has reached the target,
-the order changing from seed to seed.
+processors; the share of a processor that a rank has is told. First one device by itself, and then ranks with
+Ako on links without a limit, train until their accuracy on the 10,000 test images is 99 %. What all-to-all
+exchange needs is found, without a limit: the bytes that a rank sends in a second of training. Then links are
+held to a share of that, and every strategy trains with every seed until its accuracy has reached the target,
+the order changing from seed to seed. Asynchronous servers are tried in every split of the machines,
+`servers-async:K` with K that serve and do not train; the best of them is the one to compare with.
 
 Time is of training alone, without validation. Accuracy is known at the ends of epochs; the moment at which it
 passes the target is taken to lie between two of them as on a straight line. Told are medians over seeds, the
 interval that holds 95 % of medians of resampled ratios, and, apart, epochs and seconds of an epoch (Ako,
 SoCC 2016, Table 1 and Figures 8 and 10).
 
-Bars: every run reaches the target; Ako's median time is below all-to-all's, with the whole interval of the
-ratio below 1, and no more than that of the best asynchronous servers.
+Bars: 99 % is reached by one device and by ranks; every run reaches the target; Ako's median time is below
+all-to-all's, with the whole interval of the ratio below 1, and no more than that of the best servers.
 """
 
 from __future__ import annotations
@@ -33,11 +35,19 @@ from namespaces import Failed, Machines, bits
 from record import RESULTS, save
 
 MODEL, OURS, WHOLE, SERVERS = "ako-mnist", "ako", "all-to-all", "servers-async"
+HIGH, HIGH_EPOCHS = 0.99, 30
+"""Accuracy that is reached without a limit of links, and epochs after which it is given up."""
 SECONDS = 1200.0
 """After which a run is given up."""
 FREE = "10Gb"
 """Of links without a limit."""
-COMMON = ("workers=1", "trace=false", "checkpoint_every=0")
+COMMON = (
+    *("workers=1", "trace=false", "checkpoint_every=0"),
+    *("update.optimizer=sgd", "update.lr=0.1", "update.clip=1", "update.min_update_interval=20"),
+    *("max_active_keys=2", "replicas.every=2"),
+)
+"""An update for every instance of 20 images, and rounds of two. Steps are long; without the clip of each
+gradient, one in a few runs diverges in its first epoch, on one device as well."""
 
 
 def moment(epochs: Sequence[Mapping[str, Any]], target: float) -> tuple[float, float] | None:
@@ -54,9 +64,12 @@ def moment(epochs: Sequence[Mapping[str, Any]], target: float) -> tuple[float, f
 
 
 def run(machines: Machines, args: argparse.Namespace, strategy: str, seed: int, rate: int) -> dict[str, Any]:
-    """rate: bits a second of a link, of which Ako is told."""
-    settings = [f"replicas.strategy={strategy}", *COMMON, f"epochs={args.epochs}", f"seed={seed}"]
+    """strategy: with servers' number behind a colon. rate: bits a second of a link, of which Ako is told."""
+    kind, _, servers = strategy.partition(":")
+    settings = [f"replicas.strategy={kind}", *COMMON, f"epochs={args.epochs}", f"seed={seed}"]
     settings += [f"target={args.target}", *args.set]
+    if servers:
+        settings.append(f"replicas.servers={servers}")
     if strategy == OURS:
         settings += ["replicas.partitions=auto", f"replicas.bandwidth={rate}b/s"]
     found = machines.train(MODEL, args.ranks, settings, SECONDS)
@@ -74,14 +87,30 @@ def run(machines: Machines, args: argparse.Namespace, strategy: str, seed: int, 
     }
 
 
-def needed(machines: Machines, args: argparse.Namespace) -> float:
-    """Bits a second that a rank sends with all-to-all exchange where nothing holds it up."""
+def high(machines: Machines, args: argparse.Namespace, ranks: int) -> dict[str, Any]:
+    """How long it takes until `HIGH`, on links without a limit."""
+    machines.hold_to(FREE)
+    settings = [f"replicas.strategy={OURS}", *COMMON, f"epochs={HIGH_EPOCHS}", f"target={HIGH}", *args.set]
+    found = machines.train(MODEL, ranks, settings, SECONDS)
+    reached = moment(found["epochs"], HIGH)
+    print(f"{ranks} rank(s) at {HIGH:.0%}: seconds and epochs {reached}", flush=True)
+    return {
+        "ranks": ranks,
+        "seconds": reached and reached[0],
+        "epochs": reached and reached[1],
+        "accuracy": [each["valid"]["accuracy"] for each in found["epochs"]],
+    }
+
+
+def needed(machines: Machines, args: argparse.Namespace) -> tuple[float, float]:
+    """Bits a second that a rank sends with all-to-all exchange where nothing holds it up, and how many
+    seconds an epoch takes then."""
     rate = bits(FREE)
     machines.hold_to(FREE)
     settings = [f"replicas.strategy={WHOLE}", *COMMON, "epochs=1", "target=none", "valid_instances=1"]
     found = machines.train(MODEL, args.ranks, [*settings, *args.set], SECONDS)
-    moved = 8 * found["wire"] / args.ranks / found["epochs"][-1]["seconds"]
-    return min(moved, float(rate))
+    seconds = found["epochs"][-1]["seconds"]
+    return min(8 * found["wire"] / args.ranks / seconds, float(rate)), seconds
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float], draws: int = 10_000) -> dict[str, Any]:
@@ -113,13 +142,15 @@ def compared(runs: Sequence[Mapping[str, Any]], target: float) -> dict[str, Any]
     ratios = {}
     if not missed and OURS in by:
         for name in by.keys() - {OURS}:
-            ratios[name] = ratio(*([r["seconds"] for r in by[each]] for each in (OURS, name)))
+            ours, theirs = ([r["seconds"] for r in by[each]] for each in (OURS, name))
+            ratios[name] = ratio(ours, theirs)
         if WHOLE in ratios and ratios[WHOLE]["interval_95"][1] >= 1.0:
             missed.append(
                 f"{OURS} takes {ratios[WHOLE]['interval_95'][1]:.2f} of the time of {WHOLE} at most"
             )
-        if SERVERS in ratios and ratios[SERVERS]["median"] > 1.0:
-            missed.append(f"{OURS} takes {ratios[SERVERS]['median']:.2f} of the time of {SERVERS}")
+        served = {name: table[name]["seconds"] for name in ratios if name.startswith(SERVERS)}
+        if served and ratios[best := min(served, key=lambda name: served[name])]["median"] > 1.0:
+            missed.append(f"{OURS} takes {ratios[best]['median']:.2f} of the time of {best}")
     return {"strategies": table, "ratios": ratios, "missed": missed}
 
 
@@ -140,7 +171,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--strategies", nargs="+", default=[OURS, WHOLE, SERVERS])
+    parser.add_argument(
+        "--strategies", nargs="+", default=[OURS, WHOLE, SERVERS, *(f"{SERVERS}:{k}" for k in (1, 2))]
+    )
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--target", type=float, default=0.985, help="accuracy on the test images")
@@ -153,7 +186,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="amphw-links-") as folder:
         with Machines(args.ranks, Path(folder)) as machines:
             try:
-                full = needed(machines, args)
+                to_high = [high(machines, args, ranks) for ranks in (1, args.ranks)]
+                full, _ = needed(machines, args)
                 rate = bits(args.rate) if args.rate else int(args.share * full)
                 print(f"{WHOLE} needs {full / 1e6:.1f} Mb/s of a link", flush=True)
                 machines.hold_to(f"{rate / 1e6}Mb")
@@ -172,9 +206,10 @@ def main() -> None:
         "processors_per_rank": len(set(machines.processors)) / args.ranks,
         **compared(runs, args.target),
     }
+    link["missed"] += [f"{h['ranks']} rank(s): {HIGH} not reached" for h in to_high if h["seconds"] is None]
     show(link)
     told = {name: getattr(args, name) for name in ("ranks", "seeds", "target", "epochs", "set")}
-    save({"model": MODEL, **told, **link, "runs": runs}, args.json)
+    save({"model": MODEL, **told, "high": HIGH, "to_high": to_high, **link, "runs": runs}, args.json)
     if link["missed"]:
         sys.exit("\n".join(link["missed"]))
 

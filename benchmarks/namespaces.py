@@ -120,12 +120,19 @@ class Machines:
             entered, capture_output=True, text=True, timeout=seconds, check=False, env=environment, **how
         )
 
-    def train(self, model: str, ranks: int, settings: Sequence[str], seconds: float) -> dict[str, Any]:
+    def train(
+        self, model: str, ranks: int, settings: Sequence[str], seconds: float, start: Path | None = None
+    ) -> dict[str, Any]:
         """The summary of a run on the first machines, a rank on each, with what `metrics.json` has of its
         `epochs`, and `wire`, the bytes that left the machines meanwhile. One rank is a process alone, which
-        takes no `replicas` settings. Raises Failed, also where there is no end within so many seconds."""
+        takes no `replicas` settings. start: the folder of a run to go on from, which stays as it is; its
+        epochs are among those told. Raises Failed, also where there is no end within so many seconds."""
         with tempfile.TemporaryDirectory(prefix="amphw-links-") as scratch:
-            command = [sys.executable, "-m", "amphw.cli", "train", model, "--json", "--out", f"{scratch}/run"]
+            command = [sys.executable, "-m", "amphw.cli", "train", model, "--json"]
+            if start is None:
+                command += ["--out", f"{scratch}/run"]
+            else:
+                command += ["--resume", str(shutil.copytree(start, f"{scratch}/run"))]
             if ranks > 1:
                 hosts = Path(scratch) / "hosts.txt"
                 hosts.write_text("\n".join(self.addresses[:ranks]) + "\n", encoding="utf-8")
