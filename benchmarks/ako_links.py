@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from namespaces import Failed, Machines, bits
+from namespaces import WHOLE_BURST, Failed, Machines, bits
 from record import RESULTS, save
 
 MODEL, OURS, WHOLE, SERVERS = "ako-mnist", "ako", "all-to-all", "servers-async"
@@ -190,7 +190,7 @@ def main() -> None:
                 full, _ = needed(machines, args)
                 rate = bits(args.rate) if args.rate else int(args.share * full)
                 print(f"{WHOLE} needs {full / 1e6:.1f} Mb/s of a link", flush=True)
-                machines.hold_to(f"{rate / 1e6}Mb")
+                machines.hold_to(f"{rate / 1e6}Mb", WHOLE_BURST)
                 runs = []
                 for seed in range(args.seeds):
                     turn = seed % len(args.strategies)

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 from ako_links import COMMON, MODEL, OURS, SECONDS, needed
-from namespaces import Failed, Machines
+from namespaces import WHOLE_BURST, Failed, Machines
 from record import RESULTS, save
 
 from amphw.bench.replicas.exchange import gradient_bytes
@@ -147,7 +147,7 @@ def main() -> None:
                 )
                 for share in args.shares:
                     rate, runs = int(share * full), []
-                    machines.hold_to(f"{rate / 1e6}Mb")
+                    machines.hold_to(f"{rate / 1e6}Mb", WHOLE_BURST)
                     for seed in range(args.seeds):
                         turn = seed % len(every)
                         for tried in [*every[turn:], *every[:turn]]:

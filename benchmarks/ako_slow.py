@@ -42,7 +42,7 @@ FREE = 100_000
 """tau of a bound that is never reached."""
 SETTINGS = (
     *("replicas.strategy=ako", "train.mode=async", "device.workers=1", "train.target=none", "trace=false"),
-    *("train.valid_instances=20", "train.epochs=1"),
+    *("train.valid_instances=20", "train.epochs=1", "replicas.every=1"),
 )
 
 
@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--times", type=float, default=5.0, help="as slow as which one rank is")
     parser.add_argument("--tau", type=int, nargs="+", default=[0, RANKS, 64, FREE])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--instances", type=int, default=40_000, help="sequences of an epoch, of all ranks")
+    parser.add_argument("--instances", type=int, default=400_000, help="sequences of an epoch, of all ranks")
     parser.add_argument("--json", type=Path, default=RESULTS / "ako-slow.json", help="where the record goes")
     args = parser.parse_args()
     runs = []

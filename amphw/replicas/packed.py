@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,8 @@ class Traffic:
 
     touched: of tables that are exchanged by rows, the share of rows that had a gradient, added up over steps.
     wire: how gradients and moves go over the wire (`replicas.wire`). waited: seconds within exchanges in
-    which this rank waited for messages of others.
+    which this rank waited for messages of others. note: is told what went on beside the pump, for the trace:
+    a name, and from when until when, in seconds of `perf_counter`.
     """
 
     sent: dict[str, int] = field(default_factory=dict)
@@ -28,6 +29,7 @@ class Traffic:
     touched: dict[str, float] = field(default_factory=dict)
     waited: float = 0.0
     wire: str = "full"
+    note: Callable[[str, float, float], None] = lambda what, began, ended: None
 
     def count(self, name: str, sent: int, received: int) -> None:
         self.sent[name] = self.sent.get(name, 0) + sent

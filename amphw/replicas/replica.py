@@ -94,6 +94,8 @@ class Replica:
         working = strategy.working(self.ranks)
         self._working, self._works = len(working), transport.rank in working
         self.traffic = Traffic(wire=wire)
+        if self._recorder is not None:
+            self.traffic.note = self._note
         self._rounds: Rounds | None = None
         self._waited = self._transferred = self._gathered = 0.0
         self._held = 0  # bytes of the device's parameters, at most

@@ -18,6 +18,12 @@ DRIFT = 1.25
 send in full what the old layout owes costs about as much as p rounds."""
 
 
+MOST_HELD = 10.0
+"""Partitions become so many times more at once, at most."""
+HELD = 0.1
+"""Of the time, for which the bound may hold a rank without its being due to links."""
+
+
 def partitions_for(rate: float, size: float, ranks: int, bandwidth: float) -> int:
     """p = ceil(gamma m (n - 1) / B), at least 1.
 
@@ -60,6 +66,7 @@ class Measured:
     _rounds: int = field(default=0, init=False)
     _waits: int = field(default=0, init=False)
     _sent: float = field(default=0.0, init=False)
+    _held: float = field(default=0.0, init=False)
 
     def probe(self, transport: Transport) -> None:
         """Before the first round; all ranks call it."""
@@ -67,26 +74,35 @@ class Measured:
         if self.bandwidth is None:
             self.bandwidth = probed(transport)
 
-    def round(self, size: float, ranks: int, sent: float = 0.0, waits: bool = False) -> int | None:
+    def round(
+        self, size: float, ranks: int, sent: float = 0.0, waits: bool = False, held: float = 0.0
+    ) -> int | None:
         """A round was made, of a gradient of `size` bytes -> p where it is to be another one.
 
         sent: bytes so far. waits: whether something could not be sent yet. Where that is so after every
-        round, the link is never idle, and what it carries is B.
+        round, the link is never idle, and what it carries is B. held: seconds so far for which the bound
+        has held the rank. They do not count for gamma. With too few partitions links hold ranks up, who would
+        otherwise find that these are enough for the rounds that they make. Where they are many, what the link
+        has carried is B, too, unless it was far less: then it is another rank that is slow.
         """
         now = self.clock()
         if self._began is None:
-            self._began, self._sent = now, sent
+            self._began, self._sent, self._held = now, sent, held
             return None
         self._rounds += 1
         self._waits += waits
         if now - self._began < self.seconds:
             return None
         assert self.bandwidth is not None, "`probe` comes first"
-        rate, carried = (v / (now - self._began) for v in (self._rounds, sent - self._sent))
+        seconds = now - self._began
+        rate = self._rounds / max(seconds - (held - self._held), seconds / MOST_HELD)
+        carried = (sent - self._sent) / seconds
         drifted = not self._rate or _apart(rate, self._rate)
         if self._waits == self._rounds and carried > 0.0 and _apart(carried, self.bandwidth):
             self.bandwidth, drifted = carried, True
-        self._began, self._sent, self._rounds, self._waits = now, sent, 0, 0
+        elif held - self._held > HELD * seconds and self.bandwidth / 2 < carried < self.bandwidth:
+            self.bandwidth, drifted = carried, True
+        self._began, self._sent, self._held, self._rounds, self._waits = now, sent, held, 0, 0
         if not drifted:
             return None
         self._rate = rate

@@ -12,7 +12,7 @@ from amphw.replicas.ako.cost import Measured
 from amphw.replicas.ako.strategy import Ako
 
 NAME, WHOLE = "ako", "all-to-all"
-_MEASURED = 5.0
+_MEASURED = 2.0
 """Seconds over which the rate of gradients is measured; the first p is there after as many."""
 
 

@@ -12,6 +12,7 @@ Where nodes update by themselves and the device `Receives`, all of that goes on 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -137,12 +138,15 @@ class Ako(OwnPace):
             return
 
         def exchange(due: int) -> Step:
+            began = time.perf_counter()
             came = self._take_in(transport, traffic)
             self._apply(device)
             makes = due > 0 and self._clocks.may_advance()
             if makes:
                 self._make_round(device, transport, traffic, last=False)
                 self._resplit(transport, traffic)
+            if came or makes:
+                traffic.note("exchange" if makes else "receive", began, time.perf_counter())
             called = rounds.limit is None and bool(self._called)
             return Step(came or makes, makes, called or not self._clocks.may_advance(due - makes))
 
@@ -220,7 +224,9 @@ class Ako(OwnPace):
         if self._measured is None:
             return
         size = self._flat.size * coded_kind(self._flat.kind, traffic.wire).itemsize
-        wanted = self._measured.round(size, transport.ranks, self._bytes, any(map(len, self._boxes.values())))
+        waits = any(map(len, self._boxes.values()))
+        held = self._before.blocked
+        wanted = self._measured.round(size, transport.ranks, self._bytes, waits, held)
         if wanted is None or wanted == self._partitions:
             return
         self._partitions = wanted

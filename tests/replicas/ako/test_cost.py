@@ -52,6 +52,38 @@ def test_partitions_follow_the_rate_once_it_has_drifted() -> None:
     assert rounds(8.0, 40) == []
 
 
+def test_a_rank_that_its_link_holds_up_computes_faster_than_it_makes_rounds() -> None:
+    """It makes 8 rounds a second where nothing holds it, and with half as many partitions as that needs 4."""
+    now = held = 0.0
+    measured = Measured(bandwidth=1e6, seconds=1.0, clock=lambda: now)
+    p = 4
+    for _ in range(60):
+        slower = max(1.0, 8 / p)
+        now += slower / 8
+        held += (slower - 1) / 8
+        p = measured.round(1e6, 2, held=held) or p
+    assert p == 8
+    now += 60.0
+    held += 60.0
+    assert (measured.round(1e6, 2, held=held) or p) <= 80  # not as many as rounds
+
+
+@pytest.mark.parametrize(("carries", "expected"), [(0.8, 10), (0.3, 8)])
+def test_a_link_that_holds_a_rank_carries_less_than_it_was_said_to(carries: float, expected: int) -> None:
+    """Unless it carries so little that it must be another rank that is slow. carries: of its bandwidth."""
+    now = held = sent = 0.0
+    measured = Measured(bandwidth=1e6, seconds=1.0, clock=lambda: now)
+    found = []
+    for k in range(60):
+        slowed = k >= 20
+        now += 0.125 * (1.25 if slowed else 1.0)
+        held += 0.125 * 0.25 * slowed
+        sent += carries * 1e6 * 0.125 * (1.25 if slowed else 1.0)
+        if (p := measured.round(1e6, 2, sent, held=held)) is not None:
+            found.append(p)
+    assert found[0] == 8 and found[-1] == expected
+
+
 def test_what_a_busy_link_carries_is_its_bandwidth() -> None:
     """Only where something waits after each round of an interval."""
     now = sent = 0.0

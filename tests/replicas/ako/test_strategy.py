@@ -171,7 +171,7 @@ def test_partitions_are_cut_again_within_a_run(monkeypatch: pytest.MonkeyPatch) 
         def probe(self, transport: Transport) -> None:
             pass
 
-        def round(self, size: float, ranks: int, sent: float, waits: bool) -> int | None:
+        def round(self, *now: float) -> int | None:
             return next(self.next)
 
         def pause(self) -> None:

@@ -37,19 +37,35 @@ def unharmed(where: str) -> None:
     """A strike that hits nobody."""
 
 
+def always() -> threading.Event:
+    """What is set."""
+    found = threading.Event()
+    found.set()
+    return found
+
+
 class Network:
-    """Where the links of one job meet. spoil: the messages that one message becomes."""
+    """Where the links of one job meet. spoil: the messages that one message becomes. whole: set, but while
+    the members that are `far` reach neither the coordinator nor the other members."""
 
     def __init__(self, spoil: Spoil):
         self.spoil = spoil
         self.boxes: dict[str, deque[np.ndarray]] = {}
+        self.far: set[str] = set()
+        self.whole = threading.Event()
+        self.whole.set()
         self._lock, self._made = threading.Lock(), 0
 
-    def link(self, strike: Strike) -> MemoryLink:
+    def link(self, strike: Strike, far: bool) -> MemoryLink:
         with self._lock:
             address, self._made = f"memory-{self._made}", self._made + 1
             self.boxes[address] = deque()
+            if far:
+                self.far.add(address)
         return MemoryLink(self, address, strike)
+
+    def reaches(self, one: str, other: str) -> bool:
+        return self.whole.is_set() or (one in self.far) == (other in self.far)
 
 
 class MemoryLink:
@@ -70,8 +86,9 @@ class MemoryLink:
 
     def post(self, peer: Member, message: np.ndarray) -> bool:
         self._strike("post")
-        box = self._network.boxes.get(self._to.get(peer, ""))
-        if box is None or len(box) >= self.ROOM:
+        to = self._to.get(peer, "")
+        box = self._network.boxes.get(to)
+        if box is None or len(box) >= self.ROOM or not self._network.reaches(self.address, to):
             return False
         box.extend(self._network.spoil(message))
         return True
@@ -86,17 +103,20 @@ class MemoryLink:
 
 
 class Struck:
-    """A coordinator as a member reaches it, whom death may meet before a call and after it."""
+    """A coordinator as a member reaches it, whom death may meet before a call and after it. reached: set
+    while questions and answers get through; they wait for that."""
 
-    def __init__(self, board: Any, strike: Strike, numbers: list[int]):
-        self._board, self._strike, self._numbers = board, strike, numbers
+    def __init__(self, board: Any, strike: Strike, numbers: list[int], reached: threading.Event):
+        self._board, self._strike, self._numbers, self._reached = board, strike, numbers, reached
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
             watched = not threading.current_thread().name.startswith("beat")
             if watched:
                 self._strike(name)
+            assert self._reached.wait(120.0)
             found = getattr(self._board, name)(*args)
+            assert self._reached.wait(120.0)
             if name == "register" and "me" in found:
                 self._numbers.append(found["me"][0])
             if watched:
@@ -145,22 +165,24 @@ class Job:
             "identity": dict(self.identity),
         }
 
-    def start(self, strike: Strike = unharmed, **setting: Any) -> threading.Event:
-        """Another member -> what makes it leave."""
+    def start(self, strike: Strike = unharmed, far: bool = False, **setting: Any) -> threading.Event:
+        """Another member -> what makes it leave. far: on the other side, where the network splits."""
         about = Setting(self.model, self.cfg, self.folder, setting.pop("identity", self.identity), **setting)
         name = f"member {len(self.threads)}"
-        self.threads.append(threading.Thread(target=self._run, args=(about, strike), name=name, daemon=True))
+        arguments = about, strike, far
+        self.threads.append(threading.Thread(target=self._run, args=arguments, name=name, daemon=True))
         self.threads[-1].start()
         return about.stop
 
-    def _run(self, about: Setting, strike: Strike) -> None:
+    def _run(self, about: Setting, strike: Strike, far: bool) -> None:
         numbers: list[int] = []
+        reached = self.network.whole if far else always()
         try:
             while True:
                 try:
-                    board = Struck(self.board, strike, numbers)
+                    board = Struck(self.board, strike, numbers, reached)
                     number = numbers[-1] if numbers else None
-                    live(about, self._make, board, lambda: self.network.link(strike), number)
+                    live(about, self._make, board, lambda: self.network.link(strike, far), number)
                     return
                 except Killed:
                     if numbers:

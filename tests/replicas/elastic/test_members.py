@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from amphw.host.checkpoint import load_checkpoint
 from amphw.replicas.ako.clocks import Heard
 from amphw.replicas.ako.message import Member
-from amphw.replicas.elastic import member
+from amphw.replicas.elastic import coordinator, member
 from amphw.replicas.elastic.audit import Audit, audit, read_table
 from amphw.replicas.elastic.board import RefusedError
 from amphw.replicas.elastic.coordinator import Coordinator
@@ -183,6 +183,44 @@ def test_one_that_counts_as_lost_trains_on_no_more_of_its_lease(
     last, taken = [each for each in job.board.table.leases.closed if each[0].holder == me][-1]
     more = [line for line in rounds if line["lease"] == last.number][taken:]
     assert len(more) <= 1  # the one that it was in
+
+
+def test_a_network_splits_in_two_and_heals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The side with the coordinator counts the other one as lost and trains on; the other one waits for an
+    answer, and begins again with values of this side when it gets one."""
+    monkeypatch.setattr(coordinator, "SILENCE", 2.0)
+    monkeypatch.setattr(member, "BEAT", 0.1)
+    far = Member(2)
+    with Job(tmp_path, 3, "epochs=30") as job:
+        for number in range(3):
+            job.start(slowly, far=number == far.number)
+            until(lambda number=number: Member(number) in job.board.table.seen)  # type: ignore[misc]
+        until(lambda: len(job.board.table.leases.closed) > 6)
+        job.network.whole.clear()
+        until(lambda: job.board.table.seen[far].state == LOST)
+        closed = len(job.board.table.leases.closed)
+        until(lambda: len(job.board.table.leases.closed) > closed + 6)
+        assert Member(2, 1) not in job.board.table.seen
+        job.network.whole.set()
+        until(lambda: job.board.table.seen.get(Member(2, 1)) is not None or job.board.table.ended)
+    all_count(audit(tmp_path), epochs=30)
+    assert "it has said nothing for 2 s" in job.board.table.seen[far].why
+    assert job.board.table.seen[Member(2, 1)].figures["instances"] > 0
+
+
+def test_a_short_split_costs_nobody_anything(tmp_path: Path) -> None:
+    """What could not be sent is merged and sent later; who has no answer goes on when it comes."""
+    with Job(tmp_path, 3, "epochs=8") as job:
+        for number in range(3):
+            job.start(slowly, far=number == 2)
+        until(lambda: len(job.board.table.leases.closed) > 6)
+        job.network.whole.clear()
+        time.sleep(0.2)
+        job.network.whole.set()
+    found = audit(tmp_path)
+    all_count(found, epochs=8)
+    assert found.in_flight == found.undone == 0
+    assert [seen.state for seen in job.board.table.seen.values()] == [LEFT] * 3
 
 
 def test_where_nobody_lives_the_job_goes_back_to_its_checkpoint(tmp_path: Path) -> None:

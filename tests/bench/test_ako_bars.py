@@ -1,0 +1,138 @@
+"""The benchmarks of Ako over slow links and beside a slow rank: what they make of made-up runs."""
+
+from __future__ import annotations
+
+import importlib
+from argparse import Namespace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(params=["ako_links", "ako_partitions", "ako_slow"])
+def script(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module(request.param)
+
+
+def only(*names: str) -> Any:
+    return pytest.mark.parametrize("script", names, indirect=True)
+
+
+def epochs(*accuracies: float, each: float = 10.0) -> list[dict[str, Any]]:
+    return [{"seconds": each * k, "valid": {"accuracy": a}} for k, a in enumerate(accuracies, 1)]
+
+
+@only("ako_links")
+def test_a_target_is_passed_between_two_ends_of_epochs(script: ModuleType) -> None:
+    found = epochs(0.9, 0.98, 0.99)
+    assert script.moment(found, 0.985) == pytest.approx((25.0, 2.5))
+    assert script.moment(found, 0.45) == pytest.approx((5.0, 0.5))
+    assert script.moment(found, 0.995) is None
+
+
+def learnt(strategy: str, *seconds: float | None) -> list[dict[str, Any]]:
+    return [
+        {
+            "strategy": strategy,
+            "seed": seed,
+            "seconds": each,
+            "epochs": each and each / 10,
+            "epoch_seconds": 10.0,
+            "best": 0.98,
+            "sent_per_s": 1e6,
+        }
+        for seed, each in enumerate(seconds)
+    ]
+
+
+@only("ako_links")
+def test_ako_is_held_against_all_to_all_and_the_best_split_of_servers(script: ModuleType) -> None:
+    ours, wide = learnt("ako", 20.0, 21.0, 22.0), learnt("all-to-all", 60.0, 61.0, 62.0)
+    served = [*learnt("servers-async", 40.0, 40.0, 40.0), *learnt("servers-async:1", 30.0, 30.0, 30.0)]
+    found = script.compared([*ours, *wide, *served], 0.985)
+    assert found["missed"] == []
+    assert found["ratios"]["all-to-all"]["median"] == pytest.approx(21 / 61)
+    low, high = found["ratios"]["all-to-all"]["interval_95"]
+    assert 20 / 62 - 1e-9 <= low <= 21 / 61 <= high <= 22 / 60 + 1e-9
+    best = learnt("servers-async:2", 10.0, 10.0, 10.0)
+    assert script.compared([*ours, *served, *best], 0.985)["missed"] == [
+        "ako takes 2.10 of the time of servers-async:2"
+    ]
+    (slow,) = script.compared([*ours, *learnt("all-to-all", 19.0, 21.0, 23.0)], 0.985)["missed"]
+    assert "of the time of all-to-all at most" in slow
+    (never,) = script.compared([*ours, *learnt("all-to-all", 60.0, None, 60.0)], 0.985)["missed"]
+    assert never == "all-to-all, seed 1: 0.9800 is the best, and the target 0.985"
+
+
+@only("ako_partitions")
+def test_accuracies_are_compared_after_a_fixed_time(script: ModuleType) -> None:
+    assert script.accuracy_at(epochs(0.9, 0.98), 15.0) == pytest.approx(0.94)
+    assert script.accuracy_at(epochs(0.9), 5.0) == pytest.approx(0.5)
+    with pytest.raises(script.Failed, match="over after 20.0 s, and 25 are compared"):
+        script.accuracy_at(epochs(0.9, 0.98), 25.0)
+
+
+@only("ako_partitions")
+@pytest.mark.parametrize("tried", ["1", "4", "auto", "latest"])
+def test_runs_go_on_for_longer_than_that(script: ModuleType, tried: str) -> None:
+    """An epoch takes 8 s, and on links of a fifth of the need five times that with one partition."""
+    args = Namespace(seconds=17.0)
+    each = 8.0 * {"1": 5.0, "4": 1.25}.get(tried, 1.0)
+    assert 17.0 * 1.4 <= each * script.epochs_for(args, tried, 0.2, 8.0) < 17.0 * 1.4 + 2 * each
+
+
+def tried(
+    script: ModuleType, name: str, partitions: int, *accuracies: float, over: float = 1.05
+) -> list[Any]:
+    """Runs of 10 rounds a second, of 1000 bytes to each of 3 ranks. over: of the model, on the wire."""
+    sent = over * 10 * 1000 * 3 / partitions
+    return [
+        {
+            "tried": name,
+            "seed": seed,
+            "accuracy": each,
+            "rounds_per_s": 10.0,
+            "wire_per_s": sent,
+            "partitions": partitions,
+        }
+        for seed, each in enumerate(accuracies)
+    ]
+
+
+@only("ako_partitions")
+def test_what_is_predicted_is_held_against_what_was_tried(script: ModuleType) -> None:
+    fixed = [*tried(script, "1", 1, 0.5, 0.6), *tried(script, "4", 4, 0.96, 0.97)]
+    auto, latest = tried(script, "auto", 5, 0.95, 0.96), tried(script, "latest", 5, 0.9, 0.91)
+    at = script.judged([*fixed, *auto, *latest], 100_000, 1000, 4)
+    assert at["missed"] == [] and at["p_best"] == 4 and at["p_predicted"] == 5
+    # With one partition more would be sent than a link of 12,500 bytes a second carries.
+    assert at["sent_off_model"] == pytest.approx({"4": 0.05, "auto": 0.05})
+    worse = tried(script, "auto", 5, 0.8, 0.81, over=1.2)
+    missed = script.judged([*fixed, *worse, *latest], 100_000, 1000, 4)["missed"]
+    assert missed == [
+        "0.8050 with what is predicted, 0.9650 with p = 4",
+        "p = auto: sent +20% of the model",
+        "seed 0: 0.9000 without accumulation",
+        "seed 1: 0.9100 without accumulation",
+    ]
+
+
+@only("ako_slow")
+def test_nobody_is_further_ahead_than_the_bound_allows(script: ModuleType) -> None:
+    def run(tau: int, times: float, **more: Any) -> dict[str, Any]:
+        usual = {"seed": 0, "bound": tau + 4, "staleness_max": tau + 5, "computed": 10.0, "blocked": 20.0}
+        return {"tau": tau, "times": times, **usual, "at_the_bound": 0.9, **more}
+
+    even, free = run(4, 1.0, blocked=0.0), run(script.FREE, 5.0, blocked=0.0)
+    assert script.missed([even, run(0, 5.0), free]) == []
+    (ahead,) = script.missed([even, run(0, 5.0, staleness_max=6)])
+    assert ahead == "tau 0, 5 times slower, seed 0: 6 rounds ahead, and 5 are the most"
+    (early,) = script.missed([even, run(0, 5.0, at_the_bound=0.2)])
+    assert "at the bound in 20% of the rounds alone" in early
+    (held,) = script.missed([even, run(script.FREE, 5.0, blocked=0.0, computed=12.0)])
+    assert held.endswith("computed for 12.0 s beside 10.0")
