@@ -12,7 +12,7 @@ that is never reached they are through with their share as early as without a sl
 
 Bars: every run ends; no round of any rank ended further ahead than p + tau + 1; where the bound is reached,
 others were ahead by p + tau or more in most rounds; where it is not, they computed for no longer than 1.1
-times of what they do beside three ranks as fast as they are, and nothing held them.
+times of what they do beside three ranks as fast as they are, and the bound held them for nothing.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from amphw.host.run_folder import CONFIG, METRICS, RunFolder
 RANKS, SLOW = 4, 3
 PERIOD = 0.1
 """Seconds in which the slow rank runs once, and stops once."""
-FREE = 100_000
-"""tau of a bound that is never reached."""
+FREE, NOTHING = 100_000, 1e-3
+"""tau of a bound that is never reached; to ask whether it is takes less than such a share of the time."""
 SETTINGS = (
     *("replicas.strategy=ako", "train.mode=async", "device.workers=1", "train.target=none", "trace=false"),
     *("train.valid_instances=20", "train.epochs=1", "replicas.every=1"),
@@ -118,7 +118,9 @@ def missed(runs: list[dict[str, Any]]) -> list[str]:
             )
         if each["times"] > 1 and each["tau"] < FREE and each["at_the_bound"] < 0.5:
             found.append(f"{what}: at the bound in {each['at_the_bound']:.0%} of the rounds alone")
-        if each["tau"] == FREE and (each["blocked"] or each["computed"] > 1.1 * usual):
+        if each["tau"] == FREE and each["blocked"] > NOTHING * each["seconds"]:
+            found.append(f"{what}: the bound held others for {each['blocked']:.2f} s")
+        if each["tau"] == FREE and each["computed"] > 1.1 * usual:
             found.append(f"{what}: computed for {each['computed']:.1f} s beside {usual:.1f}")
     return found
 

@@ -125,8 +125,8 @@ def test_what_is_predicted_is_held_against_what_was_tried(script: ModuleType) ->
 @only("ako_slow")
 def test_nobody_is_further_ahead_than_the_bound_allows(script: ModuleType) -> None:
     def run(tau: int, times: float, **more: Any) -> dict[str, Any]:
-        usual = {"seed": 0, "bound": tau + 4, "staleness_max": tau + 5, "computed": 10.0, "blocked": 20.0}
-        return {"tau": tau, "times": times, **usual, "at_the_bound": 0.9, **more}
+        usual = {"seed": 0, "seconds": 50.0, "bound": tau + 4, "staleness_max": tau + 5, "computed": 10.0}
+        return {"tau": tau, "times": times, **usual, "blocked": 20.0, "at_the_bound": 0.9, **more}
 
     even, free = run(4, 1.0, blocked=0.0), run(script.FREE, 5.0, blocked=0.0)
     assert script.missed([even, run(0, 5.0), free]) == []

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +94,35 @@ def test_an_address_that_is_no_job_is_told() -> None:
     ):
         done = subprocess.run([*AMPHW, "join", address], capture_output=True, text=True, timeout=120)
         assert done.returncode == 1 and why in done.stderr and "hidden" not in done.stderr, done.stderr
+
+
+def children(of: int, called: str) -> list[int]:
+    """Processes of this name below that one."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            name, _, rest = entry.read_text().partition("(")[2].rpartition(")")
+            if int(rest.split()[1]) == of:
+                pid = int(entry.parent.name)
+                found += [pid] * (name == called) + children(pid, called)
+    return found
+
+
+@pytest.mark.thorough
+def test_training_that_is_under_way_goes_on_without_rays_head(tmp_path: Path) -> None:
+    """Nobody can join then, or come back; who trains does so to the end."""
+    run, said = tmp_path / "run", tmp_path / "said"
+    settings = [part for each in [*SMALL, "epochs=40"] for part in ("--set", each)]
+    command = [*AMPHW, "train", "list-reduction", "--ranks", "2", "--carrier", "ray", "--out", str(run)]
+    with open(said, "w") as errors:
+        job = subprocess.Popen([*command, *settings], stderr=errors)
+    try:
+        until(lambda: (run / "members" / "journal.jsonl").exists())
+        until(lambda: any(m["rounds"] > 0 for m in told("ranks", str(run))["members"]))
+        (head,) = children(job.pid, "gcs_server")
+        os.kill(head, signal.SIGKILL)
+        assert job.wait(120) == 0, said.read_text()
+    finally:
+        job.kill()
+    audit = told("ledger", str(run))
+    assert audit["lost"] == audit["doubled"] == 0 and len(audit["epochs"]) == 40
