@@ -16,12 +16,12 @@ PROBE_BYTES, PROBES = 131_072, 4
 DRIFT = 1.25
 """By how much the rate of gradients, or what is carried, has to be off before partitions are cut again: to
 send in full what the old layout owes costs about as much as p rounds."""
-
-
 MOST_HELD = 10.0
 """Partitions become so many times more at once, at most."""
 HELD = 0.1
 """Of the time, for which the bound may hold a rank without its being due to links."""
+MORE = 1.05
+"""Times of B that is tried next where a link had been slower and holds nobody up."""
 
 
 def partitions_for(rate: float, size: float, ranks: int, bandwidth: float) -> int:
@@ -61,7 +61,8 @@ class Measured:
     bandwidth: float | None
     seconds: float
     clock: Callable[[], float] = time.perf_counter
-    _rate: float = field(default=0.0, init=False)
+    _said: float = field(default=0.0, init=False)
+    _asked: float = field(default=0.0, init=False)
     _began: float | None = field(default=None, init=False)
     _rounds: int = field(default=0, init=False)
     _waits: int = field(default=0, init=False)
@@ -83,29 +84,33 @@ class Measured:
         round, the link is never idle, and what it carries is B. held: seconds so far for which the bound
         has held the rank. They do not count for gamma. With too few partitions links hold ranks up, who would
         otherwise find that these are enough for the rounds that they make. Where they are many, what the link
-        has carried is B, too, unless it was far less: then it is another rank that is slow.
+        has carried is B, too, unless it was far less: then it is another rank that is slow. Where there are
+        hardly any, B goes back to what it was said to be, by and by.
         """
         now = self.clock()
+        assert self.bandwidth is not None, "`probe` comes first"
         if self._began is None:
             self._began, self._sent, self._held = now, sent, held
+            self._said = self._said or self.bandwidth
             return None
         self._rounds += 1
         self._waits += waits
         if now - self._began < self.seconds:
             return None
-        assert self.bandwidth is not None, "`probe` comes first"
         seconds = now - self._began
         rate = self._rounds / max(seconds - (held - self._held), seconds / MOST_HELD)
         carried = (sent - self._sent) / seconds
-        drifted = not self._rate or _apart(rate, self._rate)
-        if self._waits == self._rounds and carried > 0.0 and _apart(carried, self.bandwidth):
-            self.bandwidth, drifted = carried, True
-        elif held - self._held > HELD * seconds and self.bandwidth / 2 < carried < self.bandwidth:
-            self.bandwidth, drifted = carried, True
+        share = (held - self._held) / seconds
+        squeezed = share > HELD and self.bandwidth / 2 < carried < self.bandwidth
+        if squeezed or (self._waits == self._rounds and carried > 0.0 and _apart(carried, self.bandwidth)):
+            self.bandwidth = carried
+        elif share < HELD / 10:
+            self.bandwidth = min(max(self.bandwidth, self._said), MORE * self.bandwidth)
         self._began, self._sent, self._held, self._rounds, self._waits = now, sent, held, 0, 0
-        if not drifted:
+        asked = rate / self.bandwidth
+        if self._asked and not squeezed and not _apart(asked, self._asked):
             return None
-        self._rate = rate
+        self._asked = asked
         return partitions_for(rate, size, ranks, self.bandwidth)
 
     def pause(self) -> None:

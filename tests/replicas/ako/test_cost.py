@@ -84,6 +84,21 @@ def test_a_link_that_holds_a_rank_carries_less_than_it_was_said_to(carries: floa
     assert found[0] == 8 and found[-1] == expected
 
 
+def test_a_link_that_was_slow_for_a_while_is_tried_again() -> None:
+    now = held = sent = 0.0
+    measured = Measured(bandwidth=1e6, seconds=1.0, clock=lambda: now)
+    found = []
+    for k in range(400):
+        slow = 20 <= k < 60
+        now += 0.125 * (1.25 if slow else 1.0)
+        held += 0.125 * 0.25 * slow
+        sent += 0.6e6 * 0.125
+        if (p := measured.round(1e6, 2, sent, held=held)) is not None:
+            found.append(p)
+    assert found[0] == 8 and max(found) > 12 and found[-1] in (8, 9, 10)
+    assert len(found) < 12
+
+
 def test_what_a_busy_link_carries_is_its_bandwidth() -> None:
     """Only where something waits after each round of an interval."""
     now = sent = 0.0
