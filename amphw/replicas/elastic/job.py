@@ -47,6 +47,8 @@ SHORTLY = 5.0
 """Seconds for which one that ends tries to tell the coordinator why."""
 DEATHS, WITHIN = 5, 150.0
 """A member that dies so many times within so many seconds is given up."""
+HEADLESS = 7 * 24 * 3600
+"""Seconds for which a job goes on without Ray's head."""
 STORE = 1 << 27
 """Bytes of Ray's object store, which is hardly used."""
 
@@ -195,6 +197,8 @@ class Cluster:
     def __init__(self, members: int = 1, address: str = ""):
         _, given = split(address or os.environ.get("RAY_ADDRESS", ""))
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        # Without its head Ray ends all of its processes after a minute, and training goes on without one.
+        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(HEADLESS))
         quiet: dict[str, Any] = {
             "namespace": NAMESPACE,
             "logging_level": "ERROR",
