@@ -54,7 +54,7 @@ SETTINGS = (
     *("model.hidden=32", "train.target=none", "train.mode=pipeline", "device.workers=1"),
     *("train.train_instances=20000", "train.valid_instances=1000", "train.trace=false"),
 )
-EPOCHS = {"ako": 12, "all-to-all": 12, "servers-async": 12}
+EPOCHS = {"ako": 60, "all-to-all": 60, "servers-async": 60}
 AMPHW = (sys.executable, "-m", "amphw.cli")
 
 
