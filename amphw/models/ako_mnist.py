@@ -66,7 +66,7 @@ class AkoMnist(Digits[AkoConfig]):
     config = AkoConfig
     defaults = {
         "train": {"epochs": 5, "target": 0.98, "max_active_keys": 8},
-        # Without the clip, steps of this length diverge with one seed in a few. With momentum or Adam, ranks
+        # Without the clip, steps of this length diverge with some seeds. With momentum or Adam, ranks
         # that exchange gradients learn less of each other: what comes is one step, of however many rounds.
         "update": {"optimizer": "sgd", "lr": 0.1, "clip": 1.0, "min_update_interval": 20},
     }

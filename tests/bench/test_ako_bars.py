@@ -97,7 +97,7 @@ def tried(
             "seed": seed,
             "accuracy": each,
             "rounds_per_s": 10.0,
-            "wire_per_s": sent,
+            "sent_per_s": sent,
             "partitions": partitions,
         }
         for seed, each in enumerate(accuracies)
@@ -126,13 +126,13 @@ def test_what_is_predicted_is_held_against_what_was_tried(script: ModuleType) ->
 def test_nobody_is_further_ahead_than_the_bound_allows(script: ModuleType) -> None:
     def run(tau: int, times: float, **more: Any) -> dict[str, Any]:
         usual = {"seed": 0, "seconds": 50.0, "bound": tau + 4, "staleness_max": tau + 5, "computed": 10.0}
-        return {"tau": tau, "times": times, **usual, "blocked": 20.0, "far_ahead": 0.9, **more}
+        return {"tau": tau, "times": times, **usual, "blocked": 20.0, **more}
 
-    even, free = run(4, 1.0, blocked=0.0), run(script.FREE, 5.0, blocked=0.0)
+    even, free = run(4, 1.0, blocked=1.0), run(script.FREE, 5.0, blocked=0.0)
     assert script.missed([even, run(0, 5.0), free]) == []
     (ahead,) = script.missed([even, run(0, 5.0, staleness_max=6)])
     assert ahead == "tau 0, 5 times slower, seed 0: 6 rounds ahead, and 5 are the most"
-    (early,) = script.missed([even, run(0, 5.0, far_ahead=0.2)])
-    assert "far ahead in 20% of the rounds alone" in early
-    (held,) = script.missed([even, run(script.FREE, 5.0, blocked=0.0, computed=12.0)])
-    assert held.endswith("computed for 12.0 s beside 10.0")
+    (early,) = script.missed([even, run(0, 5.0, blocked=5.0)])
+    assert early.endswith("the bound held others for 10% of the time alone")
+    (held,) = script.missed([even, run(script.FREE, 5.0, blocked=1.0)])
+    assert held.endswith("the bound held others for 2.0% of the time")

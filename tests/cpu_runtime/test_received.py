@@ -204,10 +204,10 @@ def test_beside_workers_every_update_is_told_once_and_every_range_counts_once(
         over.set()
         beside.join()
     assert not errors
+    assert min(rounds) > 1, "nothing was exchanged while instances were in flight"
     device.update()
     device.drain()
     take()
-    assert min(rounds) > 1, "nothing was exchanged while instances were in flight"
     found = device.parameters()
     assert {node: p.version for node, p in found.items()} == {n: u for n, (_, u) in counts.items()}
     for tensor, value in tensors(found).items():

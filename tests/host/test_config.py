@@ -266,7 +266,8 @@ def test_bare_key_not_known() -> None:
         f"--set zzz=3: no section has a key zzz. Sections: [model] {MODEL_KEYS}; [train] {TRAIN_KEYS}; "
         f"[update] {UPDATE_KEYS}; [device] {DEVICE_KEYS}; "
         "[replicas] strategy, servers, machine_ranks, average_dense, average_sparse, sparse_from, "
-        "every, every_updates, wire, outer_lr, outer_momentum, partitions, bandwidth, staleness, apply."
+        "every, every_updates, wire, outer_lr, outer_momentum, partitions, bandwidth, staleness, "
+        "accumulate, apply."
     )
 
 

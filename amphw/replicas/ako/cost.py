@@ -17,11 +17,8 @@ DRIFT = 1.25
 """By how much the rate of gradients, or what is carried, has to be off before partitions are cut again: to
 send in full what the old layout owes costs about as much as p rounds."""
 MOST_HELD = 10.0
-"""Partitions become so many times more at once, at most."""
-HELD = 0.1
-"""Of the time, for which the bound may hold a rank without its being due to links."""
-MORE = 1.05
-"""Times of B that is tried next where a link had been slower and holds nobody up."""
+"""A rank that the bound holds nearly all the time is taken to compute this many times as fast as it makes
+rounds, at most, as what is left to measure is too short to tell."""
 
 
 def partitions_for(rate: float, size: float, ranks: int, bandwidth: float) -> int:
@@ -61,8 +58,7 @@ class Measured:
     bandwidth: float | None
     seconds: float
     clock: Callable[[], float] = time.perf_counter
-    _said: float = field(default=0.0, init=False)
-    _asked: float = field(default=0.0, init=False)
+    _rate: float = field(default=0.0, init=False)
     _began: float | None = field(default=None, init=False)
     _rounds: int = field(default=0, init=False)
     _waits: int = field(default=0, init=False)
@@ -81,17 +77,14 @@ class Measured:
         """A round was made, of a gradient of `size` bytes -> p where it is to be another one.
 
         sent: bytes so far. waits: whether something could not be sent yet. Where that is so after every
-        round, the link is never idle, and what it carries is B. held: seconds so far for which the bound
-        has held the rank. They do not count for gamma. With too few partitions links hold ranks up, who would
-        otherwise find that these are enough for the rounds that they make. Where they are many, what the link
-        has carried is B, too, unless it was far less: then it is another rank that is slow. Where there are
-        hardly any, B goes back to what it was said to be, by and by.
+        round, the link is never idle, and what it carries is B. held: seconds so far for which the bound has
+        held the rank. They do not count for gamma: with too few partitions links hold ranks up, who would
+        otherwise find that these are enough for the rounds that they make.
         """
         now = self.clock()
         assert self.bandwidth is not None, "`probe` comes first"
         if self._began is None:
             self._began, self._sent, self._held = now, sent, held
-            self._said = self._said or self.bandwidth
             return None
         self._rounds += 1
         self._waits += waits
@@ -100,17 +93,13 @@ class Measured:
         seconds = now - self._began
         rate = self._rounds / max(seconds - (held - self._held), seconds / MOST_HELD)
         carried = (sent - self._sent) / seconds
-        share = (held - self._held) / seconds
-        squeezed = share > HELD and self.bandwidth / 2 < carried < self.bandwidth
-        if squeezed or (self._waits == self._rounds and carried > 0.0 and _apart(carried, self.bandwidth)):
-            self.bandwidth = carried
-        elif share < HELD / 10:
-            self.bandwidth = min(max(self.bandwidth, self._said), MORE * self.bandwidth)
+        drifted = not self._rate or _apart(rate, self._rate)
+        if self._waits == self._rounds and carried > 0.0 and _apart(carried, self.bandwidth):
+            self.bandwidth, drifted = carried, True
         self._began, self._sent, self._held, self._rounds, self._waits = now, sent, held, 0, 0
-        asked = rate / self.bandwidth
-        if self._asked and not squeezed and not _apart(asked, self._asked):
+        if not drifted:
             return None
-        self._asked = asked
+        self._rate = rate
         return partitions_for(rate, size, ranks, self.bandwidth)
 
     def pause(self) -> None:

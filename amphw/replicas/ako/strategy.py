@@ -186,6 +186,7 @@ class Ako(OwnPace):
             for _ in range(beside.due):
                 self._hold_or_agree(transport, traffic, rounds)
                 self._make_round(device, transport, traffic, last=False)
+                self._resplit(transport, traffic)
             self._hold_or_agree(transport, traffic, rounds)
             if not rounds.more():
                 self._make_round(device, transport, traffic, last=True)

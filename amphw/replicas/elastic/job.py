@@ -47,7 +47,7 @@ SHORTLY = 5.0
 """Seconds for which one that ends tries to tell the coordinator why."""
 DEATHS, WITHIN = 5, 150.0
 """A member that dies so many times within so many seconds is given up."""
-HEADLESS = 7 * 24 * 3600
+HEADLESS = 24 * 3600
 """Seconds for which a job goes on without Ray's head."""
 STORE = 1 << 27
 """Bytes of Ray's object store, which is hardly used."""

@@ -149,6 +149,8 @@ def test_the_fast_one_is_held_by_the_bound_and_nobody_for_ever(
 
         def answers(self, now: float) -> list[tuple[int, int, float]]:
             found = super().answers(now)
+            for worker, round, _ in found:
+                assert round - min(self.clocks.tolist()) <= tau or round == total, (worker, round)
             with moved:
                 seen.update(pushed)
                 moved.notify_all()

@@ -38,7 +38,7 @@ def unharmed(where: str) -> None:
 
 
 def always() -> threading.Event:
-    """What is set."""
+    """An event that is set: what everybody reaches who is on the coordinator's side."""
     found = threading.Event()
     found.set()
     return found
@@ -46,12 +46,14 @@ def always() -> threading.Event:
 
 class Network:
     """Where the links of one job meet. spoil: the messages that one message becomes. whole: set, but while
-    the members that are `far` reach neither the coordinator nor the other members."""
+    the members that are `far` reach neither the coordinator nor the other members. refused: messages that
+    could not be sent for that."""
 
     def __init__(self, spoil: Spoil):
         self.spoil = spoil
         self.boxes: dict[str, deque[np.ndarray]] = {}
         self.far: set[str] = set()
+        self.refused = 0
         self.whole = threading.Event()
         self.whole.set()
         self._lock, self._made = threading.Lock(), 0
@@ -88,7 +90,10 @@ class MemoryLink:
         self._strike("post")
         to = self._to.get(peer, "")
         box = self._network.boxes.get(to)
-        if box is None or len(box) >= self.ROOM or not self._network.reaches(self.address, to):
+        if not self._network.reaches(self.address, to):
+            self._network.refused += 1
+            return False
+        if box is None or len(box) >= self.ROOM:
             return False
         box.extend(self._network.spoil(message))
         return True

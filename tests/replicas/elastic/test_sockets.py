@@ -89,7 +89,7 @@ def test_an_address_may_be_of_the_sixth_version() -> None:
 
 def test_members_train_over_sockets(tmp_path: Path) -> None:
     with Job(tmp_path, 3) as job:
-        job.network.link = lambda strike: Sockets("127.0.0.1", SECRET)  # type: ignore[method-assign, assignment, return-value]
+        job.network.link = lambda strike, far: Sockets("127.0.0.1", SECRET)  # type: ignore[method-assign, assignment, return-value]
         for _ in range(3):
             job.start(slowly)
         until(lambda: job.board.table.leases.closed or job.board.table.ended)
