@@ -20,7 +20,8 @@ class Traffic:
     touched: of tables that are exchanged by rows, the share of rows that had a gradient, added up over steps.
     wire: how gradients and moves go over the wire (`replicas.wire`). waited: seconds within exchanges in
     which this rank waited for messages of others. note: is told what went on beside the pump, for the trace:
-    a name, and from when until when, in seconds of `perf_counter`.
+    a name, and from when until when, in seconds of `perf_counter`. Whoever calls it is the only thread that
+    counts traffic meanwhile.
     """
 
     sent: dict[str, int] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,17 @@ class Watched(CpuDevice):
     def receive(self, ranges: Sequence[Received]) -> None:
         self.applied += self.plane.in_flight > 0
         super().receive(ranges)
+
+
+def test_the_trace_has_what_goes_on_beside_the_workers() -> None:
+    """One thing after the other, as it is a thread of a rank that does it."""
+    _, found = exchanged(2, MODEL, asynchronous("trace=true", "replicas.every=4"), lambda rank: Watched())
+    assert len(found.traces) == 2
+    for trace in found.traces:
+        beside = [phase for phase in trace.phases if phase.name in ("exchange", "receive")]
+        assert any(phase.name == "exchange" and sum(phase.bytes.values()) for phase in beside)
+        for one, other in pairwise(sorted(beside, key=lambda phase: phase.start_us)):
+            assert one.start_us + one.duration_us <= other.start_us + 0.01  # of rounding
 
 
 @pytest.mark.parametrize("workers", [1, 2])
