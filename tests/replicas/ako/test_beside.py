@@ -94,7 +94,7 @@ def test_with_sgd_and_sums_replicas_are_alike_before_they_are_averaged(
 def test_instances_stay_in_flight_while_ranks_exchange() -> None:
     """The device is drained where all meet, and not once a round."""
     devices = [Watched(), Watched()]
-    long = ["replicas.staleness=1000", "epochs=1"]
+    long = ["replicas.staleness=1000", "epochs=6"]
     _, found = exchanged(2, MODEL, asynchronous("replicas.every=1", *long), lambda rank: devices[rank])
     rounds = min(found.own["clocks"])
     for device in devices:
