@@ -353,10 +353,10 @@ def test_messages_may_be_lost_both_ways_at_once(tmp_path: Path) -> None:
         lost = head.kind == BODY and 5 <= head.round < 13 and not head.source.incarnation
         return [] if lost else [message]
 
-    with Job(tmp_path, 2, spoil=spoil) as job:
+    with Job(tmp_path, 2, "epochs=10", spoil=spoil) as job:
         for _ in range(2):
             job.start(slowly)
-    all_count(audit(tmp_path))
+    all_count(audit(tmp_path), epochs=10)
     assert any("was lost on its way" in seen.why for seen in job.board.table.seen.values())
 
 
