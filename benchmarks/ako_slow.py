@@ -7,8 +7,7 @@ Four ranks with MPI train list-reduction; nodes update on their own, and gradien
 One rank is stopped and continued in turn (SIGSTOP, SIGCONT), so that it runs a share of the time only. After
 every round of every rank it is counted how far it is ahead of the slowest other one: p + tau + 1 rounds at
 most, since a rank that is further ahead than p + tau begins none. All ranks have as many rounds, so with a
-small bound the others go on as fast as the slow one does and are held for the rest of the time; with a bound
-that is never reached they are through with their share as early as without a slow one.
+small bound the others go on as fast as the slow one does, and are held for the rest of the time.
 
 Bars: every run ends; no round of any rank ended further ahead than p + tau + 1; where the bound is reached,
 it held the others for more than a quarter of the time; where it is not, for none of it.

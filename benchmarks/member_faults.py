@@ -54,7 +54,7 @@ SETTINGS = (
     *("model.hidden=32", "train.target=none", "train.mode=pipeline", "device.workers=1"),
     *("train.train_instances=20000", "train.valid_instances=1000", "train.trace=false"),
 )
-EPOCHS = {"ako": 60, "all-to-all": 60, "servers-async": 60}
+EPOCHS = 60
 AMPHW = (sys.executable, "-m", "amphw.cli")
 
 
@@ -154,7 +154,7 @@ def disturbed(
     """One job. faults: after how many seconds of training which one happens."""
     with members(strategy) as job:
         started = time.monotonic()
-        process = job.launch(EPOCHS[strategy], seed)
+        process = job.launch(EPOCHS, seed)
         began, waiting, done = 0.0, list(faults), Counter[str]()
         asleep: list[tuple[float, int]] = []
         while process.poll() is None and not job.still():

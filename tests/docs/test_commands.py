@@ -138,9 +138,17 @@ def test_make_targets_and_links_of_a_page_exist(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"^(?:\$ )?make (\w+)$", text, re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: no target {target}"
-    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+    for link, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", text):
         if "://" not in link:
-            assert (page.parent / link).exists(), f"{page.name}: {link} does not exist"
+            there = page.parent / link if link else page
+            assert there.exists(), f"{page.name}: {link} does not exist"
+            assert not anchor or anchor in anchors(there), f"{page.name}: {link} has no heading #{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """What the headings of a page are linked by, as GitHub makes it of their words."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_commands_are_found_as_the_pages_write_them() -> None:

@@ -15,8 +15,8 @@ NAME, WHOLE = "ako", "all-to-all"
 _MEASURED = 2.0
 """Seconds over which the rate of gradients is measured; the first p is there after as many."""
 USABLE = 0.8
-"""Of a link's rate, the share that gradients can have. Headers and acknowledgements take a tenth (79 of 88
-Mb/s were carried over TCP), and a link that is never idle holds ranks up."""
+"""Of a link's rate, the share that gradients can have. Links of 90 Mb/s that whole gradients filled had 76
+(`all-to-all` in benchmarks/results/ako-links.json), and a link that is never idle holds ranks up."""
 
 
 def partitions(cfg: RunConfig[Any], name: str) -> int | None:
