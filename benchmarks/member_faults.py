@@ -3,6 +3,9 @@
     python benchmarks/member_faults.py                       # 200 faults and an hour of churn: three hours
     python benchmarks/member_faults.py --faults 10 --usual 3 --churn 2 --json faults.json
 
+Jobs that have ended are kept beside the record until it is written; the same command goes on after the last
+of them when it was cut off.
+
 Jobs train list-reduction with three ranks of one worker, and take about half a minute. With `ako` and
 `all-to-all` Ray starts them, and at random moments a member, drawn by chance, gets SIGKILL, or SIGSTOP and 30
 seconds later SIGCONT, or another one joins, or leaves again in good order (Ctrl-C in `amphw join`). With
@@ -29,8 +32,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +49,8 @@ from amphw.replicas.elastic.table import TRAINING
 RANKS, PER_JOB = 3, 4
 STRATEGIES = ("ako", "all-to-all", "servers-async")
 KILL, STOP, COME, GO = "kill", "stop", "come", "go"
+USUAL, FAULTS, CHURN = "usual", "faults", "churn"
+"""What a job of the campaign is for."""
 KINDS = {"ako": (KILL, STOP, COME, GO), "all-to-all": (KILL, STOP, COME, GO), "servers-async": (KILL, STOP)}
 STOPPED_S = 30.0
 STILL_S = 300.0
@@ -257,6 +263,33 @@ def churned(minutes: float, seed: int) -> dict[str, Any]:
         return {**told, **found}
 
 
+class Done:
+    """Jobs that have ended, a line each in a file."""
+
+    def __init__(self, path: Path, options: Mapping[str, Any]):
+        """options: of the campaign. Exits where the file is of another one."""
+        self.path, self.found, self.options = path, dict[str, dict[str, Any]](), dict(options)
+        if not path.exists():
+            return
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with suppress(json.JSONDecodeError):  # cut off while it was written
+                each = json.loads(line)
+                if each["options"] != self.options:
+                    sys.exit(f"{path} is of a campaign with {each['options']}; remove it, or give the same")
+                self.found[each["name"]] = each["found"]
+        print(f"{len(self.found)} jobs of {path}", flush=True)
+
+    def take(self, name: str, job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """What the job of that name has come to. It runs where it has not yet."""
+        if name not in self.found:
+            found = job()
+            with open(self.path, "a", encoding="utf-8") as log:
+                log.write(f"\n{json.dumps({'name': name, 'options': self.options, 'found': found})}")
+            self.found[name] = found
+            print(f"{name}: {found}", flush=True)
+        return self.found[name]
+
+
 def drawn(strategy: str, count: int, seconds: float, rng: random.Random) -> list[tuple[float, str]]:
     """Faults with their moments, in order. Nobody is stopped who would sleep through to the end."""
     found = []
@@ -264,6 +297,20 @@ def drawn(strategy: str, count: int, seconds: float, rng: random.Random) -> list
         kind = rng.choice(KINDS[strategy])
         found.append((rng.uniform(0.0, seconds * (0.3 if kind == STOP else 0.9)), kind))
     return sorted(found)
+
+
+def undisturbed(
+    done: Done, strategies: Sequence[str], count: int
+) -> tuple[dict[str, list[float]], dict[str, float], list[dict[str, Any]]]:
+    """-> by strategy accuracies and the median of seconds; and the jobs with something wrong."""
+    usual, seconds, failed = dict[str, list[float]](), dict[str, float](), list[dict[str, Any]]()
+    for strategy in strategies:
+        jobs = (partial(disturbed, strategy, seed, [], random.Random(seed)) for seed in range(count))
+        found = [done.take(f"{USUAL} {strategy} {seed}", job) for seed, job in enumerate(jobs)]
+        failed += [each for each in found if each["wrong"]]
+        usual[strategy] = [each["accuracy"] for each in found if not each["wrong"]]
+        seconds[strategy] = statistics.median(each["seconds"] for each in found)
+    return usual, seconds, failed
 
 
 def judged(usual: Mapping[str, Sequence[float]], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -301,28 +348,25 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn by chance")
     parser.add_argument("--json", type=Path, default=RESULTS / "member-faults.json", help="where it goes")
     args = parser.parse_args()
-    rng, runs = random.Random(args.seed), list[dict[str, Any]]()
-    usual, seconds = dict[str, list[float]](), dict[str, float]()
-    for strategy in args.strategies:
-        found = [disturbed(strategy, seed, [], rng) for seed in range(args.usual)]
-        runs += [each for each in found if each["wrong"]]
-        usual[strategy] = [each["accuracy"] for each in found if not each["wrong"]]
-        seconds[strategy] = statistics.median(each["seconds"] for each in found)
-        print(f"{strategy}: {usual[strategy]} after {seconds[strategy]:.1f} s", flush=True)
-    happened, number = 0, 0
-    while happened < args.faults and number < args.faults:  # a job that fails at once is hit by none
-        strategy = args.strategies[number % len(args.strategies)]
+    options = {name: getattr(args, name) for name in ("strategies", "usual", "seed", "churn")}
+    done = Done(args.json.with_suffix(".jobs"), {**options, "strategies": list(args.strategies)})
+    usual, seconds, runs = undisturbed(done, args.strategies, args.usual)
+    happened = 0
+    for number in range(args.faults):  # a job that fails at once is hit by none
+        if happened == args.faults:
+            break
+        strategy, rng = args.strategies[number % len(args.strategies)], random.Random(f"{args.seed} {number}")
         faults = drawn(strategy, min(PER_JOB, args.faults - happened), seconds[strategy], rng)
-        runs.append(disturbed(strategy, args.usual + number, faults, rng))
-        happened, number = happened + sum(runs[-1]["faults"].values()), number + 1
-        print(f"{happened} of {args.faults}: {runs[-1]}", flush=True)
-    churn = churned(args.churn, args.seed) if args.churn else None
+        job = partial(disturbed, strategy, args.usual + number, faults, rng)
+        runs.append(done.take(f"{FAULTS} {number}", job))
+        happened += sum(runs[-1]["faults"].values())
+    churn = done.take(CHURN, partial(churned, args.churn, args.seed)) if args.churn else None
     verdict = judged(usual, runs)
     if churn is not None:
-        print(f"churn: {churn}", flush=True)
         verdict["missed"] += [f"churn: {text}" for text in churn["wrong"]]
     told = {"ranks": RANKS, "faults": happened, "usual": usual, **verdict, "churn": churn, "runs": runs}
     save(told, args.json)
+    done.path.unlink(missing_ok=True)
     print(json.dumps(verdict["strategies"], indent=1))
     if verdict["missed"]:
         sys.exit("\n".join(verdict["missed"]))
