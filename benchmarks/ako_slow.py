@@ -30,7 +30,7 @@ from typing import Any
 from rank_faults import Job, finished
 from record import RESULTS, save
 
-from amphw.cli.rank_report import RANKS as RANKS_FILE
+from amphw.library.rank_report import RANKS as RANKS_FILE
 from amphw.host.run_folder import CONFIG, METRICS, RunFolder
 
 RANKS, SLOW = 4, 3

@@ -39,8 +39,10 @@ ALLOWED = {
     # whose kernels and whose ranks it measures
     "bench": {"ir", "engine", "estimate", "data", "models", "host", "opencl", "replicas"},
     "replicas": {"ir", "host"},  # whose trainer each of them is
+    "library": {"ir", "page", "frontend", "data", "models", "host", "replicas"},  # which it puts together
     # whose platforms and sources it shows, and whose hardware it builds
     "cli": {
+        "library",
         "ir",
         "engine",
         "page",

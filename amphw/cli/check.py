@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from amphw.cli.options import JsonOption
-from amphw.cli.output import emit_json, remarks, results, table
+from amphw.cli.output import emit_json, remark, results, table
 
 if TYPE_CHECKING:
     from amphw.data.cache import DataFile
@@ -53,7 +53,7 @@ def check(as_json: JsonOption = False) -> None:
             for each in missing:
                 results().print(f"  {each.name}: {each.remedy}")
     if broken:
-        remarks().print(f"amphw: cannot run here without {', '.join(each.name for each in broken)}")
+        remark(f"cannot run here without {', '.join(each.name for each in broken)}")
         raise typer.Exit(1)
 
 

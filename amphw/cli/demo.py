@@ -14,13 +14,13 @@ import typer
 from amphw.cli.blas import pin_blas
 from amphw.cli.errors import INTERRUPTED
 from amphw.cli.options import DeviceOption, JsonOption
-from amphw.cli.output import NOISE, emit_json, remarks, results, table
+from amphw.cli.output import NOISE, emit_json, remark, remarks, results, table
 from amphw.page.numbers import number, percent
 
 if TYPE_CHECKING:
-    from amphw.cli.running import Outcome
     from amphw.host.records import RunSummary
     from amphw.host.run_folder import RunFolder
+    from amphw.library.running import Outcome
 
 MODEL = "list-reduction"
 TARGET = 0.97
@@ -42,17 +42,17 @@ def demo(
 ) -> None:
     """Train list reduction to 97 % with 1, 4 and 16 instances in flight, and compare."""
     pin_blas()
-    from amphw.cli.running import ready, run_once
     from amphw.host.config import resolve
     from amphw.host.config_toml import to_toml
     from amphw.host.devices import make_device
     from amphw.host.run_folder import RunFolder
+    from amphw.library.running import ready, run_once
     from amphw.models import get_model
 
     model = get_model(MODEL)
     recommended = model.recommended(make_device(device).capabilities())
     cfg = resolve(model.config, recommended, None, [*SETTINGS, *(QUICK if quick else ())])
-    ready(model, cfg, device)  # before the folder is made
+    ready(model, cfg, device, remark)  # before the folder is made
     folder = RunFolder.create(out, "demo")
     remarks().print(
         f"amphw demo: {MODEL} to {TARGET:.0%} validation accuracy with {_listed(KEYS)} instances in flight.\n"
@@ -64,11 +64,11 @@ def demo(
     for keys in KEYS:
         label = f"max_active_keys {keys}"
         chosen = dataclasses.replace(cfg, train=dataclasses.replace(cfg.train, max_active_keys=keys))
-        runner = ready(model, chosen, device)
+        runner = ready(model, chosen, device, remark)
         with RunFolder.create(folder.path / f"keys-{keys}", MODEL, to_toml(chosen)).held() as own:
             outcomes[label] = run_once(model, chosen, runner, own, f"{MODEL}, {label}")
         if outcomes[label].interrupted:
-            remarks().print(f"amphw: stopped; what has run lies in {folder.path}")
+            remark(f"stopped; what has run lies in {folder.path}")
             raise typer.Exit(INTERRUPTED)
     summaries = {label: outcome.summary for label, outcome in outcomes.items()}
     bought = list(_bought(summaries))
@@ -138,8 +138,8 @@ def _bought(summaries: Mapping[str, RunSummary]) -> Any:
 
 
 def _write(folder: RunFolder, outcomes: Mapping[str, Outcome], bought: list[str], device: str) -> Path:
-    from amphw.cli.artifacts import REPORT, draw_comparison, draw_convergence
     from amphw.host.report import ReportRun, write_report
+    from amphw.library.artifacts import REPORT, draw_comparison, draw_convergence
 
     summaries = {label: outcome.summary for label, outcome in outcomes.items()}
     plots: dict[str, Path] = {}

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from amphw.cli.errors import INTERRUPTED, complain
-from amphw.cli.interrupt import stopping
 from amphw.cli.options import DeviceOption, OnlySetOption
-from amphw.cli.output import remarks
-from amphw.cli.running import INTERRUPT, NO_SPARE, Outcome, spare_device
+from amphw.cli.output import remark
+from amphw.library.interrupt import stopping
+from amphw.library.running import INTERRUPT, NO_SPARE, Outcome, spare_device
 
 SPARE = "cpu"
 """Where members go on whose device is lost, unless another one is named."""
@@ -60,7 +60,7 @@ def train_elastic(
     report_outcome(outcome, as_json)
     if outcome.interrupted:
         command = _resuming(typed, device, spare, about, folder)
-        remarks().print(f"amphw: {stopped(follower.table, before, command)}")
+        remark(f"{stopped(follower.table, before, command)}")
         raise typer.Exit(INTERRUPTED)
 
 
@@ -170,9 +170,9 @@ def _run(
 
 
 def _outcome(follower: Any, model: Any, folder: RunFolder, device: str, spent: dict[str, float]) -> Outcome:
-    from amphw.cli.artifacts import write_artifacts
     from amphw.host.run_folder import METRICS, SUMMARY
     from amphw.ir.device import Findings
+    from amphw.library.artifacts import write_artifacts
     from amphw.replicas.elastic.report import members, summary
 
     found = summary(follower.table, model, folder.path, device)
@@ -235,14 +235,14 @@ def join(
             raise JobError(f"the job at {cluster.address} trains the model {job['model']}, and not {model}")
         job["settings"] = _changed(get_model(job["model"]), job["settings"], settings or [])
         number, asked = board.reserve(), threading.Event()
-        remarks().print(f"amphw: joining the job in {job['folder']} as member {number}")
+        remark(f"joining the job in {job['folder']} as member {number}")
         watch = Watch(board, complain)
         with stopping(asked.set, complain):
             task = task_of(job, Path(job["folder"]), get_model)
             watch.start(number, cluster.member(task, device, _spare(spare), cluster.here()))
             run(watch, asked.is_set, watch.stop, lambda: None)
     how = "has left the job" if asked.is_set() else "is done: the job is over"
-    remarks().print(f"amphw: member {number} {how}")
+    remark(f"member {number} {how}")
 
 
 def _changed(model: Any, settings: str, given: list[str]) -> str:

@@ -1,49 +1,16 @@
-"""Too little memory: which settings ask for much, and whether there is enough to begin with."""
+"""Too little memory to begin with."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-_IN_FLIGHT = ("max_active_keys", "max_infer_keys", "pipeline_depth")
-"""Settings of [train] that multiply what an instance needs; all of [model] may count."""
 
 _BLAS_THREADS = 3
 _BASE_BYTES = 512 << 20
 """Address space for the libraries and BLAS buffers of as many threads, beside what a run itself needs."""
 _RAISE = f"raise the limit: {_BASE_BYTES >> 20} MB and what the model needs have to be left"
-
-
-@contextmanager
-def naming_large_settings(model: Any, cfg: Any) -> Iterator[None]:
-    """Have a MemoryError from inside say which settings are far above what the model recommends."""
-    try:
-        yield
-    except MemoryError as error:
-        if large := _large(model, cfg):
-            error.add_note(f"{', '.join(large)}: lower {'it' if len(large) == 1 else 'the first of them'}")
-        raise
-
-
-def _large(model: Any, cfg: Any) -> list[str]:
-    from amphw.host.config import resolve
-
-    usual = resolve(model.config, model.defaults)
-    pairs = [
-        (f"{section}.{name}", getattr(getattr(cfg, section), name), getattr(getattr(usual, section), name))
-        for section, names in (("model", vars(cfg.model)), ("train", _IN_FLIGHT))
-        for name in names
-    ]
-    above = [
-        (value / default, f"{name} is {value}, usually {default}")
-        for name, value, default in pairs
-        if type(value) is type(default) is int and value >= 2 * default > 0
-    ]
-    return [text for _, text in sorted(above, reverse=True)]
 
 
 def check_limit() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amphw.cli.options import ConfigOption, ModelArgument, SetOption
-from amphw.cli.output import remarks
+from amphw.cli.output import remark, remarks
 
 if TYPE_CHECKING:
     from amphw.opencl.codegen.forms import Form
@@ -67,7 +67,7 @@ def _forms(argument: str, must_exist: bool) -> tuple[Form, Tune, str]:
     except platforms.OpenCLError as error:
         if must_exist:
             raise
-        remarks().print(f"amphw: kernels for any CPU, in a form that nobody has measured: {error}")
+        remark(f"kernels for any CPU, in a form that nobody has measured: {error}")
         return CPU_FORM, untuned(CPU_FORM), "any CPU"
     base = platforms.default_form(device)
     return base, Tuner(device, base).forms, device.name

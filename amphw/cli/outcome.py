@@ -6,7 +6,8 @@ import time
 from typing import Any
 
 from amphw.cli.output import BEGAN, NOISE, emit_json, remarks, results, table
-from amphw.cli.ranks import figures_of, rows_of
+from amphw.cli.ranks import rows_of
+from amphw.library.rank_report import figures_of
 from amphw.page.numbers import duration, number, size
 
 

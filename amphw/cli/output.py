@@ -29,6 +29,11 @@ def remarks() -> Console:
     return _console(sys.stderr)
 
 
+def remark(text: str) -> None:
+    """One line of it, which says whose it is."""
+    remarks().print(f"amphw: {text}")
+
+
 def _console(stream: Any) -> Console:
     if stream is None:  # the caller closed it (`>&-`): nobody reads, and that is no error
         stream = io.StringIO()

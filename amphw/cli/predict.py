@@ -11,7 +11,7 @@ import typer
 
 from amphw.cli.blas import pin_blas
 from amphw.cli.options import DeviceOption, JsonOption, ModelArgument
-from amphw.cli.output import emit_json, remarks, results
+from amphw.cli.output import emit_json, remark, results
 from amphw.page.numbers import number
 
 
@@ -29,11 +29,11 @@ def predict(
 ) -> None:
     """Load a trained model and print what it predicts for each input, one line each."""
     pin_blas()
-    from amphw.cli.running import opened
     from amphw.host.config import resolve
     from amphw.host.devices import DeviceError
     from amphw.host.placed import fitting
     from amphw.host.prediction import predict as run
+    from amphw.library.running import opened
     from amphw.models import get_model
 
     found = get_model(model)
@@ -41,10 +41,10 @@ def predict(
     cfg = resolve(found.config, settings)
     lines = _lines(texts or ["-"])
     instances = [found.parse(cfg.model, line) for line in lines]
-    runner = opened(device)
+    runner = opened(device, remark)
     cfg, notes = fitting(cfg, runner)
     for note in notes:
-        remarks().print(f"amphw: {note}")
+        remark(note)
     try:
         reports = run(found, cfg, runner, path, instances)
     finally:
@@ -64,12 +64,12 @@ def predict(
 
 def _checkpoint(given: Path, model: str) -> tuple[Path, dict[str, Any]]:
     """The checkpoint file that `given` stands for, and the settings of the run that saved it."""
-    from amphw.cli.running import opened_checkpoint
     from amphw.host.checkpoint import CheckpointError
     from amphw.host.prediction import find_checkpoint
+    from amphw.library.running import opened_checkpoint
 
     path = find_checkpoint(given)
-    header = opened_checkpoint(path)
+    header = opened_checkpoint(path, remark)
     if header["model"] != model:
         raise CheckpointError(
             f"{path} was saved by the model {header['model']}; write amphw predict {header['model']} ..."

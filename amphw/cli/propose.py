@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from amphw.cli.output import remarks
-from amphw.cli.running import opened
+from amphw.cli.output import remark
+from amphw.library.running import opened
 
 if TYPE_CHECKING:
     from amphw.engine.parts.part import Part
@@ -76,7 +76,7 @@ def timed(
     traffic = count(apart(graph, nodes), sample)
     settings = asdict(cfg.device) | {"place": ""}
     options = DeviceOptions(train.max_active_keys, 1, "self", train.seed, settings=settings)
-    remarks().print("amphw: measuring what the nodes take here; this takes some seconds")
+    remark("measuring what the nodes take here; this takes some seconds")
     firings = {n: traffic.nodes[n].firings.mean for n in nodes}
     costs = host_costs(graph, rules, options, sample, nodes, firings)
     model = cost_model(
@@ -107,7 +107,7 @@ def propose(
     from amphw.host.devices import DeviceError
     from amphw.host.session import graph_of, update_rules
 
-    made: Any = opened(device)
+    made: Any = opened(device, remark)
     if not hasattr(made, "parts"):
         beside = "" if device == "cpu" else f", as in --device cpu,{device}"
         raise DeviceError(
@@ -144,8 +144,8 @@ def searched(found: Any, cfg: RunConfig[Any], device: str) -> RunConfig[Any]:
     if set(graph_of(found, cfg).parameterised) <= set(asked_for(cfg.device.place)):
         return cfg  # as in a run that goes on
     proposal = propose(found, cfg, device)
-    remarks().print(
-        f"amphw: device.place={proposal.setting}, estimated at {number(proposal.chosen.throughput)} "
+    remark(
+        f"device.place={proposal.setting}, estimated at {number(proposal.chosen.throughput)} "
         f"instances/s (device.placing=search)"
     )
     return replace(cfg, device=replace(cfg.device, place=proposal.setting))

@@ -236,7 +236,7 @@ def leading(
 
 def following(transport: Transport, model: Any, cfg: Any, device: Any, resume: Path | None) -> None:
     """What every rank but the first does where a launcher has started them."""
-    from amphw.cli.interrupt import stopping
+    from amphw.library.interrupt import stopping
     from amphw.replicas.agree import check_alike, identity
     from amphw.replicas.run import check_ranks, follow
 
@@ -286,24 +286,3 @@ def _rounds(found: Synchronised) -> str:
             "they met last"
         )
     return said
-
-
-def figures_of(found: Synchronised) -> dict[str, Any]:
-    """For programs."""
-    from amphw.host.records import json_safe
-
-    return {
-        "ranks": found.ranks,
-        "strategy": found.strategy,
-        "exchanges": found.steps,
-        "bytes": found.bytes,
-        "seconds": found.seconds,
-        "alpha": found.alpha,
-        "parameter_bytes": found.parameter_bytes,
-        "formula": found.formula,
-        "dense_tables": found.dense,
-        **found.own,
-        "per_rank": [
-            {**json_safe(each), "instances_per_s": json_safe(each.instances_per_s)} for each in found.per_rank
-        ],
-    }

@@ -9,7 +9,7 @@ import typer
 
 from amphw.cli.blas import pin_blas
 from amphw.cli.options import JsonOption
-from amphw.cli.output import emit_json, remarks, results
+from amphw.cli.output import emit_json, remark, results
 from amphw.page.numbers import number
 
 DIFFERS = 1
@@ -47,11 +47,11 @@ def replay(
     if not log.events:
         raise LogError(f"{folder.file(LOG)} holds no event: the run was stopped before it began")
     if not log.whole:
-        remarks().print("amphw: the log has no end, the run was killed; it is repeated as far as it goes")
+        remark("the log has no end, the run was killed; it is repeated as far as it goes")
     runner = make_device(spec, cut(log.events, until))
     cfg, notes = fitting(cfg, runner)
     for note in notes:
-        remarks().print(f"amphw: {note}")
+        remark(note)
     try:
         with Progress(None, cfg.train.epochs, found.name, found.counted) as progress:
             outcome = repeat(found, cfg, runner, log, until, folder.path, progress)

@@ -13,7 +13,7 @@ import typer
 
 from amphw.cli.errors import INTERRUPTED
 from amphw.cli.outcome import summary_json
-from amphw.cli.output import emit_json, remarks, results, table
+from amphw.cli.output import emit_json, remark, remarks, results, table
 from amphw.page.numbers import number
 
 if TYPE_CHECKING:
@@ -26,21 +26,21 @@ def train_seeds(
     model: Any, cfg: Any, device: str, seeds: int, out: Path | None, as_json: bool, spare: str
 ) -> None:
     """Train with seeds `cfg.train.seed`, the next, and so on, each in its own folder below `out`."""
-    from amphw.cli.artifacts import REPORT, draw_convergence
-    from amphw.cli.running import ready, run_once, spare_device
     from amphw.host.config_toml import to_toml
     from amphw.host.report import ReportRun, write_report
     from amphw.host.run_folder import RunFolder
+    from amphw.library.artifacts import REPORT, draw_convergence
+    from amphw.library.running import ready, run_once, spare_device
 
     other = spare_device(spare)
-    ready(model, cfg, device)  # before the folder is made
+    ready(model, cfg, device, remark)  # before the folder is made
     folder = RunFolder.create(out, f"{model.name}-seeds")
     outcomes = {}
     interrupted = False
     for seed in range(cfg.train.seed, cfg.train.seed + seeds):
         label = f"seed {seed}"
         seeded = dataclasses.replace(cfg, train=dataclasses.replace(cfg.train, seed=seed))
-        runner = ready(model, seeded, device)
+        runner = ready(model, seeded, device, remark)
         with RunFolder.create(folder.path / f"seed-{seed}", model.name, to_toml(seeded)).held() as own:
             outcomes[label] = run_once(model, seeded, runner, own, f"{model.name}, {label}", spare=other)
         if outcomes[label].interrupted:
@@ -65,7 +65,7 @@ def train_seeds(
             }
         )
     if interrupted:
-        remarks().print(f"amphw: stopped after {len(summaries)} of {seeds} seeds")
+        remark(f"stopped after {len(summaries)} of {seeds} seeds")
         raise typer.Exit(INTERRUPTED)
 
 

@@ -16,7 +16,7 @@ from amphw.cli.models import show_settings
 from amphw.cli.option_groups import grouped
 from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
 from amphw.cli.outcome import report_outcome
-from amphw.cli.output import remarks
+from amphw.cli.output import remark
 from amphw.cli.propose import searched
 from amphw.cli.ranks import Carrier, Place, RankOptions, following, launched, leading, told
 
@@ -127,16 +127,16 @@ def _train_elastic(
 ) -> None:
     """Train with members that come and go, in a new run's folder or in that of one that goes on."""
     from amphw.cli.elastic import check_wanted, train_elastic
-    from amphw.cli.running import ready
     from amphw.host.config_toml import to_toml
     from amphw.host.run_folder import RunFolder
+    from amphw.library.running import ready
     from amphw.replicas.elastic.settings import check_elastic
 
     check_wanted(about)
     had = RunFolder.open(resume).single() if resume is not None else None
     cfg = searched(model, _resolve(model, config, settings, device, saved=had), device)
     check_elastic(about.ranks, cfg)
-    ready(model, cfg, device).device.close()  # what stands in the way is said once, here
+    ready(model, cfg, device, remark).device.close()  # what stands in the way is said once, here
     with (had or RunFolder.create(out, model.name, to_toml(cfg))).held() as folder:
         train_elastic(model, typed, cfg, device, folder, as_json, spare, about)
 
@@ -161,8 +161,8 @@ def _follow(
     transport: Transport,
 ) -> None:
     """Be another rank than the first: with the same settings, and from the same checkpoint."""
-    from amphw.cli.running import ready
     from amphw.host.run_folder import RunFolder
+    from amphw.library.running import ready
 
     saved = None
     if resume is not None:
@@ -172,7 +172,7 @@ def _follow(
         cfg = searched(model, _on_these_devices(cfg, device, folder), device)
     else:
         cfg = searched(model, _resolve(model, config, settings, device), device)
-    runner = ready(model, cfg, device, resumed=saved is not None)
+    runner = ready(model, cfg, device, remark, resumed=saved is not None)
     following(transport, model, cfg, runner.device, saved)
 
 
@@ -190,9 +190,9 @@ def _train_one(
     ranks: Ranks,
 ) -> None:
     """typed: the model as it was named, which may be a file. log: whether the run keeps one."""
-    from amphw.cli.running import ready, run_once, spare_device
     from amphw.host.config_toml import to_toml
     from amphw.host.run_folder import RunFolder
+    from amphw.library.running import ready, run_once, spare_device
 
     other = spare_device(spare)
     if resume is not None:
@@ -200,29 +200,29 @@ def _train_one(
             had, saved = _how_far(folder, model.name)
             cfg = _resolve(model, None, settings, device, saved=folder)
             cfg = searched(model, _on_these_devices(cfg, device, folder), device)
-            runner = ready(model, cfg, device, resumed=saved is not None)
+            runner = ready(model, cfg, device, remark, resumed=saved is not None)
             joined = ranks.leading(model, cfg, device, saved)
             outcome = run_once(model, cfg, runner, folder, model.name, saved, other, ranks=joined)
     else:
         had = None
         cfg = searched(model, _resolve(model, config, settings, device), device)
-        runner = ready(model, cfg, device)
+        runner = ready(model, cfg, device, remark)
         joined = ranks.leading(model, cfg, device, None)
         with RunFolder.create(out, model.name, to_toml(cfg)).held() as folder:
             with _writer(folder, typed, device) if log else nullcontext() as writer:
                 outcome = run_once(model, cfg, runner, folder, model.name, None, other, writer, joined)
     report_outcome(outcome, as_json)
     if outcome.summary.epochs == had and not outcome.interrupted:
-        remarks().print(
-            f"amphw: nothing was left to train: the run has its {had} epochs, stopped by "
+        remark(
+            f"nothing was left to train: the run has its {had} epochs, stopped by "
             f"{outcome.summary.stopped_by}; for more: --set epochs={had + 1} or above, --set target=none"
         )
     if outcome.interrupted:
         if cfg.train.checkpoint_every:
             command = f"amphw train {typed} --device {device} --resume {folder.path}"
-            remarks().print(f"amphw: stopped and saved; go on with: {command}")
+            remark(f"stopped and saved; go on with: {command}")
         else:
-            remarks().print("amphw: stopped; nothing to go on from was saved (train.checkpoint_every is 0)")
+            remark("stopped; nothing to go on from was saved (train.checkpoint_every is 0)")
         raise typer.Exit(INTERRUPTED)
 
 
@@ -237,20 +237,20 @@ def _how_far(folder: Any, model: str) -> tuple[int, Path | None]:
 
     Raises CheckpointError where `model` cannot go on with it, and where a run that has ended kept nothing.
     """
-    from amphw.cli.running import opened_checkpoint
     from amphw.host.checkpoint import CheckpointError
     from amphw.host.checkpointing import BEST, CHECKPOINT
     from amphw.host.run_folder import CONFIG, SUMMARY
+    from amphw.library.running import opened_checkpoint
     from amphw.models import MODELS
 
     path = next((path for name in (CHECKPOINT, BEST) if (path := folder.file(name)).exists()), None)
     best, why = folder.file(BEST), f"there is no {CHECKPOINT}"
     try:
-        header = opened_checkpoint(path) if path is not None else None
+        header = opened_checkpoint(path, remark) if path is not None else None
     except CheckpointError as error:
         if path == best or not best.exists():
             raise
-        path, header, why = best, opened_checkpoint(best), str(error)
+        path, header, why = best, opened_checkpoint(best, remark), str(error)
     saved_by = folder.model() if header is None else header["model"]
     if saved_by not in (None, model):
         named = saved_by if saved_by in MODELS else f"FILE.py, with the file of {saved_by},"
@@ -261,16 +261,14 @@ def _how_far(folder: Any, model: str) -> tuple[int, Path | None]:
     if path is not None and header is not None:
         had = int(header["counters"].get("epoch", 0))
         if path.name == BEST:
-            remarks().print(f"amphw: {why}; going on from {path}, of epoch {had}")
+            remark(f"{why}; going on from {path}, of epoch {had}")
         return had, path
     if folder.file(SUMMARY).exists():
         raise CheckpointError(
             f"the run in {folder.path} has ended and saved no checkpoint to go on from; for the same again: "
             f"--config {folder.file(CONFIG)} --out another folder"
         )
-    remarks().print(
-        f"amphw: the run in {folder.path} was ended before its first checkpoint; it begins afresh"
-    )
+    remark(f"the run in {folder.path} was ended before its first checkpoint; it begins afresh")
     return 0, None
 
 
@@ -307,7 +305,7 @@ def _on_these_devices(cfg: Any, device: str, saved: Any) -> Any:
         return cfg
     cfg, notes = fitting(cfg, made)
     for note in notes:
-        remarks().print(f"amphw: {note}")
+        remark(note)
     return cfg
 
 

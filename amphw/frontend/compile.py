@@ -5,8 +5,11 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from amphw.frontend.encoding import Encoder, encode
 from amphw.frontend.explain import explain
@@ -15,11 +18,17 @@ from amphw.frontend.index import Dim
 from amphw.frontend.layers import layer_names
 from amphw.frontend.source import FrontendError, FrontendNote, SourceLine, origin
 from amphw.frontend.spec import Declared, Level, Spec
+from amphw.frontend.torch_state import TorchState, to_torch
 from amphw.frontend.trace import Trace, tracing
 from amphw.ir.check import infer
+from amphw.ir.device import DeviceOptions
 from amphw.ir.errors import GraphError, InstanceError, ProgramError
 from amphw.ir.graph import Graph
+from amphw.ir.inputs import answers
 from amphw.ir.instance import Instance, Schema
+from amphw.ir.reference import ReferenceDevice, gradients_of, outputs_of, values_of
+from amphw.ir.start import Values, starting_at
+from amphw.ir.update import UpdateRule
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,7 +36,8 @@ class Compiled:
     """A model ready to run: `graph` for any device, `encode` for instances, `explain` for people.
 
     places: node -> the author's line that made it. dims: what the fields of the states are. encoder: what
-    writes instances under the names of the graph's schema.
+    writes instances under the names of the graph's schema. imported: of the layers that `from_torch` made, by
+    their nodes, the module's tensors.
     """
 
     graph: Graph
@@ -35,18 +45,66 @@ class Compiled:
     places: dict[str, SourceLine]
     dims: tuple[Dim, ...]
     encoder: Encoder
+    imported: dict[str, TorchState] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         nodes, owners = len(self.graph.nodes), len(self.graph.parameterised)
         return f"Compiled({self.graph.name}: {nodes} nodes, {owners} of them with parameters)"
 
-    def encode(self, value: Any, number: int = 0) -> Instance:
-        """The instance of plain Python and numpy; InstanceError naming the instance and the part in it."""
+    def _repr_svg_(self) -> str:
+        return self.graph._repr_svg_()
+
+    @cached_property
+    def answers(self) -> frozenset[str]:
+        """Names, in the graph's schema, of what the model is to predict: losses alone read it."""
+        return answers(self.graph)
+
+    def encode(self, value: Any, number: int = 0, *, answered: bool = True) -> Instance:
+        """The instance of plain Python and numpy; InstanceError naming the instance and the part in it.
+
+        answered: whether it has everything; else what losses alone read may be missing.
+        """
         try:
-            e = encode(self.encoder, value)
+            e = encode(self.encoder, value, frozenset() if answered else self.answers)
         except InstanceError as error:
             raise InstanceError(f"instance {number}: {error}") from None
         return Instance(e.attrs, e.tables, e.data, number)
+
+    def parameters(self, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
+        """Those that training with this seed begins with, by node and name."""
+        return values_of(self._opened(None, seed))
+
+    def gradients(
+        self, value: Any, parameters: Values | None = None, *, seed: int = 0
+    ) -> dict[str, dict[str, np.ndarray]]:
+        """By node and name the gradients of one instance's loss, in double precision.
+
+        They are those of the sum of all rows of all losses. value: the instance, plain Python and numpy.
+        parameters: by node and name; the others, and all without it, are those that training with `seed`
+        begins with. The reference executor computes it, with the masks of dropout that the seed draws.
+        Raises InstanceError, and GraphError for parameters that do not fit.
+        """
+        return gradients_of(self._opened(parameters, seed), self.encode(value))
+
+    def outputs(
+        self, value: Any, parameters: Values | None = None, *, seed: int = 0
+    ) -> dict[str, dict[str, np.ndarray]]:
+        """By loss and name what losses report of one instance [rows, width], without dropout.
+
+        Arguments and errors are those of `gradients`, but what losses alone read may be missing.
+        """
+        return outputs_of(self._opened(parameters, seed), self.encode(value, answered=False))
+
+    def to_torch(self, values: Values) -> dict[str, dict[str, Any]]:
+        """Values by node and name, such as parameters or gradients, as PyTorch has them -> for each layer
+        that `from_torch` made the `state_dict` of its module. Raises FrontendError where there is none."""
+        return to_torch(self.imported, values)
+
+    def _opened(self, parameters: Values | None, seed: int) -> ReferenceDevice:
+        graph = starting_at(self.graph, parameters) if parameters else self.graph
+        device = ReferenceDevice(dtype=np.float64)
+        device.load(graph, {"*": UpdateRule()}, DeviceOptions(updates="off", seed=seed))
+        return device
 
     def explain(self) -> str:
         """The state of every edge, and why it has these fields."""
@@ -77,7 +135,18 @@ def compile(model: Callable[[Any], None], spec: Spec, name: str | None = None) -
         raise FrontendError(str(error), place) if place else error from error
     for place, message in trace.notes:
         warnings.warn(f"{place}: {message}", FrontendNote, stacklevel=2)
-    return Compiled(graph, spec, dict(trace.net.places), tuple(trace.net.dims), encoder)
+    imported = {
+        name: layer.torch_state()
+        for layer, name in trace.net.layer_names.items()
+        if hasattr(layer, "torch_state") and name in graph.nodes
+    }
+    return Compiled(graph, spec, dict(trace.net.places), tuple(trace.net.dims), encoder, imported)
+
+
+def encoder_of(spec: Spec) -> Encoder:
+    """What writes instances that look like this, under the names that a model's schema has."""
+    with tracing(Trace({})):
+        return spec.declare(Declared(), (), Level())[1]
 
 
 def _defined(model: Any) -> SourceLine | None:

@@ -31,12 +31,14 @@ Locate = Callable[[int], str]
 
 @dataclass
 class Encoded:
-    """What an instance is encoded to. axes: how long each is, as far as a part has told."""
+    """What an instance is encoded to. axes: how long each is, as far as a part has told. answers: names of
+    tables and data that may be missing from what is encoded."""
 
     attrs: dict[str, int] = field(default_factory=dict)
     tables: dict[str, np.ndarray] = field(default_factory=dict)
     data: dict[str, np.ndarray] = field(default_factory=dict)
     axes: dict[str, int] = field(default_factory=dict)
+    answers: frozenset[str] = frozenset()
 
 
 class Encoder(ABC):
@@ -48,6 +50,10 @@ class Encoder(ABC):
     @abstractmethod
     def encode(self, e: Encoded, values: Any, locate: Locate) -> None:
         """Write the tables of all items of a level; InstanceError naming the first that does not fit."""
+
+    def anything(self, e: Encoded) -> Any:
+        """What may stand for a part that is missing, where any value will do; None where none will."""
+        return None
 
     def wrong(self, path: str, why: str) -> InstanceError:
         return InstanceError(f"{path or 'the instance'} {why} (declared at {self.place})")
@@ -77,6 +83,9 @@ class Integers(Encoder):
 
     def encode(self, e: Encoded, values: Any, locate: Locate) -> None:
         e.tables[self.name] = self.column(values, locate).astype(np.int32)
+
+    def anything(self, e: Encoded) -> Any:
+        return 0 if self.name in e.answers else None
 
     def column(self, values: Any, locate: Locate) -> np.ndarray:
         """All values, as an array of integers."""
@@ -119,6 +128,9 @@ class Numbers(Encoder):
             raise self.wrong(locate(int(i)), f"is {found[i].tolist()}, expected finite numbers of 32 bits")
         e.data[self.name] = column
 
+    def anything(self, e: Encoded) -> Any:
+        return np.zeros(self.width, np.float32) if self.name in e.answers else None
+
     def _row(self, value: Any, locate: Locate, i: int) -> np.ndarray:
         row = numbers(value)
         if row is None:
@@ -139,17 +151,30 @@ class Parts(Encoder):
         self.parts = dict(parts)
 
     def encode(self, e: Encoded, values: Any, locate: Locate) -> None:
-        columns = self.columns(values, locate)
-        for k, part in self.parts.items():
-            part.encode(e, columns[k], within(locate, k))
+        self.encode_columns(e, self.columns(e, values, locate), len(values), locate)
 
-    def columns(self, values: Any, locate: Locate) -> dict[str, list[Any]]:
+    def columns(self, e: Encoded, values: Any, locate: Locate) -> dict[str, list[Any]]:
+        """By part; where answers may be missing, those that the first dict has."""
+        known, first = list(self.parts), values[0] if len(values) else None
+        if e.answers and isinstance(first, Mapping):
+            known = [k for k in self.parts if k in first]
         for i, v in enumerate(values):
             if not isinstance(v, Mapping):
                 raise self.wrong(locate(i), f"is {SHOWN.repr(v)}, expected a dict with {list(self.parts)}")
-            if v.keys() != self.parts.keys():
-                raise self.wrong(*odd_key(v, self.parts, locate(i)))
-        return {k: [v[k] for v in values] for k in self.parts}
+            if v.keys() != set(known):
+                raise self.wrong(*odd_key(v, known, locate(i)))
+        return {k: [v[k] for v in values] for k in known}
+
+    def encode_columns(self, e: Encoded, columns: Mapping[str, Any], count: int, locate: Locate) -> None:
+        """The parts of so many dicts, by name. What is missing comes last: it may have to be as long as
+        something that is there."""
+        for k, found in columns.items():
+            self.parts[k].encode(e, found, within(locate, k))
+        for k, part in self.parts.items():
+            if k not in columns:
+                if (stands := part.anything(e)) is None:
+                    raise self.wrong(dotted(locate(0), k), "is missing")
+                part.encode(e, [stands] * count, within(locate, k))
 
 
 class Items(Encoder):
@@ -182,9 +207,8 @@ class Items(Encoder):
 
         if isinstance(self.item, Parts) and any(isinstance(v, Mapping) for v in values):
             # Columns instead of a list of records: {"word": [...], "tag": [...]}.
-            columns = self.item.columns(values, locate)
-            for k, part in self.item.parts.items():
-                part.encode(e, flat(columns[k]), within(inner, k))
+            columns = {k: flat(found) for k, found in self.item.columns(e, values, locate).items()}
+            self.item.encode_columns(e, columns, sum(lengths), inner)
         else:
             self.item.encode(e, flat(values), inner)
 
@@ -206,6 +230,10 @@ class Aligned(Items):
                 raise self.wrong(locate(i), f"has {length} items, but '{self.name}' is {others} elsewhere")
         e.attrs[self.name] = e.axes.get(self.name, self.least)
         self.encode_items(e, values, lengths, locate)
+
+    def anything(self, e: Encoded) -> Any:
+        item = self.item.anything(e)
+        return None if item is None or self.name not in e.axes else [item] * e.axes[self.name]
 
 
 @dataclass(frozen=True)
@@ -235,9 +263,10 @@ class Ragged(Items):
         self.encode_items(e, values, found, locate)
 
 
-def encode(encoder: Encoder, value: Any) -> Encoded:
-    """The tables of one instance; InstanceError naming the part that does not fit."""
-    e = Encoded()
+def encode(encoder: Encoder, value: Any, answers: frozenset[str] = frozenset()) -> Encoded:
+    """The tables of one instance; InstanceError naming the part that does not fit. answers: names of tables
+    and data that may be missing from it, as anything will do."""
+    e = Encoded(answers=answers)
     encoder.encode(e, [value], lambda i: "")
     return e
 

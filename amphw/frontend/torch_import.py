@@ -26,6 +26,7 @@ from amphw.frontend.spec import SequenceValue
 from amphw.frontend.tensor import Tensor
 from amphw.frontend.torch_modules import Modules
 from amphw.frontend.torch_ops import ALIASES, IN_PLACE, VIEWS, Refused, Weight
+from amphw.frontend.torch_state import TorchEntry, TorchState
 from amphw.frontend.trace import current
 from amphw.ir.errors import ProgramError
 from amphw.ir.expr import Expr
@@ -79,10 +80,24 @@ class _Imported(Layer):
             if part._forward_hooks or part._forward_pre_hooks:
                 at = f" at '{path}'" if path else ""
                 raise FrontendError(f"the module has hooks{at}, which a trace does not see")
-        self._weights = _weights(self._root, "" if self._root is module else "cell.")
+        inside = "" if self._root is module else "cell."
+        self._weights = _weights(self._root, inside)
+        self._state = {path.removeprefix(inside): tensor for path, tensor in self._root.state_dict().items()}
+        self._inside, self._turned = inside, dict[str, bool]()
         self._operands = [self._operand(n) for n in self._nodes if n.op == "placeholder"]
         for node in self._nodes:
             self._check(node)
+
+    def torch_state(self) -> TorchState:
+        """The module's tensors as they were, and what they are here; once the layer has been used."""
+        entries = []
+        for path, tensor in self._state.items():
+            known = self._weights.get(f"{self._inside}{path}")
+            values = tensor.detach().cpu().double().numpy().copy()
+            name = known.name if known is not None else ""
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            entries.append(TorchEntry(path, dtype, values, name, self._turned.get(name, False)))
+        return TorchState(tuple(entries))
 
     # --- the trace ----------------------------------------------------------------------------------
 
@@ -243,7 +258,10 @@ class _Imported(Layer):
         count = len(tensors) + len(exprs)
         operands = [next(values) if o.rows is None else next(ints) for o in self._operands[:count]]
         layer = current().layer_name(self)
-        return builder.build(self._outputs(Modules(builder, row_keys(), self._weights), layer, operands))
+        operations = Modules(builder, row_keys(), self._weights)
+        made = builder.build(self._outputs(operations, layer, operands))
+        self._turned |= operations.turned
+        return made
 
     def _outputs(self, ops: Modules, layer: str, operands: Sequence[Any]) -> list[Value]:
         given = [*operands, *(o.default for o in self._operands[len(operands) :])]

@@ -52,7 +52,7 @@ class Operations:
 
     def __init__(self, builder: Builder, keys: Sequence[Expr]):
         self.builder, self.keys, self.seed = builder, list(keys), ""
-        self._turned: dict[str, bool] = {}
+        self.turned = dict[str, bool]()
 
     # --- operands -----------------------------------------------------------------------------------
 
@@ -61,7 +61,7 @@ class Operations:
         if not isinstance(weight, Weight) or weight.values.ndim != 2:
             raise Refused("a matrix of two dimensions must be a parameter of the module")
         turned = weight.turned != turned
-        if self._turned.setdefault(weight.name, turned) != turned:
+        if self.turned.setdefault(weight.name, turned) != turned:
             raise Refused(f"the parameter '{weight.name}' is used as it is and transposed; that takes two")
         return self._parameter(weight.name, weight.values.T if turned else weight.values)
 

@@ -23,9 +23,10 @@ from __future__ import annotations
 import dataclasses
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from amphw.host.sections.device import DeviceConfig
@@ -71,6 +72,7 @@ def resolve(
     defaults: Mapping[str, Any],
     toml_path: str | Path | None = None,
     overrides: Iterable[str] = (),
+    given: Mapping[str, Any] = MappingProxyType({}),
 ) -> RunConfig[M]:
     """Put a configuration together and check it.
 
@@ -78,6 +80,7 @@ def resolve(
     defaults: the settings that the model recommends, nested like the TOML file.
     toml_path: a TOML file, or None.
     overrides: `key=value`; of two for the same field the later wins.
+    given: the same with values of Python; that of a section's name may be a dict, nested like its table.
 
     Raises ConfigError for a key or a value that is not allowed, naming where it comes from.
     """
@@ -87,6 +90,8 @@ def resolve(
         draft.merge(_read_toml(Path(toml_path)), str(toml_path))
     for override in overrides:
         draft.override(override)
+    for key, value in given.items():
+        draft.give(key, value)
     return draft.build()
 
 
@@ -159,10 +164,20 @@ class _Draft:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not equals or not key:
             raise ConfigError(f"{source}: expected key=value, such as train.epochs=5.")
+        self._set(key, lambda option: option.parse(value), source)
+
+    def give(self, key: str, value: Any) -> None:
+        source = f"the setting {key}"
+        if key in self.sections and isinstance(value, Mapping):
+            self.merge({key: value}, source)
+        else:
+            self._set(key, lambda option: value, source)
+
+    def _set(self, key: str, value: Callable[[Option], Any], source: str) -> None:
+        """value: of the field that the key names."""
         section, node, name = self._locate(key, source)
         prefix = section if node is None else f"update.nodes.{node}"
-        found = self._find(section, name, prefix, source)
-        tree: dict[str, Any] = {name: found.parse(value)}
+        tree: dict[str, Any] = {name: value(self._find(section, name, prefix, source))}
         self.merge({section: tree if node is None else {"nodes": {node: tree}}}, source)
 
     def build(self) -> RunConfig[Any]:

@@ -50,7 +50,7 @@ from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Degrades, Device, Explains, StartsSlowly
 from amphw.ir.errors import DeviceLostError, NonFiniteError
 
-EPOCHS, TARGET, PATIENCE, INTERRUPT = "epochs", "target", "patience", "interrupt"
+EPOCHS, TARGET, PATIENCE, INTERRUPT, DATA = "epochs", "target", "patience", "interrupt", "data"
 """Values of `RunSummary.stopped_by`."""
 
 
@@ -88,8 +88,9 @@ class Trainer:
         self._spared = False
         average = MovingAverage(cfg.train.average) if cfg.train.average else None
         self.state = RunState(Tally(model.loss_node, tuple(model.metrics)), average=average)
+        self.told: Callable[[EpochRecord], None] = lambda record: None  # of each epoch, once it is saved
         self.began = False  # whether everything was there to train, so that the run is one to go on with
-        self._stop = False
+        self._stop = self._ended = False
         self._checkpoints = Checkpoints(folder, cfg, model.name, clock)
 
     def stop(self) -> None:
@@ -177,8 +178,12 @@ class Trainer:
             self.validation = self.model.validation(self.cfg.model, train.seed, train.valid_instances)
             training = self._training()
         for what, held in (("train", training), ("validate", self.validation)):
-            if not len(held):
+            if not len(held) and (what == "train" or self.model.validates):
                 raise ConfigError(f"the model {self.model.name} has no instances to {what} on")
+        if not self.model.validates and (train.target is not None or train.patience):
+            raise ConfigError(
+                "train.target and train.patience are about validation, and there is nothing to validate on"
+            )
         if self._replication is not None and len(training) < self._replication.ranks:
             raise ConfigError(
                 f"there are {self._replication.ranks} ranks, and {len(training)} instances to train on "
@@ -303,7 +308,9 @@ class Trainer:
             return EPOCHS
         if train.patience and state.best is not None and state.epoch - state.best_epoch >= train.patience:
             return PATIENCE
-        return INTERRUPT if stop else None
+        if stop:
+            return INTERRUPT
+        return DATA if self._ended else None
 
     def _end(self, reason: str) -> RunSummary:
         state = self.state
@@ -337,10 +344,13 @@ class Trainer:
     # --- one epoch --------------------------------------------------------------------------------
 
     def _epoch(self) -> None:
-        train, state = self.cfg.train, self.state
+        state = self.state
         number = state.epoch + 1
         with self.spent.on("data"):
-            instances = self.model.training(self.cfg.model, train.seed, number, train.train_instances)
+            instances = self._training()
+        if not len(instances):  # of what may end
+            self._ended = True
+            return
         with self.spent.on("training"):
             figures = self.phases.train(instances, self._checkpoints.due, self._save)
         if state.position < len(instances):
@@ -360,6 +370,7 @@ class Trainer:
         if self.folder is not None:
             self.folder.write_json(METRICS, state.history)
         self._save(best=best)
+        self.told(record)
 
     def _record(self, number: int, valid: dict[str, float], figures: PhaseFigures) -> EpochRecord:
         state = self.state

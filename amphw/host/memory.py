@@ -7,6 +7,7 @@ that train and of those that infer. A slot keeps what it reserved, so the two ad
 
 from __future__ import annotations
 
+from amphw.host.replication import Share
 from amphw.host.run_model import InstanceSet
 from amphw.ir.device import Device, Mode
 
@@ -44,8 +45,8 @@ def planned_memory(
 def _largest(device: Device, instances: InstanceSet, mode: Mode) -> int | None:
     """Bytes that the largest of the instances looked at reserves; None where the device does not plan."""
     largest = 0
-    for i in range(min(len(instances), _LOOKED_AT)):
-        planned = device.planned_bytes(instances[i], mode)
+    for instance in Share(instances, range(min(len(instances), _LOOKED_AT))):
+        planned = device.planned_bytes(instance, mode)
         if planned is None:
             return None
         largest = max(largest, planned)

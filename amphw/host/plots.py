@@ -119,11 +119,23 @@ def convergence(
     *,
     narrow: bool = False,
 ) -> None:
-    """Draw the validation `metric` of each run against what it was trained on and against training seconds.
+    """Draw `convergence_figure` into a file. Raises ValueError also for a suffix other than .svg and .png."""
+    _save(convergence_figure(runs, target, metric, counted, narrow=narrow), path)
+
+
+def convergence_figure(
+    runs: Mapping[str, Sequence[EpochRecord]],
+    target: float | None,
+    metric: str,
+    counted: str = "instances",
+    *,
+    narrow: bool = False,
+) -> Figure:
+    """The validation `metric` of each run against what it was trained on and against training seconds.
 
     counted: what that is, in the plural ("sequences"). narrow: one below the other, for a phone. A dashed
     line marks `target`, a ring the first epoch of each run that met it. Epochs without the metric are left
-    out. Raises ValueError if no run has it, or for a suffix other than .svg and .png.
+    out. Raises ValueError if no run has it.
     """
     curves = {}
     for label, history in runs.items():
@@ -131,7 +143,7 @@ def convergence(
         if known:
             curves[label] = known
     if not curves:
-        raise ValueError(f"no run has a validation {metric!r} to draw in {path}; check the metric's name")
+        raise ValueError(f"no run has a validation {metric!r} to draw; check the metric's name")
     figure = _figure(5.2, 8) if narrow else _figure(11, 4.4)
     left, right = figure.subplots(*((2, 1) if narrow else (1, 2)), sharey=True)
     for order, (label, history) in enumerate(curves.items()):
@@ -173,7 +185,7 @@ def convergence(
         fontsize=_TEXT_PT,
         labelcolor=_INK_COLOUR,
     )
-    _save(figure, path)
+    return figure
 
 
 def comparison(summaries: Mapping[str, RunSummary], path: Path, *, narrow: bool = False) -> None:

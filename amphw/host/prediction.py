@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from amphw.host import snapshots
 from amphw.host.checkpoint import CheckpointError
 from amphw.host.checkpointing import BEST, CHECKPOINT
 from amphw.host.config import RunConfig, UpdateConfig
+from amphw.host.meters import Tally
 from amphw.host.pumping import PumpHooks
 from amphw.host.run_model import RunModel
 from amphw.host.session import Session
@@ -36,12 +37,41 @@ def predict(
     PredictionError for an output that is not finite.
     """
     path = find_checkpoint(checkpoint)
+    reports: dict[int, Report] = {}
+    _infer(model, cfg, device, path, instances, Mode.PREDICT, lambda r: reports.update({r.number: r}))
+    for number in range(len(instances)):
+        _check_finite(reports[number], path)
+    return [reports[number] for number in range(len(instances))]
+
+
+def evaluate(
+    model: RunModel, cfg: RunConfig[Any], device: Device, checkpoint: Path, instances: Iterable[Instance]
+) -> dict[str, float]:
+    """Means of the model's figures over the rows of all instances, by name.
+
+    Arguments and errors are those of `predict`; a figure that is not finite is told as it is.
+    """
+    tally = Tally(model.loss_node, tuple(model.metrics))
+    path = find_checkpoint(checkpoint)
+    _infer(model, cfg, device, path, instances, Mode.INFER, tally.add)
+    return tally.means()
+
+
+def _infer(
+    model: RunModel,
+    cfg: RunConfig[Any],
+    device: Device,
+    path: Path,
+    instances: Iterable[Instance],
+    mode: Mode,
+    reported: Callable[[Report], Any],
+) -> None:
+    """Run all instances with the parameters of a checkpoint."""
     # Nothing is updated: the device need neither have the optimiser nor keep its state.
     # And nothing is searched for: what is placed stays, the others take turns.
     own = replace(cfg.device, placing="heuristic")
     session = Session(model, replace(cfg, update=UpdateConfig(), node_updates={}, device=own), device)
     snapshots.load(path, device, session.graph, values_only=True)
-    reports: dict[int, Report] = {}
 
     def numbered() -> Iterator[Instance]:
         for number, instance in enumerate(instances):
@@ -49,14 +79,8 @@ def predict(
             yield instance
 
     with np.errstate(all="ignore"):
-        session.infer_pump.run(
-            numbered(),
-            Mode.PREDICT,
-            PumpHooks(lambda instance, report: reports.update({instance.number: report})),
-        )
-    for number in range(len(instances)):
-        _check_finite(reports[number], path)
-    return [reports[number] for number in range(len(instances))]
+        hooks = PumpHooks(lambda instance, report: reported(report))
+        session.infer_pump.run(numbered(), mode, hooks)
 
 
 def _check_finite(report: Report, path: Path) -> None:

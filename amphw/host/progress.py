@@ -172,16 +172,7 @@ class Progress:
         with self._lock:
             self._shown_at = self._clock() - (REDRAW_S if self._tty else 0.0)
         # Headings have two lines, so that the columns are as narrow as their figures.
-        cells = {
-            "epoch": f"{record.epoch}/{self._total_epochs}",
-            f"{self._counted} a second": number(record.instances_per_s),
-            "loss": _short(record.train_loss),
-            **{f"valid {name}": _short(value) for name, value in record.valid.items()},
-            "staleness p50, p99": f"{number(record.staleness_p50)}, {number(record.staleness_p99)}",
-            "keys": f"{record.keys_in_flight:.3g}" if math.isfinite(record.keys_in_flight) else UNKNOWN,
-            "busy": percent(record.busy),
-            "time": duration(record.seconds),
-        }
+        cells = epoch_cells(record, self._total_epochs, self._counted)
         headings = [(upper, lower) for upper, _, lower in (name.partition(" ") for name in cells)]
         least = [len(f"{self._total_epochs}/{self._total_epochs}")]
         least += [9, *(_LEAST.get(upper, 7) for upper, _ in headings[2:])]
@@ -232,6 +223,9 @@ class Progress:
                 self._broken = True
 
     def _plain(self, live: LiveStats, of_epoch: float, of_run: float) -> str:
+        return f"{self._label}: " + self._told(live, of_epoch, of_run)
+
+    def _told(self, live: LiveStats, of_epoch: float, of_run: float) -> str:
         share = f" ({100 * live.done / live.total:.0f}%)" if live.total else ""
         parts = [
             f"epoch {live.epoch}/{self._total_epochs}",
@@ -241,7 +235,7 @@ class Progress:
             f"busy {percent(mean_known(live.utilisation))}",
             *([f"{_left(of_epoch, of_run)}"] if math.isfinite(of_epoch) else []),
         ]
-        return f"{self._label}: " + ", ".join(parts)
+        return ", ".join(parts)
 
     def _table(self, live: LiveStats, of_epoch: float, of_run: float) -> Table:
         table = Table(
@@ -268,6 +262,20 @@ class Progress:
         if live.ranks:
             table.add_row("ranks", _rank_table(live.ranks, self._counted))
         return table
+
+
+def epoch_cells(record: EpochRecord, total_epochs: int, counted: str) -> dict[str, str]:
+    """An epoch's figures as texts, by the heading of their column."""
+    return {
+        "epoch": f"{record.epoch}/{total_epochs}",
+        f"{counted} a second": number(record.instances_per_s),
+        "loss": _short(record.train_loss),
+        **{f"valid {name}": _short(value) for name, value in record.valid.items()},
+        "staleness p50, p99": f"{number(record.staleness_p50)}, {number(record.staleness_p99)}",
+        "keys": f"{record.keys_in_flight:.3g}" if math.isfinite(record.keys_in_flight) else UNKNOWN,
+        "busy": percent(record.busy),
+        "time": duration(record.seconds),
+    }
 
 
 def rank_cells(of: RankFigures, counted: str) -> dict[str, str]:

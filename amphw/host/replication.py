@@ -8,12 +8,13 @@ mode with a barrier, or at the end of a share, and whether to stop or to pause i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from amphw.host.gradients import Clipping
 from amphw.host.records import RankFigures
-from amphw.host.run_model import InstanceSet
+from amphw.host.run_model import EndOfData, InstanceSet, MayEnd
 from amphw.ir.device import Device
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
@@ -36,12 +37,18 @@ class Share:
         return len(self.places)
 
     def __iter__(self) -> Iterator[Instance]:
-        return map(self.at, self.places)
+        each = map(self.at, self.places)
+        return _until_end(each) if isinstance(self.instances, MayEnd) else each
 
     def at(self, place: int) -> Instance:
         instance = self.instances[place]
         instance.number = self.first + place
         return instance
+
+
+def _until_end(instances: Iterator[Instance]) -> Iterator[Instance]:
+    with suppress(EndOfData):
+        yield from instances
 
 
 class Replication(Protocol):

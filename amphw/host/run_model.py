@@ -20,9 +20,19 @@ class InstanceSet(Protocol):
     def __getitem__(self, index: int, /) -> Instance: ...
 
 
+class EndOfData(Exception):
+    """There are no more instances. Sets that may end raise it; it ends an epoch, and no run."""
+
+
+class MayEnd:
+    """A set whose length is a guess until its end is met, where `instances[place]` raises EndOfData; from
+    then on it is what it has had."""
+
+
 class RunModel(Protocol):
     """metric: the validation metric of `train.target`. metrics: what `loss_node` reports, averaged by row.
-    counted: what `size` counts, in the plural."""
+    counted: what `size` counts, in the plural. validates: whether there are instances to validate on; of a
+    model without any nothing is known but what training says."""
 
     @property
     def name(self) -> str: ...
@@ -34,6 +44,8 @@ class RunModel(Protocol):
     def loss_node(self) -> str: ...
     @property
     def counted(self) -> str: ...
+    @property
+    def validates(self) -> bool: ...
 
     def graph(self, cfg: Any, /) -> Graph: ...
     def prepare(self, cfg: Any, seed: int, /) -> None: ...

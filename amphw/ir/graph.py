@@ -136,6 +136,11 @@ class Graph:
         """Names of the nodes that own parameters, in order."""
         return [n for n, node in self.nodes.items() if node.params]
 
+    def _repr_svg_(self) -> str:
+        from amphw.ir.draw import to_svg
+
+        return to_svg(self)
+
     def __str__(self) -> str:
         return self.written({})
 

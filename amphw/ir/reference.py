@@ -183,3 +183,22 @@ class ReferenceDevice(Interpreter):
         return "nothing left to deliver, but instances are in flight: " + (
             "; ".join(lines) or "no operand is pending"
         )
+
+
+def gradients_of(device: ReferenceDevice, instance: Instance) -> dict[str, dict[str, np.ndarray]]:
+    """By node and name, the gradients of one instance on a device that has none, and updates nothing."""
+    device.submit(0, 0, instance, Mode.TRAIN)
+    device.drain()
+    return {node: dict(p.gradients) for node, p in device.parameters().items()}
+
+
+def outputs_of(device: ReferenceDevice, instance: Instance) -> dict[str, dict[str, np.ndarray]]:
+    """By sink and name, what the sinks say of one instance in inference [rows, width]."""
+    device.submit(0, 0, instance, Mode.PREDICT)
+    (report,) = device.drain()
+    return {sink: dict(found) for sink, found in report.outputs.items()}
+
+
+def values_of(device: ReferenceDevice) -> dict[str, dict[str, np.ndarray]]:
+    """By node and name, copies of a drained device's parameters."""
+    return {node: {name: v.copy() for name, v in p.values.items()} for node, p in device.parameters().items()}

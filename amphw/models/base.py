@@ -76,10 +76,14 @@ class Instances(Sequence[Instance]):
 
 class Remembered:
     """Instances that are encoded when they are first asked for, and then kept: encoding takes longer than
-    a copy. Each time it is a new instance, with the same tables, since whoever pumps it gives it a number."""
+    a copy. Each time it is a new instance, with the same tables, since whoever pumps it gives it a number.
 
-    def __init__(self, count: int, build: Callable[[int], Instance]) -> None:
+    most: instances that are kept; the others are encoded each time.
+    """
+
+    def __init__(self, count: int, build: Callable[[int], Instance], most: int | None = None) -> None:
         self._count, self._build = count, build
+        self._most = count if most is None else most
         self._known: dict[int, Instance] = {}
 
     def __len__(self) -> int:
@@ -87,9 +91,12 @@ class Remembered:
 
     def __getitem__(self, i: int) -> Instance:
         number = int(i)
-        if number not in self._known:
-            self._known[number] = self._build(number)
-        known = self._known[number]
+        known = self._known.get(number)
+        if known is None:
+            known = self._build(number)
+            if len(self._known) >= self._most:
+                return known
+            self._known[number] = known
         return type(known)(known.attrs, known.tables, known.data, known.number)
 
     def epoch(self, seed: int, epoch: int, limit: int = 0) -> Instances:
@@ -111,7 +118,8 @@ class Model(ABC, Generic[C]):
     that has little room for an instance.
     metric: the validation metric that `train.target` is about. loss_node: the Loss that reports it.
     metrics: names that the Loss reports and whose mean over rows is a figure; its other names are values for
-    `explain`. counted: what throughput counts, in the plural ("sequences").
+    `explain`. counted: what throughput counts, in the plural ("sequences"). validates: whether it has
+    instances to validate on.
     """
 
     name: ClassVar[str]
@@ -124,6 +132,7 @@ class Model(ABC, Generic[C]):
     loss_node: ClassVar[str] = "loss"
     metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     counted: ClassVar[str] = "instances"
+    validates: bool = True
 
     def recommended(self, able: Capabilities) -> Mapping[str, Mapping[str, Any]]:
         """Its settings for a device."""

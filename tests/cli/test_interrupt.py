@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from amphw.cli.interrupt import stopping
+from amphw.library.interrupt import stopping
 
 LONG = ["--set", "epochs=100000", "--set", "trace=false"]
 

@@ -276,7 +276,7 @@ def interrupts(monkeypatch) -> list[int]:
         return submit_it(self, slot, generation, instance, mode)
 
     submit_it = ReferenceDevice.submit
-    monkeypatch.setattr("amphw.cli.running.stopping", stopping)
+    monkeypatch.setattr("amphw.library.running.stopping", stopping)
     monkeypatch.setattr(ReferenceDevice, "submit", submit)
     return at
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from amphw.cli.output import remark
 from amphw.cli.propose import timed
-from amphw.cli.running import opened
+from amphw.library.running import opened
 
 if TYPE_CHECKING:
     from amphw.cli.estimate.options import Devices, Links
@@ -118,7 +119,7 @@ def timed_like(found: Any, cfg: RunConfig[Any], device: str, instances: int) -> 
 
     graph = graph_of(found, cfg)
     nodes = placeable(graph)
-    made: Any = opened(f"{HOST},{device}" if device != HOST else HOST)
+    made: Any = opened(f"{HOST},{device}" if device != HOST else HOST, remark)
     parts = made.parts if device != HOST else {}
     for label, why in getattr(made, "absent", {}).items():
         raise AmphwError(f"--like {device}: {label} is not there: {why}")

@@ -10,7 +10,7 @@ import typer
 
 from amphw.cli.option_groups import written
 from amphw.cli.options import ConfigOption, SetOption
-from amphw.cli.output import remarks
+from amphw.cli.output import remark
 from amphw.cli.propose import INSTANCES
 
 NETWORK, EVENTS, SLEEP = METHODS = ("network", "events", "sleep")
@@ -95,7 +95,7 @@ class Devices:
             )
         if fast or known or self.listed is not None:
             return False
-        remarks().print(f"amphw: devices are taken to be like {DEFAULT}")
+        remark(f"devices are taken to be like {DEFAULT}")
         return True
 
 

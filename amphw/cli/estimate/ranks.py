@@ -11,7 +11,8 @@ import typer
 
 from amphw.cli.estimate.ranks_said import Answer
 from amphw.cli.option_groups import written
-from amphw.cli.running import opened
+from amphw.cli.output import remark
+from amphw.library.running import opened
 
 if TYPE_CHECKING:
     from amphw.estimate.outcome import Origin
@@ -135,7 +136,7 @@ def answer(asked: Ranks, found: Any, cfg: RunConfig[Any], alone: Callable[[int],
     every = 0 if one.in_step else instances_between(cfg) or usual
     if asked.measure is not None:
         device = asked.measure
-        result, pace = played(found, cfg, lambda: opened(device), work, every, asked.ranks, machines)
+        result, pace = played(found, cfg, lambda: opened(device, remark), work, every, asked.ranks, machines)
     else:
         pace = Pace(1.0 / (given("--rate", asked.rate, "instances a second") or alone(window)))
         make, work = STRATEGIES[cfg.replicas.strategy], replace(work, pace=pace)

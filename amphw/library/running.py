@@ -1,4 +1,4 @@
-"""One run, from a resolved configuration to the files that it leaves: what `train` and `demo` share."""
+"""One run, from a resolved configuration to the files that it leaves: what all that train have in common."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import tomllib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from amphw.cli.artifacts import write_artifacts
-from amphw.cli.interrupt import stopping
-from amphw.cli.memory import naming_large_settings
-from amphw.cli.output import remarks
 from amphw.host.spent import Spent
+from amphw.library.artifacts import write_artifacts
+from amphw.library.interrupt import stopping
+from amphw.library.large_settings import naming_large_settings
 
 if TYPE_CHECKING:
     from amphw.host.config import RunConfig
     from amphw.host.log_file import LogWriter
-    from amphw.host.records import RunSummary
+    from amphw.host.progress import Progress
+    from amphw.host.records import EpochRecord, RunSummary
     from amphw.host.run_folder import RunFolder
     from amphw.host.trace import Trace
     from amphw.ir.device import Device, Findings
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 
 INTERRUPT = "interrupt"
 """`RunSummary.stopped_by` of a run that Ctrl-C stopped."""
+
+
+class Told(Protocol):
+    """What is told of each epoch. stop: asks the run to stop."""
+
+    def __call__(self, record: EpochRecord, /, *, stop: Callable[[], None]) -> None: ...
 
 
 NO_SPARE = "none"
@@ -64,17 +71,19 @@ class Ready:
     spent: Spent
 
 
-def ready(model: Any, cfg: RunConfig[Any], device: str, resumed: bool = False) -> Ready:
+def ready(
+    model: Any, cfg: RunConfig[Any], device: str, tell: Callable[[str], None], resumed: bool = False
+) -> Ready:
     """Find out what stands in the way of a run before its folder exists, and make its device.
 
     A mistyped node, a data set that cannot be had, an unknown device or one that cannot run the model leaves
-    no empty run behind.
+    no empty run behind. tell: takes a sentence that its user should know.
     """
     from amphw.host.session import graph_of, update_rules
     from amphw.ir.device import ChecksAhead
 
     spent = Spent()
-    made = opened(device)
+    made = opened(device, tell)
     with naming_large_settings(model, cfg):
         with spent.on("model"):
             graph = graph_of(model, cfg)
@@ -89,24 +98,24 @@ def ready(model: Any, cfg: RunConfig[Any], device: str, resumed: bool = False) -
     return Ready(made, spent)
 
 
-def opened(device: str) -> Device:
-    """The device that was asked for, or what the environment puts in its place, which is then said."""
+def opened(device: str, tell: Callable[[str], None]) -> Device:
+    """The device that was asked for, or what the environment puts in its place, which is then told."""
     from amphw.engine.environment import ENGINE
     from amphw.host.devices import make_device, stands_for
 
     made = make_device(device)
     if (other := stands_for(device)) != device:
-        remarks().print(f"amphw: {ENGINE}={other}: the device {other!r} runs in place of {device!r}")
+        tell(f"{ENGINE}={other}: the device {other!r} runs in place of {device!r}")
     return made
 
 
-def opened_checkpoint(path: Path) -> dict[str, Any]:
-    """The header of a checkpoint; that it could not be checked is then said. Raises CheckpointError."""
+def opened_checkpoint(path: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    """The header of a checkpoint; that it could not be checked is then told. Raises CheckpointError."""
     from amphw.host.checkpoint import load_checkpoint, unchecked
 
     _, header = load_checkpoint(path, None)
     if note := unchecked(path, header):
-        remarks().print(f"amphw: {note}")
+        tell(note)
     return header
 
 
@@ -130,10 +139,13 @@ def run_once(
     spare: Callable[[], Device] | None = None,
     log: LogWriter | None = None,
     ranks: AbstractContextManager[Replica | None] | None = None,
+    show: Progress | None = None,
+    told: Told | None = None,
 ) -> Outcome:
-    """Train once, with progress on stderr and Ctrl-C in two steps; closes the device.
+    """Train once, with Ctrl-C in two steps; closes the device.
 
-    spare, log: as `Trainer` takes them. ranks: what makes this run one rank of several while it lasts.
+    spare, log: as `Trainer` takes them. ranks: what makes this run one rank of several while it lasts. show:
+    where progress is to be seen, else on stderr. told: is called after each epoch.
     """
     from amphw.host.controller import Trainer
     from amphw.host.progress import Progress
@@ -144,10 +156,12 @@ def run_once(
     trace = Trace() if cfg.train.trace else None
     began = False
     try:
-        with Progress(None, cfg.train.epochs, label, model.counted) as progress:
+        with show or Progress(None, cfg.train.epochs, label, model.counted) as progress:
             with ranks or nullcontext() as replica:
                 about: dict[str, Any] = {"spent": runner.spent, "log": log, "replication": replica}
                 trainer = Trainer(model, cfg, device, folder, progress, trace, spare, **about)
+                if told is not None:
+                    trainer.told = partial(told, stop=trainer.stop)
                 try:
                     with stopping(trainer.stop, progress.note), naming_large_settings(model, cfg):
                         summary = trainer.run(resume=resume)

@@ -35,9 +35,9 @@ def write_artifacts(
     of a file of the device's findings the kind is its name. changed: as `ReportRun` has them. together: what
     keeping several ranks together took.
     """
-    from amphw.cli.rank_report import CAPTION, rank_tables, write_ranks
     from amphw.host.report import ReportRun, ReportTable, write_report
     from amphw.host.run_folder import write_atomic
+    from amphw.library.rank_report import CAPTION, rank_tables, write_ranks
 
     title = f"{summary.model} on {summary.device}"
     written: dict[str, Path] = {}

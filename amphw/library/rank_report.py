@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from amphw.cli.ranks import figures_of
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from amphw.host.report import ReportTable
@@ -78,3 +76,24 @@ def _parameter(found: Synchronised, name: str) -> list[str]:
         off = (sent + received) / 2 / formula - 1 if formula else 0.0
         beside = [size(formula), percent(off) if abs(off) >= 0.005 else "none"]
     return [name, how, size(sent), size(received), *beside]
+
+
+def figures_of(found: Synchronised) -> dict[str, Any]:
+    """For programs."""
+    from amphw.host.records import json_safe
+
+    return {
+        "ranks": found.ranks,
+        "strategy": found.strategy,
+        "exchanges": found.steps,
+        "bytes": found.bytes,
+        "seconds": found.seconds,
+        "alpha": found.alpha,
+        "parameter_bytes": found.parameter_bytes,
+        "formula": found.formula,
+        "dense_tables": found.dense,
+        **found.own,
+        "per_rank": [
+            {**json_safe(each), "instances_per_s": json_safe(each.instances_per_s)} for each in found.per_rank
+        ],
+    }

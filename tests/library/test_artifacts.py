@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from amphw.cli.artifacts import HOST, write_artifacts
 from amphw.host.records import RunSummary, Slice
 from amphw.host.run_folder import RunFolder
 from amphw.host.trace import Trace
 from amphw.ir.device import Findings
+from amphw.library.artifacts import HOST, write_artifacts
 
 
 @pytest.fixture

@@ -1,0 +1,300 @@
+"""What training has come to, as a program in Python has it."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from amphw.host import snapshots
+from amphw.host.checkpoint import CheckpointError
+from amphw.host.checkpointing import CHECKPOINT
+from amphw.host.config import RunConfig, resolve
+from amphw.host.placed import fitting
+from amphw.host.prediction import evaluate, find_checkpoint, predict
+from amphw.host.records import EpochRecord, RunSummary
+from amphw.host.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
+from amphw.host.session import graph_of
+from amphw.ir.device import Device, DeviceOptions
+from amphw.ir.errors import AmphwError
+from amphw.ir.instance import Instance
+from amphw.ir.reference import ReferenceDevice, gradients_of, outputs_of, values_of
+from amphw.ir.update import UpdateRule
+from amphw.library.artifacts import REPORT
+from amphw.library.data import Data, data_set
+from amphw.library.running import opened
+from amphw.library.saving import copied, read_model
+from amphw.models import Model
+from amphw.models.plain import PlainModel
+from amphw.page.numbers import duration, number
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+Arrays = dict[str, dict[str, np.ndarray]]
+"""By node and name."""
+
+
+class RunError(AmphwError):
+    """A run has nothing of what was asked for; the message says why, and what to do."""
+
+
+class Run:
+    """A model that was trained, with its records; `amphw.train` and `amphw.load` give one.
+
+    What it predicts with is the checkpoint with the best validation value or, where none was taken, the
+    latest; `latest` is the same run with the latest one.
+    """
+
+    def __init__(
+        self,
+        model: Model[Any],
+        config: RunConfig[Any],
+        folder: RunFolder,
+        device: str = "cpu",
+        *,
+        checkpoint: Path | None = None,
+        scratch: TemporaryDirectory[str] | None = None,
+    ) -> None:
+        """checkpoint: to predict with. scratch: the folder is in it, and goes with it."""
+        self._model, self.config, self._folder, self.device = model, config, folder, device
+        self._checkpoint, self._scratch = checkpoint, scratch
+
+    def __repr__(self) -> str:
+        done = self.records
+        valid = ", ".join(f"{name} {number(value)}" for name, value in done[-1].valid.items()) if done else ""
+        told = f", validation: {valid}" if valid else ""
+        return f"Run({self._model.name} on {self.device}: {len(done)} epochs{told})"
+
+    # --- what it was --------------------------------------------------------------------------------
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are; of a run without `out`, a folder that goes when the run does."""
+        return self._folder.path
+
+    @property
+    def report(self) -> Path:
+        """The report, an HTML page that opens anywhere."""
+        return self._folder.file(REPORT)
+
+    @property
+    def summary(self) -> RunSummary:
+        """What the run amounts to. Raises RunFolderError for one that has not ended."""
+        return RunSummary.from_json(self._folder.read_json(SUMMARY) | {"history": self._records()})
+
+    @property
+    def records(self) -> list[EpochRecord]:
+        """One for each epoch."""
+        return [EpochRecord.from_json(each) for each in self._records()]
+
+    def _records(self) -> list[dict[str, Any]]:
+        return self._folder.read_json(METRICS) if self._folder.file(METRICS).exists() else []
+
+    @property
+    def history(self) -> pandas.DataFrame:
+        """A row for each epoch: what was trained on, losses, validation, throughput, staleness (versions).
+
+        Raises RunError without pandas; `records` has the same.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise RunError(
+                "a data frame needs pandas: pip install 'amphw[notebook]'; .records has the same"
+            ) from None
+        return pandas.DataFrame([_row(record) for record in self.records])
+
+    def plot(self, metric: str | None = None) -> Figure:
+        """A validation metric against instances and against training time; without a name the model's own.
+
+        Raises RunError where there is nothing to draw.
+        """
+        from amphw.host.plots import convergence_figure
+
+        wanted = metric or self._model.metric
+        try:
+            return convergence_figure(
+                {self._model.name: self.records}, self.config.train.target, wanted, self._model.counted
+            )
+        except ValueError as error:
+            names = (
+                ", ".join(dict.fromkeys(name for record in self.records for name in record.valid)) or "none"
+            )
+            raise RunError(f"{error} (the run has {names})") from None
+
+    # --- what it has learnt -------------------------------------------------------------------------
+
+    @property
+    def checkpoint(self) -> Path:
+        """The file with the parameters. Raises CheckpointError where none was kept."""
+        return self._checkpoint or find_checkpoint(self.folder)
+
+    def latest(self) -> Run:
+        """The same run with the parameters that it ended with. Raises CheckpointError where they were not
+        kept."""
+        path = self._folder.file(CHECKPOINT)
+        if not path.exists():
+            raise CheckpointError(f"the run in {self.folder} has kept no {CHECKPOINT}")
+        return Run(
+            self._model, self.config, self._folder, self.device, checkpoint=path, scratch=self._scratch
+        )
+
+    @property
+    def parameters(self) -> Arrays:
+        """By node and name, as arrays of numpy of 32 bits; changing them changes nothing here."""
+        return values_of(self._reference(np.float32))
+
+    def to_torch(self) -> dict[str, dict[str, Any]]:
+        """For each layer that `from_torch` made, by its node, the `state_dict` of its module, with what was
+        learnt. Raises FrontendError where there is none, which `parameters` has as arrays."""
+        if not isinstance(self._model, PlainModel):
+            raise RunError(
+                "this model is not of the model language; .parameters has all values, as numpy arrays"
+            )
+        return self._model.compiled(self.config.model).to_torch(self.parameters)
+
+    def gradients(self, instance: Any) -> Arrays:
+        """By node and name the gradients of one instance's loss, in double precision.
+
+        They are those of the sum of all rows of all losses, with this run's dropout masks of the instance
+        with the number 0. Raises InstanceError for one that does not fit.
+        """
+        return gradients_of(self._reference(np.float64), self._instance(instance, 0, answered=True))
+
+    def outputs(self, instance: Any) -> Arrays:
+        """By loss and name what losses report of one instance [rows, width], in double precision."""
+        return outputs_of(self._reference(np.float64), self._instance(instance, 0, answered=False))
+
+    def predict(self, instances: Data, device: str | None = None) -> list[dict[str, np.ndarray]]:
+        """For each instance what the model's loss reports, by name: of each row a number, or several.
+
+        What losses alone read, such as a label, may be missing. The loss itself, and accuracy or error, are
+        left out: `evaluate` has them. device: another one than the run's. Raises InstanceError naming the
+        instance that does not fit.
+        """
+        given = [
+            self._instance(each, number, answered=False) for number, each in enumerate(_listed(instances))
+        ]
+        if not given:
+            return []
+        runner, cfg = self._opened(device)
+        try:
+            reports = predict(self._model, cfg, runner, self.checkpoint, given)
+        finally:
+            runner.close()
+        found = [report.outputs[self._model.loss_node] for report in reports]
+        return [{k: v[:, 0] if v.shape[1] == 1 else v for k, v in _told(each).items()} for each in found]
+
+    def evaluate(self, instances: Data | None = None, device: str | None = None) -> dict[str, float]:
+        """Means of the loss and of the model's metrics over the rows of all instances, by name.
+
+        instances: without them those that the run was validated on, where this is the program that trained
+        it. device: another one than the run's. Raises as `predict` does.
+        """
+        if instances is None:
+            train = self.config.train
+            held = self._model.validation(self.config.model, train.seed, train.valid_instances)
+            given: Iterable[Instance] = (held[k] for k in range(len(held)))
+        else:
+            given = [self._instance(each, k, answered=True) for k, each in enumerate(_listed(instances))]
+        runner, cfg = self._opened(device)
+        try:
+            return evaluate(self._model, cfg, runner, self.checkpoint, given)
+        finally:
+            runner.close()
+
+    def save(self, folder: str | Path) -> Path:
+        """Copy the run into a new folder, from which `amphw.load` has it again -> the folder.
+
+        Raises RunFolderError where the folder is there, and WriteError for a disk that refuses.
+        """
+        copied(self.folder, Path(folder))
+        return Path(folder)
+
+    def _instance(self, value: Any, place: int, *, answered: bool) -> Instance:
+        if isinstance(value, Instance):
+            return value
+        if isinstance(value, str) or not isinstance(self._model, PlainModel):
+            return self._model.parse(self.config.model, value)
+        return self._model.compiled(self.config.model).encode(value, place, answered=answered)
+
+    def _opened(self, device: str | None) -> tuple[Device, RunConfig[Any]]:
+        import warnings
+
+        runner = opened(device or self.device, warnings.warn)
+        return runner, fitting(self.config, runner)[0]
+
+    def _reference(self, dtype: type) -> ReferenceDevice:
+        device = ReferenceDevice(dtype=dtype)
+        graph = graph_of(self._model, self.config)
+        device.load(graph, {"*": UpdateRule()}, DeviceOptions(updates="off", seed=self.config.train.seed))
+        snapshots.load(self.checkpoint, device, graph, values_only=True)
+        return device
+
+    # --- how it is shown ----------------------------------------------------------------------------
+
+    def _repr_html_(self) -> str:
+        rows = [("device", self.device), ("epochs", str(len(self.records)))]
+        if self.records:
+            last = self.records[-1]
+            rows += [(f"validation {name}", number(value)) for name, value in last.valid.items()]
+            rows += [
+                ("training loss", number(last.train_loss)),
+                (f"{self._model.counted} a second", number(last.instances_per_s)),
+                ("training time", duration(last.seconds)),
+            ]
+        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+        curve = self._folder.file("convergence.svg")
+        drawn = _inline(curve.read_text(encoding="utf-8")) if curve.exists() else ""
+        return f"<p><b>{escape(self._model.name)}</b></p><table>{cells}</table>{drawn}"
+
+
+def load(folder: str | Path, *, model: str | Model[Any] | None = None, device: str = "cpu") -> Run:
+    """The run in a folder that `amphw.train(out=...)`, `Run.save` or `amphw train` left.
+
+    No code of its author's is run, and none is needed: the folder has the model. model: for a run of a model
+    in a file, that file, or the model. device: to predict on. Raises RunFolderError where there is no run,
+    ModelError for a model that is not there, and FrontendError for a damaged one.
+    """
+    found = RunFolder.open(Path(folder)).single()
+    made = read_model(found, model)
+    settings = tomllib.loads(found.file(CONFIG).read_text(encoding="utf-8"))
+    return Run(made, resolve(made.config, settings), found, device)
+
+
+def _listed(data: Data) -> Iterable[Any]:
+    """The instances, which are not endless."""
+    if isinstance(data, Mapping) and any(np.ndim(column) == 0 for column in data.values()):
+        raise RunError("expected several instances, got one; put it into a list, as in predict([instance])")
+    found = data_set(data)
+    if found is None:
+        return data() if callable(data) else data  # type: ignore[return-value]
+    return (found[k] for k in range(len(found)))
+
+
+def _told(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What is said of an instance beside how wrong it is; where there is nothing else, that."""
+    told = {name: v for name, v in outputs.items() if name not in {"loss", "accuracy", "error"}}
+    return told or dict(outputs)
+
+
+def _row(record: EpochRecord) -> dict[str, Any]:
+    plain = {f.name: getattr(record, f.name) for f in fields(record)}
+    values = {name: value for name, value in plain.items() if isinstance(value, int | float)}
+    for part in ("train", "valid", "live"):
+        values |= {f"{part}_{name}": value for name, value in getattr(record, part).items()}
+    return values | {"busy": record.busy if math.isfinite(record.busy) else math.nan}
+
+
+def _inline(svg: str) -> str:
+    """An SVG document as a part of a page."""
+    return svg[svg.index("<svg") :]

@@ -1,0 +1,56 @@
+"""The file in a run's folder that says what the model is, where its source need not be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from amphw.frontend.saved import compiled_from_json, compiled_to_json
+from amphw.host.run_folder import RunFolder, RunFolderError
+from amphw.library.function_model import FunctionModel
+from amphw.models import MODELS, Model, ModelError, get_model
+
+MODEL = "model.json"
+
+
+def write_model(folder: RunFolder, model: Model[Any]) -> None:
+    """Of a function its graph and specification; other models are made by their names."""
+    if isinstance(model, FunctionModel):
+        text = json.dumps(compiled_to_json(model.compiled(model.config())), allow_nan=False)
+        folder.write_text(MODEL, text + "\n")
+
+
+def read_model(folder: RunFolder, given: str | Model[Any] | None) -> Model[Any]:
+    """The model of a run's folder, or the one that is given for it. Raises ModelError where neither is there,
+    and RunFolderError for a damaged file."""
+    if given is not None:
+        return get_model(given) if isinstance(given, str) else given
+    if folder.file(MODEL).exists():
+        try:
+            return FunctionModel(compiled_from_json(folder.read_json(MODEL)))
+        except ValueError as error:
+            raise RunFolderError(f"{folder.file(MODEL)}: {error}") from error
+    name = folder.model()
+    if name is not None and name in MODELS:
+        return get_model(name)
+    raise ModelError(
+        f"the run in {folder.path} trained the model {name}, which is in a file; name it: "
+        f"amphw.load({str(folder.path)!r}, model='FILE.py')"
+    )
+
+
+def copied(source: Path, target: Path) -> None:
+    """A run's folder into a new one. Raises RunFolderError where there is one, and WriteError."""
+    from amphw.host.run_folder import WriteError, write_atomic
+    from amphw.host.run_lock import LOCK
+
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise RunFolderError(f"{target} is there already, and not empty; choose another folder")
+    try:
+        for path in sorted(source.rglob("*")):
+            if path.is_file() and path.name != LOCK:
+                (target / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(target / path.relative_to(source), path.read_bytes())
+    except OSError as error:
+        raise WriteError(f"cannot save the run in {target}: {error.strerror}", error.errno) from error

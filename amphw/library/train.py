@@ -1,0 +1,155 @@
+"""`amphw.train`: from a function and instances to a `Run`."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from amphw.data.cache import DataError
+from amphw.frontend import Spec
+from amphw.host.checkpointing import CHECKPOINT
+from amphw.host.config import RunConfig, resolve
+from amphw.host.config_toml import to_toml
+from amphw.host.devices import make_device
+from amphw.host.progress import Progress
+from amphw.host.records import EpochRecord
+from amphw.host.run_folder import RunFolder
+from amphw.ir.config_fields import ConfigError
+from amphw.library.data import Data
+from amphw.library.function_model import FunctionModel
+from amphw.library.notebook import NotebookProgress, Nowhere, shows
+from amphw.library.run import Run
+from amphw.library.running import ready, run_once, spare_device
+from amphw.library.saving import write_model
+from amphw.models import Model, get_model
+
+SHARE = 0.1
+"""Of the data, to validate on."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What a callback is told: an epoch has ended. stop: asks the run to stop, as Ctrl-C does."""
+
+    record: EpochRecord
+    stop: Callable[[], None]
+
+
+Callback = Callable[[Epoch], object]
+"""Is called after every epoch, when its checkpoint is written. What it raises ends the run."""
+
+
+def train(
+    model: Any,
+    data: Data | None = None,
+    *,
+    spec: Spec | None = None,
+    valid: float | Data | None = SHARE,
+    device: str = "cpu",
+    seed: int = 0,
+    callbacks: Sequence[Callback] = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    **settings: Any,
+) -> Run:
+    """Train a model. An interrupt (Ctrl-C) ends training in good order; the run is what it was by then.
+
+    model: a function of the model language, what `fe.compile` made of one, the name of a model that amphw
+    has, a file with one (`mine.py`), or a `Model`. data: instances of a function's `spec`, plain Python and
+    numpy: a list, a data set, a data frame, a dict of columns, a generator, or a function that makes one; a
+    stream needs `train_instances`, how many are an epoch. valid: a share of the data to validate on,
+    instances for it, or None. device: as `--device` takes it (`amphw devices` lists them). seed: of initial
+    parameters, the order of data, and dropout. callbacks: are told of every epoch. out: the run's folder;
+    without it, one that goes with the `Run`. resume: go on with the run in `out`, whose settings hold; the
+    data have to be the same. progress: whether it is shown.
+
+    settings: those of `amphw train MODEL --help-config`, by their names: `epochs=5, lr=0.01`; in full where a
+    name is not unique, `**{"update.nodes.head.lr": 0.001}`, or as tables, `update={"lr": 0.01}`.
+
+    Raises ConfigError for settings, DataError and InstanceError for data, FrontendError for a function that
+    cannot work, DivergedError where the loss becomes infinite, and what devices raise.
+    """
+    made = _made(model, data, spec)
+    scratch = (
+        tempfile.TemporaryDirectory(prefix="amphw-", ignore_cleanup_errors=True) if out is None else None
+    )
+    place = Path(scratch.name if scratch is not None else out)  # type: ignore[arg-type]
+    had = _resumed(place, scratch is not None) if resume else None
+    cfg = _config(made, device, seed, settings, had)
+    if isinstance(made, FunctionModel):
+        assert data is not None
+        made.give(data, valid, cfg)
+    runner = ready(made, cfg, device, warnings.warn, resumed=had is not None)
+    found = had or RunFolder.create(place, made.name, to_toml(cfg))
+    checkpoint = found.file(CHECKPOINT) if had is not None else None
+
+    def told(record: EpochRecord, /, *, stop: Callable[[], None]) -> None:
+        for callback in callbacks:
+            callback(Epoch(record, stop))
+
+    with found.held() as folder, _one_blas_thread():
+        write_model(folder, made)
+        show = _progress(made, cfg, progress)
+        run_once(made, cfg, runner, folder, made.name, checkpoint, spare_device("cpu"), show=show, told=told)
+    return Run(made, cfg, folder, device, scratch=scratch)
+
+
+def _made(model: Any, data: Any, spec: Spec | None) -> Model[Any]:
+    if isinstance(model, str | Model):
+        found = get_model(model) if isinstance(model, str) else model
+        if data is not None or spec is not None:
+            raise DataError(f"the model {found.name} has data of its own; leave data and spec= out")
+        return found
+    if data is None:
+        raise DataError("what is it trained on? Give instances: amphw.train(function, instances, spec=...)")
+    return FunctionModel.of(model, spec)
+
+
+def _config(
+    model: Model[Any], device: str, seed: int, settings: dict[str, Any], had: RunFolder | None
+) -> RunConfig[Any]:
+    import tomllib
+
+    from amphw.host.run_folder import CONFIG
+
+    if had is not None:
+        usual: Mapping[str, Any] = tomllib.loads(had.file(CONFIG).read_text(encoding="utf-8"))
+        cfg = resolve(model.config, usual, given=settings)
+    else:
+        usual = model.recommended(make_device(device).capabilities())
+        cfg = resolve(model.config, usual, given={"train.seed": seed, **settings})
+    if not cfg.train.checkpoint_every:
+        raise ConfigError(
+            "checkpoint_every is 0, and a Run has what was learnt from a checkpoint; leave it out"
+        )
+    return cfg
+
+
+def _resumed(place: Path, scratch: bool) -> RunFolder:
+    if scratch:
+        raise ConfigError("resume goes on with the run in a folder; name it: out=...")
+    return RunFolder.open(place).single()
+
+
+def _progress(model: Model[Any], cfg: RunConfig[Any], wanted: bool) -> Progress:
+    """On stderr, in the output of a notebook's cell, or nowhere."""
+    about = cfg.train.epochs, model.name, model.counted
+    if not wanted:
+        return Progress(False, *about, stream=Nowhere())
+    shown = shows()
+    return NotebookProgress(shown, *about) if shown is not None else Progress(None, *about)
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Frames are what runs in parallel; the program's own products have their threads back afterwards."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    with threadpool_limits(limits=1):
+        yield
