@@ -97,9 +97,7 @@ def complain(message: str) -> None:
 
 def expected_errors() -> tuple[type[Exception], ...]:
     """The classes whose message names what was wrong, where, and what to do."""
-    # Imported when something failed: numpy and safetensors would slow down every `amphw --help`.
-    from amphw.host.checkpoint import CheckpointError
-    from amphw.host.run_folder import RunFolderError
+    # Imported when something failed: numpy would slow down every `amphw --help`.
     from amphw.ir.errors import AmphwError
 
-    return (AmphwError, CheckpointError, RunFolderError)
+    return (AmphwError,)

@@ -46,7 +46,7 @@ class TorchState:
         import torch
 
         return {
-            e.path: torch.tensor(np.ascontiguousarray(e.became(values)), dtype=getattr(torch, e.dtype))
+            e.path: torch.tensor(np.array(e.became(values), order="C"), dtype=getattr(torch, e.dtype))
             for e in self.entries
         }
 

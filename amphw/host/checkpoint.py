@@ -22,6 +22,7 @@ from safetensors.numpy import load as _parse
 from safetensors.numpy import save as _serialise
 
 from amphw.host.run_folder import write_atomic
+from amphw.ir.errors import AmphwError
 
 FORMAT_VERSION = 2
 _WITHOUT_CHECKSUM = 1
@@ -37,7 +38,7 @@ _CHECKSUM_MARK = f'"{_CHECKSUM_KEY}":"'.encode()
 _DTYPES = frozenset("float64 float32 float16 int64 int32 int16 int8 uint64 uint32 uint16 uint8 bool".split())
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(AmphwError):
     """A checkpoint cannot be written or read; the message names the file, the cause and the remedy."""
 
 

@@ -27,6 +27,7 @@ from typing import Any
 
 from amphw.host.records import json_safe
 from amphw.host.run_lock import LOCK, locked
+from amphw.ir.errors import AmphwError
 
 CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
@@ -54,7 +55,7 @@ _ADVICE = {
 }
 
 
-class RunFolderError(RuntimeError):
+class RunFolderError(AmphwError):
     """A run folder cannot be used; the message names it and says what to do."""
 
 

@@ -48,7 +48,7 @@ def data_set(data: Any) -> Sequence[Any] | None:
     if hasattr(data, "iloc") and hasattr(data, "columns"):  # of pandas, which need not be there
         return Rows({str(name): data[name].to_numpy() for name in data.columns})
     if isinstance(data, Mapping):
-        if all(
+        if data and all(
             isinstance(column, Sequence | np.ndarray) and not isinstance(column, str)
             for column in data.values()
         ):

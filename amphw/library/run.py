@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from html import escape
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from amphw.ir.update import UpdateRule
 from amphw.library.artifacts import REPORT
 from amphw.library.data import Data, data_set
 from amphw.library.running import opened
-from amphw.library.saving import copied, read_model
+from amphw.library.saving import Scratch, copied, read_model
 from amphw.models import Model
 from amphw.models.plain import PlainModel
 from amphw.page.numbers import duration, number
@@ -62,7 +61,7 @@ class Run:
         device: str = "cpu",
         *,
         checkpoint: Path | None = None,
-        scratch: TemporaryDirectory[str] | None = None,
+        scratch: Scratch | None = None,
     ) -> None:
         """checkpoint: to predict with. scratch: the folder is in it, and goes with it."""
         self._model, self.config, self._folder, self.device = model, config, folder, device

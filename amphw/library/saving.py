@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,14 @@ from amphw.library.function_model import FunctionModel
 from amphw.models import MODELS, Model, ModelError, get_model
 
 MODEL = "model.json"
+
+
+class Scratch:
+    """A folder that goes when nobody has this object any more, or the program ends."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="amphw-"))
+        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 def write_model(folder: RunFolder, model: Model[Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ from amphw.library.function_model import FunctionModel
 from amphw.library.notebook import NotebookProgress, Nowhere, shows
 from amphw.library.run import Run
 from amphw.library.running import ready, run_once, spare_device
-from amphw.library.saving import write_model
+from amphw.library.saving import Scratch, write_model
 from amphw.models import Model, get_model
 
 SHARE = 0.1
@@ -76,10 +75,8 @@ def train(
     cannot work, DivergedError where the loss becomes infinite, and what devices raise.
     """
     made = _made(model, data, spec)
-    scratch = (
-        tempfile.TemporaryDirectory(prefix="amphw-", ignore_cleanup_errors=True) if out is None else None
-    )
-    place = Path(scratch.name if scratch is not None else out)  # type: ignore[arg-type]
+    scratch = Scratch() if out is None else None
+    place = scratch.path if scratch is not None else Path(out)  # type: ignore[arg-type]
     had = _resumed(place, scratch is not None) if resume else None
     cfg = _config(made, device, seed, settings, had)
     if isinstance(made, FunctionModel):
