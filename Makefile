@@ -1,7 +1,7 @@
 # make demo    train a small model and show what happens      make test   lint, types and the tests of every day
 # make test-all   lint, types and all tests but those below   make slow   the long statistical tests
 # make lint    style and types alone
-# make torch   the tests of the import from PyTorch, which it installs
+# make torch   the tests of the import from PyTorch, which it installs      make notebooks   runs the tutorials
 # make hardware   circuits for every board, placed and routed; their size and speed against those committed
 # make clean   remove the environment and everything built    make sanitize   the C++ data plane's memory and threads
 # Needs python3 (>= 3.11) and g++ (or CXX), which builds the C++ data plane. Without a compiler,
@@ -14,7 +14,7 @@ READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all lint pytest pytest-all all-main all-opencl all-rtl browser torch slow hardware \
-        sanitize sanitize-address sanitize-thread clean
+        sanitize sanitize-address sanitize-thread notebooks pytorch clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -29,7 +29,7 @@ $(READY): pyproject.toml CMakeLists.txt $(wildcard amphw/*/native/* amphw/engine
 	@$(PYTHON) -m venv $(VENV) || { \
 	    echo "$(PYTHON) cannot create environments (on Debian: apt install python3-venv)."; exit 1; }
 	@echo "[2/2] building and installing amphw and its development tools (a minute or two)"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev,opencl,rtl,board,mpi,elastic]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev,opencl,rtl,board,mpi,elastic,notebook]'
 	@touch $@
 
 demo: $(READY)
@@ -75,12 +75,17 @@ all-opencl: $(READY)
 all-rtl: $(READY)
 	@$(BIN)/python -m pytest $(ALL) $(RTL)
 
-torch: $(READY)
+pytorch: $(READY)
 	@$(BIN)/python -c 'import torch' 2>/dev/null || { echo "installing PyTorch"; \
 	    $(BIN)/python -m pip install -qq --disable-pip-version-check "$$($(BIN)/python -c \
 	    'import importlib.metadata as m; print(next(r.split(";")[0] for r in m.requires("amphw") if r.startswith("torch=")))')"; }
+
+torch: pytorch
 	@$(BIN)/python -m pytest tests/frontend/test_torch_*.py tests/frontend/test_graphs.py \
 	    tests/gradients/test_record.py
+
+notebooks: pytorch
+	@$(BIN)/python -m pytest -m "" tests/docs/test_notebooks.py
 
 slow: $(READY)
 	@$(BIN)/python -m pytest -m slow
