@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,14 @@ def train(
         bool,
         typer.Option("--log", help="Keep the order of what the device did, for `amphw replay`."),
     ] = False,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--track",
+            metavar="NAME",
+            help="Tell a tracker of the run: tensorboard, wandb, trackio; repeatable.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
     help_config: Annotated[
         bool, typer.Option("--help-config", help="List every setting of the model and exit.")
@@ -85,6 +94,10 @@ def train(
         raise typer.BadParameter("goes on with one run; leave --seeds and --log out", param_hint="--restarts")
     if strict:
         settings = [*(settings or ()), "device.strict=true"]
+    if track and (seeds > 1 or about_ranks.carrier is Carrier.RAY):
+        raise typer.BadParameter(
+            "is for one run, of one process or of ranks that MPI starts; leave it out", param_hint="--track"
+        )
     pin_blas()
     if about_ranks.carrier is Carrier.RAY:
         if seeds > 1 or log:
@@ -109,7 +122,7 @@ def train(
         if transport is not None and transport.rank > 0:
             _follow(found, config, settings, device, resume, transport)
             return
-        about = Ranks(count, transport)
+        about = Ranks(count, transport, track or ())
         _train_one(found, model, config, settings, device, out, resume, as_json, spare, log, about)
 
 
@@ -143,10 +156,12 @@ def _train_elastic(
 
 @dataclass(frozen=True)
 class Ranks:
-    """How many ranks train; transport: to those that a launcher has started."""
+    """How many ranks train; transport: to those that a launcher has started. track: who is told of the run,
+    by name."""
 
     count: int
     transport: Transport | None
+    track: Sequence[str] = ()
 
     def leading(self, model: Any, cfg: Any, device: str, resume: Path | None) -> Any:
         return leading(self.count, self.transport, model, cfg, device, resume)
@@ -192,9 +207,10 @@ def _train_one(
     """typed: the model as it was named, which may be a file. log: whether the run keeps one."""
     from amphw.host.config_toml import to_toml
     from amphw.host.run_folder import RunFolder
-    from amphw.library.running import ready, run_once, spare_device
+    from amphw.library.running import Watched, ready, run_once, spare_device
+    from amphw.library.tracking import trackers
 
-    other = spare_device(spare)
+    other, watched = spare_device(spare), Watched(trackers=trackers(ranks.track))
     if resume is not None:
         with RunFolder.open(resume).single().held() as folder:
             had, saved = _how_far(folder, model.name)
@@ -202,7 +218,8 @@ def _train_one(
             cfg = searched(model, _on_these_devices(cfg, device, folder), device)
             runner = ready(model, cfg, device, remark, resumed=saved is not None)
             joined = ranks.leading(model, cfg, device, saved)
-            outcome = run_once(model, cfg, runner, folder, model.name, saved, other, ranks=joined)
+            about: dict[str, Any] = {"ranks": joined, "watched": watched}
+            outcome = run_once(model, cfg, runner, folder, model.name, saved, other, **about)
     else:
         had = None
         cfg = searched(model, _resolve(model, config, settings, device), device)
@@ -210,7 +227,8 @@ def _train_one(
         joined = ranks.leading(model, cfg, device, None)
         with RunFolder.create(out, model.name, to_toml(cfg)).held() as folder:
             with _writer(folder, typed, device) if log else nullcontext() as writer:
-                outcome = run_once(model, cfg, runner, folder, model.name, None, other, writer, joined)
+                about = {"log": writer, "ranks": joined, "watched": watched}
+                outcome = run_once(model, cfg, runner, folder, model.name, None, other, **about)
     report_outcome(outcome, as_json)
     if outcome.summary.epochs == had and not outcome.interrupted:
         remark(

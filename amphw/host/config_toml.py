@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from amphw.host.config import RunConfig, sections
@@ -53,3 +54,12 @@ def _value(value: Any) -> str:
 def _string(text: str) -> str:
     # JSON's escapes are a subset of TOML's; DEL is the one character that only TOML wants escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+def dotted(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested settings by their full names, such as train.epochs."""
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            yield from dotted(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from amphw.host.config_toml import dotted
 from amphw.host.records import RunSummary, higher_is_better
 from amphw.host.run_folder import CONFIG, ENVIRONMENT, SUMMARY, RunFolder, RunFolderError, write_atomic
 from amphw.page.html import document, note, table, text, tiles
@@ -290,15 +291,12 @@ def _embedded(file: Path) -> str:
     return f"data:{kind};base64,{data}"
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def flat(settings: Mapping[str, Any]) -> dict[str, str]:
     """Nested settings by their dotted names, as text."""
-    found: dict[str, str] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value if isinstance(value, str) else json.dumps(value, default=str)
-    return found
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, default=str)
+        for name, value in dotted(settings)
+    }
 
 
 def _setting(run: ReportRun, name: str) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from amphw.host.spent import Spent
 from amphw.library.artifacts import write_artifacts
 from amphw.library.interrupt import stopping
 from amphw.library.large_settings import naming_large_settings
+from amphw.library.tracking import Tracked, Tracker, settings_of
 
 if TYPE_CHECKING:
     from amphw.host.config import RunConfig
@@ -33,6 +33,15 @@ class Told(Protocol):
     """What is told of each epoch. stop: asks the run to stop."""
 
     def __call__(self, record: EpochRecord, /, *, stop: Callable[[], None]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Who sees a run go on. show: where its progress is drawn, else on stderr. told: of each epoch."""
+
+    show: Progress | None = None
+    told: Told | None = None
+    trackers: Sequence[Tracker] = ()
 
 
 NO_SPARE = "none"
@@ -139,32 +148,35 @@ def run_once(
     spare: Callable[[], Device] | None = None,
     log: LogWriter | None = None,
     ranks: AbstractContextManager[Replica | None] | None = None,
-    show: Progress | None = None,
-    told: Told | None = None,
+    watched: Watched | None = None,
 ) -> Outcome:
     """Train once, with Ctrl-C in two steps; closes the device.
 
-    spare, log: as `Trainer` takes them. ranks: what makes this run one rank of several while it lasts. show:
-    where progress is to be seen, else on stderr. told: is called after each epoch.
+    spare, log: as `Trainer` takes them. ranks: what makes this run one rank of several while it lasts.
     """
     from amphw.host.controller import Trainer
     from amphw.host.progress import Progress
     from amphw.host.trace import Trace
     from amphw.ir.device import Findings, Investigates
 
-    device = runner.device
+    device, watched = runner.device, watched or Watched()
     trace = Trace() if cfg.train.trace else None
     began = False
     try:
-        with show or Progress(None, cfg.train.epochs, label, model.counted) as progress:
+        with watched.show or Progress(None, cfg.train.epochs, label, model.counted) as progress:
+            tracked = Tracked(watched.trackers, progress.note)
             with ranks or nullcontext() as replica:
                 about: dict[str, Any] = {"spent": runner.spent, "log": log, "replication": replica}
                 trainer = Trainer(model, cfg, device, folder, progress, trace, spare, **about)
-                if told is not None:
-                    trainer.told = partial(told, stop=trainer.stop)
+                trainer.told = partial(_told, tracked, watched.told, trainer.stop)
                 try:
-                    with stopping(trainer.stop, progress.note), naming_large_settings(model, cfg):
+                    with (
+                        stopping(trainer.stop, progress.note),
+                        naming_large_settings(model, cfg),
+                        tracked.following(model.name, cfg, folder) as ended,
+                    ):
                         summary = trainer.run(resume=resume)
+                        ended(summary)
                 finally:
                     began = trainer.began
                 training = trainer.spent.seconds.get("training", 0.0)
@@ -182,12 +194,16 @@ def run_once(
     return Outcome(folder, summary, trace, written, found, trainer.spent.seconds, changed, together)
 
 
+def _told(tracked: Tracked, told: Told | None, stop: Callable[[], None], record: EpochRecord) -> None:
+    tracked.epoch(record)
+    if told is not None:
+        told(record, stop=stop)
+
+
 def _changed(model: Any, cfg: RunConfig[Any], device: Device) -> list[str]:
     """Names of the settings that are not those recommended for the device, such as train.epochs."""
     from amphw.host.config import resolve
-    from amphw.host.config_toml import to_toml
-    from amphw.host.report import flat
 
     usual = resolve(model.config, model.recommended(device.capabilities()), None, ())
-    chosen, recommended = (flat(tomllib.loads(to_toml(each))) for each in (cfg, usual))
+    chosen, recommended = settings_of(cfg), settings_of(usual)
     return [name for name, value in chosen.items() if recommended.get(name) != value]

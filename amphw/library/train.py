@@ -23,8 +23,9 @@ from amphw.library.data import Data
 from amphw.library.function_model import FunctionModel
 from amphw.library.notebook import NotebookProgress, Nowhere, shows
 from amphw.library.run import Run
-from amphw.library.running import ready, run_once, spare_device
+from amphw.library.running import Watched, ready, run_once, spare_device
 from amphw.library.saving import Scratch, write_model
+from amphw.library.tracking import Tracker, tracker
 from amphw.models import Model, get_model
 
 SHARE = 0.1
@@ -55,6 +56,7 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     progress: bool = True,
+    track: Sequence[str | Tracker] = (),
     **settings: Any,
 ) -> Run:
     """Train a model. An interrupt (Ctrl-C) ends training in good order; the run is what it was by then.
@@ -66,7 +68,8 @@ def train(
     instances for it, or None. device: as `--device` takes it (`amphw devices` lists them). seed: of initial
     parameters, the order of data, and dropout. callbacks: are told of every epoch. out: the run's folder;
     without it, one that goes with the `Run`. resume: go on with the run in `out`, whose settings hold; the
-    data have to be the same. progress: whether it is shown.
+    data have to be the same. progress: whether it is shown. track: who is told of the run, by name
+    (tensorboard, wandb, trackio) or of your own.
 
     settings: those of `amphw train MODEL --help-config`, by their names: `epochs=5, lr=0.01`; in full where a
     name is not unique, `**{"update.nodes.head.lr": 0.001}`, or as tables, `update={"lr": 0.01}`.
@@ -82,6 +85,7 @@ def train(
     if isinstance(made, FunctionModel):
         assert data is not None
         made.give(data, valid, cfg)
+    trackers = [tracker(each) if isinstance(each, str) else each for each in track]
     runner = ready(made, cfg, device, warnings.warn, resumed=had is not None)
     found = had or RunFolder.create(place, made.name, to_toml(cfg))
     checkpoint = found.file(CHECKPOINT) if had is not None else None
@@ -93,7 +97,8 @@ def train(
     with found.held() as folder, _one_blas_thread():
         write_model(folder, made)
         show = _progress(made, cfg, progress)
-        run_once(made, cfg, runner, folder, made.name, checkpoint, spare_device("cpu"), show=show, told=told)
+        watched = Watched(show, told, trackers)
+        run_once(made, cfg, runner, folder, made.name, checkpoint, spare_device("cpu"), watched=watched)
     return Run(made, cfg, folder, device, scratch=scratch)
 
 
