@@ -2,6 +2,7 @@
 # make test-all   lint, types and all tests but those below   make slow   the long statistical tests
 # make lint    style and types alone
 # make torch   the tests of the import from PyTorch, which it installs      make notebooks   runs the tutorials
+# make wheel   a wheel in dist/ that needs no compiler      make wheel-test   installs and runs it
 # make hardware   circuits for every board, placed and routed; their size and speed against those committed
 # make clean   remove the environment and everything built    make sanitize   the C++ data plane's memory and threads
 # Needs python3 (>= 3.11) and g++ (or CXX), which builds the C++ data plane. Without a compiler,
@@ -14,7 +15,7 @@ READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all lint pytest pytest-all all-main all-opencl all-rtl browser torch slow hardware \
-        sanitize sanitize-address sanitize-thread notebooks pytorch clean
+        sanitize sanitize-address sanitize-thread notebooks pytorch wheel wheel-test clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -53,7 +54,7 @@ OPENCL := tests/opencl tests/conformance/test_opencl.py tests/conformance/test_m
 RTL    := tests/rtl/driver tests/rtl/formal tests/rtl/sim tests/rtl/toolchain tests/rtl/verilated \
           tests/conformance/test_rtl.py tests/conformance/test_mixed_rtl.py tests/conformance/test_protocol_slow.py
 BESIDE := $(OPENCL) $(RTL)
-ALL    := -m "not slow and not hardware"
+ALL    := -m "not slow and not hardware and not wheel"
 
 # The tests of HTML pages look at them in Chromium.
 browser:
@@ -83,6 +84,13 @@ pytorch: $(READY)
 torch: pytorch
 	@$(BIN)/python -m pytest tests/frontend/test_torch_*.py tests/frontend/test_graphs.py \
 	    tests/gradients/test_record.py
+
+# For the processor and the interpreter that are here; MACHINE=aarch64 for another one's.
+wheel: $(READY)
+	@.ci/wheel $(BIN)/python $(MACHINE)
+
+wheel-test: wheel
+	@$(BIN)/python -m pytest -m wheel tests/wheel
 
 notebooks: pytorch
 	@$(BIN)/python -m pytest -m "" tests/docs/test_notebooks.py
