@@ -12,9 +12,11 @@
 
 from typing import TYPE_CHECKING, NoReturn
 
+from amphw.frontend.attention import attention, softmax
 from amphw.frontend.branches import cond, switch
 from amphw.frontend.compile import Compiled, compile
 from amphw.frontend.convolution import Conv2d, MaxPool
+from amphw.frontend.convolution1d import Conv1d
 from amphw.frontend.functions import (
     above,
     absolute,
@@ -25,14 +27,15 @@ from amphw.frontend.functions import (
     gelu,
     is_best,
     largest,
+    leaky_relu,
     log,
     log_softmax,
     maximum,
+    mean_columns,
     minimum,
     number,
     relu,
     sigmoid,
-    softmax,
     softplus,
     split,
     sqrt,
@@ -51,7 +54,9 @@ from amphw.frontend.layers import (
     RNN,
     Embedding,
     Layer,
+    LayerNorm,
     Linear,
+    RMSNorm,
     TreeLSTMBranch,
     TreeLSTMLeaf,
     parameter,
@@ -74,6 +79,7 @@ __all__ = [
     "Along",
     "Axis",
     "Compiled",
+    "Conv1d",
     "Conv2d",
     "Embedding",
     "Floats",
@@ -83,8 +89,10 @@ __all__ = [
     "Int",
     "Integer",
     "Layer",
+    "LayerNorm",
     "Linear",
     "MaxPool",
+    "RMSNorm",
     "Record",
     "Sequence",
     "Spec",
@@ -94,6 +102,7 @@ __all__ = [
     "TreeLSTMLeaf",
     "above",
     "absolute",
+    "attention",
     "choose",
     "classify",
     "column",
@@ -111,11 +120,13 @@ __all__ = [
     "group",
     "is_best",
     "largest",
+    "leaky_relu",
     "log",
     "log_softmax",
     "loss",
     "loss_of",
     "maximum",
+    "mean_columns",
     "minimum",
     "message_passing",
     "number",

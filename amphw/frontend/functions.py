@@ -10,12 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from amphw.frontend import values
-from amphw.frontend.gather import reduce
-from amphw.frontend.index import Dim
 from amphw.frontend.integer import Integer, binary, integer, items_of
 from amphw.frontend.operands import applied, index, operand
 from amphw.frontend.source import FrontendError
-from amphw.frontend.spec import SequenceValue
 from amphw.frontend.tensor import Tensor, align, expressions
 from amphw.frontend.trace import current
 from amphw.ir import expr
@@ -50,6 +47,11 @@ def exp(x: Any) -> Any:
 def log(x: Any) -> Any:
     """The natural logarithm, number by number; of numbers above 0."""
     return applied("log", f.log, x)
+
+
+def leaky_relu(x: Any, slope: float = 0.01) -> Any:
+    """x where it is above 0, else `slope` times x, number by number."""
+    return applied("leaky_relu", lambda v: f.relu(v) - f.relu(-v) * slope, x)
 
 
 def softplus(x: Any) -> Any:
@@ -140,33 +142,20 @@ def split(x: Any, parts: int) -> list[Any]:
     return [x[i * width : (i + 1) * width] for i in range(parts)]
 
 
-def softmax(x: Any, over: Dim | SequenceValue | None = None) -> Any:
-    """exp(x) over its sum: the columns as probabilities, which add up to 1 in each row.
-
-    over: a dimension or a sequence, along whose positions each column adds up to 1 instead: attention.
-    """
-    x = operand(x, "softmax")
-    if over is not None and not isinstance(x, Tensor):
-        raise FrontendError("a softmax over positions is of the model's values, not of those inside a layer")
-    if over is not None:
-        powers = applied("exp", f.exp, x - stop_gradient(reduce(x, "max", over)))
-        return powers / reduce(powers, "sum", over)
-    if x.width == 1:
-        raise FrontendError(
-            "a softmax is over the columns of each row, and here is one, so that it is always 1; `over=` a "
-            "sequence makes it one over positions"
-        )
-    return applied("softmax", f.softmax, x)
-
-
 def log_softmax(x: Any) -> Any:
-    """The logarithm of `softmax`, exact for small probabilities too."""
+    """The logarithm of a softmax over the columns, exact for small probabilities too."""
     return applied("log_softmax", f.log_softmax, x)
 
 
 def sum_columns(x: Any) -> Any:
     """The sum of each row -> width 1."""
     return applied("sum_cols", f.sum_cols, operand(x, "sum_columns"))
+
+
+def mean_columns(x: Any) -> Any:
+    """The mean of each row -> width 1."""
+    x = operand(x, "mean_columns")
+    return applied("mean_cols", lambda v: f.sum_cols(v) * (1.0 / v.width), x)
 
 
 def largest(x: Any) -> Any:

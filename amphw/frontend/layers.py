@@ -169,6 +169,41 @@ def within_table(index: Integer, rows: int) -> None:
         raise FrontendError(f"an embedding of {rows} rows is given an Integer of up to {most}")
 
 
+class LayerNorm(Layer):
+    """Each row less its mean, over its standard deviation, times a scale, plus a shift, as PyTorch's."""
+
+    def __init__(self, *, eps: float = 1e-5, name: str | None = None):
+        super().__init__(name=name)
+        self.eps = eps
+
+    def shapes(self, *widths: int) -> Shapes:
+        (width,) = widths
+        return {
+            "scale": parameter((width,), np.ones(width, np.float32)),
+            "shift": parameter((width,), "zeros"),
+        }
+
+    def function(self, p: Params, *operands: Any) -> Value:
+        (x,) = operands
+        return f.layer_norm(x, self.eps) * f.row_param(p.scale) + f.row_param(p.shift)
+
+
+class RMSNorm(Layer):
+    """Each row over the root of its mean square, times a scale (Zhang and Sennrich, NeurIPS 2019)."""
+
+    def __init__(self, *, eps: float = 1e-6, name: str | None = None):
+        super().__init__(name=name)
+        self.eps = eps
+
+    def shapes(self, *widths: int) -> Shapes:
+        (width,) = widths
+        return {"scale": parameter((width,), np.ones(width, np.float32))}
+
+    def function(self, p: Params, *operands: Any) -> Value:
+        (x,) = operands
+        return f.rms_norm(x, self.eps) * f.row_param(p.scale)
+
+
 class RNN(Layer):
     """(h [width], x) -> tanh([x, h] W + b), or relu."""
 
@@ -183,6 +218,11 @@ class RNN(Layer):
         h, *x = operands
         result: Value = self.activation(f.linear(f.concat(*x, h), p.W, p.b))
         return result
+
+    def step(self, h: Tensor, *x: Any) -> tuple[Tensor, Tensor]:
+        """(h, x) -> (h', h'): the body of a `scan`, which gives the h of all positions."""
+        after = self(h, *x)
+        return after, after
 
 
 class GRU(Layer):
@@ -208,6 +248,11 @@ class GRU(Layer):
     def function(self, p: Params, *operands: Any) -> Value:
         h, *x = operands
         return f.gru(f.linear(f.concat(*x), p.Wi, p.bi), f.linear(h, p.Wh, p.bh), h)
+
+    def step(self, h: Tensor, *x: Any) -> tuple[Tensor, Tensor]:
+        """(h, x) -> (h', h'): the body of a `scan`, which gives the h of all positions."""
+        after = self(h, *x)
+        return after, after
 
 
 class LSTM(Layer):

@@ -11,7 +11,7 @@ _INSTEAD = {
     "T": "Linear multiplies with a matrix, a Layer with `x @ p.W`; values are rows and are not transposed",
     "shape": "its columns are `x.width`; a sequence has `length`",
     "size": "its columns are `x.width`; a sequence has `length`",
-    "mean": '`reduce(x, "mean")` is over the positions, `sum_columns(x) / x.width` over the columns',
+    "mean": '`reduce(x, "mean")` is over the positions, `mean_columns(x)` over the columns',
     "sum": "`reduce(x)` is that of the positions, `sum_columns(x)` that of the columns",
     "max": '`reduce(x, "max")` is that of the positions, `largest(x)` that of the columns',
     "min": '`-reduce(-x, "max")` is that of the positions, `-largest(-x)` that of the columns',

@@ -245,9 +245,7 @@ class Operations:
         x = self.row(input)
         if tuple(normalized_shape) != (x.width,):
             raise Refused(f"a layer norm over {tuple(normalized_shape)} on a value of width {x.width}")
-        centred = x - f.sum_cols(x) * (1.0 / x.width)
-        variance = f.sum_cols(centred * centred) * (1.0 / x.width)
-        y: Any = centred / f.sqrt(variance + eps)
+        y: Any = f.layer_norm(x, eps)
         y = y if weight is None else self.do_mul(y, weight)
         return y if bias is None else self.do_add(y, bias)
 

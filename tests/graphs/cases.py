@@ -13,6 +13,7 @@ from amphw.ir.instance import Instance
 from amphw.ir.passes import replicate
 from tests.graphs import decide, lookup, message_passing, rnn, tree
 from tests.graphs.written import WRITTEN
+from tests.graphs.written_attention import WRITTEN_ATTENTION
 from tests.graphs.written_edges import WRITTEN_EDGES
 from tests.graphs.written_nested import WRITTEN_NESTED
 from tests.graphs.written_sampled import WRITTEN_SAMPLED
@@ -79,7 +80,7 @@ def _lookups(rng: np.random.Generator) -> list[Instance]:
     ]
 
 
-_WRITTEN = (*WRITTEN, *WRITTEN_EDGES, *WRITTEN_NESTED, *WRITTEN_SAMPLED)
+_WRITTEN = (*WRITTEN, *WRITTEN_ATTENTION, *WRITTEN_EDGES, *WRITTEN_NESTED, *WRITTEN_SAMPLED)
 
 
 def _replicated(written: str, node: str, n: int, rule: str) -> Case:

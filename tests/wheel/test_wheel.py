@@ -1,7 +1,7 @@
 """What `make wheel` has built, installed into empty environments outside of the checkout, without a compiler.
 
-`make wheel-test` runs it, after building; every interpreter from 3.11 on that is here is tried. Environments get
-their other packages from the registry, so this takes minutes.
+`make wheel-test` runs it, after building; every interpreter from 3.11 on that is here is tried. Environments
+get their other packages from the registry, so this takes minutes.
 """
 
 from __future__ import annotations

@@ -1,0 +1,154 @@
+"""Softmax over columns, positions and edges; attention: for each query the mean of values, weighted by how
+well their keys fit it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from amphw.frontend.functions import stop_gradient
+from amphw.frontend.gather import innermost, reduce, take
+from amphw.frontend.graph_spec import GraphValue
+from amphw.frontend.graphs import receive
+from amphw.frontend.index import Dim, union
+from amphw.frontend.operands import applied, operand
+from amphw.frontend.source import FrontendError
+from amphw.frontend.spec import SequenceValue
+from amphw.frontend.tensor import Constant, Tensor, compute, messages, spread, ungroup
+from amphw.frontend.tensor import group as group_by
+from amphw.frontend.trace import current
+from amphw.frontend.values import Rename, renamed
+from amphw.ir import functions as f
+from amphw.ir.expr import ROW, Const, Expr, where
+from amphw.ir.nodes import NPT
+from amphw.ir.program import Value, trace
+
+_NEVER = -10_000
+"""Is added to the score of what may not be looked at: small enough for a weight of 0."""
+_LEAST = 1e-30
+"""A sum of weights that is not 0 where there is nothing to look at."""
+
+
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    over: Dim | SequenceValue | None = None,
+    *,
+    heads: int = 1,
+    causal: bool = False,
+) -> Tensor:
+    """softmax(query · key / sqrt(width)) over the positions of `over`, times the values there.
+
+    Scaled dot-product attention (Vaswani et al., NIPS 2017). query, key [width], value [any width]; key and
+    value depend on the positions of `over`, by default the innermost ones of the key. The query may depend on
+    the same ones, as in self-attention, on others, or on none. heads: equal blocks of columns, each with
+    weights of its own. causal: of a query with a position of `over`, positions behind it are not looked at.
+    Without any position the result is 0. A message has one query and all keys and values.
+    """
+    q, k, v = (operand(x, "attention") for x in (query, key, value))
+    if not all(isinstance(x, Tensor) for x in (q, k, v)) or isinstance(k, Constant):
+        raise FrontendError("attention is over positions of the model's values, not of those inside a layer")
+    if q.width != k.width:
+        raise FrontendError(f"attention compares a query of width {q.width} with keys of width {k.width}")
+    if heads < 1 or k.width % heads or v.width % heads:
+        raise FrontendError(f"widths of {k.width} and {v.width} columns have no {heads} equal heads")
+    dim = innermost(k, over)
+    rows = group_by(k, dim), group_by(v, dim)
+    own = dim in messages(q)
+    if causal and not own:
+        raise FrontendError(
+            f"a causal attention is of queries at the positions of {dim.name} themselves, which this query "
+            "does not depend on"
+        )
+    q = ungroup(q) if q.rows is not None else q
+    along = _queries(dim) if own else None
+    q = renamed(q, along) if along is not None else q
+    context = union(q.context, rows[0].context, rows[1].context, tuple(current().active))
+    last = along.new.at if causal and along is not None else None
+    made = _attended(*(spread(x, context, dim) for x in (q, *rows)), heads, last, dim.least)
+    return renamed(made, _back(along)) if along is not None else made
+
+
+def softmax(x: Any, over: Dim | SequenceValue | GraphValue | None = None) -> Any:
+    """exp(x) over its sum: the columns as probabilities, which add up to 1 in each row.
+
+    over: a dimension or a sequence, along whose positions each column adds up to 1 instead: attention; or a
+    graph, for values of edges: each column adds up to 1 over the edges that lead to the same node.
+    """
+    x = operand(x, "softmax")
+    if over is not None and not isinstance(x, Tensor):
+        raise FrontendError("a softmax over positions is of the model's values, not of those inside a layer")
+    if isinstance(over, GraphValue):
+        return _over_edges(x, over)
+    if over is not None:
+        powers = applied("exp", f.exp, x - stop_gradient(reduce(x, "max", over)))
+        return powers / reduce(powers, "sum", over)
+    if x.width == 1:
+        raise FrontendError(
+            "a softmax is over the columns of each row, and here is one, so that it is always 1; `over=` a "
+            "sequence makes it one over positions"
+        )
+    return applied("softmax", f.softmax, x)
+
+
+def _over_edges(m: Tensor, graph: GraphValue) -> Tensor:
+    """exp(m) over its sum along all edges that lead to the same node: graph attention (Velickovic et al.,
+    ICLR 2018)."""
+    m = ungroup(m) if m.rows is not None else m
+    if graph.edges not in m.context:
+        raise FrontendError("a softmax over a graph is of values of its edges; `send` makes them")
+
+    def at_target(x: Tensor) -> Tensor:
+        found = take(x, graph.target)
+        return ungroup(found) if found.rows is not None else found
+
+    best = at_target(receive(m, graph, "max"))
+    powers = compute(lambda x, y: f.exp(x - f.stop_gradient(y)), m, best, stem="exp")
+    return powers / at_target(receive(powers, graph, "sum"))
+
+
+def _queries(dim: Dim) -> Rename:
+    """A dimension of the queries beside that of the keys, where both are positions of the same sequence."""
+    new = current().dim(
+        "query",
+        dim.extent,
+        dim.bound,
+        f"a position that looks at {dim.name}",
+        least=dim.least,
+        needs=dim.needs,
+    )
+    return Rename(dim, new, dim.at, new.at)
+
+
+def _back(along: Rename) -> Rename:
+    return Rename(along.new, along.old, along.old_of_new, along.new_of_old)
+
+
+def _attended(q: Tensor, k: Tensor, v: Tensor, heads: int, last: Expr | None, least: int) -> Tensor:
+    """The node, of rows of k and v, and q the same on all of them. last: the last row that is looked at."""
+
+    def attended(q: Value, k: Value, v: Value) -> Value:
+        parts = zip(f.split(q, heads), f.split(k, heads), f.split(v, heads), strict=True)
+        return f.concat(*(one(*each) for each in parts)) if heads > 1 else one(q, k, v)
+
+    def one(q: Value, k: Value, v: Value) -> Value:
+        scores = f.sum_cols(q * k) * (1.0 / math.sqrt(k.width))
+        if last is not None:
+            scores = scores + f.number(scores, where(ROW <= last, 0, _NEVER))
+        best = f.stop_gradient(f.max_rows(scores, "one"))
+        weights = f.exp(scores - _everywhere(best))
+        total = f.sum_rows(weights, "one")
+        if not least:
+            total = f.maximum(total, f.zeros(total, 1) + _LEAST)
+        return f.sum_rows(weights * v, "one") / total
+
+    program = trace(attended, {"q": q.width, "k": k.width, "v": v.width}, spaces={"one": 1})
+    name = current().name("attention")
+    current().emit(NPT(name, program), {"q": q.port, "k": k.port, "v": v.port})
+    return Tensor((name, "out"), v.width, q.context)
+
+
+def _everywhere(x: Value) -> Value:
+    """The one row of x on every row."""
+    return f.gather_rows(x, Const(0), "rows")
