@@ -60,7 +60,7 @@ SETTINGS = (
     *("model.hidden=32", "train.target=none", "train.mode=pipeline", "device.workers=1"),
     *("train.train_instances=20000", "train.valid_instances=1000", "train.trace=false"),
 )
-EPOCHS = 60
+EPOCHS = 90
 AMPHW = (sys.executable, "-m", "amphw.cli")
 
 
