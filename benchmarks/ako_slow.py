@@ -30,8 +30,8 @@ from typing import Any
 from rank_faults import Job, finished
 from record import RESULTS, save
 
-from amphw.library.rank_report import RANKS as RANKS_FILE
 from amphw.host.run_folder import CONFIG, METRICS, RunFolder
+from amphw.library.rank_report import RANKS as RANKS_FILE
 
 RANKS, SLOW = 4, 3
 PERIOD = 0.1
