@@ -12,7 +12,10 @@ from tests.graphs.written_edges import _embedding, _graph, _networks
 def _transformer() -> tuple[Any, fe.Spec]:
     """Two heads look back along a sentence, one over another sequence that may be empty; both norms."""
     embed, place, other = _embedding(), fe.Embedding(6, 4, init="normal:0.5"), fe.Embedding(V, 4)
-    query, key, value, mix = (fe.Linear(4) for _ in range(4))
+    query, value, mix = (fe.Linear(4) for _ in range(3))
+    key = fe.Linear(
+        4, bias=False
+    )  # a bias would change no weight, and its gradient would be 0 but for rounding
     before, after, inner, outer = fe.LayerNorm(), fe.RMSNorm(), fe.Linear(6), fe.Linear(4)
     head, near = fe.Linear(C), fe.Conv1d(4, 3)
 
