@@ -5,7 +5,7 @@ from some others, of which one at most has that name. Two layers score what come
 softmax of the scores over the edges that lead to a node, and add up what comes, weighted by it.
 
 `amphw train examples/graph_attention.py` stops at 97 % of all nodes; the most frequent answer, that nobody
-has the name, is right for 50 %.
+has the name, is right for 27 %.
 """
 
 from dataclasses import dataclass

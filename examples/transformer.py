@@ -6,7 +6,7 @@ lets a position know the letter before it, the second finds the position whose l
 (induction heads, Olsson et al. 2022).
 
 `amphw train examples/transformer.py` stops at 97 % of all positions; saying that none has occurred is right
-for 48 %.
+for 65 %.
 """
 
 from dataclasses import dataclass

@@ -17,11 +17,13 @@ FOLDER = Path(__file__).parents[1] / "examples"
 LEARNS = {
     "depth": (["epochs=2", "model.sample=true"], 0.9),
     "experts": (["epochs=5"], 0.9),
+    "graph_attention": (["epochs=1"], 0.6),
     "listops": (["epochs=3", "model.depth=2", "train_instances=4000"], 0.4),
     "parser": (["epochs=5"], 0.6),
     "paths": (["epochs=2"], 0.8),
     "pointer": (["epochs=2"], 0.8),
     "ponder": (["epochs=9"], 0.65),
+    "transformer": (["epochs=1"], 0.7),
 }
 
 
