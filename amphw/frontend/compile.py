@@ -54,6 +54,9 @@ class Compiled:
     def _repr_svg_(self) -> str:
         return self.graph._repr_svg_()
 
+    def _repr_html_(self) -> str:
+        return self.graph._repr_html_()
+
     @cached_property
     def answers(self) -> frozenset[str]:
         """Names, in the graph's schema, of what the model is to predict: losses alone read it."""

@@ -141,6 +141,10 @@ class Graph:
 
         return to_svg(self)
 
+    def _repr_html_(self) -> str:
+        # A notebook would show all of a large drawing at once, however long that is.
+        return f'<div style="max-height: 40em; overflow: auto">{self._repr_svg_()}</div>'
+
     def __str__(self) -> str:
         return self.written({})
 

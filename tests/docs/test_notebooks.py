@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,15 +13,25 @@ FOLDER = Path(__file__).parents[2] / "examples" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
-@pytest.mark.thorough
+EACH = [
+    pytest.param(
+        path, id=path.stem, marks=pytest.mark.hardware if "fpga" in path.stem else pytest.mark.thorough
+    )
+    for path in NOTEBOOKS
+]
+"""One builds a circuit."""
+
+
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", EACH)
 def test_a_notebook_runs_to_its_end(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if "import torch" in path.read_text(encoding="utf-8"):
         pytest.importorskip("torch")
     import nbclient
     import nbformat
 
+    # As where an environment is activated: cells call `amphw`.
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
     found = nbformat.read(path, as_version=4)
     nbformat.validate(found)
     client = nbclient.NotebookClient(found, timeout=600, resources={"metadata": {"path": str(tmp_path)}})
