@@ -66,7 +66,8 @@ def attention(
     q = renamed(q, along) if along is not None else q
     context = union(q.context, rows[0].context, rows[1].context, tuple(current().active))
     last = along.new.at if causal and along is not None else None
-    made = _attended(*(spread(x, context, dim) for x in (q, *rows)), heads, last, dim.least)
+    q, k, v = (spread(x, context, dim) for x in (q, *rows))
+    made = _attended(q, k, v, heads, last, dim.least)
     return renamed(made, _back(along)) if along is not None else made
 
 

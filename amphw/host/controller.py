@@ -87,7 +87,7 @@ class Trainer:
         self._devices = [device]
         self._spared = False
         average = MovingAverage(cfg.train.average) if cfg.train.average else None
-        self.state = RunState(Tally(model.loss_node, tuple(model.metrics)), average=average)
+        self.state = RunState(Tally.of(model), average=average)
         self.told: Callable[[EpochRecord], None] = lambda record: None  # of each epoch, once it is saved
         self.began = False  # whether everything was there to train, so that the run is one to go on with
         self._stop = self._ended = False

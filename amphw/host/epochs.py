@@ -123,7 +123,7 @@ class Phases:
         self._copies.since = state.unmet
         self._began = time.perf_counter()
         self._size_before, self._trained = state.size, state.position
-        self._size, self._tally = 0, Tally(state.tally.node, state.tally.names)
+        self._size, self._tally = 0, state.tally.empty()
         self._own_size = 0  # of this replica, in the whole phase
         self._before = _Before.of(state)
         if state.average is not None:
@@ -222,7 +222,7 @@ class Phases:
         """Means of the metrics over the validation set, by the average of the parameters where there is one;
         None where somebody asked to stop meanwhile."""
         session = self._session
-        tally = Tally(self._state.tally.node, self._state.tally.names)
+        tally = self._state.tally.empty()
         bad: list[Instance] = []
 
         def report(instance: Instance, report: Report) -> None:
@@ -272,7 +272,7 @@ class Phases:
         state.position, state.size = state.position + everything, state.size + size
         state.number, state.epoch_size = first + state.position, state.epoch_size + size
         state.tally.include(reduced(self._tally, self._replication))
-        self._size, self._tally = 0, Tally(state.tally.node, state.tally.names)
+        self._size, self._tally = 0, state.tally.empty()
 
     def _tick(self, instances: InstanceSet) -> None:
         state, meter = self._state, self._meter
@@ -283,7 +283,7 @@ class Phases:
         spent = time.perf_counter() - self._began
         staleness, ranks = meter.staleness_overall(), self._replication.ranks
         size = state.size + self._size * ranks - self._size_before
-        tally = Tally(state.tally.node, state.tally.names)
+        tally = state.tally.empty()
         for part in (state.tally, self._tally):
             tally.include(part)
         self._progress.update(
@@ -383,7 +383,4 @@ def _versions(parameters: Mapping[str, NodeParameters]) -> dict[str, int]:
 
 def reduced(tally: Tally, replication: Replication) -> Tally:
     """What all replicas have reported together."""
-    rows, *sums = replication.total([tally.rows, *(tally.sums.get(name, 0.0) for name in tally.names)])
-    return Tally(
-        tally.node, tally.names, int(rows), dict(zip(tally.names, sums, strict=True)) if rows else {}
-    )
+    return tally.filled(replication.total(tally.figures()))

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from amphw.host.run_model import RunModel
 from amphw.ir.device import Device, Report
 
 _FRESH_S = 0.02
@@ -22,20 +23,34 @@ _FRESH_S = 0.02
 
 @dataclass
 class Tally:
-    """Sums of the figures that one Loss node reports, and the rows that they are over."""
+    """Sums of the figures that one Loss node reports, and the rows that they are over; beside it those of
+    other losses."""
 
     node: str
     names: tuple[str, ...]
     rows: int = 0
     sums: dict[str, float] = field(default_factory=dict)
+    beside: tuple[Tally, ...] = ()
+
+    @classmethod
+    def of(cls, model: RunModel) -> Tally:
+        """For all losses of a model."""
+        others = tuple(cls(node, tuple(names)) for node, names in model.beside.items())
+        return cls(model.loss_node, tuple(model.metrics), beside=others)
+
+    def empty(self) -> Tally:
+        """Another one for the same figures, which has none yet."""
+        return Tally(self.node, self.names, beside=tuple(each.empty() for each in self.beside))
 
     def add(self, report: Report) -> bool:
         """Add an instance's report -> False where one of its figures is NaN or infinite."""
+        finite = True
+        for each in self.beside:
+            finite &= each.add(report)
         given = report.sums.get(self.node)
         if given is None:
-            return True  # a device that computes nothing reports nothing
+            return finite  # a device that computes nothing reports nothing
         self.rows += report.rows[self.node]
-        finite = True
         for name in self.names:
             value = given[name]
             finite = finite and math.isfinite(value)
@@ -47,16 +62,42 @@ class Tally:
         self.rows += other.rows
         for name, value in other.sums.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
+        for mine, theirs in zip(self.beside, other.beside, strict=True):
+            mine.include(theirs)
 
     def means(self) -> dict[str, float]:
-        """Mean of every figure over the rows so far; empty before the first row."""
-        return {name: value / self.rows for name, value in self.sums.items()} if self.rows else {}
+        """Mean of every figure over the rows so far, those of other losses as LOSS.NAME; empty before the
+        first row."""
+        found = {name: value / self.rows for name, value in self.sums.items()} if self.rows else {}
+        for each in self.beside:
+            found |= {f"{each.node}.{name}": value for name, value in each.means().items()}
+        return found
+
+    def figures(self) -> list[float]:
+        """Rows and sums of all losses, one after the other."""
+        own = [float(self.rows), *(self.sums.get(name, 0.0) for name in self.names)]
+        return own + [figure for each in self.beside for figure in each.figures()]
+
+    def filled(self, figures: Sequence[float]) -> Tally:
+        """One for the same losses, with what `figures` gave of all its parts added up."""
+        waiting = iter(figures)
+        made = self.empty()
+        for each in (made, *made.beside):
+            each.rows = int(next(waiting))
+            sums = {name: next(waiting) for name in each.names}
+            each.sums = sums if each.rows else {}
+        return made
 
     def to_json(self) -> dict[str, Any]:
-        return {"rows": self.rows, "sums": self.sums}
+        beside = {each.node: each.to_json() for each in self.beside}
+        return {"rows": self.rows, "sums": self.sums} | ({"beside": beside} if beside else {})
 
     def restore(self, data: Mapping[str, Any]) -> None:
         self.rows, self.sums = int(data["rows"]), {str(k): float(v) for k, v in data["sums"].items()}
+        known = data.get("beside", {})  # what was saved before other losses were counted has none
+        for each in self.beside:
+            if each.node in known:
+                each.restore(known[each.node])
 
 
 class DeviceMeter:

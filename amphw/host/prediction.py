@@ -51,7 +51,7 @@ def evaluate(
 
     Arguments and errors are those of `predict`; a figure that is not finite is told as it is.
     """
-    tally = Tally(model.loss_node, tuple(model.metrics))
+    tally = Tally.of(model)
     path = find_checkpoint(checkpoint)
     _infer(model, cfg, device, path, instances, Mode.INFER, tally.add)
     return tally.means()

@@ -270,7 +270,8 @@ def epoch_cells(record: EpochRecord, total_epochs: int, counted: str) -> dict[st
         "epoch": f"{record.epoch}/{total_epochs}",
         f"{counted} a second": number(record.instances_per_s),
         "loss": _short(record.train_loss),
-        **{f"valid {name}": _short(value) for name, value in record.valid.items()},
+        # Of several losses the one that the run is about: the others are in the live table and the records.
+        **{f"valid {name}": _short(value) for name, value in record.valid.items() if "." not in name},
         "staleness p50, p99": f"{number(record.staleness_p50)}, {number(record.staleness_p99)}",
         "keys": f"{record.keys_in_flight:.3g}" if math.isfinite(record.keys_in_flight) else UNKNOWN,
         "busy": percent(record.busy),

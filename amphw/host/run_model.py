@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from amphw.host.config import RunConfig
@@ -32,7 +32,8 @@ class MayEnd:
 class RunModel(Protocol):
     """metric: the validation metric of `train.target`. metrics: what `loss_node` reports, averaged by row.
     counted: what `size` counts, in the plural. validates: whether there are instances to validate on; of a
-    model without any nothing is known but what training says."""
+    model without any nothing is known but what training says. beside: other losses, and what of theirs is
+    averaged."""
 
     @property
     def name(self) -> str: ...
@@ -46,6 +47,8 @@ class RunModel(Protocol):
     def counted(self) -> str: ...
     @property
     def validates(self) -> bool: ...
+    @property
+    def beside(self) -> Mapping[str, Sequence[str]]: ...
 
     def graph(self, cfg: Any, /) -> Graph: ...
     def prepare(self, cfg: Any, seed: int, /) -> None: ...

@@ -69,7 +69,7 @@ class RunState:
         """Close the epoch that `position` was in."""
         self.history.append(record)
         self.epoch, self.position = record.epoch, 0
-        self.tally = Tally(self.tally.node, self.tally.names)
+        self.tally = self.tally.empty()
         self.epoch_size, self.epoch_seconds, self.live = 0, 0.0, {}
 
     def goes_on(self, where: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
 import numpy as np
@@ -119,7 +120,7 @@ class Model(ABC, Generic[C]):
     metric: the validation metric that `train.target` is about. loss_node: the Loss that reports it.
     metrics: names that the Loss reports and whose mean over rows is a figure; its other names are values for
     `explain`. counted: what throughput counts, in the plural ("sequences"). validates: whether it has
-    instances to validate on.
+    instances to validate on. beside: other losses, and names of theirs that are figures, too.
     """
 
     name: ClassVar[str]
@@ -133,6 +134,7 @@ class Model(ABC, Generic[C]):
     metrics: ClassVar[tuple[str, ...]] = ("loss", "accuracy")
     counted: ClassVar[str] = "instances"
     validates: bool = True
+    beside: Mapping[str, Sequence[str]] = MappingProxyType({})
 
     def recommended(self, able: Capabilities) -> Mapping[str, Mapping[str, Any]]:
         """Its settings for a device."""

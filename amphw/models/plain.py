@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from amphw.ir.device import Report
 from amphw.ir.errors import InstanceError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
-from amphw.ir.nodes import Loss
+from amphw.ir.nodes import Loss, Node
 from amphw.models import nested_json
 from amphw.models.base import C, Instances, Model, ModelError, Remembered
 
@@ -42,9 +42,14 @@ class PlainModel(Model[C]):
     @property
     def metrics(self) -> tuple[str, ...]:  # type: ignore[override]  # a class may still say it
         """The figures that the loss reports."""
-        loss = self.graph(self.config()).nodes.get(self.loss_node)
-        reported = loss.names if isinstance(loss, Loss) else ()
-        return ("loss", *(name for name in ("accuracy", "error") if name in reported))
+        return _figures(self.graph(self.config()).nodes.get(self.loss_node))
+
+    @property
+    def beside(self) -> Mapping[str, Sequence[str]]:  # type: ignore[override]
+        """The same of all other losses."""
+        nodes = self.graph(self.config()).nodes
+        others = (name for name, node in nodes.items() if isinstance(node, Loss) and name != self.loss_node)
+        return {name: _figures(nodes[name]) for name in others}
 
     @property
     def metric(self) -> str:  # type: ignore[override]
@@ -92,6 +97,12 @@ class PlainModel(Model[C]):
         told = {k: v for k, v in outputs.items() if k not in {"loss", "accuracy", "error"}}
         told = told or {"loss": outputs["loss"]}  # a model that reports nothing else
         return {k: (v if v.shape[1] > 1 else v[:, 0]).tolist() for k, v in told.items()}
+
+
+def _figures(loss: Node | None) -> tuple[str, ...]:
+    """What of a loss means something when it is averaged over rows."""
+    reported = loss.names if isinstance(loss, Loss) else ()
+    return ("loss", *(name for name in ("accuracy", "error") if name in reported))
 
 
 @lru_cache(maxsize=16)

@@ -40,6 +40,38 @@ def test_a_tally_survives_as_json() -> None:
     assert other == tally
 
 
+def several() -> Tally:
+    return Tally("loss", ("loss",), beside=(Tally("parts", ("loss", "accuracy")),))
+
+
+def of_both(rows: int, loss: float, parts: float) -> Report:
+    sums = {"loss": {"loss": loss}, "parts": {"loss": parts, "accuracy": 1.0}}
+    return Report(0, 1, 0, Mode.TRAIN, sums, {"loss": 1, "parts": rows})
+
+
+def test_other_losses_are_counted_by_their_own_rows() -> None:
+    tally = several()
+    assert tally.add(of_both(4, 2.0, 8.0)) and tally.add(of_both(1, 4.0, 2.0))
+    assert tally.means() == {"loss": 3.0, "parts.loss": 2.0, "parts.accuracy": 0.4}
+    assert not tally.add(of_both(1, 1.0, math.nan)), "that of another loss is noticed, too"
+    assert tally.empty() == several()
+
+
+def test_other_losses_add_up_over_parts_and_survive_as_json() -> None:
+    one, other = several(), several()
+    one.add(of_both(4, 2.0, 8.0))
+    other.add(of_both(2, 3.0, 1.0))
+    together = one.filled([a + b for a, b in zip(one.figures(), other.figures(), strict=True)])
+    one.include(other)
+    assert together == one
+    again = several()
+    again.restore(one.to_json())
+    assert again == one
+    before = several()
+    before.restore({"rows": 3, "sums": {"loss": 6.0}})  # of a checkpoint from before they were counted
+    assert before.means() == {"loss": 2.0}
+
+
 @pytest.mark.parametrize(
     ("histogram", "share", "expected"),
     [

@@ -154,6 +154,20 @@ def test_models_of_amphw_are_trained_by_name() -> None:
         trained("list-reductio")
 
 
+def test_every_loss_has_its_figures() -> None:
+    tag, whole, embed = fe.Linear(2), fe.Linear(1), fe.Embedding(2, 4)
+
+    def two(x: Any) -> None:
+        h = embed(x.bits)
+        fe.classify(tag(h), x.bits.item)
+        fe.regress(whole(fe.reduce(h)), fe.number(x.odd), name="number")
+
+    run = trained(two, instances(80), spec=SPEC)
+    assert list(run.records[1].valid) == ["loss", "accuracy", "number.loss", "number.error"]
+    assert "number.error" in run.records[1].train
+    assert run.evaluate(instances(9))["number.loss"] > 0
+
+
 def test_mistakes_are_told_before_anything_is_written(tmp_path: Path) -> None:
     out = tmp_path / "run"
     bad = [{"bits": [1, 2], "odd": 0}] * 20
