@@ -39,7 +39,8 @@ ALLOWED = {
     # whose kernels and whose ranks it measures
     "bench": {"ir", "engine", "estimate", "data", "models", "host", "opencl", "replicas"},
     "replicas": {"ir", "host"},  # whose trainer each of them is
-    "library": {"ir", "page", "frontend", "data", "models", "host", "replicas"},  # which it puts together
+    # which it puts together; of the engine it tells the user what stands in for it
+    "library": {"ir", "engine", "page", "frontend", "data", "models", "host", "replicas"},
     # whose platforms and sources it shows, and whose hardware it builds
     "cli": {
         "library",
