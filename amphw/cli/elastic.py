@@ -16,8 +16,9 @@ import typer
 from amphw.cli.errors import INTERRUPTED, complain
 from amphw.cli.options import DeviceOption, OnlySetOption
 from amphw.cli.output import remark
+from amphw.host.records import INTERRUPT
 from amphw.library.interrupt import stopping
-from amphw.library.running import INTERRUPT, NO_SPARE, Outcome, spare_device
+from amphw.library.running import NO_SPARE, Outcome, spare_device
 
 SPARE = "cpu"
 """Where members go on whose device is lost, unless another one is named."""

@@ -29,7 +29,6 @@ def replay(
 ) -> None:
     """Repeat a run from its log, on its device or another one, and say where the two first differ."""
     pin_blas()
-    from amphw.cli.train import saved_settings
     from amphw.host.config import resolve
     from amphw.host.devices import make_device
     from amphw.host.log_file import LOG, LogError, read_log
@@ -37,6 +36,7 @@ def replay(
     from amphw.host.progress import Progress
     from amphw.host.replaying import cut, repeat
     from amphw.host.run_folder import RunFolder
+    from amphw.library.resuming import saved_settings
     from amphw.models import get_model
 
     folder = RunFolder.open(run).single()

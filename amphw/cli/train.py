@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -177,14 +176,15 @@ def _follow(
 ) -> None:
     """Be another rank than the first: with the same settings, and from the same checkpoint."""
     from amphw.host.run_folder import RunFolder
+    from amphw.library.resuming import how_far, on_these_devices
     from amphw.library.running import ready
 
     saved = None
     if resume is not None:
         folder = RunFolder.open(resume).single()
-        _, saved = _how_far(folder, model.name)
+        _, saved = how_far(folder, model.name, remark)
         cfg = _resolve(model, None, settings, device, saved=folder)
-        cfg = searched(model, _on_these_devices(cfg, device, folder), device)
+        cfg = searched(model, on_these_devices(cfg, device, folder, remark), device)
     else:
         cfg = searched(model, _resolve(model, config, settings, device), device)
     runner = ready(model, cfg, device, remark, resumed=saved is not None)
@@ -207,15 +207,16 @@ def _train_one(
     """typed: the model as it was named, which may be a file. log: whether the run keeps one."""
     from amphw.host.config_toml import to_toml
     from amphw.host.run_folder import RunFolder
+    from amphw.library.resuming import how_far, on_these_devices
     from amphw.library.running import Watched, ready, run_once, spare_device
     from amphw.library.tracking import trackers
 
     other, watched = spare_device(spare), Watched(trackers=trackers(ranks.track))
     if resume is not None:
         with RunFolder.open(resume).single().held() as folder:
-            had, saved = _how_far(folder, model.name)
+            had, saved = how_far(folder, model.name, remark)
             cfg = _resolve(model, None, settings, device, saved=folder)
-            cfg = searched(model, _on_these_devices(cfg, device, folder), device)
+            cfg = searched(model, on_these_devices(cfg, device, folder, remark), device)
             runner = ready(model, cfg, device, remark, resumed=saved is not None)
             joined = ranks.leading(model, cfg, device, saved)
             about: dict[str, Any] = {"ranks": joined, "watched": watched}
@@ -250,92 +251,15 @@ def _writer(folder: Any, model: str, device: str) -> LogWriter:
     return LogWriter(folder.file(LOG), model, device)
 
 
-def _how_far(folder: Any, model: str) -> tuple[int, Path | None]:
-    """Epochs that the run in `folder` has had, and the checkpoint to go on from; None: it begins afresh.
-
-    Raises CheckpointError where `model` cannot go on with it, and where a run that has ended kept nothing.
-    """
-    from amphw.host.checkpoint import CheckpointError
-    from amphw.host.checkpointing import BEST, CHECKPOINT
-    from amphw.host.run_folder import CONFIG, SUMMARY
-    from amphw.library.running import opened_checkpoint
-    from amphw.models import MODELS
-
-    path = next((path for name in (CHECKPOINT, BEST) if (path := folder.file(name)).exists()), None)
-    best, why = folder.file(BEST), f"there is no {CHECKPOINT}"
-    try:
-        header = opened_checkpoint(path, remark) if path is not None else None
-    except CheckpointError as error:
-        if path == best or not best.exists():
-            raise
-        path, header, why = best, opened_checkpoint(best, remark), str(error)
-    saved_by = folder.model() if header is None else header["model"]
-    if saved_by not in (None, model):
-        named = saved_by if saved_by in MODELS else f"FILE.py, with the file of {saved_by},"
-        raise CheckpointError(
-            f"the run in {folder.path} is one of the model {saved_by}; "
-            f"write amphw train {named} --resume {folder.path}"
-        )
-    if path is not None and header is not None:
-        had = int(header["counters"].get("epoch", 0))
-        if path.name == BEST:
-            remark(f"{why}; going on from {path}, of epoch {had}")
-        return had, path
-    if folder.file(SUMMARY).exists():
-        raise CheckpointError(
-            f"the run in {folder.path} has ended and saved no checkpoint to go on from; for the same again: "
-            f"--config {folder.file(CONFIG)} --out another folder"
-        )
-    remark(f"the run in {folder.path} was ended before its first checkpoint; it begins afresh")
-    return 0, None
-
-
 def _resolve(
     model: Any, config: Path | None, settings: list[str] | None, device: str, saved: Any = None
 ) -> Any:
     from amphw.host.config import resolve
     from amphw.host.devices import make_device
+    from amphw.library.resuming import saved_settings
 
     if saved is None:
         defaults = model.recommended(make_device(device).capabilities())
     else:
         defaults = saved_settings(saved)
     return resolve(model.config, defaults, config, settings or ())
-
-
-def _on_these_devices(cfg: Any, device: str, saved: Any) -> Any:
-    """The settings of a run that goes on, without what they say of other devices where this is just one.
-
-    Raises ConfigError where it is several, which may be placed otherwise.
-    """
-    from amphw.host.devices import make_device
-    from amphw.host.placed import fitting, nowhere, saved_for_others
-    from amphw.ir.config_fields import ConfigError
-    from amphw.ir.device import Places
-
-    made = make_device(device)
-    had = saved_settings(saved).get("device", {})
-    if any(getattr(cfg.device, setting) != had.get(setting) for setting in nowhere(cfg, made)):
-        return cfg  # it has been set for this run: what is wrong with it is said there
-    if isinstance(made, Places):
-        if wrong := saved_for_others(cfg, made):
-            raise ConfigError(wrong)
-        return cfg
-    cfg, notes = fitting(cfg, made)
-    for note in notes:
-        remark(note)
-    return cfg
-
-
-def saved_settings(folder: Any) -> dict[str, Any]:
-    """The settings that the run in `folder` was resolved to."""
-    from amphw.host.run_folder import CONFIG, RunFolderError
-
-    path = folder.file(CONFIG)
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunFolderError(
-            f"cannot read the settings of the run in {folder.path} ({error}); start a new run in another "
-            "folder"
-        ) from error

@@ -139,7 +139,7 @@ def compile(model: Callable[[Any], None], spec: Spec, name: str | None = None) -
     for place, message in trace.notes:
         warnings.warn(f"{place}: {message}", FrontendNote, stacklevel=2)
     imported = {
-        name: layer.torch_state()
+        name: layer.torch_state({p.name for p in graph.nodes[name].params})
         for layer, name in trace.net.layer_names.items()
         if hasattr(layer, "torch_state") and name in graph.nodes
     }

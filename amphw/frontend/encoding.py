@@ -162,8 +162,12 @@ class Parts(Encoder):
             if not isinstance(v, Mapping):
                 raise self.wrong(locate(i), f"is {SHOWN.repr(v)}, expected a dict with {list(self.parts)}")
             if v.keys() != set(known):
-                raise self.wrong(*odd_key(v, known, locate(i)))
+                raise self.wrong(*odd_key(v, self.parts, known, locate(i)))
         return {k: [v[k] for v in values] for k in known}
+
+    def anything(self, e: Encoded) -> Any:
+        found = {k: part.anything(e) for k, part in self.parts.items()}
+        return None if any(x is None for x in found.values()) else found
 
     def encode_columns(self, e: Encoded, columns: Mapping[str, Any], count: int, locate: Locate) -> None:
         """The parts of so many dicts, by name. What is missing comes last: it may have to be as long as
@@ -317,10 +321,14 @@ def flat(values: Any) -> Any:
     return list(chain.from_iterable(values))
 
 
-def odd_key(value: Mapping[str, Any], known: Any, path: str) -> tuple[str, str]:
-    """The path of the first key that is missing, or not declared, and which of both."""
+def odd_key(value: Mapping[str, Any], declared: Any, known: Any, path: str) -> tuple[str, str]:
+    """The path of the first key that is not as expected, and why. known: those that are, of the declared."""
     key = sorted(map(str, value.keys() ^ set(known)))[0]
-    return dotted(path, key), "is missing" if key in known else "is not declared"
+    if key in known:
+        return dotted(path, key), "is missing"
+    return dotted(
+        path, key
+    ), "is not declared" if key not in declared else "is missing from the first of them"
 
 
 def within(locate: Locate, part: str) -> Locate:

@@ -101,7 +101,7 @@ class GraphEncoder(Encoder):
             )
         known = self.known | ({"nodes"} & graph.keys())
         if graph.keys() != known:
-            raise self.wrong(*odd_key(graph, known, at))
+            raise self.wrong(*odd_key(graph, known, known, at))
         count = self._nodes(graph, at)
         ends = self._ends(graph["edges"], count, dotted(at, "edges"))
         for what, size, most in (

@@ -10,7 +10,7 @@ A layer may be used any number of times; its parameters are one. The functions i
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import FunctionType
 from typing import Any
@@ -177,7 +177,7 @@ class LayerNorm(Layer):
         self.eps = eps
 
     def shapes(self, *widths: int) -> Shapes:
-        (width,) = widths
+        width = _one(self, widths)
         return {
             "scale": parameter((width,), np.ones(width, np.float32)),
             "shift": parameter((width,), "zeros"),
@@ -196,7 +196,7 @@ class RMSNorm(Layer):
         self.eps = eps
 
     def shapes(self, *widths: int) -> Shapes:
-        (width,) = widths
+        width = _one(self, widths)
         return {"scale": parameter((width,), np.ones(width, np.float32))}
 
     def function(self, p: Params, *operands: Any) -> Value:
@@ -344,6 +344,15 @@ def _positive(layer: Layer, width: object) -> int:
     if not isinstance(width, int) or width < 1:
         raise FrontendError(f"{type(layer).__name__} has a width of 1 or more, got {width!r}")
     return width
+
+
+def _one(layer: Layer, widths: Sequence[int]) -> int:
+    """The width of a layer's only operand."""
+    if len(widths) != 1:
+        raise FrontendError(
+            f"{type(layer).__name__} is of one value, got {len(widths)}; `concat` joins several"
+        )
+    return widths[0]
 
 
 def _same(layer: Layer, got: int, wanted: int) -> None:

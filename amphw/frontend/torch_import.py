@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from types import FrameType
@@ -88,15 +88,16 @@ class _Imported(Layer):
         for node in self._nodes:
             self._check(node)
 
-    def torch_state(self) -> TorchState:
-        """The module's tensors as they were, and what they are here; once the layer has been used."""
+    def torch_state(self, parameters: Collection[str]) -> TorchState:
+        """The module's tensors, and what they are here; once the layer has been used. parameters: names of
+        those that it has; what there is beside them stays as it was."""
         entries = []
         for path, tensor in self._state.items():
             known = self._weights.get(f"{self._inside}{path}")
-            values = tensor.detach().cpu().double().numpy().copy()
-            name = known.name if known is not None else ""
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            entries.append(TorchEntry(path, dtype, values, name, self._turned.get(name, False)))
+            name = known.name if known is not None and known.name in parameters else ""
+            values = None if name else tensor.detach().cpu().double().numpy().copy()
+            dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+            entries.append(TorchEntry(path, dtype, shape, name, self._turned.get(name, False), values))
         return TorchState(tuple(entries))
 
     # --- the trace ----------------------------------------------------------------------------------

@@ -16,23 +16,24 @@ from amphw.frontend.source import FrontendError
 class TorchEntry:
     """One tensor of a module's `state_dict`.
 
-    path: its name there. dtype: PyTorch's name for its type. values: those that it had when the module was
-    imported, in its own shape. name: of the parameter here that has taken its place. turned: whether that is
-    its transpose.
+    path: its name there. dtype: PyTorch's name for its type. shape: its own. name: of the parameter here that
+    has taken its place, turned: whether that is its transpose. values: where there is none, those that it had
+    when the module was imported.
     """
 
     path: str
     dtype: str
-    values: np.ndarray
+    shape: tuple[int, ...]
     name: str
     turned: bool
+    values: np.ndarray | None
 
     def became(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """The tensor, with a layer's values by name; one that the layer does not have stays as it was."""
-        if self.name not in values:
+        if self.values is not None:
             return self.values
         found = values[self.name]
-        return (found.T if self.turned else found).reshape(self.values.shape)
+        return (found.T if self.turned else found).reshape(self.shape)
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class TorchState:
         return [
             {
                 **{name: getattr(e, name) for name in ("path", "dtype", "name", "turned")},
-                "shape": list(e.values.shape),
-                "values": b64encode(e.values.astype("<f8").tobytes()).decode(),
+                "shape": list(e.shape),
+                "values": None if e.values is None else b64encode(e.values.astype("<f8").tobytes()).decode(),
             }
             for e in self.entries
         ]
@@ -65,16 +66,16 @@ class TorchState:
         """The inverse of `to_json`. Raises KeyError and ValueError for what it has not written."""
         return cls(
             tuple(
-                TorchEntry(
-                    e["path"],
-                    e["dtype"],
-                    np.frombuffer(b64decode(e["values"], validate=True), "<f8").reshape(e["shape"]),
-                    e["name"],
-                    bool(e["turned"]),
-                )
+                TorchEntry(e["path"], e["dtype"], tuple(e["shape"]), e["name"], bool(e["turned"]), _values(e))
                 for e in data
             )
         )
+
+
+def _values(entry: Mapping[str, Any]) -> np.ndarray | None:
+    if entry["values"] is None:
+        return None
+    return np.frombuffer(b64decode(entry["values"], validate=True), "<f8").reshape(entry["shape"])
 
 
 def to_torch(

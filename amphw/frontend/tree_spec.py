@@ -221,7 +221,7 @@ class TreeEncoder(Encoder):
     def _columns(self, tree: Mapping[str, Any], at: str) -> _Read:
         known = {"children", *self.leaf_keys}
         if tree.keys() != known:
-            raise self.wrong(*odd_key(tree, known, at))
+            raise self.wrong(*odd_key(tree, known, known, at))
         path = dotted(at, "children")
         groups = tree["children"]
         size = self.size(groups, path)
@@ -306,7 +306,7 @@ class TreeEncoder(Encoder):
         if isinstance(node, Mapping):
             known = self.leaf_keys if leaf else self.inner_keys
             if node.keys() - {"children"} != known - {"children"}:
-                where, what = odd_key(node, known | (node.keys() & {"children"}), path(position))
+                where, what = odd_key(node, known, known | (node.keys() & {"children"}), path(position))
                 kind = "a leaf" if leaf else "an inner node"
                 raise self.wrong(where, what if what == "is missing" else f"{what} for {kind}")
         elif len(parts := self.leaf_keys if leaf else [*self.node.parts]) > (1 if leaf else 0):

@@ -37,7 +37,17 @@ from amphw.host.memory import planned_memory
 from amphw.host.meters import Tally, percentile
 from amphw.host.placed import fitting, where
 from amphw.host.progress import Progress
-from amphw.host.records import THEN, EpochRecord, RunSummary, first_reaching
+from amphw.host.records import (
+    DATA,
+    EPOCHS,
+    INTERRUPT,
+    PATIENCE,
+    TARGET,
+    THEN,
+    EpochRecord,
+    RunSummary,
+    first_reaching,
+)
 from amphw.host.replication import Replication
 from amphw.host.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
 from amphw.host.run_model import InstanceSet, RunModel
@@ -49,9 +59,6 @@ from amphw.ir.averaging import MovingAverage
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Degrades, Device, Explains, StartsSlowly
 from amphw.ir.errors import DeviceLostError, NonFiniteError
-
-EPOCHS, TARGET, PATIENCE, INTERRUPT, DATA = "epochs", "target", "patience", "interrupt", "data"
-"""Values of `RunSummary.stopped_by`."""
 
 
 class Trainer:
@@ -180,10 +187,6 @@ class Trainer:
         for what, held in (("train", training), ("validate", self.validation)):
             if not len(held) and (what == "train" or self.model.validates):
                 raise ConfigError(f"the model {self.model.name} has no instances to {what} on")
-        if not self.model.validates and (train.target is not None or train.patience):
-            raise ConfigError(
-                "train.target and train.patience are about validation, and there is nothing to validate on"
-            )
         if self._replication is not None and len(training) < self._replication.ranks:
             raise ConfigError(
                 f"there are {self._replication.ranks} ranks, and {len(training)} instances to train on "
@@ -270,7 +273,7 @@ class Trainer:
 
     def _warn(self, error: DeviceLostError, epoch: int) -> None:
         if self.progress is not None:
-            self.progress.note(went_on(error, self._lost, self.device.capabilities().name, epoch))
+            self.progress.warn(went_on(error, self._lost, self.device.capabilities().name, epoch))
 
     def _training(self) -> InstanceSet:
         """The instances of the epoch that comes next."""

@@ -175,13 +175,14 @@ class Phases:
             self._meter.collect()
             self._check(bad)
             self._count()
-            if state.position == len(instances) or replicas.stopping(self._stopped()):
+            # A stream may have ended before the position that a run was resumed at.
+            if state.position >= len(instances) or replicas.stopping(self._stopped()):
                 break
             if replicas.pausing(due()):
                 began = time.perf_counter()
                 save()
                 self._began += time.perf_counter() - began  # which is no training
-        if state.position == len(instances):
+        if state.position >= len(instances):
             session.device.update()
             session.device.drain()
             snapshots.average_replicas(session.device, session.graph.replicas, state.average)

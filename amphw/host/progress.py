@@ -208,6 +208,10 @@ class Progress:
         """Leave one lasting line of text."""
         self._line(f"{self._label}: {text}")
 
+    def warn(self, text: str) -> None:
+        """The same of something that is not as it should be, which is told wherever anything is."""
+        self.note(text)
+
     def _line(self, text: str) -> None:
         # Through the console, which puts the line above a live table instead of through it.
         self._guarded(lambda: self._console.print(Text(text)))
@@ -270,7 +274,7 @@ def epoch_cells(record: EpochRecord, total_epochs: int, counted: str) -> dict[st
         "epoch": f"{record.epoch}/{total_epochs}",
         f"{counted} a second": number(record.instances_per_s),
         "loss": _short(record.train_loss),
-        # Of several losses the one that the run is about: the others are in the live table and the records.
+        # Of several losses the one that the run is about; the records have the others, too.
         **{f"valid {name}": _short(value) for name, value in record.valid.items() if "." not in name},
         "staleness p50, p99": f"{number(record.staleness_p50)}, {number(record.staleness_p99)}",
         "keys": f"{record.keys_in_flight:.3g}" if math.isfinite(record.keys_in_flight) else UNKNOWN,

@@ -21,6 +21,9 @@ DIRECTIONS: tuple[str, ...] = get_args(Direction)
 _LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "rmse", "perplexity")
 
 
+EPOCHS, TARGET, PATIENCE, INTERRUPT, DATA = "epochs", "target", "patience", "interrupt", "data"
+"""Values of `RunSummary.stopped_by`: what ended a run."""
+
 THEN = ", then "
 """Between the devices of a run that had to change them."""
 

@@ -32,6 +32,8 @@ from amphw.ir.errors import AmphwError
 CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
 METRICS = "metrics.json"
+MODEL = "model.json"
+"""What the model is, where its source need not be."""
 SUMMARY = "summary.json"
 
 # Any of these in a directory means that it belongs to a run already.
@@ -183,7 +185,7 @@ class RunFolder:
 
     def _claim(self, model: str, config: str | None) -> None:
         """Record the environment; of two runs that start in one folder at the same moment, one is refused."""
-        recorded = environment() | {"model": model, "command": _command()}
+        recorded = environment() | {"model": model, "command": _command(), "run": secrets.token_hex(8)}
         mark = self.file(ENVIRONMENT)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -205,7 +207,7 @@ class RunFolder:
         if not self.new:
             return
         # The lock comes last: where an open file cannot be removed, what marks a run is gone all the same.
-        for name in (CONFIG, ENVIRONMENT, LOCK):
+        for name in (CONFIG, MODEL, ENVIRONMENT, LOCK):
             with contextlib.suppress(OSError):
                 self.file(name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):

@@ -163,6 +163,8 @@ class Option:
         return self._convert_scalar(value, self.type)
 
     def _convert_scalar(self, value: Any, wanted: type) -> Any:
+        if getattr(value, "ndim", None) == 0:  # of numpy, which need not be imported here
+            value = value.item()
         if isinstance(value, bool) != (wanted is bool):  # in Python, True is an integer
             raise _Refused
         if wanted is float and isinstance(value, int):
@@ -176,7 +178,7 @@ class Option:
             raise _Refused
         if isinstance(value, int) and not -_TOO_LARGE <= value < _TOO_LARGE:
             raise _Refused
-        return value
+        return wanted(value)  # not of a class of its own, which a file would be written with
 
 
 class _Refused(Exception):

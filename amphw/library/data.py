@@ -7,7 +7,7 @@ Anything else that can be iterated over is a stream; it is taken in its order, s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,9 @@ class Rows(Sequence[dict[str, Any]]):
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) != 1:
             raise DataError(f"the columns of the data have different lengths: {lengths}")
-        self._columns, self._count = dict(columns), next(iter(lengths.values()))
+        # The rows of a Series of pandas have labels, which need not be their numbers.
+        self._columns = {n: c.to_numpy() if hasattr(c, "to_numpy") else c for n, c in columns.items()}
+        self._count = next(iter(lengths.values()))
 
     def __len__(self) -> int:
         return self._count
@@ -48,24 +50,43 @@ def data_set(data: Any) -> Sequence[Any] | None:
     if hasattr(data, "iloc") and hasattr(data, "columns"):  # of pandas, which need not be there
         return Rows({str(name): data[name].to_numpy() for name in data.columns})
     if isinstance(data, Mapping):
-        if data and all(
-            isinstance(column, Sequence | np.ndarray) and not isinstance(column, str)
-            for column in data.values()
-        ):
+        if data and all(has_length(column) for column in data.values()):
             return Rows(data)
         raise DataError(
             f"the data are a dict with {', '.join(map(str, data)) or 'nothing'}; a dict holds columns of "
             "equal length, one for each part of an instance; of several data sets give one: data['train']"
         )
-    with suppress(TypeError):  # a data set that can only be iterated over may say that it has no length
-        len(data)
-        return data if hasattr(data, "__getitem__") else list(data)
+    if has_length(data):
+        return data if _by_number(data) else list(data)
     if callable(data) or hasattr(data, "__iter__"):
         return None
     raise DataError(
         f"the data are {type(data).__name__}; give a list of instances, a data set, a data frame, an "
         "iterator, or a function that makes one"
     )
+
+
+def has_length(data: Any) -> bool:
+    """Whether there are so and so many; what can only be iterated over may have `__len__` all the same."""
+    if isinstance(data, str | bytes):
+        return False
+    try:
+        len(data)
+    except TypeError:
+        return False
+    return True
+
+
+def _by_number(data: Any) -> bool:
+    """Whether items can be had by number. PyTorch's iterable data sets inherit a method that refuses."""
+    if not hasattr(data, "__getitem__"):
+        return False
+    try:
+        if len(data):
+            data[0]
+    except NotImplementedError:
+        return False
+    return True
 
 
 def split(data: Sequence[Any], share: float, seed: int) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -87,7 +108,11 @@ class Picked(Sequence[Any]):
         return len(self._places)
 
     def __getitem__(self, item: Any) -> Any:
-        return self._data[int(self._places[item])]
+        return self._data[self.number(item)]
+
+    def number(self, item: int) -> int:
+        """Of an item in the data set that it was picked from."""
+        return int(self._places[item])
 
 
 class Stream:
@@ -97,8 +122,11 @@ class Stream:
     that has ended stays at its end.
     """
 
-    def __init__(self, data: Iterable[Any] | Callable[[], Iterable[Any]], encode: Callable[[Any], Instance]):
+    def __init__(
+        self, data: Iterable[Any] | Callable[[], Iterable[Any]], encode: Callable[[Any, int], Instance]
+    ):
         self._data, self._encode = data, encode
+        self._held = self._taken = 0  # items that are in no epoch, and all that were taken in this round
         self._iterator = self._begun()
         self._again = callable(data) or iter(data) is not self._iterator
         self._epochs = dict[int, StreamPart]()
@@ -114,22 +142,26 @@ class Stream:
         return self._epochs[number]
 
     def first(self, count: int) -> list[Any]:
-        """So many items, which are not in any epoch."""
-        found = []
-        for _ in range(count):
-            with suppress(StopIteration):
-                found.append(next(self._iterator))
+        """So many items from the beginning, which are not in any epoch, however often the data begin anew."""
+        found = list(islice(self._iterator, count))
+        self._held = self._taken = len(found)
         return found
 
     def next(self, begin: bool) -> Instance:
         """begin: whether data that have ended begin anew. Raises StopIteration at their end."""
         try:
-            return self._encode(next(self._iterator))
+            return self._encoded()
         except StopIteration:
             if not begin or not self._again:
                 raise
         self._iterator = self._begun()
-        return self._encode(next(self._iterator))
+        self._taken = len(list(islice(self._iterator, self._held)))
+        return self._encoded()
+
+    def _encoded(self) -> Instance:
+        item = next(self._iterator)
+        self._taken += 1
+        return self._encode(item, self._taken - 1)
 
 
 class StreamPart(MayEnd):

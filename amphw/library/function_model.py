@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import Any
 
 from amphw.data.cache import DataError
 from amphw.frontend import Compiled, Spec, compile
 from amphw.host.config import RunConfig
-from amphw.library.data import Data, Stream, data_set, split
+from amphw.ir.nodes import Loss
+from amphw.library.data import Data, Picked, Stream, data_set, split
 from amphw.models.base import Instances, Remembered
 from amphw.models.plain import NoSettings, PlainModel
 
@@ -26,6 +28,9 @@ class FunctionModel(PlainModel[NoSettings]):
     def __init__(self, compiled: Compiled) -> None:
         self.name = compiled.graph.name  # type: ignore[misc]  # of this model, not of its class
         self._made = compiled
+        losses = [name for name, node in compiled.graph.nodes.items() if isinstance(node, Loss)]
+        if self.loss_node not in losses:
+            self.loss_node = losses[0]  # type: ignore[misc]  # of this model, not of its class
         self._training: Remembered | Stream | None = None
         self._validation: Remembered | None = None
 
@@ -63,13 +68,14 @@ class FunctionModel(PlainModel[NoSettings]):
                     "give train_instances=N"
                 )
             stream = Stream(data, self._made.encode)  # type: ignore[arg-type]  # with columns it has a length
-        if isinstance(valid, float | int) and not isinstance(valid, bool):
-            if not 0 < valid < 1:
-                raise DataError(f"valid is {valid:g}; give a share above 0 and below 1, instances, or None")
+        share = _share(valid)
+        if share is not None:
+            if not 0 < share < 1:
+                raise DataError(f"valid is {share:g}; give a share above 0 and below 1, instances, or None")
             if stream is not None:
-                held = stream.first(max(1, round(valid * cfg.train.train_instances)))
+                held = stream.first(max(1, round(share * cfg.train.train_instances)))
             elif found is not None:
-                found, held = split(found, valid, cfg.train.seed)
+                found, held = split(found, share, cfg.train.seed)
         elif valid is not None:
             given = data_set(valid)
             if given is None:
@@ -80,14 +86,15 @@ class FunctionModel(PlainModel[NoSettings]):
                 given = Stream(valid, self._made.encode).first(cfg.train.valid_instances)  # type: ignore[arg-type]
             held = given
         self.validates = valid is not None
-        self._training = stream or self._encoded(found or ())
+        self._training = stream or self._encoded(found if found is not None else ())
         self._validation = self._encoded(held)
         for kept in (self._training, self._validation):
             if isinstance(kept, Remembered) and len(kept):
                 kept[0]  # what fits nowhere is told before a run begins
 
     def _encoded(self, plain: Sequence[Any]) -> Remembered:
-        return Remembered(len(plain), lambda i: self._made.encode(plain[i], i), KEPT)
+        number = plain.number if isinstance(plain, Picked) else int
+        return Remembered(len(plain), lambda i: self._made.encode(plain[i], number(i)), KEPT)
 
     def compiled(self, cfg: NoSettings) -> Compiled:
         return self._made
@@ -114,3 +121,8 @@ class FunctionModel(PlainModel[NoSettings]):
 
     def data(self, cfg: NoSettings, seed: int, part: Any) -> Sequence[Any]:
         raise NotImplementedError("they are given")
+
+
+def _share(valid: Any) -> float | None:
+    """A number, Python's or numpy's; None for instances, and for nothing."""
+    return float(valid) if isinstance(valid, Real) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from html import escape
 from types import TracebackType
@@ -42,6 +43,16 @@ class Nowhere(io.StringIO):
 
     def write(self, text: str) -> int:
         return len(text)
+
+
+class Silent(Progress):
+    """Shows nothing; what is not as it should be becomes a warning of Python."""
+
+    def __init__(self, total_epochs: int, label: str, counted: str = "instances") -> None:
+        super().__init__(False, total_epochs, label, counted, stream=Nowhere())
+
+    def warn(self, text: str) -> None:
+        warnings.warn(text, stacklevel=2)
 
 
 class NotebookProgress(Progress):

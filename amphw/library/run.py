@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from html import escape
@@ -19,7 +18,7 @@ from amphw.host.config import RunConfig, resolve
 from amphw.host.placed import fitting
 from amphw.host.prediction import evaluate, find_checkpoint, predict
 from amphw.host.records import EpochRecord, RunSummary
-from amphw.host.run_folder import CONFIG, METRICS, SUMMARY, RunFolder
+from amphw.host.run_folder import METRICS, SUMMARY, RunFolder
 from amphw.host.session import graph_of
 from amphw.ir.device import Device, DeviceOptions
 from amphw.ir.errors import AmphwError
@@ -27,11 +26,12 @@ from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice, gradients_of, outputs_of, values_of
 from amphw.ir.update import UpdateRule
 from amphw.library.artifacts import REPORT
-from amphw.library.data import Data, data_set
-from amphw.library.running import opened
+from amphw.library.data import Data, data_set, has_length
+from amphw.library.resuming import saved_settings
+from amphw.library.running import one_blas_thread, opened
 from amphw.library.saving import Scratch, copied, read_model
-from amphw.models import Model
-from amphw.models.plain import PlainModel
+from amphw.models import Model, nested_json
+from amphw.models.plain import PlainModel, said
 from amphw.page.numbers import duration, number
 
 if TYPE_CHECKING:
@@ -154,7 +154,8 @@ class Run:
 
     def to_torch(self) -> dict[str, dict[str, Any]]:
         """For each layer that `from_torch` made, by its node, the `state_dict` of its module, with what was
-        learnt. Raises FrontendError where there is none, which `parameters` has as arrays."""
+        learnt. Raises FrontendError where there is none, and RunError for a model that is not of the
+        language; `parameters` has all values as arrays."""
         if not isinstance(self._model, PlainModel):
             raise RunError(
                 "this model is not of the model language; .parameters has all values, as numpy arrays"
@@ -170,7 +171,10 @@ class Run:
         return gradients_of(self._reference(np.float64), self._instance(instance, 0, answered=True))
 
     def outputs(self, instance: Any) -> Arrays:
-        """By loss and name what losses report of one instance [rows, width], in double precision."""
+        """By loss and name what losses report of one instance [rows, width], in double precision.
+
+        What losses alone read may be missing; their loss, accuracy and error then mean nothing.
+        """
         return outputs_of(self._reference(np.float64), self._instance(instance, 0, answered=False))
 
     def predict(self, instances: Data, device: str | None = None) -> list[dict[str, np.ndarray]]:
@@ -187,11 +191,12 @@ class Run:
             return []
         runner, cfg = self._opened(device)
         try:
-            reports = predict(self._model, cfg, runner, self.checkpoint, given)
+            with one_blas_thread():
+                reports = predict(self._model, cfg, runner, self.checkpoint, given)
         finally:
             runner.close()
         found = [report.outputs[self._model.loss_node] for report in reports]
-        return [{k: v[:, 0] if v.shape[1] == 1 else v for k, v in _told(each).items()} for each in found]
+        return [{k: v[:, 0] if v.shape[1] == 1 else v for k, v in said(each).items()} for each in found]
 
     def evaluate(self, instances: Data | None = None, device: str | None = None) -> dict[str, float]:
         """Means of the loss and of the model's metrics over the rows of all instances, by name.
@@ -199,6 +204,8 @@ class Run:
         instances: without them those that the run was validated on, where this is the program that trained
         it. device: another one than the run's. Raises as `predict` does.
         """
+        if instances is None and not self._model.validates:
+            raise RunError("the run was not validated; give the instances to evaluate on")
         if instances is None:
             train = self.config.train
             held = self._model.validation(self.config.model, train.seed, train.valid_instances)
@@ -207,7 +214,8 @@ class Run:
             given = [self._instance(each, k, answered=True) for k, each in enumerate(_listed(instances))]
         runner, cfg = self._opened(device)
         try:
-            return evaluate(self._model, cfg, runner, self.checkpoint, given)
+            with one_blas_thread():
+                return evaluate(self._model, cfg, runner, self.checkpoint, given)
         finally:
             runner.close()
 
@@ -216,14 +224,21 @@ class Run:
 
         Raises RunFolderError where the folder is there, and WriteError for a disk that refuses.
         """
-        copied(self.folder, Path(folder))
-        return Path(folder)
+        target = Path(folder).expanduser()
+        copied(self.folder, target)
+        return target
 
     def _instance(self, value: Any, place: int, *, answered: bool) -> Instance:
         if isinstance(value, Instance):
             return value
-        if isinstance(value, str) or not isinstance(self._model, PlainModel):
+        if not isinstance(self._model, PlainModel):
+            if not isinstance(value, str):
+                raise RunError(
+                    f"instances of {self._model.name} are lines of text, as `amphw predict` takes them; got "
+                    f"{type(value).__name__}"
+                )
             return self._model.parse(self.config.model, value)
+        value = nested_json.loads(value) if isinstance(value, str) else value
         return self._model.compiled(self.config.model).encode(value, place, answered=answered)
 
     def _opened(self, device: str | None) -> tuple[Device, RunConfig[Any]]:
@@ -264,26 +279,19 @@ def load(folder: str | Path, *, model: str | Model[Any] | None = None, device: s
     in a file, that file, or the model. device: to predict on. Raises RunFolderError where there is no run,
     ModelError for a model that is not there, and FrontendError for a damaged one.
     """
-    found = RunFolder.open(Path(folder)).single()
+    found = RunFolder.open(Path(folder).expanduser()).single()
     made = read_model(found, model)
-    settings = tomllib.loads(found.file(CONFIG).read_text(encoding="utf-8"))
-    return Run(made, resolve(made.config, settings), found, device)
+    return Run(made, resolve(made.config, saved_settings(found)), found, device)
 
 
 def _listed(data: Data) -> Iterable[Any]:
     """The instances, which are not endless."""
-    if isinstance(data, Mapping) and any(np.ndim(column) == 0 for column in data.values()):
+    if isinstance(data, Mapping) and not all(has_length(column) for column in data.values()):
         raise RunError("expected several instances, got one; put it into a list, as in predict([instance])")
     found = data_set(data)
     if found is None:
         return data() if callable(data) else data  # type: ignore[return-value]
     return (found[k] for k in range(len(found)))
-
-
-def _told(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What is said of an instance beside how wrong it is; where there is nothing else, that."""
-    told = {name: v for name, v in outputs.items() if name not in {"loss", "accuracy", "error"}}
-    return told or dict(outputs)
 
 
 def _row(record: EpochRecord) -> dict[str, Any]:

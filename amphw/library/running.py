@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from amphw.host.records import INTERRUPT
 from amphw.host.spent import Spent
 from amphw.library.artifacts import write_artifacts
 from amphw.library.interrupt import stopping
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from amphw.host.trace import Trace
     from amphw.ir.device import Device, Findings
     from amphw.replicas.replica import Replica, Synchronised
-
-INTERRUPT = "interrupt"
-"""`RunSummary.stopped_by` of a run that Ctrl-C stopped."""
 
 
 class Told(Protocol):
@@ -89,9 +87,14 @@ def ready(
     no empty run behind. tell: takes a sentence that its user should know.
     """
     from amphw.host.session import graph_of, update_rules
+    from amphw.ir.config_fields import ConfigError
     from amphw.ir.device import ChecksAhead
 
     spent = Spent()
+    if not model.validates and (cfg.train.target is not None or cfg.train.patience):
+        raise ConfigError(
+            "train.target and train.patience are about validation, and there is nothing to validate on"
+        )
     made = opened(device, tell)
     with naming_large_settings(model, cfg):
         with spent.on("model"):
@@ -126,6 +129,16 @@ def opened_checkpoint(path: Path, tell: Callable[[str], None]) -> dict[str, Any]
     if note := unchecked(path, header):
         tell(note)
     return header
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """While inside, BLAS has one thread, as frames are what runs in parallel; a program's own products have
+    theirs back afterwards."""
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    with threadpool_limits(limits=1):
+        yield
 
 
 def spare_device(name: str) -> Callable[[], Device] | None:
@@ -164,7 +177,7 @@ def run_once(
     began = False
     try:
         with watched.show or Progress(None, cfg.train.epochs, label, model.counted) as progress:
-            tracked = Tracked(watched.trackers, progress.note)
+            tracked = Tracked(watched.trackers, progress.warn)
             with ranks or nullcontext() as replica:
                 about: dict[str, Any] = {"spent": runner.spent, "log": log, "replication": replica}
                 trainer = Trainer(model, cfg, device, folder, progress, trace, spare, **about)

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from amphw.frontend.saved import compiled_from_json, compiled_to_json
-from amphw.host.run_folder import RunFolder, RunFolderError
+from amphw.host.run_folder import MODEL, RunFolder, RunFolderError
 from amphw.library.function_model import FunctionModel
 from amphw.models import MODELS, Model, ModelError, get_model
-
-MODEL = "model.json"
 
 
 class Scratch:
@@ -25,11 +23,12 @@ class Scratch:
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
-def write_model(folder: RunFolder, model: Model[Any]) -> None:
-    """Of a function its graph and specification; other models are made by their names."""
-    if isinstance(model, FunctionModel):
-        text = json.dumps(compiled_to_json(model.compiled(model.config())), allow_nan=False)
-        folder.write_text(MODEL, text + "\n")
+def written_model(model: Model[Any]) -> str:
+    """What goes into the file: of a function its graph and specification; other models are made by their
+    names, and have none. Raises FrontendError for what cannot be written."""
+    if not isinstance(model, FunctionModel):
+        return ""
+    return json.dumps(compiled_to_json(model.compiled(model.config())), allow_nan=False) + "\n"
 
 
 def read_model(folder: RunFolder, given: str | Model[Any] | None) -> Model[Any]:

@@ -7,10 +7,11 @@ point of the group `amphw.trackers`, which names a function that takes nothing a
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import tomllib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -85,7 +86,7 @@ class WeightsAndBiases:
         self._run: Any = None
 
     def begin(self, model: str, settings: Mapping[str, Any], folder: RunFolder) -> None:
-        name = f"{model} {folder.path.name}"
+        name = f"{model} {folder.path.name} {identity(folder)[:6]}"
         self._run = self._api.init(
             project=PROJECT, name=name, config=dict(settings), **self._going_on(folder)
         )
@@ -99,7 +100,10 @@ class WeightsAndBiases:
 
     def end(self, summary: RunSummary | None) -> None:
         if self._run is not None:
-            self._api.finish()
+            self._finish(failed=summary is None)
+
+    def _finish(self, failed: bool) -> None:
+        self._api.finish(exit_code=int(failed))
 
 
 class Trackio(WeightsAndBiases):
@@ -109,6 +113,9 @@ class Trackio(WeightsAndBiases):
 
     def _going_on(self, folder: RunFolder) -> dict[str, Any]:
         return {"resume": "allow"}  # it goes by names
+
+    def _finish(self, failed: bool) -> None:
+        self._api.finish()  # and knows no failures
 
 
 BUILT_IN: Mapping[str, Callable[[], Tracker]] = {
@@ -155,8 +162,9 @@ def settings_of(cfg: RunConfig[Any]) -> dict[str, Any]:
 
 
 def identity(folder: RunFolder) -> str:
-    """The same for the same run, wherever its folder is moved to."""
-    return hashlib.sha256(folder.file(ENVIRONMENT).read_bytes()).hexdigest()[:16]
+    """The same for the same run, wherever its folder is moved to, and another one for every other run."""
+    found = folder.read_json(ENVIRONMENT)
+    return str(found.get("run") or hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16])
 
 
 class Tracked:
@@ -194,9 +202,10 @@ class Tracked:
                 )
 
 
-def trackers(names: Sequence[str]) -> list[Tracker]:
-    """Those of these names, each once. Raises TrackerError."""
-    return [tracker(name) for name in dict.fromkeys(names)]
+def trackers(named: str | Tracker | Iterable[str | Tracker]) -> list[Tracker]:
+    """Those of these names, each once, and those that are given as they are. Raises TrackerError."""
+    each = named if isinstance(named, Iterable) and not isinstance(named, str) else [named]
+    return [tracker(one) if isinstance(one, str) else one for one in dict.fromkeys(each)]
 
 
 def _imported(package: str, module: str) -> Any:

@@ -25,6 +25,8 @@ from amphw.models import nested_json
 from amphw.models.base import C, Instances, Model, ModelError, Remembered
 
 Part = Literal["train", "valid"]
+FIGURES = ("loss", "accuracy", "error")
+"""What losses report that is averaged over rows, by its names."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class PlainModel(Model[C]):
     def parse(self, cfg: C, text: str) -> Instance:
         """An instance as JSON; what is to be predicted may be anything that fits."""
         try:
-            return self.compiled(cfg).encode(nested_json.loads(text))
+            return self.compiled(cfg).encode(nested_json.loads(text), answered=False)
         except json.JSONDecodeError as error:
             raise ModelError(f"the line is not JSON: {error}") from None
         except InstanceError as error:
@@ -94,15 +96,19 @@ class PlainModel(Model[C]):
     def explain(self, cfg: C, instance: Instance, report: Report) -> dict[str, Any]:
         """What the loss reports beside the loss, row by row: a number, or a list where there are several."""
         outputs = report.outputs[self.loss_node]
-        told = {k: v for k, v in outputs.items() if k not in {"loss", "accuracy", "error"}}
-        told = told or {"loss": outputs["loss"]}  # a model that reports nothing else
+        told = said(outputs)
         return {k: (v if v.shape[1] > 1 else v[:, 0]).tolist() for k, v in told.items()}
 
 
 def _figures(loss: Node | None) -> tuple[str, ...]:
     """What of a loss means something when it is averaged over rows."""
     reported = loss.names if isinstance(loss, Loss) else ()
-    return ("loss", *(name for name in ("accuracy", "error") if name in reported))
+    return tuple(name for name in FIGURES if name in reported or name == "loss")
+
+
+def said(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """What a loss reports of an instance beside how wrong it is; where it reports nothing else, the loss."""
+    return {k: v for k, v in outputs.items() if k not in FIGURES} or {"loss": outputs["loss"]}
 
 
 @lru_cache(maxsize=16)

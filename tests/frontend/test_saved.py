@@ -110,6 +110,17 @@ def test_an_answer_is_as_long_as_the_axis_that_it_is_along() -> None:
     assert found["loss"]["prediction"].shape == (3, 3)
 
 
+def test_a_record_of_answers_may_be_missing_as_a_whole() -> None:
+    spec = fe.Record(x=fe.Floats(2), wanted=fe.Record(label=fe.Int(3), y=fe.Floats(3)))
+
+    def both(x: Any) -> None:
+        fe.classify(tag(x.x), x.wanted.label)
+        fe.regress(tag(x.x), x.wanted.y, name="y")
+
+    compiled = fe.compile(both, spec)
+    assert compiled.outputs({"x": [1, 2]})["y"]["prediction"].shape == (1, 3)
+
+
 def test_what_a_model_reads_is_no_answer() -> None:
     def copies(x: Any) -> None:
         fe.classify(tag(words(x.token)), x.token)

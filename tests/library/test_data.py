@@ -37,6 +37,29 @@ class Frame:
         return Column()
 
 
+class Labelled:
+    """A column whose rows have labels that are not their numbers, as a Series of pandas may have."""
+
+    def __init__(self, values: list[int]) -> None:
+        self._values = values
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, label: int) -> int:
+        raise KeyError(label)
+
+    def to_numpy(self) -> np.ndarray:
+        return np.array(self._values)
+
+
+class Refusing(list[int]):
+    """An iterable data set of PyTorch's that knows its length."""
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError
+
+
 class Sized:
     """A data set as PyTorch has them."""
 
@@ -67,7 +90,13 @@ def test_what_has_a_length_is_a_data_set() -> None:
     sized = data_set(Sized())
     assert sized is not None and [sized[k] for k in range(len(sized))] == [0, 1, 4]
     assert sorted(data_set({7, 8}) or []) == [7, 8]
-    for columns in ({"a": [1, 2, 3], "b": np.array([10, 20, 30])}, Frame()):
+    assert data_set(Refusing([3, 4])) == [3, 4]
+    series = Labelled([10, 20, 30])
+    for columns in (
+        {"a": [1, 2, 3], "b": np.array([10, 20, 30])},
+        {"a": [1, 2, 3], "b": series},
+        Frame(),
+    ):
         rows = data_set(columns)
         assert isinstance(rows, Rows) and len(rows) == 3 and rows[1] == {"a": 2, "b": 20}
 
@@ -122,6 +151,12 @@ def test_an_iterator_ends_and_what_makes_one_begins_anew() -> None:
     for data in (lambda: iter([1, 2, 3]), [1, 2, 3]):
         again = Stream(data, encoded)
         assert [values(again.epoch(k, 2)) for k in range(4)] == [[1, 2], [3], [1, 2], [3]]
+
+
+def test_what_is_held_out_is_in_no_epoch_however_often_the_data_begin_anew() -> None:
+    stream = Stream(lambda: iter(range(6)), encoded)
+    assert stream.first(2) == [0, 1]
+    assert [values(stream.epoch(k, 4)) for k in range(3)] == [[2, 3, 4, 5]] * 3
 
 
 def test_instances_of_a_stream_are_its_own_each_time() -> None:

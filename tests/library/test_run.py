@@ -47,6 +47,11 @@ def test_predictions_are_in_the_order_of_the_instances_and_need_no_answers(run: 
         run.predict([data[0], {"odd": 1}])
     with pytest.raises(RunError, match=r"predict\(\[instance\]\)"):
         run.predict(data[0])
+    columns = {"bits": [x["bits"].tolist() for x in data]}
+    assert [f["prediction"].tolist() for f in run.predict(columns)] == [
+        f["prediction"].tolist() for f in found
+    ]
+    assert run.predict(['{"bits": [1, 0]}'])[0].keys() == {"prediction"}
 
 
 def test_a_prediction_is_the_same_on_another_device(run: amphw.Run) -> None:

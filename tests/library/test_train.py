@@ -59,6 +59,9 @@ def test_settings_are_those_of_the_command_line() -> None:
     cfg = run.config
     assert cfg.node_updates == {"head": {"lr": 0.5}} and cfg.update.optimizer == "sgd"
     assert cfg.device.workers == 1 and cfg.train.epochs == 2 and cfg.train.seed == 0
+    of_numpy = {"epochs": np.int64(1), "update": {"lr": np.float64(0.01)}, "seed": np.int64(3)}
+    cfg = trained(model(), instances(80), spec=SPEC, **of_numpy).config
+    assert (cfg.train.epochs, cfg.train.seed, cfg.update.lr) == (1, 3, 0.01) and type(cfg.update.lr) is float
     with pytest.raises(ConfigError, match=r"the setting epoch: no section has a key epoch\. Did you mean"):
         trained(model(), instances(80), spec=SPEC, epoch=3)
     with pytest.raises(ConfigError, match="the setting epochs: train.epochs is 0, expected an integer"):
@@ -125,6 +128,8 @@ def test_streams_are_taken_so_many_an_epoch() -> None:
 def test_without_validation_the_latest_parameters_are_the_ones() -> None:
     run = trained(model(), instances(60), spec=SPEC, valid=None)
     assert run.records[-1].valid == {} and run.checkpoint == run.latest().checkpoint
+    with pytest.raises(amphw.AmphwError, match="was not validated"):
+        run.evaluate()
     with pytest.raises(ConfigError, match="nothing to validate on"):
         trained(model(), instances(60), spec=SPEC, valid=None, target=0.9)
 
@@ -160,12 +165,12 @@ def test_every_loss_has_its_figures() -> None:
     def two(x: Any) -> None:
         h = embed(x.bits)
         fe.classify(tag(h), x.bits.item)
-        fe.regress(whole(fe.reduce(h)), fe.number(x.odd), name="number")
+        fe.regress(whole(fe.reduce(h)), fe.number(x.odd), name="count")
 
     run = trained(two, instances(80), spec=SPEC)
-    assert list(run.records[1].valid) == ["loss", "accuracy", "number.loss", "number.error"]
-    assert "number.error" in run.records[1].train
-    assert run.evaluate(instances(9))["number.loss"] > 0
+    assert list(run.records[1].valid) == ["loss", "accuracy", "count.loss", "count.error"]
+    assert "count.error" in run.records[1].train
+    assert run.evaluate(instances(9))["count.loss"] > 0
 
 
 def test_mistakes_are_told_before_anything_is_written(tmp_path: Path) -> None:
@@ -185,6 +190,95 @@ def test_mistakes_are_told_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is compiled"):
         trained(compiled, instances(9), spec=fe.Record(odd=fe.Int(2)))
     assert len(trained(compiled, instances(30)).records) == 2
+
+
+def test_an_instance_that_does_not_fit_is_told_by_its_number_in_the_data() -> None:
+    data = instances(60)
+    data[41]["bits"] = [5]
+    with pytest.raises(InstanceError, match=r"instance 41: bits\[0\] is 5"):
+        trained(model(), data, spec=SPEC)
+    with pytest.raises(InstanceError, match="instance 41"):
+        trained(model(), iter(data), spec=SPEC, train_instances=50, valid=0.1)
+
+
+def test_a_function_whose_losses_have_names_is_trained_by_the_first() -> None:
+    tag, embed = fe.Linear(2), fe.Embedding(2, 4)
+
+    def named(x: Any) -> None:
+        fe.classify(tag(embed(x.bits)), x.bits.item, name="parts")
+
+    run = trained(named, instances(60), spec=SPEC)
+    assert list(run.records[1].valid) == ["loss", "accuracy"]
+    assert run.predict(instances(2))[0].keys() == {"prediction"}
+
+
+def test_a_run_that_was_interrupted_in_a_stream_goes_on_with_what_is_left_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stops = list[Any]()
+
+    @contextmanager
+    def stopping(stop: Any, note: Any) -> Iterator[None]:
+        stops[:] = [stop]
+        yield
+
+    def endless() -> Iterator[Any]:
+        for number, each in enumerate(instances(200)):
+            if number == 45:
+                stops[0]()
+            yield each
+
+    monkeypatch.setattr("amphw.library.running.stopping", stopping)
+    settings = {"spec": SPEC, "train_instances": 60, "valid": None, "out": tmp_path / "run"}
+    first = trained(model(), endless(), **settings)
+    assert first.records == []
+    run = trained(model(), iter(instances(20)), resume=True, **settings)
+    assert [record.epoch for record in run.records] == [1] and run.summary.stopped_by == "data"
+
+
+def test_a_run_of_another_function_is_not_gone_on_with_and_stays_as_it_was(tmp_path: Path) -> None:
+    out, data = tmp_path / "run", instances(60)
+    run = trained(model(8), data, spec=SPEC, out=out)
+    with pytest.raises(amphw.AmphwError, match="another graph"):
+        trained(model(4), data, spec=SPEC, out=out, resume=True, epochs=3)
+    assert amphw.load(out).predict(data[:1])[0]["prediction"] == run.predict(data[:1])[0]["prediction"]
+    with pytest.raises(amphw.AmphwError, match=r"train\.seed = 0, this one has 5"):
+        trained(model(8), data, spec=SPEC, out=out, resume=True, epochs=3, seed=5)
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_afresh(tmp_path: Path) -> None:
+    out, data = tmp_path / "run", instances(60)
+    trained(model(), data, spec=SPEC, out=out)
+    for name in ("checkpoint.safetensors", "best.safetensors", "summary.json", "metrics.json"):
+        (out / name).unlink()
+    with pytest.warns(UserWarning, match="begins afresh"):
+        run = trained(model(), data, spec=SPEC, out=out, resume=True)
+    assert len(run.records) == 2
+
+
+def test_what_cannot_be_called_or_tracked_is_refused_at_once() -> None:
+    seen = list[int]()
+    run = trained(model(), instances(60), spec=SPEC, callbacks=lambda epoch: seen.append(epoch.record.epoch))
+    assert seen == [1, 2] == [record.epoch for record in run.records]
+    with pytest.raises(ConfigError, match="a callback is called"):
+        trained(model(), instances(60), spec=SPEC, callbacks=[3])
+    pytest.importorskip("tensorboard")
+    with pytest.raises(amphw.AmphwError, match="name one: out="):
+        trained(model(), instances(60), spec=SPEC, track="tensorboard")
+
+
+def test_blas_has_its_threads_back() -> None:
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    def threads() -> list[int]:
+        return [each["num_threads"] for each in threadpool_info()]
+
+    with threadpool_limits(limits=2):
+        before = threads()
+        run = trained(model(), instances(60), spec=SPEC)
+        run.predict(instances(2))
+        run.evaluate()
+        assert threads() == before
 
 
 def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ class Incarnation:
         self._validation: InstanceSet | None = None
 
     def _tally(self) -> Tally:
-        return Tally(self._setting.model.loss_node, tuple(self._setting.model.metrics))
+        return Tally.of(self._setting.model)
 
     def _make_phases(self) -> None:
         cfg = self._setting.cfg
