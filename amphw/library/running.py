@@ -14,7 +14,6 @@ from amphw.host.spent import Spent
 from amphw.library.artifacts import write_artifacts
 from amphw.library.interrupt import stopping
 from amphw.library.large_settings import naming_large_settings
-from amphw.library.tracking import Tracked, Tracker, settings_of
 
 if TYPE_CHECKING:
     from amphw.host.config import RunConfig
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from amphw.host.run_folder import RunFolder
     from amphw.host.trace import Trace
     from amphw.ir.device import Device, Findings
+    from amphw.library.tracking import Tracked, Tracker
     from amphw.replicas.replica import Replica, Synchronised
 
 
@@ -171,6 +171,7 @@ def run_once(
     from amphw.host.progress import Progress
     from amphw.host.trace import Trace
     from amphw.ir.device import Findings, Investigates
+    from amphw.library.tracking import Tracked
 
     device, watched = runner.device, watched or Watched()
     trace = Trace() if cfg.train.trace else None
@@ -216,6 +217,7 @@ def _told(tracked: Tracked, told: Told | None, stop: Callable[[], None], record:
 def _changed(model: Any, cfg: RunConfig[Any], device: Device) -> list[str]:
     """Names of the settings that are not those recommended for the device, such as train.epochs."""
     from amphw.host.config import resolve
+    from amphw.library.tracking import settings_of
 
     usual = resolve(model.config, model.recommended(device.capabilities()), None, ())
     chosen, recommended = settings_of(cfg), settings_of(usual)
