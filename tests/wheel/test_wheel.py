@@ -37,10 +37,12 @@ def interpreters() -> dict[str, str]:
     """Those that are here, by version such as 3.12; pyenv keeps some that are on no path."""
     found = {}
     for minor in MINORS:
-        others = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3"))
-        program = shutil.which(f"python3.{minor}") or (str(others[-1]) if others else None)
-        if program and subprocess.run([program, "-c", "import venv"], capture_output=True).returncode == 0:
-            found[f"3.{minor}"] = program
+        there = shutil.which(f"python3.{minor}")  # pyenv's may stand for nothing
+        others = sorted(map(str, Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3")))
+        for program in [*([there] if there else []), *reversed(others)]:
+            if subprocess.run([program, "-c", "import venv"], capture_output=True).returncode == 0:
+                found[f"3.{minor}"] = program
+                break
     return found
 
 
