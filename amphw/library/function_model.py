@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
@@ -12,13 +12,13 @@ from amphw.host.config import RunConfig
 from amphw.ir.nodes import Loss
 from amphw.library.data import Data, Picked, Stream, data_set, split
 from amphw.models.base import Instances, Remembered
-from amphw.models.plain import NoSettings, PlainModel
+from amphw.models.plain import CompiledModel, NoSettings
 
 KEPT = 200_000
 """Instances of a data set that are kept encoded; what there are more of is encoded in every epoch."""
 
 
-class FunctionModel(PlainModel[NoSettings]):
+class FunctionModel(CompiledModel[NoSettings]):
     """A compiled function; `give` gives it data to train on, which one that was loaded need not have."""
 
     summary, config = "a function of the model language", NoSettings
@@ -115,12 +115,6 @@ class FunctionModel(PlainModel[NoSettings]):
         if data is None:
             raise DataError("this model was loaded without data; give it instances")
         return data
-
-    def write(self, cfg: NoSettings) -> tuple[Callable[[Any], None], Spec]:
-        raise NotImplementedError("it is compiled")
-
-    def data(self, cfg: NoSettings, seed: int, part: Any) -> Sequence[Any]:
-        raise NotImplementedError("they are given")
 
 
 def _share(valid: Any) -> float | None:

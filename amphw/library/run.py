@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from html import escape
@@ -31,7 +30,7 @@ from amphw.library.resuming import saved_settings
 from amphw.library.running import one_blas_thread, opened
 from amphw.library.saving import Scratch, copied, read_model
 from amphw.models import Model, nested_json
-from amphw.models.plain import PlainModel, said
+from amphw.models.plain import CompiledModel, said
 from amphw.page.numbers import duration, number
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ class Run:
         """For each layer that `from_torch` made, by its node, the `state_dict` of its module, with what was
         learnt. Raises FrontendError where there is none, and RunError for a model that is not of the
         language; `parameters` has all values as arrays."""
-        if not isinstance(self._model, PlainModel):
+        if not isinstance(self._model, CompiledModel):
             raise RunError(
                 "this model is not of the model language; .parameters has all values, as numpy arrays"
             )
@@ -231,7 +230,7 @@ class Run:
     def _instance(self, value: Any, place: int, *, answered: bool) -> Instance:
         if isinstance(value, Instance):
             return value
-        if not isinstance(self._model, PlainModel):
+        if not isinstance(self._model, CompiledModel):
             if not isinstance(value, str):
                 raise RunError(
                     f"instances of {self._model.name} are lines of text, as `amphw predict` takes them; got "
@@ -299,7 +298,7 @@ def _row(record: EpochRecord) -> dict[str, Any]:
     values = {name: value for name, value in plain.items() if isinstance(value, int | float)}
     for part in ("train", "valid", "live"):
         values |= {f"{part}_{name}": value for name, value in getattr(record, part).items()}
-    return values | {"busy": record.busy if math.isfinite(record.busy) else math.nan}
+    return values | {"busy": record.busy}
 
 
 def _inline(svg: str) -> str:

@@ -88,8 +88,8 @@ def train(
         assert data is not None
         made.give(data, valid, cfg)
     saved = how_far(had, made.name, warnings.warn)[1] if had is not None else None
-    runner = ready(made, cfg, device, warnings.warn, resumed=saved is not None)
     about = written_model(made)
+    runner = ready(made, cfg, device, warnings.warn, resumed=saved is not None)
     found = had or RunFolder.create(place, made.name, to_toml(cfg))
 
     def told(record: EpochRecord, /, *, stop: Callable[[], None]) -> None:

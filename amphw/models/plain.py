@@ -34,8 +34,8 @@ class NoSettings:
     """Section [model] of a model without any."""
 
 
-class PlainModel(Model[C]):
-    """A function of the frontend, the specification of its instances, and where they come from.
+class CompiledModel(Model[C]):
+    """What the frontend has compiled, whose instances are plain Python.
 
     Without `metrics` and `metric` of its own, its figures are the loss and, where the loss reports them,
     accuracy or error, of which the last is what `train.target` is about.
@@ -58,31 +58,12 @@ class PlainModel(Model[C]):
         """The figure that a target is about."""
         return self.metrics[-1]
 
-    @abstractmethod
-    def write(self, cfg: C) -> tuple[Callable[[Any], None], Spec]:
-        """The model's function, and what its instances look like."""
-
-    @abstractmethod
-    def data(self, cfg: C, seed: int, part: Part) -> Sequence[Any]:
-        """Plain instances to train or to validate on; called once for each configuration and seed."""
-
     def graph(self, cfg: C) -> Graph:
         return self.compiled(cfg).graph
 
+    @abstractmethod
     def compiled(self, cfg: C) -> Compiled:
         """The graph with its encoder; made once for each configuration."""
-        return _compiled(self, cfg)
-
-    def prepare(self, cfg: C, seed: int) -> None:
-        _encoded(self, cfg, seed, "train")
-        _encoded(self, cfg, seed, "valid")
-
-    def training(self, cfg: C, seed: int, epoch: int, limit: int = 0) -> Instances:
-        """All of them, shuffled in every epoch."""
-        return _encoded(self, cfg, seed, "train").epoch(seed, epoch, limit)
-
-    def validation(self, cfg: C, seed: int, limit: int = 0) -> Instances:
-        return _encoded(self, cfg, seed, "valid").in_order(limit)
 
     def parse(self, cfg: C, text: str) -> Instance:
         """An instance as JSON; what is to be predicted may be anything that fits."""
@@ -98,6 +79,33 @@ class PlainModel(Model[C]):
         outputs = report.outputs[self.loss_node]
         told = said(outputs)
         return {k: (v if v.shape[1] > 1 else v[:, 0]).tolist() for k, v in told.items()}
+
+
+class PlainModel(CompiledModel[C]):
+    """A function of the frontend, the specification of its instances, and where they come from."""
+
+    @abstractmethod
+    def write(self, cfg: C) -> tuple[Callable[[Any], None], Spec]:
+        """The model's function, and what its instances look like."""
+
+    @abstractmethod
+    def data(self, cfg: C, seed: int, part: Part) -> Sequence[Any]:
+        """Plain instances to train or to validate on; called once for each configuration and seed."""
+
+    def compiled(self, cfg: C) -> Compiled:
+        """The graph with its encoder; made once for each configuration."""
+        return _compiled(self, cfg)
+
+    def prepare(self, cfg: C, seed: int) -> None:
+        _encoded(self, cfg, seed, "train")
+        _encoded(self, cfg, seed, "valid")
+
+    def training(self, cfg: C, seed: int, epoch: int, limit: int = 0) -> Instances:
+        """All of them, shuffled in every epoch."""
+        return _encoded(self, cfg, seed, "train").epoch(seed, epoch, limit)
+
+    def validation(self, cfg: C, seed: int, limit: int = 0) -> Instances:
+        return _encoded(self, cfg, seed, "valid").in_order(limit)
 
 
 def _figures(loss: Node | None) -> tuple[str, ...]:
