@@ -2,7 +2,12 @@
 # make test-all   lint, types and all tests but those below   make slow   the long statistical tests
 # make lint    style and types alone
 # make torch   the tests of the import from PyTorch, which it installs      make notebooks   runs the tutorials
+# make others   the same with models of transformers and torch_geometric, which it installs
+# make docs    the documentation as a site in build/site
 # make wheel   a wheel in dist/ that needs no compiler      make wheel-test   installs and runs it
+# make sdist   the source in dist/, for pip to build        make sdist-test   has pip build it, and runs it
+# make wheel-notebooks   runs the tutorials from the wheel, and writes down how long they take
+# make wheel-aarch64     builds a wheel for another processor, and runs it emulated
 # make hardware   circuits for every board, placed and routed; their size and speed against those committed
 # make clean   remove the environment and everything built    make sanitize   the C++ data plane's memory and threads
 # Needs python3 (>= 3.11) and g++ (or CXX), which builds the C++ data plane. Without a compiler,
@@ -14,8 +19,9 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint pytest pytest-all all-main all-opencl all-rtl browser torch slow hardware \
-        sanitize sanitize-address sanitize-thread notebooks pytorch wheel wheel-test clean
+.PHONY: help demo test test-all lint pytest pytest-all all-main all-opencl all-rtl browser torch others slow hardware \
+        sanitize sanitize-address sanitize-thread notebooks docs pytorch wheel wheel-test wheel-aarch64 \
+        wheel-notebooks sdist sdist-test clean
 
 help:
 	@sed -n '/^# /!q; s/^# //p' Makefile
@@ -44,8 +50,8 @@ lint: $(READY)
 	@echo "ruff check";          $(BIN)/ruff check --quiet .
 	@echo "ruff format --check"; $(BIN)/ruff format --check --quiet . || { \
 	    echo "Some files are not formatted; run: $(BIN)/ruff format ."; exit 1; }
-	@echo "mdformat --check";    $(BIN)/mdformat --check *.md docs boards >/dev/null 2>&1 || { \
-	    echo "Some pages are not formatted; run: $(BIN)/mdformat *.md docs boards"; exit 1; }
+	@echo "mdformat --check";    $(BIN)/mdformat --check *.md docs boards website >/dev/null 2>&1 || { \
+	    echo "Some pages are not formatted; run: $(BIN)/mdformat *.md docs boards website"; exit 1; }
 	@echo "mypy amphw";          $(BIN)/mypy amphw benchmarks/peers
 
 # The tests of OpenCL and of the hardware, most of whose time goes into compiling on one core, run beside the others,
@@ -85,15 +91,41 @@ torch: pytorch
 	@$(BIN)/python -m pytest tests/frontend/test_torch_*.py tests/frontend/test_graphs.py \
 	    tests/gradients/test_record.py
 
+others: pytorch
+	@$(BIN)/python -c 'import transformers, torch_geometric' 2>/dev/null || { \
+	    echo "installing transformers and torch_geometric"; $(BIN)/python -m pip install -qq \
+	    --disable-pip-version-check $$($(BIN)/python -c \
+	    'import importlib.metadata as m; print(*(r.split(";")[0] for r in m.requires("amphw") if r.endswith("\"others\"")))'); }
+	@$(BIN)/python -m pytest tests/others
+
 # For the processor and the interpreter that are here; MACHINE=aarch64 for another one's.
 wheel: $(READY)
 	@.ci/wheel $(BIN)/python $(MACHINE)
 
 wheel-test: wheel
-	@$(BIN)/python -m pytest -m wheel tests/wheel
+	@$(BIN)/python -m pytest -m wheel tests/wheel/test_wheel.py
+
+wheel-aarch64: $(READY)
+	@.ci/wheel $(BIN)/python aarch64
+	@.ci/emulated $(BIN)/python
+
+wheel-notebooks: wheel
+	@$(BIN)/python benchmarks/wheel_notebooks.py
+
+sdist: $(READY)
+	@$(BIN)/python -c 'import scikit_build_core.build as b; print("dist/" + b.build_sdist("dist"))'
+
+sdist-test: sdist
+	@$(BIN)/python -m pytest -m wheel tests/wheel/test_sdist.py
 
 notebooks: pytorch
 	@$(BIN)/python -m pytest -m "" tests/docs/test_notebooks.py
+
+docs: $(READY)
+	@$(BIN)/python -c 'import sphinx, myst_parser, furo, sphinx_copybutton' 2>/dev/null || { \
+	    echo "installing Sphinx"; $(BIN)/python -m pip install -qq --disable-pip-version-check $$($(BIN)/python -c \
+	    'import importlib.metadata as m; print(*(r.split(";")[0] for r in m.requires("amphw") if r.endswith("\"docs\"")))'); }
+	@$(BIN)/python website/build.py
 
 slow: $(READY)
 	@$(BIN)/python -m pytest -m slow

@@ -22,6 +22,8 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from amphw.host.records import EpochRecord
     from amphw.ir.errors import AmphwError
+    from amphw.library.estimating.ask import estimated, placed
+    from amphw.library.estimating.results import Estimate, Placement
     from amphw.library.run import Run, load
     from amphw.library.train import Callback, Epoch, train
 
@@ -30,13 +32,29 @@ _WHERE = {
     "Callback": "amphw.library.train",
     "Epoch": "amphw.library.train",
     "EpochRecord": "amphw.host.records",
+    "Estimate": "amphw.library.estimating.results",
+    "Placement": "amphw.library.estimating.results",
     "Run": "amphw.library.run",
+    "estimated": "amphw.library.estimating.ask",
     "load": "amphw.library.run",
+    "placed": "amphw.library.estimating.ask",
     "train": "amphw.library.train",
 }
 """What this package hands out, by name; imported when it is first asked for, as most need little of it."""
 
-__all__ = ["AmphwError", "Callback", "Epoch", "EpochRecord", "Run", "load", "train"]
+__all__ = [
+    "AmphwError",
+    "Callback",
+    "Epoch",
+    "EpochRecord",
+    "Estimate",
+    "Placement",
+    "Run",
+    "estimated",
+    "load",
+    "placed",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

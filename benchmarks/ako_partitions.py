@@ -30,29 +30,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from ako_links import COMMON, MODEL, OURS, SECONDS, needed
 from namespaces import WHOLE_BURST, Failed, Machines
 from record import RESULTS, save
 
-from amphw.bench.replicas.exchange import gradient_bytes
+from amphw.bench.errors import BenchError
+from amphw.bench.replicas.exchange import accuracy_at, gradient_bytes
+from amphw.replicas.ako.cost import sent_per_s
 
 AUTO, LATEST = "auto", "latest"
 """As many partitions as the cost model asks for; and these without accumulation."""
 IMAGES = "train_instances=12000"
 """Of an epoch: so few that one with whole gradients over slow links is short beside what is compared."""
-BY_CHANCE = 0.1
-"""Accuracy before training, of ten digits."""
 NEAR, OFF = 0.05, 0.15
-
-
-def accuracy_at(epochs: Sequence[Mapping[str, Any]], until: float) -> float:
-    """After so many seconds of training. Raises Failed where training was over before."""
-    seconds = [0.0, *(epoch["seconds"] for epoch in epochs)]
-    if seconds[-1] < until:
-        raise Failed(f"training was over after {seconds[-1]:.1f} s, and {until:g} are compared")
-    known = [BY_CHANCE, *(epoch["valid"]["accuracy"] for epoch in epochs)]
-    return float(np.interp(until, seconds, known))
 
 
 def run(
@@ -69,7 +59,9 @@ def run(
     return {
         "tried": tried,
         "seed": seed,
-        "accuracy": accuracy_at(found["epochs"], args.seconds),
+        "accuracy": accuracy_at(
+            [(epoch["seconds"], epoch["valid"]["accuracy"]) for epoch in found["epochs"]], args.seconds
+        ),
         "rounds_per_s": statistics.mean(found["clocks"]) / seconds,
         "sent_per_s": found["sent"] / seconds,
         "epoch_seconds": seconds / len(found["epochs"]),
@@ -84,13 +76,6 @@ def epochs_for(args: argparse.Namespace, tried: str, share: float, epoch: float)
     return math.ceil(1.4 * args.seconds / (epoch * slower)) + 1
 
 
-def modelled(run: Mapping[str, Any], size: int, ranks: int) -> float:
-    """Bytes a second that a rank sends: a partition to each of the others in every round, and at the end of
-    an epoch what it owes."""
-    p = run["partitions"]
-    return size * (ranks - 1) * (run["rounds_per_s"] / p + (1 - 1 / p) / run["epoch_seconds"])
-
-
 def judged(runs: Sequence[Mapping[str, Any]], rate: float, size: int, ranks: int) -> dict[str, Any]:
     """What the runs at one rate say. rate: bits a second. size: bytes of a gradient."""
     tried = {each["tried"]: [r for r in runs if r["tried"] == each["tried"]] for each in runs}
@@ -99,7 +84,9 @@ def judged(runs: Sequence[Mapping[str, Any]], rate: float, size: int, ranks: int
     best = max(fixed, key=lambda name: fixed[name])
     off = {}
     for name, found in tried.items():
-        said = [modelled(r, size, ranks) for r in found]
+        said = [
+            sent_per_s(r["rounds_per_s"], size, ranks, r["partitions"], r["epoch_seconds"]) for r in found
+        ]
         if statistics.median(said) < rate / 8 and name != LATEST:
             off[name] = statistics.median(r["sent_per_s"] / s - 1 for r, s in zip(found, said, strict=True))
     missed = []
@@ -172,7 +159,7 @@ def main() -> None:
                             print(f"seed {seed}: {runs[-1]}", flush=True)
                     found.append({"share": share, **judged(runs, rate, size, args.ranks)})
                     show(found[-1])
-            except Failed as error:
+            except (Failed, BenchError) as error:
                 sys.exit(str(error))
     told = {name: getattr(args, name) for name in ("ranks", "seeds", "seconds", "set")}
     processors = len(set(machines.processors)) / args.ranks

@@ -100,8 +100,7 @@ class Members(Job):
             if not (self.folder / JOURNAL).exists():
                 return []
             present = read_table(self.folder).present(TRAINING)
-            own = self.joined.pid if self.joined is not None else 0
-            return [seen.about["pid"] for seen in present if seen.about.get("pid") not in (own, None)]
+            return [seen.about["pid"] for seen in present if seen.about.get("pid") is not None]
         if not (self.folder / CONFIG).exists():
             return []
         return [pid for pid, found in self.marked() if b"PMI_RANK" in found]

@@ -26,7 +26,9 @@ SSH = """#!/bin/sh
 while :; do case "$1" in -x) shift;; -o) shift 2;; *) break;; esac; done
 name=$1; shift
 k=$((${{name##*.}} - 1))
-exec taskset -c $((k % {processors})) ip netns exec {prefix}-$k unshare --uts sh -c \\
+set_of="{processors}"
+on=$(echo $set_of | cut -d' ' -f$((k + 1)))
+exec taskset -c $on ip netns exec {prefix}-$k unshare --uts sh -c \\
     'hostname "$1"; exec sh -c "$2"' sh "node-$k" "$*"
 """
 TCP = {"UCX_TLS": "tcp", "FI_PROVIDER": "tcp"}
@@ -62,9 +64,10 @@ class Machines:
         self.count, self.prefix = count, prefix or f"amphw-{os.getpid()}"
         self.addresses = [f"10.77.0.{k + 1}" for k in range(count)]
         self.ssh = folder / "ssh"
-        usable = len(os.sched_getaffinity(0))
-        self.processors = [k % usable for k in range(count)]
-        self.ssh.write_text(SSH.format(prefix=self.prefix, processors=usable), encoding="utf-8")
+        usable = sorted(os.sched_getaffinity(0))
+        self.processors = [usable[k % len(usable)] for k in range(count)]
+        listed = " ".join(map(str, self.processors))
+        self.ssh.write_text(SSH.format(prefix=self.prefix, processors=listed), encoding="utf-8")
         self.ssh.chmod(0o755)
 
     def __enter__(self) -> Machines:
@@ -117,7 +120,19 @@ class Machines:
 
     def run(self, command: Sequence[str], seconds: float, **how: Any) -> subprocess.CompletedProcess[str]:
         """A command on the first machine -> its result, with what it wrote. Ends with it after so long."""
-        entered = ["taskset", "-c", "0", "ip", "netns", "exec", self._name(0), "unshare", "--uts", "sh", "-c"]
+        entered = [
+            "taskset",
+            "-c",
+            str(self.processors[0]),
+            "ip",
+            "netns",
+            "exec",
+            self._name(0),
+            "unshare",
+            "--uts",
+            "sh",
+            "-c",
+        ]
         entered += ['hostname node-0; exec "$@"', "sh", *command]
         environment: Mapping[str, str] = self.environment() | how.pop("env", {})
         return subprocess.run(

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from amphw.cli.blas import pin_blas
-from amphw.cli.propose import Proposal, propose
 from amphw.host.config import resolve
 from amphw.host.devices import make_device
 from amphw.host.pump_loop import PumpLoop
@@ -32,6 +31,7 @@ from amphw.host.run_folder import environment
 from amphw.host.run_model import chosen_instances
 from amphw.host.session import update_rules
 from amphw.ir.device import DeviceOptions, Mode
+from amphw.library.estimating.proposal import Proposal, propose
 from amphw.models import get_model
 
 RESULTS = Path(__file__).parent / "results" / "placing.json"
@@ -64,7 +64,7 @@ def throughput(model: Any, cfg: Any, graph: Any, device: str, place: dict[str, s
 def measured(name: str, rounds: int) -> dict[str, Any]:
     model, device = get_model(name), DEVICES
     cfg = resolve(model.config, model.defaults, None, SETTINGS[name])
-    proposal: Proposal = propose(model, cfg, device, SAMPLE)
+    proposal: Proposal = propose(model, cfg, device, SAMPLE, tell=print, begins=print)
     assert proposal.search is not None
     graph = model.graph(cfg.model)
     data = chosen_instances(model, cfg, SAMPLE)

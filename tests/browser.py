@@ -82,13 +82,17 @@ class Browser:
 
     def show(self, page: Path, width: int, dark: bool) -> list[str]:
         """Open the file as on a screen of that width. Returns the addresses that were asked for."""
+        return self.open(page.as_uri(), width, dark)
+
+    def open(self, address: str, width: int, dark: bool) -> list[str]:
+        """The same of an address."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
         )
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.events.clear()
-        self.call("Page.navigate", url=page.as_uri())
+        self.call("Page.navigate", url=address)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
         self.evaluate("document.fonts.ready.then(() => 1)")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from amphw.cpu_runtime import planes
 from amphw.engine.environment import ENGINE, NO_NATIVE
+from tests.browser import Browser, program
 from tests.opencl.devices import POCL_DEVICES
 
 PLANES = ("native", "numpy")
@@ -37,3 +39,13 @@ def plane(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
         pytest.skip("the C++ data plane is not built")
     monkeypatch.setenv(ENGINE, name)
     return name
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A Chromium; without one, tests of pages are skipped."""
+    if program() is None:
+        pytest.skip("there is no Chromium (on Debian: apt install chromium)")
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()

@@ -39,8 +39,12 @@ ALLOWED = {
     # whose kernels and whose ranks it measures
     "bench": {"ir", "engine", "estimate", "data", "models", "host", "opencl", "replicas"},
     "replicas": {"ir", "host"},  # whose trainer each of them is
-    # which it puts together; of the engine it tells the user what stands in for it
-    "library": {"ir", "engine", "page", "frontend", "data", "models", "host", "replicas"},
+    # which it puts together; of the engine it tells the user what stands in for it, and of circuits how fast
+    # they would be
+    "library": {
+        *("ir", "engine", "page", "frontend", "data", "models", "host", "replicas"),
+        *("estimate", "rtl"),
+    },
     # whose platforms and sources it shows, and whose hardware it builds
     "cli": {
         "library",

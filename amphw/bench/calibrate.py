@@ -45,7 +45,7 @@ def calibrate(
         if peer not in interpreter.versions:
             continue
         alone: list[Calibrated] = []
-        for setup in setups(peer, processors()):
+        for setup in setups(peer, processors(), plan.peer_device):
             wanted = [(form, every) for every in plan.every for form in plan.forms(peer)]
             if setup.processes > 1:
                 wanted = [(c.form, c.every) for every in plan.every for c in _fastest(alone, every)[:TRIED]]

@@ -15,13 +15,15 @@ never counts: what the papers compared with, and a library's own layer that is a
 
 @dataclass(frozen=True)
 class Form:
-    """One way to write a workload. peer: the package. note: what is special about it."""
+    """One way to write a workload. peer: the package. note: what is special about it. graphed: every batch's
+    step is recorded once, and launched as one graph of kernels (on a GPU alone)."""
 
     peer: str
     name: str
     kind: str = BATCHED
     compiled: bool = False
     note: str = ""
+    graphed: bool = False
 
 
 def _both(peer: str, *names: str, note: str = "", kind: str = BATCHED) -> list[Form]:
@@ -33,11 +35,18 @@ def _both(peer: str, *names: str, note: str = "", kind: str = BATCHED) -> list[F
     ]
 
 
+def _graphed(*names: str) -> list[Form]:
+    """Forms of PyTorch as graphs of kernels."""
+    note = "a graph of kernels for every batch: forward, backward and update in one launch"
+    return [Form("torch", f"{name}+graph", note=note, graphed=True) for name in names]
+
+
 FORMS: dict[str, tuple[Form, ...]] = {
-    "mlp": (*_both("torch", "layers"),),
+    "mlp": (*_both("torch", "layers"), *_graphed("layers")),
     "list-reduction": (
         Form("torch", "rnn", note="nn.RNN, batches of one length"),
         *_both("torch", "folded", note="embedding times input weights folded into a table of 14 rows"),
+        *_graphed("rnn", "folded"),
     ),
     "tree-lstm": (
         *_both("torch", "cat", note="a level at a time; states gathered from all levels so far"),
@@ -52,6 +61,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
         *_both("torch", "by-type", note="edges sorted by type, a product for each edge"),
         *_both("torch", "all-types", note="every atom through the layers of all types, edges gather"),
         *_both("torch", "adjacency", note="the same, then products with padded adjacency matrices"),
+        *_graphed("bundles", "all-types", "adjacency"),
         Form("torch", "graph", PER_INSTANCE, note="a molecule at a time, in the form of bundles"),
         Form("torch", "dense-nh", HISTORICAL, note="a matrix of (atoms x hidden)^2 for each molecule"),
         *_both("pyg", "propagate", note="a MessagePassing layer that knows the types of bonds"),
@@ -62,6 +72,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
         *_both(
             "torch", "padded", note="an nn.LSTM for each direction over padded ones, one of them turned round"
         ),
+        *_graphed("padded"),
         Form("torch", "sentence", PER_INSTANCE, note="a sentence at a time, its spelled words together"),
     ),
     "language-model": (
@@ -75,6 +86,11 @@ FORMS: dict[str, tuple[Form, ...]] = {
 def forms(workload: str, peer: str, kind: str | None = None) -> Sequence[Form]:
     """The forms of a workload that a peer has; none for a workload without peers."""
     return [f for f in FORMS.get(workload, ()) if f.peer == peer and kind in (None, f.kind)]
+
+
+def base(name: str) -> str:
+    """A form's name without how its text is run."""
+    return name.removesuffix("+compiled").removesuffix("+graph")
 
 
 def form(workload: str, name: str) -> Form:

@@ -4,6 +4,9 @@ One worker is traced with a few numbers of instances in flight (`TRACED_KEYS`), 
 costs (`frame_costs`), and a schedule with those costs is simulated for each number of workers, on a machine
 with as many processors as workers. How far the simulation is from what was measured with few workers is part
 of the record; no measured throughput is part of the costs.
+
+How the machine itself scales is measured in the same rounds, by products of large matrices in as many
+threads: clocks fall with the load, and two processors may be the threads of one core.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from amphw.bench.errors import BenchError
 from amphw.bench.figures import Figure
 from amphw.bench.load import Usage, UsageMeter, total
 from amphw.bench.plan import Plan, Say
-from amphw.bench.sides import our_side, processors
+from amphw.bench.sides import our_side, peak_side, processors
 from amphw.bench.subject import GRACE_S
 from amphw.bench.traced import Profile, Tracer, profile_of
 from amphw.bench.validity import load_reasons, round_reasons
@@ -122,7 +125,7 @@ def measure_settings(plan: Plan, wanted: Sequence[Setting], say: Say) -> dict[st
     cfg = plan.cfg
     here = processors()
     instances = chosen_instances(plan.model, cfg, plan.workload.instances)
-    measured, profile, usage = _measure(plan, [s for s in wanted if s.workers <= here], instances, say)
+    measured, peaks, profile, usage = _measure(plan, [s for s in wanted if s.workers <= here], instances, say)
     say(f"amphw: the costs account for {profile.explained:.0%} of the worker's time")
     shapes = shapes_of(profile.lowered, instances, [int(plan.model.size(i)) for i in instances])
     simulated = {}
@@ -134,12 +137,15 @@ def measure_settings(plan: Plan, wanted: Sequence[Setting], say: Say) -> dict[st
             f"{plan.model.counted}/s"
         )
     names = [u.name for u in profile.lowered.units]
+    found = rows(measured, simulated, names)
     return {
         "workload": plan.workload.name,
         "mode": "workers",
         "counted": plan.model.counted,
         "processors": here,
-        "workers": rows(measured, simulated, names),
+        "workers": found,
+        "scaling": scaling(found, peaks),
+        "sgemm_gflops": {str(threads): rate for threads, rate in peaks.items()},
         "costs_us": {str(keys): costs_to_json(costs, names) for keys, costs in profile.traced.items()},
         "explained": profile.explained,
         "min_update_interval": plan.every[0],
@@ -162,10 +168,11 @@ def _validity(usage: Usage, rounds: int, explained: float) -> dict[str, Any]:
 
 def _measure(
     plan: Plan, wanted: Sequence[Setting], instances: Sequence[Instance], say: Say
-) -> tuple[dict[Setting, OurRates], Profile, Usage]:
+) -> tuple[dict[Setting, OurRates], dict[int, float], Profile, Usage]:
     """Our side with these settings in turn, and one worker that is traced in the same rounds, as machines do
-    not keep their speed."""
+    not keep their speed. Second: GFLOP/s of large products by threads, the best round's."""
     answers: dict[Setting, list[dict[str, float]]] = {s: [] for s in wanted}
+    peaks = {s.workers: 0.0 for s in wanted}
     usages = []
     with ExitStack() as stack:
         sides = {}
@@ -181,6 +188,7 @@ def _measure(
             say(f"amphw: starting, traced: 1 worker, keys: {keys}")
             tracers[keys] = tracer = _tracer(plan, instances, intervals, keys)
             stack.callback(tracer.close)
+        (products,) = stack.enter_context(peak_side()).subjects
         for number in range(plan.rounds):
             for s in wanted if number % 2 == 0 else reversed(wanted):
                 meter = UsageMeter(sides[s].pids)
@@ -193,11 +201,14 @@ def _measure(
             for tracer in tracers.values():
                 tracer.run(plan.seconds / len(tracers))
             usages.append(meter.read())
+            for threads, best in peaks.items():
+                done = products.ask("run", plan.brief + GRACE_S, seconds=plan.brief / 2, threads=threads)
+                peaks[threads] = max(best, done["count"] / done["seconds"] * 1e-9)
             rates = [(s, answers[s][-1]["count"] / answers[s][-1]["seconds"]) for s in wanted]
             told = "; ".join(f"{s.workers} workers, {s.keys} keys {rate:,.0f}" for s, rate in rates)
             say(f"round {number + 1} of {plan.rounds}: {told}")
         profile = profile_of(tracers)
-    return {s: OurRates.of(runs) for s, runs in answers.items()}, profile, total(usages)
+    return {s: OurRates.of(runs) for s, runs in answers.items()}, peaks, profile, total(usages)
 
 
 def _tracer(plan: Plan, instances: Sequence[Instance], intervals: Mapping[str, int], keys: int) -> Tracer:
@@ -298,6 +309,28 @@ def rows(
             }
         )
     return found
+
+
+def scaling(found: Sequence[Mapping[str, Any]], peaks: Mapping[int, float]) -> dict[str, dict[str, Any]]:
+    """By the number of workers: the best speed-up over the best setting of one worker, whether it was
+    simulated, with how many keys, and beside what the machine's products gain (sgemm; None: not measured)."""
+
+    def rate(row: Mapping[str, Any], simulated: bool) -> float:
+        return float((row["simulation"] if simulated else row)["instances_per_s"])
+
+    told = {}
+    for workers in dict.fromkeys(row["workers"] for row in found):
+        some = [row for row in found if row["workers"] == workers]
+        simulated = some[0]["simulated"]
+        best = max(some, key=lambda row: float(row["instances_per_s"]))
+        alone = max(rate(row, simulated) for row in found if row["workers"] == 1)
+        told[str(workers)] = {
+            "speed_up": rate(best, simulated) / alone,
+            "simulated": simulated,
+            "keys": best["max_active_keys"],
+            "sgemm": peaks[workers] / peaks[1] if workers in peaks else None,
+        }
+    return told
 
 
 def costs_to_json(costs: Costs, names: Sequence[str]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Plan:
 
     overrides: settings of the configuration, the user's. every: instances between two updates. peer_forms: if
     not empty, the only ones that are tried. keys: of ours in flight; 1 compares with peers that take one
-    instance at a time; 0: as the workload has it.
+    instance at a time; 0: as the workload has it. peer_device: where peers compute, as PyTorch calls it.
     """
 
     workload: Workload
@@ -47,6 +47,7 @@ class Plan:
     keys: int = 0
     inference: bool = True
     device: str = "cpu"
+    peer_device: str = "cpu"
 
     def __post_init__(self) -> None:
         for name in self.peers:
@@ -99,7 +100,8 @@ class Plan:
         """The forms of a peer that count in this comparison."""
         alone = self.keys == 1 and any(f.kind == PER_INSTANCE for f in FORMS.get(self.workload.name, ()))
         found = forms_of(self.workload.name, peer, PER_INSTANCE if alone else BATCHED)
-        return [f for f in found if not self.peer_forms or f.name in self.peer_forms]
+        there = [f for f in found if not f.graphed or self.peer_device != "cpu"]
+        return [f for f in there if not self.peer_forms or f.name in self.peer_forms]
 
     def others(self, peer: str) -> list[Form]:
         """Forms that do not count, but are worth knowing."""
@@ -151,5 +153,6 @@ def write_inputs(plan: Plan, folder: Path, whole: bool = False) -> Mapping[str, 
         "parameters": str(folder / "parameters.npz"),
         "rules": rules,
         "settings": asdict(cfg.model),
+        "device": plan.peer_device,
         "warm": plan.brief / 2,
     }

@@ -155,7 +155,9 @@ def workers_report(record: Record) -> RenderableType:
             f"{simulation['rows_per_frame']:.0f}",
             simulation["limit"],
         )
+    machine = [(n, each["sgemm"]) for n, each in record["scaling"].items() if each["sgemm"] is not None]
     lines = [
+        "large products by themselves: " + ", ".join(f"{n} threads {up:.2f} times" for n, up in machine),
         f"this machine has {record['processors']} processors; what is said of more workers is simulated, "
         "from the measured costs of one worker's frames",
         f"those costs account for {_percent(record['explained'])} of that worker's time",

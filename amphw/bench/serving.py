@@ -57,13 +57,19 @@ def serve(begin: Callable[[Channel], tuple[Mapping[str, Any], Mapping[str, Handl
             channel.send({"error": _words(error)})
 
 
-def timed(step: Callable[[], int], seconds: float) -> dict[str, float]:
-    """Call `step`, which says how many instances it did, for `seconds` -> count, seconds, cpu."""
+def timed(
+    step: Callable[[], int], seconds: float, finish: Callable[[], None] = lambda: None
+) -> dict[str, float]:
+    """Call `step`, which says how many instances it did, for `seconds` -> count, seconds, cpu.
+
+    finish: waits for what steps have begun; its time counts.
+    """
     count, cpu, began = 0, time.process_time(), time.perf_counter()
     while True:
         count += step()
-        elapsed = time.perf_counter() - began
-        if elapsed >= seconds:
+        if time.perf_counter() - began >= seconds:
+            finish()
+            elapsed = time.perf_counter() - began
             return {"count": count, "seconds": elapsed, "cpu": time.process_time() - cpu}
 
 

@@ -57,10 +57,11 @@ class Setup:
         return f"{self.peer}, {count}"
 
 
-def setups(peer: str, count: int) -> list[Setup]:
-    """How a peer may use `count` processors: one, all in one process, or a process on each."""
+def setups(peer: str, count: int, device: str = "cpu") -> list[Setup]:
+    """How a peer may use `count` processors: one, all in one process, or a process on each; on another device
+    one drives it."""
     alone = [Setup(peer, 1)]
-    if count == 1:
+    if count == 1 or device != "cpu":
         return alone
     # DyNet's autobatching has one thread.
     together = [] if peer == "dynet" else [Setup(peer, count)]

@@ -40,6 +40,12 @@ class Peers:
         str | None,
         typer.Option("--forms", metavar="NAMES", help="Try these forms of the peers only, instead of all."),
     ] = None
+    peer_device: Annotated[
+        str,
+        typer.Option(
+            "--peer-device", metavar="NAME", help="Where peers compute, as PyTorch calls it, such as cuda."
+        ),
+    ] = "cpu"
 
 
 @dataclass(frozen=True)
@@ -258,6 +264,7 @@ def _plan(workload: str, measurement: Measurement, peers: Peers, instead: Instea
         keys=measurement.keys,
         inference=measurement.inference,
         device=measurement.device,
+        peer_device=peers.peer_device,
     )
     check_every(plan)
     return plan

@@ -6,8 +6,7 @@ import contextlib
 import itertools
 import shlex
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +21,8 @@ from amphw.library.running import NO_SPARE, Outcome, spare_device
 
 SPARE = "cpu"
 """Where members go on whose device is lost, unless another one is named."""
+LEAVES = "leaving: the round is finished and what is owed is sent; Ctrl-C again to go without that"
+"""What is said where a member is asked to."""
 
 if TYPE_CHECKING:
     from amphw.cli.ranks import RankOptions
@@ -48,7 +49,7 @@ def train_elastic(
 
     follower = Follower(folder.path)
     follower.news()  # of a job that goes on
-    began = time.perf_counter()
+    had = follower.table.seconds
     try:
         with _cluster(about.ranks) as cluster:
             before = _run(cluster, follower, model, _absolute(typed), cfg, device, folder, spare, about)
@@ -56,7 +57,7 @@ def train_elastic(
         if not follower.table.begun:
             _abandon(folder)
         raise
-    spent = {"training": time.perf_counter() - began}
+    spent = {"training": follower.table.seconds - had}  # as epochs count it
     outcome = _outcome(follower, model, folder, device, spent)
     report_outcome(outcome, as_json)
     if outcome.interrupted:
@@ -118,9 +119,11 @@ def _run(
     from amphw.host.config_toml import to_toml
     from amphw.host.progress import Progress
     from amphw.host.run_folder import CONFIG, METRICS
+    from amphw.host.watching import Watching
     from amphw.models import get_model
     from amphw.replicas.agree import identity
     from amphw.replicas.elastic.job import Watch, run, task_of
+    from amphw.replicas.elastic.standing import live
 
     path = folder.path.absolute()
     train = cfg.train
@@ -140,6 +143,7 @@ def _run(
     folder.write_text(CONFIG, to_toml(cfg))  # where another job is there, the folder stays as it was
     board.open(job)
     asked, saved = threading.Event(), follower.table.saved
+    watched = Watching(path)
     with Progress(None, train.epochs, model.name, model.counted) as progress:
 
         def follow() -> None:
@@ -150,6 +154,8 @@ def _run(
                 progress.epoch(record)
             if records:
                 folder.write_json(METRICS, follower.table.history)
+            if watched.wanted() and (stats := live(follower.table)) is not None:
+                watched.update(stats)
 
         def stop() -> None:
             nonlocal saved
@@ -238,12 +244,30 @@ def join(
         number, asked = board.reserve(), threading.Event()
         remark(f"joining the job in {job['folder']} as member {number}")
         watch = Watch(board, complain)
-        with stopping(asked.set, complain):
+        with stopping(asked.set, complain, LEAVES):
             task = task_of(job, Path(job["folder"]), get_model)
             watch.start(number, cluster.member(task, device, _spare(spare), cluster.here()))
-            run(watch, asked.is_set, watch.stop, lambda: None)
+            run(watch, asked.is_set, watch.stop, _says_that_it_trains(number, Path(job["folder"])))
     how = "has left the job" if asked.is_set() else "is done: the job is over"
     remark(f"member {number} {how}")
+
+
+def _says_that_it_trains(number: int, folder: Path) -> Callable[[], None]:
+    """What is called now and then, and tells the user once that the member trains."""
+    from amphw.replicas.elastic.report import Follower
+    from amphw.replicas.elastic.table import TRAINING
+
+    follower, said = Follower(folder), False
+
+    def look() -> None:
+        nonlocal said
+        if said:
+            return
+        follower.news()
+        if said := any(seen.me.number == number for seen in follower.table.present(TRAINING)):
+            remark(f"member {number} trains; Ctrl-C has it leave the job in good order")
+
+    return look
 
 
 def _changed(model: Any, settings: str, given: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""`amphw graph`: a model's static graph as text, as a drawing, or as JSON."""
+"""`amphw graph`: a model's static graph as text, as a drawing, as a page to zoom in, or as JSON."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from amphw.cli.output import remarks
 if TYPE_CHECKING:
     from amphw.ir.graph import Graph
 
-_SUFFIXES = (".svg", ".json", ".txt")
+_SUFFIXES = (".html", ".svg", ".json", ".txt")
+
+_WIDE = "body { max-width: none; }\nh1 { margin: 0 0 12px; }\n"
 
 
 def graph(
     model: ModelArgument,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="A .svg, .json or .txt file; without it, text on stdout."),
+        typer.Option(
+            "--out", metavar="FILE", help="A .html, .svg, .json or .txt file; without it, text on stdout."
+        ),
     ] = None,
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -67,6 +71,13 @@ def _rendered(made: Graph, suffix: str) -> str:
         from amphw.ir.draw import to_svg
 
         return to_svg(made)
+    if suffix == ".html":
+        from amphw.ir.draw import to_svg
+        from amphw.ir.zoom import zoomable
+        from amphw.page.html import document, text
+
+        title = f"Graph of {made.name}"
+        return document(title, [f"<h1>{text(title)}</h1>", zoomable(to_svg(made), fill=True)], _WIDE)
     if suffix == ".json":
         from amphw.ir.serialise import graph_to_json
 

@@ -13,6 +13,7 @@ import typer
 import amphw
 from amphw.cli.bench import bench
 from amphw.cli.check import check
+from amphw.cli.compare import compare
 from amphw.cli.demo import demo
 from amphw.cli.devices import devices
 from amphw.cli.elastic import join
@@ -29,6 +30,7 @@ from amphw.cli.predict import predict
 from amphw.cli.replay import replay
 from amphw.cli.rtl import rtl
 from amphw.cli.train import train
+from amphw.cli.watch import watch
 
 app = typer.Typer(
     name="amphw",
@@ -42,6 +44,8 @@ app = typer.Typer(
 )
 for command in (
     train,
+    watch,
+    compare,
     join,
     ranks,
     ledger,

@@ -40,7 +40,8 @@ def ranks(run: FolderArgument, as_json: JsonOption = False) -> None:
     counted = ("rounds", "instances", "sent", "received")
     shown = table("member", "state", "device", "host", *counted, "values from", right=counted)
     for row in rows:
-        state = f"{row['state']}: {row['why']}" if row["state"] == "lost" else row["state"]
+        told = row["state"] == "lost" or row["why"] not in ("", "job", "left")
+        state = f"{row['state']}: {row['why']}" if told else row["state"]
         shown.add_row(
             f"{row['member']}.{row['incarnation']}",
             state,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
 from amphw.cli.output import BEGAN, NOISE, emit_json, remarks, results, table
@@ -20,8 +21,25 @@ def summary_json(outcome: Any) -> dict[str, Any]:
     if outcome.synchronised is not None:
         summary |= figures_of(outcome.synchronised)
     if outcome.members is not None:
-        summary["members"] = outcome.members
+        summary |= {"members": outcome.members, **_paced(outcome.members)}
     return summary | {"files": {kind: str(path) for kind, path in outcome.written.items()}}
+
+
+def _paced(members: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of members that come and go, as of ranks: partitions and bound of the last one, the rounds of the
+    newest incarnation of each, and how far ahead of the slowest other one any has been, and how often."""
+    newest = {each["member"]: each for each in members}
+    rounds = Counter[int]()
+    for each in members:
+        rounds.update({int(lead): times for lead, times in each["leads"].items()})
+    last = max(members, key=lambda each: each["rounds"], default={})
+    return {
+        "partitions": last.get("partitions", 0),
+        "bound": last.get("bound", 0),
+        "clocks": [each["rounds"] for _, each in sorted(newest.items())],
+        "staleness_max": max((each["lead"] for each in members), default=0),
+        "staleness_rounds": dict(sorted(rounds.items())),
+    }
 
 
 def report_outcome(outcome: Any, as_json: bool) -> None:

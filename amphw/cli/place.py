@@ -8,8 +8,8 @@ import typer
 
 from amphw.cli.blas import pin_blas
 from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
-from amphw.cli.output import emit_json, results, table
-from amphw.cli.propose import INSTANCES, Proposal, propose
+from amphw.cli.output import emit_json, remark, results, table
+from amphw.library.estimating.proposal import INSTANCES, Proposal, propose
 from amphw.page.numbers import number, percent, seconds, size
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def place(
     found = get_model(model)
     defaults = found.recommended(make_device(device).capabilities())
     cfg = resolve(found.config, defaults, config, settings or ())
-    proposal = propose(found, cfg, device, instances, search, _limits(limits or ()))
+    proposal = propose(
+        found, cfg, device, instances, search, _limits(limits or ()), tell=remark, begins=remark
+    )
     if as_json:
         emit_json(_json(found.name, proposal))
         return

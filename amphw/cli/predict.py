@@ -98,5 +98,5 @@ def _sentence(answer: dict[str, Any]) -> str:
     )
     text = answer["input"] if len(answer["input"]) <= 60 else answer["input"][:57] + "..."
     if "prediction" not in answer:  # of a model whose loss reports something else
-        return f"{text} -> {rest or 'its loss reports no prediction'}"
+        return f"{text} -> {rest or 'it reports nothing but losses; in the model, fe.report(y=y) does'}"
     return f"{text} -> {answer['prediction']}" + (f"  ({rest})" if rest else "")

@@ -280,7 +280,7 @@ def _rounds(found: Synchronised) -> str:
         f"{rounds} of a rank, at most {own['staleness_max']} ahead of the slowest other one, where "
         f"{own['bound'] + 1} are allowed"
     )
-    if "partitions" in own:
+    if "drift" in own:
         said += (
             f"; {own['partitions']} partitions; ranks were {100 * own['drift']:.2g} % from their mean where "
             "they met last"

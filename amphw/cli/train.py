@@ -17,8 +17,8 @@ from amphw.cli.option_groups import grouped
 from amphw.cli.options import ConfigOption, DeviceOption, JsonOption, ModelArgument, SetOption
 from amphw.cli.outcome import report_outcome
 from amphw.cli.output import remark
-from amphw.cli.propose import searched
 from amphw.cli.ranks import Carrier, Place, RankOptions, following, launched, leading, told
+from amphw.library.estimating.proposal import searched
 
 if TYPE_CHECKING:
     from amphw.host.log_file import LogWriter
@@ -115,7 +115,7 @@ def train(
         if seeds > 1:
             from amphw.cli.seeds import train_seeds
 
-            cfg = searched(found, _resolve(found, config, settings, device), device)
+            cfg = searched(found, _resolve(found, config, settings, device), device, remark)
             train_seeds(found, cfg, device, seeds, out, as_json, spare)
             return
         if transport is not None and transport.rank > 0:
@@ -142,12 +142,14 @@ def _train_elastic(
     from amphw.host.config_toml import to_toml
     from amphw.host.run_folder import RunFolder
     from amphw.library.running import ready
-    from amphw.replicas.elastic.settings import check_elastic
+    from amphw.replicas.elastic.settings import check_elastic, check_goes_on
 
     check_wanted(about)
     had = RunFolder.open(resume).single() if resume is not None else None
-    cfg = searched(model, _resolve(model, config, settings, device, saved=had), device)
+    cfg = searched(model, _resolve(model, config, settings, device, saved=had), device, remark)
     check_elastic(about.ranks, cfg)
+    if had is not None:
+        check_goes_on(had.path)
     ready(model, cfg, device, remark).device.close()  # what stands in the way is said once, here
     with (had or RunFolder.create(out, model.name, to_toml(cfg))).held() as folder:
         train_elastic(model, typed, cfg, device, folder, as_json, spare, about)
@@ -184,9 +186,9 @@ def _follow(
         folder = RunFolder.open(resume).single()
         _, saved = how_far(folder, model.name, remark)
         cfg = _resolve(model, None, settings, device, saved=folder)
-        cfg = searched(model, on_these_devices(cfg, device, folder, remark), device)
+        cfg = searched(model, on_these_devices(cfg, device, folder, remark), device, remark)
     else:
-        cfg = searched(model, _resolve(model, config, settings, device), device)
+        cfg = searched(model, _resolve(model, config, settings, device), device, remark)
     runner = ready(model, cfg, device, remark, resumed=saved is not None)
     following(transport, model, cfg, runner.device, saved)
 
@@ -216,14 +218,14 @@ def _train_one(
         with RunFolder.open(resume).single().held() as folder:
             had, saved = how_far(folder, model.name, remark)
             cfg = _resolve(model, None, settings, device, saved=folder)
-            cfg = searched(model, on_these_devices(cfg, device, folder, remark), device)
+            cfg = searched(model, on_these_devices(cfg, device, folder, remark), device, remark)
             runner = ready(model, cfg, device, remark, resumed=saved is not None)
             joined = ranks.leading(model, cfg, device, saved)
             about: dict[str, Any] = {"ranks": joined, "watched": watched}
             outcome = run_once(model, cfg, runner, folder, model.name, saved, other, **about)
     else:
         had = None
-        cfg = searched(model, _resolve(model, config, settings, device), device)
+        cfg = searched(model, _resolve(model, config, settings, device), device, remark)
         runner = ready(model, cfg, device, remark)
         joined = ranks.leading(model, cfg, device, None)
         with RunFolder.create(out, model.name, to_toml(cfg)).held() as folder:

@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING, NoReturn
 
 from amphw.frontend.attention import attention, softmax
 from amphw.frontend.branches import cond, switch
+from amphw.frontend.chosen import argmax, sample
 from amphw.frontend.compile import Compiled, compile
 from amphw.frontend.convolution import Conv2d, MaxPool
 from amphw.frontend.convolution1d import Conv1d
+from amphw.frontend.decided_loops import while_loop
+from amphw.frontend.embedding import Embedding
 from amphw.frontend.functions import (
     above,
     absolute,
     column,
     concat,
     cross_entropy,
+    elu,
     exp,
     gelu,
     is_best,
@@ -48,11 +52,11 @@ from amphw.frontend.gather import group, pick, put, reduce, take
 from amphw.frontend.graph_spec import Graph
 from amphw.frontend.graphs import message_passing, receive, send
 from amphw.frontend.integer import Integer, choose
+from amphw.frontend.layer_functions import layer_function
 from amphw.frontend.layers import (
     GRU,
     LSTM,
     RNN,
-    Embedding,
     Layer,
     LayerNorm,
     Linear,
@@ -61,13 +65,15 @@ from amphw.frontend.layers import (
     TreeLSTMLeaf,
     parameter,
 )
-from amphw.frontend.loops import fold, scan, while_loop
-from amphw.frontend.losses import classify, loss, loss_of, regress
+from amphw.frontend.loops import fold, scan
+from amphw.frontend.losses import classify, loss, loss_of, regress, report
 from amphw.frontend.masks import dropout
+from amphw.frontend.onnx_import import from_onnx
 from amphw.frontend.remedies import unknown as _unknown
 from amphw.frontend.source import FrontendError, FrontendNote
 from amphw.frontend.spec import Along, Axis, Floats, Int, Record, Sequence, Spec
 from amphw.frontend.tensor import Tensor, constant, ungroup
+from amphw.frontend.torch_export import from_export
 from amphw.frontend.torch_import import from_torch
 from amphw.frontend.tree_spec import Tree
 from amphw.frontend.trees import fold_tree, root
@@ -102,6 +108,7 @@ __all__ = [
     "TreeLSTMLeaf",
     "above",
     "absolute",
+    "argmax",
     "attention",
     "choose",
     "classify",
@@ -112,14 +119,18 @@ __all__ = [
     "cross_entropy",
     "constant",
     "dropout",
+    "elu",
     "exp",
     "fold",
     "fold_tree",
+    "from_export",
+    "from_onnx",
     "from_torch",
     "gelu",
     "group",
     "is_best",
     "largest",
+    "layer_function",
     "leaky_relu",
     "log",
     "log_softmax",
@@ -137,7 +148,9 @@ __all__ = [
     "reduce",
     "regress",
     "relu",
+    "report",
     "root",
+    "sample",
     "scan",
     "send",
     "sigmoid",

@@ -12,6 +12,7 @@ from amphw.frontend.graph_spec import GraphValue
 from amphw.frontend.graphs import receive
 from amphw.frontend.index import Dim, union
 from amphw.frontend.operands import applied, operand
+from amphw.frontend.remedies import no_keyword
 from amphw.frontend.source import FrontendError
 from amphw.frontend.spec import SequenceValue
 from amphw.frontend.tensor import Constant, Tensor, compute, messages, spread, ungroup
@@ -71,12 +72,16 @@ def attention(
     return renamed(made, _back(along)) if along is not None else made
 
 
-def softmax(x: Any, over: Dim | SequenceValue | GraphValue | None = None) -> Any:
+_OVER = "without `over=` it is over the columns, with `over=x.words` along the positions of that sequence"
+
+
+def softmax(x: Any, over: Dim | SequenceValue | GraphValue | None = None, **others: Any) -> Any:
     """exp(x) over its sum: the columns as probabilities, which add up to 1 in each row.
 
     over: a dimension or a sequence, along whose positions each column adds up to 1 instead: attention; or a
     graph, for values of edges: each column adds up to 1 over the edges that lead to the same node.
     """
+    no_keyword("softmax", others, {"dim": _OVER, "axis": _OVER})
     x = operand(x, "softmax")
     if over is not None and not isinstance(x, Tensor):
         raise FrontendError("a softmax over positions is of the model's values, not of those inside a layer")

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from amphw.frontend.encoding import Encoder, encode
 from amphw.frontend.explain import explain
 from amphw.frontend.finish import finish
 from amphw.frontend.index import Dim
-from amphw.frontend.layers import layer_names
+from amphw.frontend.layer_names import layer_names, whole_names
+from amphw.frontend.onnx_export import write_onnx
 from amphw.frontend.source import FrontendError, FrontendNote, SourceLine, origin
-from amphw.frontend.spec import Declared, Level, Spec
+from amphw.frontend.spec import Declared, Level, Spec, read
 from amphw.frontend.torch_state import TorchState, to_torch
 from amphw.frontend.trace import Trace, tracing
 from amphw.ir.check import infer
@@ -57,18 +59,24 @@ class Compiled:
     def _repr_html_(self) -> str:
         return self.graph._repr_html_()
 
+    def _mime_(self) -> tuple[str, str]:
+        return self.graph._mime_()
+
     @cached_property
     def answers(self) -> frozenset[str]:
         """Names, in the graph's schema, of what the model is to predict: losses alone read it."""
         return answers(self.graph)
 
-    def encode(self, value: Any, number: int = 0, *, answered: bool = True) -> Instance:
+    def encode(
+        self, value: Any, number: int = 0, *, answered: bool = True, dtype: type = np.float32
+    ) -> Instance:
         """The instance of plain Python and numpy; InstanceError naming the instance and the part in it.
 
-        answered: whether it has everything; else what losses alone read may be missing.
+        answered: whether it has everything; else what losses alone read may be missing. dtype: of its
+        numbers; np.float64 is for the reference executor.
         """
         try:
-            e = encode(self.encoder, value, frozenset() if answered else self.answers)
+            e = encode(self.encoder, value, None if answered else self.answers, dtype)
         except InstanceError as error:
             raise InstanceError(f"instance {number}: {error}") from None
         return Instance(e.attrs, e.tables, e.data, number)
@@ -84,10 +92,10 @@ class Compiled:
 
         They are those of the sum of all rows of all losses. value: the instance, plain Python and numpy.
         parameters: by node and name; the others, and all without it, are those that training with `seed`
-        begins with. The reference executor computes it, with the masks of dropout that the seed draws.
+        begins with. The reference executor computes it, with the masks of dropout of an instance numbered 0.
         Raises InstanceError, and GraphError for parameters that do not fit.
         """
-        return gradients_of(self._opened(parameters, seed), self.encode(value))
+        return gradients_of(self._opened(parameters, seed), self.encode(value, dtype=np.float64))
 
     def outputs(
         self, value: Any, parameters: Values | None = None, *, seed: int = 0
@@ -96,15 +104,25 @@ class Compiled:
 
         Arguments and errors are those of `gradients`, but what losses alone read may be missing.
         """
-        return outputs_of(self._opened(parameters, seed), self.encode(value, answered=False))
+        return outputs_of(
+            self._opened(parameters, seed), self.encode(value, answered=False, dtype=np.float64)
+        )
 
     def to_torch(self, values: Values) -> dict[str, dict[str, Any]]:
         """Values by node and name, such as parameters or gradients, as PyTorch has them -> for each layer
         that `from_torch` made the `state_dict` of its module. Raises FrontendError where there is none."""
         return to_torch(self.imported, values)
 
+    def to_onnx(self, path: str | PathLike[str] | None = None, parameters: Values | None = None) -> Any:
+        """The model as an `onnx.ModelProto`, also written to `path`; see `write_onnx`.
+
+        parameters: by node and name; without them those that training begins with. Raises FrontendError
+        naming the first node that is not static, and OSError where the file cannot be written.
+        """
+        return write_onnx(self.graph, values_of(self._opened(parameters, 0)), path)
+
     def _opened(self, parameters: Values | None, seed: int) -> ReferenceDevice:
-        graph = starting_at(self.graph, parameters) if parameters else self.graph
+        graph = starting_at(self.graph, parameters, np.float64) if parameters else self.graph
         device = ReferenceDevice(dtype=np.float64)
         device.load(graph, {"*": UpdateRule()}, DeviceOptions(updates="off", seed=seed))
         return device
@@ -126,7 +144,7 @@ def compile(model: Callable[[Any], None], spec: Spec, name: str | None = None) -
     with tracing(trace):
         instance, encoder = spec.declare(declared, (), Level())
         try:
-            model(instance)
+            model(read(instance))
         except ProgramError as error:
             raise FrontendError(str(error), origin(error)) from error
         schema = Schema(declared.attrs, declared.tables, declared.data, tuple(declared.axioms))
@@ -138,12 +156,23 @@ def compile(model: Callable[[Any], None], spec: Spec, name: str | None = None) -
         raise FrontendError(str(error), place) if place else error from error
     for place, message in trace.notes:
         warnings.warn(f"{place}: {message}", FrontendNote, stacklevel=2)
-    imported = {
-        name: layer.torch_state({p.name for p in graph.nodes[name].params})
-        for layer, name in trace.net.layer_names.items()
-        if hasattr(layer, "torch_state") and name in graph.nodes
-    }
+    imported = _imported(trace, graph)
     return Compiled(graph, spec, dict(trace.net.places), tuple(trace.net.dims), encoder, imported)
+
+
+def _imported(trace: Trace, graph: Graph) -> dict[str, TorchState]:
+    """By layer, or by what several layers are the parts of, the tensors that came from PyTorch."""
+    names = {layer: name for layer, name in trace.net.layer_names.items() if name in graph.nodes}
+    present = {name: {p.name for p in graph.nodes[name].params} for name in names.values()}
+    found: dict[str, TorchState] = {}
+    for layer, name in names.items():
+        if hasattr(layer, "torch_state"):
+            found[name] = layer.torch_state(present[name])
+    for whole, name in whole_names(trace.given_names).items():
+        nodes = {part: names[layer] for part, layer in whole.parts.items() if layer in names}
+        if nodes and hasattr(whole, "torch_state"):
+            found[name] = whole.torch_state(nodes, present)
+    return found
 
 
 def encoder_of(spec: Spec) -> Encoder:

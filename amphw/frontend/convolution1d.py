@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from amphw.frontend.gather import innermost
@@ -59,28 +59,7 @@ class Conv1d(Layer):
         x = operand(operands[0], "Conv1d")
         if not isinstance(x, Tensor) or isinstance(x, Constant):
             raise FrontendError("Conv1d is along positions of a model's values, not of those inside a layer")
-        return super().__call__(self._windows(group_by(x, innermost(x, over))))
-
-    def _windows(self, x: Tensor) -> Tensor:
-        """Side by side what is at the positions of each window; zeros beyond the ends."""
-        dim = x.rows
-        assert dim is not None
-
-        def windows(v: Value) -> Value:
-            return f.concat(*(at(v, offset) for offset in self._offsets))
-
-        def at(v: Value, offset: int) -> Value:
-            if not offset:
-                return v
-            place = ROW + offset
-            inside = where(both(place >= 0, place < dim.extent), 1, 0)
-            # A position that is not there is read from one that is, and counts for nothing.
-            near = minimum(maximum(place, 0), dim.extent - 1)
-            return f.gather_rows(v, near, "rows") * f.number(v, inside)
-
-        name = current().name("windows")
-        current().emit(NPT(name, trace(windows, {"x0": x.width})), {"x0": x.port})
-        return Tensor((name, "out"), x.width * len(self._offsets), x.context, dim)
+        return super().__call__(windows(x, self._offsets, innermost(x, over)))
 
     def shapes(self, *widths: int) -> Shapes:
         return {"W": parameter((sum(widths), self.outputs)), "b": parameter((self.outputs,), "zeros")}
@@ -89,3 +68,24 @@ class Conv1d(Layer):
         y = f.linear(operands[0], p.W, p.b)
         result: Value = y if self.activation is None else self.activation(y)
         return result
+
+
+def windows(x: Tensor, offsets: Sequence[int], dim: Dim) -> Tensor:
+    """For each position of `dim` side by side what is so many positions from it; zeros beyond the ends."""
+
+    def all_of(v: Value) -> Value:
+        return f.concat(*(at(v, offset) for offset in offsets))
+
+    def at(v: Value, offset: int) -> Value:
+        if not offset:
+            return v
+        place = ROW + offset
+        inside = where(both(place >= 0, place < dim.extent), 1, 0)
+        # A position that is not there is read from one that is, and counts for nothing.
+        near = minimum(maximum(place, 0), dim.extent - 1)
+        return f.gather_rows(v, near, "rows") * f.number(v, inside)
+
+    x = group_by(x, dim)
+    name = current().name("windows")
+    current().emit(NPT(name, trace(all_of, {"x0": x.width})), {"x0": x.port})
+    return Tensor((name, "out"), x.width * len(offsets), x.context, dim)

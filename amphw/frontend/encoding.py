@@ -10,7 +10,7 @@ import math
 import operator
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -32,13 +32,19 @@ Locate = Callable[[int], str]
 @dataclass
 class Encoded:
     """What an instance is encoded to. axes: how long each is, as far as a part has told. answers: names of
-    tables and data that may be missing from what is encoded."""
+    tables and data that may be missing from what is encoded; None where it has to have everything. dtype: of
+    the data."""
 
     attrs: dict[str, int] = field(default_factory=dict)
     tables: dict[str, np.ndarray] = field(default_factory=dict)
     data: dict[str, np.ndarray] = field(default_factory=dict)
     axes: dict[str, int] = field(default_factory=dict)
-    answers: frozenset[str] = frozenset()
+    answers: frozenset[str] | None = None
+    dtype: type = np.float32
+
+    def spares(self, name: str) -> bool:
+        """Whether the table or the data of this name may be missing."""
+        return self.answers is not None and name in self.answers
 
 
 class Encoder(ABC):
@@ -85,7 +91,7 @@ class Integers(Encoder):
         e.tables[self.name] = self.column(values, locate).astype(np.int32)
 
     def anything(self, e: Encoded) -> Any:
-        return 0 if self.name in e.answers else None
+        return 0 if e.spares(self.name) else None
 
     def column(self, values: Any, locate: Locate) -> np.ndarray:
         """All values, as an array of integers."""
@@ -123,13 +129,14 @@ class Numbers(Encoder):
             rows = [self._row(v, locate, i) for i, v in enumerate(values)]
             found = np.stack(rows) if rows else np.zeros((0, self.width))
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
-            column = found.reshape(count, self.width).astype(np.float32)
-        for i in np.flatnonzero(~np.isfinite(column).all(axis=1)):
+            column: np.ndarray = found.reshape(count, self.width).astype(e.dtype)
+            fits = np.isfinite(column.astype(np.float32, copy=False)).all(axis=1)
+        for i in np.flatnonzero(~fits):
             raise self.wrong(locate(int(i)), f"is {found[i].tolist()}, expected finite numbers of 32 bits")
         e.data[self.name] = column
 
     def anything(self, e: Encoded) -> Any:
-        return np.zeros(self.width, np.float32) if self.name in e.answers else None
+        return np.zeros(self.width, np.float32) if e.spares(self.name) else None
 
     def _row(self, value: Any, locate: Locate, i: int) -> np.ndarray:
         row = numbers(value)
@@ -156,7 +163,7 @@ class Parts(Encoder):
     def columns(self, e: Encoded, values: Any, locate: Locate) -> dict[str, list[Any]]:
         """By part; where answers may be missing, those that the first dict has."""
         known, first = list(self.parts), values[0] if len(values) else None
-        if e.answers and isinstance(first, Mapping):
+        if e.answers is not None and isinstance(first, Mapping):
             known = [k for k in self.parts if k in first]
         for i, v in enumerate(values):
             if not isinstance(v, Mapping):
@@ -174,10 +181,17 @@ class Parts(Encoder):
         something that is there."""
         for k, found in columns.items():
             self.parts[k].encode(e, found, within(locate, k))
+        self.fill(e, columns, count, locate)
+
+    def fill(self, e: Encoded, given: Container[str], count: int, locate: Locate) -> None:
+        """Let anything stand for the parts that are not given, of so many dicts; refuse those that matter."""
         for k, part in self.parts.items():
-            if k not in columns:
+            if k not in given:
                 if (stands := part.anything(e)) is None:
-                    raise self.wrong(dotted(locate(0), k), "is missing")
+                    why = "; what the model reports depends on it, or which way values take" * (
+                        e.answers is not None
+                    )
+                    raise self.wrong(dotted(locate(0), k), f"is missing{why}")
                 part.encode(e, [stands] * count, within(locate, k))
 
 
@@ -267,10 +281,13 @@ class Ragged(Items):
         self.encode_items(e, values, found, locate)
 
 
-def encode(encoder: Encoder, value: Any, answers: frozenset[str] = frozenset()) -> Encoded:
+def encode(
+    encoder: Encoder, value: Any, answers: frozenset[str] | None = None, dtype: type = np.float32
+) -> Encoded:
     """The tables of one instance; InstanceError naming the part that does not fit. answers: names of tables
-    and data that may be missing from it, as anything will do."""
-    e = Encoded(answers=answers)
+    and data that may be missing from it, as anything will do; without them it has everything. dtype: of the
+    data."""
+    e = Encoded(answers=answers, dtype=dtype)
     encoder.encode(e, [value], lambda i: "")
     return e
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 
 from amphw.frontend.sites import share
 from amphw.frontend.source import FrontendError, SourceLine
@@ -11,6 +12,7 @@ from amphw.ir.graph import Graph, PortRef
 from amphw.ir.instance import Schema
 from amphw.ir.nodes import Loss
 from amphw.ir.routing import Bcast, Discard
+from amphw.ir.told import FIGURES
 
 
 def finish(trace: Trace, name: str, schema: Schema, place: SourceLine | None) -> Graph:
@@ -72,11 +74,13 @@ def _prune(trace: Trace, place: SourceLine | None) -> None:
     feeds: dict[str, set[str]] = defaultdict(set)  # node -> what it reads
     for (node, _), (source, _) in net.inputs.items():
         feeds[node].add(source)
-    waiting = [n for n, node in net.nodes.items() if isinstance(node, Loss)]
-    if not waiting:
+    sinks = {n: node for n, node in net.nodes.items() if isinstance(node, Loss)}
+    if not any(node.trains for node in sinks.values()):
         raise FrontendError(
             "the model has no loss; end it with classify(...), regress(...) or loss(...)", place
         )
+    _check_names(trace, sinks)
+    waiting = list(sinks)
     kept: set[str] = set()
     while waiting:
         node = waiting.pop()
@@ -86,3 +90,19 @@ def _prune(trace: Trace, place: SourceLine | None) -> None:
     net.nodes = {n: node for n, node in net.nodes.items() if n in kept}
     net.inputs = {into: source for into, source in net.inputs.items() if into[0] in kept}
     net.region_of = {n: r for n, r in net.region_of.items() if n in kept}
+
+
+def _check_names(trace: Trace, sinks: Mapping[str, Loss]) -> None:
+    """FrontendError where `report` takes a name that is told of elsewhere."""
+    taken = {*FIGURES, *(n for n, node in sinks.items() if node.trains)}
+    taken |= {name for node in sinks.values() if node.trains for name in node.names}
+    for n, node in sinks.items():
+        if not node.trains:
+            name = node.names[1]
+            if name in taken:
+                raise FrontendError(
+                    f"`{name}` is the name of a loss, of what one reports, or reported twice; "
+                    "report it under another name",
+                    trace.net.places[n],
+                )
+            taken.add(name)

@@ -54,6 +54,16 @@ def leaky_relu(x: Any, slope: float = 0.01) -> Any:
     return applied("leaky_relu", lambda v: f.relu(v) - f.relu(-v) * slope, x)
 
 
+def elu(x: Any, alpha: float = 1.0) -> Any:
+    """x where it is above 0, else `alpha` times exp(x) - 1, number by number."""
+
+    def function(v: Value) -> Value:
+        below = -f.maximum(-v, f.zeros(v, v.width))  # exp of a large x would be infinite
+        return f.relu(v) + (f.exp(below) - 1.0) * alpha
+
+    return applied("elu", function, x)
+
+
 def softplus(x: Any) -> Any:
     """log(1 + exp(x)), number by number: a smooth relu."""
     return applied("softplus", f.softplus, x)
@@ -73,7 +83,7 @@ def sqrt(x: Any) -> Any:
 
 
 def absolute(x: Any) -> Any:
-    """|x|, number by number. Its gradient at 0 is 0."""
+    """The absolute value of x, number by number. Its gradient at 0 is 0."""
     return applied("absolute", f.absolute, x)
 
 
@@ -160,7 +170,7 @@ def mean_columns(x: Any) -> Any:
 
 def largest(x: Any) -> Any:
     """The largest number of each row -> width 1."""
-    return applied("largest", lambda v: f.pick(v, f.argmax(v)), x)
+    return applied("largest", f.largest, x)
 
 
 def above(x: Any, threshold: float = 0.0) -> Any:
@@ -168,11 +178,11 @@ def above(x: Any, threshold: float = 0.0) -> Any:
     x = operand(x, "above")
     if x.width != 1:
         raise FrontendError(f"one number a row is compared with a threshold, got {x.width}")
-    return applied("above", lambda v: v.builder.emit("to_float", [f.above(v, threshold)]), x)
+    return applied("above", lambda v: f.number(v, f.above(v, threshold)), x)
 
 
-def column(x: Any, i: Integer | int) -> Any:
-    """The column that an Integer, below the width, names -> width 1."""
+def column(x: Any, i: Integer | Tensor | int) -> Any:
+    """The column that an Integer, below the width, or a number that the network chose names -> width 1."""
     x = operand(x, "column")
     return applied("column", f.pick, x, ints=(index(i, "column", x.width),))
 
@@ -182,14 +192,14 @@ def squared_error(x: Any, target: Any) -> Any:
     return applied("squared_error", f.squared_error, x, target)
 
 
-def cross_entropy(logits: Any, label: Integer | int) -> Any:
+def cross_entropy(logits: Any, label: Integer | Tensor | int) -> Any:
     """-log softmax(logits)[label] -> width 1."""
     logits = operand(logits, "cross_entropy")
     labels = (index(label, "cross_entropy", logits.width),)
     return applied("cross_entropy", f.cross_entropy, logits, ints=labels)
 
 
-def is_best(x: Any, label: Integer | int) -> Any:
+def is_best(x: Any, label: Integer | Tensor | int) -> Any:
     """1 where the largest column (the first of equals) is that of the label, else 0 -> width 1.
 
     It has no gradient.

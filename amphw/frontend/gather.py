@@ -6,6 +6,7 @@ from typing import Any
 
 from amphw.frontend.index import Context, Dim, dims_of, union, without
 from amphw.frontend.integer import Integer, integer
+from amphw.frontend.remedies import no_keyword
 from amphw.frontend.source import FrontendError
 from amphw.frontend.spec import SequenceValue, items_of
 from amphw.frontend.states import reordered
@@ -58,8 +59,12 @@ def reduced(members: Value, how: str, count: Expr, space: str) -> Value:
     return total / f.number(total, maximum(count, 1)) if how == "mean" else total
 
 
-def reduce(x: Tensor, how: str = "sum", over: Dim | SequenceValue | None = None) -> Tensor:
+_OVER = "`over=x.words` names the sequence; of columns there are `sum_columns`, `mean_columns`, `largest`"
+
+
+def reduce(x: Tensor, how: str = "sum", over: Dim | SequenceValue | None = None, **others: Any) -> Tensor:
     """The sum, mean or maximum along a dimension; 0 where it is empty."""
+    no_keyword("reduce", others, {"dim": _OVER, "axis": _OVER, "keepdim": "its width stays as it is"})
     x = items_of(x)
     if how not in REDUCTIONS:
         raise FrontendError(f"unknown reduction '{how}'; there are {', '.join(REDUCTIONS)}")

@@ -100,6 +100,9 @@ class GraphEncoder(Encoder):
                 at, f"is {SHOWN.repr(graph)}, expected a dict with 'edges' and the parts of nodes and edges"
             )
         known = self.known | ({"nodes"} & graph.keys())
+        if e.answers is not None:
+            parts = {*self.node.parts, *self.edge.parts, *self.whole.parts}
+            known -= parts - graph.keys()
         if graph.keys() != known:
             raise self.wrong(*odd_key(graph, known, known, at))
         count = self._nodes(graph, at)
@@ -115,11 +118,11 @@ class GraphEncoder(Encoder):
         e.attrs |= {self.names["nodes"]: count, self.names["edges"]: len(ends)}
         tables = _tables(count, spec.types, ends[order], kind[order])
         e.tables |= {self.names[k]: t.astype(np.int32) for k, t in tables.items()}
-        for key, part in self.whole.parts.items():
+        for key, part in _given(self.whole, graph):
             part.encode(e, [graph[key]], lambda _, key=key: dotted(at, key))  # type: ignore[misc]
-        for key, part in self.node.parts.items():
+        for key, part in _given(self.node, graph):
             part.encode(e, graph[key], lambda i, key=key: dotted(at, f"{key}[{i}]"))  # type: ignore[misc]
-        for key, part in self.edge.parts.items():
+        for key, part in _given(self.edge, graph):
             column = graph[key]
             if (size := self.size(column, dotted(at, key))) != len(ends):
                 raise self.wrong(dotted(at, key), f"has {size} values, expected {len(ends)}")
@@ -131,9 +134,11 @@ class GraphEncoder(Encoder):
             # Errors speak of the numbers that the author gave, not of our order.
             where: Locate = lambda i, key=key: dotted(at, f"{key}[{order[i]}]")  # type: ignore[misc]  # noqa: E731
             part.encode(e, column, where)
+        for record, size in ((self.whole, 1), (self.node, count), (self.edge, len(ends))):
+            record.fill(e, graph, size, lambda _: at)
 
     def _nodes(self, graph: Mapping[str, Any], at: str) -> int:
-        sizes = {k: self.size(graph[k], dotted(at, k)) for k in self.node.parts}
+        sizes = {k: self.size(graph[k], dotted(at, k)) for k, _ in _given(self.node, graph)}
         if "nodes" in graph:
             sizes["nodes"] = self.count(graph["nodes"], dotted(at, "nodes"))
         if not sizes:
@@ -165,6 +170,11 @@ class GraphEncoder(Encoder):
         if (size := self.size(graph["type"], path)) != edges:
             raise self.wrong(path, f"has {size} values, there are {edges} edges")
         return self.kind.column(graph["type"], lambda i: f"{path}[{i}]").astype(np.int64)
+
+
+def _given(record: Parts, graph: Mapping[str, Any]) -> list[tuple[str, Encoder]]:
+    """The parts that the instance has."""
+    return [(key, part) for key, part in record.parts.items() if key in graph]
 
 
 def _tables(count: int, types: int, ends: np.ndarray, kind: np.ndarray) -> dict[str, np.ndarray]:

@@ -81,7 +81,7 @@ class Captures:
     `found` are they, by output; `inside` what stands for them within the body: none on a trial run, which is
     made to find them. around: the context of what decides. entered: what a value has got in its context once
     it is inside. trigger: a value that exists whenever the body runs. route: takes a value that has more
-    dimensions than what decides into a branch; none in a loop, which has no way for such a value.
+    dimensions than what decides into a branch; none in a loop, beside whose carry such a value travels.
     """
 
     route: Callable[[Tensor, Choice], Tensor] | None = None

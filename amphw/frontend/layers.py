@@ -4,27 +4,36 @@
 >>> gate = fe.Layer(lambda p, x, h: fe.sigmoid(x @ p.W) * h, lambda x, h: {"W": (x, h)})
 
 A layer may be used any number of times; its parameters are one. The functions inside are those of
-`amphw.frontend.functions`, on the values of one row.
+`amphw.frontend.functions`, on the values of one row. A layer may have several functions of its parameters:
+
+>>> tied = fe.Layer(shapes={"W": (8, 3)}, encode=lambda p, x: x @ p.W, decode=lambda p, h: h @ p.W.T)
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import FunctionType
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
-from amphw.frontend.integer import Integer, integer
+from amphw.frontend.integer import Integer
+from amphw.frontend.layer_functions import (
+    add_functions,
+    functions_of,
+    no_attribute,
+    no_call,
+    no_operand,
+    no_settings,
+    start,
+)
 from amphw.frontend.masks import dropout, rows_of
 from amphw.frontend.source import FrontendError
-from amphw.frontend.spec import SequenceValue, items_of
+from amphw.frontend.spec import items_of
 from amphw.frontend.tensor import Constant, Tensor, align, expressions, filled, ports, traced
 from amphw.frontend.trace import Call, current
 from amphw.ir import functions as f
-from amphw.ir.expr import Const, Expr
+from amphw.ir.expr import Expr
 from amphw.ir.nodes import NPT, PPT
 from amphw.ir.program import Params, ParamSpec, Program, Value
 
@@ -36,6 +45,8 @@ class Layer:
 
     function: its values have as many numbers a row as the tensors it is called with; an Integer comes as a
     state expression. shapes: from these widths to name -> shape or `parameter(...)`. It may be a dict.
+    functions: further functions of the same parameters, by name, each a method of the layer then; shapes are
+    a dict where there are any.
     """
 
     def __init__(
@@ -44,8 +55,16 @@ class Layer:
         shapes: Callable[..., Shapes] | Shapes | None = None,
         *,
         name: str | None = None,
+        **functions: Callable[..., Value | list[Value]],
     ) -> None:
         self.name, self._function, self._shapes = name, function, shapes
+        add_functions(self, functions, shapes)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)  # Python itself asks for these
+        shapes = self.__dict__.get("_shapes")
+        no_attribute(self, name, shapes if isinstance(shapes, Mapping) else {})
 
     def shapes(self, *widths: int) -> Shapes:
         """Parameters by name, for operands of these widths."""
@@ -54,16 +73,23 @@ class Layer:
     def function(self, p: Params, *operands: Any) -> Value | list[Value]:
         """What it computes, on the values of a row."""
         if self._function is None:
-            raise NotImplementedError("a layer defines `function`")
+            raise no_call(self)
         return self._function(p, *operands)
 
-    def __call__(self, *operands: Tensor | Integer | SequenceValue) -> Any:
+    def __call__(self, *operands: Any) -> Any:
+        self.check(operands)
+        return self.apply("", self.function, *operands)
+
+    def check(self, operands: Sequence[Any]) -> None:
+        """FrontendError where these cannot be what it is called with."""
+
+    def apply(self, label: str, function: Callable[..., Any], *operands: Any) -> Any:
+        """Call one of the layer's functions, which is known by this label; "" is that of a call itself."""
         given = [items_of(x) for x in operands]
         for x in given:
             if not isinstance(x, Tensor | Integer):
                 raise FrontendError(
-                    f"a layer is called with values and Integers of the model, got {x!r}"
-                    + ("; `concat` puts several values side by side" if isinstance(x, tuple | list) else "")
+                    f"a layer is called with values and Integers of the model, got {x!r}{no_operand(x)}"
                 )
         tensors = [x for x in given if isinstance(x, Tensor)]
         ints = [x for x in given if isinstance(x, Integer)]
@@ -78,7 +104,11 @@ class Layer:
         with rows_of(name, context, rows, use=len(trace.net.calls.get(self, ()))):
             given = expressions(ints, rows)
             try:
-                program = self.program(tensors, aligned, given)
+                if label:
+                    params = self.named(*(x.width for x in tensors))
+                    program = traced(function, tensors, aligned, given, params, all_read=False)
+                else:
+                    program = self.program(tensors, aligned, given)
             except (TypeError, AttributeError) as error:
                 # Any other mistake in the layer is its own.
                 theirs = any(f"'{type(e).__name__}'" in str(error) for e in given)
@@ -92,7 +122,7 @@ class Layer:
         if program.params:
             calls = trace.net.calls.setdefault(self, [])
             node = PPT(f"{name}@{len(calls)}", program)
-            calls.append(Call(node.name, context, rows))
+            calls.append(Call(node.name, context, rows, function=label))
         else:
             node = NPT(trace.name(name) if name in trace.net.nodes else name, program)
         trace.emit(node, ports(program, aligned))
@@ -103,18 +133,24 @@ class Layer:
         return made[0] if len(made) == 1 else made
 
     def program(self, tensors: list[Tensor], aligned: list[Tensor], exprs: list[Expr]) -> Program:
-        return traced(self.function, tensors, aligned, exprs, self.named(*(x.width for x in tensors)))
+        alone = not functions_of(self)
+        params = self.named(*(x.width for x in tensors))
+        return traced(self.function, tensors, aligned, exprs, params, all_read=alone)
 
     def named(self, *widths: int) -> dict[str, tuple[int, ...] | ParamSpec]:
         """The parameters, those of `parameter` with their names."""
         shapes = self.shapes(*widths)
         if not shapes:
             raise FrontendError("a layer has parameters; without any, write the function alone")
+        for name, spec in shapes.items():
+            if isinstance(spec, ParamSpec):
+                current().own(self, name, spec)
         return {n: replace(s, name=n) if isinstance(s, ParamSpec) else s for n, s in shapes.items()}
 
 
 def parameter(shape: tuple[int, ...], init: str | np.ndarray = "glorot") -> ParamSpec:
     """A parameter and how it starts: glorot, zeros, uniform:A, normal:S or identity; or its first values."""
+    init = start(init)
     if isinstance(init, str):
         return ParamSpec("", shape, init)
     if init.shape != shape:
@@ -126,10 +162,17 @@ class Linear(Layer):
     """x [inputs] -> x W + b [outputs]. W [inputs, outputs] starts as Glorot's uniform, b at 0."""
 
     def __init__(
-        self, outputs: int, *, bias: bool = True, init: str | np.ndarray = "glorot", name: str | None = None
+        self,
+        outputs: int,
+        *,
+        bias: bool = True,
+        init: str | np.ndarray = "glorot",
+        name: str | None = None,
+        **settings: Never,
     ):
+        no_settings(self, settings)
         super().__init__(name=name)
-        self.outputs, self.bias, self.init = _positive(self, outputs), bias, init
+        self.outputs, self.bias, self.init = positive(self, outputs), bias, start(init)
 
     def shapes(self, *widths: int) -> Shapes:
         weight = {"W": parameter((sum(widths), self.outputs), self.init)}
@@ -138,35 +181,6 @@ class Linear(Layer):
     def function(self, p: Params, *operands: Any) -> Value:
         """Of several operands it takes their numbers side by side."""
         return f.linear(f.concat(*operands), p.W, p.b if self.bias else None)
-
-
-class Embedding(Layer):
-    """An Integer, or a number -> a row of the table E [rows, width], which starts at N(0, 1) as PyTorch's."""
-
-    def __init__(self, rows: int, width: int, *, init: str | np.ndarray = "normal", name: str | None = None):
-        super().__init__(name=name)
-        self.rows, self.width, self.init = _positive(self, rows), _positive(self, width), init
-
-    def __call__(self, *operands: Any) -> Any:
-        if len(operands) != 1 or not isinstance(i := items_of(operands[0]), Integer | int):
-            got = ", ".join(repr(items_of(x)) for x in operands) or "nothing"
-            raise FrontendError(f"an embedding takes an Integer of the instance, or a number, got {got}")
-        i = integer(i)
-        within_table(i, self.rows)
-        return super().__call__(i)
-
-    def shapes(self, *widths: int) -> Shapes:
-        return {"E": parameter((self.rows, self.width), self.init)}
-
-    def function(self, p: Params, *operands: Any) -> Value:
-        return f.take(p.E, operands[0])
-
-
-def within_table(index: Integer, rows: int) -> None:
-    """FrontendError where an embedding has fewer rows than the Integer may be."""
-    if isinstance(index.high, Const) and index.high.value > rows:
-        most = index.high.value - 1
-        raise FrontendError(f"an embedding of {rows} rows is given an Integer of up to {most}")
 
 
 class LayerNorm(Layer):
@@ -204,12 +218,27 @@ class RMSNorm(Layer):
         return f.rms_norm(x, self.eps) * f.row_param(p.scale)
 
 
-class RNN(Layer):
+class _Recurrent(Layer):
+    """A layer of a state and what comes in."""
+
+    def check(self, operands: Sequence[Any]) -> None:
+        alone = [getattr(items_of(x), "width", None) for x in operands] == [getattr(self, "width", 0)]
+        # An RNN may run on its state alone, for a number of turns; the others have weights for what comes in.
+        if len(operands) < 2 and not (alone and isinstance(self, RNN)):
+            state = "constant(2 * width)" if isinstance(self, LSTM) else "constant(width)"
+            raise FrontendError(
+                f"{type(self).__name__} is called with a state and what comes in: cell(h, x). "
+                f"`fold(cell, {state}, x)` goes along the positions of x and gives the last state, "
+                f"`scan(cell.step, {state}, x)` all of them too"
+            )
+
+
+class RNN(_Recurrent):
     """(h [width], x) -> tanh([x, h] W + b), or relu."""
 
     def __init__(self, width: int, *, activation: Callable[[Any], Any] = f.tanh, name: str | None = None):
         super().__init__(name=name)
-        self.width, self.activation = _positive(self, width), activation
+        self.width, self.activation = positive(self, width), activation
 
     def shapes(self, *widths: int) -> Shapes:
         return {"W": (sum(widths), self.width), "b": parameter((self.width,), "zeros")}
@@ -225,7 +254,7 @@ class RNN(Layer):
         return after, after
 
 
-class GRU(Layer):
+class GRU(_Recurrent):
     """(h [width], x) -> h'. Cho et al. 2014 with the reset gate behind the product, as PyTorch's GRUCell.
 
     Wi [x, 3 width], Wh [width, 3 width] and their biases hold the gates r, z, n in this order.
@@ -233,7 +262,7 @@ class GRU(Layer):
 
     def __init__(self, width: int, *, name: str | None = None):
         super().__init__(name=name)
-        self.width = _positive(self, width)
+        self.width = positive(self, width)
 
     def shapes(self, *widths: int) -> Shapes:
         _same(self, widths[0], self.width)
@@ -255,7 +284,7 @@ class GRU(Layer):
         return after, after
 
 
-class LSTM(Layer):
+class LSTM(_Recurrent):
     """(state [2 width], x) -> state', where a state is h and c side by side; `lstm.h(state)` is h.
 
     W [x + width, 4 width] holds the gates i, f, o and the candidate u in this order; the forget gate's bias
@@ -264,7 +293,7 @@ class LSTM(Layer):
 
     def __init__(self, width: int, *, name: str | None = None):
         super().__init__(name=name)
-        self.width = _positive(self, width)
+        self.width = positive(self, width)
 
     def shapes(self, *widths: int) -> Shapes:
         _same(self, widths[0], 2 * self.width)
@@ -300,7 +329,7 @@ class TreeLSTMLeaf(Layer):
 
     def __init__(self, width: int, *, dropout: float = 0.0, name: str | None = None):
         super().__init__(name=name)
-        self.width, self.dropout = _positive(self, width), dropout
+        self.width, self.dropout = positive(self, width), dropout
 
     def shapes(self, *widths: int) -> Shapes:
         return {"W": (sum(widths), 3 * self.width), "b": parameter((3 * self.width,), "zeros")}
@@ -320,7 +349,7 @@ class TreeLSTMBranch(Layer):
 
     def __init__(self, width: int, *, dropout: float = 0.0, name: str | None = None):
         super().__init__(name=name)
-        self.width, self.dropout = _positive(self, width), dropout
+        self.width, self.dropout = positive(self, width), dropout
 
     def shapes(self, *widths: int) -> Shapes:
         for width in widths:
@@ -340,7 +369,7 @@ def _state(h: Value, c: Value) -> list[Value]:
     return [f.concat(h, c), h]
 
 
-def _positive(layer: Layer, width: object) -> int:
+def positive(layer: Layer, width: object) -> int:
     if not isinstance(width, int) or width < 1:
         raise FrontendError(f"{type(layer).__name__} has a width of 1 or more, got {width!r}")
     return width
@@ -360,34 +389,3 @@ def _same(layer: Layer, got: int, wanted: int) -> None:
         raise FrontendError(
             f"{type(layer).__name__} takes a state of width {wanted} as its first operand, got {got}"
         )
-
-
-def layer_names(model: object) -> dict[Layer, str]:
-    """The layers that a model holds in its attributes, lists and dicts, by their path: `encoder_cell`."""
-    names: dict[Layer, str] = {}
-    seen: set[int] = set()
-
-    def visit(value: object, path: str) -> None:
-        if isinstance(value, Layer):
-            names.setdefault(value, path or type(value).__name__.lower())
-        elif id(value) not in seen and not isinstance(value, type):
-            seen.add(id(value))
-            parts: Any = ()
-            if isinstance(value, dict):
-                parts = value.items()
-            elif isinstance(value, list | tuple):
-                parts = enumerate(value)
-            elif isinstance(value, FunctionType):
-                parts = inspect.getclosurevars(value)
-                parts = (*parts.nonlocals.items(), *parts.globals.items())
-                known = Layer | FunctionType | list | dict | tuple
-                parts = [(k, v) for k, v in parts if isinstance(v, known)]
-            elif hasattr(value, "__dict__"):
-                parts = vars(value).items()
-            for key, part in parts:
-                # A function within a function is a part of it, whatever it is called.
-                inner = "" if isinstance(part, FunctionType) else str(key)
-                visit(part, "_".join(x for x in (path, inner) if x))
-
-    visit(model, "")
-    return names

@@ -1,19 +1,18 @@
-"""Loops: over sequences (`scan`, `fold`), and as long as the network wants (`while_loop`)."""
+"""Loops over sequences: `scan` and `fold`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from amphw.frontend.decide import observe
-from amphw.frontend.index import Captures, Context, Dim, dims_of, union, without
+from amphw.frontend.index import Context, Dim, dims_of, union, without
 from amphw.frontend.integer import Integer
 from amphw.frontend.source import FrontendError, called
 from amphw.frontend.spec import SequenceValue
 from amphw.frontend.states import reordered
-from amphw.frontend.tensor import Constant, Tensor, messages, spread, ungroup
+from amphw.frontend.tensor import Constant, Tensor, spread, ungroup
 from amphw.frontend.trace import current
-from amphw.frontend.values import Rename, at_position, leaves, like, pack, renamed, shape, unpack
+from amphw.frontend.values import Rename, at_position, leaves, like, renamed, shape
 from amphw.ir.expr import Const, Expr
 from amphw.ir.graph import PortRef
 from amphw.ir.routing import Cond, Isu, Phi
@@ -87,7 +86,10 @@ def _turn(body: Body, carry: Any, items: list[Any], t: Dim) -> tuple[Any, Any]:
     """What a body returns; a value that has a row for each turn of this very loop is taken apart."""
     result = called("the body of a loop", body, carry, *items)
     if not isinstance(result, tuple) or len(result) != 2:
-        raise FrontendError("the body of a scan returns (carry, y); y may be None, and `fold` has none")
+        hint = "; of a recurrent layer it is `cell.step`" if isinstance(result, Tensor) else ""
+        raise FrontendError(
+            f"the body of a scan returns (carry, y); y may be None, and `fold` has none{hint}"
+        )
     carry, ys = (
         part if part is None else like(part, [ungroup(x) if x.rows is t else x for x in leaves(part)])
         for part in result
@@ -229,101 +231,3 @@ class _Carry:
                 end = (trace.emit(both, {"empty": self.ends[i], "end": end}), "out")
             outside.append(Tensor(end, x.width, self.contexts[i], self.rows[i]))
         return like(self.structure, outside)
-
-
-def while_loop(condition: Body, body: Body, init: Any, *, most: int | None = None) -> Any:
-    """`body(carry) -> carry` as long as `condition(carry)`, one number a row, is above 0 -> the last carry.
-
-    The network decides, so the loop has a bound: after `most` turns it ends whatever the condition says.
-    Values from outside that the condition or the body reads travel with the carry.
-    """
-    if not isinstance(most, int) or most < 1:
-        raise FrontendError(f"a loop whose end the network decides needs a bound of 1 or more: most={most!r}")
-    trace = current()
-    captures = Captures()
-    k = trace.dim("k", most, most, "the turn of a loop that the network ends", capture=captures)
-    given = leaves(init)
-    widths = [x.width for x in given]
-    (on,) = trace.choice("go", Const(0), 2, (k,), captures)[1:]
-    # What is inside depends on what is around from the first trial on: captures go by it.
-    k.needs = trace.surroundings
-    trace.captures.append(captures)
-    with trace.region("while", "loop", k.name), trace.turning(k):
-        context = union(k.needs, *(messages(x) for x in given))
-        with trace.trial():
-            dummies = [
-                Tensor(("stand-in", f"{k.name}.{i}"), w, union(context, (k,))) for i, w in enumerate(widths)
-            ]
-            captures.enter((k,), dummies[0])
-            spread(_decision(called("a condition", condition, like(init, dummies))), union(context, (k,)))
-            ran = [
-                Tensor(("stand-in", f"{k.name}.go.{i}"), w, union(context, (k, on)))
-                for i, w in enumerate(widths)
-            ]
-            captures.enter((k, on), ran[0])
-            _same(init, result := called("the body of a loop", body, like(init, ran)))
-            for x in leaves(result):
-                spread(ungroup(x) if x.rows else x, union(x.context, (k, on)))
-            found = dict(captures.found)
-            others = [without(x.context, k, on) for x in (*found.values(), *leaves(result))]
-        captures.found.clear()
-        context = union(context, *others)
-        k.needs = context
-        all_widths = widths + [x.width for x in found.values()]
-        end = _while(condition, body, init, k, on, captures, context, all_widths)
-    trace.captures.remove(captures)
-    k.closed = on.closed = True
-    return like(init, unpack(end, all_widths)[: len(widths)])
-
-
-def _while(
-    condition: Body,
-    body: Body,
-    init: Any,
-    k: Dim,
-    on: Any,
-    captures: Captures,
-    context: Context,
-    widths: list[int],
-) -> Tensor:
-    trace = current()
-    carried = len(leaves(init))
-    turning, running = union(context, (k,)), union(context, (k, on))
-    phi = trace.name("turn")
-    packed = Tensor((phi, "out"), sum(widths), turning)
-    parts = unpack(packed, widths)
-    captures.enter((k,), packed, parts[carried:])
-    flag = _decision(condition(like(init, parts[:carried])))
-    stopped, go = observe(packed, spread(flag, turning), 2, trace.name("decided?"))
-    through = Tensor(go, packed.width, running)
-    parts = unpack(through, widths)
-    captures.enter((k, on), through, parts[carried:])
-    result = body(like(init, parts[:carried]))
-    _same(init, result)
-    again = pack([*leaves(result), *parts[carried:]], running)
-    dims = dims_of(turning)
-    full = trace.emit(Cond(trace.name("most?"), k.at.eq(k.extent - 1)), {"in": again.port})
-    step = trace.emit(Isu(trace.name("next"), reordered(dims, set={k: k.at + 1})), {"in": (full, "no")})
-    bound = trace.emit(Isu(trace.name("bound"), reordered(dims, drop={k: None})), {"in": (full, "yes")})
-    stop = trace.emit(Isu(trace.name("stop"), reordered(dims, store=(k,))), {"in": stopped})
-    # Only now all values from outside are known: they begin with the first turn.
-    start = pack([*leaves(init), *captures.found.values()], context)
-    first = trace.emit(
-        Isu(trace.name("first"), reordered(dims_of(context), add={k: Const(0)})), {"in": start.port}
-    )
-    trace.emit(Phi(phi, ("first", "next")), {"first": (first, "out"), "next": (step, "out")})
-    ended = Phi(trace.name("ended"), ("stop", "bound"))
-    end = trace.emit(ended, {"stop": (stop, "out"), "bound": (bound, "out")})
-    return Tensor((end, "out"), packed.width, context)
-
-
-def _decision(flag: Any) -> Tensor:
-    if not isinstance(flag, Tensor) or flag.width != 1:
-        hint = "; what the instance says is for `fold` and `cond`" if isinstance(flag, Integer) else ""
-        raise FrontendError(f"a condition that the network decides is one number a row, got {flag!r}{hint}")
-    return flag
-
-
-def _same(init: Any, result: Any) -> None:
-    if shape(result) != shape(init):
-        raise FrontendError(f"a loop begins with widths {shape(init)}, and its body returns {shape(result)}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from amphw.frontend.index import dims_of
+from amphw.frontend.index import Context, Dim, Entry, dims_of, union
 from amphw.frontend.integer import Integer, items_of
 from amphw.frontend.operands import operand
 from amphw.frontend.source import FrontendError
 from amphw.frontend.tensor import Constant, Tensor, align, expressions, messages, ports, traced
 from amphw.frontend.trace import current
 from amphw.ir import functions as f
-from amphw.ir.expr import Const, Expr
+from amphw.ir.expr import ROW, Const, Expr, fields_of
 from amphw.ir.nodes import Loss
 from amphw.ir.program import Value
 
@@ -24,7 +24,7 @@ def classify(logits: Tensor, label: Integer, *, name: str = "loss") -> None:
 
     def values(y: Value, label: Expr) -> list[Value]:
         best = f.argmax(y)
-        return [f.cross_entropy(y, label), f.same(best, label), f.number(y, best)]  # type: ignore[arg-type]
+        return [f.cross_entropy(y, label), f.same(best, label), f.number(y, best)]
 
     logits, label = items_of(logits), items_of(label)
     if not isinstance(logits, Tensor) or not isinstance(label, Integer):
@@ -55,7 +55,11 @@ def regress(y: Tensor, target: Tensor, *, name: str = "loss") -> None:
 
 
 def loss(value: Tensor, *, name: str = "loss", **reported: Tensor) -> None:
-    """One number a row to be made small, and values to report beside it, by name."""
+    """One number a row to be made small, and values to report beside it, by name.
+
+    What is reported has a value for each row of the loss, or one for several; FrontendError for one that has
+    more, which `report` takes.
+    """
     value = operand(value, "loss")
     if isinstance(value, Constant):
         raise FrontendError(_CONSTANT)
@@ -63,6 +67,22 @@ def loss(value: Tensor, *, name: str = "loss", **reported: Tensor) -> None:
         raise FrontendError(f"a loss is one number a row, got {value.width}; add them up first")
     values = [value, *(operand(x, f"what `{k}` reports") for k, x in reported.items())]
     _loss(lambda *xs: list(xs), values, [], ("loss", *reported), name)
+
+
+def report(**values: Tensor) -> None:
+    """Values to be told of, by name, such as the weights of an attention: predictions have them.
+
+    Each has rows of its own, whatever a loss is of. No figure of a run is made of it. What comes back from it
+    is a gradient of 0, so it changes no sum of gradients; but layers that it goes through count its rows, and
+    update after fewer rows of a loss. It has to be finite, as all that a network computes.
+    """
+    if not values:
+        raise FrontendError("report takes values by name, such as report(weights=a)")
+    for name, value in values.items():
+        value = operand(value, f"what `{name}` reports")
+        if isinstance(value, Constant):
+            raise FrontendError(f"`{name}` is a constant, which the model need not tell")
+        _sink(lambda x: [f.zeros(x, 1), x], [value], [], ("loss", name), current().name(f"report_{name}"))
 
 
 def loss_of(
@@ -84,9 +104,49 @@ def loss_of(
 def _loss(function, tensors: list[Tensor], ints: list[Integer], names: tuple[str, ...], name: str) -> None:  # type: ignore[no-untyped-def]
     if all(isinstance(x, Constant) for x in tensors):
         raise FrontendError(_CONSTANT)
-    aligned, _, rows = align(tensors, ints)
-    program = traced(function, tensors, aligned, expressions(ints, rows))
     if current().net.names.get(name):
         raise FrontendError(f"there is a node '{name}' already; give this loss another name: name=...")
-    node = current().name(name)
-    current().emit(Loss(node, program, names), ports(program, aligned))
+    made = _sink(function, tensors, ints, names, current().name(name))
+    if not made.trains:
+        raise FrontendError(_CONSTANT)
+
+
+def _sink(function, tensors: list[Tensor], ints: list[Integer], names: tuple[str, ...], node: str) -> Loss:  # type: ignore[no-untyped-def]
+    aligned, context, rows = align(tensors, ints)
+    program = traced(function, tensors, aligned, expressions(ints, rows))
+    made = Loss(node, program, names)
+    if made.trains:
+        _check_rows(made, tensors, context, rows)
+    current().emit(made, ports(program, aligned))
+    return made
+
+
+def _check_rows(loss: Loss, tensors: list[Tensor], context: Context, rows: Dim | None) -> None:
+    """FrontendError where it would have more rows for what is reported than it has for what is trained.
+
+    context, rows: of all its operands together.
+    """
+    known = [messages(x) for x in tensors if not isinstance(x, Constant)]
+    all_of = {d.name: d for d in dims_of(context)} | ({ROW.name: rows} if rows else {})
+
+    def entries(outputs: list[int]) -> set[Entry]:
+        found = union(tuple(current().active))
+        for i in loss.program.read_by(outputs):
+            if i < len(known):
+                found = union(found, known[i])
+            else:
+                fields = fields_of(loss.program.ints[i - len(known)][0])
+                found = union(found, tuple(all_of[name] for name in fields if name in all_of))
+        return set(found)
+
+    of_loss = entries([0])
+    for k, name in enumerate(loss.names[1:], 1):
+        if more := sorted(entries([k]) - of_loss, key=lambda e: e.number):
+            each = " and ".join(
+                f"at each position of {e.name}" if isinstance(e, Dim) else "in one branch of a choice alone"
+                for e in more
+            )
+            raise FrontendError(
+                f"what `{name}` reports has a value {each}, the loss has not, and would be counted once for "
+                f"each of them; write fe.report({name}=...), which has rows of its own"
+            )

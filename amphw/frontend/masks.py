@@ -1,8 +1,8 @@
-"""Dropout. A mask is a function of the state alone, so every device draws the same, in both directions."""
+"""Dropout and other draws, functions of the state alone: every device draws the same, in both directions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from amphw.frontend.index import Context, Dim, dims_of
 from amphw.frontend.operands import operand
 from amphw.frontend.source import FrontendError
 from amphw.frontend.spec import SequenceValue
-from amphw.frontend.tensor import Constant, align, compute
+from amphw.frontend.tensor import Constant, Tensor, align, compute
 from amphw.frontend.trace import current
 from amphw.ir import functions as f
 from amphw.ir.expr import ROW, Attr, Const, Expr
@@ -74,32 +74,53 @@ def dropout(
     x = operand(x, "dropout")
     if not 0 <= rate < 1:
         raise FrontendError(f"a rate of dropout is from 0 to below 1, got {rate}")
-    if isinstance(x, Value):
-        return _inside(x, rate, same_over, seed)
-    if rate == 0:
+    if rate == 0 and isinstance(x, Tensor):
         return x
-    same = {d.dim if isinstance(d, SequenceValue) else d for d in same_over}
     # A constant has no states of its own: those of the loops around it make it a choice for each turn.
     least = current().inside if isinstance(x, Constant) else ()
+
+    def masked(v: Value, keys: list[Expr], number: int) -> Value:
+        return f.dropout(v, rate, keys, number, per_row=False) if rate else v
+
+    return drawn(x, masked, "dropout", same_over, seed, least)
+
+
+def drawn(
+    x: Any,
+    draw: Callable[[Value, list[Expr], int], Value],
+    what: str,
+    same_over: Sequence[Dim | SequenceValue] = (),
+    seed: int | None = None,
+    least: Context = (),
+) -> Any:
+    """`draw(value, keys, seed)`, which is random by the keys and the seed, of a value of the model or of one
+    inside a layer. `same_over` and `seed` as of `dropout`; least: what a draw depends on at least."""
+    if isinstance(x, Value):
+        return _inside(x, draw, what, same_over, seed)
+    same = {d.dim if isinstance(d, SequenceValue) else d for d in same_over}
     _, context, rows = align([x], least=least)
     keys: list[Expr] = [Attr("instance"), *(d.at for d in dims_of(context) if d not in same)]
     if rows is not None and rows not in same:
         keys.append(ROW)
     number = current().number() if seed is None else seed
-    return compute(lambda v: f.dropout(v, rate, keys, number, per_row=False), x, least=least, stem="dropout")
+    return compute(lambda v: draw(v, keys, number), x, least=least, stem=what)
 
 
-def _inside(x: Value, rate: float, same_over: Sequence[object], seed: int | None) -> Value:
+def _inside(
+    x: Value,
+    draw: Callable[[Value, list[Expr], int], Value],
+    what: str,
+    same_over: Sequence[object],
+    seed: int | None,
+) -> Value:
     rows = _rows.get()
     if rows is None or same_over:
         raise FrontendError(
-            "dropout on a value inside a function knows no dimensions; use it on the model's values"
+            f"{what} on a value inside a function knows no dimensions; use it on the model's values"
             if rows is None
             else "inside a layer every row has a mask of its own, and `same_over` means nothing"
         )
     rows.masks += 1
-    if rate == 0:
-        return x
     # By the layer and not by what was traced before it: all uses are one program.
     number = crc32(f"{rows.layer}.{rows.masks}".encode()) if seed is None else seed
-    return f.dropout(x, rate, rows.keys, number, per_row=False)
+    return draw(x, rows.keys, number)

@@ -76,10 +76,14 @@ class Tensor(NoArray):
             "amphw.frontend are, such as tanh and concat"
         )
 
-    def __getitem__(self, columns: slice) -> Tensor:
+    def __getitem__(self, columns: Any) -> Tensor:
         """`x[a:b]`: columns a .. b - 1."""
         if not isinstance(columns, slice) or columns.step not in (None, 1):
-            raise FrontendError(f"a value is read by columns, as x[2:5]; got [{columns}]")
+            hint = ""
+            if isinstance(columns, int | Integer):
+                at = "length - 1" if isinstance(columns, int) and columns < 0 else "position"
+                hint = f"; `pick(x, {at})` is that of one position, `column(x, i)` one number of each row"
+            raise FrontendError(f"a value is read by columns, as x[2:5]; got [{columns}]{hint}")
         start, stop, _ = columns.indices(self.width)
         if stop <= start or (columns.stop or 0) > self.width:
             raise FrontendError(f"a width of {self.width} has no columns {columns.start}:{columns.stop}")
@@ -153,10 +157,12 @@ def traced(
     aligned: Sequence[Tensor],
     exprs: Sequence[Expr],
     params: Any = None,
+    all_read: bool = True,
 ) -> Program:
     """The program of a node on the tensors: operands x0, x1, ... without the constants, which it has inside.
 
-    aligned: the tensors as they arrive; one more than given is a trigger, which it does not read.
+    aligned: the tensors as they arrive; one more than given is a trigger, which it does not read. all_read:
+    as of `trace`.
     """
     widths = {f"x{i}": x.width for i, x in enumerate(aligned) if not isinstance(x, Constant)}
 
@@ -171,7 +177,7 @@ def traced(
                 full.append(next(values))
         return function(*p, *full, *exprs)
 
-    return trace(whole, widths, params)
+    return trace(whole, widths, params, all_read=all_read)
 
 
 def ports(program: Program, aligned: Sequence[Tensor]) -> dict[str, PortRef]:
@@ -223,6 +229,8 @@ def spread(x: Tensor, context: Context, rows: Dim | None = None) -> Tensor:
     """x in the given context, which has all of its own; copied along the dimensions that it lacks."""
     if isinstance(x, Constant):
         return filled(x, context, rows)
+    if x.rows is not None and x.rows in context and rows is not x.rows:
+        x = _enter(x, x.rows)
     # Where the network decides comes first: what gets there as one value needs no decision for each copy.
     for entry in sorted(context, key=lambda e: e.capture is None):
         if entry not in x.context:
@@ -294,11 +302,8 @@ def _capture(x: Tensor, entry: Entry, captures: Captures) -> Tensor:
     wide = x.rows is not None or not set(dims_of(x.context)) <= set(captures.around)
     if wide and captures.route is not None and isinstance(entry, Choice):
         return captures.route(x, entry)
-    if x.rows is not None or any(d.number > entry.number for d in dims_of(x.context)):
-        raise FrontendError(
-            f"a body whose turns the network decides reads {x!r}, which has a value for each position; "
-            "reduce it to one value before the loop, or go over Integers"
-        )
+    if x.rows in captures.around:
+        raise of_each(entry, x.rows)
     for e in x.context:
         if e.capture is captures:
             raise FrontendError(
@@ -308,7 +313,16 @@ def _capture(x: Tensor, entry: Entry, captures: Captures) -> Tensor:
     captures.found.setdefault(x.port, x)
     if captures.inside is not None:
         return captures.inside[list(captures.found).index(x.port)]
-    return Tensor(("stand-in", f"{entry.name}.{x.port}"), x.width, union(x.context, captures.entered))
+    return Tensor(("stand-in", f"{entry.name}.{x.port}"), x.width, union(x.context, captures.entered), x.rows)
+
+
+def of_each(entry: Entry, dim: Dim) -> FrontendError:
+    """What the network decides at each position, with something over all positions inside."""
+    what = "the loop" if isinstance(entry, Dim) else "the choice"
+    return FrontendError(
+        f"{what} at {entry.place}, which the network decides, is one for each of {dim.name} ({dim.why}), and "
+        f"inside all of them are gone over; put it into the body of a scan over {dim.name}"
+    )
 
 
 def unit(context: Context, rows: Dim | None = None) -> Tensor:
@@ -319,8 +333,8 @@ def unit(context: Context, rows: Dim | None = None) -> Tensor:
         decided = [e.capture for e in context if e.capture is not None]
         open_ended = [c for c in choices_of(context) if not c.proven]
         if decided:
-            assert decided[-1].trigger is not None and rows is None
-            known[key] = _nothing(spread(decided[-1].trigger, context))
+            assert decided[-1].trigger is not None
+            known[key] = _nothing(spread(decided[-1].trigger, context), rows)
         elif open_ended:
             # A Cond refuses an index that no branch has, where sources would all be silent.
             known[key] = spread(unit(without(context, *open_ended), rows), context, rows)
@@ -329,11 +343,16 @@ def unit(context: Context, rows: Dim | None = None) -> Tensor:
     return known[key]
 
 
-def _nothing(x: Tensor) -> Tensor:
+def _nothing(x: Tensor, rows: Dim | None) -> Tensor:
     """A message without numbers for each of x: a layer is set off by the same wherever it is used."""
-    name = current().name("start")
-    current().emit(NPT(name, trace(lambda v: f.zeros(v, 0), {"x0": x.width})), {"x0": x.port})
-    return Tensor((name, "out"), 0, x.context)
+    name, space = current().name("start"), rows.name if rows else "rows"
+    program = trace(
+        lambda v: v.builder.emit("zeros", [], space=space, width=0),
+        {"x0": x.width},
+        spaces={rows.name: rows.extent} if rows else None,
+    )
+    current().emit(NPT(name, program), {"x0": x.port})
+    return Tensor((name, "out"), 0, x.context, rows)
 
 
 def _source(context: Context, rows: Dim | None) -> Tensor:
@@ -385,6 +404,8 @@ def gathered(
         raise FrontendError(f"{x!r} does not depend on {dim.name}, so there is nothing to gather")
     for e in x.context:
         if dim in e.needs:
+            if e.capture is not None:
+                raise of_each(e, dim)
             what = (
                 f"to {e.name} ({e.why})"
                 if isinstance(e, Dim)

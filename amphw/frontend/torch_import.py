@@ -18,14 +18,17 @@ from typing import Any
 
 import numpy as np
 
+from amphw.frontend.embedding import within_table
 from amphw.frontend.integer import Integer, items_of
-from amphw.frontend.layers import Layer, within_table
+from amphw.frontend.layers import Layer
 from amphw.frontend.masks import row_keys
 from amphw.frontend.source import FrontendError, SourceLine, here
 from amphw.frontend.spec import SequenceValue
 from amphw.frontend.tensor import Tensor
 from amphw.frontend.torch_modules import Modules
-from amphw.frontend.torch_ops import ALIASES, IN_PLACE, VIEWS, Refused, Weight
+from amphw.frontend.torch_operands import Refused, Weight
+from amphw.frontend.torch_ops import ALIASES, IN_PLACE, VIEWS
+from amphw.frontend.torch_piece import is_read, piece_of
 from amphw.frontend.torch_state import TorchEntry, TorchState
 from amphw.frontend.trace import current
 from amphw.ir.errors import ProgramError
@@ -33,9 +36,10 @@ from amphw.ir.expr import Expr
 from amphw.ir.program import Builder, Program, Value, ValueType
 
 _LOOPS = ("RNN", "GRU", "LSTM")
+_HERE = os.path.dirname(__file__)
 
 
-def from_torch(module: Any, *, name: str | None = None) -> Layer:
+def from_torch(module: Any, forward: Callable[..., Any] | None = None, *, name: str | None = None) -> Layer:
     """A `torch.nn.Module` without control flow as a layer: its forward function on the values of a row.
 
     The operands are those of `forward`, in its order: values, and an Integer where an embedding looks it up.
@@ -43,6 +47,10 @@ def from_torch(module: Any, *, name: str | None = None) -> Layer:
     with _ for a dot; those that PyTorch multiplies with transposed are stored as [inputs, outputs]. Dropout
     is as in the module: the identity after `eval()`, else `fe.dropout`. Cells of recurrent networks are
     called as in PyTorch, so that the operand comes before the state: an LSTMCell is (x, h, c) -> [h, c].
+
+    forward: what is computed in place of the module's own `forward`, a function of the module and of the
+    operands, for a module that mixes rows, of which it computes a piece. The layer then has, and gives back,
+    what that piece reads; of a parameter of which it reads parts, `weight[2]`, the others stay as they were.
 
     Raises FrontendError naming the operation, its place in the module and the line of `forward`, for what
     has no counterpart here; what depends on widths is found when the layer is used.
@@ -53,7 +61,7 @@ def from_torch(module: Any, *, name: str | None = None) -> Layer:
         raise FrontendError("from_torch needs PyTorch: pip install 'amphw[torch]'") from None
     if not isinstance(module, torch.nn.Module):
         raise FrontendError(f"from_torch takes a torch.nn.Module, got {module!r}")
-    return _Imported(module, name, torch)
+    return _Imported(module, forward, name, torch)
 
 
 @dataclass(frozen=True)
@@ -69,11 +77,11 @@ class _Operand:
 class _Imported(Layer):
     """The layer that computes a traced module."""
 
-    def __init__(self, module: Any, name: str | None, torch: Any) -> None:
+    def __init__(self, module: Any, forward: Callable[..., Any] | None, name: str | None, torch: Any) -> None:
         super().__init__(name=name)
-        self._node_type, self._torch_folder = torch.fx.Node, os.path.dirname(torch.__file__)
+        self._node_type, self._not_theirs = torch.fx.Node, (os.path.dirname(torch.__file__), _HERE)
         self._places: dict[Any, SourceLine] = {}  # node -> the author's line that made it
-        self._root = _with_state_apart(module, torch)
+        self._root = _with_state_apart(module, torch) if forward is None else piece_of(module, forward, torch)
         self._nodes = list(self._traced(torch).nodes)
         self._modules = dict(self._root.named_modules(remove_duplicate=False))
         for path, part in self._modules.items():
@@ -83,10 +91,12 @@ class _Imported(Layer):
         inside = "" if self._root is module else "cell."
         self._weights = _weights(self._root, inside)
         self._state = {path.removeprefix(inside): tensor for path, tensor in self._root.state_dict().items()}
-        self._inside, self._turned = inside, dict[str, bool]()
+        self._inside, self._turned, self._parts = inside, dict[str, bool](), dict[str, dict[int, str]]()
         self._operands = [self._operand(n) for n in self._nodes if n.op == "placeholder"]
         for node in self._nodes:
             self._check(node)
+        if forward is not None:
+            self._state = {p: tensor for p, tensor in self._state.items() if is_read(inside + p, self._nodes)}
 
     def torch_state(self, parameters: Collection[str]) -> TorchState:
         """The module's tensors, and what they are here; once the layer has been used. parameters: names of
@@ -98,6 +108,10 @@ class _Imported(Layer):
             values = None if name else tensor.detach().cpu().double().numpy().copy()
             dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
             entries.append(TorchEntry(path, dtype, shape, name, self._turned.get(name, False), values))
+            for at, part in self._parts.get(known.name if known is not None else "", {}).items():
+                if part in parameters:
+                    turned = self._turned.get(part, False)
+                    entries.append(TorchEntry(path, dtype, shape[1:], part, turned, None, at))
         return TorchState(tuple(entries))
 
     # --- the trace ----------------------------------------------------------------------------------
@@ -144,7 +158,7 @@ class _Imported(Layer):
 
     def _theirs(self, frame: FrameType) -> bool:
         """Whether a frame is of neither PyTorch's source nor this one."""
-        return not frame.f_code.co_filename.startswith((self._torch_folder, __file__))
+        return not frame.f_code.co_filename.startswith(self._not_theirs)
 
     def _operand(self, node: Any) -> _Operand:
         if node.target.startswith("*"):
@@ -262,6 +276,7 @@ class _Imported(Layer):
         operations = Modules(builder, row_keys(), self._weights)
         made = builder.build(self._outputs(operations, layer, operands))
         self._turned |= operations.turned
+        self._parts |= operations.parts
         return made
 
     def _outputs(self, ops: Modules, layer: str, operands: Sequence[Any]) -> list[Value]:

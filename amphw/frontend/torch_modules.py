@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amphw.frontend.torch_ops import Operations, Weight
+from amphw.frontend.torch_operands import Weight
+from amphw.frontend.torch_ops import Operations
 from amphw.ir import functions as f
 from amphw.ir.expr import Expr
 from amphw.ir.program import Builder, Value
@@ -18,7 +19,7 @@ class Modules(Operations):
     """
 
     def __init__(self, builder: Builder, keys: Sequence[Expr], weights: Mapping[str, Weight]):
-        super().__init__(builder, keys)
+        super().__init__(builder, keys, {weight.name for weight in weights.values()})
         self.weights, self.at = weights, ""
 
     def _weight(self, name: str) -> Weight | None:
@@ -26,6 +27,8 @@ class Modules(Operations):
 
     def module_Linear(self, m: Any, input: Any) -> Value:
         return self.do_linear(input, self._weight("weight"), self._weight("bias"))
+
+    module_NonDynamicallyQuantizableLinear = module_Linear  # that of MultiheadAttention.out_proj
 
     def module_Embedding(self, m: Any, input: Any) -> Value:
         weight = self._weight("weight")
@@ -35,8 +38,17 @@ class Modules(Operations):
         weight, bias = self._weight("weight"), self._weight("bias")
         return self.do_layer_norm(input, m.normalized_shape, weight, bias, m.eps)
 
+    def module_RMSNorm(self, m: Any, input: Any) -> Any:
+        return self.do_rms_norm(input, m.normalized_shape, self._weight("weight"), m.eps)
+
     def module_ReLU(self, m: Any, input: Any) -> Value:
         return self.do_relu(input)
+
+    def module_ELU(self, m: Any, input: Any) -> Value:
+        return self.do_elu(input, m.alpha)
+
+    def module_LeakyReLU(self, m: Any, input: Any) -> Value:
+        return self.do_leaky_relu(input, m.negative_slope)
 
     def module_Tanh(self, m: Any, input: Any) -> Value:
         return self.do_tanh(input)
@@ -68,22 +80,19 @@ class Modules(Operations):
     def module_Flatten(self, m: Any, input: Any) -> Value:
         return self.do_flatten(input, m.start_dim, m.end_dim)
 
-    def _gates(self, input: Any, h: Value) -> tuple[Value, Value]:
-        z = self.do_linear(input, self._weight("weight_ih"), self._weight("bias_ih"))
-        return z, self.do_linear(h, self._weight("weight_hh"), self._weight("bias_hh"))
+    def _cell(self) -> tuple[Weight | None, ...]:
+        return tuple(self._weight(name) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+
+    def _start(self, m: Any, input: Any, hx: Any) -> Any:
+        return f.zeros(self.row(input), m.hidden_size) if hx is None else hx
 
     def module_RNNCell(self, m: Any, input: Any, hx: Any = None) -> Value:
-        h = f.zeros(self.row(input), m.hidden_size) if hx is None else self.row(hx)
-        a, b = self._gates(input, h)
-        return f.tanh(a + b) if m.nonlinearity == "tanh" else f.relu(a + b)
+        cell = self.do_rnn_tanh_cell if m.nonlinearity == "tanh" else self.do_rnn_relu_cell
+        return cell(input, self._start(m, input, hx), *self._cell())
 
     def module_GRUCell(self, m: Any, input: Any, hx: Any = None) -> Value:
-        h = f.zeros(self.row(input), m.hidden_size) if hx is None else self.row(hx)
-        return f.gru(*self._gates(input, h), h)
+        return self.do_gru_cell(input, self._start(m, input, hx), *self._cell())
 
     def module_LSTMCell(self, m: Any, input: Any, hx: Any = None) -> list[Value]:
-        zero = f.zeros(self.row(input), m.hidden_size)
-        h, c = (zero, zero) if hx is None else (self.row(x) for x in hx)
-        a, b = self._gates(input, h)
-        i, forget, g, o = f.split(a + b, 4)
-        return list(f.lstm_gates(i, forget, o, g, c))
+        zero = self._start(m, input, None)
+        return self.do_lstm_cell(input, (zero, zero) if hx is None else hx, *self._cell())

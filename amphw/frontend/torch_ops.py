@@ -7,91 +7,47 @@ rows, or that has an argument which changes its meaning, is refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 
+from amphw.frontend.torch_operands import (
+    FLOAT,
+    ROWS,
+    Operands,
+    Refused,
+    Shape,
+    Weight,
+    columns_of,
+    float_of,
+    is_number,
+)
 from amphw.ir import functions as f
 from amphw.ir.expr import Expr
-from amphw.ir.program import Builder, ParamRef, ParamSpec, Value
+from amphw.ir.program import Builder, Value
 
 
-class Refused(Exception):
-    """An operation, or the way in which it is used, has no counterpart; the message says what and why."""
-
-
-@dataclass(frozen=True, eq=False)
-class Weight:
-    """A parameter of the module under its name here, laid out as there; turned: its transpose is meant."""
-
-    name: str
-    values: np.ndarray
-    turned: bool = False
-
-
-ROWS = object()
-"""What a tensor's `size(0)` is."""
-
-
-class Shape:
-    """What a tensor's `shape` is."""
-
-    def __init__(self, width: int) -> None:
-        self.parts = (ROWS, width)
-
-
-class Operations:
+class Operations(Operands):
     """Functions and methods by PyTorch's name, as `do_NAME`.
 
     keys: state expressions that tell one row from another, for dropout; seed: a text that tells one dropout
-    from another.
+    from another. taken: names that no part of a parameter may have.
     """
 
-    def __init__(self, builder: Builder, keys: Sequence[Expr]):
-        self.builder, self.keys, self.seed = builder, list(keys), ""
-        self.turned = dict[str, bool]()
-
-    # --- operands -----------------------------------------------------------------------------------
-
-    def matrix(self, weight: Any, turned: bool) -> ParamRef:
-        """A weight of two dimensions as a program multiplies with it: [inputs, outputs]."""
-        if not isinstance(weight, Weight) or weight.values.ndim != 2:
-            raise Refused("a matrix of two dimensions must be a parameter of the module")
-        turned = weight.turned != turned
-        if self.turned.setdefault(weight.name, turned) != turned:
-            raise Refused(f"the parameter '{weight.name}' is used as it is and transposed; that takes two")
-        return self._parameter(weight.name, weight.values.T if turned else weight.values)
-
-    def _parameter(self, name: str, values: np.ndarray) -> ParamRef:
-        if self.builder.params.setdefault(name, ParamSpec.given(name, values)).shape != values.shape:
-            raise Refused(f"the parameter '{name}' is used as a matrix and as a row; that takes two")
-        return ParamRef(name, self.builder)
-
-    def row(self, x: Any) -> Value:
-        """An operand as a value: a parameter is on every row."""
-        if isinstance(x, Value) and x.type.kind == "float":
-            return x
-        if isinstance(x, Weight):
-            if x.turned or x.values.size != (x.values.shape or (1,))[-1]:
-                raise Refused(f"the parameter '{x.name}' of shape {x.values.shape} is no row of numbers")
-            return f.row_param(self._parameter(x.name, x.values.reshape(-1)))
-        if isinstance(x, Expr):
-            raise Refused("an Integer may only be the index of an embedding here; fe.number makes it a value")
-        raise Refused(f"a value was expected, got {'no operand' if x is None else repr(x)}")
-
-    def _numbers(self, x: Value, c: float) -> Value:
-        return f.zeros(x, x.width) + c
+    def __init__(self, builder: Builder, keys: Sequence[Expr], taken: Collection[str] = ()):
+        super().__init__(builder, taken)
+        self.keys, self.seed = list(keys), ""
 
     def _binary(self, a: Any, b: Any, function: Callable[[Any, Any], Any]) -> Any:
-        if _is_number(a) and _is_number(b):
+        if is_number(a) and is_number(b):
             return function(a, b)
-        if _is_number(a):
+        if is_number(a):
             b = self.row(b)
-            return function(self._numbers(b, a), b)
-        return function(self.row(a), b if _is_number(b) else self.row(b))
+            return function(self.numbers(b, a), b)
+        return function(self.row(a), b if is_number(b) else self.row(b))
 
     def _times(self, x: Any, factor: float) -> Any:
         return x if factor == 1 else self.do_mul(x, factor)
@@ -99,6 +55,8 @@ class Operations:
     # --- arithmetic ---------------------------------------------------------------------------------
 
     def do_add(self, input: Any, other: Any, *, alpha: float = 1) -> Any:
+        if isinstance(input, tuple) and isinstance(other, tuple):
+            return input + other  # of shapes
         return self._binary(input, self._times(other, alpha), lambda a, b: a + b)
 
     def do_sub(self, input: Any, other: Any, *, alpha: float = 1) -> Any:
@@ -111,7 +69,7 @@ class Operations:
         return self._binary(input, other, lambda a, b: a / b)
 
     def do_neg(self, input: Any) -> Any:
-        return -input if _is_number(input) else -self.row(input)
+        return -input if is_number(input) else -self.row(input)
 
     def do_pow(self, input: Any, exponent: Any) -> Any:
         x, y = self.row(input), None
@@ -144,8 +102,16 @@ class Operations:
     def do_abs(self, input: Any) -> Value:
         return f.absolute(self.row(input))
 
+    def do_maximum(self, input: Any, other: Any) -> Value:
+        """Of equal numbers each has half of the gradient, as in PyTorch."""
+        a, b = self.row(input), self.row(other)
+        return (f.maximum(a, b) + f.maximum(b, a)) * 0.5
+
+    def do_minimum(self, input: Any, other: Any) -> Value:
+        return -self.do_maximum(-self.row(input), -self.row(other))
+
     def do_sum(self, input: Any, dim: Any = None, keepdim: bool = False) -> Value:
-        _columns(dim)
+        columns_of(dim)
         if not keepdim:
             raise Refused("without keepdim=True no columns are left; rows have one or more")
         return f.sum_cols(self.row(input))
@@ -202,6 +168,14 @@ class Operations:
     def do_relu(self, input: Any, inplace: bool = False) -> Value:
         return f.relu(self.row(input))
 
+    def do_elu(self, input: Any, alpha: float = 1.0, inplace: bool = False) -> Value:
+        x = self.row(input)
+        return f.relu(x) + (f.exp(-f.relu(-x)) - 1.0) * alpha
+
+    def do_leaky_relu(self, input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Value:
+        x = self.row(input)
+        return f.relu(x) - f.relu(-x) * negative_slope
+
     def do_tanh(self, input: Any) -> Value:
         return f.tanh(self.row(input))
 
@@ -223,13 +197,13 @@ class Operations:
         return self.row(input) * f.sigmoid(self.row(input))
 
     def do_softmax(self, input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Value:
-        _columns(dim)
-        _float(dtype)
+        columns_of(dim)
+        float_of(dtype)
         return f.softmax(self.row(input))
 
     def do_log_softmax(self, input: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Value:
-        _columns(dim)
-        _float(dtype)
+        columns_of(dim)
+        float_of(dtype)
         return f.log_softmax(self.row(input))
 
     def do_dropout(self, input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Value:
@@ -249,14 +223,53 @@ class Operations:
         y = y if weight is None else self.do_mul(y, weight)
         return y if bias is None else self.do_add(y, bias)
 
+    def do_rms_norm(
+        self, input: Any, normalized_shape: Any, weight: Any = None, eps: float | None = None
+    ) -> Any:
+        x = self.row(input)
+        if tuple(normalized_shape) != (x.width,):
+            raise Refused(f"a norm over {tuple(normalized_shape)} on a value of width {x.width}")
+        y = f.rms_norm(x, float(np.finfo(np.float32).eps) if eps is None else eps)
+        return y if weight is None else self.do_mul(y, weight)
+
+    # --- cells --------------------------------------------------------------------------------------
+
+    def _gates(self, input: Any, h: Any, w_ih: Any, w_hh: Any, b_ih: Any, b_hh: Any) -> tuple[Value, Value]:
+        return self.do_linear(input, w_ih, b_ih), self.do_linear(h, w_hh, b_hh)
+
+    def do_rnn_tanh_cell(
+        self, input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+    ) -> Value:
+        a, b = self._gates(input, hx, w_ih, w_hh, b_ih, b_hh)
+        return f.tanh(a + b)
+
+    def do_rnn_relu_cell(
+        self, input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+    ) -> Value:
+        a, b = self._gates(input, hx, w_ih, w_hh, b_ih, b_hh)
+        return f.relu(a + b)
+
+    def do_gru_cell(
+        self, input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+    ) -> Value:
+        return f.gru(*self._gates(input, hx, w_ih, w_hh, b_ih, b_hh), self.row(hx))
+
+    def do_lstm_cell(
+        self, input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+    ) -> list[Value]:
+        h, c = (self.row(x) for x in hx)
+        a, b = self._gates(input, h, w_ih, w_hh, b_ih, b_hh)
+        i, forget, g, o = f.split(a + b, 4)
+        return list(f.lstm_gates(i, forget, o, g, c))
+
     # --- columns ------------------------------------------------------------------------------------
 
     def do_cat(self, tensors: Sequence[Any], dim: Any = 0) -> Value:
-        _columns(dim)
+        columns_of(dim)
         return f.concat(*(self.row(x) for x in tensors))
 
     def do_split(self, tensor: Any, split_size_or_sections: Any, dim: Any = 0) -> list[Value]:
-        _columns(dim)
+        columns_of(dim)
         x, sizes = self.row(tensor), split_size_or_sections
         if isinstance(sizes, int):
             whole, rest = divmod(x.width, sizes)
@@ -270,10 +283,14 @@ class Operations:
         return self.do_split(input, -(-self.row(input).width // chunks), dim)
 
     def do_getitem(self, input: Any, index: Any) -> Any:
-        if isinstance(input, list | tuple):
-            return input[index]
-        if isinstance(input, Shape):
-            return input.parts[index]
+        if isinstance(input, list | tuple | Shape):
+            several = input.parts if isinstance(input, Shape) else input
+            try:
+                return several[index]
+            except IndexError:
+                raise Refused(f"there are {len(several)}, and none is number {index}") from None
+        if isinstance(input, Weight) and isinstance(index, int):
+            return self.part(input, index)
         x = self.row(input)
         parts = index if isinstance(index, tuple) else (index,)
         if all(p is Ellipsis or p == slice(None) for p in parts) and len(parts) <= 2:
@@ -293,15 +310,19 @@ class Operations:
             return Shape(self.row(input).width)
         if name in ("T", "mT"):
             return self.do_t(input)
-        raise Refused(f"a tensor's attribute '{name}' is not known here; shape and T are")
+        if name == "dtype":
+            return FLOAT
+        raise Refused(f"a tensor's attribute '{name}' is not known here; shape, dtype and T are")
 
     def do_size(self, input: Any, dim: int | None = None) -> Any:
         shape = Shape(self.row(input).width)
         return shape if dim is None else shape.parts[dim]
 
-    def do_view(self, input: Any, *shape: Any) -> Value:
-        x = self.row(input)
+    def do_view(self, input: Any, *shape: Any) -> Any:
         parts = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
+        if isinstance(input, Weight) and tuple(parts) == (-1,) and not input.turned:
+            return replace(input, values=input.values.reshape(-1))
+        x = self.row(input)
         same = len(parts) == 2 and (
             (parts[0] is ROWS and parts[1] in (-1, x.width)) or (parts[0] == -1 and parts[1] == x.width)
         )
@@ -318,6 +339,13 @@ class Operations:
     def do_contiguous(self, input: Any) -> Any:
         return input
 
+    def do_to(self, input: Any, dtype: Any) -> Any:
+        float_of(dtype)
+        return input
+
+    def do_type_as(self, input: Any, other: Any) -> Any:
+        return input
+
     def do_detach(self, input: Any) -> Value:
         return f.stop_gradient(self.row(input))
 
@@ -325,7 +353,7 @@ class Operations:
         return f.zeros(self.row(input), self.row(input).width)
 
     def do_ones_like(self, input: Any) -> Value:
-        return self._numbers(self.row(input), 1.0)
+        return self.numbers(self.row(input), 1.0)
 
 
 ALIASES = {
@@ -355,24 +383,6 @@ IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "ia
 
 VIEWS = {
     *("getitem", "chunk", "split", "view", "flatten", "contiguous", "t", "transpose", "getattr", "dropout"),
-    *("detach", "Identity", "Flatten", "Dropout", "get_attr"),
+    *("detach", "Identity", "Flatten", "Dropout", "get_attr", "to", "type_as"),
 }
 """What may share its memory with its operand in PyTorch: whoever writes into it writes into both."""
-
-
-def _is_number(x: Any) -> bool:
-    return isinstance(x, int | float) and not isinstance(x, bool)
-
-
-def _columns(dim: Any) -> None:
-    if dim in ((-1,), [-1], (1,), [1]):
-        (dim,) = dim
-    if dim not in (-1, 1):
-        raise Refused(
-            f"along dimension {dim}; a value is [rows, width], and only its columns, -1, are together"
-        )
-
-
-def _float(dtype: Any) -> None:
-    if dtype is not None and str(dtype) != "torch.float32":
-        raise Refused(f"dtype {dtype}; values are float32")

@@ -18,6 +18,7 @@ from amphw.ir.expr import Expr, lift
 from amphw.ir.graph import PortRef, Region
 from amphw.ir.grouping import Group
 from amphw.ir.nodes import PPT, Node
+from amphw.ir.program import ParamSpec
 
 if TYPE_CHECKING:
     from amphw.frontend.layers import Layer
@@ -29,13 +30,15 @@ _current: ContextVar[Trace] = ContextVar("trace")
 class Call:
     """One use of a layer: the node that stands for it until all uses are known.
 
-    apart: where this is a Group that computes the layer as well, the two nodes that do the same.
+    apart: where this is a Group that computes the layer as well, the two nodes that do the same. function:
+    which of the layer's functions this is, "" where it is called itself.
     """
 
     node: str
     context: Context
     rows: Dim | None
     apart: tuple[Group, PPT] | None = None
+    function: str = ""
 
 
 @dataclass
@@ -70,6 +73,7 @@ class Trace:
         self.active: list[Choice] = []  # the branches that are
         self.turns: list[Dim] = []  # the dimensions of the loops whose bodies are
         self.notes: dict[tuple[SourceLine, str], None] = {}  # what is odd, but may be meant
+        self.owners: dict[int, tuple[ParamSpec, Layer, str]] = {}  # by `id`: whose a parameter is
         self._number = 0
 
     def note(self, message: str, place: SourceLine | None = None) -> None:
@@ -94,6 +98,18 @@ class Trace:
             stem = layer.name or self.given_names.get(layer) or type(layer).__name__.lower()
             self.net.layer_names[layer] = self.name(stem)
         return self.net.layer_names[layer]
+
+    def own(self, layer: Layer, name: str, spec: ParamSpec) -> None:
+        """FrontendError where the same parameter has been given to another layer: it would not be shared."""
+        _, owner, called = self.owners.setdefault(id(spec), (spec, layer, name))
+        if owner is not layer or called != name:
+            theirs, ours = self.layer_name(owner), self.layer_name(layer)
+            raise FrontendError(
+                f"one `parameter(...)` is given to '{theirs}' as {called} and to '{ours}' as {name}, which "
+                "would be two parameters that start alike; call `parameter` for each, or, to share it, "
+                "write one layer with several functions: "
+                "`fe.Layer(shapes={...}, encode=lambda p, x: ..., decode=lambda p, h: ...)`"
+            )
 
     def dim(
         self,

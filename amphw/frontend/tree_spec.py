@@ -169,7 +169,9 @@ class TreeEncoder(Encoder):
     def encode(self, e: Encoded, values: Any, locate: Locate) -> None:
         (tree,) = values
         at, spec = locate(0), self.spec
-        found = self._columns(tree, at) if _is_columns(tree) else self._nested(tree, at)
+        columns = _is_columns(tree)
+        absent = self._absent(e, tree, columns)
+        found = self._columns(tree, at, absent) if columns else self._nested(tree, at, absent)
         counts, children = found.counts, found.children
         inner, total = len(counts), len(children) + 1
         count = total - inner
@@ -193,9 +195,36 @@ class TreeEncoder(Encoder):
         e.tables |= {self.names[k]: v for k, v in tables.items()}
         for kind, size in ((self.leaf, count), (self.node, total)):
             for key, part in kind.parts.items():
+                if key in absent:
+                    continue
                 if (given := self.size(found.parts[key], dotted(at, key))) != size:
                     raise self.wrong(dotted(at, key), f"has {given} values, the tree has {size}")
                 part.encode(e, found.parts[key], found.part(key))
+        for kind, size in ((self.leaf, count), (self.node, total)):
+            kind.fill(e, found.parts, size, lambda _: at)
+
+    def _absent(self, e: Encoded, tree: Any, columns: bool) -> frozenset[str]:
+        """The parts that no node has, and that may be missing."""
+        parts = {**self.leaf.parts, **self.node.parts} if e.answers else {}
+        spare = {k for k, part in parts.items() if part.anything(e) is not None}
+        if not spare:
+            return frozenset()
+        return frozenset(spare - (set(tree) if columns else self._present(tree)))
+
+    def _present(self, tree: Any) -> set[str]:
+        """The names under which any node of a nested tree has anything."""
+        found, seen, waiting = set[str](), set[int](), [tree]
+        while waiting:
+            if id(node := waiting.pop()) in seen:
+                continue
+            seen.add(id(node))
+            children = _children(node)
+            waiting.extend(children if isinstance(children, list | tuple) else ())
+            if isinstance(node, Mapping):
+                found |= node.keys()
+            elif children is None and len(self.leaf_keys) == 1:
+                found |= self.leaf_keys  # the part alone
+        return found
 
     def _check(self, found: _Read, count: int, at: str) -> None:
         """Every node but the root is the child of one parent, which comes behind it."""
@@ -218,8 +247,8 @@ class TreeEncoder(Encoder):
 
     # --- columns --------------------------------------------------------------------------------------
 
-    def _columns(self, tree: Mapping[str, Any], at: str) -> _Read:
-        known = {"children", *self.leaf_keys}
+    def _columns(self, tree: Mapping[str, Any], at: str, absent: frozenset[str]) -> _Read:
+        known = {"children", *self.leaf_keys} - absent
         if tree.keys() != known:
             raise self.wrong(*odd_key(tree, known, known, at))
         path = dotted(at, "children")
@@ -247,7 +276,7 @@ class TreeEncoder(Encoder):
 
     # --- nested ---------------------------------------------------------------------------------------
 
-    def _nested(self, tree: Any, at: str) -> _Read:
+    def _nested(self, tree: Any, at: str, absent: frozenset[str]) -> _Read:
         """Number the leaves in order and the inner nodes behind their children, without recursion.
 
         A node is known by where it is and not by what it is: subtrees may be one object.
@@ -282,7 +311,7 @@ class TreeEncoder(Encoder):
             above.append(origin)
             children = _children(node)
             below.append(None if children is None else [])
-            self._check_keys(node, children is None, path, position)
+            self._check_keys(node, children is None, absent, path, position)
             if children is not None:
                 if isinstance(node, Mapping):
                     self.size(children, dotted(path(position), "children"), "a sequence of nodes")
@@ -292,8 +321,8 @@ class TreeEncoder(Encoder):
         numbered = [*leaves, *(p for p in order if below[p] is not None)]
         number = dict(zip(numbered, range(len(nodes)), strict=True))
         groups = [below[p] or [] for p in numbered[len(leaves) :]]
-        parts = {k: [_part(nodes[p], k) for p in leaves] for k in self.leaf.parts}
-        parts |= {k: [_part(nodes[p], k) for p in numbered] for k in self.node.parts}
+        parts = {k: [_part(nodes[p], k) for p in leaves] for k in self.leaf.parts if k not in absent}
+        parts |= {k: [_part(nodes[p], k) for p in numbered] for k in self.node.parts if k not in absent}
         return _Read(
             np.array([len(g) for g in groups], np.int64),
             np.array([number[c] for g in groups for c in reversed(g)], np.int64),
@@ -302,14 +331,16 @@ class TreeEncoder(Encoder):
             lambda key: lambda i: part_path(numbered[i], key),
         )
 
-    def _check_keys(self, node: Any, leaf: bool, path: Callable[[int], str], position: int) -> None:
+    def _check_keys(
+        self, node: Any, leaf: bool, absent: frozenset[str], path: Callable[[int], str], position: int
+    ) -> None:
+        known = (self.leaf_keys if leaf else self.inner_keys) - absent
         if isinstance(node, Mapping):
-            known = self.leaf_keys if leaf else self.inner_keys
             if node.keys() - {"children"} != known - {"children"}:
                 where, what = odd_key(node, known, known | (node.keys() & {"children"}), path(position))
                 kind = "a leaf" if leaf else "an inner node"
                 raise self.wrong(where, what if what == "is missing" else f"{what} for {kind}")
-        elif len(parts := self.leaf_keys if leaf else [*self.node.parts]) > (1 if leaf else 0):
+        elif len(parts := known - {"children"}) > (1 if leaf else 0):
             key = sorted(parts)[0]
             raise self.wrong(
                 path(position), f"is {node!r}; a node with parts is a dict, with '{key}' among its keys"

@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from amphw.frontend.index import Context, Dim, dims_of, union, without
 from amphw.frontend.integer import Integer, items_of
 from amphw.frontend.source import FrontendError
 from amphw.frontend.spec import RecordValue, SequenceValue
 from amphw.frontend.states import reordered
-from amphw.frontend.tensor import Constant, Tensor, align, compute, filled, spread, ungroup
+from amphw.frontend.tensor import Constant, Tensor, align, compute, filled, of_each, spread, ungroup
 from amphw.frontend.trace import current
 from amphw.ir import functions as f
 from amphw.ir.expr import Expr, substitute
@@ -27,7 +29,7 @@ def leaves(value: Any) -> list[Tensor]:
         return [x for part in value for x in leaves(part)]
     if isinstance(value, dict):
         return [x for key in sorted(value) for x in leaves(value[key])]
-    raise FrontendError(f"expected values of the model, or tuples, lists and dicts of them; got {value!r}")
+    raise _no_value(value)
 
 
 def like(structure: Any, tensors: Sequence[Tensor]) -> Any:
@@ -55,7 +57,27 @@ def shape(value: Any) -> Any:
         return {k: shape(v) for k, v in value.items()}
     if isinstance(value, tuple | list):
         return tuple(shape(v) for v in value)
-    raise FrontendError(f"expected values of the model, or tuples, lists and dicts of them; got {value!r}")
+    raise _no_value(value)
+
+
+def _no_value(value: Any) -> FrontendError:
+    """The error of something in the place of a value, with what to write where it is an array."""
+    hint = ""
+    if isinstance(value, np.ndarray) or type(value).__module__.partition(".")[0] == "torch":
+        shape = tuple(getattr(value, "shape", ()))
+        same = np.unique(np.asarray(value)) if isinstance(value, np.ndarray) else np.zeros(0)
+        number = f", {float(same[0]):g}" if same.size == 1 and same[0] else ""
+        what = (
+            f"`constant({shape[-1]}{number})` is that, without a batch in front"
+            if shape and same.size == 1
+            else "`constant(width, number)` is the same number `width` times, a Layer has other numbers as "
+            "its parameters"
+        )
+        hint = f", an array of shape {shape}; {what}"
+    elif isinstance(value, int | float):
+        hint = f"; `constant(width, {value})` makes one of a number"
+    got = type(value).__name__ if hint.startswith(",") else repr(value)
+    return FrontendError(f"expected values of the model, or tuples, lists and dicts of them; got {got}{hint}")
 
 
 def concat(*tensors: Tensor) -> Tensor:
@@ -112,12 +134,10 @@ def renamed(x: Tensor, *renames: Rename) -> Tensor:
     gone = [r.old for r in renames]
     context = union(without(x.context, *gone), tuple(r.new for r in renames))
     for e in without(x.context, *gone):
+        for d in gone:
+            if d in e.needs and e.capture is not None:
+                raise of_each(e, d)
         if any(d in e.needs for d in gone):
-            if e.capture is not None:
-                raise FrontendError(
-                    f"the body of the loop at {e.place}, whose turns the network decides, goes over values; "
-                    "go over them before that loop, or over Integers"
-                )
             raise FrontendError(f"a value bound to {e.name} is not read position by position")
     name = current().name(f"{gone[0].name}_to_{renames[0].new.name}")
     drop = {r.old: r.old_of_new for r in renames}

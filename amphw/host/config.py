@@ -255,11 +255,36 @@ class _Draft:
             raise ConfigError(
                 f"{source}: {key} is ambiguous; write one of {', '.join(f'{name}.{key}' for name in names)}."
             )
+        if key.lower() in _ELSEWHERE:
+            raise ConfigError(f"{source}: there is no {key} here; {_ELSEWHERE[key.lower()]}.")
         full = {each: f"{name}.{each}" for name, kind in self.sections.items() for each in options(kind)}
         near = did_you_mean(key, full)
         raise ConfigError(
             f"{source}: no section has a key {key}.{near or ' Sections: ' + _listed(self.sections)}"
         )
+
+
+_ROWS = (
+    "instances stream through the network one by one, and a node updates after so many rows of gradients: "
+    "min_update_interval=32 (update.min_update_interval). How many are in flight is max_active_keys"
+)
+_RATE = "it is lr=0.01 (update.lr)"
+_EPOCHS = "it is epochs=10 (train.epochs)"
+_CLIP = "it is clip_norm=1.0 (train.clip_norm), or clip (update.clip), by which nodes clip for themselves"
+_ELSEWHERE = {
+    **dict.fromkeys(
+        ("batch_size", "batchsize", "batch", "bs", "minibatch", "accumulate_grad_batches"), _ROWS
+    ),
+    **dict.fromkeys(("learning_rate", "learningrate", "step_size", "alpha", "eta"), _RATE),
+    **dict.fromkeys(("num_epochs", "n_epochs", "max_epochs", "num_train_epochs"), _EPOCHS),
+    **dict.fromkeys(("grad_clip", "max_norm", "max_grad_norm", "gradient_clip_val"), _CLIP),
+    **dict.fromkeys(("optim", "optimiser"), 'it is optimizer="adam" (update.optimizer)'),
+    **dict.fromkeys(("num_workers", "n_jobs", "threads"), "it is workers=2 (device.workers)"),
+    "shuffle": "what has a length is in a new order in every epoch, drawn from seed and epoch",
+    "early_stopping": "it is patience=3 (train.patience)",
+    "verbose": "from Python it is progress=True",
+}
+"""What others call settings, and what they are here."""
 
 
 def _listed(kinds: Mapping[str, type]) -> str:

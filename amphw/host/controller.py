@@ -55,6 +55,7 @@ from amphw.host.run_state import RunState
 from amphw.host.session import Session
 from amphw.host.spent import Spent
 from amphw.host.trace import Trace
+from amphw.host.watching import Watching
 from amphw.ir.averaging import MovingAverage
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Degrades, Device, Explains, StartsSlowly
@@ -232,6 +233,7 @@ class Trainer:
             trace=self.trace,
             log=self._log,
             replication=self._replication,
+            watching=Watching(self.folder.path) if self.folder is not None else None,
         )
 
     def _keep(self) -> None:
@@ -339,6 +341,7 @@ class Trainer:
             target=self.cfg.train.target,
             ran=list(state.ran),
             counted=self.model.counted,
+            staleness_rows=dict(state.staleness_rows),
         )
         if self.folder is not None:
             self.folder.write_json(SUMMARY, summary)
@@ -363,10 +366,7 @@ class Trainer:
         if valid is None:
             return  # asked to stop; going on validates again
         record = self._record(number, valid, figures)
-        score = valid.get(self.model.metric, math.nan)
-        best = state.improves(self.model.metric, score)
-        if best:
-            state.best, state.best_epoch = score, number
+        best = state.validated(self.model.metric, valid, number)
         state.finish_epoch(record)
         if self.progress is not None:
             self.progress.epoch(record)

@@ -25,6 +25,7 @@ from amphw.host.run_model import InstanceSet
 from amphw.host.run_state import RunState
 from amphw.host.session import Session
 from amphw.host.trace import Trace
+from amphw.host.watching import Watching
 from amphw.ir.device import Mode, Report
 from amphw.ir.errors import DeviceLostError, ExecutionError
 from amphw.ir.instance import Instance
@@ -39,7 +40,7 @@ class RunLog(Protocol):
         """All that there is by now; it may be taken away."""
         ...
 
-    def reported(self, report: Report) -> None: ...
+    def reported(self, report: Report, instance: Instance) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,7 @@ class Phases:
         trace: Trace | None,
         log: RunLog | None = None,
         replication: Replication | None = None,
+        watching: Watching | None = None,
     ) -> None:
         self._session, self._state, self._live = session, state, live
         clip_norm = session.cfg.train.clip_norm
@@ -100,7 +102,7 @@ class Phases:
         self._quiet = self._replication.ranks > 1 or watched
         self._versions: dict[str, int] = {}  # of the last update that the average has taken up
         self._stopped, self._saved = stopped, saved
-        self._progress, self._trace, self._log = progress, trace, log
+        self._progress, self._trace, self._log, self._watching = progress, trace, log, watching
         self._meter = DeviceMeter(session.device)
         self._approach = Approach(session.model.loss_node)
         intervals = {node: rule.interval for node, rule in session.rules.items()}
@@ -140,7 +142,7 @@ class Phases:
             self._copies.retired()
             replicas.retired()
             self._approach.retired(report)
-            self._reported(report)
+            self._reported(report, instance)
             if not self._tally.add(report):
                 bad.append(instance)
 
@@ -227,7 +229,7 @@ class Phases:
         bad: list[Instance] = []
 
         def report(instance: Instance, report: Report) -> None:
-            self._reported(report)
+            self._reported(report, instance)
             if not tally.add(report):
                 bad.append(instance)
 
@@ -276,36 +278,41 @@ class Phases:
         self._size, self._tally = 0, state.tally.empty()
 
     def _tick(self, instances: InstanceSet) -> None:
-        state, meter = self._state, self._meter
-        meter.collect()
+        self._meter.collect()
         self._write_log()
-        if self._progress is None:
-            return
+        watching = self._watching if self._watching is not None and self._watching.wanted() else None
+        shown = [each for each in (self._progress, watching) if each is not None]
+        if shown:
+            stats = self._standing(len(instances))
+            for each in shown:
+                each.update(stats)
+
+    def _standing(self, total: int) -> LiveStats:
+        """Where the epoch stands. total: its instances."""
+        state, meter = self._state, self._meter
         spent = time.perf_counter() - self._began
         staleness, ranks = meter.staleness_overall(), self._replication.ranks
         size = state.size + self._size * ranks - self._size_before
         tally = state.tally.empty()
         for part in (state.tally, self._tally):
             tally.include(part)
-        self._progress.update(
-            LiveStats(
-                epoch=state.epoch + 1,
-                done=self._trained,
-                total=len(instances),
-                loss=tally.means().get("loss", float("nan")),
-                valid=self._live.means() or (dict(state.history[-1].valid) if state.history else {}),
-                rate=size / spent if spent > 0 else float("nan"),
-                keys_in_flight=self._session.train_pump.in_flight,
-                staleness_p50=percentile(staleness, 0.5),
-                staleness_p99=percentile(staleness, 0.99),
-                utilisation=meter.utilisation_lately(),
-                ranks=state.history[-1].ranks if state.history else [],
-            )
+        return LiveStats(
+            epoch=state.epoch + 1,
+            done=self._trained,
+            total=total,
+            loss=tally.means().get("loss", float("nan")),
+            valid=self._live.means() or (dict(state.history[-1].valid) if state.history else {}),
+            rate=size / spent if spent > 0 else float("nan"),
+            keys_in_flight=self._session.train_pump.in_flight,
+            staleness_p50=percentile(staleness, 0.5),
+            staleness_p99=percentile(staleness, 0.99),
+            utilisation=meter.utilisation_lately(),
+            ranks=state.history[-1].ranks if state.history else [],
         )
 
-    def _reported(self, report: Report) -> None:
+    def _reported(self, report: Report, instance: Instance) -> None:
         if self._log is not None:
-            self._log.reported(report)
+            self._log.reported(report, instance)
 
     def _write_log(self) -> None:
         if self._log is not None:
@@ -347,6 +354,7 @@ class Phases:
         forward, backward = self._replication.total([meter.forward, meter.backward])
         state.forward, state.backward = before.forward + int(forward), before.backward + int(backward)
         state.staleness = before.staleness + meter.staleness_overall()
+        state.staleness_rows = {node: dict(sorted(rows.items())) for node, rows in meter.staleness.items()}
         state.unmet = self._copies.since
         self._count_time()
         if meter.forward != meter.backward:

@@ -16,8 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO, cast
 
+from amphw.host.recent import Recent
 from amphw.ir.device import Report
 from amphw.ir.errors import AmphwError
+from amphw.ir.instance import Instance
 from amphw.ir.service_log import Event
 
 LOG = "log.jsonl.gz"
@@ -44,11 +46,13 @@ class ServiceLogFile:
 
 
 class LogWriter:
-    """Writes a log while the run goes on; to be closed. The file comes with the first line."""
+    """Writes a log while the run goes on; to be closed. The file comes with the first line. recent: its
+    newest part, as a report shows it."""
 
     def __init__(self, path: Path, model: str, device: str) -> None:
         self._path, self._about = path, {MARK: VERSION, "model": model, "device": device}
         self._file: TextIO | None = None
+        self.recent = Recent()
 
     def __enter__(self) -> LogWriter:
         return self
@@ -65,9 +69,11 @@ class LogWriter:
         del log[: len(events)]
         for event in events:
             self._write(event)
+        self.recent.take(events)
 
-    def reported(self, report: Report) -> None:
+    def reported(self, report: Report, instance: Instance) -> None:
         self._write(("report", *_reported(report)))
+        self.recent.reported(report, instance)
 
     def _write(self, line: Any) -> None:
         if self._file is None:

@@ -1,83 +1,69 @@
-"""The pictures of a run: what the workers did, how training converged, how runs compare.
-
-Figures are made through matplotlib's object interface; nothing here touches pyplot's global state, so plots
-can be made from any thread and next to a program's own figures. The file's suffix (.svg or .png) picks the
-format. Text in SVG is text: it can be searched, and the viewer's own sans-serif font draws it. An SVG has no
-background, and its ink turns light where the viewer's colour scheme is dark; a PNG stays on white.
-"""
+"""The pictures of a run: what the workers did, how training converged, how runs compare."""
 
 from __future__ import annotations
 
-import io
 import math
 import textwrap
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from amphw.host.canvas import GREY, INK, TEXT_PT, empty_figure, plain_axes, saved
 from amphw.host.records import DIRECTIONS, EpochRecord, RunSummary, Slice, first_reaching
-from amphw.host.run_folder import write_atomic
 
 # Okabe and Ito's palette: told apart with any colour vision, and by lightness in grey print.
-_FILL = {"forward": "#0072B2", "backward": "#E69F00", "update": "#009E73", "infer": "#56B4E9"}
+FILL = {"forward": "#0072B2", "backward": "#E69F00", "update": "#009E73", "infer": "#56B4E9"}
 _INK = {"forward": "white", "backward": "black", "update": "white", "infer": "black"}
-_DARKENED = {"#1b1f24": "#e6e9ed", "#57606a": "#a3adb8", "#dddddd": "#3a424b"}
-"""Ink, its softer kind and the grid's, as an SVG has them: what each becomes in a dark scheme."""
-_INK_COLOUR, _GREY, _GRID = _DARKENED
-_LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", _INK_COLOUR)
+LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", INK)
 _MARKERS = "osD^vPX"
-_TEXT_PT = 9
 _NAME_PT = 7.5
-
-# The SVG settings below can only be given through matplotlib's process-wide rc parameters.
-_rc_lock = threading.Lock()
 
 
 def gantt(
     slices: Sequence[Slice],
-    path: Path,
+    path: Path | Sequence[Path],
     title: str,
     *,
     window_us: tuple[float, float] | None = None,
     lanes: Literal["worker", "node"] = "worker",
     max_slices: int = 60,
     narrow: bool = False,
+    began_us: float = 0.0,
 ) -> None:
     """Chart what ran when, after Figure 1 of the AMPNet paper: a lane per worker, or per node for pinned
     workers.
 
     `window_us` is the (start, end) to show; without it, a window of about `max_slices` slices, from the
     middle half of the trace, with as much of a mix of lanes and directions as there is. narrow: for a
-    phone. Times are shown from the window's start. A slice bears its node's name (in a lane per node:
-    its number of rows) where there is room. Raises ValueError if no slice lies in the window, or for a
-    suffix other than .svg and .png.
+    phone. Times are shown from the window's start, which is told as a time since `began_us`. A slice bears
+    its node's name (in a lane per node: its number of rows) where there is room. path: a file, or several of
+    the same picture. Raises ValueError if no slice lies in the window, or for a suffix other than .svg and
+    .png.
     """
+    paths = [path] if isinstance(path, str | Path) else path
     if narrow:
         max_slices //= 2
     start, end = window_us if window_us is not None else _window(slices, max_slices)
     shown = [piece for piece in slices if piece.end_us > start and piece.start_us < end]
     if not shown:
         raise ValueError(
-            f"no slice between {start:g} and {end:g} us to draw in {path}; choose another window"
+            f"no slice between {start:g} and {end:g} us to draw in {paths[0]}; choose another window"
         )
     names = _lane_names(slices, shown, lanes)
     unit, scale = ("ms", 1e-3) if end - start >= 2000 else ("us", 1.0)
     width = 5.2 if narrow else 11
-    figure = _figure(width, 1.6 + 0.42 * len(names))
+    figure = empty_figure(width, 1.6 + 0.42 * len(names))
     axes = figure.add_subplot()
     points_per_us = (width - 1.8) * 72 / (end - start)  # the axes' width, less the lane labels
     for piece in shown:
         left, right = max(piece.start_us, start), min(piece.end_us, end)
         lane = names.index(_lane(piece, lanes))
-        fill = _FILL[piece.direction]
+        fill = FILL[piece.direction]
         box = ((left - start) * scale, (right - left) * scale)
         axes.broken_barh([box], (lane - 0.38, 0.76), facecolor=fill, edgecolor="white", linewidth=0.7)
         label = piece.node if lanes == "worker" else f"{piece.rows}"
@@ -93,34 +79,37 @@ def gantt(
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0)
     numbers = "; numbers are rows in the frame" if lanes == "node" else ""
-    axes.set_xlabel(f"time from {_clock(start)} into the trace ({unit}){numbers}", fontsize=_TEXT_PT)
+    axes.set_xlabel(
+        f"time from {_clock(start - began_us)} into the trace ({unit}){numbers}", fontsize=TEXT_PT
+    )
     present = [name for name in DIRECTIONS if any(piece.direction == name for piece in shown)]
-    handles = [Patch(facecolor=_FILL[name], label=name) for name in present]
+    handles = [Patch(facecolor=FILL[name], label=name) for name in present]
     figure.legend(
         handles=handles,
         loc="outside lower center",
         ncols=len(present),
         frameon=False,
-        fontsize=_TEXT_PT,
-        labelcolor=_INK_COLOUR,
+        fontsize=TEXT_PT,
+        labelcolor=INK,
     )
     axes.set_title(textwrap.fill(title, 50 if narrow else 120), loc="left", fontsize=11)
-    _plain_axes(axes, grid="x")
+    plain_axes(axes, grid="x")
     axes.spines["left"].set_visible(False)
-    _save(figure, path)
+    saved(figure, *paths)
 
 
 def convergence(
     runs: Mapping[str, Sequence[EpochRecord]],
-    path: Path,
+    path: Path | Sequence[Path],
     target: float | None,
     metric: str,
     counted: str = "instances",
     *,
     narrow: bool = False,
 ) -> None:
-    """Draw `convergence_figure` into a file. Raises ValueError also for a suffix other than .svg and .png."""
-    _save(convergence_figure(runs, target, metric, counted, narrow=narrow), path)
+    """Draw `convergence_figure` into files. Raises ValueError also for a suffix other than .svg and .png."""
+    paths = [path] if isinstance(path, str | Path) else path
+    saved(convergence_figure(runs, target, metric, counted, narrow=narrow), *paths)
 
 
 def convergence_figure(
@@ -144,11 +133,11 @@ def convergence_figure(
             curves[label] = known
     if not curves:
         raise ValueError(f"no run has a validation {metric!r} to draw; check the metric's name")
-    figure = _figure(5.2, 8) if narrow else _figure(11, 4.4)
+    figure = empty_figure(5.2, 8) if narrow else empty_figure(11, 4.4)
     left, right = figure.subplots(*((2, 1) if narrow else (1, 2)), sharey=True)
     for order, (label, history) in enumerate(curves.items()):
         style: dict[str, Any] = {
-            "color": _LINES[order % len(_LINES)],
+            "color": LINES[order % len(LINES)],
             "marker": _MARKERS[order % len(_MARKERS)],
             "markersize": 4,
             "markevery": max(len(history) // 12, 1),
@@ -168,13 +157,13 @@ def convergence_figure(
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.xaxis.set_major_formatter(FuncFormatter(_tick))
-        _plain_axes(axes, grid="both")
+        plain_axes(axes, grid="both")
         if target is not None:
-            axes.axhline(target, color=_GREY, linestyle="--", linewidth=1.2, label=f"target {target:g}")
+            axes.axhline(target, color=GREY, linestyle="--", linewidth=1.2, label=f"target {target:g}")
     left.set_ylabel(f"validation {metric}")
     handles, labels = left.get_legend_handles_labels()
     if narrow:
-        right.set_ylabel(f"validation {metric}", color=_INK_COLOUR)
+        right.set_ylabel(f"validation {metric}", color=INK)
     columns = max(1, min(len(labels), (60 if narrow else 130) // (max(map(len, labels)) + 8)))
     figure.legend(
         handles,
@@ -182,8 +171,8 @@ def convergence_figure(
         loc="outside upper center",
         ncols=columns,
         frameon=False,
-        fontsize=_TEXT_PT,
-        labelcolor=_INK_COLOUR,
+        fontsize=TEXT_PT,
+        labelcolor=INK,
     )
     return figure
 
@@ -200,13 +189,13 @@ def comparison(summaries: Mapping[str, RunSummary], path: Path, *, narrow: bool 
     labels = list(summaries)
     rows = range(len(labels))
     height = 1.3 + 0.5 * len(labels)
-    figure = _figure(5.2, 3 * height) if narrow else _figure(11, height)
+    figure = empty_figure(5.2, 3 * height) if narrow else empty_figure(11, height)
     if narrow:
         rate, epochs, stale = figure.subplots(3, 1, sharey=True)
     else:
         rate, epochs, stale = figure.subplots(1, 3, sharey=True, width_ratios=(1.3, 1, 1))
     rates = [_finite(summary.instances_per_s) for summary in summaries.values()]
-    rate.barh(rows, rates, height=0.6, color=_FILL["forward"])
+    rate.barh(rows, rates, height=0.6, color=FILL["forward"])
     _values(rate, rates, [_tick(value) for value in rates])
     counted = " or ".join(dict.fromkeys(summary.counted for summary in summaries.values()))
     rate.set_title(f"throughput ({counted}/s)", loc="left", fontsize=10)
@@ -221,9 +210,7 @@ def comparison(summaries: Mapping[str, RunSummary], path: Path, *, narrow: bool 
         for summary, at in zip(summaries.values(), reached, strict=True)
     ]
     for row, (count, is_met) in enumerate(zip(counts, met, strict=True)):
-        style = (
-            {"color": _FILL["update"]} if is_met else {"color": "none", "edgecolor": _GREY, "hatch": "////"}
-        )
+        style = {"color": FILL["update"]} if is_met else {"color": "none", "edgecolor": GREY, "hatch": "////"}
         epochs.barh(row, count, height=0.6, **style)
     _values(
         epochs,
@@ -234,9 +221,9 @@ def comparison(summaries: Mapping[str, RunSummary], path: Path, *, narrow: bool 
 
     p50 = [_finite(summary.staleness.get("p50", math.nan)) for summary in summaries.values()]
     p99 = [_finite(summary.staleness.get("p99", math.nan)) for summary in summaries.values()]
-    stale.hlines(rows, p50, p99, color=_FILL["backward"], linewidth=3)
-    stale.plot(p50, rows, "o", color=_FILL["backward"], markersize=7)
-    stale.plot(p99, rows, "|", color=_FILL["backward"], markersize=14, markeredgewidth=3)
+    stale.hlines(rows, p50, p99, color=FILL["backward"], linewidth=3)
+    stale.plot(p50, rows, "o", color=FILL["backward"], markersize=7)
+    stale.plot(p99, rows, "|", color=FILL["backward"], markersize=14, markeredgewidth=3)
     _values(stale, p99, [f"{low:g} to {high:g}" for low, high in zip(p50, p99, strict=True)])
     stale.set_xlim(
         left=0, right=max(stale.get_xlim()[1], 1)
@@ -250,38 +237,44 @@ def comparison(summaries: Mapping[str, RunSummary], path: Path, *, narrow: bool 
         # Of epochs and versions there are no halves.
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=axes is not rate))
         axes.xaxis.set_major_formatter(FuncFormatter(_tick))
-        _plain_axes(axes, grid="x")
-    _save(figure, path)
+        plain_axes(axes, grid="x")
+    saved(figure, path)
 
 
 def bars(
-    labels: Sequence[str], parts: Mapping[str, Sequence[float]], unit: str, path: Path, narrow: bool = False
+    labels: Sequence[str],
+    parts: Mapping[str, Sequence[float]],
+    unit: str,
+    path: Path,
+    narrow: bool = False,
+    colours: Sequence[str] = LINES,
 ) -> None:
-    """A horizontal bar for each label, stacked from its value of each part. unit: of the values.
+    """A horizontal bar for each label, stacked from its value of each part, which have colours. unit: of the
+    values.
 
     Raises ValueError for a suffix other than .svg and .png.
     """
-    figure = _figure(5.2 if narrow else 11, 1.5 + 0.42 * len(labels))
+    figure = empty_figure(5.2 if narrow else 11, 1.5 + 0.42 * len(labels))
     axes = figure.add_subplot()
     rows = range(len(labels))
     ends = [0.0] * len(labels)
-    for (name, values), colour in zip(parts.items(), _LINES, strict=False):
+    for (name, values), colour in zip(parts.items(), colours, strict=False):
         axes.barh(rows, values, left=ends, height=0.66, color=colour, label=name)
         ends = [end + value for end, value in zip(ends, values, strict=True)]
     _values(axes, ends, [f"{end:.3g}" for end in ends])
     axes.set_yticks(rows, labels)
     axes.set_ylim(len(labels) - 0.45, -0.55)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(unit, fontsize=_TEXT_PT)
+    axes.set_xlabel(unit, fontsize=TEXT_PT)
     figure.legend(
         loc="outside upper center",
         ncols=len(parts),
         frameon=False,
-        fontsize=_TEXT_PT,
-        labelcolor=_INK_COLOUR,
+        fontsize=TEXT_PT,
+        labelcolor=INK,
     )
-    _plain_axes(axes, grid="x")
-    _save(figure, path)
+    plain_axes(axes, grid="x")
+    saved(figure, path)
 
 
 def _window(slices: Sequence[Slice], count: int) -> tuple[float, float]:
@@ -335,8 +328,8 @@ def _values(axes: Axes, ends: Sequence[float], texts: Sequence[str]) -> None:
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
-            fontsize=_TEXT_PT,
-            color=_INK_COLOUR,
+            fontsize=TEXT_PT,
+            color=INK,
         )
     longest = max(len(text) for text in texts)
     axes.set_xlim(0, max(max(ends), 1e-9) * (1.12 + 0.05 * longest))
@@ -356,47 +349,3 @@ def _tick(value: float, _position: int | None = None) -> str:
     if abs(value) >= 1e4:
         return f"{value / 1e3:.3g}k"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor="none")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def _plain_axes(axes: Axes, grid: Literal["x", "y", "both"]) -> None:
-    axes.set_facecolor("none")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["bottom", "left"]].set_color(_INK_COLOUR)
-    axes.set_axisbelow(True)
-    axes.grid(axis=grid, color=_GRID, linewidth=0.8)
-    axes.tick_params(labelsize=_TEXT_PT, colors=_INK_COLOUR)
-    for label in (axes.xaxis.label, axes.yaxis.label, axes.title, axes._left_title):  # type: ignore[attr-defined]
-        label.set_color(_INK_COLOUR)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in (".svg", ".png"):
-        raise ValueError(f"cannot draw {path}: a plot is .svg or .png, not {suffix or 'without a suffix'}")
-    data = io.BytesIO()
-    # Nothing in an SVG depends on when it was made: equal runs give equal files.
-    with _rc_lock, matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "amphw"}):
-        if suffix == ".svg":
-            figure.savefig(data, format="svg", metadata={"Date": None})
-        else:
-            figure.savefig(data, format="png", dpi=130, facecolor="white")
-    write_atomic(path, _for_both_schemes(data.getvalue()) if suffix == ".svg" else data.getvalue())
-
-
-def _for_both_schemes(svg: bytes) -> bytes:
-    """An SVG whose ink follows the viewer's colour scheme, also where a page shows it as an image."""
-    rules = "".join(
-        f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
-        for light, dark in _DARKENED.items()
-        for kind in ("fill", "stroke")
-    )
-    style = f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>".encode()
-    head, rest = svg.split(b"<defs>", 1)
-    return head + style + b"<defs>" + rest

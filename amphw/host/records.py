@@ -173,6 +173,7 @@ class RunSummary:
     `instances_per_s` is that of the last stretch, since the run began, went on or changed its device (of all
     of it where nothing was left to train); `device` names the devices since it began or went on. `ran` has a
     line for each stretch, also before: from which epoch on which device, and which nodes on which of several.
+    `staleness_rows` counts the gradient rows of the last epoch by node and by versions behind.
     """
 
     model: str
@@ -190,6 +191,7 @@ class RunSummary:
     target: float | None = None
     ran: list[str] = field(default_factory=list)
     counted: str = "instances"
+    staleness_rows: dict[str, dict[int, int]] = field(default_factory=dict)
 
     @property
     def last_device(self) -> str:
@@ -208,6 +210,7 @@ class RunSummary:
         values["valid"] = {name: _number(value) for name, value in values["valid"].items()}
         values["staleness"] = {name: _number(value) for name, value in values["staleness"].items()}
         values["history"] = [EpochRecord.from_json(record) for record in values.get("history", [])]
+        values["staleness_rows"] = rows_by_node(values.get("staleness_rows", {}))
         return cls(**values)
 
     def reached_at(self) -> EpochRecord | None:
@@ -218,6 +221,11 @@ class RunSummary:
         if self.metric is not None and self.target is not None:
             return first_reaching(self.history, self.metric, self.target)
         return self.history[-1] if self.target_reached and self.history else None
+
+
+def rows_by_node(data: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[int, int]]:
+    """`RunSummary.staleness_rows` from what JSON makes of it, whose names are texts."""
+    return {node: {int(behind): int(n) for behind, n in rows.items()} for node, rows in data.items()}
 
 
 def mean_known(shares: Sequence[float]) -> float:
@@ -275,7 +283,7 @@ def _number(value: float | None) -> float:
 def _known(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
     """The entries of `data` that are fields of `cls`; a later version's extra keys are passed over."""
     names = [entry.name for entry in fields(cls)]
-    optional = {"history", "stopped_by", "metric", "target", "live", "counted", "ranks"}
+    optional = {"history", "stopped_by", "metric", "target", "live", "counted", "ranks", "staleness_rows"}
     absent = [name for name in names if name not in data and name not in optional]
     if absent:
         raise ValueError(f"{cls.__name__} lacks {', '.join(absent)}; was this file written by amphw?")

@@ -16,6 +16,7 @@ from amphw.host.log_file import Reported, ServiceLogFile
 from amphw.host.progress import Progress
 from amphw.host.run_model import RunModel
 from amphw.ir.device import Device, Report
+from amphw.ir.instance import Instance
 from amphw.ir.service_log import Event, LogEnded, ReplayDiffers
 
 RELATIVE, ABSOLUTE = 1e-3, 1e-4
@@ -65,7 +66,7 @@ class Comparing:
     def take(self, log: list[Event]) -> None:
         """The log of the repetition, which nobody wants."""
 
-    def reported(self, report: Report) -> None:
+    def reported(self, report: Report, instance: Instance) -> None:
         run = report.number, report.mode.value
         count = self._seen[run] = self._seen.get(run, -1) + 1
         wanted = self._wanted.get((*run, count))

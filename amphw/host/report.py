@@ -1,4 +1,4 @@
-"""A run, or several compared, as one HTML file that needs nothing else: no network, no script, no other file.
+"""A run, or several compared, as one HTML file that needs nothing else: no network and no other file.
 
 Plots are embedded as data URIs and follow the colour scheme; one that was also drawn for narrow screens
 (`narrow`) is shown so there. On a narrow screen the comparison table turns into one card per run.
@@ -20,6 +20,8 @@ from amphw.host.records import RunSummary, higher_is_better
 from amphw.host.run_folder import CONFIG, ENVIRONMENT, SUMMARY, RunFolder, RunFolderError, write_atomic
 from amphw.page.html import document, note, table, text, tiles
 from amphw.page.numbers import duration, number
+from amphw.page.walk import section
+from amphw.page.walk.section import Walkthrough
 
 _MISSING = "–"
 _TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -80,12 +82,15 @@ def write_report(
     plots: Mapping[str, Path],
     notes: Sequence[str] = (),
     tables: Sequence[ReportTable] = (),
+    walk: Walkthrough | None = None,
+    graph: str | None = None,
 ) -> None:
     """Write the report on `runs` to `path`, atomically.
 
     `plots` maps captions to .svg or .png files, shown in that order; `notes` are paragraphs of plain text
-    below the headline numbers; `tables` come before the plots. Raises ValueError for no runs or a plot of
-    another kind, RunFolderError for a plot that cannot be read, and `run_folder.WriteError`.
+    below the headline numbers; `tables` come before the plots; behind them `graph`, which is markup, and
+    `walk`. Raises ValueError for no runs or a plot of another kind, RunFolderError for a plot that cannot be
+    read, and WriteError.
     """
     if not runs:
         raise ValueError(f"no run to report on in {path}; pass at least one")
@@ -98,12 +103,15 @@ def write_report(
         *(["<h2>Runs</h2>", _comparison(runs)] if len(runs) > 1 else []),
         *(_table(each) for each in tables),
         *(_plot(caption, Path(file)) for caption, file in plots.items()),
+        *([f"<h2>The graph</h2>{graph}"] if graph is not None else []),
+        *([section.section(walk)] if walk is not None else []),
         "<h2>Resolved config</h2>",
         _settings([(run.label, flat(run.settings)) for run in runs], "no config was given", changed),
         "<h2>Environment</h2>",
         _settings([(run.label, flat(run.environment)) for run in runs], "no environment was recorded"),
     ]
-    write_atomic(Path(path), document(title, body, _STYLE).encode("utf-8"))
+    style = _STYLE + (section.style() if walk is not None else "")
+    write_atomic(Path(path), document(title, body, style).encode("utf-8"))
 
 
 def _headline(runs: Sequence[ReportRun]) -> str:

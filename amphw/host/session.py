@@ -20,9 +20,9 @@ from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Device, DeviceOptions, Linked, Places
 from amphw.ir.errors import GraphError
 from amphw.ir.graph import Graph
-from amphw.ir.nodes import Loss
 from amphw.ir.passes import originals, replicate, tile
 from amphw.ir.start import Values, starting_at
+from amphw.ir.told import losses
 from amphw.ir.update import NodeParameters, UpdateRule
 
 
@@ -132,12 +132,12 @@ def _check_meetings(cfg: RunConfig[Any], graph: Graph, log: bool) -> None:
 
 def _check_figures(model: RunModel, graph: Graph) -> None:
     """Raise GraphError where the model promises figures that no loss of its graph reports."""
-    losses = {name: node.names for name, node in graph.nodes.items() if isinstance(node, Loss)}
-    if model.loss_node not in losses:
+    found = losses(graph)
+    if model.loss_node not in found:
         raise GraphError(
-            f"the model's loss_node is '{model.loss_node}'; its losses are {', '.join(losses) or 'none'}"
+            f"the model's loss_node is '{model.loss_node}'; its losses are {', '.join(found) or 'none'}"
         )
-    reported = losses[model.loss_node]
+    reported = found[model.loss_node].names
     if missing := [m for m in dict.fromkeys((*model.metrics, model.metric)) if m not in reported]:
         raise GraphError(
             f"the model's figures include {', '.join(missing)}, but its loss reports {', '.join(reported)}; "

@@ -116,7 +116,7 @@ class Trace:
         data = json.dumps(document, separators=(",", ":")).encode("utf-8")
         path = Path(path)
         # No timestamp in the gzip header: equal traces make equal files.
-        write_atomic(path, gzip.compress(data, compresslevel=6, mtime=0) if path.suffix == ".gz" else data)
+        write_atomic(path, gzip.compress(data, compresslevel=3, mtime=0) if path.suffix == ".gz" else data)
 
 
 def _all_events(

@@ -11,7 +11,8 @@ many messages into a gradient at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -120,10 +121,6 @@ def differentiate(program: Program, wrt: Sequence[int] | None = None) -> Derivat
         if y not in gradients or y not in active:
             continue
         vjp = PRIMITIVES[instr.op].vjp
-        if vjp is None:
-            raise ProgramError(
-                f"the primitive '{instr.op}' has no derivative; it may only stand in backward programs"
-            )
         for a, d in zip(instr.args, vjp(tape, instr.attr(), list(instr.args), y, gradients[y]), strict=True):
             if d is not None and a in active:
                 _add(gradients, a, d)
@@ -246,3 +243,20 @@ def accumulate(kind: str, gradient: np.ndarray, a: np.ndarray | None, dz: np.nda
         add_rows(gradient, a, dz)
     else:
         raise ProgramError(f"unknown kind of gradient term '{kind}'")
+
+
+def accumulate_terms(
+    terms: Sequence[GradientTerm], outputs: Sequence[np.ndarray], gradients: Mapping[str, np.ndarray]
+) -> None:
+    """Add what a frame contributes to each parameter's gradient, in place. outputs: of the backward program.
+
+    What it contributes to one parameter is added at once, so that a replay, which keeps a frame's share
+    apart, makes the same sums.
+    """
+    count = Counter(term.param for term in terms)
+    shares = {name: np.zeros_like(gradients[name]) for name, n in count.items() if n > 1}
+    for term in terms:
+        into = shares.get(term.param, gradients[term.param])
+        accumulate(term.kind, into, None if term.a is None else outputs[term.a], outputs[term.dz])
+    for name, share in shares.items():
+        gradients[name][...] += share

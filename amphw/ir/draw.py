@@ -5,7 +5,7 @@ The picture needs no script and no font of its own, and follows the reader's lig
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from amphw.ir.behaviour import EdgeType, StateMap
@@ -17,6 +17,8 @@ from amphw.ir.layering import Link, Vertex
 from amphw.ir.layout import BEND, Rect, Route, arrange
 from amphw.ir.nodes import Loss, Node, Source
 from amphw.ir.routing import Bcast, Cond, Discard, Flatmap, Isu, Phi, Replicate, Ungroup
+
+Point = tuple[float, float]
 
 MARGIN = 20.0
 HEADER = 40.0
@@ -64,14 +66,13 @@ def to_svg(graph: Graph) -> str:
     height = layout.height + HEADER + 3 * MARGIN + 20
     shift = MARGIN + (width - 2 * MARGIN - layout.width) / 2
     body = [f'<g class="region"><rect {_at(rect)} rx="10"/></g>' for rect in layout.groups.values()]
-    body += [_line(route) for route in layout.links]
+    ends = [_ends_of(k, out, into) for k, (out, into) in enumerate(edges)]
+    body += [_line(route, about) for route, about in zip(layout.links, ends, strict=True)]
+    passing = [point for route in layout.links for point in _passes(route)] if layout.groups else []
+    body += [_heading(rect, _region_title(graph, name), passing) for name, rect in layout.groups.items()]
     body += [
-        _text("faint title", rect.x + 10, rect.y + 16, _region_title(graph, name))
-        for name, rect in layout.groups.items()
-    ]
-    body += [
-        _label(route.label, lines, str(types.get(out, "")))
-        for route, lines, (out, _) in zip(layout.links, labels, edges, strict=True)
+        _label(route.label, lines, f"{'.'.join(out)} → {'.'.join(into)} {types.get(out, '')}".strip(), about)
+        for route, lines, (out, into), about in zip(layout.links, labels, edges, ends, strict=True)
     ]
     body += [_box(node, layout.vertices[name]) for name, node in graph.nodes.items()]
     return "\n".join(
@@ -177,8 +178,8 @@ def _box(node: Node, r: Rect) -> str:
     name, below = _node_lines(node)
     x, y = r.x + r.width / 2, r.y
     return (
-        f'<g class="node {node_class(node)}">'
-        f"<title>{escape(f'{node.family} {node.name}: {_detail(node)}')}</title>"
+        f'<g class="node {node_class(node)}" data-node="{escape(node.name)}">'
+        f"<title>{escape(f'{node.family} {node.name}: {_detail(node)}'.removesuffix(': '))}</title>"
         f'<rect {_at(r)} rx="6"/>'
         + _text("ink", x, y + 18, name, 'font-size="13" font-weight="bold"')
         + _text("ink", x, y + 33, below)
@@ -186,29 +187,78 @@ def _box(node: Node, r: Rect) -> str:
     )
 
 
-def _label(r: Rect, lines: list[str], title: str) -> str:
+def _label(r: Rect, lines: list[str], title: str, about: str) -> str:
     if not lines:
         return ""
     texts = "".join(_text("ink", r.x + r.width / 2, r.y + 12 + 14 * k, line) for k, line in enumerate(lines))
-    return f'<g class="label"><title>{escape(title)}</title><rect class="paper" {_at(r)} rx="3"/>{texts}</g>'
+    return (
+        f'<g class="label" {about}><title>{escape(title)}</title>'
+        f'<rect class="paper" {_at(r)} rx="3"/>{texts}</g>'
+    )
 
 
-def _line(r: Route) -> str:
+def _ends_of(number: int, out: PortRef, into: PortRef) -> str:
+    """Attributes that say of an edge's line and label which one it is."""
+    return f'data-edge="{number}" data-from="{escape(out[0])}" data-to="{escape(into[0])}"'
+
+
+def _line(r: Route, about: str) -> str:
     """The curve runs in the gaps between layers and straight down (or up) its lane."""
-    if r.back:
-        low, high = r.lane_bottom + BEND, r.lane_top - BEND
-        path = (
-            f"M{r.x0:.1f} {r.y0:.1f} C{r.x0:.1f} {low:.1f} {r.x:.1f} {low:.1f} {r.x:.1f} {r.lane_bottom:.1f} "
-            f"L{r.x:.1f} {r.lane_top:.1f} C{r.x:.1f} {high:.1f} {r.x1:.1f} {high:.1f} {r.x1:.1f} {r.y1:.1f}"
-        )
-    else:
-        a, b = (r.y0 + r.lane_top) / 2, (r.lane_bottom + r.y1) / 2
-        path = (
-            f"M{r.x0:.1f} {r.y0:.1f} C{r.x0:.1f} {a:.1f} {r.x:.1f} {a:.1f} {r.x:.1f} {r.lane_top:.1f} "
-            f"L{r.x:.1f} {r.lane_bottom:.1f} C{r.x:.1f} {b:.1f} {r.x1:.1f} {b:.1f} {r.x1:.1f} {r.y1:.1f}"
-        )
+    (x0, y0), c0, c1, (x1, y1), (x2, y2), c2, c3, (x3, y3) = _points(r)
+    bends = [f"{x:.1f} {y:.1f}" for x, y in (c0, c1, c2, c3)]
+    path = (
+        f"M{x0:.1f} {y0:.1f} C{bends[0]} {bends[1]} {x1:.1f} {y1:.1f} "
+        f"L{x2:.1f} {y2:.1f} C{bends[2]} {bends[3]} {x3:.1f} {y3:.1f}"
+    )
     kind = "back" if r.back else "line"
-    return f'<path class="{kind}" d="{path}" marker-end="url(#amphw-{kind})"/>'
+    return f'<path class="{kind}" {about} d="{path}" marker-end="url(#amphw-{kind})"/>'
+
+
+def _points(r: Route) -> list[Point]:
+    """Those of two cubic curves. A line joins the end of the first and the beginning of the second."""
+    low, high = (r.y0 + r.lane_top) / 2, (r.lane_bottom + r.y1) / 2
+    first, second = r.lane_top, r.lane_bottom
+    if r.back:
+        first, second = second, first
+        low, high = r.lane_bottom + BEND, r.lane_top - BEND
+    return [
+        *((r.x0, r.y0), (r.x0, low), (r.x, low), (r.x, first)),
+        *((r.x, second), (r.x, high), (r.x1, high), (r.x1, r.y1)),
+    ]
+
+
+def _passes(r: Route) -> list[Point]:
+    """Points of its line, close enough together that none slips through a letter's height."""
+    found: list[Point] = []
+    points = _points(r)
+    for a, b, c, d in (points[:4], points[4:]):
+        steps = 8 + int(abs(a[0] - d[0]) / 4 + abs(a[1] - d[1]) / 4)
+        for k in range(steps + 1):
+            t, s = k / steps, 1 - k / steps
+            weights = (s * s * s, 3 * s * s * t, 3 * s * t * t, t * t * t)
+            found.append(
+                (
+                    sum(w * p[0] for w, p in zip(weights, (a, b, c, d), strict=True)),
+                    sum(w * p[1] for w, p in zip(weights, (a, b, c, d), strict=True)),
+                )
+            )
+    between = (points[3], points[4])
+    length = int(abs(between[0][1] - between[1][1]) / 4)
+    low = min(between[0][1], between[1][1])
+    return found + [(r.x, low + 4 * k) for k in range(length)]
+
+
+def _heading(r: Rect, text: str, passing: Sequence[Point]) -> str:
+    """A region's title, at its upper edge, as far to the left as no line runs through it."""
+    width, y = len(text) * 11 * CHAR, r.y + 16
+    near = sorted(x for x, at in passing if y - 12 <= at <= y + 5)
+    x = r.x + 10
+    for at in near:
+        if x - 4 <= at <= x + width + 4:
+            x = at + 8
+    if x + width > r.x + r.width - 6:  # there is room nowhere: what is left of it lies over the lines
+        x = r.x + 10
+    return _text("faint title", x, y, text, f'font-size="11" data-room="{r.x + r.width - x - 8:.0f}"')
 
 
 def _region_title(graph: Graph, name: str) -> str:

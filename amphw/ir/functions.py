@@ -86,7 +86,7 @@ def sum_cols(x: Value) -> Value:
 
 
 def max_cols(x: Value) -> Value:
-    """The largest number of each row -> width 1."""
+    """The largest number of each row -> width 1. It has no gradient; `largest` has one."""
     return x.builder.emit("max_cols", [x])
 
 
@@ -109,13 +109,15 @@ def linear(x: Value, weight: ParamRef, bias: ParamRef | None = None) -> Value:
 
 def row_param(bias: ParamRef, space: str = "rows") -> Value:
     """A vector parameter on every row of a space."""
-    return bias.builder.emit("row_param", [], param=bias.name, space=space)
+    name = bias.read(bias.builder, "for rows")
+    return bias.builder.emit("row_param", [], param=name, space=space)
 
 
 def take(weight: ParamRef, index: Expr | Value, space: str = "rows") -> Value:
     """Row `index` of a table parameter: an embedding."""
+    name = weight.read(weight.builder, "for rows")
     i = index if isinstance(index, Value) else weight.builder.integer(index, space)
-    return weight.builder.emit("take", [i], param=weight.name)
+    return weight.builder.emit("take", [i], param=name)
 
 
 def pick(x: Value, index: Expr | Value | int) -> Value:
@@ -126,6 +128,19 @@ def pick(x: Value, index: Expr | Value | int) -> Value:
 def argmax(x: Value) -> Value:
     """Column of the maximum (the first of equals) -> integer."""
     return x.builder.emit("argmax", [x])
+
+
+def to_int(x: Value) -> Value:
+    """A column that holds whole numbers, such as the number of an argmax, as an integer. It has no gradient.
+
+    A number that is not whole, or beyond what 32 bits hold exactly, is an error when the program runs.
+    """
+    return x.builder.emit("to_int", [x])
+
+
+def largest(x: Value) -> Value:
+    """The largest number of each row -> width 1; the gradient goes to the first of equals."""
+    return pick(x, argmax(x))
 
 
 def above(x: Value, threshold: float) -> Value:
@@ -143,8 +158,8 @@ def zeros(x: Value, width: int) -> Value:
     return x.builder.emit("zeros", [], space=x.type.space, width=width)
 
 
-def number(x: Value, e: Expr | int) -> Value:
-    """A state expression as a float column beside x."""
+def number(x: Value, e: Expr | Value | int) -> Value:
+    """A state expression, or an integer that the program computes, as a float column beside x."""
     return x.builder.emit("to_float", [_integer(x, e)])
 
 
@@ -205,6 +220,26 @@ def dropout(x: Value, rate: float, keys: list[Expr], seed: int = 0, per_row: boo
     """
     wanted = [*keys, *([ROW] if per_row else [])]
     return x.builder.emit("dropout", [x, *(_integer(x, k) for k in wanted)], rate=float(rate), seed=int(seed))
+
+
+def uniform(x: Value, width: int, keys: list[Expr], seed: int = 0) -> Value:
+    """Uniform numbers from 0 to below 1, `width` on every row of x; in inference too.
+
+    They are a function of the `keys`, the seed and the column, as the mask of `dropout` is.
+    """
+    space = x.type.space
+    ints = [_integer(x, k) for k in keys]
+    return x.builder.emit("uniform", ints, space=space, width=width, seed=int(seed))
+
+
+def sampled(x: Value, keys: list[Expr], seed: int = 0) -> Value:
+    """A column of each row, drawn with the probabilities softmax(x) -> integer. Keys as of `uniform`.
+
+    The largest of x + g is drawn so, where g are independent Gumbel numbers, -log(-log(u)).
+    """
+    # No number that is drawn is 0 then, and none comes to be 1.
+    u = uniform(x, x.width, keys, seed) + 2.0**-26
+    return argmax(x - log(-log(u)))
 
 
 def log_softmax(x: Value) -> Value:

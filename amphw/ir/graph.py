@@ -142,8 +142,15 @@ class Graph:
         return to_svg(self)
 
     def _repr_html_(self) -> str:
-        # A notebook would show all of a large drawing at once, however long that is.
-        return f'<div style="max-height: 40em; overflow: auto">{self._repr_svg_()}</div>'
+        from amphw.ir.zoom import zoomable
+
+        return zoomable(self._repr_svg_())
+
+    def _mime_(self) -> tuple[str, str]:
+        # What marimo asks for. It runs no scripts in what it shows, but for those of a frame.
+        from amphw.ir.zoom import framed, zoomable
+
+        return "text/html", framed(zoomable(self._repr_svg_(), fill=True))
 
     def __str__(self) -> str:
         return self.written({})

@@ -15,7 +15,7 @@ import numpy as np
 
 from amphw.ir.behaviour import Behaviour, Emit
 from amphw.ir.check import Typed, infer
-from amphw.ir.derive import Derivative, accumulate, differentiate, inference
+from amphw.ir.derive import Derivative, accumulate_terms, differentiate, inference
 from amphw.ir.device import DeviceOptions, Direction, Mode, Report, Statistics
 from amphw.ir.errors import ExecutionError, NonFiniteError
 from amphw.ir.expr import evaluate
@@ -158,7 +158,7 @@ class Interpreter:
             np.concatenate([p for _, p in messages]) if messages else np.zeros((0, width[port]), self.dtype)
             for port, messages in ordered
         ]
-        context, ints = rows_of(b, active.instance, state)
+        context, ints = rows_of(b, active.instance, state, self.dtype)
         version = self.params[name].version if name in self.params else 0
         record = Fired(
             [(port, s, len(p)) for port, messages in ordered for s, p in messages],
@@ -354,10 +354,7 @@ class Interpreter:
             if g.dtype.kind == "f" and not np.isfinite(g).all():
                 raise NonFiniteError(name, "backward", "a gradient")
         if p is not None:
-            for term in d.terms:
-                accumulate(
-                    term.kind, p.gradients[term.param], None if term.a is None else got[term.a], got[term.dz]
-                )
+            accumulate_terms(d.terms, got, p.gradients)
             rows = record.context.total("rows")
             p.rows += rows
             behind = self.stats.staleness.setdefault(name, {})

@@ -18,7 +18,7 @@ GAP_Y = 24.0
 LANE = 7.0  # half the width that a link takes in the layers that it only crosses
 PAD_X, PAD_TOP, PAD_BOTTOM = 16.0, 34.0, 30.0  # between a group's border and what it holds
 BEND = 34.0  # room that a back link needs above its head and below its tail
-ROUNDS = 40
+ROUNDS = 24
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,12 @@ class _Arrangement:
     # --- order and x ---
 
     def _search(self) -> None:
-        """Order by barycentres, pack, repeat; the best round wins."""
-        for n, item in enumerate(self.items.values()):
-            item.x = float(n)
+        """Order by barycentres, pack, repeat, from several beginnings; the best round wins."""
         best: tuple[float, dict[object, float]] | None = None
-        for turn in range(ROUNDS):
+        for begin, turn in ((begin, turn) for begin in self._beginnings() for turn in range(ROUNDS)):
+            if turn == 0:
+                for key, item in self.items.items():
+                    item.x = begin[key]
             # Sweeps find the order; later rounds pull both ways to straighten what the sweeps found.
             both = turn % 20 >= 8
             self._pack(self.root, self._wanted(both or turn % 2 == 1, both or turn % 2 == 0))
@@ -155,6 +156,27 @@ class _Arrangement:
             item.x = best[1][k]
         for k, g in self.groups.items():
             g.half = halves[k]
+
+    def _beginnings(self) -> list[dict[object, float]]:
+        """Places to begin with: vertices, then links, as they were given; the same mirrored; and each vertex
+        beside what it leads to, which keeps apart what branches apart."""
+        given = {key: float(n) for n, key in enumerate(self.items)}
+        leading: dict[str, list[int]] = {name: [] for name in self.vertices}
+        for i, e in enumerate(self.links):
+            leading[e.tail].append(i)
+        beside: dict[object, float] = {}
+        for first in self.vertices:
+            open_ends: list[int | str] = [first]
+            while open_ends:
+                key = open_ends.pop()
+                if key in beside:
+                    continue
+                beside[key] = float(len(beside))
+                if isinstance(key, int):
+                    open_ends.append(self.links[key].head)
+                else:
+                    open_ends += reversed(leading[key])
+        return [given, {key: -x for key, x in given.items()}, beside]
 
     def ports(self) -> tuple[dict[int, float], dict[int, float]]:
         """x where each link leaves its tail, and where it enters its head: in the order of the lanes."""

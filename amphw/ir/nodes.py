@@ -268,6 +268,11 @@ class Loss(Node):
     names: tuple[str, ...] = ("loss",)
 
     @property
+    def trains(self) -> bool:
+        """Whether the loss depends on anything; one that is constant is there for what it reports."""
+        return bool(self.program.read_by([0]))
+
+    @property
     def ins(self) -> tuple[str, ...]:
         return tuple(n for n, _ in self.program.inputs)
 

@@ -38,10 +38,12 @@ def expanded(emit: Emit, instance: Instance, base: Mapping[str, int]) -> list[di
     return rows
 
 
-def rows_of(b: Behaviour, instance: Instance, state: State) -> tuple[RowContext, list[np.ndarray]]:
-    """Of a firing: how many rows each space has, and the integers of its program."""
+def rows_of(
+    b: Behaviour, instance: Instance, state: State, dtype: type
+) -> tuple[RowContext, list[np.ndarray]]:
+    """Of a firing: how many rows each space has, and the integers of its program. dtype: of its numbers."""
     counts: dict[str, int | np.ndarray] = {s: scalar(e, instance, b.state, state) for s, e in b.spaces}
-    context = RowContext(1, counts)
+    context = RowContext(1, counts, dtype)
     ints = []
     for e, space in b.program.ints if b.program else ():
         n = context.total(space)

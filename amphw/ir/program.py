@@ -3,8 +3,8 @@
 A program is a straight line of primitives in single-assignment form, traced from a Python function. Its
 values are arrays [rows, width]; each lives in a *row space* ("rows" unless said otherwise): a space states
 how many rows a message has there. Operands are float inputs (payloads), state expressions (integers, one a
-row), and parameters, which enter only through `matmul`, `take` and `row_param`: that is what lets the
-gradient of a weight be deferred to one product over many rows.
+row), and parameters, which enter only through `matmul`, `matmul_t`, `take` and `row_param`: that is what lets
+the gradient of a weight be deferred to one product over many rows.
 
 >>> p = trace(lambda p, x: tanh(x @ p.W), {"x": 4}, {"W": (4, 3)})
 >>> p.outputs_types[0].width
@@ -13,7 +13,7 @@ gradient of a weight be deferred to one product over many rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,9 +29,9 @@ class ParamSpec:
     """A parameter: shape (rows, columns) or (columns,), and how it starts.
 
     init: "glorot" (uniform, +-sqrt(6/(fan_in+fan_out))), "zeros", "uniform:0.1", "normal:0.02", "identity",
-    "normal" alone, which is N(0, 1), or "given": it starts at `values`, a float32 array of this shape that
-    nobody changes. They are no part of
-    what the parameter is: specs are equal, and a graph's fingerprint is the same, whatever they are.
+    "normal" alone, which is N(0, 1), or "given": it starts at `values`, an array of this shape that nobody
+    changes, of float32 but where double precision was asked for. They are no part of what the parameter is:
+    specs are equal, and a graph's fingerprint is the same, whatever they are.
     """
 
     name: str
@@ -40,14 +40,15 @@ class ParamSpec:
     values: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     @classmethod
-    def given(cls, name: str, values: np.ndarray) -> ParamSpec:
+    def given(cls, name: str, values: np.ndarray, dtype: type = np.float32) -> ParamSpec:
         """A parameter that starts at (a copy of) these values."""
-        kept = np.array(values, np.float32, order="C")
+        kept: np.ndarray = np.array(values, dtype, order="C")
         kept.setflags(write=False)
         return cls(name, kept.shape, "given", kept)
 
-    def initial(self, rng: np.random.Generator) -> np.ndarray:
-        """float32 [shape]."""
+    def initial(self, rng: np.random.Generator, dtype: type = np.float32) -> np.ndarray:
+        """An array of this type [shape]. What is drawn is rounded to float32 in any type, so that all
+        executors begin alike."""
         kind, _, argument = self.init.partition(":")
         if kind == "zeros":
             value = np.zeros(self.shape)
@@ -63,13 +64,13 @@ class ParamSpec:
         elif kind == "given":
             if self.values is None:
                 raise ProgramError(f"parameter '{self.name}' starts at given values, but there are none")
-            value = self.values
+            return self.values.astype(dtype)
         else:
             raise ProgramError(
                 f"parameter '{self.name}': unknown init '{self.init}'; use glorot, zeros, uniform:A, "
                 "normal:S, identity or given"
             )
-        return value.astype(np.float32)
+        return value.astype(np.float32).astype(dtype)
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,20 @@ class Program:
 
     def param(self, name: str) -> ParamSpec:
         return next(p for p in self.params if p.name == name)
+
+    def read_by(self, outputs: Iterable[int]) -> frozenset[int]:
+        """Numbers of the inputs and state expressions that these outputs, by their positions, are made of.
+
+        Inputs come first: a number from `len(inputs)` on is that of a state expression.
+        """
+        first = len(self.inputs) + len(self.ints)
+        found = set[int]()
+        waiting = [self.outputs[k] for k in outputs]
+        while waiting:
+            if (i := waiting.pop()) not in found:
+                found.add(i)
+                waiting.extend(self.instrs[i - first].args if i >= first else ())
+        return frozenset(i for i in found if i < first)
 
     def run(
         self,
@@ -200,14 +215,19 @@ class Value:
     def __neg__(self) -> Value:
         return self.builder.emit("scale", [self], factor=-1.0)
 
-    def __matmul__(self, weight: ParamRef) -> Value:
-        return self.builder.emit("matmul", [self], param=weight.name)
+    def __matmul__(self, weight: object) -> Value:
+        if not isinstance(weight, ParamRef):
+            what = f"{weight!r}; `x @ p.W` is of a parameter of the layer"
+            raise ProgramError(f"a value is multiplied with a matrix that is a parameter, got {what}")
+        op = "matmul_t" if weight.transposed else "matmul"
+        return self.builder.emit(op, [self], param=weight.read(self.builder))
 
     def _binary(
         self, op: str, other: Value | ParamRef | float, constant: Callable[[float], tuple[str, float]]
     ) -> Value:
         if isinstance(other, ParamRef):
-            other = self.builder.emit("row_param", [], param=other.name, space=self.type.space)
+            name = other.read(self.builder, "as a row")
+            other = self.builder.emit("row_param", [], param=name, space=self.type.space)
         if not isinstance(other, Value):
             name, c = constant(float(other))
             return self.builder.emit(name, [self], factor=c)
@@ -221,8 +241,29 @@ class Value:
 
 @dataclass(frozen=True)
 class ParamRef:
+    """A parameter while tracing: `x @ p.W` is a product with it, `x @ p.W.T` one with it transposed."""
+
     name: str
     builder: Builder
+    transposed: bool = False
+
+    @property
+    def T(self) -> ParamRef:
+        if len(shape := self.builder.params[self.name].shape) != 2:
+            raise ProgramError(f"parameter '{self.name}' of shape {shape} is no matrix, which `.T` is of")
+        return replace(self, transposed=not self.transposed)
+
+    def read(self, builder: Builder, how: str = "") -> str:
+        """Its name, for a program that reads it; ProgramError where it is of another one, or transposed and
+        not read by a product. how: it is read otherwise, in words."""
+        if builder is not self.builder:
+            raise ProgramError(
+                f"the parameter '{self.name}' belongs to another layer; one layer with several functions has "
+                "one set of parameters for all of them"
+            )
+        if how and self.transposed:
+            raise ProgramError(f"'{self.name}.T' is for products, as in `x @ p.{self.name}.T`, not {how}")
+        return self.name
 
 
 class Params:
@@ -314,11 +355,14 @@ def trace(
     inputs: Mapping[str, int | ValueType],
     params: Mapping[str, tuple[int, ...] | ParamSpec] | None = None,
     spaces: Mapping[str, Expr | int] | None = None,
+    *,
+    all_read: bool = True,
 ) -> Program:
     """Trace `function(p, *inputs)`, or `function(*inputs)` where no parameters are declared.
 
     inputs: name -> width (in the space "rows") or ValueType. params: name -> shape or ParamSpec.
-    spaces: further row spaces that the program opens, with their row count a message.
+    spaces: further row spaces that the program opens, with their row count a message. all_read: a parameter
+    that is not read is an error; otherwise it is left out.
     """
     specs = [s if isinstance(s, ParamSpec) else ParamSpec(n, s) for n, s in (params or {}).items()]
     builder = Builder(specs)
@@ -330,6 +374,6 @@ def trace(
     out = function(Params(builder), *values) if specs else function(*values)
     program = builder.build([out] if isinstance(out, Value) else list(out))
     unused = {s.name for s in specs} - {p.name for p in program.params}
-    if unused:
+    if unused and all_read:
         raise ProgramError(f"the parameters {sorted(unused)} are declared but never used")
     return program

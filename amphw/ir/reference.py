@@ -23,6 +23,7 @@ from amphw.ir.instance import Instance
 from amphw.ir.interpreter import Interpreter
 from amphw.ir.reference_replay import Replay
 from amphw.ir.service_log import INTERVAL, UPDATE, Event, LogEnded, ServiceLog
+from amphw.ir.told import sinks
 from amphw.ir.update import Applied, NodeParameters, UpdateRule, no_parameters
 
 
@@ -196,7 +197,7 @@ def outputs_of(device: ReferenceDevice, instance: Instance) -> dict[str, dict[st
     """By sink and name, what the sinks say of one instance in inference [rows, width]."""
     device.submit(0, 0, instance, Mode.PREDICT)
     (report,) = device.drain()
-    return {sink: dict(found) for sink, found in report.outputs.items()}
+    return sinks(device.graph, report.outputs)
 
 
 def values_of(device: ReferenceDevice) -> dict[str, dict[str, np.ndarray]]:

@@ -16,6 +16,7 @@ from amphw.ir.check import infer
 from amphw.ir.expr import ROW, Attr, Const, Expr, Field, Table, evaluate, fields_of
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
+from amphw.ir.program import Instr, Program
 from amphw.ir.state import MOST_STATES, Columns, KeySpace, StateType
 
 
@@ -108,6 +109,8 @@ def sparse_parameters(graph: Graph) -> list[SparseParameter]:
             uses = [i for i in program.instrs if i.attr().get("param") == p.name]
             if len(p.shape) != 2 or not uses or any(i.op != "take" for i in uses):
                 continue
+            if _computed(program, uses):
+                continue
             ints = [program.ints[i.args[0] - before] for i in uses]
             lookups = tuple(_lookup(e, behaviour.state, spaces[space]) for e, space in ints)
             found.append(SparseParameter(node, p.name, p.shape, lookups))
@@ -127,9 +130,16 @@ def dense_tables(graph: Graph) -> dict[str, str]:
                 continue
             if others := sorted(ops - {"take"}):
                 found[f"{node}.{p.name}"] = f"it is looked up, and also used as a whole ({', '.join(others)})"
+            elif _computed(program, [i for i in program.instrs if i.attr().get("param") == p.name]):
+                found[f"{node}.{p.name}"] = "its rows are looked up by numbers that the network computes"
             elif len(p.shape) != 2:
                 found[f"{node}.{p.name}"] = f"it has {len(p.shape)} axes, and a table has 2"
     return found
+
+
+def _computed(program: Program, uses: Sequence[Instr]) -> bool:
+    """Whether any of these look-ups is of a row that nobody knows before the program has run."""
+    return any(i.args[0] >= len(program.inputs) + len(program.ints) for i in uses)
 
 
 def _lookup(index: Expr, state: StateType, rows: Expr) -> Lookup:

@@ -19,10 +19,11 @@ from amphw.ir.program import ParamSpec, Program
 Values = Mapping[str, Mapping[str, np.ndarray]]
 
 
-def starting_at(graph: Graph, values: Values) -> Graph:
+def starting_at(graph: Graph, values: Values, dtype: type = np.float32) -> Graph:
     """The graph with these parameters, by node and name, starting at the given values; the others as before.
 
-    Raises GraphError naming a node or a parameter that does not exist, or whose values have another shape.
+    dtype: what the values are kept in. Raises GraphError naming a node or a parameter that does not exist, or
+    whose values have another shape.
     """
     out = graph.empty_copy()
     for name in values:
@@ -30,7 +31,7 @@ def starting_at(graph: Graph, values: Values) -> Graph:
             raise GraphError("values are given for its parameters, but there is no such node", node=name)
     for name, node in graph.nodes.items():
         if name in values:
-            program = _given(name, getattr(node, "program", None), values[name])
+            program = _given(name, getattr(node, "program", None), values[name], dtype)
             node = replace(node, program=program)  # type: ignore[call-arg]  # of a family that has one
         out.add(node)
     out.region_of = dict(graph.region_of)
@@ -39,7 +40,7 @@ def starting_at(graph: Graph, values: Values) -> Graph:
     return out
 
 
-def _given(node: str, program: Program | None, values: Mapping[str, np.ndarray]) -> Program:
+def _given(node: str, program: Program | None, values: Mapping[str, np.ndarray], dtype: type) -> Program:
     specs = {p.name: p for p in program.params} if program is not None else {}
     for name, array in values.items():
         if name not in specs:
@@ -50,7 +51,7 @@ def _given(node: str, program: Program | None, values: Mapping[str, np.ndarray])
                 f"the values given for '{name}' have shape {array.shape}, it has {specs[name].shape}",
                 node=node,
             )
-        specs[name] = ParamSpec.given(name, array)
+        specs[name] = ParamSpec.given(name, array, dtype)
     assert program is not None
     return replace(program, params=tuple(specs.values()))
 

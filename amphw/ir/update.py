@@ -167,7 +167,7 @@ class NodeParameters:
         values: dict[str, np.ndarray] = {}
         for spec in specs:
             rng = np.random.default_rng([seed, *f"{node}.{spec.name}".encode()])
-            values[spec.name] = spec.initial(rng).astype(dtype)
+            values[spec.name] = spec.initial(rng, dtype)
         return cls.of(specs, rule, values)
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import Any
 from amphw.data.cache import DataError
 from amphw.frontend import Compiled, Spec, compile
 from amphw.host.config import RunConfig
-from amphw.ir.nodes import Loss
+from amphw.ir.told import losses
 from amphw.library.data import Data, Picked, Stream, data_set, split
 from amphw.models.base import Instances, Remembered
 from amphw.models.plain import CompiledModel, NoSettings
@@ -28,9 +28,8 @@ class FunctionModel(CompiledModel[NoSettings]):
     def __init__(self, compiled: Compiled) -> None:
         self.name = compiled.graph.name  # type: ignore[misc]  # of this model, not of its class
         self._made = compiled
-        losses = [name for name, node in compiled.graph.nodes.items() if isinstance(node, Loss)]
-        if self.loss_node not in losses:
-            self.loss_node = losses[0]  # type: ignore[misc]  # of this model, not of its class
+        if self.loss_node not in (found := losses(compiled.graph)):
+            self.loss_node = next(iter(found))  # type: ignore[misc]  # of this model, not of its class
         self._training: Remembered | Stream | None = None
         self._validation: Remembered | None = None
 

@@ -15,11 +15,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+SAVES = "stopping: what is in flight is finished and saved; Ctrl-C again to abort without saving"
+"""What is said where a run is asked to stop."""
+
 
 @contextmanager
-def stopping(stop: Callable[[], None], note: Callable[[str], None]) -> Iterator[None]:
-    """While inside, the first SIGINT, SIGTERM, SIGHUP or STOP of a supervisor calls `stop`; a SIGINT or
-    SIGTERM after it raises KeyboardInterrupt.
+def stopping(stop: Callable[[], None], note: Callable[[str], None], said: str = SAVES) -> Iterator[None]:
+    """While inside, the first SIGINT, SIGTERM, SIGHUP or STOP of a supervisor calls `stop`, and notes what is
+    to be `said` then; a SIGINT or SIGTERM after it raises KeyboardInterrupt.
 
     `stop` is called from a thread of its own, because a signal handler runs between any two instructions of
     the main thread, which may hold the very lock that `stop` needs. Outside the main thread, where Python
@@ -45,7 +48,7 @@ def stopping(stop: Callable[[], None], note: Callable[[str], None]) -> Iterator[
 
     def announce() -> None:
         stop()
-        note("stopping: what is in flight is finished and saved; Ctrl-C again to abort without saving")
+        note(said)
 
     before = {each: signal.signal(each, handle) for each in _signals()}
     try:

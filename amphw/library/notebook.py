@@ -12,6 +12,7 @@ from types import TracebackType
 
 from amphw.host.progress import LiveStats, Progress, epoch_cells
 from amphw.host.records import EpochRecord
+from amphw.library.tables import table
 
 REDRAW_S = 0.5
 ROWS = 20
@@ -104,12 +105,9 @@ class NotebookProgress(Progress):
     def _draw(self) -> None:
         parts = [f"<b>{escape(self._label)}</b>"]
         if self._rows:
-            head = "".join(f"<th>{escape(name)}</th>" for name in self._rows[-1])
-            rows = (
-                "".join(f"<td>{escape(cell)}</td>" for cell in row.values()) for row in self._rows[-ROWS:]
-            )
-            body = "".join(f"<tr>{row}</tr>" for row in rows)
-            parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+            columns = list(self._rows[-1])
+            rows = [list(row.values()) for row in self._rows[-ROWS:]]
+            parts.append(table(columns, rows, columns))
         parts += [f"<div>{self._bar}</div>"] if self._bar else []
         parts += [f"<div><small>{escape(note)}</small></div>" for note in self._notes]
         self._show("".join(parts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,14 @@ def _parameter(found: Synchronised, name: str) -> list[str]:
     return [name, how, size(sent), size(received), *beside]
 
 
+def _members(clocks: Sequence[int]) -> list[dict[str, Any]]:
+    """Ranks that train as members of a job are told, among which nobody comes or goes."""
+    return [
+        {"member": rank, "incarnation": 0, "state": "left", "rounds": rounds}
+        for rank, rounds in enumerate(clocks)
+    ]
+
+
 def figures_of(found: Synchronised) -> dict[str, Any]:
     """For programs."""
     from amphw.host.records import json_safe
@@ -93,6 +102,7 @@ def figures_of(found: Synchronised) -> dict[str, Any]:
         "formula": found.formula,
         "dense_tables": found.dense,
         **found.own,
+        **({"members": _members(found.own["clocks"])} if found.own else {}),
         "per_rank": [
             {**json_safe(each), "instances_per_s": json_safe(each.instances_per_s)} for each in found.per_rank
         ],

@@ -35,11 +35,13 @@ class Told(Protocol):
 
 @dataclass(frozen=True)
 class Watched:
-    """Who sees a run go on. show: where its progress is drawn, else on stderr. told: of each epoch."""
+    """Who sees a run go on. show: where its progress is drawn, else on stderr. told: of each epoch. report:
+    whether it leaves a report, plots and a trace when it has ended."""
 
     show: Progress | None = None
     told: Told | None = None
     trackers: Sequence[Tracker] = ()
+    report: bool = True
 
 
 NO_SPARE = "none"
@@ -195,6 +197,8 @@ def run_once(
                     began = trainer.began
                 training = trainer.spent.seconds.get("training", 0.0)
                 together = replica.synchronised(training) if replica is not None else None
+            if watched.report:
+                progress.note(_writing(trace))
     except BaseException:
         if not began:
             folder.abandon()
@@ -204,8 +208,21 @@ def run_once(
     found = device.findings() if isinstance(device, Investigates) else Findings()
     with trainer.spent.on("report"):
         changed = _changed(model, cfg, device)
-        written = write_artifacts(folder, summary, trace, found, changed, together)
+        from amphw.library.walk import walkthrough
+
+        walk = partial(walkthrough, log.recent, trainer.session.graph, device) if log is not None else None
+        written: dict[str, Path] = {}
+        if watched.report:
+            written = write_artifacts(
+                folder, summary, trace, found, changed, together, walk, trainer.session.graph
+            )
     return Outcome(folder, summary, trace, written, found, trainer.spent.seconds, changed, together)
+
+
+def _writing(trace: Trace | None) -> str:
+    """What takes some seconds now."""
+    traced = f", the trace of {len(trace):,} slices" if trace is not None and len(trace) else ""
+    return f"writing the report{traced} and the plots"
 
 
 def _told(tracked: Tracked, told: Told | None, stop: Callable[[], None], record: EpochRecord) -> None:

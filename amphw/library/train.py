@@ -55,6 +55,7 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     progress: bool = True,
+    report: bool = True,
     track: str | Tracker | Iterable[str | Tracker] = (),
     **settings: Any,
 ) -> Run:
@@ -65,10 +66,12 @@ def train(
     numpy: a list, a data set, a data frame, a dict of columns, a generator, or a function that makes one; a
     stream needs `train_instances`, how many are an epoch. valid: a share of the data to validate on,
     instances for it, or None. device: as `--device` takes it (`amphw devices` lists them). seed: of initial
-    parameters, the order of data, and dropout; 0, or that of the run that goes on. callbacks: are told of
+    parameters and the order of data (masks of dropout hang on an instance's number in the run); 0, or that of
+    the run that goes on. callbacks: are told of
     every epoch. out: the run's folder; without it, one that goes with the `Run`. resume: go on with the run
-    in `out`, whose settings hold; the data have to be the same. progress: whether it is shown. track: who is
-    told of the run, by name (tensorboard, wandb, trackio) or of your own.
+    in `out`, whose settings hold; the data have to be the same. progress: whether it is shown. report:
+    whether a report and its plots are written at the end, which takes seconds; `trace=False` leaves out the
+    trace alone. track: who is told of the run, by name (tensorboard, wandb, trackio) or of your own.
 
     settings: those of `amphw train MODEL --help-config`, by their names: `epochs=5, lr=0.01`; in full where a
     name is not unique, `**{"update.nodes.head.lr": 0.001}`, or as tables, `update={"lr": 0.01}`.
@@ -77,13 +80,13 @@ def train(
     cannot work, DivergedError where the loss becomes infinite, and what devices raise.
     """
     told_of, tracked = _each(callbacks), trackers(track)
-    made = _made(model, data, spec)
+    made = model_of(model, data, spec)
     scratch = Scratch() if out is None else None
     place = scratch.path if scratch is not None else Path(out).expanduser()  # type: ignore[arg-type]
     if scratch is not None and any(isinstance(each, TensorBoard) for each in tracked):
         raise TrackerError("TensorBoard reads a run's folder, and this one's is temporary; name one: out=...")
     had = _resumed(place, scratch is not None) if resume else None
-    cfg = _config(made, device, seed, settings, had)
+    cfg = config_of(made, device, seed, settings, had)
     if isinstance(made, FunctionModel):
         assert data is not None
         made.give(data, valid, cfg)
@@ -99,7 +102,7 @@ def train(
     with found.held() as folder, one_blas_thread():
         if about and had is None:
             folder.write_text(MODEL, about)
-        watched = Watched(_progress(made, cfg, progress), told, tracked)
+        watched = Watched(_progress(made, cfg, progress), told, tracked, report)
         run_once(made, cfg, runner, folder, made.name, saved, spare_device("cpu"), watched=watched)
     return Run(made, cfg, folder, device, scratch=scratch)
 
@@ -113,7 +116,8 @@ def _each(callbacks: Callback | Iterable[Callback]) -> list[Callback]:
     return given
 
 
-def _made(model: Any, data: Any, spec: Spec | None) -> Model[Any]:
+def model_of(model: Any, data: Any, spec: Spec | None) -> Model[Any]:
+    """The model that is meant, which a function's data are yet to be given to. Raises as `train` does."""
     if isinstance(model, str | Model):
         found = get_model(model) if isinstance(model, str) else model
         if data is not None or spec is not None:
@@ -124,9 +128,14 @@ def _made(model: Any, data: Any, spec: Spec | None) -> Model[Any]:
     return FunctionModel.of(model, spec)
 
 
-def _config(
-    model: Model[Any], device: str, seed: int | None, settings: dict[str, Any], had: RunFolder | None
+def config_of(
+    model: Model[Any],
+    device: str,
+    seed: int | None,
+    settings: dict[str, Any],
+    had: RunFolder | None = None,
 ) -> RunConfig[Any]:
+    """The settings of a run. had: the run that goes on. Raises ConfigError."""
     given = settings if seed is None else {"train.seed": seed, **settings}
     usual = saved_settings(had) if had is not None else model.recommended(make_device(device).capabilities())
     cfg = resolve(model.config, usual, given=given)

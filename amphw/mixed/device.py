@@ -318,7 +318,7 @@ class MixedDevice(PlaneDevice):
         finally:
             for driver in begun if not room else ():
                 driver.end(slot)
-        return True
+        return room
 
     def _pumped(self, slot: int, generation: int, instance: Instance, mode: Mode) -> bool:
         """Give it to the engine, which may have no room in the memory that it shares."""

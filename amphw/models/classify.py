@@ -28,7 +28,7 @@ def classification_loss(classes: int, name: str = "loss") -> Loss:
 
     def values(y: Value) -> tuple[Value, Value, Value]:
         label, best = table("label")(ROW), argmax(y)
-        return cross_entropy(y, label), same(best, label), number(y, best)  # type: ignore[arg-type]
+        return cross_entropy(y, label), same(best, label), number(y, best)
 
     return Loss(name, trace(values, {"y": classes}), ("loss", "accuracy", "prediction"))
 

@@ -21,12 +21,11 @@ from amphw.ir.errors import InstanceError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.nodes import Loss, Node
+from amphw.ir.told import FIGURES, losses, predictions
 from amphw.models import nested_json
 from amphw.models.base import C, Instances, Model, ModelError, Remembered
 
 Part = Literal["train", "valid"]
-FIGURES = ("loss", "accuracy", "error")
-"""What losses report that is averaged over rows, by its names."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,8 @@ class CompiledModel(Model[C]):
     @property
     def beside(self) -> Mapping[str, Sequence[str]]:  # type: ignore[override]
         """The same of all other losses."""
-        nodes = self.graph(self.config()).nodes
-        others = (name for name, node in nodes.items() if isinstance(node, Loss) and name != self.loss_node)
-        return {name: _figures(nodes[name]) for name in others}
+        found = losses(self.graph(self.config()))
+        return {name: _figures(node) for name, node in found.items() if name != self.loss_node}
 
     @property
     def metric(self) -> str:  # type: ignore[override]
@@ -75,9 +73,8 @@ class CompiledModel(Model[C]):
             raise ModelError(str(error)) from None
 
     def explain(self, cfg: C, instance: Instance, report: Report) -> dict[str, Any]:
-        """What the loss reports beside the loss, row by row: a number, or a list where there are several."""
-        outputs = report.outputs[self.loss_node]
-        told = said(outputs)
+        """What is reported that is no figure, row by row: a number, or a list where there are several."""
+        told = predictions(self.graph(cfg), self.loss_node, report.outputs)
         return {k: (v if v.shape[1] > 1 else v[:, 0]).tolist() for k, v in told.items()}
 
 
@@ -112,11 +109,6 @@ def _figures(loss: Node | None) -> tuple[str, ...]:
     """What of a loss means something when it is averaged over rows."""
     reported = loss.names if isinstance(loss, Loss) else ()
     return tuple(name for name in FIGURES if name in reported or name == "loss")
-
-
-def said(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What a loss reports of an instance beside how wrong it is; where it reports nothing else, the loss."""
-    return {k: v for k, v in outputs.items() if k not in FIGURES} or {"loss": outputs["loss"]}
 
 
 @lru_cache(maxsize=16)

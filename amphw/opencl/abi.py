@@ -50,7 +50,7 @@ TURNS = 16
 It is a float. Magnitudes compare as their bits do, so an atomic maximum of integers finds the largest.
 """
 
-FAULTS = {1: "take", 2: "pick", 3: "place", 4: "gather_rows", 5: "scatter_rows"}
+FAULTS = {1: "take", 2: "pick", 3: "place", 4: "gather_rows", 5: "scatter_rows", 6: "to_int"}
 
 
 def row_stride(width: int) -> int:

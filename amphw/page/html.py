@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Collection, Sequence
+from importlib import resources
 
 from amphw.page.style import STYLE
 
@@ -34,6 +35,11 @@ def document(title: str, body: Sequence[str], style: str = "") -> str:
         + "\n".join(body)
         + "\n</body>\n</html>\n"
     )
+
+
+def part(package: str, name: str) -> str:
+    """A file of a page's package: markup, style or script that is written as such."""
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def note(sentence: str) -> str:

@@ -17,7 +17,7 @@ from amphw.replicas.transport import Transport
 class Paced:
     """Of one rank. rounds: it has made. leads: how many of them ended how many rounds ahead of the slowest
     other rank that went on. blocked: seconds for which the bound has held it. bound: that has to be exceeded
-    for that. partitions: into which gradients are cut; 0: they are not."""
+    for that. partitions: into which gradients are cut, for rounds or for servers."""
 
     rounds: int = 0
     leads: dict[int, int] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Paced:
         blocked = np.array([self.blocked / working])
         all_reduce(transport, blocked)
         return {
-            **({"partitions": self.partitions} if self.partitions else {}),
+            "partitions": self.partitions,
             "bound": self.bound,
             "clocks": clocks[:working].tolist(),
             "staleness_max": int(most.max()),

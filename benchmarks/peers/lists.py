@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .forms import base
 from .stored import Arrays, StoredInstances
 from .torch_task import Nodes, TorchTask, affine, classified, compiled, embedding
 
@@ -23,7 +24,7 @@ class Recurrent(TorchTask):
     def make(self, parameters: Mapping[str, Arrays]) -> nn.Module:
         self._head = affine(parameters["head"])
         self._cell = _Cell(parameters["cell"])
-        if self.form.name == "rnn":
+        if base(self.form.name) == "rnn":
             self._forward, self._rnn = self._library, self._cell.as_library()
             cell = Nodes({"embed": self._cell.embed, "rnn": self._rnn})
         else:
@@ -68,7 +69,7 @@ class Recurrent(TorchTask):
         return result
 
     def ours(self, gradients: Arrays) -> Arrays:
-        if self.form.name == "rnn":
+        if base(self.form.name) == "rnn":
             names = ("cell.rnn.weight_ih_l0", "cell.rnn.weight_hh_l0", "cell.rnn.bias_ih_l0")
             gradients.pop("cell.rnn.bias_hh_l0")  # the same as the other bias's
         else:

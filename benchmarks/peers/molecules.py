@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .forms import base
 from .stored import Arrays, StoredInstances
 from .torch_task import Nodes, TorchTask, affine, compiled, embedding
 
@@ -69,7 +70,7 @@ class GatedGraphs(TorchTask):
             "adjacency": self._adjacency,
             "graph": self._bundles,
         }
-        self._messages: Any = ways.get(self.form.name.removesuffix("+compiled"))
+        self._messages: Any = ways.get(base(self.form.name))
         self._forward = compiled(self._eager, self.form, dynamic=True)
         edges = {f"edge_{name}": layer for name, layer in zip(TYPES, self._edges, strict=True)}
         return Nodes({"embed": self._embed, **edges, "update": self._update, **self._end()})
@@ -90,7 +91,7 @@ class GatedGraphs(TorchTask):
         return len(self._molecules)
 
     def collate(self, chosen: Sequence[int]) -> Graphs:
-        padded = self.form.name.removesuffix("+compiled") in self.padded
+        padded = base(self.form.name) in self.padded
         return collate([self._molecules[i] for i in chosen], padded)
 
     def rows(self, batch: Graphs) -> int:
@@ -212,8 +213,8 @@ def _gru_cell(values: Arrays) -> nn.GRUCell:
 
 def _degrees(batch: Graphs, atoms: int) -> Tensor:
     """Edges into each atom, by type [atoms, types]."""
-    ones = torch.zeros(atoms * len(TYPES)).index_add(
-        0, batch.dst * len(TYPES) + batch.type, torch.ones(len(batch.dst))
+    ones = batch.dipole.new_zeros(atoms * len(TYPES)).index_add(
+        0, batch.dst * len(TYPES) + batch.type, batch.dipole.new_ones(len(batch.dst))
     )
     return ones.view(atoms, len(TYPES))
 

@@ -54,9 +54,14 @@ def _dense(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         group["weight_decay"] = group["rule"]["weight_decay"]
     if rule["optimizer"] == "adam":
         betas = (rule["beta1"], rule["beta2"])
-        return torch.optim.Adam(groups, lr=rule["lr"], betas=betas, eps=rule["eps"], fused=True)
+        # On a GPU its count of steps is kept there, so that a step can be recorded.
+        there = groups[0]["params"][0].is_cuda
+        return torch.optim.Adam(
+            groups, lr=rule["lr"], betas=betas, eps=rule["eps"], fused=True, capturable=there
+        )
     if rule["optimizer"] == "adagrad":
-        return torch.optim.Adagrad(groups, lr=rule["lr"], eps=rule["eps"], fused=True)
+        on_cpu = not groups[0]["params"][0].is_cuda  # there is none for GPUs
+        return torch.optim.Adagrad(groups, lr=rule["lr"], eps=rule["eps"], fused=on_cpu)
     momentum = rule["momentum"] if rule["optimizer"] == "momentum" else 0.0
     return torch.optim.SGD(groups, lr=rule["lr"], momentum=momentum, fused=True)
 

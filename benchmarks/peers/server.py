@@ -8,7 +8,7 @@ valid (validation instances, or null), parameters, rules (by node), settings (of
 that a form runs before it is measured, once all its shapes have been seen).
 
 Requests: `prepare` (form, batch), `run` (seconds, mode train or infer), `train` (form, batch, epochs, target,
-seed, higher: whether more is better), `check` (forms, batch, folder).
+seed, higher: whether more is better), `check` (forms, batch, folder). device: a CPU's, or a GPU's name.
 """
 
 from __future__ import annotations
@@ -98,18 +98,21 @@ class Server:
         self.parameters = stored_parameters(spec["parameters"])
         self.count = int(self.stored.size.sum())
         self.steps: dict[str, Callable[[], int]] = {}
+        self.finish: Callable[[], None] = lambda: None
 
     def make(self, name: str, data: str | None = None) -> Task:
         """A task in the form of that name, with the initial parameters; data: other instances."""
         stored = self.stored if data is None else StoredInstances(data)
         chosen = form(self.spec["workload"], name)
-        task: Task = self.kind(chosen, stored, self.parameters, self.spec["settings"])
+        device = self.spec.get("device", "cpu")
+        task: Task = self.kind(chosen, stored, self.parameters, self.spec["settings"], device)
         return task
 
     def prepare(self, request: dict[str, Any]) -> dict[str, Any]:
         """Build a form and run it until it is warm: every shape compiled, caches and allocators filled."""
         self.steps = {}
         task = self.make(request["form"])
+        self.finish = task.finish
         which, of = self.spec["share"]
         order = np.roll(np.arange(task.units), -(which * task.units // of))
         batches = task.batches(order, int(request["batch"]), whole=True)
@@ -119,13 +122,13 @@ class Server:
             for batch in unlike(task, batches):
                 one(batch)
             self.steps[mode] = cycle(batches, one)
-            timed(self.steps[mode], float(self.spec["warm"]))
+            timed(self.steps[mode], float(self.spec["warm"]), task.finish)
         return {"batches": len(batches)}
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         if not self.steps:
             raise ValueError("nothing is prepared")
-        return timed(self.steps[request["mode"]], float(request["seconds"]))
+        return timed(self.steps[request["mode"]], float(request["seconds"]), self.finish)
 
     def train(self, request: dict[str, Any]) -> dict[str, Any]:
         """Train until the validation metric reaches the target, if any; the clock runs while training only.
@@ -147,6 +150,7 @@ class Server:
             order = np.random.default_rng([int(request["seed"]), epoch]).permutation(task.units)
             for _, batch in task.batches(order, size):
                 step(batch)
+            task.finish()
             seconds += time.perf_counter() - began
             valid.restore(task.state())
             scores = [valid.evaluate(batch) for _, batch in held_out]
@@ -172,7 +176,9 @@ class Server:
 
 
 def unlike(task: Any, batches: list[tuple[int, Any]]) -> list[Any]:
-    """One batch of each shape."""
+    """One batch of each shape; all of them where a form records each."""
+    if task.form.graphed:
+        return [batch for _, batch in batches]
     return list({task.shape(batch): batch for _, batch in batches}.values())
 
 

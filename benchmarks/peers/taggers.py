@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from .forms import base
 from .stored import Arrays, StoredInstances
 from .torch_task import Nodes, TorchTask, affine, classified, compiled, embedding
 
@@ -54,7 +55,7 @@ class Taggers(TorchTask):
     def make(self, parameters: Mapping[str, Arrays]) -> nn.Module:
         self._embed, self._letter = embedding(parameters["embed"]), embedding(parameters["letter"])
         self._hidden, self._head = affine(parameters["hidden"]), affine(parameters["head"])
-        name = self.form.name.removesuffix("+compiled")
+        name = base(self.form.name)
         make = _packed if name in ("packed", "sentence") else _single
         self._lstms = {
             kind: make(*(parameters[f"{kind}_{way}"] for way in WAYS)) for kind in ("spell", "read")
@@ -100,7 +101,7 @@ class Taggers(TorchTask):
         return result
 
     def _eager(self, batch: Batch, metric: bool) -> tuple[Tensor, Tensor | None]:
-        words = torch.zeros(len(batch.tag) + 1, self._embed.weight.shape[1])
+        words = self._embed.weight.new_zeros(len(batch.tag) + 1, self._embed.weight.shape[1])
         words = words.index_copy(0, batch.known + 1, self._embed(batch.word))
         if batch.letters is not None:
             ends = self._run("spell", self._letter(batch.letters.items), batch.letters)
@@ -114,7 +115,9 @@ class Taggers(TorchTask):
         """States of both directions at every position, each [longest, sequences, width]."""
         lstms = self._lstms[kind]
         if len(lstms) == 1:
-            packed: PackedSequence = lstms[0](pack_padded_sequence(x, by.lengths, enforce_sorted=False))[0]
+            packed: PackedSequence = lstms[0](
+                pack_padded_sequence(x, by.lengths.cpu(), enforce_sorted=False)
+            )[0]
             ahead, back = pad_packed_sequence(packed, total_length=len(x))[0].chunk(2, 2)
             return ahead, back
         index = by.turned[:, :, None]

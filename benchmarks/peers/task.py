@@ -27,7 +27,8 @@ class Task(ABC):
     """One workload in one form, with instances and parameters of its own.
 
     What `units` numbers are single sequences, images, trees or molecules, however the other side packs them.
-    parameters: initial values by node and name, from which all sizes are read. settings: the model's.
+    parameters: initial values by node and name, from which all sizes are read. settings: the model's. device:
+    where it is computed, as the framework calls it.
     """
 
     def __init__(
@@ -36,8 +37,9 @@ class Task(ABC):
         stored: StoredInstances,
         parameters: Mapping[str, Arrays],
         settings: Mapping[str, Any],
+        device: str = "cpu",
     ) -> None:
-        self.form, self.settings = form, settings
+        self.form, self.settings, self.device = form, settings, device
         self.load(stored)
         self.build(parameters)
 
@@ -78,6 +80,14 @@ class Task(ABC):
     def restore(self, state: Any) -> None:
         """Take over parameters, of this task or of another one in the same form."""
 
+    def placed(self, batch: Any) -> Any:
+        """A batch where the device wants it."""
+        return batch
+
+    def finish(self) -> None:
+        """Wait until everything that was begun has been computed."""
+        return
+
     def shape(self, batch: Any) -> Any:
         """Batches of equal shape run the same compiled code."""
         return None
@@ -91,5 +101,5 @@ class Task(ABC):
         """[(instances, batch)]; whole: leave out what is smaller than `size`."""
         groups = [g for g in self.groups(order, size) if not whole or len(g) == size]
         if self.form.kind == PER_INSTANCE:
-            return [(len(g), [self.collate([i]) for i in g.tolist()]) for g in groups]
-        return [(len(g), self.collate(g.tolist())) for g in groups]
+            return [(len(g), [self.placed(self.collate([i])) for i in g.tolist()]) for g in groups]
+        return [(len(g), self.placed(self.collate(g.tolist()))) for g in groups]

@@ -1,4 +1,4 @@
-"""What the workloads share in PyTorch."""
+"""What the workloads share in PyTorch: on a CPU, or on a GPU, where batches lie in its memory beforehand."""
 
 from __future__ import annotations
 
@@ -23,8 +23,15 @@ class TorchTask(Task):
     module: nn.Module
 
     def build(self, parameters: Mapping[str, Arrays]) -> None:
-        self.module = self.make(parameters)
+        self.module = self.make(parameters).to(self.device)
         self._shares: dict[int, Tensor] = {}
+
+    def placed(self, batch: Any) -> Any:
+        return batch if self.device == "cpu" else moved(batch, self.device)
+
+    def finish(self) -> None:
+        if self.device != "cpu":
+            torch.cuda.synchronize()
 
     @abstractmethod
     def make(self, parameters: Mapping[str, Arrays]) -> nn.Module:
@@ -46,7 +53,7 @@ class TorchTask(Task):
             self._backward(batch)
             optimizers.step()
 
-        return step
+        return graphed(step) if self.form.graphed else step
 
     def evaluate(self, batch: Any) -> Scores:
         parts = self._parts(batch)
@@ -62,7 +69,7 @@ class TorchTask(Task):
         for name, parameter in self.module.named_parameters():
             if parameter.grad is not None:
                 g = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
-                out[name] = g.numpy().copy()
+                out[name] = g.cpu().numpy().copy()
         return self.ours(out)
 
     def ours(self, gradients: Arrays) -> Arrays:
@@ -88,9 +95,43 @@ class TorchTask(Task):
         parts = self._parts(batch)
         rows = sum(self.rows(part) for part in parts)
         # The mean's gradient is where the backward pass begins, which saves a division each way.
-        share = self._shares.setdefault(rows, torch.tensor(1.0 / rows))
+        if rows not in self._shares:
+            self._shares[rows] = torch.tensor(1.0 / rows, device=self.device)
+        share = self._shares[rows]
         for part in parts:
             self.forward(part, False)[0].backward(share)
+
+
+def graphed(step: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Record what a step launches for a batch, and launch it as one graph from then on."""
+    graphs: dict[int, tuple[Any, Any]] = {}
+    aside = torch.cuda.Stream()
+
+    def run(batch: Any) -> None:
+        if id(batch) not in graphs:
+            # Recording wants buffers and libraries' work spaces to be there, and another stream.
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):
+                step(batch)
+                step(batch)
+            torch.cuda.current_stream().wait_stream(aside)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                step(batch)
+            graphs[id(batch)] = graph, batch
+        graphs[id(batch)][0].replay()
+
+    return run
+
+
+def moved(batch: Any, device: str) -> Any:
+    """A batch with its tensors on that device, however they are nested."""
+    if isinstance(batch, Tensor):
+        return batch.to(device)
+    if isinstance(batch, (list, tuple)):
+        parts = [moved(part, device) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    return batch
 
 
 class Nodes(nn.Module):
@@ -123,7 +164,9 @@ def compiled(function: Callable[..., Any], form: Form, dynamic: bool) -> Callabl
     if not form.compiled:
         return function
     torch._dynamo.config.cache_size_limit = 64  # one entry a shape, where shapes are static
-    return torch.compile(function, dynamic=dynamic)  # type: ignore[no-any-return]
+    # On a GPU a shape's kernels are recorded, and launched as one graph.
+    mode = "reduce-overhead" if torch.cuda.is_available() and not dynamic else None
+    return torch.compile(function, dynamic=dynamic, mode=mode)  # type: ignore[no-any-return]
 
 
 def classified(logits: Tensor, labels: Tensor, metric: bool) -> tuple[Tensor, Tensor | None]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .forms import PER_INSTANCE
+from .forms import PER_INSTANCE, base
 from .stored import Arrays, StoredInstances
 from .torch_task import Nodes, TorchTask, affine, classified, compiled, embedding
 from .trees_shape import Tree, trees
@@ -40,7 +40,7 @@ class TreeLSTM(TorchTask):
         self._width = self._head.weight.shape[1]
         self._leaf_cell = compiled(self._eager_leaf, self.form, dynamic=True)
         self._branch_cell = compiled(self._eager_branch, self.form, dynamic=True)
-        climb = self.form.name.removesuffix("+compiled")
+        climb = base(self.form.name)
         self._climb = {
             "cat": self._cat,
             "joint": self._joint,
@@ -66,7 +66,7 @@ class TreeLSTM(TorchTask):
 
     def forward(self, batch: Levels | Tree, metric: bool) -> tuple[Tensor, Tensor | None]:
         if isinstance(batch, Tree):
-            h, labels = self._recursive(batch), torch.from_numpy(batch.label)
+            h, labels = self._recursive(batch), torch.from_numpy(batch.label).to(self.device)
         else:
             assert self._climb is not None
             h, labels = self._climb(batch), batch.labels
@@ -150,7 +150,7 @@ class TreeLSTM(TorchTask):
     def _recursive(self, tree: Tree) -> Tensor:
         """As one writes it down: a function that calls itself on both children."""
         words = len(tree.word)
-        embedded = self._embed(torch.from_numpy(tree.word))
+        embedded = self._embed(torch.from_numpy(tree.word).to(self.device))
         states: list[Tensor] = [torch.empty(0)] * len(tree.label)
 
         def up(node: int) -> tuple[Tensor, Tensor]:

@@ -52,7 +52,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "Integer beside a value": (lambda x: fe.Linear(2)(x.y, x.n), "Linear cannot compute with the Integer"),
     "Integer in a GRU": (lambda x: fe.GRU(3)(x.y, x.n), "GRU cannot compute with the Integer"),
     "silu": (lambda x: fe.silu(x.y), "amphw.frontend has no `silu`; .*sigmoid"),
-    "argmax": (lambda x: fe.argmax(x.y), "`switch"),
+    "argmax": (lambda x: x.y.argmax(), "write `argmax(x)`"),
     "fe.mean": (lambda x: fe.mean(x.y), "reduce(x, "),
     "misspelt function": (lambda x: fe.sigmod(x.y), "did you mean sigmoid"),
     "widths of cond": (

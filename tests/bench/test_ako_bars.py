@@ -71,14 +71,6 @@ def test_ako_is_held_against_all_to_all_and_the_best_split_of_servers(script: Mo
 
 
 @only("ako_partitions")
-def test_accuracies_are_compared_after_a_fixed_time(script: ModuleType) -> None:
-    assert script.accuracy_at(epochs(0.9, 0.98), 15.0) == pytest.approx(0.94)
-    assert script.accuracy_at(epochs(0.9), 5.0) == pytest.approx(0.5)
-    with pytest.raises(script.Failed, match="over after 20.0 s, and 25 are compared"):
-        script.accuracy_at(epochs(0.9, 0.98), 25.0)
-
-
-@only("ako_partitions")
 @pytest.mark.parametrize("tried", ["1", "4", "auto", "latest"])
 def test_runs_go_on_for_longer_than_that(script: ModuleType, tried: str) -> None:
     """An epoch takes 8 s, and on links of a fifth of the need five times that with one partition."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from amphw.bench.errors import BenchError
 from amphw.bench.replicas.exchange import Sides, accuracy_at, bandwidth_error, best_of, gradient_bytes
 from amphw.bench.replicas.side import carrying
 
@@ -21,16 +22,20 @@ def test_the_best_number_of_partitions_is_further_away_than_chance() -> None:
     assert best is None and "one run with each number of partitions" in why
 
 
-def test_accuracy_is_of_the_last_epoch_that_had_ended() -> None:
-    epochs = [{"seconds": s, "valid": v} for s, v in ((1.0, 0.1), (2.0, 0.2), (3.0, 0.3))]
-    assert accuracy_at(epochs, 2.5) == 0.2
-    assert accuracy_at(epochs, 9.0) == 0.3
-    assert accuracy_at(epochs, 0.5) == 0.1
+def test_accuracies_are_compared_after_a_fixed_time() -> None:
+    curve = [(10.0, 0.9), (20.0, 0.98)]
+    assert accuracy_at(curve, 15.0) == pytest.approx(0.94)
+    assert accuracy_at(curve, 5.0) == pytest.approx(0.5)  # from chance
+    assert accuracy_at(curve, 20.0) == pytest.approx(0.98)
+    with pytest.raises(BenchError, match="over after 20.0 s, and 25 are compared"):
+        accuracy_at(curve, 25.0)
 
 
 def test_bytes_are_set_beside_the_cost_model() -> None:
-    """Of 400 bytes a gradient, in two partitions: 200 a round for the one other rank."""
-    sides = Sides(rounds=[10.0, 10.0, 20.0], sent=[2200.0, 1800.0, 4000.0], partitions=2)
+    """Of 400 bytes a gradient, in two partitions: 200 a round for the one other rank, and at the end of each
+    epoch the other partition."""
+    epochs = [10.0, 10.0, 10.0]
+    sides = Sides(rounds=[10.0, 10.0, 20.0], sent=[2222.0, 1818.0, 4020.0], epochs=epochs, partitions=2)
     assert bandwidth_error(sides, 400) == pytest.approx(0.0)
 
 

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from unittest.mock import ANY
 
 import pytest
 
@@ -162,6 +163,9 @@ def test_a_workload_from_its_instances_to_the_report(monkeypatch: pytest.MonkeyP
     assert [(r["workers"], r["max_active_keys"]) for r in record["workers"]][:2] == [(1, 8), (1, 4)]
     assert [r["simulated"] for r in record["workers"]] == [r["workers"] > 1 for r in record["workers"]]
     assert all(r["instances_per_s"] > 0 for r in record["workers"])
+    assert set(record["scaling"]) == {"1", "3"} and record["scaling"]["3"]["simulated"]
+    assert record["scaling"]["1"] == {"speed_up": 1.0, "simulated": False, "keys": ANY, "sgemm": 1.0}
+    assert record["sgemm_gflops"]["1"] > 0
     assert list(record["costs_us"]) == [str(keys) for keys in TRACED_KEYS]
     for costs in record["costs_us"].values():
         assert {f["kind"] for f in costs["frames"]} == {"forward", "backward"}

@@ -167,7 +167,8 @@ def test_settings_come_in_their_order() -> None:
         ({"peers": ["torch", "tensorflow"]}, "there is no peer 'tensorflow'. Peers: torch, pyg, dynet."),
         (
             {"peer_forms": ["foldd"]},
-            "list-reduction has no form 'foldd'. Forms: rnn, folded, folded+compiled.",
+            "list-reduction has no form 'foldd'. Forms: rnn, folded, folded+compiled, rnn+graph, "
+            "folded+graph.",
         ),
     ],
 )

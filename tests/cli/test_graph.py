@@ -39,12 +39,13 @@ def test_a_pass_that_does_not_exist_or_apply_is_refused(amphw) -> None:
 
 
 def test_each_format_is_written(amphw, tmp_path) -> None:
-    for name in ("g.svg", "g.json", "g.txt"):
+    for name in ("g.html", "g.svg", "g.json", "g.txt"):
         done = amphw("graph", "mnist", "--out", name)
         assert done.exit_code == 0, done.stderr
         assert done.stdout == ""
         assert f"wrote {name}" in done.stderr
     assert xml.parse(tmp_path / "g.svg").getroot().tag.endswith("svg")
+    assert "<title>Graph of mnist</title>" in (tmp_path / "g.html").read_text()
     model = get_model("mnist")
     text = (tmp_path / "g.json").read_text()
     assert all(f'"{node}"' in text for node in model.graph(model.config()).nodes)
@@ -55,7 +56,7 @@ def test_each_format_is_written(amphw, tmp_path) -> None:
 def test_a_file_of_another_kind_is_refused_before_anything_is_built(amphw) -> None:
     done = amphw("graph", "mnist", "--out", "g.pdf")
     assert done.exit_code == 2
-    assert "g.pdf: expected a file that ends in .svg, .json, .txt" in done.stderr
+    assert "g.pdf: expected a file that ends in .html, .svg, .json, .txt" in done.stderr
 
 
 def test_a_place_that_cannot_be_written_is_said_without_a_word_of_runs(amphw, tmp_path) -> None:

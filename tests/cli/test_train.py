@@ -203,7 +203,7 @@ def test_resuming_a_run_that_is_done_says_so_and_keeps_its_plots(amphw, tiny, tm
     done = amphw("train", "list-reduction", "--resume", "run")
     assert done.exit_code == 0, done.stderr
     assert "nothing was left to train" in done.stderr and "--set epochs=2" in done.stderr
-    assert (tmp_path / "run" / "report.html").read_text().count("<figure>") == before == 2
+    assert (tmp_path / "run" / "report.html").read_text().count("<figure>") == before == 4
 
 
 def test_resuming_the_run_of_another_model_names_it(amphw, trained) -> None:

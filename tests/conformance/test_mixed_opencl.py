@@ -133,6 +133,11 @@ def test_a_replayed_run_is_the_same_to_the_bit(case: Case, settings: dict[str, A
     replayed(case, **settings)
 
 
+def test_an_instance_without_room_waits_for_it() -> None:
+    """In memory that devices share: none is dropped that others have left no room for."""
+    replayed(next(case for case in CASES if case.name == "fe-nested"), memory=1 << 18)
+
+
 @some(0, 10)
 def test_values_that_the_host_writes_are_taken(case: Case) -> None:
     graph, instances = problem(case)

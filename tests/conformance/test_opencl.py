@@ -105,6 +105,7 @@ def test_a_replayed_log_gives_the_same_bits(case: Case, argument: str, keys: int
 
 
 @each
+@pytest.mark.usefixtures("unfolded")
 def test_a_log_of_this_device_or_of_the_cpu_leads_to_the_same_on_the_others(case: Case) -> None:
     """`tests/conformance/test_replay.py` says what this is worth."""
     cpu, opencl = CpuDevice(), OpenCLDevice(PTHREAD)
@@ -119,7 +120,7 @@ def test_a_log_of_this_device_or_of_the_cpu_leads_to_the_same_on_the_others(case
             (OpenCLDevice(PTHREAD, device.log), ours) if device is cpu else (CpuDevice(device.log), {})
         )
         for other, settings in again:
-            assert_close(case, trained(other, case, **settings), found)
+            assert_close(trained(other, case, **settings), found)
 
 
 @each

@@ -51,17 +51,18 @@ def native(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @each
+@pytest.mark.usefixtures("unfolded")
 @pytest.mark.parametrize("settings", [{"frame_cap": 5}, {"fuse": False}], ids=["fused", "as written"])
 def test_the_engines_log_on_the_reference(case: Case, settings: dict[str, Any]) -> None:
     found, log = recorded(CpuDevice(), case, workers=2, **settings)
-    assert_close(case, found, trained(exact(log), case))
+    assert_close(found, trained(exact(log), case))
 
 
 @each
 def test_the_numpy_planes_log_on_the_reference(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(planes.ENGINE, "numpy")
     found, log = recorded(CpuDevice(), case, workers=2, frame_cap=5)
-    assert_close(case, found, trained(exact(log), case))
+    assert_close(found, trained(exact(log), case))
 
 
 @each
@@ -74,10 +75,11 @@ def test_the_references_log_on_itself(case: Case) -> None:
 
 
 @each_case([case for case in CASES if case.name != "fe-skipping"])
+@pytest.mark.usefixtures("unfolded")
 def test_the_references_log_on_the_engine(case: Case) -> None:
     """All but a loop of routes alone, in which devices put a node that the graph has not (`passes.rest`)."""
     found, log = recorded(ReferenceDevice("random", np.float64), case)
-    assert_close(case, trained(CpuDevice(replay=log), case, fuse=False), found)
+    assert_close(trained(CpuDevice(replay=log), case, fuse=False), found)
 
 
 def test_another_order_leads_elsewhere() -> None:

@@ -98,7 +98,10 @@ ROUGHER = {"NormalCdf": 1e-6}
 """Relative errors: exp(-x^2 / 2) makes x^2 times one of the rounding of x^2."""
 
 BY_COLUMN = {"AddCol": np.add, "SubCol": np.subtract, "MulCol": np.multiply, "DivCol": np.divide}
-WITH_INTEGERS = {"Pick", "Place", "Dropout", "Argmax", "Above", "ToFloat", "SameInt", "SaveInt", "LoadInt"}
+WITH_INTEGERS = {
+    "Pick", "Place", "Dropout", "Uniform", "Argmax", "Above", "ToInt", "ToFloat", "SameInt", "SaveInt",
+    "LoadInt",
+}  # fmt: skip
 REDUCING = {"SumCols", "MaxCols", "SpreadCols"}
 
 
@@ -233,6 +236,29 @@ def test_integers_and_floats(isa: str) -> None:
     back = np.zeros((1, 5), np.int64)
     kernels.rows(isa, [("LoadInt", 2, [(-1, 0), (0, 0)], 0.0, [0], 0)], [out], back, 0, 5)
     np.testing.assert_array_equal(back[0], ints[0])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_whole_numbers_are_integers(isa: str) -> None:
+    numbers = np.array([[0.0], [-0.0], [-7.0], [19_999.0], [2.0**24]], np.float32)
+    found = np.zeros((1, 5), np.int64)
+    to_int = ("ToInt", 1, [(-1, 0), (0, 0)], 0.0, [0], 0)
+    kernels.rows(isa, [to_int], [numbers], found, 0, 5)
+    np.testing.assert_array_equal(found[0], numbers[:, 0])
+    for wrong in (0.5, 3.9999998, 2.0**24 + 2, 1e30, math.inf, -math.inf, math.nan):
+        numbers[3] = wrong
+        with pytest.raises(ValueError, match="to_int: an index is no whole number"):
+            kernels.rows(isa, [to_int], [numbers], found, 0, 5)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_uniform_numbers_are_those_of_the_definition(isa: str, width: int) -> None:
+    ints = np.random.default_rng(5).integers(-(2**63), 2**63 - 1, (3, 6))
+    whole, found = guarded(6, width)
+    kernels.rows(isa, [("Uniform", width, [(0, 0)], 0.0, [0, 1, 2], 2**33 + 9)], [found], ints, 0, 6)
+    np.testing.assert_array_equal(found, counter_rng.uniform(list(ints), 2**33 + 9, 6, width))
+    assert_guarded(whole, width)
 
 
 @settings(max_examples=60, deadline=None)

@@ -136,7 +136,7 @@ REFUSED: dict[str, tuple[Model, str]] = {
     "item by number": (lambda x: x.xs[0], "no items by number"),
     "python loop": (lambda x: list(x.xs), "use fold or scan"),
     "unknown part": (lambda x: x.zs, "the instance has no 'zs' here"),
-    "embedding of a value": (lambda x: fe.Embedding(3, 2)(x.y), "takes an Integer"),
+    "embedding of a value": (lambda x: fe.Embedding(3, 2)(x.y), "by one number a row, got 3"),
     "embedding too small": (lambda x: fe.Embedding(5, 2)(x.tokens), "5 rows is given an Integer of up to 6"),
     "labels": (lambda x: fe.classify(fe.Linear(2)(x.y), x.n), "2 logits for labels of up to 3"),
     "label of numbers": (lambda x: fe.classify(x.y, x.y), "takes logits and an Integer"),

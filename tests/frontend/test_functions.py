@@ -87,7 +87,9 @@ def test_a_number_is_divided_by_a_value() -> None:
 
 
 def test_every_name_of_the_language_is_explained() -> None:
-    manual = (Path(__file__).parents[2] / "docs" / "language.md").read_text(encoding="utf-8")
+    pages = ("language.md", "imports.md")
+    docs = Path(__file__).parents[2] / "docs"
+    manual = "".join((docs / page).read_text(encoding="utf-8") for page in pages)
     for name in fe.__all__:
         public = getattr(fe, name)
         own = public.__dict__.get("__doc__") if isinstance(public, type) else public.__doc__

@@ -172,3 +172,8 @@ def test_a_number_over_items() -> None:
         {"xs": [1.0, 2.0]},
     )
     assert y.item() == 11
+
+
+def test_an_instance_may_be_numbers_alone() -> None:
+    compiled = fe.compile(lambda x: fe.loss(fe.sum_columns(fe.Linear(2, name="any")(x))), fe.Floats(3))
+    assert compiled.gradients([1, 2, 3])["any"]["W"].tolist() == [[1, 1], [2, 2], [3, 3]]

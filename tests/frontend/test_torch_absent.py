@@ -1,4 +1,4 @@
-"""Without PyTorch the model language works, and says what `from_torch` needs."""
+"""Without PyTorch the model language works, and says what `from_torch` and `from_export` need."""
 
 from __future__ import annotations
 
@@ -17,5 +17,6 @@ def test_nothing_imports_it_before_it_is_asked_for() -> None:
 
 def test_where_it_is_missing_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(fe.FrontendError, match=r"from_torch needs PyTorch: pip install 'amphw\[torch\]'$"):
-        fe.from_torch(object())
+    for name in ("from_torch", "from_export"):
+        with pytest.raises(fe.FrontendError, match=rf"{name} needs PyTorch: pip install 'amphw\[torch\]'$"):
+            getattr(fe, name)(object())

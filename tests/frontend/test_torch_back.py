@@ -92,13 +92,16 @@ def test_gradients_are_compared_with_autograds_under_its_names() -> None:
         for name, module in of.items():
             for path, parameter in module.named_parameters():
                 if parameter.grad is not None:
-                    torch.testing.assert_close(found[name][path], parameter.grad, rtol=1e-4, atol=1e-6)
+                    ours = found[name][path].to(parameter.grad.dtype)
+                    torch.testing.assert_close(ours, parameter.grad, rtol=1e-4, atol=1e-6)
 
 
 def test_a_type_of_its_own_is_kept() -> None:
     of = modules()
     of["head"] = of["head"].double()
-    state = fe.compile(model(of), SPEC).to_torch(fe.compile(model(of), SPEC).parameters())
+    compiled = fe.compile(model(of), SPEC)
+    start = {n: {k: v.astype(np.float32) for k, v in p.items()} for n, p in compiled.parameters().items()}
+    state = compiled.to_torch(start)
     assert {tensor.dtype for tensor in state["head"].values()} == {torch.float64}
     assert {tensor.dtype for tensor in state["cell"].values()} == {torch.float32}
 
@@ -108,3 +111,20 @@ def test_without_pytorch_the_way_back_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     with pytest.raises(fe.FrontendError, match=r"to_torch needs PyTorch"):
         compiled.to_torch({})
+
+
+def test_gradients_keep_their_double_precision() -> None:
+    of = modules()
+    compiled = fe.compile(model(of), SPEC)
+    (instance,) = data(1)
+    found = compiled.to_torch(compiled.gradients(instance))
+    for module in of.values():
+        module.double()
+    h = torch.zeros(1, 6, dtype=torch.float64)
+    for token in instance["tokens"]:
+        h = of["cell"](of["embed"](torch.tensor([int(token)])), h)
+    F.cross_entropy(of["head"](h), torch.tensor([instance["label"]])).backward()
+    for name, module in of.items():
+        for path, parameter in module.named_parameters():
+            if parameter.grad is not None:
+                torch.testing.assert_close(found[name][path], parameter.grad, rtol=1e-10, atol=1e-14)

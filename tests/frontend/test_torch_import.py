@@ -135,6 +135,26 @@ MODULES: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
         lambda: module(lambda self, x: torch.ones_like(x) * x + torch.zeros_like(x) - x.detach() * x.clone()),
         (4,),
     ),
+    "norms-by-the-root-of-the-square": (
+        lambda: module(
+            lambda self, x: self.norm(x) + F.rms_norm(x, (4,), self.w, 1e-6), norm=nn.RMSNorm(4, 1e-3), w=(4,)
+        ),
+        (4,),
+    ),
+    "bent-activations": (lambda: nn.Sequential(nn.LeakyReLU(0.2), nn.ELU(0.7), nn.Linear(5, 5)), (5,)),
+    "bent-functions": (
+        lambda: module(lambda self, x, y: F.elu(x) * F.leaky_relu(y) + x.maximum(y) - torch.minimum(x, y)),
+        (4, 4),
+    ),
+    "equal-numbers": (lambda: module(lambda self, x: torch.maximum(x, x) + torch.minimum(x, x) * x), (4,)),
+    "types": (
+        lambda: module(lambda self, x: self.w.view(-1) * x.to(torch.float32).to(x.dtype).float(), w=(1, 4)),
+        (4,),
+    ),
+    "sizes-put-together": (
+        lambda: module(lambda self, x: self.l(x).view(x.size()[:-1] + (3,)), l=nn.Linear(4, 3)),
+        (4,),
+    ),
     "dropout-in-inference": (lambda: module(lambda self, x: F.dropout(x, 0.5, False)), (4,)),
     "default-operand": (lambda: module(lambda self, x, factor=0.5, bias=None: x * factor), (4,)),
 }
@@ -316,7 +336,7 @@ def test_dropout_is_as_in_the_module() -> None:
 
 
 def test_the_program_of_the_manual_runs() -> None:
-    page = Path(__file__).parents[2] / "docs" / "language.md"
+    page = Path(__file__).parents[2] / "docs" / "imports.md"
     (program,) = re.findall(
         r"^```text\n(import torch\n.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S
     )

@@ -108,6 +108,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: module(lambda self, x: x[0]),
         r"HERE: operator\.getitem: a value is read by columns",
     ),
+    "chunk-that-is-not-there": (
+        lambda: module(lambda self, x: x.chunk(3, -1)[2]),
+        r"HERE: operator\.getitem: there are 2, and none is number 2 \(the layer is used at",
+    ),
     "single-column": (
         lambda: module(lambda self, x: x[:, 0]),
         r"HERE: operator\.getitem: .* stay a dimension",

@@ -12,11 +12,12 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.passes import replicate
 from tests.graphs import decide, lookup, message_passing, rnn, tree
-from tests.graphs.written import WRITTEN
+from tests.graphs.written import WRITTEN, Written
 from tests.graphs.written_attention import WRITTEN_ATTENTION
 from tests.graphs.written_edges import WRITTEN_EDGES
 from tests.graphs.written_nested import WRITTEN_NESTED
 from tests.graphs.written_sampled import WRITTEN_SAMPLED
+from tests.graphs.written_tied import WRITTEN_TIED
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,12 @@ def _lookups(rng: np.random.Generator) -> list[Instance]:
 
 
 _WRITTEN = (*WRITTEN, *WRITTEN_ATTENTION, *WRITTEN_EDGES, *WRITTEN_NESTED, *WRITTEN_SAMPLED)
+_LATER = (*WRITTEN_TIED,)
+"""Behind all others, as tests of a few cases take them by their place."""
+
+
+def _of(written: Iterable[Written]) -> Iterable[Case]:
+    return (Case(w.name, lambda w=w: w.compiled().graph, w.draw) for w in written)  # type: ignore[misc]
 
 
 def _replicated(written: str, node: str, n: int, rule: str) -> Case:
@@ -100,9 +107,10 @@ CASES = (
     Case("look-up", lookup.build, _lookups),
     Case("decide", decide.build, _batches),
     Case("decide-store", lambda: decide.build(exit="store"), _batches),
-    *(Case(w.name, lambda w=w: w.compiled().graph, w.draw) for w in _WRITTEN),  # type: ignore[misc]
+    *_of(_WRITTEN),
     _replicated("fe-tree", "branch", 3, "random"),
     _replicated("fe-network", "cell", 2, "hash"),
+    *_of(_LATER),
 )
 
 EVERYDAY = ("rnn-alternate", "tree-leaves", "message-passing-dense", "fe-nested")

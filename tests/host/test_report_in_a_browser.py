@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from amphw.host.plots import comparison, convergence, gantt
 from amphw.host.report import narrow, write_report
-from tests.browser import Browser, program
+from tests.browser import Browser
 from tests.host.test_plots import history, pieces, summary
 from tests.host.test_report import run
-
-pytestmark = pytest.mark.skipif(
-    program() is None, reason="there is no Chromium (on Debian: apt install chromium)"
-)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    opened = Browser(tmp_path_factory.mktemp("profile"))
-    yield opened
-    opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -72,4 +72,16 @@ def test_what_is_better_depends_on_the_metric(
 ) -> None:
     s = RunState(Tally("loss", ()))
     s.best = best
-    assert s.improves(metric, value) is better
+    assert s.validated(metric, {metric: value}, 1) is better
+
+
+def test_of_equal_values_the_one_with_the_least_loss_is_the_best() -> None:
+    s = RunState(Tally("loss", ()))
+    epochs = [(0.5, 1.0), (0.9, 0.4), (0.9, 0.5), (0.9, 0.3), (0.9, math.nan), (0.8, 0.1)]
+    valid = [{"accuracy": score, "loss": loss} for score, loss in epochs]
+    found = [s.validated("accuracy", each, k) for k, each in enumerate(valid, 1)]
+    assert found == [True, True, False, True, False, False]
+    assert (s.best, s.best_epoch, s.best_loss) == (0.9, 2, 0.3), "patience counts from the value's first"
+    other = RunState(Tally("loss", ()))
+    other.restore(json.loads(json.dumps(s.to_json())))
+    assert other.best_loss == 0.3

@@ -43,6 +43,8 @@ from amphw.ir.functions import (
     sum_rows,
     take,
     tanh,
+    to_int,
+    uniform,
 )
 from amphw.ir.primitives import RowContext, ValueType
 from amphw.ir.primitives.images import Windows
@@ -138,6 +140,11 @@ def _place(f: Frame) -> Case:
 def _matmul(f: Frame) -> Case:
     program = trace(lambda p, x: x @ p.W, {"x": f.width}, {"W": (f.width, 3)})
     return Case(program, [f.floats()], params={"W": f.rng.normal(size=(f.width, 3))})
+
+
+def _matmul_t(f: Frame) -> Case:
+    program = trace(lambda p, x: x @ p.W.T, {"x": f.width}, {"W": (3, f.width)})
+    return Case(program, [f.floats()], params={"W": f.rng.normal(size=(3, f.width))})
 
 
 def _take(f: Frame) -> Case:
@@ -255,6 +262,7 @@ DIFFERENTIABLE: dict[str, Callable[[Frame], Case]] = {
     "pick": _pick,
     "place": _place,
     "matmul": _matmul,
+    "matmul_t": _matmul_t,
     "take": _take,
     "row_param": _row_param,
     "gather_rows": _gather,
@@ -276,6 +284,10 @@ CONSTANT: dict[str, Callable[[Frame], Case]] = {
     "max_cols": unary(_emitted("max_cols")),
     "argmax": unary(lambda x: take_one(x, x.builder.emit("argmax", [x]))),
     "above": unary(lambda x: take_one(x, x.builder.emit("above", [x], threshold=0.1))),
+    "to_int": unary(lambda x: take_one(x, to_int(number(x, x.builder.emit("argmax", [x]))))),
+    "uniform": lambda f: Case(
+        trace(lambda x: uniform(x, 3, [INDEX], seed=4), {"x": 1}), [f.floats(width=1)], {"i": f.integers(5)}
+    ),
     "to_float": lambda f: Case(
         trace(lambda x: number(x, INDEX), {"x": 1}), [f.floats(width=1)], {"i": f.integers(5)}
     ),

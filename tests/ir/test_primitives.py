@@ -116,7 +116,7 @@ def test_no_gradient_passes_where_none_is_declared(name: str, frame: Frame) -> N
 
 def test_every_derivative_is_covered() -> None:
     """Whoever adds a primitive with a derivative adds its case here."""
-    with_derivative = {name for name, p in PRIMITIVES.items() if p.vjp is not None}
+    with_derivative = set(PRIMITIVES)
     assert with_derivative == {*DIFFERENTIABLE, *CONSTANT}
     for name, build in {**DIFFERENTIABLE, **CONSTANT}.items():
         frame = Frame(np.random.default_rng(0), np.array([2, 1]), np.array([2, 1]), 2)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -14,8 +16,12 @@ import pytest
 import amphw
 from amphw import frontend as fe
 from amphw.frontend.source import FrontendError
+from amphw.host.checkpoint import CheckpointError
+from amphw.host.progress import LiveStats
 from amphw.host.run_folder import RunFolderError
 from amphw.ir.errors import InstanceError
+from amphw.library import run as library_run
+from amphw.library.notebook import NotebookProgress, shows
 from amphw.library.run import RunError
 from amphw.models.base import ModelError
 from tests.library.parity import QUIET, SPEC, instances, model
@@ -58,6 +64,71 @@ def test_a_prediction_is_the_same_on_another_device(run: amphw.Run) -> None:
     data = instances(10, seed=4)
     one, other = run.predict(data), run.predict(data, device="reference")
     assert [f["prediction"].tolist() for f in one] == [f["prediction"].tolist() for f in other]
+
+
+def test_a_device_stays_loaded_between_predictions(
+    run: amphw.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    opened = library_run.opened
+
+    def counted(*about: Any) -> Any:
+        made.append(opened(*about))
+        return made[-1]
+
+    monkeypatch.setattr(library_run, "opened", counted)
+    data = instances(5, seed=5)
+    again = amphw.load(run.save(tmp_path / "run"))
+    first = [f["prediction"].tolist() for f in again.predict(data)]
+    assert [again.predict([x])[0]["prediction"].tolist() for x in data] == first
+    assert again.evaluate(data) == again.evaluate(data)
+    assert len(made) == 1
+    again.predict(data, device="reference")
+    assert len(made) == 2, "another device takes its place"
+    again.close()
+    again.predict(data)
+    assert len(made) == 3
+    best = again.checkpoint
+    best.write_bytes((again.folder / "checkpoint.safetensors").read_bytes())
+    assert again.predict(data)[0].keys() == {"prediction"}
+    assert len(made) == 4, "the file has other parameters"
+
+
+def test_a_checkpoint_that_is_gone_is_named(tmp_path: Path) -> None:
+    run = amphw.train(model(), instances(20), spec=SPEC, out=tmp_path / "run", **QUIET)
+    shutil.rmtree(tmp_path / "run")
+    with pytest.raises(CheckpointError, match="check the path"):
+        run.predict(instances(1))
+
+
+def test_a_figure_that_means_nothing_does_not_stop_a_prediction() -> None:
+    """Without its answer the loss is infinite, and what is reported beside it is right."""
+    top = fe.Linear(1)
+
+    def model(x: Any) -> None:
+        p = top(x.x)
+        fe.loss(fe.absolute(p - x.y) / x.y, p=p)
+
+    spec = fe.Record(x=fe.Floats(2), y=fe.Floats(1))
+    data = [{"x": [0.5, -1.0], "y": [2.0]}] * 8
+    run = amphw.train(model, data, spec=spec, **QUIET)
+    (found,) = run.predict([{"x": [0.5, -1.0]}])
+    assert np.isfinite(found["p"]).all()
+
+
+def test_a_device_that_computes_nothing_predicts_nothing(run: amphw.Run) -> None:
+    with pytest.raises(RunError, match="the device null computes no outputs"):
+        run.predict(instances(2), device="null")
+
+
+def test_a_device_that_failed_is_not_used_again(run: amphw.Run) -> None:
+    data = instances(5, seed=5)
+    expected = [f["prediction"].tolist() for f in run.predict(data)]
+    wrong = run._model.compiled(run.config.model).encode(data[0])  # type: ignore[attr-defined]
+    wrong.tables.clear()
+    with pytest.raises(InstanceError):
+        run.predict([wrong])
+    assert [f["prediction"].tolist() for f in run.predict(data)] == expected
 
 
 def test_evaluation_is_the_mean_over_rows(run: amphw.Run) -> None:
@@ -155,7 +226,7 @@ def test_a_plot_and_what_a_notebook_shows(run: amphw.Run) -> None:
         run.plot("precision")
     shown = run._repr_html_()
     ElementTree.fromstring(f"<div>{shown}</div>")
-    assert "validation accuracy" in shown and "<svg" in shown
+    assert "validation accuracy" in shown and "data:image/svg+xml" in shown and "<script" not in shown
     ElementTree.fromstring(fe.compile(model(), SPEC)._repr_svg_())
     assert "2 epochs, validation: loss" in repr(run)
 
@@ -173,9 +244,47 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     yield drawn
 
 
+def test_progress_goes_to_the_output_of_a_cell_of_marimo(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = list[str]()
+    fake = SimpleNamespace(
+        running_in_notebook=lambda: True, Html=str, output=SimpleNamespace(replace=drawn.append)
+    )
+    monkeypatch.setitem(sys.modules, "marimo", fake)
+    show = shows()
+    assert show is not None
+    show("<b>one</b>")
+    assert drawn == ["<b>one</b>"]
+    fake.running_in_notebook = lambda: False  # a script that imports it
+    assert shows() is None
+
+
+def test_progress_is_drawn_twice_a_second_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is drawn has no script, and looks the same where tables have no style, as in marimo."""
+    now, drawn = [0.0], list[str]()
+    progress = NotebookProgress(drawn.append, 3, "parity", clock=lambda: now[0])
+    with progress:
+        for done in range(100):
+            now[0] += 0.1
+            progress.update(LiveStats(1, done, 100, 0.5))
+    assert 15 <= len(drawn) <= 25 and "<progress" in drawn[0] and "<progress" not in drawn[-1]
+    assert not any("<script" in each for each in drawn)
+
+
 def test_progress_in_a_notebook_is_a_table_that_is_drawn_over(shown: list[str]) -> None:
     amphw.train(model(), instances(200), spec=SPEC, **{**QUIET, "progress": True, "epochs": 3})
     for html in shown:
         ElementTree.fromstring(f"<div>{html}</div>")
     assert shown[-1].count("<tr>") == 4 and "<progress" not in shown[-1]
-    assert "memory:" in shown[-1]
+    assert "memory:" in shown[-1] and "padding" in shown[-1] and "<script" not in shown[-1]
+
+
+def test_a_run_may_do_without_its_report(capsys: pytest.CaptureFixture[str]) -> None:
+    told = amphw.train(model(), instances(40), spec=SPEC, epochs=1)
+    assert told.report.exists()
+    assert "writing the report, the trace of " in capsys.readouterr().err
+    plain = amphw.train(model(), instances(40), spec=SPEC, epochs=1, report=False)
+    assert "report" not in capsys.readouterr().err
+    assert not any(plain.folder.glob("*.svg"))
+    with pytest.raises(RunError, match="report=False"):
+        _ = plain.report
+    assert plain.plot() is not None

@@ -18,6 +18,9 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
+import numpy as np
+
+from amphw.bench.errors import BenchError
 from amphw.bench.figures import Figure, paired
 from amphw.bench.load import Usage, total
 from amphw.bench.plan import Say
@@ -26,9 +29,9 @@ from amphw.bench.validity import load_reasons, round_reasons
 from amphw.host.config import resolve
 from amphw.host.run_folder import environment
 from amphw.host.session import graph_of
-from amphw.ir.units import quantity
 from amphw.models import get_model
-from amphw.replicas.ako.cost import partitions_for
+from amphw.replicas.ako.cost import gamma, partitions_for, sent_per_s
+from amphw.replicas.ako.settings import usable
 
 MODEL, RANKS, EPOCHS = "ako-mnist", 2, 5
 RATE = 3000
@@ -42,16 +45,21 @@ SWEEPS = 3
 FIXED = 4
 """After so many epochs of `seconds` accuracies are compared; each is then cut into as many shorter ones."""
 CARRIED_S = 1.0
+BY_CHANCE = 0.1
+"""Accuracy before training, of ten digits."""
 
 
 @dataclass
 class Sides:
-    """By round of measuring, of both ranks together, images a second without exchange and beside it. rounds,
-    sent: of one rank, rounds of the exchange and bytes, a second. partitions: with which it was."""
+    """By round of measuring, of both ranks together, images a second without exchange and beside it. Of one
+    rank, a second: rounds of the exchange, those that it would make if nothing held it (gamma), and bytes.
+    epochs: seconds of one. partitions: with which it was."""
 
     without: list[float] = field(default_factory=list)
     beside: list[float] = field(default_factory=list)
     rounds: list[float] = field(default_factory=list)
+    gamma: list[float] = field(default_factory=list)
+    epochs: list[float] = field(default_factory=list)
     sent: list[float] = field(default_factory=list)
     partitions: int = RANKS
 
@@ -59,7 +67,10 @@ class Sides:
         self.without.append(statistics.median(without["rates"]))
         self.beside.append(statistics.median(beside["rates"]))
         own, seconds = beside["own"], beside["epochs"][-1]["seconds"]
-        self.rounds.append(statistics.mean(own["clocks"]) / seconds)
+        made = statistics.mean(own["clocks"])
+        self.rounds.append(made / seconds)
+        self.gamma.append(gamma(made, seconds, own["blocked"]))
+        self.epochs.append(seconds / len(beside["epochs"]))
         self.sent.append(own["sent"] / seconds)
         self.partitions = own["partitions"]
 
@@ -73,9 +84,8 @@ def measure_exchange(
     common = [*generated(MODEL), *settings]
     sides = _compare(seconds, rounds, common, usages, say)
     size = gradient_bytes(common)
-    rate = statistics.median(sides.rounds)
-    bandwidth = quantity(link, "bits a second") / 8 if link else carried(size, CARRIED_S)
-    predicted = partitions_for(rate, size, RANKS, bandwidth)
+    bandwidth = usable(link) if link else carried(size, CARRIED_S)
+    predicted = partitions_for(statistics.median(sides.gamma), size, RANKS, bandwidth)
     say(f"{bandwidth / 1e6:,.0f} MB/s to another rank: {predicted} partitions are predicted")
     tried = _sweep(seconds, min(rounds, SWEEPS), partitions or PARTITIONS, sides, common, usages, say)
     best, why = best_of(tried)
@@ -94,6 +104,7 @@ def measure_exchange(
         "without": list(sides.without),
         "beside": list(sides.beside),
         "rounds_per_s": list(sides.rounds),
+        "gamma": list(sides.gamma),
         "sent_per_s": list(sides.sent),
         "gradient_bytes": size,
         "bandwidth": bandwidth,
@@ -153,15 +164,20 @@ def _sweep(
             wanted = [*_settings("ako", common, short, epochs), f"replicas.partitions={p}"]
             with measured(usages):
                 got = trained(MODEL, wanted, RANKS)
-            found[p].append(accuracy_at(got["epochs"], until))
+            curve = [(epoch["seconds"], epoch["valid"]) for epoch in got["epochs"]]
+            found[p].append(accuracy_at(curve, until))
             say(f"sweep {number + 1} of {rounds}: p = {p}, accuracy {found[p][-1]:.4f} after {until:g} s")
     return found
 
 
-def accuracy_at(epochs: Sequence[Mapping[str, float]], until: float) -> float:
-    """Of the last epoch that had ended by then, or of the first."""
-    there = [epoch for epoch in epochs if epoch["seconds"] <= until]
-    return float((there or epochs[:1])[-1]["valid"])
+def accuracy_at(curve: Sequence[tuple[float, float]], until: float) -> float:
+    """After so many seconds of training, on a straight line between the ends of two epochs; before the first
+    one from chance. curve: seconds and accuracy at the ends of epochs. Raises BenchError where training was
+    over before."""
+    if curve[-1][0] < until:
+        raise BenchError(f"training was over after {curve[-1][0]:.1f} s, and {until:g} are compared")
+    seconds, accuracies = zip((0.0, BY_CHANCE), *curve, strict=True)
+    return float(np.interp(until, seconds, accuracies))
 
 
 def best_of(tried: Mapping[int, Sequence[float]]) -> tuple[int | None, str]:
@@ -183,8 +199,9 @@ def best_of(tried: Mapping[int, Sequence[float]]) -> tuple[int | None, str]:
 
 
 def bandwidth_error(sides: Sides, size: int) -> float:
-    """A rank makes gamma rounds a second, of m (n - 1) / p bytes each (Ako, section 3.3)."""
-    model = [rate * size * (RANKS - 1) / sides.partitions for rate in sides.rounds]
+    """Of what ranks have sent, as `sent_per_s` has it."""
+    made = zip(sides.rounds, sides.epochs, strict=True)
+    model = [sent_per_s(rounds, size, RANKS, sides.partitions, epoch) for rounds, epoch in made]
     return statistics.median(sent / said - 1 for sent, said in zip(sides.sent, model, strict=True))
 
 

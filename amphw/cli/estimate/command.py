@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +26,7 @@ from amphw.cli.estimate.options import (
 from amphw.cli.estimate.ranks import Ranks
 from amphw.cli.option_groups import grouped, written
 from amphw.cli.options import JsonOption, ModelArgument
-from amphw.cli.output import emit_json, remarks
+from amphw.cli.output import emit_json, remark, remarks
 
 if TYPE_CHECKING:
     from amphw.estimate.search.budget import Budget
@@ -51,15 +51,17 @@ def estimate(
 ) -> None:
     """Estimate throughput, traffic and memory of a model on a network of devices."""
     pin_blas()
-    from amphw.cli.estimate import methods, ranks_said
     from amphw.cli.estimate import ranks as several
-    from amphw.cli.estimate.network import given, network_of, timed_like
+    from amphw.cli.estimate import ranks_said
     from amphw.cli.estimate.tables import show
     from amphw.estimate.outcome import outcome_json
     from amphw.estimate.page.report import estimate_page
     from amphw.estimate.papers import case_of
     from amphw.host.config import resolve
     from amphw.host.run_folder import write_atomic
+    from amphw.library.estimating import methods
+    from amphw.library.estimating.network import given, network_of, timed_like
+    from amphw.library.estimating.said import Said
     from amphw.models import get_model
 
     check(method, search, devices, links, copies, sleep, page, ranks)
@@ -79,8 +81,10 @@ def estimate(
         ranks_said.say(several.answer(ranks, found, cfg, lambda window: 0.0), as_json)
         return
     like = "cpu" if by_default else devices.like
-    timed = None if like is None else partial(timed_like, found, cfg, like, settings.instances)
-    network = network_of(devices, links, assumed, cfg.device.policy, timed)
+    timed = (
+        None if like is None else partial(timed_like, found, cfg, like, settings.instances, remark, remark)
+    )
+    network = network_of(Said(**asdict(devices), **asdict(links)), assumed, cfg.device.policy, timed)
     said = written(devices, links, copies) | ({"like": f"--like {DEFAULT}"} if by_default else {})
     asked = methods.Asked(found, cfg, network, copies.keys, copies.replicas, settings.instances, said)
     if ranks.ranks is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +11,11 @@ import typer
 from amphw.cli.option_groups import written
 from amphw.cli.options import ConfigOption, SetOption
 from amphw.cli.output import remark
-from amphw.cli.propose import INSTANCES
+from amphw.library.estimating.proposal import INSTANCES
+from amphw.library.estimating.said import Said, SaidError, default, option
 
 NETWORK, EVENTS, SLEEP = METHODS = ("network", "events", "sleep")
-DEFAULT = "cpu, the default without --flops, --lanes, --like and --network"
+DEFAULT = default(option)
 
 
 @dataclass(frozen=True)
@@ -70,30 +71,11 @@ class Devices:
         known: a rate is known without them. timed: devices may be like one that is timed. Raises
         typer.BadParameter for options that say something twice, or too little.
         """
-        fast = [f"--{n}" for n in ("flops", "lanes", "like") if getattr(self, n) is not None]
-        if self.listed is not None:
-            fast += [f"--{n}" for n in ("devices", "memory", "utilisation") if getattr(self, n) is not None]
-            if fast:
-                raise typer.BadParameter(
-                    f"{fast[0]} is for devices that are alike; --network lists them", param_hint=fast[0]
-                )
-        elif len(fast) > 1:
-            raise typer.BadParameter(
-                f"a device has either {' or '.join(fast)}; --network lists several", param_hint=fast[1]
-            )
-        elif not fast and not known and not timed:
-            raise typer.BadParameter("say how fast a device is, as in --flops 1TFLOPS", param_hint="--flops")
-        of_circuits = [f"--{n}" for n in ("clock", "formats") if getattr(self, n) is not None]
-        if self.listed is not None:
-            of_circuits = [option for option in of_circuits if option == "--clock"]  # which the file says
-        if self.lanes is None and of_circuits:
-            raise typer.BadParameter(f"{of_circuits[0]} is for --lanes", param_hint=of_circuits[0])
-        if self.utilisation is not None and self.flops is None and not known:
-            said = fast[0] if fast else "--like"
-            raise typer.BadParameter(
-                f"--utilisation is for --flops: {said} has times as they are", param_hint="--utilisation"
-            )
-        if fast or known or self.listed is not None:
+        try:
+            alone = Said(**asdict(self)).by_default(option, known, timed)
+        except SaidError as error:
+            raise typer.BadParameter(str(error), param_hint=error.name) from None
+        if not alone:
             return False
         remark(f"devices are taken to be like {DEFAULT}")
         return True
@@ -239,5 +221,5 @@ def check(method: Method, search: Search, *others: object) -> None:
     options = {field: text.split()[0] for field, text in written(method, search, *others).items()}
     asked = {f"--method {method.method}", *options.values()}
     for what, refused in REFUSED.items():
-        for option in (options[field] for field in refused if what in asked and field in options):
-            raise typer.BadParameter(f"{option} is not for {what}", param_hint=option)
+        for other in (options[field] for field in refused if what in asked and field in options):
+            raise typer.BadParameter(f"{other} is not for {what}", param_hint=other)

@@ -118,7 +118,7 @@ def answer(asked: Ranks, found: Any, cfg: RunConfig[Any], alone: Callable[[int],
 
     from dataclasses import replace
 
-    from amphw.cli.estimate.network import given
+    from amphw.library.estimating.network import given
     from amphw.replicas.measured import played, work_of
     from amphw.replicas.rehearsal import Pace, rehearse
     from amphw.replicas.run import STRATEGIES, check_ranks, instances_between
@@ -253,10 +253,10 @@ def _in_step(cfg: RunConfig[Any]) -> tuple[RunConfig[Any], Origin]:
 def _machines(asked: Ranks, cfg: RunConfig[Any]) -> tuple[Any, dict[str, Origin]]:
     from math import inf
 
-    from amphw.cli.estimate.network import given
     from amphw.estimate.outcome import Origin
     from amphw.ir.device import LinkRate
     from amphw.ir.errors import AmphwError
+    from amphw.library.estimating.network import given
     from amphw.replicas.simulated import Machines
 
     try:

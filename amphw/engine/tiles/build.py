@@ -385,12 +385,7 @@ class _Build:
         return self.draft.instr(Op.Place, self._space(v), attrs["width"], [self._row(args[0])], ints=slots)
 
     def _dropout(self, v: int, args: tuple[int, ...], attrs: Attrs) -> Row:
-        slots = tuple(self._slot(a) for a in args[1:])
-        if len(slots) > MAX_INT_ARGS:
-            raise ProgramError(
-                f"dropout: {len(slots)} keys, of which the CPU's tile code takes {MAX_INT_ARGS}; "
-                "mix some of them into one expression"
-            )
+        slots = self._keys("dropout", args[1:])
         node = Node(
             Kind.Instr,
             self._space(v),
@@ -403,12 +398,31 @@ class _Build:
         )
         return self.draft.row(node)
 
+    def _uniform(self, v: int, args: tuple[int, ...], attrs: Attrs) -> Row:
+        slots = self._keys("uniform", args)
+        made = Node(
+            Kind.Instr, self._space(v), self._width(v), (), Op.Uniform, ints=slots, seed=attrs["seed"]
+        )
+        return self.draft.row(made)
+
+    def _keys(self, what: str, args: Sequence[int]) -> tuple[int, ...]:
+        slots = tuple(self._slot(a) for a in args)
+        if len(slots) > MAX_INT_ARGS:
+            raise ProgramError(
+                f"{what}: {len(slots)} keys, of which the CPU's tile code takes {MAX_INT_ARGS}; "
+                "mix some of them into one expression"
+            )
+        return slots
+
     def _argmax(self, v: int, args: tuple[int, ...], attrs: Attrs) -> int:
         return self.draft.computed(Op.Argmax, self._space(v), [self._whole(args[0])])
 
     def _above(self, v: int, args: tuple[int, ...], attrs: Attrs) -> int:
         first = part(self._row(args[0]), 0, 1)
         return self.draft.computed(Op.Above, self._space(v), [first], attrs["threshold"])
+
+    def _to_int(self, v: int, args: tuple[int, ...], attrs: Attrs) -> int:
+        return self.draft.computed(Op.ToInt, self._space(v), [self._row(args[0])])
 
     def _to_float(self, v: int, args: tuple[int, ...], attrs: Attrs) -> Row:
         return self.draft.instr(Op.ToFloat, self._space(v), 1, ints=(self._slot(args[0]),))

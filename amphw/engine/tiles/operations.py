@@ -40,6 +40,8 @@ OTHERS = {
     "Dropout": "d = a * mask(i...) / (1 - f); seed in `seed`",
     "Argmax": "integer i0 = the column of the maximum of a[0..n), of equals the first; a NaN is largest",
     "Above": "integer i0 = a[0] > f",
+    "ToInt": "integer i0 = a[0], which is whole; anything else is an error",
+    "Uniform": "d = numbers in [0, 1) by i...; seed in `seed`",
     "ToFloat": "d[0] = i0",
     "SameInt": "d[0] = i0 == i1",
     "SaveInt": "d[0..2) holds the 64 bits of i0",
@@ -77,13 +79,13 @@ class Op(IntEnum, metaclass=_Names):
     vars().update({name: number for number, name in enumerate([*OTHERS, *BY_COLUMN, *TEXTS])})
 
 
-SETS_INT = frozenset({Op.Argmax, Op.Above, Op.LoadInt})
+SETS_INT = frozenset({Op.Argmax, Op.Above, Op.ToInt, Op.LoadInt})
 """Operations that write the integer slot `ints[0]` instead of a row."""
 
 WRITES_ONE = frozenset({Op.SumCols, Op.MaxCols, Op.Pick, Op.ToFloat, Op.SameInt})
 """Operations that write one column, whatever `n`."""
 
-READS_ONE = frozenset({Op.SpreadCols, Op.Place, Op.Above})
+READS_ONE = frozenset({Op.SpreadCols, Op.Place, Op.Above, Op.ToInt})
 """Operations that read one column of `a`."""
 
 COLUMN_OPS = frozenset(Op[name] for name in BY_COLUMN)

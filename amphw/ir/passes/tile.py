@@ -187,7 +187,10 @@ class _Block:
             raise _Refused(f"the columns of its parameter {name} are not those of the result")
         if spec.shape[-1] != self.old.outputs_types[0].width:
             raise _Refused(f"its parameter {name} has other columns than the result")
-        self.builder.params[name] = ParamSpec(name, (*spec.shape[:-1], width), spec.init)
+        own = ParamSpec(name, (*spec.shape[:-1], width), spec.init)
+        if spec.values is not None:
+            own = ParamSpec.given(name, spec.values[..., start : start + width], spec.values.dtype.type)
+        self.builder.params[name] = own
         return name
 
 

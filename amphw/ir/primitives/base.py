@@ -40,11 +40,12 @@ class ValueType:
 class RowContext:
     """How the rows of a frame belong to its messages, by space.
 
-    counts: space -> rows of each message (int64 [n]), or an int where every message has as many.
+    counts: space -> rows of each message (int64 [n]), or an int where every message has as many. dtype: of
+    the numbers that are made of no others.
     """
 
-    def __init__(self, n: int, counts: Mapping[str, int | Array]):
-        self.n, self.counts = n, counts
+    def __init__(self, n: int, counts: Mapping[str, int | Array], dtype: type = np.float32):
+        self.n, self.counts, self.dtype = n, counts, dtype
         self._messages: dict[str, Array] = {}
 
     def total(self, space: str) -> int:
@@ -90,7 +91,7 @@ class Primitive:
 
     infer: the shape rule; evaluate: what it means in numpy; vjp: gradients of the operands, in primitives.
     vjp takes (tape, attributes, numbers of the operands, number of the result, its gradient) and gives None
-    for an operand without gradient. vjp None: the primitive stands in backward programs only.
+    for an operand without gradient.
 
     hardware: how circuits compute it, or in words why they cannot and what to do instead. flops: as `Flops`.
     kernel: of an elementwise one what it computes, in the C of `kernel_text`; the C++ engine and the OpenCL
@@ -99,7 +100,7 @@ class Primitive:
 
     infer: Callable[[Attrs, list[ValueType], Shapes], ValueType]
     evaluate: Callable[[RowContext, Attrs, Mapping[str, Array], list[Array]], Array]
-    vjp: Callable[[Tape, Attrs, list[int], int, Value], list[Value | None]] | None = None
+    vjp: Callable[[Tape, Attrs, list[int], int, Value], list[Value | None]]
     _: KW_ONLY
     hardware: Recipe | str
     flops: Flops = "makes"

@@ -39,7 +39,7 @@ def _sigmoid(x: Array) -> Array:
 def _elementwise(
     name: str,
     f: Callable[..., Array],
-    vjp: Vjp | None,
+    vjp: Vjp,
     kernel: str,
     hardware: Recipe | str = Recipe.SAME,
 ) -> None:

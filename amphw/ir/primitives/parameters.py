@@ -1,4 +1,4 @@
-"""The three ways in which a parameter enters a program, and the constant zero."""
+"""The ways in which a parameter enters a program, and the constant zero."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ def _matmul_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> Value
 
 
 def _matmul_t_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueType:
+    same(attrs, types, shapes)
     din, dout = _shape(attrs, shapes, 2, "matmul_t")
     if types[0].width != dout:
         raise ProgramError(
@@ -69,8 +70,20 @@ PRIMITIVES["matmul"] = Primitive(
     hardware=Recipe.OWN,
     flops="product",
 )
+
+
+def _matmul_t_vjp(t: Tape, attrs: Attrs, args: list[int], y: int, d: Value) -> list[Value | None]:
+    # y = x W', so dW = d' x: the term of a product with the two sides the other way round.
+    t.gradient(attrs["param"], "matmul", d, t.forward(args[0]))
+    return [t.emit("matmul", [d], param=attrs["param"])]
+
+
 PRIMITIVES["matmul_t"] = Primitive(
-    _matmul_t_infer, lambda c, at, p, a: product(a[0], p[at["param"]].T), hardware=Recipe.OWN, flops="product"
+    _matmul_t_infer,
+    lambda c, at, p, a: product(a[0], p[at["param"]].T),
+    _matmul_t_vjp,
+    hardware=Recipe.OWN,
+    flops="product",
 )
 
 
@@ -112,7 +125,7 @@ def _zeros_infer(attrs: Attrs, types: list[ValueType], shapes: Shapes) -> ValueT
 
 PRIMITIVES["zeros"] = Primitive(
     _zeros_infer,
-    lambda c, at, p, a: np.zeros((c.total(at["space"]), at["width"]), dtype=np.float32),
+    lambda c, at, p, a: np.zeros((c.total(at["space"]), at["width"]), dtype=c.dtype),
     lambda t, at, a, y, d: [],
     hardware=Recipe.OWN,
     flops="moves",

@@ -21,11 +21,12 @@ _MOVES = {
     Op.Fill: "({T})({f})",
     Op.SpreadCols: "({T})({a})",
     Op.Place: "place{S}({a}, {row}, {column})",
+    Op.Uniform: "drawn{S}({row}, {seed}u, {column})",
     Op.Dropout: "{a} * keep{S}({row}, {seed}u, {column}, {least}u) * {scale}",
 }
 """Operations that have no text which all executors share, but are made column by column here.
 
-row: a number that the row has for it (the column of Place, the mask's word of Dropout).
+row: a number that the row has for it (the column of Place, the word of Uniform and of Dropout).
 """
 
 
@@ -153,7 +154,7 @@ class Chain:
             if i.op == Op.Place:
                 index = access.integer(i.ints[0])
                 out.append(f"const int n{k} = checked({index}, {i.n}, faults, FAULT_PLACE, {access.row});")
-            elif i.op == Op.Dropout:
+            elif i.op in (Op.Dropout, Op.Uniform):
                 out.append(f"uint n{k} = 0;")
                 out += [
                     f"n{k} = philox_s((uint){access.integer(s)}, n{k}, {i.seed & 0xFFFFFFFF}u);"

@@ -120,7 +120,7 @@ def _functions(n: int) -> str:
     size = "" if n == 1 else str(n)
     lanes = "0" if n == 1 else f"((int{n})({', '.join(map(str, range(n)))}))"
     written = (f.written(_translated, "static") for f in _USED)
-    text = "\n".join([_GIVEN, *written, _PLACE, _DROPOUT])
+    text = "\n".join([_GIVEN, *written, _PLACE, _RANDOM])
     names = {"T": f"float{size}", "I": f"int{size}", "U": f"uint{size}", "S": "_s" if n == 1 else "_v"}
     for short, name in names.items():
         text = text.replace(f"${short}", name)
@@ -175,7 +175,7 @@ static $T place$S(float placed, int index, int column)
 }
 """
 
-_DROPOUT = """
+_RANDOM = """
 // Philox-2x32-10, bit for bit as in amphw/ir/rng.py: the low words of encrypted counters (low, high).
 static $U philox$S($U low, $U high, uint key)
 {
@@ -190,6 +190,13 @@ static $U philox$S($U low, $U high, uint key)
         high = product_low;
     }
     return low;
+}
+
+// A row's numbers from `column` on, in [0, 1).
+static $T drawn$S(uint word, uint seed, int column)
+{
+    const $U columns = as_$U(LANES$S + column);
+    return convert_$T(philox$S(columns, ($U)(word), seed ^ 0x5BD1E995u) >> 8) * 0x1p-24f;
 }
 
 // A row's mask from `column` on, 1 where the element is kept: where the 24 bits drawn reach `least`, which is

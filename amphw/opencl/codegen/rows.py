@@ -208,6 +208,13 @@ class _Writer:
             return [f"*({d}) = ({a})[{index}];"]
         if i.op == Op.Above:
             return [f"{ints[0]} = *({a}) > {literal(i.f)};"]
+        if i.op == Op.ToInt:
+            return [
+                f"const float number = *({a});",
+                "const bool whole = fabs(number) <= 0x1p24f && number == rint(number);",
+                f"if (!whole) fail(faults, FAULT_{FAULTS[6].upper()}, r);",
+                f"{ints[0]} = whole ? (long)number : 0;",
+            ]
         if i.op == Op.ToFloat:
             return [f"*({d}) = (float){ints[0]};"]
         if i.op == Op.SameInt:

@@ -226,8 +226,9 @@ class Executor:
                     return NonFiniteError(unit.name, "backward", f"the gradient of '{p.name}'")
             if words[abi.FAULT]:
                 what = abi.FAULTS.get(int(words[abi.FAULT]), "an index")
+                wrong = "is no whole number" if what == "to_int" else "is outside its range"
                 return ExecutionError(
-                    f"node '{unit.name}': {what}: an index that the network computed is outside its range"
+                    f"node '{unit.name}': {what}: an index that the network computed {wrong}"
                 )
         return None
 

@@ -132,9 +132,9 @@ class Clocks:
         slowest = self.slowest
         return slowest is None or self.own + due - slowest <= self.bound
 
-    def advance(self) -> None:
-        """A round was made."""
+    def advance(self, begun: bool = True) -> None:
+        """A round was made. One that was not begun tells what was left of others; it leads nobody."""
         self.own += 1
-        if (slowest := self.slowest) is not None:
+        if begun and (slowest := self.slowest) is not None:
             lead = max(0, self.own - slowest)
             self.leads[lead] = self.leads.get(lead, 0) + 1

@@ -19,6 +19,11 @@ USABLE = 0.8
 (`all-to-all` in benchmarks/results/ako-links.json), and a link that is never idle holds ranks up."""
 
 
+def usable(rate: str) -> float:
+    """Bytes of gradients a second on a link of this rate, such as 1Gb/s."""
+    return USABLE * quantity(rate, "bits a second") / 8
+
+
 def partitions(cfg: RunConfig[Any], name: str) -> int | None:
     """How many a gradient has with this strategy; None: as many as there are ranks, or what is measured."""
     if name == WHOLE:
@@ -31,7 +36,7 @@ def ako(cfg: RunConfig[Any], name: str = NAME) -> Ako:
     given, wanted = cfg.replicas, partitions(cfg, name)
     measured = None
     if wanted is None and given.bandwidth:
-        known = None if given.bandwidth == PROBE else USABLE * quantity(given.bandwidth, "bits a second") / 8
+        known = None if given.bandwidth == PROBE else usable(given.bandwidth)
         measured = Measured(known, _MEASURED)
     return Ako(
         name,

@@ -263,7 +263,8 @@ class AsyncServers(OwnPace):
 
     @property
     def paced(self) -> Paced:
-        return replace(self._before.after(self._round, self._leads), bound=self._bound)
+        before = self._before.after(self._round, self._leads)
+        return replace(before, bound=self._bound, partitions=len(self._serving))
 
     def told(self, transport: Transport) -> dict[str, Any]:
         """As in `Paced.of_all`."""

@@ -52,12 +52,13 @@ class Audit:
 
 @dataclass
 class _Told:
-    """What one incarnation has written down. rounds: (instances, rows by node) by number; layouts: by number;
+    """What one incarnation has written down. rounds: (instances, rows by node) by number; leases: first
+    and last place, and the round that they were in, by lease; layouts: by number;
     received: by source and layout; gave: how many of those lines there were when a newcomer was given values;
     ended: the last round of one that ended in good order; to_the_end: which was when the job ended."""
 
     rounds: dict[int, tuple[int, np.ndarray]] = field(default_factory=dict)
-    leases: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    leases: dict[int, list[tuple[int, int, int]]] = field(default_factory=lambda: defaultdict(list))
     layouts: dict[int, dict[str, Any]] = field(default_factory=dict)
     received: dict[tuple[Member, int], list[dict[str, Any]]] = field(
         default_factory=lambda: defaultdict(list)
@@ -94,8 +95,18 @@ def audit(folder: Path) -> Audit:
     table, found = read_table(folder), Audit()
     told = {me: _read(folder, me) for me in table.seen}
     _check_instances(table, told, found)
+    beyond = _beyond(table, told)
     for sender, its in told.items():
         rounds = _Rounds()
+        for taker, theirs in told.items() if beyond[sender] else ():
+            lines = [
+                line for (source, _), some in theirs.received.items() if source == sender for line in some
+            ]
+            if more := beyond[sender] & set(_covered(lines)):
+                rounds.twice |= more
+                found.complain(
+                    f"{_name(taker)} from {_name(sender)}: {_span(more)}, which others have trained on again"
+                )
         for taker, theirs in told.items():
             if sender != taker:
                 _check_messages((sender, its), (taker, theirs), rounds, found)
@@ -127,7 +138,7 @@ def _read(folder: Path, me: Member) -> _Told:
     for line in Journal(ledger_of(folder, me)).read():
         if "lease" in line:
             start, stop = line["instances"]
-            told.leases[line["lease"]].append((start, stop))
+            told.leases[line["lease"]].append((start, stop, line["round"]))
             told.rounds[line["round"]] = stop - start, np.array(line["rows"], np.int64)
         elif "from" in line:
             told.received[Member(*line["from"]), line["layout"]].append(line)
@@ -145,7 +156,7 @@ def _check_instances(table: Table, told: dict[Member, _Told], found: Audit) -> N
     counted = {lease.number: taken for lease, taken in table.leases.counted()}
     for lease, _ in table.leases.closed:
         ranges = told[lease.holder].leases.get(lease.number, [])
-        places = [place for start, stop in ranges for place in range(start, stop)]
+        places = [place for start, stop, _ in ranges for place in range(start, stop)]
         taken = counted.get(lease.number, 0)
         mine = [place for place in places if place < lease.start + taken]
         found.undone += len(places) - len(mine)
@@ -158,10 +169,26 @@ def _check_instances(table: Table, told: dict[Member, _Told], found: Audit) -> N
         found.doubled += len(more)
         for place in more:
             found.complain(f"epoch {number}: instance {place} counts {seen[place]} times")
-        if not epoch.free:
+        # While a job trains, or after it was killed, what is leased may still be under way.
+        if table.leases.complete(number):
             for place in sorted(set(range(epoch.size)) - set(seen)):
                 found.lost += 1
                 found.complain(f"epoch {number}: no member has trained on instance {place}")
+
+
+def _beyond(table: Table, told: dict[Member, _Told]) -> dict[Member, set[int]]:
+    """By member the rounds of places that it had written down and that were leased again, as it counted as
+    lost before."""
+    found: dict[Member, set[int]] = defaultdict(set)
+    for lease, taken in table.leases.closed:
+        if lease.number not in table.leases.undone:
+            its = told[lease.holder]
+            found[lease.holder] |= {
+                number
+                for start, stop, number in its.leases.get(lease.number, ())
+                if stop > start >= lease.start + taken
+            }
+    return found
 
 
 def _check_messages(

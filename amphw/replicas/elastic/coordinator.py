@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from amphw.host.checkpointing import CHECKPOINT
+from amphw.host.checkpointing import BEST, CHECKPOINT
 from amphw.replicas.agree import difference
 from amphw.replicas.ako.message import Member
 from amphw.replicas.elastic.journal import Journal
-from amphw.replicas.elastic.ledger import recorded
+from amphw.replicas.elastic.ledger import fence, recorded
+from amphw.replicas.elastic.level import Level
 from amphw.replicas.elastic.standing import progress, reached, together
 from amphw.replicas.elastic.table import LEFT, LOST, TRAINING, WAITING, Seen, Table
 
@@ -28,6 +29,10 @@ CHECKPOINTS = "members/checkpoint-*.safetensors"
 """In a run's folder: what members save, each under a name of its own, until it is recorded."""
 SILENCE = 30.0
 """Seconds after which a member that says nothing counts as lost, if nobody has seen it die."""
+LEFT_SHOWN = 300.0
+"""Seconds for which members are told of one that has left in good order, which may have slept meanwhile."""
+NUMBERS = "numbers"
+"""What members say of themselves that has to be the same, too: of which kind their parameters are."""
 _OWN_SILENCE = 5.0
 """Seconds without any call, after which this process has been away itself, and others are not to blame; more
 than those between the signs of life of a single member."""
@@ -50,6 +55,7 @@ class Coordinator:
         self._end_if_done()
         self._publish()
         self._heard: dict[Member, float] = {}
+        self._level = Level()
         self._saver: Member | None = None
         self._validator: Member | None = None
         self._called, self._began = clock(), clock()
@@ -70,9 +76,10 @@ class Coordinator:
         patience, minimum (members below which nobody trains), start (members that begin together), identity
         (as `agree.identity`, which every member has to have)."""
         with self._lock:
-            for seen in self.table.present():
+            present = self.table.present()
+            self._do(event="opened", job=dict(job))  # until then nobody trained, so that no time has passed
+            for seen in present:
                 self._lose(seen, "the job was ended")
-            self._do(event="opened", job=dict(job))
             self._do(event="started")
             self._saver = self._validator = None
             self._end_if_done()
@@ -105,7 +112,7 @@ class Coordinator:
             self._look_around()
             if self.table.ended:
                 return {"over": self.table.ended}
-            if wrong := self._refusal(identity):
+            if wrong := self._refusal(identity, about):
                 return {"refused": wrong}
             if number is None:
                 number = self.table.next_number()
@@ -119,16 +126,28 @@ class Coordinator:
                 if others:
                     donor = others[0].me
                 else:
-                    self._do(event="back")
+                    self._back()
             self._of("joined", me, address=address, about=dict(about), donor=list(donor) if donor else None)
             if self.table.begun and donor is None:
                 self._of("gave", me, path=self.table.saved["path"], round=0)
             self._heard[me] = self._clock()
             return {"me": list(me)}
 
-    def _refusal(self, identity: Mapping[str, str]) -> str:
+    def _back(self) -> None:
+        """Nobody has the latest parameters: to the last checkpoint. The best ones may be of an epoch that is
+        undone."""
+        best = self.progress()["best_epoch"]
+        self._do(event="back")
+        if self.progress()["best_epoch"] != best:
+            (self.folder / BEST).unlink(missing_ok=True)
+
+    def _refusal(self, identity: Mapping[str, str], about: Mapping[str, Any]) -> str:
         """Why a member of this identity cannot take part."""
         found = difference(self.table.job["identity"], identity)
+        there = next((seen.about for seen in self.table.present() if NUMBERS in seen.about), None)
+        if found is None and there is not None:
+            # Gradients are sent as the device has them.
+            found = difference({NUMBERS: there[NUMBERS]}, {NUMBERS: about.get(NUMBERS, there[NUMBERS])})
         if found is None:
             return ""
         what, first, other = found
@@ -166,10 +185,15 @@ class Coordinator:
 
     def _lose(self, seen: Seen, why: str) -> None:
         lease = self.table.lease_of(seen.me)
+        fence(self.folder, seen.me)
         taken = recorded(self.folder, seen.me, lease) if lease is not None else 0
         self._of(LOST, seen.me, why=why, taken=taken)
+        self._unread(seen)
+
+    def _unread(self, seen: Seen) -> None:
+        """It is gone: of values that it was given and has not read, nobody has any use."""
         if seen.donor is not None and seen.values:
-            (self.folder / seen.values).unlink(missing_ok=True)  # of one that died before it read them
+            (self.folder / seen.values).unlink(missing_ok=True)
 
     def left(self, member: Member, why: str, figures: Mapping[str, Any], told: Sequence[Member] = ()) -> None:
         """It has gone in good order, and has sent all that it owed. told: those that it has sent its END."""
@@ -182,6 +206,7 @@ class Coordinator:
             taken = recorded(self.folder, me, lease) if lease is not None else 0
             ends = [list(peer) for peer in told]
             self._of(LEFT, me, why=why, taken=taken, figures=dict(figures), told=ends)
+            self._unread(seen)
 
     def _look_around(self) -> None:
         """Members that have been silent for too long are lost."""
@@ -201,7 +226,12 @@ class Coordinator:
             self._look_around()
             if member is not None:
                 self._heard[Member(*member)] = self._clock()
-            rows = [seen.row() for seen in self.table.present(WAITING, TRAINING, LEFT)]
+            gone = self.table.time - LEFT_SHOWN
+            rows = [
+                seen.row()
+                for seen in self.table.present(WAITING, TRAINING, LEFT)
+                if seen.state != LEFT or seen.left > gone
+            ]
             return {"revision": self.table.revision, "ended": self.table.ended, "members": rows}
 
     # --- what to do ---------------------------------------------------------------------------------
@@ -228,6 +258,7 @@ class Coordinator:
             if seen is None or seen.state not in (WAITING, TRAINING):
                 return {"do": "again"}
             self._heard[me] = self._clock()
+            self._level.told(me, figures.get("rounds", 0))
             lease = self.table.lease_of(me)
             if lease is not None and done is not None and done[0] == lease.number:
                 self._of("done", me, taken=done[1], figures=dict(figures))
@@ -332,8 +363,10 @@ class Coordinator:
     def _train(self, me: Member) -> Order:
         lease = self.table.lease_of(me)
         assert lease is not None
+        level = self._level.of(other for other in self.table.leases.out if other != me)
+        self._level.told(me, level)
         first = self.table.leases.epochs[lease.epoch].first
-        return {"do": "train", "lease": list(lease), "first": first}
+        return {"do": "train", "lease": list(lease), "first": first, "level": level}
 
     # --- what became of it --------------------------------------------------------------------------
 

@@ -15,7 +15,6 @@ takes up what it has put aside.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -28,60 +27,21 @@ from amphw.ir.update import UpdateRule
 from amphw.replicas.ako.clocks import Clocks, Heard
 from amphw.replicas.ako.coding import coded, decoded
 from amphw.replicas.ako.message import Member, Message
-from amphw.replicas.ako.sender import Outbox, Sender
+from amphw.replicas.ako.sender import Sender
 from amphw.replicas.ako.strategy import Ako
 from amphw.replicas.elastic.leases import Lease
 from amphw.replicas.elastic.ledger import Ledger
 from amphw.replicas.elastic.link import BEGAN, BODY, BUSY, END, IDLE, Head, Link, MalformedError
+from amphw.replicas.elastic.queue import Queue
 from amphw.replicas.elastic.table import LEFT, TRAINING, WAITING
 from amphw.replicas.packed import Traffic, packed
 from amphw.replicas.threads import ThreadGroup
 
 Rows = Sequence[Mapping[str, Any]]
 """Members as `Coordinator.look` has them."""
-LATE = 10.0
-"""Seconds for which what a member has sent before it left may still be under way."""
-_NOTHING = np.empty(0, np.uint8)
-
-
-class Queue:
-    """What is to be sent to one peer, in order. Parts of gradients that wait are merged, but not across what
-    is said between them."""
-
-    def __init__(self) -> None:
-        self._line: deque[tuple[Head, Outbox | None]] = deque()
-        self._next: np.ndarray | None = None
-
-    def __len__(self) -> int:
-        return len(self._line) + (self._next is not None)
-
-    def say(self, head: Head) -> None:
-        self._line.append((head, None))
-
-    def put(self, head: Head, message: Message) -> None:
-        """head: of the message, by which revision it goes."""
-        if not self._line or self._line[-1][1] is None:
-            self._line.append((head, Outbox()))
-        box = self._line[-1][1]
-        assert box is not None
-        box.put(message)
-
-    def send(self, post: Callable[[np.ndarray], bool], code: Callable[[Message], np.ndarray]) -> bool:
-        """Send the next one -> whether it is on its way; where not, it stays the next one."""
-        if self._next is None:
-            head, box = self._line[0]
-            if box is None:
-                self._next = head.before(_NOTHING)
-                self._line.popleft()
-            else:
-                message = box.next()
-                self._next = head._replace(round=message.last).before(code(message))
-                if not len(box):
-                    self._line.popleft()
-        if not post(self._next):
-            return False
-        self._next = None
-        return True
+LATE = 30.0
+"""Seconds for which what a member has sent before it left may still be under way; it goes on sending for as
+long."""
 
 
 class Exchange(Ako):
@@ -105,6 +65,7 @@ class Exchange(Ako):
         self.traffic = Traffic(wire=wire)
         self.revision, self.refused = 0, 0
         self.broken: Member | None = None  # from whom a message was lost on its way
+        self.last_refusal = ""  # what was wrong with the last message that could not be read
         self._by = 0  # the revision that the present layout is by
         self._left: dict[Member, float] = {}  # whose END is still to come, until when
         self._began: dict[Member, int] = {}  # the newest revision that a peer has begun to owe by
@@ -114,6 +75,8 @@ class Exchange(Ako):
         self._joining: dict[Member, int] = {}  # newcomers that this member gives values, by their revision
         self._rows: Rows = ()
         self._idle, self._finished = True, False
+        self._round_begun = False
+        self.fenced = False  # it counts as lost, and its rounds are for others to train on
 
     def begin_on(
         self, device: Device, graph: Graph, rules: Mapping[str, UpdateRule], view: Mapping[str, Any]
@@ -240,17 +203,28 @@ class Exchange(Ako):
     def round(self) -> int:
         return self._sender.round
 
-    def idle(self, idle: bool) -> None:
-        """Whether this member makes no rounds for now, so that nobody waits for them. One that goes on makes
-        up for the rounds of the others, with empty ones."""
-        if idle == self._idle:
-            return
-        self._idle = idle
-        if not idle:
-            slowest = self._clocks.slowest
-            while slowest is not None and self._clocks.own < slowest:
-                self._empty_round()
-        self._say(IDLE if idle else BUSY)
+    @property
+    def is_idle(self) -> bool:
+        """Whether this member makes no rounds for now."""
+        return self._idle
+
+    def pause(self) -> None:
+        """This member makes no rounds for now, so that nobody waits for them."""
+        if not self._idle:
+            self._idle = True
+            self._say(IDLE)
+            self.send()
+
+    def go_on(self, level: int) -> None:
+        """The pause is over. This member makes up for rounds of the others with empty ones, up to what it
+        has heard of and to `level`, so many as all of them have made."""
+        self._idle = False
+        own = self._own
+        nothing = np.zeros_like(own.values), np.zeros_like(own.counts)
+        for _ in range(self._clocks.own, max(level, self._clocks.slowest or 0)):
+            self._put(self._sender.advance(*nothing))
+            self._clocks.own += 1
+        self._say(BUSY)
         self.send()
 
     def busy(self) -> None:
@@ -259,21 +233,29 @@ class Exchange(Ako):
         self._say(BUSY)
         self.send()
 
-    def _empty_round(self) -> None:
-        own = self._own
-        self._put(self._sender.advance(np.zeros_like(own.values), np.zeros_like(own.counts)))
-        self._clocks.own += 1
-
     def make_round(self, device: Device, lease: Lease, start: int, stop: int, last: bool) -> None:
         """These places of a lease have retired, and nothing is in flight. last: of the lease."""
         if self._tells:
             self._take_told(device, last)
         number = self._sender.round + 1
         self._ledger.round(number, lease, start, stop, self.revision, self._own.counts)
+        if self._ledger.is_over:
+            self.fenced = True  # others may have leased these places by now, so nothing of them is sent
+            return
         self._put(self._sender.advance(self._own.values, self._own.counts))
-        self._clocks.advance()
+        self._clocks.advance(self._round_begun)
+        self._round_begun = False
         self._own.clear()
         self.send()
+
+    @property
+    def partitions(self) -> int:
+        return self._partitions
+
+    @property
+    def bound(self) -> int:
+        """Rounds that this member may be ahead of the slowest other one when it begins another."""
+        return self._bound
 
     @property
     def tells(self) -> bool:
@@ -285,9 +267,10 @@ class Exchange(Ako):
         """How many rounds ended how far ahead of the slowest other member."""
         return self._clocks.leads
 
-    def may_go_on(self) -> bool:
-        """Whether the others are far enough for another round."""
-        return self._clocks.may_advance()
+    def begin_round(self) -> bool:
+        """Whether the others are far enough for another round, which begins then."""
+        self._round_begun = self._clocks.may_advance()
+        return self._round_begun
 
     # --- what comes ---------------------------------------------------------------------------------
 
@@ -300,8 +283,9 @@ class Exchange(Ako):
         for message in came:
             try:
                 head, body = Head.of(message)
-            except MalformedError:
+            except MalformedError as error:
                 self.refused += 1
+                self.last_refusal = str(error)
             else:
                 self._take_up(head, body)
         now = time.monotonic()
@@ -322,8 +306,9 @@ class Exchange(Ako):
             flat = self._flat
             try:
                 message = decoded(body, len(flat.nodes), flat.size, self.traffic.wire, flat.kind)
-            except ValueError:
+            except ValueError as error:
                 self.refused += 1  # the next one of its sender shows that one is missing
+                self.last_refusal = str(error)
                 return
             if not heard.take(message):
                 self.refused += 1

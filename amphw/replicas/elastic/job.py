@@ -75,6 +75,10 @@ _EXPECTED = (AmphwError, CheckpointError, RunFolderError)
 """Errors whose message says what was wrong, where, and what to do."""
 
 
+_OF_ONE = (OSError, MemoryError, RunFolderError, CheckpointError)
+"""What a machine or a file system does to one member; other errors all members would run into."""
+
+
 class _Coordinator(Coordinator):
     """The actor of the job's coordinator. secret: what members know each other by; it is not written down."""
 
@@ -99,14 +103,16 @@ class _Member:
         self._stop.set()
 
     def run(self, number: int) -> dict[str, str]:
-        """Until the job has ended or this member has left -> {"error"}: what ended it otherwise."""
+        """Until the job has ended or this member has left -> {"error"}: what ended it otherwise; {"again"}
+        beside it: that is about this process or its machine alone, and another one may do better."""
         board = Board()
         try:
             self._live(board, number)
         except BaseException as error:
             expected = isinstance(error, _EXPECTED)
             _tell_lost(board, number, f"it has failed: {str(error) or type(error).__name__}")
-            return {"error": str(error) if expected else reason(number, error)}
+            told = {"error": str(error) if expected else reason(number, error)}
+            return told | ({"again": "yes"} if isinstance(error, _OF_ONE) else {})
         return {}
 
     def _live(self, board: Board, number: int) -> None:
@@ -334,13 +340,16 @@ class Watch:
             except RayActorError:
                 self._again(number)
                 continue
-            if "error" in told:
+            if "again" in told:
+                self._say(f"member {number} has failed, and begins again: {told['error']}")
+                self._again(number, told["error"])
+            elif "error" in told:
                 raise JobError(told["error"])
         return bool(self._running)
 
-    def _again(self, number: int) -> None:
+    def _again(self, number: int, why: str = "its process died") -> None:
         ray.kill(self._actors[number])  # one that only could not be reached may still train
-        self._board.lost_number(number, "its process died")
+        self._board.lost_number(number, why)
         if self._stopping:
             return
         now = time.monotonic()
@@ -353,7 +362,8 @@ class Watch:
         self._say(f"member {number} has died {DEATHS} times within {WITHIN:g} s; the job goes on without it")
         if not self._running:
             raise JobError(
-                "all members have died again and again; see the messages of their processes in Ray"
+                f"all members have died again and again, the last one as {why}; see the messages of their "
+                "processes in Ray"
             )
 
 

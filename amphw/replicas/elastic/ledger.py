@@ -3,6 +3,10 @@
 Every incarnation of a member has a file of its own. A round is written down when all of its instances have
 retired, and before anything of it is sent: what a member had not written down when it died has reached
 nobody, and others may train on it. A message is written down before it is applied.
+
+A member that counts as lost may be alive, and write a round down after somebody has read how far it was. So
+who counts it as lost first leaves a mark beside its ledger and reads then, and the member writes first and
+looks for the mark then: a round either was read, or is not sent.
 """
 
 from __future__ import annotations
@@ -26,6 +30,17 @@ def ledger_of(folder: Path, me: Member) -> Path:
     return folder / "members" / str(me.number) / f"ledger-{me.incarnation}.jsonl"
 
 
+def fence(folder: Path, me: Member) -> None:
+    """From now on this incarnation sends no further round."""
+    mark = _mark(ledger_of(folder, me))
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+
+
+def _mark(ledger: Path) -> Path:
+    return ledger.with_suffix(".over")
+
+
 def recorded(folder: Path, me: Member, lease: Lease) -> int:
     """How many instances of a lease its holder has written down."""
     found = 0
@@ -43,6 +58,11 @@ class Ledger:
 
     def __init__(self, folder: Path, me: Member):
         self._me, self._journal = me, Journal(ledger_of(folder, me))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the incarnation counts as lost."""
+        return _mark(self._journal.path).exists()
 
     def _write(self, **line: Any) -> None:
         self._journal.append({"member": self._me.number, "incarnation": self._me.incarnation, **line})

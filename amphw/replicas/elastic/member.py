@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,12 @@ from amphw.host.run_model import InstanceSet, RunModel
 from amphw.host.run_state import RunState
 from amphw.host.session import Session
 from amphw.ir.device import Device
+from amphw.ir.errors import AmphwError
 from amphw.replicas.ako.message import Member
 from amphw.replicas.ako.settings import partitions
 from amphw.replicas.elastic.board import Coordinating, OverError, RefusedError
-from amphw.replicas.elastic.exchange import Exchange
+from amphw.replicas.elastic.coordinator import NUMBERS
+from amphw.replicas.elastic.exchange import LATE, Exchange
 from amphw.replicas.elastic.leased import Leased, Part
 from amphw.replicas.elastic.leases import Lease
 from amphw.replicas.elastic.ledger import JOB, Ledger
@@ -76,7 +79,8 @@ class Incarnation:
         self._state = RunState(self._tally())
         if cfg.train.mode == "async":
             tell(device)  # one that cannot take part does not become a member
-        told = board.register(number, setting.identity, link.address, setting.about)
+        about = {**setting.about, NUMBERS: kinds_of(device)}
+        told = board.register(number, setting.identity, link.address, about)
         if "refused" in told:
             raise RefusedError(told["refused"])
         if "over" in told:
@@ -141,9 +145,10 @@ class Incarnation:
                 what = order["do"]
                 if (source := self._exchange.broken) is not None:
                     # Its own rounds may be under way to others, who lack nothing of them.
-                    self._board.lost(
-                        self.me, f"a message of member {source.number} to it was lost on its way"
-                    )
+                    why = f"a message of member {source.number} to it was lost on its way"
+                    if self._exchange.last_refusal:
+                        why += f", or could not be read: {self._exchange.last_refusal}"
+                    self._board.lost(self.me, why)
                     return True
                 if what == "again":
                     return True
@@ -153,7 +158,7 @@ class Incarnation:
                 if what == "train":
                     self._say("")
                     lease = Lease.told(order["lease"])
-                    done = lease.number, self._train(lease, order["first"])
+                    done = lease.number, self._train(lease, order["first"], order["level"])
                 elif what == "load":
                     self._known = order["epoch"], len(self._instances(order["epoch"]))
                 elif what == "begin":
@@ -176,11 +181,12 @@ class Incarnation:
 
     def _beat(self, over: threading.Event) -> None:
         while not over.wait(BEAT):
-            self._board.look(self.me)
+            with suppress(AmphwError):  # the next one may get an answer; who trains hears of it by itself
+                self._board.look(self.me)
 
     def _wait(self) -> None:
         if self._trains:
-            self._exchange.idle(True)
+            self._exchange.pause()
         self._attend(force=True)
         time.sleep(ASK)
 
@@ -209,6 +215,8 @@ class Incarnation:
             path = self._setting.folder / order["path"]
             snapshots.load(path, self._device, self._session.graph)
             if order["donor"] is not None:
+                # What the donor's nodes have short of an update it tells all itself, this member too.
+                snapshots.forget_gradients(self._device)
                 path.unlink(missing_ok=True)
         donor = Member(*order["donor"]) if order["donor"] is not None else None
         self._exchange.members(order["view"])
@@ -232,9 +240,13 @@ class Incarnation:
             self._sets[epoch] = found
         return self._sets[epoch]
 
-    def _train(self, lease: Lease, first: int) -> int:
-        """-> how many of its instances were trained on."""
-        self._exchange.idle(False)
+    def _train(self, lease: Lease, first: int, level: int) -> int:
+        """level: rounds that all others have made. -> how many of its instances were trained on."""
+        if self._exchange.is_idle:
+            self._attend(force=True)  # it goes on from what the others have done meanwhile
+            self._exchange.go_on(level)
+        if self._held():
+            return 0
         state, self._lease = self._state, lease
         state.epoch, state.position, state.number = lease.epoch - 1, 0, first + lease.start
         size = state.size
@@ -261,10 +273,22 @@ class Incarnation:
                 return False
         at = lease.start
         self._exchange.make_round(self._device, lease, at + start, at + stop, last)
+        if self._exchange.fenced:
+            self._gone = True
+            return False
         self._attend()
+        # Behind a lease's last round the next lease waits, if there is one.
+        leaves = self._leaves() if last else self._held()
+        if not last and leaves and not self._gone and self._exchange.tells:
+            # What nodes have short of an update belongs to what was trained on.
+            self._exchange.make_round(self._device, lease, at + stop, at + stop, True)
+        return not leaves
+
+    def _held(self) -> bool:
+        """Begin another round as soon as the others are far enough -> whether this member leaves instead."""
         began = told = time.monotonic()
         leaves = self._leaves()
-        while not last and not leaves and not self._exchange.may_go_on():
+        while not leaves and not self._exchange.begin_round():
             if time.monotonic() - told > BEAT:
                 told = time.monotonic()
                 self._exchange.busy()
@@ -272,13 +296,11 @@ class Incarnation:
             self._attend()
             leaves = self._leaves()
         self._figures["blocked"] += time.monotonic() - began
-        if not last and leaves and not self._gone and self._exchange.tells:
-            # What nodes have short of an update belongs to what was trained on.
-            self._exchange.make_round(self._device, lease, at + stop, at + stop, True)
-        return not leaves
+        return leaves
 
     def _leaves(self) -> bool:
         """Asked once in a round, as the answer may change at any time."""
+        self._gone = self._gone or self._exchange.fenced
         asked = self._setting.stop.is_set() or self._gone or self._exchange.broken is not None
         return asked or bool(self._over)
 
@@ -288,7 +310,7 @@ class Incarnation:
         """With the parameters that this member has; the others go on, and do not wait for it. before: the
         state of what was trained on when this was to be done."""
         cfg, model = self._setting.cfg, self._setting.model
-        self._exchange.idle(True)
+        self._exchange.pause()
         self._attend(force=True)
         if self._validation is None:
             self._validation = model.validation(cfg.model, self._seed, cfg.train.valid_instances)
@@ -334,10 +356,11 @@ class Incarnation:
         self._board.left(self.me, why, self.figures(), exchange.informed)
 
     def figures(self) -> dict[str, Any]:
-        """What this incarnation has done so far. size: as the model counts; sent, received: bytes of values;
-        refused: messages from or to an incarnation that was over, that had come before, that were malformed,
-        or from strangers; blocked: seconds in which the bound held it; lead: the most rounds that it was
-        ahead of the slowest other one; staleness: gradient rows by versions behind."""
+        """What this incarnation has done so far. size: as the model counts; sent, received: bytes of
+        values; refused: messages from or to an incarnation that was over, that had come before, that were
+        malformed, or from strangers; blocked: seconds in which the bound held it; lead: the most rounds
+        that it was ahead of the slowest other one; leads: how many rounds ended how far ahead; partitions,
+        bound: at the moment; staleness: gradient rows by versions behind."""
         state, exchange = self._state, self._exchange
         return {
             **self._figures,
@@ -349,8 +372,17 @@ class Incarnation:
             "received": sum(exchange.traffic.received.values()),
             "refused": exchange.refused + self._link.refused,
             "lead": max(exchange.leads_seen, default=0),
+            "leads": {str(lead): rounds for lead, rounds in sorted(exchange.leads_seen.items())},
+            "partitions": exchange.partitions,
+            "bound": exchange.bound,
             "staleness": {str(behind): rows for behind, rows in sorted(state.staleness.items())},
         }
+
+
+def kinds_of(device: Device) -> str:
+    """The kinds of numbers that its parameters are, which have to be the same for all that exchange them."""
+    found = {str(v.dtype) for p in device.parameters().values() for v in p.values.values()}
+    return " and ".join(sorted(found))
 
 
 def live(
@@ -375,5 +407,5 @@ def live(
                 raise
             return number
         finally:
-            link.close(linger=5.0)
+            link.close(linger=LATE)
             device.close()

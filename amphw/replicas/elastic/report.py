@@ -65,7 +65,8 @@ class Follower:
         if what == LOST:
             return f"member {number} was lost: {event['why']}; {self._left()}"
         if what == LEFT and event["why"] != JOB:
-            return f"member {number} has left; {self._left()}"
+            why = "" if event["why"] == "left" else f" ({event['why']})"
+            return f"member {number} has left{why}; {self._left()}"
         return ""
 
     def _left(self) -> str:
@@ -91,7 +92,18 @@ def members(table: Table) -> list[dict[str, Any]]:
 
 def _member(seen: Seen) -> dict[str, Any]:
     figures = seen.figures
-    names = ("rounds", "instances", "size", "sent", "received", "refused", "blocked", "lead")
+    names = (
+        "rounds",
+        "instances",
+        "size",
+        "sent",
+        "received",
+        "refused",
+        "blocked",
+        "lead",
+        "partitions",
+        "bound",
+    )
     return {
         "member": seen.me.number,
         "incarnation": seen.me.incarnation,
@@ -100,6 +112,7 @@ def _member(seen: Seen) -> dict[str, Any]:
         **{name: seen.about.get(name, "") for name in ("host", "pid", "device")},
         "values_from": seen.donor.number if seen.donor is not None else None,
         **{name: figures.get(name, 0) for name in names},
+        "leads": figures.get("leads", {}),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import secrets
+from pathlib import Path
 from typing import Any
 
 from amphw.host.config import RunConfig
@@ -54,6 +55,24 @@ def quieten() -> None:
     """Keep what Ray says of processes that died off stdout, which is for the answer of a command; before Ray
     is imported. Its logs have that, and a job says itself who was lost."""
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")
+
+
+def check_goes_on(folder: Path) -> None:
+    """Raise ConfigError where a run cannot go on with members that come and go: it was trained without, or
+    was continued without since then. A job would go back to what its journal has, and lose that."""
+    from amphw.host.checkpointing import CHECKPOINT
+    from amphw.replicas.elastic.audit import read_table
+    from amphw.replicas.elastic.coordinator import JOURNAL
+
+    published = folder / CHECKPOINT
+    if not published.exists():
+        return
+    saved = folder / read_table(folder).saved["path"] if (folder / JOURNAL).exists() else None
+    if saved is None or not saved.is_file() or saved.read_bytes() != published.read_bytes():
+        raise ConfigError(
+            f"{published} was not saved by a job with --carrier ray, whose members could not go on from it; "
+            f"resume {folder} without --carrier ray"
+        )
 
 
 def check_elastic(members: int, cfg: RunConfig[Any]) -> None:

@@ -32,6 +32,8 @@ class Sockets:
         found = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
         numeric = f"[{found}]" if ":" in found else found
         self._inbox = self._made(zmq.PULL, numeric)
+        # So few of each peer wait here that what is more stays with its sender, which merges it.
+        self._inbox.setsockopt(zmq.RCVHWM, UNDER_WAY)
         port = self._inbox.bind_to_random_port(f"tcp://{numeric}")
         self.address = f"tcp://{numeric}:{port}"
         self._to: dict[Member, zmq.Socket] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from amphw.host.progress import LiveStats
 from amphw.host.records import EpochRecord, first_reaching, higher_is_better
 from amphw.replicas.elastic.table import Table
 
@@ -54,6 +55,27 @@ def together(table: Table, seconds: float) -> dict[str, Any]:
         "train_loss": total / rows if rows else None,
         "instances_per_s": (size - before["instances"]) / spent if spent > 0 else None,
     }
+
+
+def live(table: Table) -> LiveStats | None:
+    """Where the job stands in the epoch that is not validated yet; None before it has begun.
+
+    Members say what they have done with every lease that is through, so it is behind by less than a lease of
+    each. Staleness and how busy workers are is not known of an epoch that goes on.
+    """
+    epoch = table.validated + 1
+    if table.ended or epoch not in table.leases.epochs:
+        return None
+    shared = together(table, table.seconds)
+    loss, rate = (shared[name] for name in ("train_loss", "instances_per_s"))
+    return LiveStats(
+        epoch=epoch,
+        done=table.leases.trained(epoch),
+        total=table.leases.epochs[epoch].size,
+        loss=math.nan if loss is None else loss,
+        rate=math.nan if rate is None else rate,
+        valid=dict(table.history[-1]["valid"]) if table.history else {},
+    )
 
 
 def _history(table: Table) -> list[EpochRecord]:

@@ -25,8 +25,8 @@ class Seen:
 
     address: where it takes messages. about: what it says of itself (host, pid, device). admitted: revision of
     the table with which it came. donor: who gives it values; None: nobody has to. values: the file of them,
-    "" before it is there. figures: what it has said last. why: it is gone. told: others that
-    it has told that it sends no more, before it left.
+    "" before it is there. figures: what it has said last. why, left: it is gone, and since when
+    (as events tell the time). told: others that it has told that it sends no more, before it left.
     """
 
     me: Member
@@ -39,6 +39,7 @@ class Seen:
     round: int = 0
     figures: dict[str, Any] = field(default_factory=dict)
     why: str = ""
+    left: float = 0.0
     told: list[list[int]] = field(default_factory=list)
 
     def row(self) -> dict[str, Any]:
@@ -66,7 +67,7 @@ class Table:
         self.begun, self.ended = False, ""
         self.reserved = -1  # the highest number that is
         self.given_up: set[int] = set()  # numbers that come no more
-        self.seconds, self._time = 0.0, 0.0  # that it has trained for, and when the last event was
+        self.seconds, self.time = 0.0, 0.0  # that it has trained for, and when the last event was
         self._undone = 0.0  # of what members have done, the size that counts no more
         self.leases = Leases()
         self.history: list[dict[str, Any]] = []
@@ -119,8 +120,8 @@ class Table:
     def apply(self, event: Mapping[str, Any]) -> None:
         """Raises KeyError for an event that there is none of."""
         if self.begun and event["event"] != "opened":  # before which no process was there
-            self.seconds += max(0.0, event["time"] - self._time)
-        self._time = event["time"]
+            self.seconds += max(0.0, event["time"] - self.time)
+        self.time = event["time"]
         _EVENTS[event["event"]](self, event)
 
     def _opened(self, event: Mapping[str, Any]) -> None:
@@ -158,6 +159,7 @@ class Table:
         self.revision += 1
         seen = self.seen[_member(event)]
         seen.state, seen.why, seen.told = event["event"], event["why"], event.get("told", [])
+        seen.left = event["time"]
         if seen.me in self.leases.out:
             self.leases.close(seen.me, event["taken"])
         seen.figures |= event.get("figures", {})

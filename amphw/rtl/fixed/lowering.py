@@ -180,7 +180,13 @@ class _Lowering:
         self._affine(v, (), None, instr.attr()["param"])
 
     def _matmul_t(self, v: int, instr: Instr) -> None:
-        self._kind_is(instr.args[0], "gradient", "a product with a transposed weight")
+        if self.types[self.new[instr.args[0]]].kind != "gradient":
+            raise GraphError(
+                "the hardware cannot compute 'matmul_t': lanes multiply gradients with weights transposed, "
+                f"and values with '{instr.attr()['param']}' as it is; give that product a weight of its own, "
+                "or leave the node to the host",
+                node=self.node,
+            )
         self._emit(v, "affine_t", instr.args, "gradient", shift=self.formats.weight.frac, **instr.attr())
 
     def _take(self, v: int, instr: Instr) -> None:

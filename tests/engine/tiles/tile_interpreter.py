@@ -154,6 +154,9 @@ class Interpreter:
             ints[0][:] = a.argmax(axis=1)
         elif i.op == Op.Above:
             ints[0][:] = a[:, 0] > i.f
+        elif i.op == Op.ToInt:
+            ints[0][:] = a[:, 0]
+            assert (ints[0] == a[:, 0]).all()
         else:
             assert i.op == Op.LoadInt
             ints[0][:] = a[:, 0].astype(np.int64) * 2**24 + a[:, 1].astype(np.int64)
@@ -179,6 +182,8 @@ class Interpreter:
             return (ints[0] == ints[1])[:, None].astype(float)
         if i.op == Op.SaveInt:
             return np.stack([ints[0] // 2**24, ints[0] % 2**24], axis=1).astype(float)
+        if i.op == Op.Uniform:
+            return rng.uniform(ints, i.seed, len(ints[0]), i.n)
         (a,) = operands
         every = np.arange(len(a))
         if i.op == Op.Scale:

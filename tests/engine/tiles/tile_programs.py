@@ -253,12 +253,20 @@ class Writer:
         keys = [self.index("below_3", x.type.space), self.builder.integer(ROW, x.type.space)]
         self.put("dropout", x, *keys, rate=0.25, seed=7)
 
+    def _uniform(self) -> None:
+        space = self.any().type.space
+        keys = [self.index("below_3", space), self.builder.integer(ROW, space)]
+        self.put("uniform", *keys, space=space, width=self.pick(WIDTHS), seed=5)
+
     def _integer(self) -> None:
         x = self.any()
         if self.number(0, 1):
             self.ints.append(self.builder.emit("argmax", [x]))
         else:
             self.ints.append(self.builder.emit("above", [x], threshold=0.1))
+        if self.number(0, 3) == 0:  # once more, after it has been a number
+            number = self.builder.emit("to_float", [self.ints[-1]])
+            self.ints.append(self.builder.emit("to_int", [number]))
 
     def _from_integer(self) -> None:
         space = self.any().type.space

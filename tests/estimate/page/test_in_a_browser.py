@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +11,12 @@ import pytest
 from amphw.cpu_runtime import planes
 from amphw.estimate.outcome import Outcome
 from amphw.estimate.page.report import estimate_page
-from tests.browser import Browser, program
+from tests.browser import Browser
 from tests.estimate.page.outcomes import LINKED, idle, outcome
 from tests.estimate.page.test_map import full
 
 pytestmark = [
     pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built"),
-    pytest.mark.skipif(program() is None, reason="there is no Chromium (on Debian: apt install chromium)"),
 ]
 
 PAGES: dict[str, Callable[[], Outcome]] = {
@@ -83,13 +82,6 @@ LOOK = """
   };
 })()
 """
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    started = Browser(tmp_path_factory.mktemp("profile"))
-    yield started
-    started.close()
 
 
 @pytest.fixture(scope="module", params=PAGES)

@@ -225,13 +225,28 @@ def test_dropout_is_the_same_to_the_bit(form: str) -> None:
     np.testing.assert_array_equal(ran.rows[Place.Output, 0], keep * np.float32(1 / (1 - rate)))
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_uniform_numbers_are_the_same_to_the_bit(form: str) -> None:
+    n, width = 9, 45
+    random = np.random.default_rng(1)
+    keys = [random.integers(-(2**40), 2**40, n) for _ in range(2)]
+    bases = [Base(Place.Operand, 0, width, 0), Base(Place.Output, 0, width, 0)]
+    instr = Instr(Op.Uniform, width, Ref(1), ints=(0, 1), seed=2**33 + 12345)
+    unit = unit_of([tile_code.Phase(PhaseKind.Rows, 0, (instr,))], bases, slots=2)
+    ran = run(unit, [np.ones((n, width))], keys, [], FORMS[form])
+    np.testing.assert_array_equal(ran.rows[Place.Output, 0], rng.uniform(keys, instr.seed, n, width))
+
+
 def faulty(kind: str) -> TiledUnit:
     """A unit that looks up an integer in the way that a fault is called after."""
-    bases = [Base(Place.Operand, 0, 4, 0), Base(Place.Output, 0, 1 if kind == "pick" else 4, 0)]
+    bases = [Base(Place.Operand, 0, 4, 0), Base(Place.Output, 0, 1 if kind in ("pick", "to_int") else 4, 0)]
     d, a = Ref(1), Ref(0)
     if kind == "take":
         bases.append(Base(Place.ParamRow, 0, 4, 0, ints=0))
         phase = tile_code.Phase(PhaseKind.Rows, 0, (Instr(Op.Mov, 4, d, Ref(2)),))
+    elif kind == "to_int":
+        slots = (Instr(Op.ToInt, 1, a=Ref(0, 3), ints=(0,)), Instr(Op.ToFloat, 1, d, ints=(0,)))
+        phase = tile_code.Phase(PhaseKind.Rows, 0, slots)
     elif kind in ("pick", "place"):
         op = Op.Pick if kind == "pick" else Op.Place
         phase = tile_code.Phase(PhaseKind.Rows, 0, (Instr(op, 4, d, a, ints=(0,)),))
@@ -247,8 +262,11 @@ def test_bad_indices_are_faults(number: int, form: str) -> None:
     x = np.arange(12.0).reshape(3, 4)
     params = [x + 100] if FAULTS[number] == "take" else []
     for bad in (-1, 4, 2**32):
+        if FAULTS[number] == "to_int":
+            x[1, 3] = {-1: 0.5, 4: np.nan, 2**32: 2.0**32}[bad]
         unit = faulty(FAULTS[number])
         ran = run(unit, [x], [np.array([0, bad, 0])], params, FORMS[form])
         assert ran.fault == (number, 1)
         assert np.isfinite(ran.rows[Place.Output, 0]).all()
+    x[1, 3] = 7.0
     assert run(unit, [x], [np.zeros(3, np.int64)], params, FORMS[form]).fault == (0, 0)

@@ -260,6 +260,13 @@ def test_nobody_is_further_ahead_than_the_bound_and_one(
     assert clocks[slowest].may_advance()  # no deadlock
 
 
+def test_a_round_that_was_not_begun_leads_nobody() -> None:
+    clocks = Clocks(Member(0), [Member(1)], 1)
+    clocks.advance()
+    clocks.advance(begun=False)  # what was left of the round before, where no other one may begin
+    assert clocks.leads == {1: 1} and clocks.own == 2
+
+
 def test_a_member_without_others_waits_for_nobody() -> None:
     alone = Clocks(Member(0), [Member(1)], 0)
     alone.heard[1].finished = True

@@ -46,10 +46,25 @@ def test_partitions_follow_the_rate_once_it_has_drifted() -> None:
 
     assert rounds(4.0, 20) == [4]
     assert rounds(4.5, 20) == []  # not worth it
-    assert rounds(8.0, 40)[-1] == 8
+    assert len(rounds(8.0, 79)) <= 1  # to cut anew has a cost of its own
+    assert rounds(8.0, 240)[-1] == 8
     measured.pause()
     now += 100.0  # validation
     assert rounds(8.0, 40) == []
+
+
+def test_what_two_seconds_show_of_a_rank_that_is_held_cuts_nothing_anew() -> None:
+    """On a link that takes a second for a gradient: rates that differ by several times, time after time."""
+    now = held = 0.0
+    measured = Measured(bandwidth=1e6, seconds=2.0, clock=lambda: now)
+    found = []
+    for number in range(400):
+        slow = number // 20 % 2
+        now += 0.3 if slow else 0.05
+        held += 0.15 if slow else 0.0
+        if (p := measured.round(1e6, 2, held=held)) is not None:
+            found.append(p)
+    assert len(found) <= 3 and max(found[1:], default=0) <= 12, found
 
 
 def test_a_rank_that_its_link_holds_up_computes_faster_than_it_makes_rounds() -> None:

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amphw.host.checkpointing import CHECKPOINT
+from amphw.host.checkpointing import BEST, CHECKPOINT
 from amphw.host.run_folder import WriteError
-from amphw.replicas.ako.message import Member
+from amphw.replicas.ako.message import Layout, Member, Message
+from amphw.replicas.elastic import coordinator
+from amphw.replicas.elastic.audit import audit
 from amphw.replicas.elastic.coordinator import SILENCE, Coordinator
 from amphw.replicas.elastic.journal import Journal
 from amphw.replicas.elastic.leases import Lease
@@ -356,3 +358,68 @@ def test_a_journal_reads_the_same_from_its_end(sizes: list[int], block: int, end
             file.write(end)
         assert [*journal.backwards()] == journal.read()[::-1] == [{"a": "x" * size} for size in sizes[::-1]]
         journal.close()
+
+
+def test_a_round_that_was_written_down_too_late_is_not_sent_and_would_count_twice(tmp_path: Path) -> None:
+    """The member counts as lost between two rounds of its lease; another one trains on its places then."""
+    board, (late, other) = training(tmp_path)
+    lease = Lease.told(asks(board, late, None, (1, 8))["lease"])
+    layout, counts = Layout(0, 1, 1, 4), np.ones((1, 2), np.int64)
+    mine, its = Ledger(tmp_path, late), Ledger(tmp_path, other)
+    for ledger in (mine, its):
+        ledger.began(None, 0)
+    mine.layout(layout, [other], 2)
+
+    def round(number: int, start: int) -> Message:
+        mine.round(number, lease, start, start + 1, 2, counts)
+        return Message(late, other, layout, 0, number, number, counts, None)
+
+    first = round(1, lease.start)
+    assert not mine.is_over
+    board.lost(late, "somebody thinks so")
+    assert mine.is_over
+    second = round(2, lease.start + 1)
+    its.received([first])
+    done = None
+    for number in range(20):
+        order = asks(board, other, done, (1, 8))
+        if order["do"] != "train":
+            break
+        its_lease = Lease.told(order["lease"])
+        done = its_lease.number, its_lease.stop - its_lease.start
+        its.round(number + 1, its_lease, its_lease.start, its_lease.stop, 3, counts)
+    assert (audit(tmp_path).lost, audit(tmp_path).doubled) == (0, 0)
+    assert audit(tmp_path).undone == 1
+    its.received([second])
+    found = audit(tmp_path)
+    assert found.doubled > 0
+    assert found.wrong == ["member 1.0 from member 0.0: rounds 2 to 2, which others have trained on again"]
+    for ledger in (mine, its):
+        ledger.close()
+
+
+def test_going_back_leaves_no_best_checkpoint_of_an_epoch_that_is_undone(tmp_path: Path) -> None:
+    board, (one, two) = training(tmp_path)
+    best = tmp_path / BEST
+    best.write_bytes(b"of the first epoch")
+    order = trains_all_of(board, one, 1)
+    assert order["do"] == "validate"
+    board.validated(one, 1, RECORD)
+    board.lost(one, "it has died")
+    board.lost(two, "it has died")
+    joined(board, 0)  # nobody has the latest parameters, and no checkpoint was saved
+    assert board.table.history == [] and not best.exists()
+
+
+def test_members_are_told_of_those_that_left_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    board, (one, two) = training(tmp_path)
+    board.left(one, "left", {}, [two])
+
+    def rows() -> list[list[int]]:
+        return [row["member"] for row in board.look(two)["members"]]
+
+    assert rows() == [list(one), list(two)]
+    monkeypatch.setattr(coordinator, "LEFT_SHOWN", -1.0)
+    assert rows() == [list(two)]

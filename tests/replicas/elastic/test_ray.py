@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 
+from amphw.host.run_folder import RunFolder
+from amphw.host.watching import ask, looked
+
 pytest.importorskip("ray")
 pytest.importorskip("zmq")
 
@@ -54,6 +57,8 @@ def test_members_die_return_join_and_leave(tmp_path: Path) -> None:
         until(lambda: (run / "members" / "journal.jsonl").exists())
         until(lambda: len(told("ranks", str(run))["members"]) == 2)
         before = until(lambda: [m for m in told("ranks", str(run))["members"] if m["rounds"] > 0])
+        watched = RunFolder.open(run)
+        until(lambda: ask(run) or (looked(watched)["live"] or {}).get("done"))  # as `amphw watch` does
         os.kill(before[0]["pid"], signal.SIGKILL)
         known, address = re.findall(r"RAY_AUTH_TOKEN=(\w+) amphw join (\S+)", said.read_text())[0]
         stranger = subprocess.run(
@@ -74,6 +79,9 @@ def test_members_die_return_join_and_leave(tmp_path: Path) -> None:
         joiner.send_signal(signal.SIGINT)
         _, left = joiner.communicate(timeout=120)
         assert joiner.returncode == 0 and "member 2 has left the job" in left, left
+        assert "member 2 trains; Ctrl-C has it leave" in left and "leaving: the round is finished" in left, (
+            left
+        )
         job.send_signal(signal.SIGINT)
         out, _ = job.communicate(timeout=120)
     finally:
@@ -82,6 +90,8 @@ def test_members_die_return_join_and_leave(tmp_path: Path) -> None:
     summary = json.loads(out)
     found = {(m["member"], m["incarnation"]): m["state"] for m in summary["members"]}
     assert found[before[0]["member"], 0] == "lost" and found[2, 0] == "left"
+    assert len(summary["clocks"]) == 3 and summary["staleness_rounds"]
+    assert summary["staleness_max"] <= 3 + 3 + 1  # as many partitions as members, and as many rounds more
     assert "was lost: its process died" in said.read_text()
     audit = told("ledger", str(run))
     assert audit["lost"] == audit["doubled"] == 0 and audit["instances"] > 0

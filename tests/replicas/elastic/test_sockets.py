@@ -16,8 +16,7 @@ import zmq
 from amphw.replicas.ako.message import Member
 from amphw.replicas.elastic.audit import audit
 from amphw.replicas.elastic.sockets import Sockets
-from tests.replicas.elastic.jobs import Job
-from tests.replicas.elastic.test_members import all_count, slowly, until
+from tests.replicas.elastic.jobs import Job, all_count, slowly, until
 
 A, B = Member(0), Member(1)
 SECRET = b"between friends"

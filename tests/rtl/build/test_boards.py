@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from amphw.cli.estimate.network import circuit, circuit_origins
-from amphw.cli.estimate.options import Devices
 from amphw.engine.lowering.lower import lower
 from amphw.engine.parts.part import NodeTime
 from amphw.ir.device import DeviceOptions
 from amphw.ir.update import UpdateRule
+from amphw.library.estimating.network import circuit, circuit_origins
+from amphw.library.estimating.said import Said
 from amphw.rtl.build.boards import BOARDS, Board, BoardError, Clock, Pins, assumed, board, folder
 from amphw.rtl.driver import verilator
 from amphw.rtl.driver.part import HardwarePart
@@ -70,7 +70,7 @@ def linked(**settings: str) -> float:
 
 def estimated(clock: float | None = None) -> float:
     """The clock that `amphw estimate --lanes` takes circuits to have."""
-    return circuit(Devices(lanes=4), 4, clock).clock
+    return circuit(Said(lanes=4), 4, clock).clock
 
 
 def test_circuits_run_at_the_oscillators_clock_wherever_nothing_states_another(

@@ -34,9 +34,9 @@ SEED = 3
 REFUSED = {
     "rnn-alternate": "dropout", "rnn-hash": "dropout", "fe-translator": "dropout", "fe-tree": "dropout",
     "decide": "exp", "decide-store": "exp", "fe-experts": "exp", "fe-sampled": "log",
-    "fe-convolution": "patches", "fe-film": "patches",
+    "fe-convolution": "patches", "fe-film": "patches", "fe-tied": "matmul_t", "fe-autoencoder": "matmul_t",
     "fe-skip": "div", "fe-network-mean": "div", "fe-network-max": "div", "fe-pointer": "div",
-    "fe-weighted": "div", "fe-nested": "div", "fe-skipping": "div",
+    "fe-weighted": "div", "fe-nested": "div", "fe-skipping": "div", "fe-functions": "div",
 }  # fmt: skip
 """What the hardware lacks for a graph."""
 

@@ -4,6 +4,10 @@
 #include <cstdlib>
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace amphw {
 
 namespace generic {
@@ -27,6 +31,27 @@ struct Candidate {
     bool runs;
 };
 
+#if defined(__x86_64__)
+/// Which instructions the processor has whose registers the system keeps for each thread.
+struct Instructions {
+    bool avx2 = false, avx512 = false;
+};
+
+/// Asked of the processor itself: __builtin_cpu_supports reads a table of the compiler's runtime, and that of zig,
+/// which builds the wheels, leaves it empty, also after __builtin_cpu_init.
+Instructions instructions() {
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE) || !(c & bit_FMA)) return {};
+    unsigned kept, above;
+    __asm__("xgetbv" : "=a"(kept), "=d"(above) : "c"(0));
+    constexpr unsigned ymm = 0x06, zmm = 0xe6;  // with what lies in them of narrower registers
+    if ((kept & ymm) != ymm || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return {};
+    constexpr unsigned wide = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+    const bool avx2 = (b & bit_AVX2) != 0;
+    return {avx2, avx2 && (kept & zmm) == zmm && (b & wide) == wide};
+}
+#endif
+
 }  // namespace
 
 Layout Layout::paneled(int32_t rows, int32_t cols, int32_t panel) {
@@ -48,12 +73,13 @@ int64_t Layout::offset(int32_t row, int32_t column) const {
 }
 
 const Kernels* kernels(const char* name) {
+#if defined(__x86_64__)
+    static const Instructions processor = instructions();
+#endif
     const Candidate best_first[] = {
 #if defined(__x86_64__)
-        {&avx512::table, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                             __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
-        {&avx2::table, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
+        {&avx512::table, processor.avx512},
+        {&avx2::table, processor.avx2},
 #endif
         {&generic::table, true},
     };

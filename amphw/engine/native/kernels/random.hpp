@@ -1,4 +1,4 @@
-// The dropout mask: Philox-2x32-10, bit for bit as in amphw/ir/rng.py, which says what it is.
+// Random numbers: Philox-2x32-10, bit for bit as in amphw/ir/rng.py, which says what it is.
 #pragma once
 
 #include "code.hpp"
@@ -58,12 +58,16 @@ inline uint32_t chain(int64_t* const* ints, const Instr& in, int row) {
     return word;
 }
 
-// W columns of a row's mask, from `first_column` on: 1 where the element is kept.
-inline Floats keep(uint32_t row_word, uint32_t seed, int64_t first_column, float rate) {
+// W columns of a row's uniform numbers, from `first_column` on.
+inline Floats uniform(uint32_t row_word, uint32_t seed, int64_t first_column) {
     const Words columns = as_words(lanes() + int32_t(first_column));
     const Words drawn = philox(columns, row_word - Words{}, seed ^ COLUMN_KEY);
-    const Floats uniform = __builtin_convertvector(as_ints(drawn >> 8), Floats) * 0x1p-24f;
-    return uniform >= rate ? all(1.0f) : Floats{};
+    return __builtin_convertvector(as_ints(drawn >> 8), Floats) * 0x1p-24f;
+}
+
+// W columns of a row's dropout mask: 1 where the element is kept.
+inline Floats keep(uint32_t row_word, uint32_t seed, int64_t first_column, float rate) {
+    return uniform(row_word, seed, first_column) >= rate ? all(1.0f) : Floats{};
 }
 
 }  // namespace

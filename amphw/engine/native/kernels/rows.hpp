@@ -1,6 +1,8 @@
 // The interpreter of tile code: one instruction after the other, each over a few rows.
 #pragma once
 
+#include <cmath>
+
 #include "code.hpp"
 #include "kernels/math.hpp"
 #include "generated/elementwise.hpp"
@@ -127,6 +129,14 @@ void dropout(const Instr& in, const Rows& rows) {
     }
 }
 
+void uniform(const Instr& in, const Rows& rows) {
+    for (int r = rows.first; r < rows.end; r++) {
+        float* d = rows.at(in.d, r);
+        const uint32_t word = chain(rows.ints, in, r);
+        for_vectors(in.n, [&](int64_t j, auto part) { part.store(d + j, uniform(word, uint32_t(in.seed), j)); });
+    }
+}
+
 // Operations on a number or an integer of each row. Returns null or what was wrong.
 const char* run_scalars(const Instr& in, const Rows& rows) {
     for (int r = rows.first; r < rows.end; r++) {
@@ -152,6 +162,12 @@ const char* run_scalars(const Instr& in, const Rows& rows) {
             }
             case Op::Argmax: integer(0) = argmax(a, in.n); break;
             case Op::Above: integer(0) = *a > in.f; break;
+            case Op::ToInt:
+                // A number that is not one (a NaN) is no magnitude either.
+                if (!(std::fabs(*a) <= 0x1p24f) || *a != std::rint(*a))
+                    return "to_int: an index is no whole number";
+                integer(0) = int64_t(*a);
+                break;
             case Op::ToFloat: *d = float(integer(0)); break;
             case Op::SameInt: *d = integer(0) == integer(1); break;
             case Op::SaveInt: __builtin_memcpy(d, &integer(0), sizeof(int64_t)); break;
@@ -182,6 +198,7 @@ const char* run(const Instr& in, const Rows& rows) {
         case Op::Mov: each<copy>(in, rows); break;
         case Op::Fill: fill_rows(in, rows); break;
         case Op::Dropout: dropout(in, rows); break;
+        case Op::Uniform: uniform(in, rows); break;
         default: return run_scalars(in, rows);
     }
     return nullptr;

@@ -1,4 +1,4 @@
-"""Estimates that `amphw estimate` prints: from a model and its settings to an outcome."""
+"""Estimates: from a model, its settings and a network to an outcome."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ def growing(asked: Asked) -> Outcome:
 
 
 def _origins(asked: Asked, counting: str, of: Outcome) -> dict[str, Origin]:
-    from amphw.cli.estimate.network import circuit_origins
     from amphw.estimate.outcome import Origin
+    from amphw.library.estimating.network import circuit_origins
 
     cfg, network, said = asked.cfg, asked.network, asked.said
     unsaid = {

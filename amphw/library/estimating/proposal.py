@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from amphw.cli.output import remark
 from amphw.library.running import opened
 
 if TYPE_CHECKING:
@@ -58,9 +57,11 @@ def timed(
     nodes: Sequence[str],
     instances: int,
     workers: int,
+    begins: Callable[[str], None],
 ) -> tuple[CostModel, list[Instance]]:
     """What the nodes of the model `found` take on the host and on other devices, measured, and the training
-    instances that were counted and run. parts, devices: those others, by label. workers: of the host."""
+    instances that were counted and run. parts, devices: those others, by label. workers: of the host.
+    begins: is told of what takes long, before."""
     import os
 
     from amphw.estimate.count.traffic import count
@@ -76,7 +77,7 @@ def timed(
     traffic = count(apart(graph, nodes), sample)
     settings = asdict(cfg.device) | {"place": ""}
     options = DeviceOptions(train.max_active_keys, 1, "self", train.seed, settings=settings)
-    remark("measuring what the nodes take here; this takes some seconds")
+    begins("measuring what the nodes take here; this takes some seconds")
     firings = {n: traffic.nodes[n].firings.mean for n in nodes}
     costs = host_costs(graph, rules, options, sample, nodes, firings)
     model = cost_model(
@@ -93,11 +94,14 @@ def propose(
     instances: int = INSTANCES,
     searching: bool = True,
     limits: Mapping[str, int] | None = None,
+    *,
+    tell: Callable[[str], None],
+    begins: Callable[[str], None],
 ) -> Proposal:
     """Estimate where the nodes of the model `found` go on a list of devices.
 
-    limits: most nodes, by label. Raises AmphwError for devices, names and settings that there
-    are none of, and without instances.
+    limits: most nodes, by label. tell: takes a sentence that its user should know; begins: what takes long,
+    before. Raises AmphwError for devices, names and settings that there are none of, and without instances.
     """
     from amphw.engine.lowering.lower import lower
     from amphw.engine.lowering.placing import HOST, asked_for, links_asked_for, place
@@ -107,7 +111,7 @@ def propose(
     from amphw.host.devices import DeviceError
     from amphw.host.session import graph_of, update_rules
 
-    made: Any = opened(device, remark)
+    made: Any = opened(device, tell)
     if not hasattr(made, "parts"):
         beside = "" if device == "cpu" else f", as in --device cpu,{device}"
         raise DeviceError(
@@ -120,7 +124,9 @@ def propose(
     devices = facts(made.parts, links_asked_for(cfg.device.links), limits or {}, made.absent)
     placing = place(graph, lower(graph), made.parts, rules, wanted, made.host_takes_turns, made.absent)
     nodes = placeable(graph, wanted)
-    model, sample = timed(found, cfg, graph, made.parts, devices, nodes, instances, cfg.device.workers)
+    model, sample = timed(
+        found, cfg, graph, made.parts, devices, nodes, instances, cfg.device.workers, begins
+    )
     heuristic = model.estimate({n: placing.of[n] for n in nodes})
     fixed = {n: HOST if label in made.absent else label for n, label in wanted.items()}
     better = search(model, heuristic.placement, fixed, cfg.train.seed) if searching else None
@@ -132,7 +138,7 @@ def propose(
     )  # fmt: skip
 
 
-def searched(found: Any, cfg: RunConfig[Any], device: str) -> RunConfig[Any]:
+def searched(found: Any, cfg: RunConfig[Any], device: str, tell: Callable[[str], None]) -> RunConfig[Any]:
     """The configuration with its nodes where a search puts them, if it asks for that."""
     from amphw.engine.lowering.placing import asked_for
     from amphw.host.devices import make_device
@@ -143,8 +149,8 @@ def searched(found: Any, cfg: RunConfig[Any], device: str) -> RunConfig[Any]:
         return cfg
     if set(graph_of(found, cfg).parameterised) <= set(asked_for(cfg.device.place)):
         return cfg  # as in a run that goes on
-    proposal = propose(found, cfg, device)
-    remark(
+    proposal = propose(found, cfg, device, tell=tell, begins=tell)
+    tell(
         f"device.place={proposal.setting}, estimated at {number(proposal.chosen.throughput)} "
         f"instances/s (device.placing=search)"
     )

@@ -1,0 +1,1 @@
+"""One instance after another, step by step: the part of a page that walks through them."""

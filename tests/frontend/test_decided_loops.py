@@ -1,0 +1,199 @@
+"""Loops that the network ends: their bodies go over values from outside, as plain Python does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from amphw import frontend as fe
+from amphw.cpu_runtime import CpuDevice
+from tests.conformance.harness import assert_same, reference, run
+from tests.frontend.running import computed
+
+WORDS = fe.Record(words=fe.Sequence(fe.Floats(3), most=5, least=0), start=fe.Floats(3))
+RNG = np.random.default_rng(4)
+PLAIN = {"words": RNG.normal(size=(4, 3)), "start": RNG.normal(size=3)}
+
+
+def looked(h: np.ndarray, words: np.ndarray) -> np.ndarray:
+    """Attention of one query."""
+    powers = np.exp(words @ h / np.sqrt(3))
+    return powers @ words / powers.sum()
+
+
+def turns(step: Any, start: np.ndarray, most: int) -> np.ndarray:
+    h = start
+    for _ in range(most):
+        if not h[0] > -0.5:
+            break
+        h = step(h)
+    return h
+
+
+def going(h: Any) -> Any:
+    return h[:1] + 0.5
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_a_body_attends_to_values_from_outside(most: int) -> None:
+    def model(x: Any) -> Any:
+        values = x.words.item * 1.0
+
+        def hop(h: Any) -> Any:
+            return h * 0.5 + fe.attention(h, values, values, over=x.words)
+
+        return fe.while_loop(going, hop, x.start, most=most)
+
+    found, _ = computed(model, WORDS, PLAIN)
+    expected = turns(lambda h: h * 0.5 + looked(h, PLAIN["words"]), PLAIN["start"], most)
+    np.testing.assert_allclose(found[0], expected, atol=1e-6)
+    nothing = {"words": np.zeros((0, 3)), "start": PLAIN["start"]}
+    found, _ = computed(model, WORDS, nothing)
+    np.testing.assert_allclose(found[0], turns(lambda h: h * 0.5, PLAIN["start"], most), atol=1e-6)
+
+
+def test_a_condition_too_goes_over_values_and_so_does_a_fold() -> None:
+    def model(x: Any) -> Any:
+        def reaches(h: Any) -> Any:
+            return fe.reduce(fe.sum_columns(x.words * h), "max", over=x.words) * -1.0 + 9.0
+
+        def turn(h: Any) -> Any:
+            return fe.fold(lambda c, word: c * 0.9 + fe.relu(word), h * 1.3, x.words)
+
+        return fe.while_loop(reaches, turn, x.start, most=8)
+
+    h = PLAIN["start"]
+    count = 0
+    while (PLAIN["words"] @ h).max() < 9 and count < 8:
+        h, count = h * 1.3, count + 1
+        for word in PLAIN["words"]:
+            h = h * 0.9 + np.maximum(word, 0)
+    assert 1 < count < 8
+    found, _ = computed(model, WORDS, PLAIN)
+    np.testing.assert_allclose(found[0], h, rtol=1e-6)
+
+
+def test_in_a_scan_over_the_same_words_every_loop_sees_all_of_them() -> None:
+    def model(x: Any) -> Any:
+        values = x.words.item * 1.0
+
+        def at(carry: Any, word: Any) -> Any:
+            hop = lambda h: h * 0.5 + fe.attention(h, values, values, over=x.words)  # noqa: E731
+            h = fe.while_loop(going, hop, word, most=3)
+            return carry + h, h
+
+        return fe.scan(at, fe.constant(3), values)[1]
+
+    found, _ = computed(model, WORDS, PLAIN)
+    step = lambda h: h * 0.5 + looked(h, PLAIN["words"])  # noqa: E731
+    np.testing.assert_allclose(found, [turns(step, w, 3) for w in PLAIN["words"]], atol=1e-6)
+
+
+def test_a_value_for_each_position_still_makes_a_loop_of_each() -> None:
+    def model(x: Any) -> Any:
+        return fe.while_loop(going, lambda h: h * 0.5 - x.words, x.start, most=3)
+
+    found, _ = computed(model, WORDS, PLAIN)
+    expected = [turns(lambda h, w=w: h * 0.5 - w, PLAIN["start"], 3) for w in PLAIN["words"]]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def going_over(h: Any, x: Any, how: str) -> Any:
+    values = x.words.item * 1.0
+    if how == "attention":
+        return fe.attention(h, values, values, over=x.words)
+    if how == "reduce":
+        return fe.reduce(values * h, over=x.words)
+    return fe.fold(lambda c, word: c + word * h, fe.constant(3), values)
+
+
+@pytest.mark.parametrize("how", ["attention", "reduce", "fold"])
+def test_a_loop_of_each_position_does_not_go_over_all(how: str) -> None:
+    def model(x: Any) -> None:
+        h = fe.while_loop(going, lambda h: h + going_over(h, x, how), x.words.item * 2.0, most=3)
+        fe.loss(fe.sum_columns(h))
+
+    said = "the loop at .*, which the network decides, is one for each of w .* the body of a scan over w"
+    with pytest.raises(fe.FrontendError, match=said):
+        fe.compile(model, WORDS)
+
+
+# --- wherever such a loop may be ------------------------------------------------------------------------
+
+V = 5
+SENTENCE = {"words": fe.Sequence(fe.Int(V), most=3), "label": fe.Int(3)}
+
+
+def until_settled(values: Any, over: Any) -> Any:
+    """From a state to the state behind a few turns of attention over the values."""
+    mix, ask = fe.Linear(3, name="mix"), fe.Linear(1, name="ask")
+
+    def loop(h: Any) -> Any:
+        turn = lambda h: fe.tanh(mix(h) + fe.attention(h, values, values, over=over))  # noqa: E731
+        return fe.while_loop(lambda h: ask(h) + 0.3, turn, h, most=3)
+
+    return loop
+
+
+def _in_a_tree(x: Any, e: Any) -> Any:
+    loop = until_settled(e(x.words), x.words)
+    return fe.root(fe.fold_tree(e(x.tree.word), lambda a, b: loop(a + b), x.tree), x.tree)
+
+
+def _in_a_branch(x: Any, e: Any) -> Any:
+    start = e(x.label)
+    loop = until_settled(e(x.words), x.words)
+    return fe.cond(fe.sum_columns(start), loop, lambda h: h, start)
+
+
+def _over_nodes(x: Any, e: Any) -> Any:
+    nodes = fe.message_passing(e(x.graph.kind), x.graph, fe.tanh, lambda h, r: fe.tanh(h + r), steps=2)
+    return until_settled(nodes, x.graph.nodes)(e(x.label))
+
+
+def _over_letters(x: Any, e: Any) -> Any:
+    letters = e(x.words.letters)
+
+    def turn(h: Any) -> Any:
+        return fe.tanh(fe.reduce(fe.reduce(fe.tanh(letters * h)), "mean", over=x.words))
+
+    return fe.while_loop(lambda h: fe.sum_columns(h) + 0.5, turn, e(x.label), most=3)
+
+
+NESTED: dict[str, tuple[Any, dict[str, fe.Spec], list[dict[str, Any]]]] = {
+    "in a tree": (
+        _in_a_tree,
+        SENTENCE | {"tree": fe.Tree({"word": fe.Int(V)}, most=4)},
+        [{"words": [1, 2], "tree": [0, [1, 2]], "label": 1}, {"words": [3], "tree": [0, 3], "label": 2}],
+    ),
+    "in a branch that the network chooses": (
+        _in_a_branch,
+        SENTENCE,
+        [{"words": [1, 2, 4], "label": k} for k in range(3)],
+    ),
+    "over the nodes of a graph": (
+        _over_nodes,
+        {"graph": fe.Graph({"kind": fe.Int(V)}, most_nodes=4, most_edges=6), "label": fe.Int(3)},
+        [{"graph": {"kind": [1, 2, 3], "edges": [(0, 1), (1, 2)]}, "label": k} for k in range(3)],
+    ),
+    "over letters in words": (
+        _over_letters,
+        {"words": fe.Sequence(fe.Record(letters=fe.Sequence(fe.Int(V), 3, least=0)), 3), "label": fe.Int(3)},
+        [{"words": [{"letters": [1, 2]}, {"letters": []}], "label": k} for k in range(3)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_a_loop_goes_over_values_wherever_it_is(name: str) -> None:
+    inside, spec, plain = NESTED[name]
+    embed, head = fe.Embedding(V, 3, init="normal:0.7"), fe.Linear(3)
+    compiled = fe.compile(lambda x: fe.classify(head(inside(x, embed)), x.label), fe.Record(**spec))
+    instances = [compiled.encode(value) for value in plain]
+    for number, instance in enumerate(instances):
+        instance.number = number
+    expected = reference(compiled.graph, instances)
+    assert_same(run(CpuDevice(), compiled.graph, instances), expected)
+    assert expected.forward == expected.backward
