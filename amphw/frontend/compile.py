@@ -79,7 +79,7 @@ class Compiled:
             e = encode(self.encoder, value, None if answered else self.answers, dtype)
         except InstanceError as error:
             raise InstanceError(f"instance {number}: {error}") from None
-        return Instance(e.attrs, e.tables, e.data, number)
+        return Instance(e.attrs, e.tables, e.data, number, e.answered)
 
     def parameters(self, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
         """Those that training with this seed begins with, by node and name."""

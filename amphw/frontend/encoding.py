@@ -33,7 +33,7 @@ Locate = Callable[[int], str]
 class Encoded:
     """What an instance is encoded to. axes: how long each is, as far as a part has told. answers: names of
     tables and data that may be missing from what is encoded; None where it has to have everything. dtype: of
-    the data."""
+    the data. answered: whether nothing was missing."""
 
     attrs: dict[str, int] = field(default_factory=dict)
     tables: dict[str, np.ndarray] = field(default_factory=dict)
@@ -41,6 +41,7 @@ class Encoded:
     axes: dict[str, int] = field(default_factory=dict)
     answers: frozenset[str] | None = None
     dtype: type = np.float32
+    answered: bool = True
 
     def spares(self, name: str) -> bool:
         """Whether the table or the data of this name may be missing."""
@@ -193,6 +194,7 @@ class Parts(Encoder):
                     )
                     raise self.wrong(dotted(locate(0), k), f"is missing{why}")
                 part.encode(e, [stands] * count, within(locate, k))
+                e.answered = False
 
 
 class Items(Encoder):

@@ -26,13 +26,15 @@ class Instance:
     """One training or inference instance.
 
     attrs: integers by name. tables: integer arrays (any rank). data: float32 arrays [rows, width].
-    `number` is set by whoever pumps it; expressions read it as the attribute `instance`.
+    `number` is set by whoever pumps it; expressions read it as the attribute `instance`. answered: whether
+    all of it was given; else anything stands for what is to be predicted, and losses mean nothing.
     """
 
     attrs: dict[str, int] = field(default_factory=dict)
     tables: dict[str, np.ndarray] = field(default_factory=dict)
     data: dict[str, np.ndarray] = field(default_factory=dict)
     number: int = 0
+    answered: bool = True
 
     def attr(self, name: str) -> int:
         if name == "instance":
