@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from amphw.frontend.encoding import (
-    SHOWN,
-    Encoded,
-    Encoder,
-    Integers,
-    Locate,
-    Parts,
-    dotted,
-    integers,
-    odd_key,
-)
-from amphw.frontend.index import Dim
+from amphw.frontend.encoding import Encoder
+from amphw.frontend.graph_encoding import TABLES, GraphEncoder
+from amphw.frontend.index import Dim, dims_of
 from amphw.frontend.integer import Integer
 from amphw.frontend.source import FrontendError, SourceLine
 from amphw.frontend.spec import Declared, Level, Path, RecordValue, Spec, join, record_of, whole_number
 from amphw.frontend.trace import current
-from amphw.ir.expr import Attr, Expr, Field, Table, lift
+from amphw.frontend.within import Stored, fields_of, level_of, stored
+from amphw.ir.expr import Expr, Field, Table, lift, substitute
 from amphw.ir.instance import Axiom, TableType
 from amphw.ir.state import state_field
 
-TABLES = ("source", "target", "degree", "first", "in_degree", "in_first", "in_edge", "place")
-TABLES_OF_TYPES = ("of_type", "type_first")
-_OWN = {*TABLES, *TABLES_OF_TYPES, "edges", "nodes", "type", "position"}
+_OWN = {*TABLES, "edges", "nodes", "type", "position"}
 
 
 class Graph(Spec):
@@ -62,183 +51,83 @@ class Graph(Spec):
         self.types = whole_number("`types`, the number of types of edges,", types, 1)
 
     def declare(self, d: Declared, path: Path, level: Level) -> tuple[GraphValue, Encoder]:
-        if level.context:
-            raise FrontendError(
-                "a graph within a sequence is not supported; an instance may have several graphs", self.place
-            )
-        nodes = d.attr((*path, "nodes"), self.most_nodes, self.place)
-        edges = d.attr((*path, "edges"), self.most_edges, self.place)
-        name = join(path)
-        v = current().dim("v", Attr(nodes), self.most_nodes, f"node of '{name}'", place=self.place)
-        e = current().dim("e", Attr(edges), self.most_edges, f"edge of '{name}'", least=0, place=self.place)
-        shape = Shape(path, v, e, self.types)
-        shape.declare(d, self.place)
-        node, node_parts = self.node.declare(d, path, Level((v,), v.at, v.extent, self.most_nodes))
-        edge, edge_parts = self.edge.declare(d, path, Level((e,), e.at, e.extent, self.most_edges))
+        if level.ragged == path:  # its tables have that name
+            path = (*path, "item")
+        nodes = stored(d, path, "nodes", self.most_nodes, level, self.place)
+        edges = stored(d, path, "edges", self.most_edges, level, self.place, least=0)
+        name, dim, needs = join(path), current().dim, dims_of(level.context)
+        v = dim("v", nodes.count, self.most_nodes, f"node of '{name}'", needs=needs, place=self.place)
+        e = dim(
+            "e", edges.count, self.most_edges, f"edge of '{name}'", least=0, needs=needs, place=self.place
+        )
+        item = level.address if level.context else None
+        shape = Shape(path, v, e, nodes, edges, item, self.types)
+        shape.declare(d, level, (self.most_nodes, self.most_edges), self.place)
+        node, node_parts = self.node.declare(d, path, level_of(level, v, nodes))
+        edge, edge_parts = self.edge.declare(d, path, level_of(level, e, edges))
         whole, whole_parts = self.whole.declare(d, path, level)
-        encoder = GraphEncoder(self, path, node_parts, edge_parts, whole_parts)
+        encoder = GraphEncoder(self, path, node_parts, edge_parts, whole_parts, not level.context)
         return GraphValue(shape, node, edge, whole), encoder
 
 
-class GraphEncoder(Encoder):
-    """Sorts the edges by type and source; what belongs to them with them."""
-
-    def __init__(self, spec: Graph, path: Path, node: Parts, edge: Parts, whole: Parts) -> None:
-        super().__init__(spec.place)
-        self.spec, self.node, self.edge, self.whole = spec, node, edge, whole
-        self.names = {k: join((*path, k)) for k in ("nodes", "edges", *TABLES, *TABLES_OF_TYPES)}
-        self.kind = Integers(spec.place, "type", spec.types)
-        self.known = {"edges", *node.parts, *edge.parts, *whole.parts} | (
-            {"type"} if spec.types > 1 else set()
-        )
-
-    def encode(self, e: Encoded, values: Any, locate: Locate) -> None:
-        (graph,) = values
-        at, spec = locate(0), self.spec
-        if not isinstance(graph, Mapping):
-            raise self.wrong(
-                at, f"is {SHOWN.repr(graph)}, expected a dict with 'edges' and the parts of nodes and edges"
-            )
-        known = self.known | ({"nodes"} & graph.keys())
-        if e.answers is not None:
-            parts = {*self.node.parts, *self.edge.parts, *self.whole.parts}
-            known -= parts - graph.keys()
-        if graph.keys() != known:
-            raise self.wrong(*odd_key(graph, known, known, at))
-        count = self._nodes(graph, at)
-        ends = self._ends(graph["edges"], count, dotted(at, "edges"))
-        for what, size, most in (
-            ("nodes", count, spec.most_nodes),
-            ("edges", len(ends), spec.most_edges),
-        ):
-            if size > most:
-                raise self.wrong(at, f"has {size} {what}, allowed are {most}")
-        kind = self._kinds(graph, len(ends), dotted(at, "type"))
-        order = np.argsort(kind * count + ends[:, 0], kind="stable")
-        e.attrs |= {self.names["nodes"]: count, self.names["edges"]: len(ends)}
-        tables = _tables(count, spec.types, ends[order], kind[order])
-        e.tables |= {self.names[k]: t.astype(np.int32) for k, t in tables.items()}
-        for key, part in _given(self.whole, graph):
-            part.encode(e, [graph[key]], lambda _, key=key: dotted(at, key))  # type: ignore[misc]
-        for key, part in _given(self.node, graph):
-            part.encode(e, graph[key], lambda i, key=key: dotted(at, f"{key}[{i}]"))  # type: ignore[misc]
-        for key, part in _given(self.edge, graph):
-            column = graph[key]
-            if (size := self.size(column, dotted(at, key))) != len(ends):
-                raise self.wrong(dotted(at, key), f"has {size} values, expected {len(ends)}")
-            if not isinstance(column, np.ndarray):
-                given = list(column)
-                column = [given[i] for i in order]
-            else:
-                column = column[order]
-            # Errors speak of the numbers that the author gave, not of our order.
-            where: Locate = lambda i, key=key: dotted(at, f"{key}[{order[i]}]")  # type: ignore[misc]  # noqa: E731
-            part.encode(e, column, where)
-        for record, size in ((self.whole, 1), (self.node, count), (self.edge, len(ends))):
-            record.fill(e, graph, size, lambda _: at)
-
-    def _nodes(self, graph: Mapping[str, Any], at: str) -> int:
-        sizes = {k: self.size(graph[k], dotted(at, k)) for k, _ in _given(self.node, graph)}
-        if "nodes" in graph:
-            sizes["nodes"] = self.count(graph["nodes"], dotted(at, "nodes"))
-        if not sizes:
-            raise self.wrong(dotted(at, "nodes"), "is missing: the number of nodes")
-        if len(set(sizes.values())) > 1:
-            raise self.wrong(at, f"has parts of nodes with different lengths: {sizes}")
-        count = next(iter(sizes.values()))
-        if count < 1:
-            raise self.wrong(at, "has no nodes, expected 1 or more")
-        return count
-
-    def _ends(self, edges: Any, nodes: int, path: str) -> np.ndarray:
-        """[edges, 2]."""
-        pairs = "pairs (source, target) of node numbers"
-        if not self.size(edges, path, pairs):
-            return np.zeros((0, 2), np.int64)
-        ends = integers(edges)
-        if ends is None or ends.ndim != 2 or ends.shape[1] != 2:
-            raise self.wrong(path, f"is no list of {pairs}")
-        if ends.min() < 0 or ends.max() >= nodes:
-            i = np.flatnonzero(((ends < 0) | (ends >= nodes)).any(axis=1))[0]
-            raise self.wrong(f"{path}[{i}]", f"is {tuple(ends[i].tolist())}, but there are {nodes} nodes")
-        return ends.astype(np.int64)
-
-    def _kinds(self, graph: Mapping[str, Any], edges: int, path: str) -> np.ndarray:
-        """[edges]: the type of each."""
-        if self.spec.types == 1:
-            return np.zeros(edges, np.int64)
-        if (size := self.size(graph["type"], path)) != edges:
-            raise self.wrong(path, f"has {size} values, there are {edges} edges")
-        return self.kind.column(graph["type"], lambda i: f"{path}[{i}]").astype(np.int64)
-
-
-def _given(record: Parts, graph: Mapping[str, Any]) -> list[tuple[str, Encoder]]:
-    """The parts that the instance has."""
-    return [(key, part) for key, part in record.parts.items() if key in graph]
-
-
-def _tables(count: int, types: int, ends: np.ndarray, kind: np.ndarray) -> dict[str, np.ndarray]:
-    """first, degree [types, nodes]: a node's edges of a type; in_edge [edges]: the edges by target."""
-    src, dst = ends.T
-    degree = np.bincount(kind * count + src, minlength=types * count)
-    in_degree = np.bincount(dst, minlength=count)
-    in_first = np.cumsum(in_degree) - in_degree
-    in_edge = np.argsort(dst, kind="stable")
-    position = np.empty(len(dst), np.int64)
-    position[in_edge] = np.arange(len(dst))
-    of_type = np.bincount(kind, minlength=types)
-    return {
-        "source": src,
-        "target": dst,
-        "degree": degree.reshape(types, count),
-        "first": (np.cumsum(degree) - degree).reshape(types, count),
-        "in_degree": in_degree,
-        "in_first": in_first,
-        "in_edge": in_edge,
-        "place": position - in_first[dst],
-        "of_type": of_type,
-        "type_first": np.cumsum(of_type) - of_type,
-    }
-
-
+@dataclass(frozen=True)
 class Shape:
-    """The tables of a graph, and what they prove."""
+    """The tables of a graph, and what they prove. nodes, edges: where its own are in them. item: of a
+    sequence, whose graph it is."""
 
-    def __init__(self, path: Path, v: Dim, e: Dim, types: int) -> None:
-        self.path, self.v, self.e, self.types = path, v, e, types
+    path: Path
+    v: Dim
+    e: Dim
+    nodes: Stored
+    edges: Stored
+    item: Expr | None
+    types: int
 
     def table(self, part: str, *index: Expr | int) -> Expr:
-        return Table(join((*self.path, part)), tuple(lift(i) for i in index))
+        """What a table says of an edge, of a node (and, before it, a type of edges), or of a type."""
+        *types, last = (lift(i) for i in index)
+        axis = TABLES[part]
+        if axis == "types":
+            of = [last] if self.item is None else [self.item, last]
+        else:
+            of = [*types, (self.edges if axis == "edges" else self.nodes).at(last)]
+        return Table(join((*self.path, part)), tuple(of))
 
-    def declare(self, d: Declared, place: SourceLine) -> None:
-        v, e, name = self.v, self.e, join(self.path)
-        nodes, edges, types = v.extent, e.extent, lift(self.types)
-        by_type = (types, nodes)
-        tables = {
-            "source": TableType((edges,), nodes),
-            "target": TableType((edges,), nodes),
-            "degree": TableType(by_type, edges + 1),
-            "first": TableType(by_type, edges + 1),
-            "in_degree": TableType((nodes,), edges + 1),
-            "in_first": TableType((nodes,), edges + 1),
-            "in_edge": TableType((edges,), edges),
-            "place": TableType((edges,), edges),
-            "of_type": TableType((types,), edges + 1),
-            "type_first": TableType((types,), edges + 1),
+    def declare(self, d: Declared, level: Level, most: tuple[int, int], place: SourceLine) -> None:
+        """most: so many nodes and edges has the largest."""
+        v, e, name, types = self.v, self.e, join(self.path), lift(self.types)
+        shapes = {
+            "edges": (self.edges.total,),
+            "nodes": (self.nodes.total,),
+            "types, nodes": (types, self.nodes.total),
+            "types": (types,) if self.item is None else (level.count, types),
         }
-        for part, table in tables.items():
-            d.table((*self.path, part), table, place)
+        nodes, edges = (v.extent, e.extent) if self.item is None else map(lift, most)
+        high = {"source": nodes, "target": nodes, "in_edge": edges, "place": edges}
+        for part, axis in TABLES.items():
+            d.table((*self.path, part), TableType(shapes[axis], high.get(part, edges + 1)), place)
         kind = state_field(join((*self.path, "type")), self.types)
         sent = state_field(join((*self.path, "sent")), self.table("degree", Field(kind.name), v.at), e.bound)
         at = self.table("first", Field(kind.name), v.at) + Field(sent.name)
         by_source = Axiom(
-            f"{name}: first, degree csr of source", (kind, v.field, sent), self.table("source", at), v.at
+            f"{name}: first, degree csr of source",
+            (kind, *fields_of(level.context, v), sent),
+            self.table("source", at),
+            v.at,
         )
         arrived = self.table("in_first", self.table("target", e.at)) + self.table("place", e.at)
         by_target = Axiom(
-            f"{name}: in_first csr of in_edge", (e.field,), self.table("in_edge", arrived), e.at
+            f"{name}: in_first csr of in_edge",
+            fields_of(level.context, e),
+            self.table("in_edge", arrived),
+            e.at,
         )
         d.axioms += [by_source, by_target]
+
+    def moved(self, v: Dim, e: Dim, to: Mapping[str, Expr]) -> Shape:
+        nodes, edges = self.nodes.moved(to), self.edges.moved(to)
+        item = None if self.item is None else substitute(self.item, to)
+        return replace(self, v=v, e=e, nodes=nodes, edges=edges, item=item)
 
 
 class GraphValue:
@@ -247,6 +136,15 @@ class GraphValue:
 
     def __init__(self, shape: Shape, node: RecordValue, edge: RecordValue, whole: RecordValue) -> None:
         self._shape, self._records = shape, (node, edge, whole)
+
+    @property
+    def dims(self) -> tuple[Dim, Dim]:
+        return self._shape.v, self._shape.e
+
+    def moved(self, dims: tuple[Dim, Dim], to: Mapping[str, Expr], bring: Callable[[Any], Any]) -> GraphValue:
+        """As the body of a loop reads it, with other dimensions. to: new for old ones, by name. bring: of the
+        records."""
+        return GraphValue(self._shape.moved(*dims, to), *(bring(record) for record in self._records))
 
     @property
     def nodes(self) -> Dim:
@@ -258,20 +156,30 @@ class GraphValue:
 
     @property
     def source(self) -> Integer:
-        return Integer(self._shape.table("source", self.edges.at), (self.edges,), lift(self.nodes.bound))
+        return Integer(
+            self._shape.table("source", self.edges.at),
+            (*self.edges.needs, self.edges),
+            lift(self.nodes.bound),
+        )
 
     @property
     def target(self) -> Integer:
-        return Integer(self._shape.table("target", self.edges.at), (self.edges,), lift(self.nodes.bound))
+        return Integer(
+            self._shape.table("target", self.edges.at),
+            (*self.edges.needs, self.edges),
+            lift(self.nodes.bound),
+        )
 
     @property
     def position(self) -> Integer:
-        return Integer(self.nodes.at, (self.nodes,), self.nodes.extent)
+        return Integer(self.nodes.at, (*self.nodes.needs, self.nodes), self.nodes.extent)
 
     @property
     def in_degree(self) -> Integer:
         return Integer(
-            self._shape.table("in_degree", self.nodes.at), (self.nodes,), lift(self.edges.bound + 1)
+            self._shape.table("in_degree", self.nodes.at),
+            (*self.nodes.needs, self.nodes),
+            lift(self.edges.bound + 1),
         )
 
     def __getattr__(self, name: str) -> Any:

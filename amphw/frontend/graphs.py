@@ -9,6 +9,7 @@ from amphw.frontend.functions import maximum, number
 from amphw.frontend.gather import REDUCTIONS, reduced
 from amphw.frontend.graph_spec import GraphValue, Shape
 from amphw.frontend.index import Context, Dim, dims_of, union, without
+from amphw.frontend.integer import items_of
 from amphw.frontend.layers import Layer
 from amphw.frontend.loops import fold
 from amphw.frontend.masks import rows_of
@@ -68,13 +69,16 @@ def _same_everywhere(context: Context, dim: Dim, what: str) -> None:
     for e in context:
         if dim in e.needs:
             inside = "the loop" if isinstance(e, Dim) else "a branch of the choice"
+            whole = "; or let the condition be one of the whole graph, such as a mean over its nodes"
+            hint = whole if isinstance(e, Dim) and e.capture else ""
             raise FrontendError(
                 f"a node {what} inside of {inside} at {e.place}, which is another for every node; nodes send "
-                "and receive outside of it"
+                "and receive outside of it" + hint
             )
 
 
 def _shape_of(graph: object) -> Shape:
+    graph = items_of(graph)
     if not isinstance(graph, GraphValue):
         raise FrontendError(f"values are sent along the edges of a graph of the instance, got {graph!r}")
     return graph._shape

@@ -7,7 +7,7 @@ from typing import Any
 from amphw.frontend.branches import Branch
 from amphw.frontend.gather import pick
 from amphw.frontend.index import Choice, Context, union, without
-from amphw.frontend.integer import Integer
+from amphw.frontend.integer import items_of
 from amphw.frontend.source import FrontendError, called
 from amphw.frontend.tensor import Tensor, messages, spread, ungroup
 from amphw.frontend.trace import current
@@ -27,6 +27,7 @@ def fold_tree(leaf: Any, branch: Branch, tree: TreeValue) -> Any:
     of arity 2, else `branch(children)`, whose value has a row for each child; it returns what `leaf` does.
     Where both are (or return) several values, the first is what goes up the tree; all are returned.
     """
+    tree = items_of(tree)
     if not isinstance(tree, TreeValue):
         raise FrontendError(f"fold_tree goes over a tree of the instance, got {tree!r}")
     s, trace = tree._shape, current()
@@ -64,7 +65,7 @@ def _nodes(
     """The values of all nodes in a context; what `branch` gives for inner ones, and that they are such."""
     trace, n = current(), s.n
     values = [Tensor((trace.name("node"), "out"), x.width, context) for x in below]
-    up = trace.emit(Cond(trace.name("root?"), n.at.eq(s.root)), {"in": values[0].port})
+    up = trace.emit(Cond(trace.name("root?"), n.at.eq(s.root.expr)), {"in": values[0].port})
     trace.emit(Discard(trace.name("top")), {"in": (up, "yes")})
     # What a branch computes exists for inner nodes alone; so must what it reads from outside.
     (inner,) = trace.choice("inner?", n.at >= s.w.extent, 2, (n,))[1:]
@@ -80,8 +81,8 @@ def _two(s: Shape, x: Tensor) -> list[Tensor]:
     side = state_field(trace.name("side"), 2)
     # The parent's number takes the place of the child's: `child` reads the new state.
     rise = StateMap(
-        set={n.name: s.table("parent", n.at)},
-        add=((side, s.table("place", n.at)),),
+        set={n.name: s.parent(n.at)},
+        add=((side, s.place(n.at)),),
         inverse={n.name: s.child(n.at, Field(side.name))},
     )
     risen = trace.emit(Isu(trace.name("rise"), rise), {"in": x.port})
@@ -94,12 +95,13 @@ def _any(s: Shape, x: Tensor) -> list[Tensor]:
     """All children of a node as the rows of one message."""
     trace, n = current(), s.n
     j = trace.dim("j", s.count(n.at), s.n.bound, f"child of a node of '{s.name}'", needs=(n,))
-    arrive = StateMap(set={n.name: s.table("parent", n.at)}, inverse={n.name: s.child(n.at, Field(MEMBER))})
-    group = Group(trace.name("children"), arrive, s.table("place", n.at), s.count(n.at))
+    arrive = StateMap(set={n.name: s.parent(n.at)}, inverse={n.name: s.child(n.at, Field(MEMBER))})
+    group = Group(trace.name("children"), arrive, s.place(n.at), s.count(n.at))
     trace.emit(group, {"in": x.port})
     return [Tensor((group.name, "out"), x.width, x.context, j)]
 
 
 def root(h: Tensor, tree: TreeValue) -> Tensor:
     """The value of the root, of a value for each node."""
-    return pick(h, Integer(tree._shape.root), tree._shape.n)
+    shape = items_of(tree)._shape
+    return pick(h, shape.root, shape.n)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from amphw.frontend.graph_spec import GraphValue
 from amphw.frontend.index import Context, Dim, dims_of, union, without
 from amphw.frontend.integer import Integer, items_of
 from amphw.frontend.source import FrontendError
@@ -15,6 +16,7 @@ from amphw.frontend.spec import RecordValue, SequenceValue
 from amphw.frontend.states import reordered
 from amphw.frontend.tensor import Constant, Tensor, align, compute, filled, of_each, spread, ungroup
 from amphw.frontend.trace import current
+from amphw.frontend.tree_spec import TreeValue
 from amphw.ir import functions as f
 from amphw.ir.expr import Expr, substitute
 from amphw.ir.routing import Isu
@@ -168,6 +170,8 @@ def at_position(value: Any, *renames: Rename) -> Any:
                 inner, at_position(value.item, *renames), at_position(value.length, *renames)
             )
         return SequenceValue(value.dim, at_position(value.item, *renames), value.length)
+    if isinstance(value, TreeValue | GraphValue):
+        return _with_inner(value, renames)
     if isinstance(value, RecordValue | Positioned):
         return Positioned(value, lambda v: at_position(v, *renames))
     if isinstance(value, tuple | list):
@@ -175,6 +179,18 @@ def at_position(value: Any, *renames: Rename) -> Any:
     if isinstance(value, dict):
         return {k: at_position(v, *renames) for k, v in value.items()}
     raise FrontendError(f"a loop goes over sequences and values of the model, got {value!r}")
+
+
+def _with_inner(value: TreeValue | GraphValue, renames: Sequence[Rename]) -> TreeValue | GraphValue:
+    """A tree or a graph of the item at a position: what it has is numbered within that item."""
+    found = [r for r in renames if any(r.old in d.needs for d in value.dims)]
+    if not found:
+        return value
+    one, other = value.dims
+    dims = _inner(one, found), _inner(other, found)
+    inner = [Rename(old, new, old.at, new.at) for old, new in zip(value.dims, dims, strict=True)]
+    to = {r.old.name: r.old_of_new for r in found}
+    return value.moved(dims, to, lambda record: Positioned(record, lambda v: at_position(v, *found, *inner)))
 
 
 def _inner(dim: Dim, renames: Sequence[Rename]) -> Dim:
@@ -198,6 +214,11 @@ class Positioned:
 
     def __init__(self, record: Any, bring: Callable[[Any], Any]) -> None:
         self._record, self._bring = record, bring
+
+    @property
+    def _parts(self) -> Mapping[str, Any]:
+        parts: Mapping[str, Any] = self._record._parts
+        return parts
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

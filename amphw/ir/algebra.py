@@ -45,10 +45,12 @@ class Rule:
 
 
 def _within(value: Expr, extent: Expr, extents: Extents) -> bool:
-    """Whether `0 <= value < extent` is certain: a field of no larger extent, or constants."""
-    if isinstance(value, Field) and value.name in extents:
-        more = simplify(Op("-", (extents[value.name], extent)))
-        return isinstance(more, Const) and more.value <= 0
+    """Whether `0 <= value < extent` is sure: a field of no larger extent, from either end, or constants."""
+    from_end = simplify(Op("-", (Op("-", (extent, Const(1))), value)))
+    for counted in (value, from_end):
+        if isinstance(counted, Field) and counted.name in extents:
+            more = simplify(Op("-", (extents[counted.name], extent)))
+            return isinstance(more, Const) and more.value <= 0
     extent = simplify(extent)
     return isinstance(value, Const) and isinstance(extent, Const) and 0 <= value.value < extent.value
 
@@ -194,9 +196,11 @@ def _match_sum(p: Expr, e: Expr, variables: frozenset[str], binding: dict[str, E
                     binding.update(trial)
                     found = candidate
                     break
-        if found is None and term is not None:
+        if found is None and term is not None and is_open:
             return False
-        rest = _add(rest, {found: k}, -1)
+        # What is bound may be a sum itself, whose terms are apart in what is matched.
+        gone = {found: 1} if found is not None or wanted is None else _terms(simplify(wanted))
+        rest = _add(rest, gone, -k)
     if lone is None:
         return not rest
     name, k = lone

@@ -120,6 +120,87 @@ def test_a_loop_of_each_position_does_not_go_over_all(how: str) -> None:
         fe.compile(model, WORDS)
 
 
+# --- a carry with positions, of all of which the network decides at once ----------------------------------
+
+GRAPH = fe.Record(graph=fe.Graph({"x": fe.Floats(3)}, most_nodes=4, most_edges=6), start=fe.Floats(3))
+EDGES = [(0, 1), (1, 2), (2, 0), (0, 2), (3, 3)]
+NODES = {"graph": {"x": RNG.uniform(0.05, 0.2, (4, 3)), "edges": EDGES}, "start": RNG.uniform(0, 0.1, 3)}
+
+
+def heard(h: np.ndarray) -> np.ndarray:
+    """What nodes receive of one another."""
+    sums = np.zeros_like(h)
+    for source, target in EDGES:
+        sums[target] += h[source]
+    return sums
+
+
+def settled(most: int, step: Any) -> tuple[np.ndarray, int]:
+    h, count = NODES["graph"]["x"], 0
+    while h.mean(axis=0)[0] ** 2 < 0.2 and count < most:
+        h, count = step(h), count + 1
+    return h, count
+
+
+def restless(h: Any, g: Any) -> Any:
+    mean = fe.reduce(h, "mean", over=g.nodes)[:1]
+    return mean * mean * -1.0 + 0.2
+
+
+@pytest.mark.parametrize("form", ["messages", "rows"])
+@pytest.mark.parametrize("most", [1, 2, 9])
+def test_nodes_send_to_one_another_until_the_graph_has_settled(form: str, most: int) -> None:
+    def model(x: Any) -> Any:
+        g = x.graph
+
+        def turn(h: Any) -> Any:
+            update = lambda h, r: h * 0.4 + r * 0.9 + x.start * 0.1  # noqa: E731
+            return fe.message_passing(h, g, lambda h: h, update, steps=1, form=form)
+
+        return fe.while_loop(lambda h: restless(h, g), turn, g.x * 1.0, most=most)
+
+    found, _ = computed(model, GRAPH, NODES)
+    expected, count = settled(most, lambda h: h * 0.4 + heard(h) * 0.9 + NODES["start"] * 0.1)
+    assert 2 < count < 9 if most == 9 else count == most
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_what_is_carried_may_have_several_positions_and_none() -> None:
+    def model(x: Any) -> Any:
+        g = x.graph
+
+        def turn(carry: Any) -> Any:
+            h, words, count = carry["h"], carry["words"], carry["count"]
+            received = fe.receive(fe.send(h, g), g)
+            whole = fe.reduce(words, over=x.words)
+            return {"h": h * 0.4 + received + whole * 0.1, "words": words * 0.5 + count, "count": count + 1.0}
+
+        start = {"h": g.x, "words": x.words, "count": fe.constant(1)}
+        end = fe.while_loop(lambda c: restless(c["h"], g), turn, start, most=9)
+        pairs = fe.reduce(end["words"], over=x.words) * end["h"]
+        return pairs + end["count"]
+
+    both = fe.Record(**GRAPH.parts, words=WORDS.parts["words"])
+    found, _ = computed(model, both, NODES | {"words": PLAIN["words"]})
+    words, count, h = PLAIN["words"], 0, NODES["graph"]["x"]
+    while h.mean(axis=0)[0] ** 2 < 0.2 and count < 9:
+        h, words, count = h * 0.4 + heard(h) + words.sum(axis=0) * 0.1, words * 0.5 + count, count + 1
+    assert 1 < count < 9
+    np.testing.assert_allclose(found, words.sum(axis=0) * h + count, atol=1e-6)
+    nothing = NODES | {"words": np.zeros((0, 3))}
+    assert np.isfinite(computed(model, both, nothing)[0]).all()
+
+
+def test_a_loop_of_each_node_does_not_send() -> None:
+    def model(x: Any) -> None:
+        turn = lambda h: fe.receive(fe.send(h, x.graph), x.graph)  # noqa: E731
+        fe.loss(fe.sum_columns(fe.while_loop(going, turn, x.graph.x, most=3)))
+
+    said = "let the condition be one of the whole graph, such as a mean over its nodes"
+    with pytest.raises(fe.FrontendError, match=said):
+        fe.compile(model, GRAPH)
+
+
 # --- wherever such a loop may be ------------------------------------------------------------------------
 
 V = 5

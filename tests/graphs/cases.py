@@ -14,10 +14,12 @@ from amphw.ir.passes import replicate
 from tests.graphs import decide, lookup, message_passing, rnn, tree
 from tests.graphs.written import WRITTEN, Written
 from tests.graphs.written_attention import WRITTEN_ATTENTION
+from tests.graphs.written_decided import WRITTEN_DECIDED
 from tests.graphs.written_edges import WRITTEN_EDGES
 from tests.graphs.written_nested import WRITTEN_NESTED
 from tests.graphs.written_sampled import WRITTEN_SAMPLED
 from tests.graphs.written_tied import WRITTEN_TIED
+from tests.graphs.written_within import WRITTEN_WITHIN
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def _lookups(rng: np.random.Generator) -> list[Instance]:
 
 
 _WRITTEN = (*WRITTEN, *WRITTEN_ATTENTION, *WRITTEN_EDGES, *WRITTEN_NESTED, *WRITTEN_SAMPLED)
-_LATER = (*WRITTEN_TIED,)
+_LATER = (*WRITTEN_TIED, *WRITTEN_DECIDED, *WRITTEN_WITHIN)
 """Behind all others, as tests of a few cases take them by their place."""
 
 

@@ -31,11 +31,13 @@ def rows_of(program: Program) -> dict[str, int]:
 def operands(
     program: Program, context: RowContext, rng: np.random.Generator
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Operands; integers are those that every table, column and row number admits."""
-    inputs = []
+    """Operands; integers are those that every table, column and row number admits. Numbers are whole where
+    the network computes such an integer."""
+    inputs, whole = [], any(instr.op == "to_int" for instr in program.instrs)
     for _, t in program.inputs:
         n = context.total(t.space)
         float_rows = rng.uniform(0.1, 1.0, (n, t.width)).astype(np.float32)
+        float_rows = np.round(float_rows) if whole else float_rows
         inputs.append(float_rows if t.kind == "float" else np.zeros(n, np.int64))
     return inputs, [np.zeros(context.total(space), np.int64) for _, space in program.ints]
 

@@ -177,7 +177,11 @@ def test_the_shape_of_an_instance_comes_from_its_plan() -> None:
     assert [list(o) for o in shape.origins[1:]] == [[], [1], [2], [3]]
 
 
-DECIDED = ("decide", "decide-store", "fe-experts", "fe-nested", "fe-ponder", "fe-skip")  # by the network
+DECIDED = (
+    *("decide", "decide-store", "fe-experts", "fe-nested", "fe-ponder", "fe-skip"),
+    *("fe-decoder", "fe-hops", "fe-wander"),
+)
+"""By the network."""
 
 
 @each_case([c for c in CASES if c.name not in DECIDED])

@@ -37,6 +37,7 @@ REFUSED = {
     "fe-convolution": "patches", "fe-film": "patches", "fe-tied": "matmul_t", "fe-autoencoder": "matmul_t",
     "fe-skip": "div", "fe-network-mean": "div", "fe-network-max": "div", "fe-pointer": "div",
     "fe-weighted": "div", "fe-nested": "div", "fe-skipping": "div", "fe-functions": "div",
+    "fe-decoder": "exp", "fe-sampling": "uniform", "fe-hops": "exp",
 }  # fmt: skip
 """What the hardware lacks for a graph."""
 
