@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amphw.ir.algebra import equal, inverse_holds, match, simplify
-from amphw.ir.expr import Attr, Const, Expr, Field, Op, Table, evaluate, table, where
+from amphw.ir.expr import Attr, Const, Expr, Field, Op, Table, evaluate, substitute, table, where
 from amphw.ir.instance import Instance, csr_of, inverse_of, permutation
 from amphw.ir.state import Columns, state_field
 
@@ -142,6 +142,50 @@ def test_a_variable_named_like_a_field_is_bound_to_it() -> None:
     pattern = table("T")(off(v) + j, v)
     assert match(pattern, table("T")(off(v) + j, v), variables) == {"v": v, "j": j}
     assert match(pattern, table("T")(off(v) + j, a), variables) is None
+
+
+def test_a_variable_may_be_bound_to_a_sum_that_is_apart_where_it_occurs_again() -> None:
+    variables = frozenset({"v", "j"})
+    t = table("T")
+    pattern = simplify(t(off(v) + t(off(v) + j)))
+    at = length - 1 - a
+    for counted in (b, length - 1 - b):
+        found = simplify(t(off(at) + t(off(at) + counted)))
+        binding = match(pattern, found, variables)
+        assert binding is not None and equal(binding["v"], at) and equal(binding["j"], counted)
+    assert match(pattern, simplify(t(off(at) + t(off(a) + b))), variables) is None
+    assert match(pattern, simplify(t(off(at) + t(off(at) + b) + 1)), variables) is None
+
+
+def _sums(children: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+    sums = st.builds(lambda op, x, y: Op(op, (x, y)), st.sampled_from("+-"), children, children)
+    return st.one_of(sums, children.map(lambda x: Table("T", (x % 4,))))
+
+
+variables = st.sampled_from((Field("x"), Field("y")))
+patterns = st.recursive(st.one_of(variables, leaves), _sums, max_leaves=6)
+
+
+@given(
+    patterns, st.recursive(leaves, _sums, max_leaves=3), st.recursive(leaves, _sums, max_leaves=3), st.data()
+)
+def test_a_match_makes_the_pattern_equal(pattern: Expr, x: Expr, y: Expr, data: st.DataObject) -> None:
+    """Of an instance of the pattern, which is in normal form, and of any other expression."""
+    instance = simplify(substitute(pattern, {"x": x, "y": y}))
+    for e in (instance, data.draw(expressions)):
+        binding = match(simplify(pattern), e, frozenset({"x", "y"}))
+        if binding is not None:
+            for at_a, at_b in ((0, 1), (5, -3), (2, 2)):
+                state = {"a": at_a, "b": at_b, "x": 0, "y": 0}
+                assert value(substitute(simplify(pattern), binding), state) == value(e, state)
+
+
+def test_a_position_counted_from_the_end_is_within_the_extent() -> None:
+    at = table("T")(length - 1 - a)
+    rule = permutation("T", "U", state_field("n", length, 8)).rule({})
+    assert equal(table("U")(at), length - 1 - a, [rule], {"a": length})
+    assert not equal(table("U")(at), length - 1 - a, [rule], {"a": length + 1})
+    assert not equal(table("U")(at), length - 1 - a, [rule], {"b": length})
 
 
 def test_inverses_that_hold() -> None:
