@@ -11,6 +11,7 @@ from amphw.frontend.gather import innermost, reduce, take
 from amphw.frontend.graph_spec import GraphValue
 from amphw.frontend.graphs import receive
 from amphw.frontend.index import Dim, union
+from amphw.frontend.integer import items_of
 from amphw.frontend.operands import applied, operand
 from amphw.frontend.remedies import no_keyword
 from amphw.frontend.source import FrontendError
@@ -85,8 +86,10 @@ def softmax(x: Any, over: Dim | SequenceValue | GraphValue | None = None, **othe
     x = operand(x, "softmax")
     if over is not None and not isinstance(x, Tensor):
         raise FrontendError("a softmax over positions is of the model's values, not of those inside a layer")
-    if isinstance(over, GraphValue):
-        return _over_edges(x, over)
+    graph = items_of(over)
+    if isinstance(graph, GraphValue) and (graph is over or graph.edges in messages(x)):
+        return _over_edges(x, graph)
+    assert not isinstance(over, GraphValue)
     if over is not None:
         powers = applied("exp", f.exp, x - stop_gradient(reduce(x, "max", over)))
         return powers / reduce(powers, "sum", over)

@@ -16,7 +16,7 @@ from amphw.frontend.index import Captures, Choice, Context, Dim, dims_of, union,
 from amphw.frontend.integer import Integer
 from amphw.frontend.source import FrontendError, called
 from amphw.frontend.states import reordered
-from amphw.frontend.tensor import Tensor, constant, group, messages, spread, ungroup
+from amphw.frontend.tensor import Constant, Tensor, constant, group, messages, spread, ungroup
 from amphw.frontend.trace import current
 from amphw.frontend.values import leaves, like, pack, shape, unpack
 from amphw.ir.expr import Const
@@ -46,13 +46,19 @@ def while_loop(condition: Body, body: Body, init: Any, *, most: int | None = Non
     found = _Found(init, k.needs)
     trace.captures.append(captures)
     with trace.region("while", "loop", k.name), trace.turning(k):
-        for _ in range(_TRIALS):
+        # What one part of the carry depends on may reach the others one by one.
+        for _ in range(_TRIALS + len(found.contexts)):
             k.needs = captures.around = found.context
             with trace.trial():
                 settled = found.tried(condition, body, k, on, captures)
             captures.found.clear()
             if settled:
                 break
+        else:
+            raise FrontendError(
+                "what this loop carries depends on more at every turn, such as on the positions of a loop in "
+                "its body; reduce it to what it began with"
+            )
         end = _Loop(found, k, on, captures).traced(condition, body)
     trace.captures.remove(captures)
     k.closed = on.closed = True
@@ -72,14 +78,12 @@ class _Found:
         self.outside: list[Tensor] = []
 
     def tried(self, condition: Body, body: Body, k: Dim, on: Choice, captures: Captures) -> bool:
-        """Trace a turn -> whether the contexts are those that it was traced with; else they have grown."""
+        """Trace a turn, and let the contexts grow by what it depends on -> whether they had it all."""
         before = [self.context, *self.contexts]
         flag = _decision(called("a condition", condition, self._stand_ins((k,), k.name, captures)))
         spread(ungroup(flag) if flag.rows else flag, union(messages(flag), self.context, (k,)))
         carry = self._stand_ins((k, on), f"{k.name}.go", captures)
-        result = _same(self.init, called("the body of a loop", body, carry))
-        for x in result:
-            spread(ungroup(x) if x.rows else x, union(messages(x), (k, on)))
+        result = _inside(_same(self.init, called("the body of a loop", body, carry)), (k, on))
         self.outside = list(captures.found.values())
         read = [x.context for x in self.outside if not self.has_more(x)]
         self.context = union(self.context, *(without(c, k, on) for c in (messages(flag), *read)))
@@ -94,9 +98,12 @@ class _Found:
         return x.rows is not None or not set(dims_of(x.context)) <= set(self.context)
 
     def carry(self, parts: Sequence[Tensor]) -> Any:
-        """The carry of its parts; in rows what was given in rows, unless each of them is decided on."""
-        rows = [x.rows if x.rows not in self.context else None for x in leaves(self.init)]
-        return like(self.init, [group(x, r) if r else x for x, r in zip(parts, rows, strict=True)])
+        """The carry of its parts: in rows what was given in rows, unless something hangs on each of them."""
+        carried = []
+        for x, given, context in zip(parts, leaves(self.init), self.contexts, strict=True):
+            bound = given.rows in self.context or any(given.rows in e.needs for e in context)
+            carried.append(x if given.rows is None or bound else group(x, given.rows))
+        return like(self.init, carried)
 
     def _stand_ins(self, entered: Context, stem: str, captures: Captures) -> Any:
         captures.enter(entered, Tensor(("stand-in", stem), 1, union(self.context, entered)))
@@ -111,19 +118,17 @@ class _Part:
     """What has the same positions, and so goes round in one message: parts of the carry, and of what the body
     reads from outside, by their numbers."""
 
-    def __init__(self, context: Context, k: Dim) -> None:
-        self.context, self.k = context, k
-        self.carried: dict[int, Tensor] = {}
-        self.read: dict[int, Tensor] = {}
+    def __init__(
+        self, stem: str, context: Context, k: Dim, carried: dict[int, Tensor], read: dict[int, Tensor]
+    ) -> None:
+        self.context, self.k, self.carried, self.read = context, k, carried, read
+        port = (current().name(stem), "out")
+        self.turning = Tensor(port, sum(self.widths), union(context, (k,)))
 
     @property
     def widths(self) -> list[int]:
         """Of what is in the message; the decision's own has a number where there is nothing else for it."""
         return [x.width for x in (*self.carried.values(), *self.read.values())] or [1]
-
-    def named(self, stem: str) -> None:
-        port = (current().name(stem), "out")
-        self.turning = Tensor(port, sum(self.widths), union(self.context, (self.k,)))
 
     def decided(self, flag: Tensor) -> list[PortRef]:
         """Out of the loop, and the way on, taken at each position where the others take it too."""
@@ -163,51 +168,61 @@ class _Loop:
 
     def __init__(self, found: _Found, k: Dim, on: Choice, captures: Captures) -> None:
         self.found, self.k, self.on, self.captures = found, k, on, captures
-        parts = {found.context: _Part(found.context, k)}
+        at: dict[Context, tuple[dict[int, Tensor], dict[int, Tensor]]] = {found.context: ({}, {})}
         for i, (x, context) in enumerate(zip(leaves(found.init), found.contexts, strict=True)):
-            parts.setdefault(context, _Part(context, k)).carried[i] = x
+            at.setdefault(context, ({}, {}))[0][i] = x
         for i, x in enumerate(found.outside):
             context = union(found.context, messages(x)) if found.has_more(x) else found.context
-            parts.setdefault(context, _Part(context, k)).read[i] = x
-        self.parts = list(parts.values())
-        for part in self.parts:
-            part.named("turn" if part.context == found.context else "beside")
+            at.setdefault(context, ({}, {}))[1][i] = x
+        stems = ("turn" if context == found.context else "beside" for context in at)
+        self.parts = [_Part(stem, context, k, *at[context]) for stem, context in zip(stems, at, strict=True)]
 
     def traced(self, condition: Body, body: Body) -> list[Tensor]:
         """The nodes around and within the body -> what is carried at the end."""
         turning = [part.turning for part in self.parts]
-        flag = _decision(condition(self._enter((self.k,), turning)))
+        flag = _decision(condition(self._enter((self.k,), turning)[0]))
         ways = [part.decided(flag) for part in self.parts]
         gone = [
             Tensor(go, x.width, union(x.context, (self.on,)))
             for x, (_, go) in zip(turning, ways, strict=True)
         ]
-        result = _same(self.found.init, body(self._enter((self.k, self.on), gone)))
-        inside = self.captures.inside or []
+        carry, read = self._enter((self.k, self.on), gone)
+        result = _inside(_same(self.found.init, body(carry)), (self.k, self.on))
+        # Only now all values from outside are known: they begin with the first turn.
+        outside = list(self.captures.found.values())
         end: dict[int, Tensor] = {}
         for part, (stopped, _), x in zip(self.parts, ways, gone, strict=True):
             if part.carried:
-                again = [*(result[i] for i in part.carried), *(inside[i] for i in part.read)]
-                x = pack([ungroup(y) if y.rows else y for y in again], x.context)
+                x = pack([*(result[i] for i in part.carried), *(read[i] for i in part.read)], x.context)
             step, last = part.next(x.port)
-            # Only now all values from outside are known: they begin with the first turn.
-            part.begin(list(self.captures.found.values()), step)
+            part.begin(outside, step)
             if part.carried:  # else what is left over at the end is discarded
-                end |= zip(part.carried, part.ended(stopped, last), strict=False)
+                values = part.ended(stopped, last)[: len(part.carried)]
+                end |= zip(part.carried, values, strict=True)
         return [end[i] for i in range(len(end))]
 
-    def _enter(self, entered: Context, got: Sequence[Tensor]) -> Any:
-        """The carry, where it has got to; what follows is traced there, with what is read from outside."""
+    def _enter(self, entered: Context, got: Sequence[Tensor]) -> tuple[Any, dict[int, Tensor]]:
+        """The carry where it has got to, and what is read from outside, in messages; what follows is traced
+        there."""
         carried: dict[int, Tensor] = {}
         read: dict[int, Tensor] = {}
         for part, packed in zip(self.parts, got, strict=True):
             values = unpack(packed, part.widths)
-            carried |= zip(part.carried, values, strict=False)
-            read |= zip(part.read, values[len(part.carried) :], strict=False)
+            count = len(part.carried)
+            carried |= zip(part.carried, values[:count], strict=True)
+            read |= zip(part.read, values[count : count + len(part.read)], strict=True)
         self.captures.enter(entered, got[0])
         outside = self.found.outside
         self.captures.inside = [group(read[i], x.rows) if x.rows else read[i] for i, x in enumerate(outside)]
-        return self.found.carry([carried[i] for i in range(len(carried))])
+        return self.found.carry([carried[i] for i in range(len(carried))]), read
+
+
+def _inside(result: Sequence[Tensor], entered: Context) -> list[Tensor]:
+    """The parts of what a body returns, each where the body has got; those from outside come in last."""
+    return [
+        x if isinstance(x, Constant) else spread(ungroup(x) if x.rows else x, union(messages(x), entered))
+        for x in result
+    ]
 
 
 def _decision(flag: Any) -> Tensor:

@@ -13,7 +13,7 @@ from amphw.frontend.integer import Integer
 from amphw.frontend.source import FrontendError, SourceLine
 from amphw.frontend.spec import Declared, Level, Path, RecordValue, Spec, join, record_of, whole_number
 from amphw.frontend.trace import current
-from amphw.frontend.within import Stored, fields_of, level_of, stored
+from amphw.frontend.within import Stored, axiom_fields, level_of, stored
 from amphw.ir.expr import Expr, Field, Table, lift, substitute
 from amphw.ir.instance import Axiom, TableType
 from amphw.ir.state import state_field
@@ -50,9 +50,12 @@ class Graph(Spec):
         self.most_edges = whole_number("`most_edges`", most_edges, 1)
         self.types = whole_number("`types`, the number of types of edges,", types, 1)
 
+    @property
+    def names(self) -> set[str]:
+        return self.node.names | self.edge.names | self.whole.names
+
     def declare(self, d: Declared, path: Path, level: Level) -> tuple[GraphValue, Encoder]:
-        if level.ragged == path:  # its tables have that name
-            path = (*path, "item")
+        path = level.path_of(path)
         nodes = stored(d, path, "nodes", self.most_nodes, level, self.place)
         edges = stored(d, path, "edges", self.most_edges, level, self.place, least=0)
         name, dim, needs = join(path), current().dim, dims_of(level.context)
@@ -111,14 +114,14 @@ class Shape:
         at = self.table("first", Field(kind.name), v.at) + Field(sent.name)
         by_source = Axiom(
             f"{name}: first, degree csr of source",
-            (kind, *fields_of(level.context, v), sent),
+            (kind, *axiom_fields(level.context, v), sent),
             self.table("source", at),
             v.at,
         )
         arrived = self.table("in_first", self.table("target", e.at)) + self.table("place", e.at)
         by_target = Axiom(
             f"{name}: in_first csr of in_edge",
-            fields_of(level.context, e),
+            axiom_fields(level.context, e),
             self.table("in_edge", arrived),
             e.at,
         )
@@ -145,6 +148,9 @@ class GraphValue:
         """As the body of a loop reads it, with other dimensions. to: new for old ones, by name. bring: of the
         records."""
         return GraphValue(self._shape.moved(*dims, to), *(bring(record) for record in self._records))
+
+    def __repr__(self) -> str:
+        return f"the graph '{join(self._shape.path)}'"
 
     @property
     def nodes(self) -> Dim:

@@ -14,6 +14,7 @@ from amphw.frontend.layers import Layer
 from amphw.frontend.loops import fold
 from amphw.frontend.masks import rows_of
 from amphw.frontend.source import FrontendError, called
+from amphw.frontend.spec import SequenceValue
 from amphw.frontend.states import reordered
 from amphw.frontend.tensor import Tensor, align, spread, ungroup, unit
 from amphw.frontend.tensor import group as group_by
@@ -28,7 +29,9 @@ from amphw.ir.routing import Flatmap, Phi
 Message = Callable[[Tensor], Tensor]
 
 
-def send(h: Tensor, graph: GraphValue, message: Message | Sequence[Message] | None = None) -> Tensor:
+def send(
+    h: Tensor, graph: GraphValue | SequenceValue, message: Message | Sequence[Message] | None = None
+) -> Tensor:
     """For each edge the value of the node that it comes from, through `message` if there is one.
 
     message: of the node's value, one for all or a list with one for each type of edges. What a node sends is
@@ -80,7 +83,9 @@ def _same_everywhere(context: Context, dim: Dim, what: str) -> None:
 def _shape_of(graph: object) -> Shape:
     graph = items_of(graph)
     if not isinstance(graph, GraphValue):
-        raise FrontendError(f"values are sent along the edges of a graph of the instance, got {graph!r}")
+        raise FrontendError(
+            f"values are sent along the edges of a graph of the instance, or of several; got {graph!r}"
+        )
     return graph._shape
 
 
@@ -110,7 +115,7 @@ def _by_node(h: Tensor, s: Shape) -> Tensor:
     return h
 
 
-def receive(m: Tensor, graph: GraphValue, how: str = "sum") -> Tensor:
+def receive(m: Tensor, graph: GraphValue | SequenceValue, how: str = "sum") -> Tensor:
     """For each node the sum, mean or maximum of the values of the edges that lead to it; 0 without any."""
     s = _shape_of(graph)
     m = ungroup(m) if m.rows is not None else m
@@ -155,7 +160,7 @@ def _arrive(group: Group, m: Tensor, opened: Tensor) -> Tensor:
 
 def message_passing(
     h: Tensor,
-    graph: GraphValue,
+    graph: GraphValue | SequenceValue,
     message: Message | Sequence[Message],
     update: Callable[[Tensor, Tensor], Tensor],
     *,
@@ -183,7 +188,7 @@ def message_passing(
     return fold(step, _by_node(h, _shape_of(graph)), length=steps)
 
 
-def _fused(h: Tensor, m: Tensor, graph: GraphValue, layer: object, how: str) -> Tensor | None:
+def _fused(h: Tensor, m: Tensor, graph: GraphValue | SequenceValue, layer: object, how: str) -> Tensor | None:
     """The layer inside the Group that receives, so that no message is spent on the sum.
 
     None for what is more than one program with one result: a function, or a layer with a way of its own to
@@ -218,7 +223,9 @@ def _fused(h: Tensor, m: Tensor, graph: GraphValue, layer: object, how: str) -> 
     return _arrive(group, m, opened)
 
 
-def _exchange(x: Tensor, graph: GraphValue, message: Message | Sequence[Message], how: str) -> Tensor:
+def _exchange(
+    x: Tensor, graph: GraphValue | SequenceValue, message: Message | Sequence[Message], how: str
+) -> Tensor:
     """What the rows of a message receive from one another."""
     if how == "max":
         raise FrontendError("the form 'rows' adds up what a node receives; use form='messages' for a maximum")

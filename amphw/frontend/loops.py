@@ -69,7 +69,8 @@ def scan(
 
     with trace.region("loop", "loop", t.name), trace.turning(t):
         carried = _Carry(init, t)
-        for _ in range(_TRIALS):
+        # What one part of the carry depends on may reach the others one by one.
+        for _ in range(_TRIALS + len(carried.init)):
             with trace.trial():
                 result, _ = _turn(body, carried.stand_in(), items, t)
                 settled = carried.settle(result)

@@ -87,12 +87,21 @@ class Level:
     most: int = 1
     ragged: Path | None = None
 
+    def path_of(self, path: Path) -> Path:
+        """Under which the tables of an item are stored, beside those of the sequence around it."""
+        return (*path, "item") if self.ragged == path else path
+
 
 class Spec(ABC):
     """A part of an instance."""
 
     def __init__(self) -> None:
         self.place: SourceLine = here()
+
+    @property
+    def names(self) -> set[str]:
+        """The parts that are read as its attributes."""
+        return set()
 
     @abstractmethod
     def declare(self, d: Declared, path: Path, level: Level) -> tuple[Any, Encoder]:
@@ -162,6 +171,10 @@ class Record(Spec):
             if not name.isidentifier() or name.startswith("_"):
                 raise FrontendError(f"a part is read as an attribute, and '{name}' is not the name of one")
         self.parts = parts
+
+    @property
+    def names(self) -> set[str]:
+        return set(self.parts)
 
     def declare(self, d: Declared, path: Path, level: Level) -> tuple[RecordValue, Parts]:
         made = {k: p.declare(d, (*path, k), level) for k, p in self.parts.items()}
@@ -237,8 +250,7 @@ class Sequence(Spec):
     def declare(self, d: Declared, path: Path, level: Level) -> tuple[SequenceValue, Encoder]:
         if not level.context:
             return _aligned(d, self, _length(d, (*path, "length"), self), self, path, level)
-        if level.ragged == path:
-            path = (*path, "item")
+        path = level.path_of(path)
         most, place = level.most * self.most, self.place
         total = d.attr((*path, "total"), most, place)
         length = d.table((*path, "length"), TableType((level.count,), lift(self.most + 1), self.least), place)
@@ -368,7 +380,7 @@ def _range(what: str, least: int, most: int) -> tuple[int, int]:
 
 def _item(item: Spec) -> Spec:
     is_part(item, "the item of a sequence")
-    if isinstance(item, Record) and (odd := sorted(SequenceValue.OWN & item.parts.keys())):
+    if odd := sorted(SequenceValue.OWN & item.names):
         raise FrontendError(
             f"the parts {odd} of a sequence's items need other names: it has its own of these"
         )

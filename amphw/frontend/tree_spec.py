@@ -13,7 +13,7 @@ from amphw.frontend.source import FrontendError, SourceLine
 from amphw.frontend.spec import Declared, Level, Path, RecordValue, Spec, join, record_of, whole_number
 from amphw.frontend.trace import current
 from amphw.frontend.tree_encoding import TABLES, TreeEncoder
-from amphw.frontend.within import Stored, fields_of, level_of, stored
+from amphw.frontend.within import Stored, axiom_fields, level_of, stored
 from amphw.ir.expr import Const, Expr, Table, lift
 from amphw.ir.instance import Axiom, TableType
 
@@ -49,13 +49,16 @@ class Tree(Spec):
         self.most, self.arity = whole_number("`most`, the number of leaves,", most, 1), arity
 
     @property
+    def names(self) -> set[str]:
+        return self.leaf.names | self.node.names
+
+    @property
     def most_nodes(self) -> int:
         # An inner node of any number of children may have just one; so many of those are allowed again.
         return 2 * self.most - 1 if self.arity == 2 else 4 * self.most
 
     def declare(self, d: Declared, path: Path, level: Level) -> tuple[TreeValue, Encoder]:
-        if level.ragged == path:  # its tables have that name
-            path = (*path, "item")
+        path = level.path_of(path)
         leaves = stored(d, path, "leaves", self.most, level, self.place)
         nodes = stored(d, path, "nodes", self.most_nodes, level, self.place)
         name, trace, needs = join(path), current(), dims_of(level.context)
@@ -89,6 +92,13 @@ class Shape:
         return Table(join((*self.path, part)), index)
 
     @property
+    def inner(self) -> Stored:
+        """Where its inner nodes are among those of all trees."""
+        leaves, nodes = self.leaves, self.nodes
+        first = nodes.first if nodes.first == Const(0) else nodes.first - leaves.first
+        return Stored(nodes.count - leaves.count, nodes.total - leaves.total, nodes.most, first)
+
+    @property
     def root(self) -> Integer:
         return Integer(self.n.extent - 1, self.n.needs)
 
@@ -102,8 +112,7 @@ class Shape:
     def child(self, parent: Expr, place: Expr) -> Expr:
         """The number of a child."""
         if self.arity == 2:
-            inner, before = parent - self.w.extent, self.nodes.first - self.leaves.first
-            return self._table("child", inner if self.nodes.first == Const(0) else inner + before, place)
+            return self._table("child", self.inner.at(parent - self.w.extent), place)
         return self._table("child", self._table("first", self.nodes.at(parent)) + place)
 
     def count(self, parent: Expr) -> Expr:
@@ -118,7 +127,7 @@ class Shape:
             "place": TableType((all_nodes,), lift(2) if self.arity == 2 else high),
         }
         if self.arity == 2:
-            types["child"] = TableType((all_nodes - self.leaves.total, lift(2)), high)
+            types["child"] = TableType((self.inner.total, lift(2)), high)
         else:
             types["child"] = TableType((all_nodes - level.count,), high)
             types["first"] = TableType((all_nodes,), all_nodes)
@@ -127,7 +136,7 @@ class Shape:
             d.table((*self.path, part), table, place)
         again = self.child(self.parent(n.at), self.place(n.at))
         name = join((*self.path, "child inverse of parent and place"))
-        d.axioms.append(Axiom(name, fields_of(level.context, n), again, n.at, n.at.ne(self.root.expr)))
+        d.axioms.append(Axiom(name, axiom_fields(level.context, n), again, n.at, n.at.ne(self.root.expr)))
 
     def moved(self, w: Dim, n: Dim, to: Mapping[str, Expr]) -> Shape:
         return replace(self, w=w, n=n, leaves=self.leaves.moved(to), nodes=self.nodes.moved(to))
@@ -148,6 +157,9 @@ class TreeValue:
         """As the body of a loop reads it, with other dimensions. to: new for old ones, by name. bring: of the
         records."""
         return TreeValue(self._shape.moved(*dims, to), bring(self.leaf), bring(self.node))
+
+    def __repr__(self) -> str:
+        return f"the tree '{self._shape.name}'"
 
     @property
     def leaves(self) -> Dim:

@@ -9,6 +9,7 @@ from amphw.frontend.gather import pick
 from amphw.frontend.index import Choice, Context, union, without
 from amphw.frontend.integer import items_of
 from amphw.frontend.source import FrontendError, called
+from amphw.frontend.spec import SequenceValue
 from amphw.frontend.tensor import Tensor, messages, spread, ungroup
 from amphw.frontend.trace import current
 from amphw.frontend.tree_spec import Shape, TreeValue
@@ -20,16 +21,14 @@ from amphw.ir.routing import Cond, Discard, Isu, Phi
 from amphw.ir.state import state_field
 
 
-def fold_tree(leaf: Any, branch: Branch, tree: TreeValue) -> Any:
+def fold_tree(leaf: Any, branch: Branch, tree: TreeValue | SequenceValue) -> Any:
     """From the leaves to the root -> a value for each node of the tree; `root(h, tree)` is that of the root.
 
     leaf: a value for each leaf, or a function of the leaf's parts. branch: `branch(left, right)` for a tree
     of arity 2, else `branch(children)`, whose value has a row for each child; it returns what `leaf` does.
     Where both are (or return) several values, the first is what goes up the tree; all are returned.
     """
-    tree = items_of(tree)
-    if not isinstance(tree, TreeValue):
-        raise FrontendError(f"fold_tree goes over a tree of the instance, got {tree!r}")
+    tree = _tree(tree)
     s, trace = tree._shape, current()
     w, n = s.w, s.n
     given = called("what is made of a leaf", leaf, tree.leaf) if callable(leaf) else leaf
@@ -57,6 +56,13 @@ def fold_tree(leaf: Any, branch: Branch, tree: TreeValue) -> Any:
             trace.emit(Phi(value.port[0], ("leaf", "branch")), sources)
     inner.closed = True
     return like(given, values)
+
+
+def _tree(value: Any) -> TreeValue:
+    value = items_of(value)
+    if not isinstance(value, TreeValue):
+        raise FrontendError(f"expected a tree of the instance, or a sequence of trees, got {value!r}")
+    return value
 
 
 def _nodes(
@@ -101,7 +107,7 @@ def _any(s: Shape, x: Tensor) -> list[Tensor]:
     return [Tensor((group.name, "out"), x.width, x.context, j)]
 
 
-def root(h: Tensor, tree: TreeValue) -> Tensor:
+def root(h: Tensor, tree: TreeValue | SequenceValue) -> Tensor:
     """The value of the root, of a value for each node."""
-    shape = items_of(tree)._shape
+    shape = _tree(tree)._shape
     return pick(h, shape.root, shape.n)

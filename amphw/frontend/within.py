@@ -22,7 +22,10 @@ from amphw.ir.state import FieldType
 
 @dataclass(frozen=True)
 class Stored:
-    """Things that a tree or a graph has: so many, of so many in the instance; the first of them is where."""
+    """The leaves, nodes or edges of a tree or a graph, among those of all in the instance.
+
+    count: how many this one has. total: how many all have, and most: at most. first: where its own begin.
+    """
 
     count: Expr
     total: Expr
@@ -40,7 +43,8 @@ class Stored:
 def stored(
     d: Declared, path: Path, what: str, most: int, level: Level, place: SourceLine, least: int = 1
 ) -> Stored:
-    """Declare how many there are: an attribute of the instance or, of the items of a sequence, tables."""
+    """Declare how many there are, from `least` to `most` in each: by an attribute of the instance or, where
+    each item of the sequences around it (`level`) has some, by tables."""
     if not level.context:
         count = Attr(d.attr((*path, what), most, place))
         return Stored(count, count, most)
@@ -63,12 +67,12 @@ def store(e: Encoded, path: Path, what: str, counts: Sequence[int], alone: bool)
 
 
 def level_of(outer: Level, dim: Dim, items: Stored) -> Level:
-    """Where the parts are that each of these things has."""
+    """The level of the parts that each leaf, node or edge has, whose number is `dim`."""
     return Level((*outer.context, dim), items.at(dim.at), items.total, items.most)
 
 
-def fields_of(context: Context, *dims: Dim) -> tuple[FieldType, ...]:
-    """What an axiom holds for: all of these dimensions, and those around them."""
+def axiom_fields(context: Context, *dims: Dim) -> tuple[FieldType, ...]:
+    """The fields that an axiom of some dimensions is over: those of the sequences around them come first."""
     return tuple(d.field for d in (*dims_of(context), *dims))
 
 

@@ -96,10 +96,14 @@ def _check_finite(report: Report, path: Path, meaningless: Collection[str]) -> N
     for node, outputs in report.outputs.items():
         for name, values in outputs.items():
             if name not in meaningless and not np.isfinite(values).all():
+                answer = (
+                    "; or the answer that was given is beyond what the loss allows: without one, the rest is "
+                    "predicted"
+                )
                 raise PredictionError(
                     f"no prediction for input {report.number + 1}: the output '{name}' of node '{node}' is "
                     f"not finite, and so means nothing. The parameters in {path} are too large for this "
-                    "device's arithmetic, or damaged; use an earlier checkpoint"
+                    "device's arithmetic, or damaged; use an earlier checkpoint" + answer * (name in FIGURES)
                 )
 
 

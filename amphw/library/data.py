@@ -7,6 +7,7 @@ Anything else that can be iterated over is a stream; it is taken in its order, s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -187,7 +188,7 @@ class StreamPart(MayEnd):
         if place >= len(self._had):
             raise EndOfData
         had = self._had[place]
-        return Instance(had.attrs, had.tables, had.data, had.number)
+        return replace(had)
 
     def _reach(self, place: int) -> None:
         while len(self._had) <= place < self._count:

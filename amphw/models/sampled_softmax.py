@@ -13,6 +13,7 @@ softmax: that is how instances to validate on and to predict are made.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,7 @@ def with_candidates(instance: Instance, words: Words, drawn: bool) -> Instance:
     """The instance with these candidates; of a specification that calls them `candidates`."""
     attrs = instance.attrs | {"candidates_words_length": len(words)}
     given = {"candidates_words": words, "candidates_drawn": np.array([drawn], np.int32)}
-    return Instance(attrs, instance.tables | given, instance.data, instance.number)
+    return replace(instance, attrs=attrs, tables=instance.tables | given)
 
 
 def with_everything(instance: Instance, vocabulary: int) -> Instance:

@@ -187,8 +187,72 @@ def test_what_is_carried_may_have_several_positions_and_none() -> None:
         h, words, count = h * 0.4 + heard(h) + words.sum(axis=0) * 0.1, words * 0.5 + count, count + 1
     assert 1 < count < 9
     np.testing.assert_allclose(found, words.sum(axis=0) * h + count, atol=1e-6)
-    nothing = NODES | {"words": np.zeros((0, 3))}
-    assert np.isfinite(computed(model, both, nothing)[0]).all()
+    without = NODES | {"words": np.zeros((0, 3))}
+    count = settled(9, lambda h: h * 0.4 + heard(h))[1]
+    np.testing.assert_allclose(computed(model, both, without)[0], np.full((4, 3), count), atol=1e-6)
+
+
+def test_a_body_may_return_values_from_outside_as_they_are() -> None:
+    def model(x: Any) -> Any:
+        whole, nodes = x.start * 1.0, x.graph.x * 2.0
+        begin = {"h": x.graph.x, "n": x.start * 0.0}
+        once = lambda carry: fe.sum_columns(fe.absolute(carry["n"])) * -1.0 + 1e-6  # noqa: E731
+        end = fe.while_loop(once, lambda carry: {"h": nodes, "n": whole}, begin, most=5)
+        return end["h"] + end["n"]
+
+    found, _ = computed(model, GRAPH, NODES)
+    np.testing.assert_allclose(found, NODES["graph"]["x"] * 2 + NODES["start"], atol=1e-6)
+
+
+def test_positions_reach_one_part_of_a_carry_after_the_other() -> None:
+    def model(x: Any) -> Any:
+        init = tuple(fe.constant(3, float(k)) for k in range(12))
+        rotate = lambda carry: (*carry[1:], x.graph.x + carry[0])  # noqa: E731
+        return fe.while_loop(lambda carry: fe.constant(1, 1.0), rotate, init, most=14)[0]
+
+    found, _ = computed(model, GRAPH, NODES)
+    carry = [np.full((4, 3), float(k)) for k in range(12)]
+    for _ in range(14):
+        carry = [*carry[1:], NODES["graph"]["x"] + carry[0]]
+    np.testing.assert_allclose(found, carry[0], atol=1e-6)
+
+
+def test_a_carry_in_rows_may_get_positions_within_each_row() -> None:
+    def model(x: Any) -> Any:
+        letters = x.words.letters
+
+        def turn(carry: Any) -> Any:
+            return carry[0] * 0.5 + fe.number(letters.position) + letters.item, carry[1] + 0.3
+
+        end, _ = fe.while_loop(lambda c: c[1] * -1.0 + 0.5, turn, (x.words.v, fe.constant(1)), most=9)
+        return fe.reduce(end)
+
+    word = fe.Record(letters=fe.Sequence(fe.Floats(1), 3, least=0), v=fe.Floats(1))
+    words = [
+        {"letters": [[1.0], [0.5]], "v": [2.0]},
+        {"letters": [], "v": [1.0]},
+        {"letters": [[3.0]], "v": [0.5]},
+    ]
+    found, _ = computed(model, fe.Record(words=fe.Sequence(word, 3)), {"words": words})
+    for each, sums in zip(words, found, strict=True):
+        letters = np.array(each["letters"]).reshape(-1)
+        h = np.full(len(letters), each["v"][0])
+        for _ in range(2):
+            h = h * 0.5 + np.arange(len(letters)) + letters
+        assert sums[0] == pytest.approx(h.sum(), abs=1e-6)
+
+
+def test_a_carry_that_grows_at_every_turn_is_refused() -> None:
+    def model(x: Any) -> None:
+        def turn(h: Any) -> Any:
+            return fe.scan(lambda c, word: (c, word + h), fe.constant(3), x.words)[1]
+
+        fe.loss(
+            fe.sum_columns(fe.reduce(fe.while_loop(lambda h: fe.constant(1, 1.0), turn, x.start, most=3)))
+        )
+
+    with pytest.raises(fe.FrontendError):
+        fe.compile(model, WORDS)
 
 
 def test_a_loop_of_each_node_does_not_send() -> None:

@@ -113,7 +113,7 @@ REFUSED: dict[str, tuple[Model, str]] = {
         lambda x: fe.fold(lambda h, i: h + fe.reduce(i), x.y, fe.relu(x.xs.item)),
         "nothing to gather",
     ),
-    "a graph": (lambda x: fe.send(x.y, x), "edges of a graph of the instance"),
+    "a graph": (lambda x: fe.send(x.y, x), "edges of a graph of the instance, or of several"),
     "messages of some nodes": (
         lambda x: _part_of_a_node(x, lambda step, h: fe.cond(x.g.kind > 1, step, lambda v: v, h)),
         "a branch of the choice at .*, which is another for every node",

@@ -148,9 +148,10 @@ def test_a_graph_in_the_body_of_a_scan_begins_with_what_is_carried(form: str, re
     np.testing.assert_allclose(found[0], carry, atol=1e-6)
 
 
-def test_graphs_of_a_sequence_are_passed_over_at_once_by_attention_too() -> None:
+@pytest.mark.parametrize("which", [lambda x: x.scenes, lambda x: x.scenes.item], ids=["all", "item"])
+def test_graphs_of_a_sequence_are_passed_over_at_once_by_attention_too(which: Any) -> None:
     def model(x: Any) -> Any:
-        g = x.scenes.item
+        g = which(x)
         scores = fe.softmax(fe.sum_columns(fe.send(g.x * 1.0, g)) * g.w, over=g)
         return fe.reduce(fe.receive(fe.send(g.x * 1.0, g) * scores, g), over=g.nodes)
 
@@ -193,6 +194,34 @@ def test_what_does_not_fit_is_refused_with_its_path(spec: fe.Spec, value: Any, m
         declared(spec).encode(value)
 
 
+def test_parts_of_a_tree_or_a_graph_have_no_names_that_sequences_have_themselves() -> None:
+    for item in (
+        fe.Tree({"length": fe.Int(3)}, most=3),
+        fe.Graph(whole={"item": fe.Int(3)}, most_nodes=2, most_edges=2),
+    ):
+        with pytest.raises(fe.FrontendError, match="need other names"):
+            fe.Sequence(item, most=3)
+
+
+def test_what_is_no_tree_is_refused() -> None:
+    for go in (lambda h, x: fe.root(h, x.said), lambda h, x: fe.fold_tree(h, lambda a, b: a + b, x.said)):
+        with pytest.raises(fe.FrontendError, match="expected a tree of the instance, or a sequence of trees"):
+            fe.compile(lambda x, go=go: fe.loss(go(x.said.tree.x * 1.0, x)), DOCUMENT)
+
+
+def test_answers_of_graphs_may_be_missing_of_all_but_not_of_some() -> None:
+    g = fe.Graph({"x": fe.Floats(3), "y": fe.Int(2)}, most_nodes=4, most_edges=6)
+    top = fe.Linear(2)
+    compiled = fe.compile(lambda x: fe.classify(top(x.all.x), x.all.y), fe.Record(all=fe.Sequence(g, most=3)))
+    without = [{"x": np.ones((n, 3)), "edges": []} for n in (2, 1)]
+    found = compiled.encode({"all": without}, answered=False)
+    assert not found.answered and found.tables["all_y"].tolist() == [0, 0, 0]
+    some = [without[0] | {"y": [1, 1]}, without[1]]
+    with pytest.raises(InstanceError, match=r"all\[1\].y is missing"):
+        compiled.encode({"all": some}, answered=False)
+    assert compiled.encode({"all": [each | {"y": [0] * len(each["x"])} for each in without]}).answered
+
+
 def test_answers_of_every_tree_may_be_missing() -> None:
     tree = fe.Tree(TREE, {"tag": fe.Int(2)}, most=4)
     top = fe.Linear(2)
@@ -203,7 +232,10 @@ def test_answers_of_every_tree_may_be_missing() -> None:
 
     compiled = fe.compile(model, fe.Record(said=fe.Sequence(tree, most=3)))
     said = [[leaf(), leaf()], leaf()]
-    with pytest.raises(InstanceError, match="'tag' among its keys|tag is missing"):
+    with pytest.raises(InstanceError, match="'tag' among its keys"):
         compiled.encode({"said": said})
     found = compiled.outputs({"said": said})["loss"]["prediction"]
     assert len(found) == 4
+    some = [{"x": said[1]["x"], "tag": 1}, said[1]]
+    with pytest.raises(InstanceError, match=r"said\[1\].tag is missing"):
+        compiled.encode({"said": some}, answered=False)

@@ -17,6 +17,7 @@ import amphw
 from amphw import frontend as fe
 from amphw.frontend.source import FrontendError
 from amphw.host.checkpoint import CheckpointError
+from amphw.host.prediction import PredictionError
 from amphw.host.progress import LiveStats
 from amphw.host.run_folder import RunFolderError
 from amphw.ir.errors import InstanceError
@@ -114,6 +115,8 @@ def test_a_figure_that_means_nothing_does_not_stop_a_prediction() -> None:
     run = amphw.train(model, data, spec=spec, **QUIET)
     (found,) = run.predict([{"x": [0.5, -1.0]}])
     assert np.isfinite(found["p"]).all()
+    with pytest.raises(PredictionError, match="the answer that was given is beyond what the loss allows"):
+        run.predict([{"x": [0.5, -1.0], "y": [0.0]}])
 
 
 def test_a_device_that_computes_nothing_predicts_nothing(run: amphw.Run) -> None:
