@@ -30,7 +30,7 @@ from tests.conformance.golden import (
     trained,
 )
 from tests.conformance.harness import Outcome
-from tests.graphs.cases import CASES, Case, each_case
+from tests.graphs.cases import CASES, RESTING, Case, each_case
 
 each = each_case(CASES)
 
@@ -74,10 +74,9 @@ def test_the_references_log_on_itself(case: Case) -> None:
         np.testing.assert_array_equal(value, again.parameters[name], err_msg=name)
 
 
-@each_case([case for case in CASES if case.name != "fe-skipping"])
+@each_case([case for case in CASES if case.name not in RESTING])
 @pytest.mark.usefixtures("unfolded")
 def test_the_references_log_on_the_engine(case: Case) -> None:
-    """All but a loop of routes alone, in which devices put a node that the graph has not (`passes.rest`)."""
     found, log = recorded(ReferenceDevice("random", np.float64), case)
     assert_close(trained(CpuDevice(replay=log), case, fuse=False), found)
 

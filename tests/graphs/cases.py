@@ -115,6 +115,9 @@ CASES = (
     *_of(_LATER),
 )
 
+RESTING = ("fe-skipping", "fe-book")
+"""Cases with a loop of routes alone, in which devices put a node that the graph has not (`passes.rest`)."""
+
 EVERYDAY = ("rnn-alternate", "tree-leaves", "message-passing-dense", "fe-nested")
 """Cases that together have every kind of node: those that `make test` runs."""
 

@@ -32,7 +32,7 @@ from amphw.models.classify import classification_loss
 from amphw.models.ggnn import GGNN, GGNNConfig
 from amphw.models.list_reduction import ListReductionConfig, ListReductionRNN
 from amphw.models.mnist import MnistConfig, MnistMLP
-from tests.graphs.cases import CASES, Case
+from tests.graphs.cases import CASES, RESTING, Case
 
 Values = Mapping[str, Mapping[str, np.ndarray]]
 
@@ -131,7 +131,7 @@ def test_rest(case: Case) -> None:
     after = rest(before)
     new = sorted(set(after.nodes) - set(before.nodes))
     assert (after is before) == (not new)
-    assert bool(new) == (case.name in ("fe-skipping", "fe-book"))
+    assert bool(new) == (case.name in RESTING)
     assert rest(after) is after
     if new:
         values = drawn(before, 1)

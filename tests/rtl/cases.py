@@ -17,7 +17,7 @@ MAPPED = (
     *QUICK,
     "tree-all", "message-passing-three", "message-passing-dense", "look-up", "fe-gru", "fe-tagger",
     "fe-letters", "fe-batch", "fe-any-tree", "fe-network", "fe-network-rows", "fe-by-number", "replicas-hash",
-    "fe-ways",
+    "fe-ways", "fe-wander", "fe-book", "fe-scenes",
 )  # fmt: skip
 """Graphs whose nodes the hardware has; the others are refused."""
 
