@@ -68,8 +68,9 @@ def written(device: HardwareDevice) -> Firings:
             if item.kind != ("gradient" if backward else "output"):
                 continue
             first = active.at.payload + record + offset.of(rows)
-            n = code.spaces.words(item.space, item.width).of(rows)
-            array = np.array([words.get(first + k, 0) for k in range(n)], np.int64).reshape(-1, item.width)
+            shape = code.spaces.words(item.space, 1).of(rows), item.width
+            flat = [words.get(first + k, 0) for k in range(shape[0] * shape[1])]
+            array = np.array(flat, np.int64).reshape(shape)  # a message may have no numbers
             if backward:
                 values[item.index] = array
             else:

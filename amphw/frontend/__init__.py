@@ -10,7 +10,8 @@
 {'tokens_length': 3}
 """
 
-from typing import TYPE_CHECKING, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from amphw.frontend.attention import attention, softmax
 from amphw.frontend.branches import cond, switch
@@ -68,12 +69,10 @@ from amphw.frontend.layers import (
 from amphw.frontend.loops import fold, scan
 from amphw.frontend.losses import classify, loss, loss_of, regress, report
 from amphw.frontend.masks import dropout
-from amphw.frontend.onnx_import import from_onnx
 from amphw.frontend.remedies import unknown as _unknown
 from amphw.frontend.source import FrontendError, FrontendNote
 from amphw.frontend.spec import Along, Axis, Floats, Int, Record, Sequence, Spec
 from amphw.frontend.tensor import Tensor, constant, ungroup
-from amphw.frontend.torch_export import from_export
 from amphw.frontend.torch_import import from_torch
 from amphw.frontend.tree_spec import Tree
 from amphw.frontend.trees import fold_tree, root
@@ -168,7 +167,19 @@ __all__ = [
     "while_loop",
 ]
 
-if not TYPE_CHECKING:  # mypy would take it for a promise of every name
+_LATER = {"from_export": "torch_export", "from_onnx": "onnx_import"}
+"""Readers of others' programs by their modules, which take a while to load, and most models do without."""
 
-    def __getattr__(name: str) -> NoReturn:
-        raise _unknown("amphw.frontend", name)
+if TYPE_CHECKING:
+    from amphw.frontend.onnx_import import from_onnx
+    from amphw.frontend.torch_export import from_export
+else:  # mypy would take it for a promise of every name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LATER:
+            raise _unknown("amphw.frontend", name)
+        globals()[name] = found = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_LATER})

@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from amphw.frontend.functions import stop_gradient
-from amphw.frontend.gather import innermost, reduce, take
+from amphw.frontend.gather import Over, innermost, reduce, take
 from amphw.frontend.graph_spec import GraphValue
 from amphw.frontend.graphs import receive
 from amphw.frontend.index import Dim, union
@@ -15,7 +15,6 @@ from amphw.frontend.integer import items_of
 from amphw.frontend.operands import applied, operand
 from amphw.frontend.remedies import no_keyword
 from amphw.frontend.source import FrontendError
-from amphw.frontend.spec import SequenceValue
 from amphw.frontend.tensor import Constant, Tensor, compute, messages, spread, ungroup
 from amphw.frontend.tensor import group as group_by
 from amphw.frontend.trace import current
@@ -35,7 +34,7 @@ def attention(
     query: Any,
     key: Any,
     value: Any,
-    over: Dim | SequenceValue | None = None,
+    over: Over = None,
     *,
     heads: int = 1,
     causal: bool = False,
@@ -76,7 +75,7 @@ def attention(
 _OVER = "without `over=` it is over the columns, with `over=x.words` along the positions of that sequence"
 
 
-def softmax(x: Any, over: Dim | SequenceValue | GraphValue | None = None, **others: Any) -> Any:
+def softmax(x: Any, over: Over | GraphValue = None, **others: Any) -> Any:
     """exp(x) over its sum: the columns as probabilities, which add up to 1 in each row.
 
     over: a dimension or a sequence, along whose positions each column adds up to 1 instead: attention; or a

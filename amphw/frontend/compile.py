@@ -17,7 +17,6 @@ from amphw.frontend.explain import explain
 from amphw.frontend.finish import finish
 from amphw.frontend.index import Dim
 from amphw.frontend.layer_names import layer_names, whole_names
-from amphw.frontend.onnx_export import write_onnx
 from amphw.frontend.source import FrontendError, FrontendNote, SourceLine, origin
 from amphw.frontend.spec import Declared, Level, Spec, read
 from amphw.frontend.torch_state import TorchState, to_torch
@@ -79,7 +78,7 @@ class Compiled:
             e = encode(self.encoder, value, None if answered else self.answers, dtype)
         except InstanceError as error:
             raise InstanceError(f"instance {number}: {error}") from None
-        return Instance(e.attrs, e.tables, e.data, number, e.answered)
+        return Instance(e.attrs, e.tables, e.data, number, e.answered, e.given)
 
     def parameters(self, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
         """Those that training with this seed begins with, by node and name."""
@@ -119,6 +118,8 @@ class Compiled:
         parameters: by node and name; without them those that training begins with. Raises FrontendError
         naming the first node that is not static, and OSError where the file cannot be written.
         """
+        from amphw.frontend.onnx_export import write_onnx
+
         return write_onnx(self.graph, values_of(self._opened(parameters, 0)), path)
 
     def _opened(self, parameters: Values | None, seed: int) -> ReferenceDevice:

@@ -80,18 +80,31 @@ class _Found:
     def tried(self, condition: Body, body: Body, k: Dim, on: Choice, captures: Captures) -> bool:
         """Trace a turn, and let the contexts grow by what it depends on -> whether they had it all."""
         before = [self.context, *self.contexts]
-        flag = _decision(called("a condition", condition, self._stand_ins((k,), k.name, captures)))
+        try:
+            flag = _decision(called("a condition", condition, self._stand_ins((k,), k.name, captures)))
+        except FrontendError:
+            # It may ask for positions that the body alone gives the carry.
+            self._grow(self._result(body, k, on, captures), k, on)
+            if before == [self.context, *self.contexts]:
+                raise
+            return False
         spread(ungroup(flag) if flag.rows else flag, union(messages(flag), self.context, (k,)))
-        carry = self._stand_ins((k, on), f"{k.name}.go", captures)
-        result = _inside(_same(self.init, called("the body of a loop", body, carry)), (k, on))
+        result = self._result(body, k, on, captures)
         self.outside = list(captures.found.values())
         read = [x.context for x in self.outside if not self.has_more(x)]
         self.context = union(self.context, *(without(c, k, on) for c in (messages(flag), *read)))
+        self._grow(result, k, on)
+        return before == [self.context, *self.contexts]
+
+    def _result(self, body: Body, k: Dim, on: Choice, captures: Captures) -> list[Tensor]:
+        carry = self._stand_ins((k, on), f"{k.name}.go", captures)
+        return _inside(_same(self.init, called("the body of a loop", body, carry)), (k, on))
+
+    def _grow(self, result: Sequence[Tensor], k: Dim, on: Choice) -> None:
         self.contexts = [
             union(self.context, context, without(messages(x), k, on))
             for context, x in zip(self.contexts, result, strict=True)
         ]
-        return before == [self.context, *self.contexts]
 
     def has_more(self, x: Tensor) -> bool:
         """Whether a value has positions that the decision does not have."""

@@ -33,7 +33,7 @@ Locate = Callable[[int], str]
 class Encoded:
     """What an instance is encoded to. axes: how long each is, as far as a part has told. answers: names of
     tables and data that may be missing from what is encoded; None where it has to have everything. dtype: of
-    the data. answered: whether nothing was missing."""
+    the data. answered: whether nothing was missing. given: as an Instance has it."""
 
     attrs: dict[str, int] = field(default_factory=dict)
     tables: dict[str, np.ndarray] = field(default_factory=dict)
@@ -42,6 +42,7 @@ class Encoded:
     answers: frozenset[str] | None = None
     dtype: type = np.float32
     answered: bool = True
+    given: dict[str, np.ndarray] = field(default_factory=dict)
 
     def spares(self, name: str) -> bool:
         """Whether the table or the data of this name may be missing."""

@@ -20,16 +20,28 @@ from amphw.ir.program import Value, trace
 from amphw.ir.routing import Cond, Isu
 
 REDUCTIONS = ("sum", "mean", "max")
+Over = Dim | SequenceValue | Tensor | None
+"""A dimension, a sequence, or a value whose rows are meant: the children of a node."""
 
 
-def innermost(x: Tensor, over: Dim | SequenceValue | None) -> Dim:
+def _dim(over: object) -> Dim | None:
+    if over is None or isinstance(over, Dim):
+        return over
+    if isinstance(over, SequenceValue):
+        return over.dim
+    if isinstance(over, Tensor) and over.rows is not None:
+        return over.rows
+    raise FrontendError(
+        f"`over` is a sequence, the `nodes` of a graph or a tree, or the children of a node; got {over!r}"
+    )
+
+
+def innermost(x: Any, over: Over) -> Dim:
     """The dimension meant by `over`; without it the one of the rows, else the last one."""
     if not isinstance(x, Tensor):
-        raise FrontendError(f"expected a value that is computed, got {x!r}")
-    if isinstance(over, SequenceValue):
-        over = over.dim
-    if over is not None and not isinstance(over, Dim):
-        raise FrontendError(f"`over` is a sequence, or what a graph or a tree calls its nodes; got {over!r}")
+        hint = "; `number(i)` or an Embedding makes a value of one" if isinstance(x, Integer) else ""
+        raise FrontendError(f"expected a value that is computed, got {x!r}{hint}")
+    over = _dim(over)
     turns = current().turns
     dims = [d for d in dims_of(x.context) if d not in turns]
     found = over or x.rows or (dims[-1] if dims else None)
@@ -45,7 +57,7 @@ def innermost(x: Tensor, over: Dim | SequenceValue | None) -> Dim:
     return found
 
 
-def group(x: Tensor, over: Dim | SequenceValue | None = None) -> Tensor:
+def group(x: Tensor, over: Over = None) -> Tensor:
     """All values along a dimension in one message, as its rows; what follows is computed for all at once."""
     x = items_of(x)
     return group_by(x, innermost(x, over))
@@ -62,17 +74,16 @@ def reduced(members: Value, how: str, count: Expr, space: str) -> Value:
 _OVER = "`over=x.words` names the sequence; of columns there are `sum_columns`, `mean_columns`, `largest`"
 
 
-def reduce(x: Tensor, how: str = "sum", over: Dim | SequenceValue | None = None, **others: Any) -> Tensor:
+def reduce(x: Tensor, how: str = "sum", over: Over = None, **others: Any) -> Tensor:
     """The sum, mean or maximum along a dimension; 0 where it is empty."""
     no_keyword("reduce", others, {"dim": _OVER, "axis": _OVER, "keepdim": "its width stays as it is"})
     x = items_of(x)
     if how not in REDUCTIONS:
         raise FrontendError(f"unknown reduction '{how}'; there are {', '.join(REDUCTIONS)}")
     if isinstance(x, Constant):
-        if not isinstance(over, Dim | SequenceValue):
+        if (along := _dim(over)) is None:
             raise FrontendError("a constant is the same everywhere; say over what it is reduced")
-        dim = over.dim if isinstance(over, SequenceValue) else over
-        x = filled(x, union((dim,)))
+        x = filled(x, union((along,)))
     dim = innermost(x, over)
     if x.rows is not dim:
         return gathered(x, dim, lambda m: reduced(m, how, dim.extent, "rows"), how)
@@ -82,7 +93,7 @@ def reduce(x: Tensor, how: str = "sum", over: Dim | SequenceValue | None = None,
     return Tensor((name, "out"), x.width, x.context)
 
 
-def pick(x: Any, position: Integer | int, over: Dim | SequenceValue | None = None) -> Any:
+def pick(x: Any, position: Integer | int, over: Over = None) -> Any:
     """The value, or the Integer, at one position of a dimension, such as the last word or the root.
 
     The position is below the length of the dimension, for each instance.
@@ -91,7 +102,7 @@ def pick(x: Any, position: Integer | int, over: Dim | SequenceValue | None = Non
     if isinstance(x, Integer):
         if not (dims := dims_of(x.context)):
             raise FrontendError("the Integer has one value an instance: there is nothing to pick from")
-        along = over.dim if isinstance(over, SequenceValue) else over or dims[-1]
+        along = _dim(over) or dims[-1]
         _refuse_beyond(along, position)
         if not _exists(along, position):
             # Parts lie one behind the other: a position too far would read the next one's.
@@ -155,7 +166,7 @@ def _dropped(x: Tensor, dim: Dim) -> Tensor:
     return Tensor((name, "out"), x.width, without(x.context, dim))
 
 
-def take(x: Tensor, index: Integer, over: Dim | SequenceValue | None = None) -> Tensor:
+def take(x: Tensor, index: Integer, over: Over = None) -> Tensor:
     """Rows of x by number, for each position that the index is about: `x[index]`, the Distribute of a graph.
 
     The result has a row for each value of the last dimension that the index depends on, turns of loops apart.

@@ -86,6 +86,8 @@ class GraphEncoder(Encoder):
         nodes, edges = [r.nodes for r in read], [len(r.order) for r in read]
         store(e, self.path, "nodes", nodes, self.alone)
         store(e, self.path, "edges", edges, self.alone)
+        if any((np.diff(r.order) < 0).any() for r in read):
+            e.given[join((*self.path, "edges"))] = np.concatenate([r.order for r in read])
         for k, axis in TABLES.items():
             e.tables[join((*self.path, k))] = self._table(axis, [r.tables[k] for r in read])
         for key, part in self.whole.parts.items():

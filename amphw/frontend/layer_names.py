@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
-from types import FunctionType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeGuard
 
 from amphw.frontend.layer_functions import LayerFunction
@@ -29,10 +28,9 @@ def layer_names(model: object) -> dict[Layer, str]:
             elif isinstance(value, list | tuple):
                 parts = enumerate(value)
             elif isinstance(value, FunctionType):
-                parts = inspect.getclosurevars(value)
-                parts = (*parts.nonlocals.items(), *parts.globals.items())
-                known = Layer | LayerFunction | FunctionType | list | dict | tuple
-                parts = [(k, v) for k, v in parts if isinstance(v, known) or _is_whole(v)]
+                parts = [(k, v) for k, v in _read_by(value) if isinstance(v, _HOLD_LAYERS) or _is_whole(v)]
+            elif isinstance(value, MethodType):
+                parts = (("", value.__self__), ("", value.__func__))
             elif _is_whole(value):
                 parts = value.parts.items()
             elif hasattr(value, "__dict__"):
@@ -44,6 +42,38 @@ def layer_names(model: object) -> dict[Layer, str]:
 
     visit(model, "")
     return names
+
+
+_HOLD_LAYERS = Layer | LayerFunction | FunctionType | list | dict | tuple
+
+
+def _read_by(function: FunctionType) -> list[tuple[str, object]]:
+    """What a function and the functions within it read from around them, by name: variables, and layers that
+    are attributes of variables."""
+    codes, reads = [function.__code__], dict[str, None]()
+    for code in codes:
+        codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+        reads |= dict.fromkeys(code.co_names)
+    closed = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    around = {name: cell.cell_contents for name, cell in closed if _is_filled(cell)}
+    around |= {name: function.__globals__[name] for name in reads if name in function.__globals__}
+    found = list(around.items())
+    for name, value in around.items():
+        if isinstance(value, _HOLD_LAYERS) or _is_whole(value) or not hasattr(value, "__dict__"):
+            continue
+        # A module is a namespace, of which a layer has its own name; another object is what it is a part of.
+        path = "" if isinstance(value, ModuleType) else f"{name}_"
+        held = ((k, vars(value).get(k)) for k in reads)
+        found += [(f"{path}{k}", x) for k, x in held if isinstance(x, Layer | LayerFunction)]
+    return found
+
+
+def _is_filled(cell: CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018  # of a variable that has no value yet it raises
+    except ValueError:
+        return False
+    return True
 
 
 def _is_whole(value: object) -> TypeGuard[Any]:

@@ -175,6 +175,13 @@ class _Carry:
         settled = True
         for i, (before, after) in enumerate(zip(self.init, leaves(result), strict=True)):
             context, rows = without(after.context, self.t), self.rows[i]
+            for e in context:
+                if self.t in e.needs:
+                    raise FrontendError(
+                        f"what this loop carries would have a value for each {e.name} of its item, and the "
+                        "next item has others; carry their sum, or the root of a tree, and return them as y "
+                        "of a scan"
+                    )
             if isinstance(after, Constant) or (after.rows is rows and set(context) <= set(self.contexts[i])):
                 continue
             settled = False

@@ -75,6 +75,7 @@ class Trace:
         self.notes: dict[tuple[SourceLine, str], None] = {}  # what is odd, but may be meant
         self.owners: dict[int, tuple[ParamSpec, Layer, str]] = {}  # by `id`: whose a parameter is
         self._number = 0
+        self._of_layers = {layer.name or name for layer, name in layer_names.items()}
 
     def note(self, message: str, place: SourceLine | None = None) -> None:
         self.notes[place or here(), message] = None
@@ -85,9 +86,11 @@ class Trace:
         self._number += 1
         return self._number
 
-    def name(self, stem: str) -> str:
-        """`stem`, or `stem_2`, `stem_3` where it is taken."""
+    def name(self, stem: str, *, of_layer: bool = False) -> str:
+        """`stem`, or `stem_2`, `stem_3` where it is taken, or kept for a layer that the author calls so."""
         stem = re.sub(r"[^\w?]+", "_", stem).strip("_") or "node"
+        if stem in self._of_layers and not of_layer:
+            return self.name(f"{stem}_2")
         count = self.net.names[stem] = self.net.names.get(stem, 0) + 1
         if count == 1:
             return stem
@@ -96,7 +99,7 @@ class Trace:
     def layer_name(self, layer: Layer) -> str:
         if layer not in self.net.layer_names:
             stem = layer.name or self.given_names.get(layer) or type(layer).__name__.lower()
-            self.net.layer_names[layer] = self.name(stem)
+            self.net.layer_names[layer] = self.name(stem, of_layer=True)
         return self.net.layer_names[layer]
 
     def own(self, layer: Layer, name: str, spec: ParamSpec) -> None:

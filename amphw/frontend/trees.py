@@ -20,6 +20,8 @@ from amphw.ir.grouping import Group
 from amphw.ir.routing import Cond, Discard, Isu, Phi
 from amphw.ir.state import state_field
 
+_TRIALS = 8
+
 
 def fold_tree(leaf: Any, branch: Branch, tree: TreeValue | SequenceValue) -> Any:
     """From the leaves to the root -> a value for each node of the tree; `root(h, tree)` is that of the root.
@@ -35,11 +37,14 @@ def fold_tree(leaf: Any, branch: Branch, tree: TreeValue | SequenceValue) -> Any
     below = leaves(given)
     for x in below:
         if x.rows is not w and w not in x.context:
-            raise FrontendError("a leaf's value depends on the leaf; read a part of `tree.leaf` in it")
+            raise FrontendError(
+                f"{tree!r} is folded from values of its leaves, and {x!r} is none for each of them; read a "
+                "part of this very tree, such as `tree.word`, or let `leaf` be a function of a leaf"
+            )
     with trace.region("tree", "loop"):
         below = [renamed(x, Rename(w, n, w.at, n.at)) for x in below]
         context = union(*(x.context for x in below), (n,))
-        while True:
+        for _ in range(_TRIALS):
             with trace.trial():
                 _, above, inner = _nodes(s, below, branch, context)
                 # What goes up the tree depends on all that a branch depends on.
@@ -47,6 +52,11 @@ def fold_tree(leaf: Any, branch: Branch, tree: TreeValue | SequenceValue) -> Any
             if wider == context:
                 break
             context = wider
+        else:
+            raise FrontendError(
+                "what a branch returns depends on more at every node, such as on each of its children; "
+                "reduce it to one value"
+            )
         values, above, inner = _nodes(s, below, branch, context)
         if shape(above) != shape(given):
             raise FrontendError(f"a leaf gives widths {shape(given)}, a branch returns {shape(above)}")

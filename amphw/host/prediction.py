@@ -19,6 +19,7 @@ from amphw.host.run_model import RunModel
 from amphw.host.session import Session
 from amphw.ir.device import Device, Mode, Report
 from amphw.ir.errors import AmphwError
+from amphw.ir.given_order import GivenOrder
 from amphw.ir.instance import Instance
 from amphw.ir.told import FIGURES
 
@@ -44,6 +45,7 @@ class Predictor:
             model, replace(cfg, update=UpdateConfig(), node_updates={}, device=own), device
         )
         snapshots.load(self.path, device, self._session.graph, values_only=True)
+        self._order = GivenOrder(self._session.graph)
 
     def predict(self, instances: Sequence[Instance]) -> list[Report]:
         """The report of each instance, in their order, with the outputs of its sinks by row.
@@ -56,6 +58,7 @@ class Predictor:
         self._infer(instances, Mode.PREDICT, lambda r: reports.update({r.number: r}))
         for number, instance in enumerate(instances):
             _check_finite(reports[number], self.path, () if instance.answered else FIGURES)
+            reports[number].outputs = self._order.of(instance, reports[number].outputs)
         return [reports[number] for number in range(len(instances))]
 
     def evaluate(self, instances: Iterable[Instance]) -> dict[str, float]:

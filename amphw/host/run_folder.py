@@ -41,7 +41,7 @@ _MARKS = (CONFIG, ENVIRONMENT, METRICS, SUMMARY)
 
 _HELD = (
     "{root} already holds a run ({mark} is there); choose another run folder, "
-    "or continue that run with --resume"
+    "or continue that run with --resume (resume=True in Python)"
 )
 
 _ADVICE = {

@@ -27,7 +27,9 @@ class Instance:
 
     attrs: integers by name. tables: integer arrays (any rank). data: float32 arrays [rows, width].
     `number` is set by whoever pumps it; expressions read it as the attribute `instance`. answered: whether
-    all of it was given; else anything stands for what is to be predicted, and losses mean nothing.
+    all of it was given; else anything stands for what is to be predicted, and losses mean nothing. given: by
+    the attribute or the table that says how many there are, which number each of them had where the instance
+    was given, if they have others now; see `given_order`.
     """
 
     attrs: dict[str, int] = field(default_factory=dict)
@@ -35,6 +37,7 @@ class Instance:
     data: dict[str, np.ndarray] = field(default_factory=dict)
     number: int = 0
     answered: bool = True
+    given: dict[str, np.ndarray] = field(default_factory=dict)
 
     def attr(self, name: str) -> int:
         if name == "instance":

@@ -17,6 +17,7 @@ from amphw.ir.behaviour import Behaviour
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Report, Statistics
 from amphw.ir.errors import AmphwError, ExecutionError
 from amphw.ir.exchange import take_told, tell_all
+from amphw.ir.given_order import GivenOrder
 from amphw.ir.graph import Graph
 from amphw.ir.in_flight import Fired, Firing, Message, State
 from amphw.ir.instance import Instance
@@ -197,7 +198,7 @@ def outputs_of(device: ReferenceDevice, instance: Instance) -> dict[str, dict[st
     """By sink and name, what the sinks say of one instance in inference [rows, width]."""
     device.submit(0, 0, instance, Mode.PREDICT)
     (report,) = device.drain()
-    return sinks(device.graph, report.outputs)
+    return sinks(device.graph, GivenOrder(device.graph).of(instance, report.outputs))
 
 
 def values_of(device: ReferenceDevice) -> dict[str, dict[str, np.ndarray]]:

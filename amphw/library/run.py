@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from amphw.frontend.onnx_export import write_onnx
 from amphw.host import snapshots
 from amphw.host.checkpoint import CheckpointError
 from amphw.host.checkpointing import CHECKPOINT
@@ -25,6 +24,7 @@ from amphw.host.records import EpochRecord, RunSummary
 from amphw.host.run_folder import METRICS, SUMMARY, RunFolder
 from amphw.host.session import graph_of
 from amphw.ir.device import Device, DeviceOptions
+from amphw.ir.errors import InstanceError
 from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice, gradients_of, outputs_of, values_of
 from amphw.ir.told import prediction_names, predictions
@@ -171,6 +171,8 @@ class Run:
 
         Raises FrontendError naming the first node that is not static; see `fe.Compiled.to_onnx`.
         """
+        from amphw.frontend.onnx_export import write_onnx
+
         graph = graph_of(self._model, self.config)
         return write_onnx(graph, self.parameters, path)
 
@@ -207,9 +209,13 @@ class Run:
                 "the model reports nothing but its losses, so there is nothing to predict; let it report a "
                 "value, such as fe.report(y=y), or use evaluate(...) and outputs(...), which have the loss"
             )
-        given = [
-            self._instance(each, number, answered=False) for number, each in enumerate(_listed(instances))
-        ]
+        try:
+            given = [
+                self._instance(each, number, answered=False) for number, each in enumerate(_listed(instances))
+            ]
+        except InstanceError as error:
+            one = "; a dict has columns of several instances, of one give a list: predict([instance])"
+            raise InstanceError(f"{error}{one * isinstance(instances, Mapping)}") from None
         if not given:
             return []
         with self._predictor(device) as predictor:

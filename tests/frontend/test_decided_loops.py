@@ -242,6 +242,26 @@ def test_a_carry_in_rows_may_get_positions_within_each_row() -> None:
         assert sums[0] == pytest.approx(h.sum(), abs=1e-6)
 
 
+def test_a_condition_reads_positions_that_the_body_gives_the_carry() -> None:
+    def model(x: Any) -> Any:
+        g = x.graph
+
+        def turn(carry: Any) -> Any:
+            h = carry["h"] * 0.4 + fe.receive(fe.send(carry["h"], g), g) * 0.2
+            return {"h": h, "moved": fe.sum_columns(fe.absolute(h - carry["h"]))}
+
+        moved = lambda carry: fe.reduce(carry["moved"], "max", over=g.nodes) - 0.05  # noqa: E731
+        end = fe.while_loop(moved, turn, {"h": g.x, "moved": fe.constant(1, 1.0)}, most=20)
+        return fe.concat(end["h"], end["moved"])
+
+    found, _ = computed(model, GRAPH, NODES)
+    h, moved = NODES["graph"]["x"], np.ones(4)
+    while moved.max() > 0.05:
+        before, h = h, h * 0.4 + heard(h) * 0.2
+        moved = np.abs(h - before).sum(axis=1)
+    np.testing.assert_allclose(found, np.c_[h, moved], atol=1e-6)
+
+
 def test_a_carry_that_grows_at_every_turn_is_refused() -> None:
     def model(x: Any) -> None:
         def turn(h: Any) -> Any:

@@ -180,7 +180,7 @@ REFUSED: dict[str, tuple[Model, str]] = {
     "messages of types": (lambda x: _passed(x, [fe.Linear(3)] * 2), "2 messages for 1 types"),
     "maximum of rows": (lambda x: _passed(x, fe.Linear(3), how="max", form="rows"), "form='messages'"),
     "form": (lambda x: _passed(x, fe.Linear(3), form="dense"), "not by 'dense'"),
-    "tree": (lambda x: fe.fold_tree(x.y, lambda a, b: a, x.tree), "depends on the leaf"),
+    "tree": (lambda x: fe.fold_tree(x.y, lambda a, b: a, x.tree), "is none for each of them; read a part"),
     "branch of a tree": (
         lambda x: fe.fold_tree(fe.Embedding(3, 2)(x.tree.word), lambda a, b: fe.concat(a, b), x.tree),
         "a leaf gives widths 2, a branch returns 4",

@@ -203,6 +203,52 @@ def test_parts_of_a_tree_or_a_graph_have_no_names_that_sequences_have_themselves
             fe.Sequence(item, most=3)
 
 
+FORGOTTEN: dict[str, tuple[Any, str]] = {
+    "the root": (
+        lambda c, tree, all_: fe.fold_tree(lambda leaf: leaf.x + c, lambda a, b: a + b, tree),
+        "what this loop carries would have a value for each n.* of its item, .* or the root of a tree",
+    ),
+    "the item": (
+        lambda c, tree, all_: fe.root(fe.fold_tree(tree.x * 1.0, lambda a, b: a + b, all_), all_),
+        "the tree 'trees' is folded from values of its leaves, .* read a part of this very tree",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FORGOTTEN)
+def test_what_is_forgotten_in_a_loop_over_trees_is_told(what: str) -> None:
+    body, message = FORGOTTEN[what]
+
+    def model(x: Any) -> None:
+        end = fe.fold(lambda c, tree: body(c, tree, x.trees), fe.constant(3), x.trees)
+        fe.loss(fe.sum_columns(end))
+
+    with pytest.raises(fe.FrontendError, match=message):
+        fe.compile(model, fe.Record(trees=fe.Sequence(fe.Tree(TREE, most=4), most=3)))
+
+
+def test_a_branch_attends_to_its_children_and_returns_one_value() -> None:
+    def model(x: Any) -> Any:
+        def mean(children: Any) -> Any:
+            return fe.reduce(children * fe.softmax(children[:1], over=children))
+
+        return fe.root(fe.fold_tree(x.x, mean, x), x)
+
+    tree = fe.Tree(TREE, most=4, arity=0)
+    leaves = [leaf(), leaf(), leaf()]
+    found, _ = computed(model, tree, leaves)
+    values = np.array([each["x"] for each in leaves])
+    weights = np.exp(values[:, 0])
+    np.testing.assert_allclose(found[0], weights @ values / weights.sum(), atol=1e-6)
+
+    def of_each(x: Any) -> None:
+        h = fe.fold_tree(x.x, lambda c: fe.attention(c, c, c, over=c), x)
+        fe.loss(fe.sum_columns(fe.root(h, x)))
+
+    with pytest.raises(fe.FrontendError, match="what a branch returns depends on more at every node"):
+        fe.compile(of_each, tree)
+
+
 def test_what_is_no_tree_is_refused() -> None:
     for go in (lambda h, x: fe.root(h, x.said), lambda h, x: fe.fold_tree(h, lambda a, b: a + b, x.said)):
         with pytest.raises(fe.FrontendError, match="expected a tree of the instance, or a sequence of trees"):
