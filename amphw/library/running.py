@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
 from amphw.host.records import INTERRUPT
@@ -134,29 +133,14 @@ def opened_checkpoint(path: Path, tell: Callable[[str], None]) -> dict[str, Any]
     return header
 
 
-_COUNTING = Lock()
-_inside = 0  # how many threads predict
-_limits: Any = None  # what BLAS had before the first of them
-
-
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """While anybody is inside, BLAS has one thread, as frames are what runs in parallel; a program's own
-    products have theirs back when the last one is out."""
-    global _inside, _limits
+    """While inside, BLAS has one thread, as frames are what runs in parallel; a program's own products have
+    theirs back afterwards."""
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    with _COUNTING:
-        if not _inside:
-            _limits = threadpool_limits(limits=1)
-        _inside += 1
-    try:
+    with threadpool_limits(limits=1):
         yield
-    finally:
-        with _COUNTING:
-            _inside -= 1
-            if not _inside:
-                _limits.restore_original_limits()
 
 
 def spare_device(name: str) -> Callable[[], Device] | None:
