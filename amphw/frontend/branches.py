@@ -112,8 +112,7 @@ def _decided(
     # What is inside depends on what is around from the first trial on: captures go by it.
     for choice in choices:
         choice.needs = trace.surroundings
-    trace.captures.append(captures)
-    with trace.region("branches", "branch"):
+    with trace.capturing(captures), trace.region("branches", "branch"):
         with trace.trial():
             for choice, branch in zip(choices, branches, strict=True):
                 dealt = _stand_ins(choice, widths, union(context, (choice,)))
@@ -138,7 +137,6 @@ def _decided(
         # Only now all values that the branches read are known: they take part in the decision.
         payload = pack([*given, *captures.found.values()], context) if widths else spread(scores, context)
         observe(payload, spread(scores, context), len(branches), decided)
-    trace.captures.remove(captures)
     return merged
 
 

@@ -9,6 +9,7 @@ is taken again at each of them: it comes out the same, since it is computed from
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from amphw.frontend.decide import observe
@@ -44,8 +45,7 @@ def while_loop(condition: Body, body: Body, init: Any, *, most: int | None = Non
     # What is inside depends on what is around from the first trial on: captures go by it.
     k.needs = trace.surroundings
     found = _Found(init, k.needs)
-    trace.captures.append(captures)
-    with trace.region("while", "loop", k.name), trace.turning(k):
+    with trace.capturing(captures), trace.region("while", "loop", k.name), trace.turning(k):
         # What one part of the carry depends on may reach the others one by one.
         for _ in range(_TRIALS + len(found.contexts)):
             k.needs = captures.around = found.context
@@ -60,7 +60,6 @@ def while_loop(condition: Body, body: Body, init: Any, *, most: int | None = Non
                 "its body; reduce it to what it began with"
             )
         end = _Loop(found, k, on, captures).traced(condition, body)
-    trace.captures.remove(captures)
     k.closed = on.closed = True
     return like(init, end)
 
@@ -82,11 +81,12 @@ class _Found:
         before = [self.context, *self.contexts]
         try:
             flag = _decision(called("a condition", condition, self._stand_ins((k,), k.name, captures)))
-        except FrontendError:
-            # It may ask for positions that the body alone gives the carry.
-            self._grow(self._result(body, k, on, captures), k, on)
+        except FrontendError as error:
+            # It may ask for positions that the body alone gives the carry; else it is wrong as it is.
+            with suppress(FrontendError):
+                self._grow(self._result(body, k, on, captures), k, on)
             if before == [self.context, *self.contexts]:
-                raise
+                raise error from None
             return False
         spread(ungroup(flag) if flag.rows else flag, union(messages(flag), self.context, (k,)))
         result = self._result(body, k, on, captures)

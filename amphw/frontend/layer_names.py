@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Mapping
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeGuard
+
+import numpy as np
 
 from amphw.frontend.layer_functions import LayerFunction
 from amphw.frontend.layers import Layer
@@ -26,7 +29,7 @@ def layer_names(model: object) -> dict[Layer, str]:
             if isinstance(value, dict):
                 parts = value.items()
             elif isinstance(value, list | tuple):
-                parts = enumerate(value)
+                parts = () if value and isinstance(value[0], _PLAIN) else enumerate(value)
             elif isinstance(value, FunctionType):
                 parts = [(k, v) for k, v in _read_by(value) if isinstance(v, _HOLD_LAYERS) or _is_whole(v)]
             elif isinstance(value, MethodType):
@@ -44,28 +47,43 @@ def layer_names(model: object) -> dict[Layer, str]:
     return names
 
 
+_PLAIN = int | float | str | bytes | np.ndarray | np.generic
 _HOLD_LAYERS = Layer | LayerFunction | FunctionType | list | dict | tuple
 
 
 def _read_by(function: FunctionType) -> list[tuple[str, object]]:
     """What a function and the functions within it read from around them, by name: variables, and layers that
     are attributes of variables."""
-    codes, reads = [function.__code__], dict[str, None]()
+    codes, variables, attributes = [function.__code__], dict[str, None](), dict[str, None]()
     for code in codes:
         codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
-        reads |= dict.fromkeys(code.co_names)
+        for step in dis.get_instructions(code):
+            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                variables[step.argval] = None
+            elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                attributes[step.argval] = None
     closed = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     around = {name: cell.cell_contents for name, cell in closed if _is_filled(cell)}
-    around |= {name: function.__globals__[name] for name in reads if name in function.__globals__}
+    around |= {name: function.__globals__[name] for name in variables if name in function.__globals__}
     found = list(around.items())
     for name, value in around.items():
-        if isinstance(value, _HOLD_LAYERS) or _is_whole(value) or not hasattr(value, "__dict__"):
+        own = _attributes(value)
+        if isinstance(value, _HOLD_LAYERS) or _is_whole(value) or not own:
             continue
         # A module is a namespace, of which a layer has its own name; another object is what it is a part of.
         path = "" if isinstance(value, ModuleType) else f"{name}_"
-        held = ((k, vars(value).get(k)) for k in reads)
+        held = ((k, own.get(k)) for k in attributes)
         found += [(f"{path}{k}", x) for k, x in held if isinstance(x, Layer | LayerFunction)]
     return found
+
+
+def _attributes(value: object) -> Mapping[str, object]:
+    """Those that an object holds itself; what it makes when it is asked is not asked for."""
+    try:
+        found = object.__getattribute__(value, "__dict__")
+    except Exception:  # whatever a stand-in for something else may raise
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _is_filled(cell: CellType) -> bool:

@@ -106,7 +106,7 @@ def _loss(function, tensors: list[Tensor], ints: list[Integer], names: tuple[str
         raise FrontendError(_CONSTANT)
     if current().net.names.get(name):
         raise FrontendError(f"there is a node '{name}' already; give this loss another name: name=...")
-    made = _sink(function, tensors, ints, names, current().name(name))
+    made = _sink(function, tensors, ints, names, current().name(name, chosen=True))
     if not made.trains:
         raise FrontendError(_CONSTANT)
 

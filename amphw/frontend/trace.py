@@ -75,7 +75,7 @@ class Trace:
         self.notes: dict[tuple[SourceLine, str], None] = {}  # what is odd, but may be meant
         self.owners: dict[int, tuple[ParamSpec, Layer, str]] = {}  # by `id`: whose a parameter is
         self._number = 0
-        self._of_layers = {layer.name or name for layer, name in layer_names.items()}
+        self._of_layers = {_plain(layer.name or name) for layer, name in layer_names.items()}
 
     def note(self, message: str, place: SourceLine | None = None) -> None:
         self.notes[place or here(), message] = None
@@ -86,10 +86,13 @@ class Trace:
         self._number += 1
         return self._number
 
-    def name(self, stem: str, *, of_layer: bool = False) -> str:
-        """`stem`, or `stem_2`, `stem_3` where it is taken, or kept for a layer that the author calls so."""
-        stem = re.sub(r"[^\w?]+", "_", stem).strip("_") or "node"
-        if stem in self._of_layers and not of_layer:
+    def name(self, stem: str, *, chosen: bool = False) -> str:
+        """`stem`, or `stem_2`, `stem_3` where it is taken, or the name of one of the author's layers.
+
+        chosen: whether the author has called it so.
+        """
+        stem = _plain(stem)
+        if stem in self._of_layers and not chosen:
             return self.name(f"{stem}_2")
         count = self.net.names[stem] = self.net.names.get(stem, 0) + 1
         if count == 1:
@@ -99,7 +102,7 @@ class Trace:
     def layer_name(self, layer: Layer) -> str:
         if layer not in self.net.layer_names:
             stem = layer.name or self.given_names.get(layer) or type(layer).__name__.lower()
-            self.net.layer_names[layer] = self.name(stem, of_layer=True)
+            self.net.layer_names[layer] = self.name(stem, chosen=True)
         return self.net.layer_names[layer]
 
     def own(self, layer: Layer, name: str, spec: ParamSpec) -> None:
@@ -148,6 +151,15 @@ class Trace:
             yield
         finally:
             self.turns.pop()
+
+    @contextmanager
+    def capturing(self, captures: Captures) -> Iterator[None]:
+        """Inside is a body that the network decides about."""
+        self.captures.append(captures)
+        try:
+            yield
+        finally:
+            self.captures.remove(captures)
 
     @contextmanager
     def within(self, choice: Choice) -> Iterator[None]:
@@ -214,6 +226,11 @@ class Trace:
             self.net, self._number, self.open_regions, self.captures = kept, number, regions, captures
             for c, before in zip(captures, found, strict=True):
                 c.found = before
+
+
+def _plain(stem: str) -> str:
+    """Without what the name of a node cannot have."""
+    return re.sub(r"[^\w?]+", "_", stem).strip("_") or "node"
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar, overload
 
@@ -98,7 +98,7 @@ class Remembered:
             if len(self._known) >= self._most:
                 return known
             self._known[number] = known
-        return type(known)(known.attrs, known.tables, known.data, known.number)
+        return replace(known)
 
     def epoch(self, seed: int, epoch: int, limit: int = 0) -> Instances:
         """All of them, or the first `limit`, in an order that is a function of (seed, epoch)."""

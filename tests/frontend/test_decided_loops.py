@@ -262,6 +262,43 @@ def test_a_condition_reads_positions_that_the_body_gives_the_carry() -> None:
     np.testing.assert_allclose(found, np.c_[h, moved], atol=1e-6)
 
 
+@pytest.mark.parametrize("inside", ["a choice", "a loop"])
+def test_a_condition_of_such_positions_may_have_decisions_of_its_own(inside: str) -> None:
+    def model(x: Any) -> Any:
+        total = fe.sum_columns(x.start * 1.0)
+
+        def going_on(carry: Any) -> Any:
+            most = lambda v: fe.reduce(carry, "max", over=x.words) + v  # noqa: E731
+            if inside == "a choice":
+                found = fe.cond(total + 9.0, most, lambda v: v * 0.0, total)
+            else:
+                found = fe.while_loop(lambda v: v + 9.0, lambda v: most(v) - 99.0, total, most=3) + 99.0
+            return 3.5 - found + total
+
+        def turn(carry: Any) -> Any:
+            step = fe.absolute(fe.sum_columns(x.words * 1.0)) + 0.2
+            return fe.cond(carry - 1.0, lambda v: v + 1.0, lambda v: v + 0.5, carry) + step
+
+        return fe.while_loop(going_on, turn, fe.constant(1), most=4)
+
+    found, _ = computed(model, WORDS, PLAIN)
+    step = np.abs(PLAIN["words"].sum(axis=1)) + 0.2
+    carry = np.zeros(4)
+    for _ in range(4):
+        if not 3.5 - carry.max() > 0:
+            break
+        carry = np.where(carry > 1, carry + 1.0, carry + 0.5) + step
+    np.testing.assert_allclose(found[:, 0], carry, atol=1e-6)
+
+
+def test_the_error_of_a_condition_is_told_before_that_of_a_body() -> None:
+    def model(x: Any) -> None:
+        fe.while_loop(lambda c: fe.Linear(2)(c), lambda c: fe.concat(c, c), x.start, most=2)
+
+    with pytest.raises(fe.FrontendError, match="a condition that the network decides is one number a row"):
+        fe.compile(model, WORDS)
+
+
 def test_a_carry_that_grows_at_every_turn_is_refused() -> None:
     def model(x: Any) -> None:
         def turn(h: Any) -> Any:

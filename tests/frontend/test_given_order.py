@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import amphw
 from amphw import frontend as fe
+from amphw.models.plain import PlainModel
 from tests.library.parity import QUIET
 
 GRAPH = {
@@ -48,6 +50,31 @@ def test_edges_of_a_graph(types: int) -> None:
         np.testing.assert_array_equal(found["w"], [1, 2, 3, 4, 5])
         np.testing.assert_array_equal(found["sent"], SENT)
         np.testing.assert_array_equal(found["grouped"], SENT)
+
+
+def test_instances_of_a_model_are_told_in_their_order_too() -> None:
+    """A model keeps what it has encoded, and gives copies of it."""
+
+    @dataclass(frozen=True)
+    class Config:
+        pass
+
+    class Echo(PlainModel[Config]):
+        name, config, summary = "echo", Config, "tells edges"
+
+        def write(self, cfg: Any) -> Any:
+            def model(x: Any) -> None:
+                fe.report(w=x.g.w * 1.0)
+                fe.loss(fe.sum_columns(fe.Linear(1, name="top")(fe.reduce(tell(x.g), over=x.g.edges))))
+
+            return model, fe.Record(g=spec())
+
+        def data(self, cfg: Any, seed: int, part: str) -> Any:
+            return [{"g": GRAPH}]
+
+    model = Echo()
+    for _ in range(2):
+        assert model.training(Config(), 0, 0)[0].given["g_edges"].tolist() == [1, 3, 4, 0, 2]
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -46,6 +46,40 @@ def test_a_method_has_the_attributes_of_its_object() -> None:
     assert nodes(Model().model) == {"embed", "read", "head"}
 
 
+loss = fe.Linear(3)
+letters = [1, 2, 3]
+
+
+class Unwilling:
+    """Something that stands for something else, which is not there."""
+
+    __dict__ = property(lambda self: 1 / 0)  # type: ignore[assignment]
+
+
+unwilling = Unwilling()
+
+
+def test_what_is_no_layer_is_left_alone() -> None:
+    def model(x: Any) -> None:
+        assert unwilling is not None and letters
+        fe.classify(head(fe.fold(cell, fe.constant(4), embed(x.tokens))), x.label)
+
+    compiled = fe.compile(model, TOKENS)
+    assert set(compiled.parameters()) == {"embed", "cell", "head"}
+    assert "loss" in compiled.graph.nodes, "a layer of that name is not read, but the attribute `fe.classify`"
+
+
+def test_a_loss_keeps_its_name_beside_a_layer_of_that_name() -> None:
+    aux = fe.Linear(3)
+
+    def model(x: Any) -> None:
+        h = fe.fold(cell, fe.constant(4), embed(x.tokens))
+        fe.classify(head(h), x.label, name="aux")
+        fe.classify(aux(h), x.label)
+
+    assert {"aux", "aux_2", "loss"} <= fe.compile(model, TOKENS).graph.nodes.keys()
+
+
 def test_other_nodes_leave_the_names_of_layers_to_them() -> None:
     top, side, add = fe.Linear(4), fe.Linear(4), fe.Linear(2)
 
