@@ -168,13 +168,13 @@ __all__ = [
 ]
 
 _LATER = {"from_export": "torch_export", "from_onnx": "onnx_import"}
-"""Readers of others' programs by their modules, which take a while to load, and most models do without."""
+"""Where the readers of others' programs are: their modules take a while to load, so it is done when asked."""
 
 if TYPE_CHECKING:
     from amphw.frontend.onnx_import import from_onnx
     from amphw.frontend.torch_export import from_export
-else:  # mypy would take it for a promise of every name
-
+else:
+    # mypy would take it for a promise of every name
     def __getattr__(name: str) -> Any:
         if name not in _LATER:
             raise _unknown("amphw.frontend", name)

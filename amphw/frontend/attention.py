@@ -10,7 +10,7 @@ from amphw.frontend.functions import stop_gradient
 from amphw.frontend.gather import Over, innermost, reduce, take
 from amphw.frontend.graph_spec import GraphValue
 from amphw.frontend.graphs import receive
-from amphw.frontend.index import Dim, union
+from amphw.frontend.index import union
 from amphw.frontend.integer import items_of
 from amphw.frontend.operands import applied, operand
 from amphw.frontend.remedies import no_keyword
@@ -18,7 +18,7 @@ from amphw.frontend.source import FrontendError
 from amphw.frontend.tensor import Constant, Tensor, compute, messages, spread, ungroup
 from amphw.frontend.tensor import group as group_by
 from amphw.frontend.trace import current
-from amphw.frontend.values import Rename, renamed
+from amphw.frontend.values import Rename, looking, renamed
 from amphw.ir import functions as f
 from amphw.ir.expr import ROW, Const, Expr, where
 from amphw.ir.nodes import NPT
@@ -63,7 +63,7 @@ def attention(
             "does not depend on"
         )
     q = ungroup(q) if q.rows is not None else q
-    along = _queries(dim) if own else None
+    along = looking(dim, "query") if own else None
     q = renamed(q, along) if along is not None else q
     context = union(q.context, rows[0].context, rows[1].context, tuple(current().active))
     last = along.new.at if causal and along is not None else None
@@ -114,19 +114,6 @@ def _over_edges(m: Tensor, graph: GraphValue) -> Tensor:
     best = at_target(receive(m, graph, "max"))
     powers = compute(lambda x, y: f.exp(x - f.stop_gradient(y)), m, best, stem="exp")
     return powers / at_target(receive(powers, graph, "sum"))
-
-
-def _queries(dim: Dim) -> Rename:
-    """A dimension of the queries beside that of the keys, where both are positions of the same sequence."""
-    new = current().dim(
-        "query",
-        dim.extent,
-        dim.bound,
-        f"a position that looks at {dim.name}",
-        least=dim.least,
-        needs=dim.needs,
-    )
-    return Rename(dim, new, dim.at, new.at)
 
 
 def _back(along: Rename) -> Rename:

@@ -18,14 +18,13 @@ from amphw.frontend.integer import Integer
 from amphw.frontend.source import FrontendError, called
 from amphw.frontend.states import reordered
 from amphw.frontend.tensor import Constant, Tensor, constant, group, messages, spread, ungroup
-from amphw.frontend.trace import current
+from amphw.frontend.trace import current, trials
 from amphw.frontend.values import leaves, like, pack, shape, unpack
 from amphw.ir.expr import Const
 from amphw.ir.graph import PortRef
 from amphw.ir.routing import Cond, Isu, Phi
 
 Body = Callable[..., Any]
-_TRIALS = 8
 
 
 def while_loop(condition: Body, body: Body, init: Any, *, most: int | None = None) -> Any:
@@ -46,8 +45,7 @@ def while_loop(condition: Body, body: Body, init: Any, *, most: int | None = Non
     k.needs = trace.surroundings
     found = _Found(init, k.needs)
     with trace.capturing(captures), trace.region("while", "loop", k.name), trace.turning(k):
-        # What one part of the carry depends on may reach the others one by one.
-        for _ in range(_TRIALS + len(found.contexts)):
+        for _ in trials(len(found.contexts) + 1):
             k.needs = captures.around = found.context
             with trace.trial():
                 settled = found.tried(condition, body, k, on, captures)

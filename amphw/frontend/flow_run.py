@@ -28,8 +28,7 @@ from amphw.frontend.loops import scan
 from amphw.frontend.source import FrontendError
 from amphw.frontend.spec import SequenceValue
 from amphw.frontend.tensor import Tensor, constant, messages, spread
-from amphw.frontend.trace import current
-from amphw.frontend.values import Rename, at_position
+from amphw.frontend.values import Rename, at_position, looking
 
 Lengths = Mapping[str, Dim | None]
 
@@ -195,15 +194,8 @@ class Run(Integers):
         if not any(self.lengths.get(s) is dim for x in inside for s in x.symbols):
             return [self.depending(y, dim) for y in self.body(body, given)]
         # All positions are read at each one: those that are gone through get a name of their own.
-        own = current().dim(
-            "each",
-            dim.extent,
-            dim.bound,
-            f"a position that looks at {dim.name}",
-            least=dim.least,
-            needs=dim.needs,
-        )
-        there, back = Rename(dim, own, dim.at, own.at), Rename(own, dim, own.at, dim.at)
+        there = looking(dim, "each")
+        own, back = there.new, Rename(there.new, dim, there.new.at, dim.at)
         made = self.body(body, [at_position(x, there) for x in given])
         return [at_position(self.depending(y, own), back) for y in made]
 

@@ -29,7 +29,7 @@ def layer_names(model: object) -> dict[Layer, str]:
             if isinstance(value, dict):
                 parts = value.items()
             elif isinstance(value, list | tuple):
-                parts = () if value and isinstance(value[0], _PLAIN) else enumerate(value)
+                parts = [(k, v) for k, v in enumerate(value) if not isinstance(v, _PLAIN)]
             elif isinstance(value, FunctionType):
                 parts = [(k, v) for k, v in _read_by(value) if isinstance(v, _HOLD_LAYERS) or _is_whole(v)]
             elif isinstance(value, MethodType):

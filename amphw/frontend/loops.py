@@ -11,14 +11,13 @@ from amphw.frontend.source import FrontendError, called
 from amphw.frontend.spec import SequenceValue
 from amphw.frontend.states import reordered
 from amphw.frontend.tensor import Constant, Tensor, spread, ungroup
-from amphw.frontend.trace import current
+from amphw.frontend.trace import current, trials
 from amphw.frontend.values import Rename, at_position, leaves, like, renamed, shape
 from amphw.ir.expr import Const, Expr
 from amphw.ir.graph import PortRef
 from amphw.ir.routing import Cond, Isu, Phi
 
 Body = Callable[..., Any]
-_TRIALS = 8
 
 
 def fold(
@@ -69,8 +68,7 @@ def scan(
 
     with trace.region("loop", "loop", t.name), trace.turning(t):
         carried = _Carry(init, t)
-        # What one part of the carry depends on may reach the others one by one.
-        for _ in range(_TRIALS + len(carried.init)):
+        for _ in trials(len(carried.init) + 1):
             with trace.trial():
                 result, _ = _turn(body, carried.stand_in(), items, t)
                 settled = carried.settle(result)

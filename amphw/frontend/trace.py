@@ -228,6 +228,12 @@ class Trace:
                 c.found = before
 
 
+def trials(parts: int = 1) -> range:
+    """How often a body is traced to find what it depends on: that grows by what is around it, and what one
+    part of a carry depends on may reach the others one by one."""
+    return range(7 + parts)
+
+
 def _plain(stem: str) -> str:
     """Without what the name of a node cannot have."""
     return re.sub(r"[^\w?]+", "_", stem).strip("_") or "node"

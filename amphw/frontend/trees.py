@@ -11,7 +11,7 @@ from amphw.frontend.integer import items_of
 from amphw.frontend.source import FrontendError, called
 from amphw.frontend.spec import SequenceValue
 from amphw.frontend.tensor import Tensor, messages, spread, ungroup
-from amphw.frontend.trace import current
+from amphw.frontend.trace import current, trials
 from amphw.frontend.tree_spec import Shape, TreeValue
 from amphw.frontend.values import Rename, leaves, like, renamed, shape
 from amphw.ir.behaviour import MEMBER, StateMap
@@ -19,8 +19,6 @@ from amphw.ir.expr import Field
 from amphw.ir.grouping import Group
 from amphw.ir.routing import Cond, Discard, Isu, Phi
 from amphw.ir.state import state_field
-
-_TRIALS = 8
 
 
 def fold_tree(leaf: Any, branch: Branch, tree: TreeValue | SequenceValue) -> Any:
@@ -44,7 +42,7 @@ def fold_tree(leaf: Any, branch: Branch, tree: TreeValue | SequenceValue) -> Any
     with trace.region("tree", "loop"):
         below = [renamed(x, Rename(w, n, w.at, n.at)) for x in below]
         context = union(*(x.context for x in below), (n,))
-        for _ in range(_TRIALS):
+        for _ in trials():
             with trace.trial():
                 _, above, inner = _nodes(s, below, branch, context)
                 # What goes up the tree depends on all that a branch depends on.

@@ -122,6 +122,13 @@ class Rename:
     old_of_new: Expr
 
 
+def looking(dim: Dim, stem: str) -> Rename:
+    """A dimension with the same positions, for what reads all of them at each: queries beside their keys."""
+    why = f"a position that looks at {dim.name}"
+    new = current().dim(stem, dim.extent, dim.bound, why, least=dim.least, needs=dim.needs)
+    return Rename(dim, new, dim.at, new.at)
+
+
 def renamed(x: Tensor, *renames: Rename) -> Tensor:
     """x with other dimensions in the place of some of its own."""
     if x.rows is not None and any(x.rows is r.old or r.old in x.rows.needs for r in renames):

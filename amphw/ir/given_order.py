@@ -21,15 +21,15 @@ Outputs = dict[str, dict[str, np.ndarray]]
 
 
 class GivenOrder:
-    """Knows the states of a graph's sinks."""
+    """Puts the rows of what a graph's sinks say into the order of the instance."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._states: dict[str, StateType] = {}
 
     def of(self, instance: Instance, outputs: Outputs) -> Outputs:
-        """The same rows, in the order of the instance. Where the network decides which states there are,
-        nobody can tell which they were, and their order stays as it is."""
+        """The same rows, in the order of the instance. Where some states are not there, as in one branch of
+        a choice, nobody can tell which they were, and their order stays as it is."""
         if not instance.given:
             return outputs
         self._states = self._states or _states(self._graph)
