@@ -251,8 +251,8 @@ def limit(one: Simulated, base: Simulated, names: Sequence[str]) -> str:
     tally = one.tally
     if one.share(tally.host) >= FULL:
         return "the host"
-    unit = max(tally.serial, key=lambda u: tally.serial[u], default=None)
-    if unit is not None and one.share(tally.serial[unit]) >= FULL:
+    unit = max(tally.reducing, key=lambda u: tally.reducing[u], default=None)
+    if unit is not None and one.share(tally.reducing[unit]) >= FULL:
         return f"reducing {names[unit]}"
     lost = {
         "few rows": 1.0 - base.work / one.work,
@@ -302,7 +302,7 @@ def rows(
                     "rows_per_frame": tally.rows / tally.frames,
                     "work_us": one.work,
                     "host": one.share(tally.host),
-                    "reducing": {names[u]: one.share(us) for u, us in tally.serial.items()},
+                    "reducing": {names[u]: one.share(us) for u, us in tally.reducing.items()},
                     "stolen_by_host": one.stolen,
                     "limit": limit(one, base, names),
                 },

@@ -109,6 +109,7 @@ class Tracer:
             frame_cap=int(settings.get("frame_cap", 64)),
             frame_rows=int(settings.get("frame_rows", 512)),
             by_age=POLICIES[policy].by_age,
+            parts=self._device.plane.engine.reduction_parts(),
         )
 
     def _collect(

@@ -52,6 +52,7 @@ def tally(
         host=host,
         stolen=stolen,
         serial=dict(enumerate(serial)),
+        reducing=dict(enumerate(serial)),
     )
 
 

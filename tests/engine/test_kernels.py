@@ -123,6 +123,55 @@ def test_gemm_keeps_rows_and_columns_apart(isa: str) -> None:
 
 
 @cases
+@given(isas, st.integers(1, 9), st.integers(1, 120), st.integers(1, 700), layouts, st.booleans(), seeds)
+def test_a_row_does_not_depend_on_how_many_come_with_it(
+    isa: str, rows: int, depth: int, cols: int, layout: str, accumulate: bool, seed: int
+) -> None:
+    """Few rows are computed in wider tiles; to the bit it is the same."""
+    rng = np.random.default_rng(seed)
+    a, b, bias = normal(rng, rows, depth), normal(rng, depth, cols), normal(rng, cols)
+    together = np.ones((rows, cols), np.float32)
+    alone = together.copy()
+    kernels.gemm(isa, [a], b, bias, together, accumulate, layout)
+    for r in range(rows):
+        whole, one = guarded(1, cols)
+        one[:] = alone[r]
+        kernels.gemm(isa, [a[r : r + 1]], b, bias, one, accumulate, layout)
+        np.testing.assert_array_equal(one[0], together[r])
+        assert_guarded(whole, cols)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_product_of_no_rows(isa: str) -> None:
+    kernels.gemm(
+        isa,
+        [np.zeros((0, 5), np.float32)],
+        np.zeros((5, 3), np.float32),
+        None,
+        np.zeros((0, 3), "f"),
+        False,
+        "panel",
+    )
+
+
+@cases
+@given(isas, st.integers(1, 300), widths, st.integers(1, 400), layouts, seeds)
+def test_parts_of_a_matrix_are_the_whole(
+    isa: str, rows: int, x_cols: int, d_cols: int, layout: str, seed: int
+) -> None:
+    """To the bit: who takes a part of a reduction or of an update must not be seen in it."""
+    rng = np.random.default_rng(seed)
+    x, d, g = normal(rng, rows, x_cols), normal(rng, rows, d_cols), normal(rng, x_cols, d_cols)
+    in_parts = g.copy()
+    kernels.gradient(isa, x, d, g, layout)
+    kernels.gradient(isa, x, d, in_parts, layout, in_parts=True)
+    np.testing.assert_array_equal(in_parts, g)
+    found = np.zeros((d_cols, x_cols), np.float32)
+    kernels.transpose(isa, g, found, layout, "panel", in_parts=True)
+    np.testing.assert_array_equal(found, g.T)
+
+
+@cases
 @given(isas, st.integers(1, 300), widths, widths, layouts, seeds)
 def test_gradient(isa: str, rows: int, x_cols: int, d_cols: int, layout: str, seed: int) -> None:
     rng = np.random.default_rng(seed)

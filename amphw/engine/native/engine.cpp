@@ -30,7 +30,7 @@ Engine::Worker::Worker(const GraphDesc& graph, const Kernels& kernels)
 
 Engine::Engine(GraphDesc graph, std::vector<std::optional<Rule>> rules, Options options, const Kernels& kernels)
     : policy(options.policy), graph_(std::move(graph)), options_(std::move(options)), kernels_(kernels),
-      planner_(graph_, options_.plan_bytes), queues_(graph_.units.size() * KINDS) {
+      planner_(graph_, options_.plan_bytes), shared_(graph_.units.size()), queues_(graph_.units.size() * KINDS) {
     if (options_.shared != nullptr) {
         memory_ = std::make_unique<DeviceMemory>(options_.shared, options_.shared_bytes);
         tables_ = std::make_unique<FrameTables>(graph_, options_.regions, *memory_);
@@ -41,6 +41,10 @@ Engine::Engine(GraphDesc graph, std::vector<std::optional<Rule>> rules, Options 
                                        : nullptr);
     }
     for (int32_t w = 0; w <= options_.workers; w++) workers_.push_back(std::make_unique<Worker>(graph_, kernels_));
+    helps_.resize(size_t(options_.workers));
+    for (size_t w = 0; w < helps_.size(); w++)
+        for (int32_t q : options_.served[w])
+            if (q % KINDS == BACKWARD && parameters_[q / KINDS] != nullptr) helps_[w].push_back(q / KINDS);
 }
 
 // --- workers --------------------------------------------------------------------------------------------------
@@ -53,7 +57,10 @@ bool Engine::run(int32_t worker, double seconds) {
     int yields = 0;
     try {
         while (!failed_.load(std::memory_order_relaxed)) {
-            if (next(worker, frame)) {
+            if (sharing_.load(std::memory_order_relaxed) > 0 && help(worker)) {
+                worked = true;
+                yields = 0;
+            } else if (next(worker, frame)) {
                 worked = true;
                 yields = 0;
                 const int64_t n = int64_t(frame.tasks.size());
@@ -90,6 +97,7 @@ void Engine::wait(int32_t worker, double seconds) {
         if (w != worker && !(outside && drives(w))) continue;
         for (int32_t q : options_.served[w]) any = any || queues_[q].size.load() > 0;
     }
+    any = any || (sharing_.load() > 0 && !helps_[worker].empty());
     if (!any) {
         if (!done_.empty()) news_.notify_all();
         work_.wait_for(lock, std::chrono::duration<double>(seconds));

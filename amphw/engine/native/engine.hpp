@@ -14,6 +14,7 @@
 
 #include "external.hpp"
 #include "queue.hpp"
+#include "shared_work.hpp"
 
 namespace amphw {
 
@@ -225,6 +226,8 @@ private:
     // Act in the place of the one who reduces, and reduce what has become due meanwhile. Nothing where it has failed.
     void hold(int32_t unit, const std::function<void(Parameters&)>& act);
     void reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_ptr<LogChunk> chunk);
+    // A part of somebody else's reduction, of a unit that this worker serves. False: there is none.
+    bool help(int32_t worker);
     // external
     struct External {
         ExternalFrame described;
@@ -268,6 +271,9 @@ private:
     std::mutex parts_mutex_;                   // of the next
     std::map<int64_t, HandedOut> handed_out_;  // by number of the frame
     std::vector<std::unique_ptr<Parameters>> parameters_;  // by unit
+    std::vector<SharedWork> shared_;  // by unit: its reduction under way
+    std::vector<std::vector<int32_t>> helps_;  // by worker: units whose reductions it may help
+    std::atomic<int> sharing_{0};  // reductions under way that others may help
     std::vector<Queue> queues_;
     std::vector<std::unique_ptr<Worker>> workers_;  // the last one is the host's
     std::map<int32_t, std::unique_ptr<Slot>> slots_;

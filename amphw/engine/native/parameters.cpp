@@ -1,12 +1,9 @@
 #include "parameters.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
 #include <thread>
 
-#include "kernels/blas.hpp"
 #include "rules.hpp"
 
 namespace amphw {
@@ -19,9 +16,9 @@ double Rule::rate(int64_t updates) const {
 Parameters::Parameters(const UnitDesc& unit, const Rule& rule, const Kernels& kernels, DeviceMemory* device)
     : rule(rule), unit_(unit), kernels_(kernels), device_(device) {
     if (device == nullptr) {
-        pack_ = float_block(GRADIENT_PACK);
         for (const ParamDesc& p : unit.params) add_tensor(p);
         for (const FoldDesc& fold : unit.folds) add_table(fold);
+        divide();
     }
     state = first_state(rule.optimizer);
     open_ = fresh(0);
@@ -169,156 +166,6 @@ void Parameters::release(std::unique_ptr<LogChunk> chunk) {
     if (pool_.size() < 4) pool_.push_back(std::move(chunk));
 }
 
-// --- reduction ------------------------------------------------------------------------------------------------
-
-void Parameters::reduce(const LogChunk& chunk) {
-    for (const TermDesc& term : unit_.terms) {
-        Tensor& t = tensors_[term.param];
-        const ValueDesc& dz = unit_.log_buffers[term.d];
-        const int32_t rows = int32_t(chunk.used[dz.space]);
-        const float* d = chunk.buffers[term.d].floats();
-        const int64_t ldd = row_stride(dz.width);
-        if (rows == 0) continue;
-        if (term.kind == TermKind::Matmul) {
-            const int64_t ldx = row_stride(unit_.log_buffers[term.x].width);
-            const int32_t width = unit_.log_buffers[term.x].width;
-            const float* x = chunk.buffers[term.x].floats();
-            if (t.desc.blas)
-                blas_gradient(x, ldx, d, ldd, rows, t.gradient.floats(), t.layout);
-            else
-                kernels_.gradient(x, ldx, width, d, ldd, rows, t.gradient.floats(), t.layout, term.first_row,
-                                  pack_.floats());
-        } else if (term.kind == TermKind::Sum) {
-            kernels_.add_columns(d, ldd, rows, t.desc.cols, t.gradient.floats());
-        } else if (const auto* index = reinterpret_cast<const int64_t*>(chunk.ints[term.ints].bytes()); t.pooled) {
-            for (int32_t r = 0; r < rows; r++)
-                kernels_.add(t.gradient_rows.at(t.gradient_rows.add(int32_t(index[r]))), d + r * ldd, t.desc.cols);
-        } else {
-            for (int32_t r = 0; r < rows; r++) {
-                const int32_t row = int32_t(index[r]);
-                kernels_.add(t.gradient.floats() + t.layout.offset(row, 0), d + r * ldd, t.desc.cols);
-                if (t.tracked && !t.touched[row]) {
-                    t.touched[row] = 1;
-                    t.touched_rows.push_back(row);
-                }
-            }
-        }
-    }
-    accumulated += chunk.gradient_rows;
-}
-
-int Parameters::prepare(const std::string** bad) {
-    if (accumulated == 0) return -1;
-    const int32_t n = int32_t(unit_.params.size());
-    for (int32_t i = 0; i < n; i++) add_folded(i, tensors_[i].gradient.floats(), pack_.floats());
-    clear_folded();
-    uint32_t most = 0;
-    for (int32_t i = 0; i < n; i++) {
-        const uint32_t found = largest(tensors_[i]);
-        most = std::max(most, found);
-        if (found >= NOT_FINITE && *bad == nullptr) *bad = &tensors_[i].desc.name;
-    }
-    const int64_t number = noted_.load();
-    largest_[number % LATELY].store(std::bit_cast<float>(most) * float(scale()));
-    noted_.store(number + 1);
-    if (*bad != nullptr) return -1;
-    const int from = current_.load(), to = spare();
-    Update u = arguments(version_.load(), state);
-    u.weight_decay = float(rule.weight_decay);
-    for (int32_t i = 0; i < n; i++) {
-        Tensor& t = tensors_[i];
-        if (t.pooled) {
-            clear_gradient(t);
-            continue;
-        }
-        double factor = scale();
-        if (rule.clip > 0.0) {
-            const double norm = factor * std::sqrt(kernels_.sum_squares(t.gradient.floats(), t.size()));
-            if (norm > rule.clip) factor *= rule.clip / norm;
-        }
-        u.scale = float(factor);
-        if (tells_) note_told(t, float(factor / scale()));
-        step(t, from, to, u);
-    }
-    make_tables(to);
-    told_rows_ += accumulated;
-    told_updates_++;
-    accumulated = 0;
-    return to;
-}
-
-Update Parameters::arguments(int64_t updates, State& state) const {
-    Update u{};
-    u.optimizer = rule.optimizer;
-    numbers_of(rule.optimizer, rule.settings, rule.rate(updates), double(updates + 1), state, u.numbers);
-    return u;
-}
-
-uint32_t Parameters::largest(const Tensor& t) const {
-    if (!t.tracked) return kernels_.largest(t.gradient.floats(), t.size());
-    uint32_t most = 0;
-    for (int32_t row : t.pooled ? t.gradient_rows.numbers() : t.touched_rows)
-        most = std::max(most, kernels_.largest(gradient_row(t, row), t.desc.cols));
-    return most;
-}
-
-std::vector<float> Parameters::lately() const {
-    const int64_t end = noted_.load();
-    std::vector<float> out;
-    for (int64_t number = std::max<int64_t>(0, end - LATELY); number < end; number++)
-        out.push_back(largest_[number % LATELY].load());
-    return out;
-}
-
-void Parameters::step(Tensor& t, int from, int to, Update u) {
-    const auto run = [&](int64_t at, int64_t count) {
-        u.n = count;
-        u.w = t.value[from].floats() + at;
-        u.out = t.value[to].floats() + at;
-        u.g = t.gradient.floats() + at;
-        for (int s = 0; s < rule.slots(); s++) u.slots[s] = t.slot[s].floats() + at;
-        kernels_.update(u);
-    };
-    if (!t.sparse) {
-        if (t.kept)
-            std::memcpy(t.value[to].bytes(), t.value[from].bytes(), t.value[from].size());
-        else
-            run(0, t.size());
-        transpose(t, to);
-        if (t.kept) clear_gradient(t);
-        untouched(t);
-        return;
-    }
-    catch_up(t, from, to);
-    const int64_t width = t.layout.cols_padded;
-    if (!t.kept)
-        for (int32_t row : t.touched_rows) run(row * width, width);
-    for (int b = 0; b < VERSIONS; b++)
-        if (b != to) t.missed[b].insert(t.missed[b].end(), t.touched_rows.begin(), t.touched_rows.end());
-    if (t.kept) clear_gradient(t);
-    untouched(t);
-}
-
-// What a buffer of a sparse table has missed.
-void Parameters::catch_up(Tensor& t, int from, int to) {
-    const int64_t width = t.layout.cols_padded;
-    for (int32_t row : t.missed[to])
-        std::memcpy(t.value[to].floats() + row * width, t.value[from].floats() + row * width, width * sizeof(float));
-    t.missed[to].clear();
-}
-
-// The other buffers of a sparse table have missed what was written into a row of this one.
-void Parameters::miss(Tensor& t, int to, int32_t row) {
-    for (int b = 0; b < VERSIONS; b++)
-        if (b != to) t.missed[b].push_back(row);
-}
-
-void Parameters::transpose(Tensor& t, int buffer) {
-    if (t.has_transposed())
-        kernels_.transpose(t.value[buffer].floats(), t.layout, t.transposed_row, t.transposed[buffer].floats(),
-                           t.transposed_layout);
-}
-
 // --- folded tables --------------------------------------------------------------------------------------------
 
 void Parameters::make_tables(int buffer) {
@@ -361,11 +208,12 @@ void Parameters::add_folded(int32_t param, float* gradient, float* pack) const {
             kernels_.add_columns(d, ldd, rows, table.layout.cols, gradient);
         } else if (param == fold.weight) {
             kernels_.gradient(e.value[buffer].floats(), e.layout.cols_padded, e.layout.cols, d, ldd, rows, gradient,
-                              w.layout, fold.first_row, pack);
+                              w.layout, fold.first_row, {0, w.layout.cols}, pack);
         } else {
             const Layout layout = Layout::paneled(w.layout.cols, e.layout.cols, kernels_.panel);
             const Block transposed = float_block(layout.size());
-            kernels_.transpose(w.value[buffer].floats(), w.layout, fold.first_row, transposed.floats(), layout);
+            kernels_.transpose(w.value[buffer].floats(), w.layout, fold.first_row, transposed.floats(), layout,
+                                {0, w.layout.cols});
             std::vector<const float*> a;
             std::vector<float*> c;
             for (int32_t r = 0; r < rows; r++) {

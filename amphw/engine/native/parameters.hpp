@@ -13,6 +13,7 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -52,6 +53,8 @@ struct Tensor {
     Layout layout, transposed_layout;
     int32_t transposed_row = 0;  // the transposed copy has the rows from here on, as many as its layout has columns
     Block value[VERSIONS], transposed[VERSIONS], gradient, slot[MAX_SLOTS];  // from the first `load` on
+    uint32_t largest = 0;  // bit pattern of the gradient's largest magnitude, at an update
+    double squares = 0.0;  // their sum, of a rule that clips
     Block told;  // sums of what updates have applied, in the gradient's layout
     // Of a table that is only looked up, the rows that have a gradient.
     bool tracked = false;
@@ -108,6 +111,10 @@ struct ReceivedRange {
     float scale;
 };
 
+// Runs work(0) .. work(n - 1), in any order and on any threads, and returns when all are done.
+using Each = std::function<void(int32_t n, const std::function<void(int32_t)>& work)>;
+void one_by_one(int32_t n, const std::function<void(int32_t)>& work);
+
 class Parameters {
 public:
     // device: an external executor holds the values and reduces the log, which lies in that memory.
@@ -136,11 +143,13 @@ public:
     bool idle() const { return !reducing_ && sealed_.empty() && open_->writers == 0; }
     bool empty() const { return idle() && open_->used == SpaceRows{}; }
 
-    // --- reduction; by the one that claimed ---
-    void reduce(const LogChunk& chunk);
+    // --- reduction; by the one that claimed, `each` with the help of others. parameters_reduce.cpp ---
+    void reduce(const LogChunk& chunk, const Each& each = one_by_one);
     // The next version from what was reduced -> its buffer, or -1 if there is nothing. On a gradient that is not
     // finite sets `bad` to its parameter and keeps the version.
-    int prepare(const std::string** bad);
+    int prepare(const std::string** bad, const Each& each = one_by_one);
+    // In how many parts a sum of gradients is taken, and from how many rows on others may help with it.
+    std::pair<int32_t, int64_t> parts() const;
     // The largest magnitude in the gradient of each of the last updates, as their rule had it before it was
     // clipped; oldest first. Anybody may ask at any time: an update that is under way may be missing.
     std::vector<float> lately() const;
@@ -198,7 +207,21 @@ private:
     void add_tensor(const ParamDesc& p);
     void add_table(const FoldDesc& fold);
     void allocate(Tensor& t);
-    void step(Tensor& t, int from, int to, Update u);
+    // A part of a parameter: columns of panels or, of a flat matrix's numbers, rows.
+    struct Part {
+        int32_t param;
+        Range range;
+    };
+    void divide();
+    std::pair<int64_t, int64_t> numbers(const Part& part) const;
+    void reduce_part(const LogChunk& chunk, const Part& part);
+    void add_rows(Tensor& t, const int64_t* index, const float* d, int64_t ldd, int32_t rows);
+    void measure(const Each& each);
+    void note_largest(const std::string** bad);
+    void step(const Part& part, int from, int to, const Update& u);
+    void step_numbers(Tensor& t, int from, int to, Update u, int64_t at, int64_t count);
+    void step_rows(Tensor& t, int from, int to, const Update& u);
+    void stepped(Tensor& t, int to);
     // What the kernel is given for all tensors of an update. updates: its number, from 0. state: moves on.
     Update arguments(int64_t updates, State& state) const;
     void note_told(Tensor& t, float clipping);
@@ -209,7 +232,7 @@ private:
     int copy();
     void replace(int to);
     void add(Tensor& t, int to, const float* move);
-    void transpose(Tensor& t, int buffer);
+    void transpose(Tensor& t, int buffer, Range columns);
     void make_tables(int buffer);
     void add_folded(int32_t param, float* gradient, float* pack) const;
     void clear_folded();
@@ -218,13 +241,15 @@ private:
     float* gradient_row(const Tensor& t, int32_t row) const;
     void all_missed(Tensor& t);
     int spare() const;
-    uint32_t largest(const Tensor& t) const;
     double scale() const { return rule.mean ? 1.0 / double(accumulated) : 1.0; }
 
     const UnitDesc& unit_;
     const Kernels& kernels_;
     DeviceMemory* const device_;
     std::vector<Tensor> tensors_;  // of the parameters, then of the folded tables
+    std::vector<Part> sums_, steps_;  // in which a reduction, and an update, are done
+    int64_t products_ = 0;  // multiplications in parts for each row of the log
+    int64_t numbers_ = 0;   // that an update goes over
     std::atomic<int> current_{0};
     std::atomic<int> pins_[VERSIONS] = {};
     std::atomic<int64_t> version_{0}, versions_[VERSIONS] = {};
@@ -240,7 +265,6 @@ private:
     static constexpr int LATELY = 8;
     std::atomic<float> largest_[LATELY] = {};
     std::atomic<int64_t> noted_{0};  // updates that have an entry in `largest_`, each at its number modulo LATELY
-    Block pack_;
 };
 
 }  // namespace amphw

@@ -24,7 +24,7 @@ void Parameters::load(int32_t param, const float* values, const float* gradient,
         std::copy_n(values + from, n, t.value[buffer].floats() + to);
         for (int s = 0; s < rule.slots(); s++) std::copy_n(slots[s] + from, n, t.slot[s].floats() + to);
     });
-    transpose(t, buffer);
+    transpose(t, buffer, {0, t.layout.cols});
     load_gradient(param, gradient);
     if (t.sparse) all_missed(t);
 }
@@ -111,7 +111,7 @@ void Parameters::put(int32_t param, const float* values) {
     each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
         std::copy_n(values + from, n, t.value[buffer].floats() + to);
     });
-    transpose(t, buffer);
+    transpose(t, buffer, {0, t.layout.cols});
     if (t.sparse) all_missed(t);
 }
 

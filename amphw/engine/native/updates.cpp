@@ -24,10 +24,20 @@ void Engine::reduce_due(Worker* w, int32_t worker, int32_t unit) {
 void Engine::reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_ptr<LogChunk> chunk) {
     Parameters& p = *parameters_[unit];
     const auto begun = Clock::now();
-    p.reduce(*chunk);
+    const Each each = [&](int32_t n, const std::function<void(int32_t)>& work) {
+        if (n == 1 || options_.workers == 1 || replaying_) return one_by_one(n, work);
+        const auto opened = [&] {
+            sharing_.fetch_add(1);
+            if (idle_.load() == 0) return;
+            std::lock_guard lock(mutex_);
+            work_.notify_all();
+        };
+        shared_[unit].run(n, work, opened, [&] { sharing_.fetch_sub(1); });
+    };
+    p.reduce(*chunk, each);
     if (chunk->due) {
         const std::string* bad = nullptr;
-        const int buffer = p.prepare(&bad);
+        const int buffer = p.prepare(&bad, each);
         if (bad != nullptr) throw EngineError(Failure::Gradient, unit, -1, -1, 0, 0, *bad);
         std::unique_lock log(log_mutex_, std::defer_lock);
         if (options_.log) log.lock();
@@ -52,6 +62,18 @@ void Engine::reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_p
         w->counters.busy += std::chrono::duration<double>(ended - begun).count();
     if (due && options_.trace)
         w->slices.push_back({worker, unit, 3, microseconds(begun), microseconds(ended) - microseconds(begun), 0, -1, -1});
+}
+
+bool Engine::help(int32_t worker) {
+    const auto begun = Clock::now();
+    for (int32_t unit : helps_[worker]) {
+        if (!shared_[unit].help()) continue;
+        Worker& w = *workers_[worker];
+        std::lock_guard lock(w.mutex);
+        w.counters.busy += std::chrono::duration<double>(Clock::now() - begun).count();
+        return true;
+    }
+    return false;
 }
 
 void Engine::update(int32_t unit, bool publish) {

@@ -27,6 +27,7 @@ nb::dict as_dict(const Tally& t) {
     d["messages"] = t.messages;
     d["latency"] = t.latency;
     d["serial"] = t.serial;
+    d["reducing"] = t.reducing;
     d["busy"] = t.busy;
     d["unit_frames"] = t.unit_frames;
     d["unit_firings"] = t.unit_firings;
@@ -99,6 +100,8 @@ void bind_simulation(nb::module_& parent) {
         .def_rw("reduce", &Network::reduce)
         .def_rw("update", &Network::update)
         .def_rw("interval", &Network::interval)
+        .def_rw("shared_rows", &Network::shared_rows)
+        .def_rw("parts", &Network::parts)
         .def_rw("depth", &Network::depth)
         .def_prop_rw("priority", [](const Network& n) { return n.policy.priority; },
                      [](Network& n, std::vector<int32_t> v) { n.policy.priority = std::move(v); })

@@ -9,7 +9,7 @@ Simulation::Simulation(Network network, std::vector<Shape> shapes, std::vector<i
     : net_(std::move(network)), shapes_(std::move(shapes)), order_(std::move(order)), keys_(keys),
       keep_(size_t(slices)) {
     const size_t nodes = size_t(net_.units) * net_.replicas, devices = net_.devices.size();
-    for (auto* of : {&tally_.serial, &tally_.busy}) of->resize(nodes);
+    for (auto* of : {&tally_.serial, &tally_.reducing, &tally_.busy}) of->resize(nodes);
     for (auto* of : {&tally_.unit_frames, &tally_.unit_firings, &tally_.updates, &tally_.stale_rows, &tally_.stale})
         of->resize(nodes);
     for (auto* of : {&tally_.device_busy, &tally_.device_routing}) of->resize(devices);
@@ -20,6 +20,7 @@ Simulation::Simulation(Network network, std::vector<Shape> shapes, std::vector<i
     queues_.resize(nodes * KINDS);
     filled_.resize(devices);
     queued_.resize(devices);
+    shared_.resize(devices);
     routers_.resize(devices);
     workers_of_.resize(devices);
     links_.resize(net_.links.size());
@@ -155,15 +156,17 @@ double Simulation::work(int32_t who) {
         }
         if (chunk != nullptr) {
             chunk->writers--;
-            const double spent = reduce(w);
+            const double spent = reduce(w, w.frame.node);
             if (spent != SLEEP) return spent;
         }
-    } else if (w.step == Step::Reduced) {
-        logs_[w.frame.node]->reducing = false;
-        for (Instance* i : w.reduces->waiting) settle(i, 1);
-        w.reduces = nullptr;
-        const double spent = reduce(w);
-        if (spent != SLEEP) return spent;
+    } else if (w.step == Step::Part) {
+        Log& log = *logs_[w.part_of];
+        log.under_way--;
+        if (log.left > 0) return part(w, w.part_of);
+        if (reduced(w.part_of)) {
+            const double spent = reduce(w, w.part_of);
+            if (spent != SLEEP) return spent;
+        }
     }
     if (!w.again.tasks.empty()) {
         w.frame = std::move(w.again);
@@ -171,6 +174,7 @@ double Simulation::work(int32_t who) {
         return serve(who);
     }
     w.step = Step::Look;
+    if (!shared_[w.device].empty()) return part(w, *shared_[w.device].begin());
     if (net_.devices[w.device].overlaps ? take(w) : look(w.device, w.frame)) return serve(who);
     if (!done_.empty()) wake(HOST);
     w.asleep = true;
@@ -264,22 +268,51 @@ double Simulation::serve(int32_t who) {
     return spent;
 }
 
-// Reduces the next chunk of the frame's node; SLEEP if there is none, or somebody is at it or still writes it.
-double Simulation::reduce(Worker& w) {
-    const int32_t unit = w.frame.node % net_.units;
-    Log& log = *logs_[w.frame.node];
+// Begins to reduce the node's next chunk; SLEEP if there is none, or somebody is at it or still writes it.
+double Simulation::reduce(Worker& w, int32_t node) {
+    const int32_t unit = node % net_.units;
+    Log& log = *logs_[node];
     if (log.reducing || log.sealed.empty() || log.sealed.front()->writers > 0) return SLEEP;
     log.reducing = true;
-    w.reduces = log.sealed.front();
+    log.begun = tally_.us;
+    log.reduced = log.sealed.front();
     log.sealed.pop_front();
-    const bool due = w.reduces->due;
-    const double spent = double(w.reduces->rows) * net_.reduce[unit] + (due ? net_.update[unit] : 0.0);
+    const bool due = log.reduced->due;
+    const double spent = double(log.reduced->rows) * net_.reduce[unit] + (due ? net_.update[unit] : 0.0);
     log.version += due;
-    tally_.updates[w.frame.node] += due;
-    tally_.serial[w.frame.node] += spent;
-    tally_.device_busy[w.device] += spent;
-    w.step = Step::Reduced;
-    return spent;
+    tally_.updates[node] += due;
+    tally_.serial[node] += spent;
+    const bool alone = net_.devices[w.device].workers == 1 || log.reduced->rows < net_.shared_rows[unit];
+    log.left = alone ? 1 : net_.parts[unit];
+    log.part = spent / log.left;
+    if (log.left > 1) {
+        shared_[w.device].insert(node);
+        for (int32_t other : workers_of_[w.device]) wake(other);
+    }
+    return part(w, node);
+}
+
+// The next part of what the node reduces.
+double Simulation::part(Worker& w, int32_t node) {
+    Log& log = *logs_[node];
+    log.under_way++;
+    if (--log.left == 0) shared_[w.device].erase(node);
+    tally_.device_busy[w.device] += log.part;
+    w.step = Step::Part;
+    w.part_of = node;
+    return log.part;
+}
+
+// Ends the reduction once its last part is done. The engine's worker that began it waits for that, this one goes on.
+bool Simulation::reduced(int32_t node) {
+    Log& log = *logs_[node];
+    if (log.under_way > 0) return false;
+    const std::shared_ptr<Chunk> chunk = std::move(log.reduced);
+    log.reduced = nullptr;
+    log.reducing = false;
+    tally_.reducing[node] += tally_.us - log.begun;
+    for (Instance* i : chunk->waiting) settle(i, 1);
+    return true;
 }
 
 }  // namespace amphw::simulated

@@ -20,8 +20,9 @@ namespace amphw::simulated {
 struct Tally {
     double us = 0.0, computing = 0.0, delivering = 0.0, host = 0.0, stolen = 0.0;
     int64_t retired = 0, counted = 0, frames = 0, rows = 0, messages = 0;
-    // By replica and unit. serial: reducing and updating; busy: computing and delivering.
-    std::vector<double> serial, busy;
+    // By replica and unit. serial: what workers spent on reducing and updating, one after another or together;
+    // reducing: while one of them did; busy: computing and delivering.
+    std::vector<double> serial, reducing, busy;
     std::vector<int64_t> unit_frames, unit_firings, updates, stale_rows, stale;  // stale: versions times rows
     std::vector<double> device_busy, device_routing;                             // by device
     std::vector<double> link_busy, link_waited;                                  // by link
@@ -83,6 +84,10 @@ private:
         std::shared_ptr<Chunk> open = std::make_shared<Chunk>();
         std::deque<std::shared_ptr<Chunk>> sealed;
         bool reducing = false;
+        // What is being reduced, since when; of what is shared, the parts that are left and under way, and how long one is.
+        std::shared_ptr<Chunk> reduced;
+        double begun = 0.0, part = 0.0;
+        int32_t left = 0, under_way = 0;
         int64_t since = 0;
         int32_t version = 0;
     };
@@ -92,12 +97,12 @@ private:
         std::shared_ptr<Chunk> chunk;
         int64_t rows = 0;
     };
-    enum class Step { Look, Served, Reduced };
+    enum class Step { Look, Served, Part };
     struct Worker {
         int32_t device = 0;
         Step step = Step::Look;
         Frame frame, again;
-        std::shared_ptr<Chunk> reduces;
+        int32_t part_of = -1;  // node whose log it reduces a part of
         double owed = 0.0;
         bool asleep = false;
     };
@@ -137,7 +142,9 @@ private:
     bool look(int32_t device, Frame& frame);
     bool take(Worker& w);
     double serve(int32_t who);
-    double reduce(Worker& w);
+    double reduce(Worker& w, int32_t node);
+    double part(Worker& w, int32_t node);
+    bool reduced(int32_t node);
     void commit(Frame& frame, Frame& again);
     void submit(int64_t number, int32_t replica);
     void steal(double spent);
@@ -162,6 +169,7 @@ private:
     std::vector<Waiting> queues_;                // by node and kind
     std::vector<std::set<int32_t>> filled_;      // by device: its queues that are not empty
     std::vector<int64_t> queued_;                // by device: firings
+    std::vector<std::set<int32_t>> shared_;      // by device: nodes of whose reductions parts are left
     std::vector<std::unique_ptr<Log>> logs_;     // by node
     std::vector<Worker> workers_;
     std::vector<std::vector<int32_t>> workers_of_;  // by device

@@ -51,7 +51,11 @@ class Costs:
 
 @dataclass(frozen=True)
 class Rules:
-    """What decides the order. depth: by unit. intervals: gradient rows between updates, by owning unit."""
+    """What decides the order. depth: by unit. intervals: gradient rows between updates, by owning unit.
+
+    parts: by owning unit, in how many parts a device's workers reduce its gradient log together, and from how
+    many rows on; one of them alone reduces the others'.
+    """
 
     table: PolicyTable
     depth: Sequence[int]
@@ -59,6 +63,7 @@ class Rules:
     frame_cap: int = 64
     frame_rows: int = 512
     by_age: bool = True
+    parts: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -109,10 +114,11 @@ class Tally:
     """What has happened up to a time (microseconds).
 
     stolen: from workers, by a host without a processor of its own. latency: of instances that have retired,
-    from submission on, summed. By unit, of all replicas: serial (reducing and updating), unit_busy (computing
-    and delivering), unit_frames, unit_firings, updates, and gradient rows with the versions that they were
-    behind, summed (stale_rows, stale). By device: device_busy, device_routing (what overlaps). By way, in the
-    order of `Topology.ways`: way_busy, way_waited, way_messages, way_bytes.
+    from submission on, summed. By unit, of all replicas: serial (what workers spent on reducing and
+    updating), reducing (while one of them did), unit_busy (computing and delivering), unit_frames,
+    unit_firings, updates, and gradient rows with the versions that they were behind, summed (stale_rows,
+    stale). By device: device_busy, device_routing (what overlaps). By way, in the order of `Topology.ways`:
+    way_busy, way_waited, way_messages, way_bytes.
     """
 
     us: float = 0.0
@@ -127,6 +133,7 @@ class Tally:
     stolen: float = 0.0
     latency: float = 0.0
     serial: dict[int, float] = field(default_factory=dict)
+    reducing: dict[int, float] = field(default_factory=dict)
     unit_busy: dict[int, float] = field(default_factory=dict)
     unit_frames: dict[int, int] = field(default_factory=dict)
     unit_firings: dict[int, int] = field(default_factory=dict)
@@ -247,6 +254,8 @@ class Simulation:
         n.reduce = [costs.reduce.get(u, 0.0) for u in units]
         n.update = [costs.update.get(u, 0.0) for u in units]
         n.interval = [rules.intervals.get(u, 0) for u in units]
+        n.parts = [rules.parts.get(u, (1, 0))[0] for u in units]
+        n.shared_rows = [rules.parts.get(u, (1, 0))[1] for u in units]
         n.depth = list(rules.depth)
         n.priority = list(itertools.chain.from_iterable(table.priority))
         n.min_rows = list(itertools.chain.from_iterable(table.min_rows))
@@ -284,7 +293,10 @@ _TOTALS = (
     *("computing", "delivering", "host", "stolen", "latency"),
 )
 _BY_UNIT = {
-    **{name: name for name in ("serial", "unit_frames", "unit_firings", "updates", "stale_rows", "stale")},
+    **{
+        name: name
+        for name in ("serial", "reducing", "unit_frames", "unit_firings", "updates", "stale_rows", "stale")
+    },
     "unit_busy": "busy",
 }
 _BY_OTHER = {

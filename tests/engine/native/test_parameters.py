@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,15 +21,17 @@ PLAIN = {name: value for name, value in os.environ.items() if name != "LD_PRELOA
 needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason="there is no C++ compiler")
 
 
-def built(name: str, folder: Path, *flags: str) -> Path | None:
-    """The program, with `Parameters`; None where it cannot be built with these flags."""
+PARAMETERS = [
+    *sorted(NATIVE.glob("parameters*.cpp")),
+    NATIVE / "kernels" / "kernels.cpp",
+    NATIVE / "device_memory.cpp",
+]
+
+
+def built(name: str, folder: Path, *flags: str, engine: Sequence[Path] = PARAMETERS) -> Path | None:
+    """The program, with these parts of the engine; None where it cannot be built with these flags."""
     program = folder / name
-    sources = [
-        HERE / f"{name}.cpp",
-        *sorted(NATIVE.glob("parameters*.cpp")),
-        NATIVE / "kernels" / "kernels.cpp",
-        NATIVE / "device_memory.cpp",
-    ]
+    sources = [HERE / f"{name}.cpp", *engine]
     native_headers.write(folder / "generated")
     wanted = ["-std=c++20", "-O1", "-pthread", f"-I{NATIVE}", f"-I{folder}", *flags]
     command = [COMPILER, *wanted, *map(str, sources), "-o", str(program)]
@@ -70,3 +73,15 @@ def test_beside_updates_nothing_is_told_or_received_in_parts(tmp_path: Path, fla
     wrong, reads, updates, received = counted(program, 2, 2)
     assert wrong == 0
     assert reads > 100 and updates > 100 and received > 100
+
+
+@needs_compiler
+@pytest.mark.thorough
+@pytest.mark.parametrize("flags", [[], ["-fsanitize=thread"]], ids=["plain", "thread sanitizer"])
+def test_shared_work_is_done_once_and_waited_for(tmp_path: Path, flags: list[str]) -> None:
+    program = built("shared_stress", tmp_path, *flags, engine=[])
+    if program is None:
+        pytest.skip(f"{COMPILER} does not build with {flags[0]}")
+    wrong, own, helped = counted(program, 2, 2)
+    assert wrong == 0
+    assert own > 1000 and helped > 100

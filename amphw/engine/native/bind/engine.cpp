@@ -21,6 +21,7 @@ void bind_engine(nb::module_& m) {
         .def("update", &PyEngine::update)
         .def("gradients", &PyEngine::gradients)
         .def("failure", &PyEngine::failure)
+        .def("reduction_parts", &PyEngine::reduction_parts)
         .def("statistics", &PyEngine::statistics)
         .def("trace", &PyEngine::trace)
         .def("events", &PyEngine::events)

@@ -131,8 +131,16 @@ void gemm(const std::string& isa, const std::vector<Floats2>& a, const Floats2& 
             segments.data(), widths.data(), c_rows.data(), rows, first_row, start ? start_rows.data() : nullptr});
 }
 
+// f(columns) of the whole matrix, or of a panel after another.
+template <class F>
+void each_part(const Layout& layout, bool in_parts, F f) {
+    if (!in_parts) return f(Range{0, layout.cols});
+    for (int32_t column = 0; column < layout.cols; column += layout.panel)
+        f(Range{column, std::min(layout.cols, column + layout.panel)});
+}
+
 void gradient(const std::string& isa, const Floats2& x, const Floats2& d, const Floats2& g, const std::string& kind,
-              int32_t first_row) {
+              int32_t first_row, bool in_parts) {
     const Kernels& k = named(isa);
     Matrix sum(layout_of(k, kind, int32_t(g.shape(0)), int32_t(g.shape(1))));
     if (first_row < 0 || first_row + int32_t(x.shape(1)) > sum.layout.rows || d.shape(1) != g.shape(1)) {
@@ -140,14 +148,16 @@ void gradient(const std::string& isa, const Floats2& x, const Floats2& d, const 
     }
     sum.read(g);
     Buffer pack(GRADIENT_PACK);
-    k.gradient(row(x, 0), x.stride(0), int32_t(x.shape(1)), row(d, 0), d.stride(0), int32_t(x.shape(0)),
-               sum.data.data(), sum.layout, first_row, pack.data());
+    each_part(sum.layout, in_parts, [&](Range part) {
+        k.gradient(row(x, 0), x.stride(0), int32_t(x.shape(1)), row(d, 0), d.stride(0), int32_t(x.shape(0)),
+                   sum.data.data(), sum.layout, first_row, part, pack.data());
+    });
     if (!sum.padded_with_zeros()) throw std::runtime_error("gradient: wrote into the padding");
     sum.write(g);
 }
 
 void transpose(const std::string& isa, const Floats2& from, const Floats2& to, const std::string& from_kind,
-               const std::string& to_kind, int32_t first_row) {
+               const std::string& to_kind, int32_t first_row, bool in_parts) {
     const Kernels& k = named(isa);
     const int32_t rows = int32_t(from.shape(0)), cols = int32_t(from.shape(1)), wanted = int32_t(to.shape(1));
     if (first_row < 0 || first_row + wanted > rows || int32_t(to.shape(0)) != cols) {
@@ -155,7 +165,9 @@ void transpose(const std::string& isa, const Floats2& from, const Floats2& to, c
     }
     Matrix source(layout_of(k, from_kind, rows, cols)), target(layout_of(k, to_kind, cols, wanted));
     source.read(from);
-    k.transpose(source.data.data(), source.layout, first_row, target.data.data(), target.layout);
+    each_part(source.layout, in_parts, [&](Range part) {
+        k.transpose(source.data.data(), source.layout, first_row, target.data.data(), target.layout, part);
+    });
     if (!target.padded_with_zeros()) throw std::runtime_error("transpose: wrote into the padding");
     target.write(to);
 }
@@ -274,7 +286,7 @@ double time_gradient(const std::string& isa, int32_t rows, int32_t x_cols, int32
     fill(x.data(), rows * ldx);
     fill(d.data(), rows * ldd);
     return best_seconds(repeats, [&] {
-        k.gradient(x.data(), ldx, x_cols, d.data(), ldd, rows, g.data.data(), g.layout, 0, pack.data());
+        k.gradient(x.data(), ldx, x_cols, d.data(), ldd, rows, g.data.data(), g.layout, 0, {0, d_cols}, pack.data());
     });
 }
 
@@ -313,7 +325,7 @@ double time_update(const std::string& isa, const std::string& optimizer, int32_t
 double time_transpose(const std::string& isa, int32_t rows, int32_t cols, int repeats) {
     const Kernels& k = named(isa);
     Matrix from(Layout::paneled(rows, cols, k.panel)), to(Layout::paneled(cols, rows, k.panel));
-    return best_seconds(repeats, [&] { k.transpose(from.data.data(), from.layout, 0, to.data.data(), to.layout); });
+    return best_seconds(repeats, [&] { k.transpose(from.data.data(), from.layout, 0, to.data.data(), to.layout, {0, cols}); });
 }
 
 }  // namespace
@@ -328,9 +340,9 @@ void bind_kernels(nb::module_& parent) {
           "first_row"_a = 0, "start"_a.none() = nb::none(),
           "c (+)= [segments a side by side] @ (rows of b from first_row on) (+ start, else bias), in place.");
     m.def("gradient", gradient, "isa"_a, "x"_a, "d"_a, "g"_a, "layout"_a, "first_row"_a = 0,
-          "Rows of g from first_row on += x' @ d, in place.");
+          "in_parts"_a = false, "Rows of g from first_row on += x' @ d, in place; in_parts: panel by panel.");
     m.def("transpose", transpose, "isa"_a, "a"_a, "to"_a, "from_layout"_a, "to_layout"_a, "first_row"_a = 0,
-          "to = (rows of a from first_row on)'.");
+          "in_parts"_a = false, "to = (rows of a from first_row on)'; in_parts: panel by panel.");
     m.def("op_names", [] { return std::vector<std::string>(std::begin(OP_NAMES), std::end(OP_NAMES)); });
     m.def("rows", rows, "isa"_a, "code"_a, "bases"_a, "ints"_a, "first"_a, "count"_a,
           "Run code on rows first .. first + count - 1. An instruction is (op, n, [(base, offset) of d, a, b, c], f, "

@@ -161,6 +161,15 @@ public:
         return out;
     }
 
+    // {unit: (parts in which workers reduce its log together, rows from which they do)}; the others' one reduces.
+    std::map<int32_t, std::pair<int32_t, int64_t>> reduction_parts() {
+        std::map<int32_t, std::pair<int32_t, int64_t>> out;
+        for (size_t unit = 0; unit < engine_.graph().units.size(); unit++)
+            if (const Parameters* p = engine_.parameters(int32_t(unit)); p != nullptr && p->parts().first > 1)
+                out[int32_t(unit)] = p->parts();
+        return out;
+    }
+
     // (forward, backward, frames, updates, {unit: {versions behind: rows}}, busy seconds by worker)
     nb::tuple statistics() {
         const std::vector<double> busy = engine_.busy();

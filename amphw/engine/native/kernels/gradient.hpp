@@ -83,13 +83,13 @@ void pack_columns(const float* d, int64_t ldd, int rows, const TileColumns& colu
 }
 
 void gradient(const float* x, int64_t ldx, int32_t x_cols, const float* d, int64_t ldd, int32_t rows, float* g,
-              const Layout& layout, int32_t first_row, float* pack) {
+              const Layout& layout, int32_t first_row, Range part, float* pack) {
     const RowTiles tiles(x_cols);
     for (int start = 0; start < rows; start += GRADIENT_ROWS) {
         const int count = least(GRADIENT_ROWS, rows - start);
-        for (int panel = 0; panel < layout.cols; panel += layout.panel) {
+        for (int panel = part.first; panel < part.end; panel += layout.panel) {
             const int panel_width = layout.width(panel);
-            const int end = least(layout.cols, panel + panel_width);
+            const int end = least(part.end, panel + panel_width);
             for (int column = panel; column < end; column += TILE_COLUMNS) {
                 const TileColumns columns{least(TILE_COLUMNS, end - column)};
                 pack_columns(d + start * ldd + column, ldd, count, columns, pack);

@@ -25,6 +25,11 @@ struct Layout {
     int64_t offset(int32_t row, int32_t column) const;
 };
 
+// first .. end - 1. Of a matrix's columns: whole panels, but that the last ends with the matrix.
+struct Range {
+    int32_t first, end;
+};
+
 // c[r][0..cols) (+)= a[r] @ B (+ bias or start[r]), a[r] being the segments' columns side by side.
 struct Gemm {
     const float* b;     // [k, cols] in `layout`
@@ -67,9 +72,9 @@ struct Kernels {
                         int32_t first, int32_t rows);
     void (*gemm)(const Gemm&);
     // Rows first_row .. first_row + x_cols - 1 of g, which lies in `layout`, += x' @ d over `rows` rows; ldx, ldd
-    // in floats. `pack`: scratch of GRADIENT_PACK floats.
+    // in floats. Of the columns those in `part` alone. `pack`: scratch of GRADIENT_PACK floats.
     void (*gradient)(const float* x, int64_t ldx, int32_t x_cols, const float* d, int64_t ldd, int32_t rows, float* g,
-                     const Layout& layout, int32_t first_row, float* pack);
+                     const Layout& layout, int32_t first_row, Range part, float* pack);
     void (*add_columns)(const float* d, int64_t ldd, int32_t rows, int32_t cols, float* g);  // g += sum of rows
     // The windows of an image to the rows windows[0], windows[1], .. from column `offset` on, and their sum back to it.
     void (*patches)(const Windows&, const float* image, float* const* windows, int64_t offset);
@@ -79,9 +84,10 @@ struct Kernels {
     double (*sum_squares)(const float* x, int64_t n);
     uint32_t (*largest)(const float* x, int64_t n);  // the largest magnitude's bit pattern
     bool (*finite)(const float* x, int64_t n);       // by bit pattern: compiler flags cannot remove it
-    // `to` [cols, n] = transpose of rows first_row .. first_row + n - 1 of `from` [rows, cols]
+    // `to` [cols, n] = transpose of rows first_row .. first_row + n - 1 of `from` [rows, cols]; of these columns those in
+    // `part` alone.
     void (*transpose)(const float* from, const Layout& from_layout, int32_t first_row, float* to,
-                      const Layout& to_layout);
+                      const Layout& to_layout, Range part);
 };
 
 constexpr int64_t GRADIENT_PACK = 256 * 64;

@@ -87,10 +87,11 @@ inline void transpose_registers(Floats v[W]) {
     }
 }
 
-void transpose(const float* from, const Layout& from_layout, int32_t first_row, float* to, const Layout& to_layout) {
+void transpose(const float* from, const Layout& from_layout, int32_t first_row, float* to, const Layout& to_layout,
+               Range part) {
     // Columns are padded to a multiple of W with zeros; they and the rows that are not wanted become the padding of
     // the result.
-    for (int panel = 0; panel < from_layout.cols_padded; panel += from_layout.panel) {
+    for (int panel = part.first; panel < part.end; panel += from_layout.panel) {
         const int64_t from_stride = from_layout.width(panel);
         const int end = panel + from_layout.width(panel);
         for (int row = 0; row < to_layout.cols_padded; row += W) {

@@ -1,0 +1,65 @@
+"""Large sums of gradients, and updates of large parameters: workers do them together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from amphw.cpu_runtime import CpuDevice
+from amphw.ir.device import DeviceOptions, Mode
+from amphw.ir.errors import NonFiniteError
+from amphw.ir.reference import ReferenceDevice
+from amphw.ir.update import UpdateRule
+from tests.cpu_runtime.graphs import MAX_BATCH, mlp, rows
+from tests.cpu_runtime.running import Loader, assert_equal, pump, values
+
+native = pytest.importorskip("amphw.engine._native", reason="the C++ data plane is not built")
+
+HIDDEN, INTERVAL = 330, 6 * MAX_BATCH
+RULES = {
+    "clipped": UpdateRule(interval=INTERVAL, optimizer="momentum", lr=0.05, clip=0.1),
+    "adam": UpdateRule(interval=INTERVAL, optimizer="adam", lr=0.01),
+}
+
+
+def trained(workers: int, rule: UpdateRule, count: int = 24) -> tuple[CpuDevice, dict[str, np.ndarray]]:
+    device = CpuDevice()
+    device.load(mlp(HIDDEN), {"*": rule}, DeviceOptions(1, 0, "self", 3, settings={"workers": workers}))
+    pump(device, rows(count, MAX_BATCH), keys=1)
+    return device, values(device)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_however_many_workers_take_parts_the_bits_are_the_same(name: str) -> None:
+    alone, expected = trained(1, RULES[name])
+    unit = alone.lowered.by_name["layer1"]
+    parts, least = alone.plane.engine.reduction_parts()[unit]
+    assert parts > 1 and INTERVAL >= least  # what this test is about
+    alone.close()
+    for workers in (2, 4):
+        together, found = trained(workers, RULES[name])
+        assert_equal(found, expected)
+        assert together.parameters()["layer1"].version == 4
+        together.close()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_updates_in_parts_are_the_references(name: str) -> None:
+    device, found = trained(3, RULES[name], count=12)
+    device.close()
+    reference = ReferenceDevice()
+    reference.load(mlp(HIDDEN), {"*": RULES[name]}, DeviceOptions(1, 0, "self", 3))
+    for instance in rows(12, MAX_BATCH):
+        reference.submit(0, 0, instance, Mode.TRAIN)
+        reference.drain()
+    for key, value in values(reference).items():
+        np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=1e-5, err_msg=key)
+
+
+def test_a_gradient_that_is_not_finite_is_found_in_every_part(load: Loader) -> None:
+    """A large weight makes one column of the layer's sums infinite: far from the first part."""
+    device = load(mlp(HIDDEN), RULES["adam"], workers=2)
+    device.parameters()["head"].values["W"][HIDDEN - 2, 0] = np.float32(3e38)
+    device.parameters()["layer1"].values["b"][HIDDEN - 2] = np.float32(3e38)
+    with pytest.raises(NonFiniteError):
+        pump(device, rows(8, MAX_BATCH), keys=1)
