@@ -55,9 +55,10 @@ def saved(figure: Figure, *paths: Path) -> None:
             raise ValueError(
                 f"cannot draw {path}: a plot is .svg or .png, not {suffix or 'without a suffix'}"
             )
-    # Where things are is found once: it takes longer than drawing them, which otherwise does it twice.
+    # Where things are is found once: it takes longer than drawing them. With an engine of layout, even one
+    # that does nothing, each file would be drawn twice.
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)
     for path in map(Path, paths):
         data = io.BytesIO()
         # Nothing in an SVG depends on when it was made: equal runs give equal files.

@@ -244,8 +244,11 @@ def evaluate(e: Expr, env: Env) -> IntArray:
 
     Raises StateError for an index outside its table or a division by zero, naming the expression.
     """
-    value = _evaluate(e, env)
-    return np.broadcast_to(np.asarray(value, dtype=np.int64), (env.size,))
+    value = np.asarray(_evaluate(e, env), dtype=np.int64)
+    if value.shape == (env.size,):
+        return value
+    # Of one state, as the interpreter evaluates most, broadcasting takes longer than all else.
+    return value.reshape(1) if env.size == value.size == 1 else np.broadcast_to(value, (env.size,))
 
 
 def _evaluate(e: Expr, env: Env) -> IntArray:

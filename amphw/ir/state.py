@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -72,7 +73,7 @@ class StateType:
                 )
             seen.add(f.name)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(f.name for f in self.fields)
 
@@ -148,8 +149,9 @@ class Columns:
         self, instance: Instance, columns: Mapping[str, np.ndarray], size: int, *, strict: bool = True
     ):
         self.instance, self.columns, self.size, self.strict = instance, dict(columns), size, strict
-        self.outside = np.zeros(size, dtype=bool)
-        self._origin = np.arange(size)
+        if not strict:
+            self.outside = np.zeros(size, dtype=bool)
+            self._origin = np.arange(size)
 
     def field(self, name: str) -> np.ndarray:
         try:
@@ -170,7 +172,8 @@ class Columns:
     def subset(self, rows: np.ndarray) -> Columns:
         picked = {k: v[rows] for k, v in self.columns.items()}
         cut = Columns(self.instance, picked, len(rows), strict=self.strict)
-        cut.outside, cut._origin = self.outside, self._origin[rows]
+        if not self.strict:
+            cut.outside, cut._origin = self.outside, self._origin[rows]
         return cut
 
 
