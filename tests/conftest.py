@@ -10,6 +10,7 @@ import pytest
 
 from amphw.cpu_runtime import planes
 from amphw.engine.environment import ENGINE, NO_NATIVE
+from tests import sketches
 from tests.browser import Browser, program
 from tests.opencl.devices import POCL_DEVICES
 
@@ -39,6 +40,21 @@ def plane(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
         pytest.skip("the C++ data plane is not built")
     monkeypatch.setenv(ENGINE, name)
     return name
+
+
+@pytest.fixture
+def drawn() -> None:
+    """For tests that look at the pictures of a run, where the others have them sketched."""
+
+
+@pytest.fixture
+def sketched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plots are put together as always, but not rendered, which takes ten times as long as a short run: their
+    files hold an empty picture."""
+    if "drawn" in request.fixturenames:
+        return
+    for module in ("plots", "node_plots"):
+        monkeypatch.setattr(f"amphw.host.{module}.saved", sketches.saved)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,11 @@ Invoke = Callable[..., Result]
 Spawn = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+@pytest.fixture(autouse=True)
+def _sketched(sketched: None) -> None:
+    """What runs in this process leaves sketches of its plots."""
+
+
 @pytest.fixture
 def tiny() -> list[str]:
     """Options that make a run of list-reduction last a moment."""

@@ -97,6 +97,7 @@ def test_frame_overhead(amphw) -> None:
     assert "us a message at a frame each" in done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not built(), reason="needs the C++ data plane")
 def test_replicas(amphw, monkeypatch) -> None:
     from amphw.bench.replicas import byte_counts, equivalence, pair
@@ -118,6 +119,7 @@ def test_replicas(amphw, monkeypatch) -> None:
     assert "bytes are those of the formulas" in done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not built(), reason="needs the C++ data plane")
 def test_exchange(amphw, monkeypatch) -> None:
     from amphw.bench.replicas import exchange

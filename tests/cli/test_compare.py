@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
 
+@pytest.fixture(scope="module")
+def trained() -> dict[str, Path]:
+    """Where the runs lie that the first test trained, for the others to copy."""
+    return {}
+
+
 @pytest.fixture
-def runs(amphw, tiny) -> list[str]:
+def runs(amphw, tiny, trained, tmp_path) -> list[str]:
     for name, seed in (("a/run", 1), ("b/run", 2)):
+        if name in trained:
+            shutil.copytree(trained[name], tmp_path / name)
+            continue
         done = amphw("train", "list-reduction", *tiny, "--set", f"seed={seed}", "--out", name)
         assert done.exit_code == 0, done.stderr
+        trained[name] = tmp_path / name
     return ["a/run", "b/run"]
 
 

@@ -10,11 +10,13 @@ import pytest
 from amphw.cli import demo
 from amphw.cli.seeds import spread
 from amphw.host.records import EpochRecord, RunSummary
+from tests.daily import daily
 
 
-def test_three_runs_and_one_report(spawn, tmp_path) -> None:
-    done = spawn("demo", "--quick", "--out", "d")
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("how", daily(["in this process"], ["as it is called"]))
+def test_three_runs_and_one_report(amphw, spawn, tmp_path, how: str) -> None:
+    done = (spawn if how == "as it is called" else amphw)("demo", "--quick", "--out", "d")
+    assert not (done.returncode if how == "as it is called" else done.exit_code), done.stderr
     for keys in demo.KEYS:
         assert f"max_active_keys {keys} " in done.stdout
         assert (tmp_path / "d" / f"keys-{keys}" / "summary.json").is_file()

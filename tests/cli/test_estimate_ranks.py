@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.daily import daily
+
 SMALL = ["language-model"]
 for _each in (
     "vocabulary=300",
@@ -29,7 +31,7 @@ def estimated(amphw, *arguments: str) -> dict:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("strategy", ["hybrid", "allreduce", "servers", "average", "outer"])
+@pytest.mark.parametrize("strategy", daily(["hybrid", "outer"], ["allreduce", "servers", "average"]))
 def test_strategies_have_throughput_seconds_and_bytes(amphw, strategy: str) -> None:
     options = ["--ranks", "4", "--strategy", strategy, "--nic", "1Mb/s", "--rate", "100/s"]
     options += [] if strategy in ("average", "outer") else ROWS
@@ -44,7 +46,7 @@ def test_strategies_have_throughput_seconds_and_bytes(amphw, strategy: str) -> N
 
 
 @pytest.mark.parametrize("strategy", ["ako", "all-to-all", "servers-async", "group"])
-@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize("mode", daily(["async"], ["sync"]))
 def test_ranks_at_their_own_pace_have_rounds(amphw, strategy: str, mode: str) -> None:
     options = ["--ranks", "3", "--strategy", strategy, "--nic", "1Mb/s", "--rate", "100/s"]
     options += ["--set", f"mode={mode}"]

@@ -18,6 +18,7 @@ def small(tiny: list[str]) -> list[str]:
     return [*tiny, *(word for setting in SMALL for word in ("--set", setting))]
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_run_leaves_what_the_formats_lose(amphw, small, tmp_path) -> None:
     done = amphw("train", "list-reduction", "--device", "fixed:q4.12", *small, "--out", "run")
     assert done.exit_code == 0, done.stderr

@@ -14,6 +14,7 @@ from amphw.cpu_runtime import planes
 from amphw.host.checkpoint import load_checkpoint
 from amphw.host.checkpointing import CHECKPOINT
 from tests.cli.conftest import Invoke
+from tests.daily import daily
 
 PIPELINE = ["--set", "mode=pipeline", "--set", "workers=1"]
 
@@ -78,7 +79,7 @@ def test_strategies_move_the_bytes_that_they_should(amphw: Invoke, strategy: str
 
 
 @pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
-@pytest.mark.parametrize("strategy", ["hybrid", "servers"])
+@pytest.mark.parametrize("strategy", daily(["hybrid"], ["servers"]))
 def test_tables_that_servers_own_take_room_for_what_a_window_reads(amphw: Invoke, strategy: str) -> None:
     """Each of three ranks has a third of values and Adagrad's sums; on devices ten times as many words make
     no difference but for other rows in a window. The checkpoint has everything."""

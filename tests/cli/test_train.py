@@ -36,6 +36,7 @@ def trained(amphw, tiny, tmp_path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_run_leaves_everything_that_can_be_looked_at(trained) -> None:
     present = {path.name for path in trained.iterdir()}
     assert {"config.toml", "environment.json", "metrics.json", "summary.json", "report.html"} <= present
@@ -45,6 +46,7 @@ def test_a_run_leaves_everything_that_can_be_looked_at(trained) -> None:
     assert "data:image/svg+xml" in (trained / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_cpu_device_leaves_a_trace_and_a_gantt_chart(amphw, tiny, tmp_path) -> None:
     done = amphw("train", "list-reduction", *tiny, "--out", "run")
     assert done.exit_code == 0, done.stderr
@@ -197,6 +199,7 @@ def test_resume_stands_alone(amphw, other) -> None:
     assert "--resume" in done.stderr
 
 
+@pytest.mark.usefixtures("drawn")
 def test_resuming_a_run_that_is_done_says_so_and_keeps_its_plots(amphw, tiny, tmp_path) -> None:
     amphw("train", "list-reduction", *tiny, "--out", "run")
     before = (tmp_path / "run" / "report.html").read_text().count("<figure>")

@@ -22,6 +22,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.daily import daily
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(
@@ -29,6 +31,8 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _FILE = re.compile(r"^<!-- test: file (\S+) -->\n+```(?:python|toml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LONG = ("python.md",)
+"""Pages whose programs train for longer than others'."""
 _TRAINS = re.compile(r"(?:\w+=(?:\"[^\"]*\"|\S+) |mpiexec -n \d+ )*amphw (train|demo)\b")
 
 
@@ -117,7 +121,11 @@ def test_the_circuits_of_a_page_can_be_built(page: Path, folder: Path) -> None:
     run(page, folder, hardware=True, timeout=3600)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    daily([page for page in PAGES if page.name not in LONG], [page for page in PAGES if page.name in LONG]),
+    ids=lambda page: page.name,
+)
 def test_the_programs_of_a_page_run(page: Path, tmp_path: Path) -> None:
     """As one, since a later one may need what an earlier one imported."""
     program = "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S))

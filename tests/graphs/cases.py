@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.passes import replicate
+from tests.daily import daily
 from tests.graphs import decide, lookup, message_passing, rnn, tree
 from tests.graphs.written import WRITTEN, Written
 from tests.graphs.written_attention import WRITTEN_ATTENTION
@@ -133,3 +135,9 @@ def each_case(cases: Iterable[Case] = CASES) -> pytest.MarkDecorator:
         pytest.param(case, marks=[] if case.name in everyday else pytest.mark.thorough) for case in cases
     ]
     return pytest.mark.parametrize("case", marked, ids=[case.name for case in cases])
+
+
+def each_name(graphs: Iterable[str]) -> list[Any]:
+    """Names of graphs as a parameter: cases that are not in EVERYDAY run in `make test-all` alone."""
+    names, later = sorted(graphs), {case.name for case in CASES} - set(EVERYDAY)
+    return daily([name for name in names if name not in later], [name for name in names if name in later])

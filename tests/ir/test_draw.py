@@ -15,11 +15,11 @@ from amphw.ir.instance import Schema
 from amphw.ir.layering import Link, Vertex, back_links, layers_of
 from amphw.ir.layout import Layout, Rect, arrange
 from amphw.ir.routing import Bcast
-from tests.graphs.cases import CASES
+from tests.graphs.cases import CASES, each_name
 from tests.ir.graphs import counting_loop, every_family
 
 GRAPHS = {"every-family": every_family, "counting": counting_loop, **{c.name: c.build for c in CASES}}
-each = pytest.mark.parametrize("name", sorted(GRAPHS))
+each = pytest.mark.parametrize("name", each_name(GRAPHS))
 
 
 def overlap(a: Rect, b: Rect) -> bool:

@@ -16,11 +16,11 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Axiom, Schema, TableType
 from amphw.ir.serialise import FAMILIES, FORMAT, fingerprint, graph_from_json, graph_to_json
 from amphw.ir.state import StateType, state_field
-from tests.graphs.cases import CASES
+from tests.graphs.cases import CASES, each_name
 from tests.ir.graphs import every_family
 
 GRAPHS = {"every-family": every_family, **{c.name: c.build for c in CASES}}
-each = pytest.mark.parametrize("name", sorted(GRAPHS))
+each = pytest.mark.parametrize("name", each_name(GRAPHS))
 
 
 def stored(graph: Graph) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from amphw.host.trace import Trace
 from amphw.ir.device import Findings
 from amphw.library.artifacts import HOST, write_artifacts
 
+pytestmark = pytest.mark.usefixtures("drawn")
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:

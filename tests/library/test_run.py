@@ -221,6 +221,7 @@ def test_history_is_a_data_frame_of_the_records(run: amphw.Run, monkeypatch: pyt
         run.history  # noqa: B018
 
 
+@pytest.mark.usefixtures("drawn")
 def test_a_plot_and_what_a_notebook_shows(run: amphw.Run) -> None:
     figure = run.plot()
     assert figure.axes[0].get_ylabel() == "validation accuracy"

@@ -20,6 +20,7 @@ from amphw.ir.update import UpdateRule
 from amphw.models import ModelError
 from amphw.models.language_model import LanguageModel, LanguageModelConfig
 from tests.conformance import harness
+from tests.daily import daily
 
 MODEL = LanguageModel()
 SIZES: dict[str, Any] = {"vocabulary": 40, "embedding": 5, "hidden": 4, "samples": 9, "sentences": 50}
@@ -191,7 +192,7 @@ def test_what_a_loss_is_to_be_compared_with_is_said() -> None:
     assert "7.56" in note and "4.85" in note
 
 
-@pytest.mark.parametrize("softmax", ["sampled", "full"])
+@pytest.mark.parametrize("softmax", daily(["sampled"], ["full"]))
 def test_it_falls_below_the_unigram_model(softmax: str) -> None:
     size = [
         "vocabulary=300",

@@ -233,13 +233,24 @@ SPACES: dict[str, StateType] = {
 }
 
 
+def _words(letters: list[int]) -> Instance:
+    return Instance({"words": len(letters)}, {"letters": np.array(letters)})
+
+
+@pytest.fixture(scope="module")
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The functions of every space: no instance's numbers are in them, only the names of its tables."""
+    names = _names((), _words([1]))
+    functions = [address_functions(name, state, names) for name, state in SPACES.items()]
+    return compile_library(functions, tmp_path_factory.mktemp("addresses"))
+
+
 @pytest.mark.parametrize("letters", [[3, 1, 4, 0, 5], [2, 2, 2], [0, 0], [6]], ids=str)
 @pytest.mark.parametrize("name", SPACES)
-def test_dense_addresses_compile(name: str, letters: list[int], tmp_path: Path) -> None:
-    instance = Instance({"words": len(letters)}, {"letters": np.array(letters)})
+def test_dense_addresses_compile(name: str, letters: list[int], addresses: ctypes.CDLL) -> None:
+    instance = _words(letters)
     state = SPACES[name]
     names = _names((), instance)
-    library = compile_library([address_functions("address", state, names)], tmp_path)
     space = KeySpace(state, instance)
     outer = [KeySpace(StateType(state.fields[:d]), instance).size for d in range(len(state.fields))]
     sums = [
@@ -248,7 +259,7 @@ def test_dense_addresses_compile(name: str, letters: list[int], tmp_path: Path) 
     ]
     bound, prefix = Bound(instance, names.attrs), pointers(sums)
     attrs = bound.attrs.ctypes.data_as(ctypes.c_void_p)
-    fill, address = integer(library, "address_fill"), integer(library, "address")
+    fill, address = integer(addresses, f"{name}_fill"), integer(addresses, name)
     assert fill(attrs, bound.pointers, prefix) == space.size
     for i in range(space.size):
         fields = np.array([space.columns[n][i] for n in state.names], dtype=np.int64)

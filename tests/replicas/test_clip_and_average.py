@@ -17,8 +17,18 @@ from amphw.ir.device import Device
 from amphw.replicas.replica import Replica
 from amphw.replicas.run import in_threads
 from amphw.replicas.synchronous import Synchronous
+from tests.daily import daily
 from tests.host.training import MODEL
-from tests.replicas.test_equivalence import RULES, Kept, alone, differences, settings, share_alone, together
+from tests.replicas.test_equivalence import (
+    RULES,
+    Kept,
+    alone,
+    differences,
+    settings,
+    share_alone,
+    together,
+    trained_alone,
+)
 
 NORM = 0.05
 """A bound of `train.clip_norm` that clips the toy's gradients."""
@@ -51,7 +61,7 @@ def clipped_apart(ranks: int, clip_norm: float, *others: str) -> list[Kept]:
 
 @pytest.mark.parametrize("strategy", ["hybrid", "allreduce", "servers"])
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule[0])
-@pytest.mark.parametrize(("ranks", "depth"), [(2, 1), (4, 1), (2, 3)])
+@pytest.mark.parametrize(("ranks", "depth"), daily([(2, 3)], [(2, 1), (4, 1)]))
 def test_the_norm_that_is_clipped_is_that_of_all_ranks_together(
     ranks: int, depth: int, rule: list[str], strategy: str
 ) -> None:
@@ -99,7 +109,7 @@ def averages_of(ranks: int, depth: int, monkeypatch: pytest.MonkeyPatch, *others
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "run", noted)
         if ranks == 1:
-            alone(MODEL, depth, *others)
+            trained_alone(MODEL, depth, *others)
         else:
             together(MODEL, ranks, depth, *others)
     return found

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -44,13 +45,17 @@ MODELS = {
 }
 
 
-def graphs() -> Iterator[tuple[str, Graph]]:
+def graphs() -> Iterator[tuple[str, Callable[[], Graph]]]:
     for case in CASES:
-        yield case.name, case.build()
-    for name, overrides in MODELS.items():
-        model = get_model(name)
-        config = resolve(model.config, model.defaults, None, [f"model.{o}" for o in overrides])
-        yield name, model.graph(config.model)
+        yield case.name, case.build
+    for name in MODELS:
+        yield name, partial(_of_model, name)
+
+
+def _of_model(name: str) -> Graph:
+    model = get_model(name)
+    config = resolve(model.config, model.defaults, None, [f"model.{o}" for o in MODELS[name]])
+    return model.graph(config.model)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from amphw.models.list_reduction import ListReductionConfig, ListReductionRNN
 from amphw.models.mnist import MnistConfig, MnistMLP
 from tests.engine.tiles.tile_checks import Checked
 from tests.engine.tiles.tile_programs import SPACES, counts, operands, programs
-from tests.graphs.cases import CASES
+from tests.graphs.cases import CASES, each_name
 
 MODELS: dict[str, Callable[[], Graph]] = {
     **{case.name: case.build for case in CASES},
@@ -30,7 +30,7 @@ MODELS: dict[str, Callable[[], Graph]] = {
 
 
 @pytest.mark.parametrize("fused", [False, True], ids=["fine", "fused"])
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", each_name(MODELS))
 def test_every_unit_of_the_graphs(name: str, fused: bool) -> None:
     graph = MODELS[name]()
     rng = np.random.default_rng(3)

@@ -18,7 +18,7 @@ from amphw.ir.device import Capabilities
 from amphw.ir.errors import AmphwError
 from amphw.ir.update import UpdateRule
 from tests.estimate.chain import chain, rows
-from tests.graphs.cases import CASES, Case, each_case
+from tests.graphs.cases import Case, each_case
 
 RULES = {"*": UpdateRule()}
 KHZ = Network(1e3)
@@ -93,7 +93,7 @@ def test_one_device_has_no_links() -> None:
     assert found.throughput == pytest.approx(1 / found.devices[0].busy)
 
 
-@each_case([case for case in CASES if case.build().parameterised])
+@each_case()
 def test_nodes_are_where_training_puts_them(case: Case) -> None:
     """An estimate of a network is one of the placement that a run on such devices has."""
     graph = case.build()

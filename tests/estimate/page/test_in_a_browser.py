@@ -12,6 +12,7 @@ from amphw.cpu_runtime import planes
 from amphw.estimate.outcome import Outcome
 from amphw.estimate.page.report import estimate_page
 from tests.browser import Browser
+from tests.daily import daily
 from tests.estimate.page.outcomes import LINKED, idle, outcome
 from tests.estimate.page.test_map import full
 
@@ -91,8 +92,11 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return file
 
 
-@pytest.mark.parametrize("dark", (False, True), ids=("light", "dark"))
-@pytest.mark.parametrize("width", (1280, 400))
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    daily([(1280, False), (400, True)], [(1280, True), (400, False)]),
+    ids=("wide-light", "narrow-dark", "wide-dark", "narrow-light"),
+)
 def test_it_is_legible_and_alone(browser: Browser, page: Path, width: int, dark: bool) -> None:
     assert browser.show(page, width, dark) == [page.as_uri()]
     found = browser.evaluate(LOOK)

@@ -8,6 +8,7 @@ import pytest
 from amphw.engine.tiles.code import Base, Code, Phase, PhaseKind, Place, Ref, TiledUnit
 from amphw.ir.primitives import RowContext
 from amphw.ir.program import ParamSpec
+from tests.daily import daily
 from tests.opencl.codegen.test_generate import FORMS
 from tests.opencl.unit_checks import Case, check
 
@@ -73,6 +74,6 @@ def windows(shape: tuple[int, ...]) -> Case:
 SHAPES = ((6, 5, 3, 3, 2, 2, 1), (4, 4, 20, 2, 2, 2, 0), (3, 4, 2, 1, 1, 1, 0), (2, 2, 1, 2, 2, 1, 1))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", daily(["cpu", "gpu"], ["single", "lanes of vectors"]))
 def test_moves(form: str) -> None:
     check([moves(), *(windows(shape) for shape in SHAPES)], FORMS[form])

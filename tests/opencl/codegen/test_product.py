@@ -11,6 +11,7 @@ from amphw.engine.tiles.code import Base, Code, Phase, PhaseKind, Place, Ref, Se
 from amphw.opencl import abi
 from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.product import product_kernel
+from tests.daily import daily
 from tests.opencl.kernels import LOCAL, PLAIN, SCALAR, SINGLE, Arena, Machine, padded
 
 ROWS = (0, 1, 5, 17, 33)
@@ -84,7 +85,7 @@ def columns_of(operand: np.ndarray, case: Case) -> np.ndarray:
     return np.concatenate(parts, axis=1)
 
 
-@pytest.fixture(scope="module", params=FORMS)
+@pytest.fixture(scope="module", params=daily(["plain", "local"], ["single", "scalar"]))
 def built(request, machine: Machine):
     form: Form = FORMS[request.param]
     kernels = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from amphw.opencl import abi
 from amphw.opencl.codegen.folding import table_kernels, unfold_kernels
 from amphw.opencl.codegen.forms import Form, ProductForm
 from amphw.opencl.codegen.update import Tensor, parts, touched_only, update_kernels, update_scalars
+from tests.daily import daily
 from tests.opencl.kernels import LOCAL, PLAIN, SINGLE, Arena, Machine, padded
 
 FORMS = {"plain": PLAIN, "single": SINGLE, "lanes": replace(LOCAL, lanes=8)}
@@ -46,21 +48,29 @@ def tensors(rule: UpdateRule) -> list[Tensor]:
 
 
 FEW = ("adagrad-clip", "adam-clip-decay")  # rules that show what differs between forms
+DAILY = [("plain", "sgd"), ("plain", "adam-clip-decay"), ("lanes", "adagrad-clip")]
 RUNS = [("plain", name) for name in RULES] + [
     (form, name) for form in FORMS if form != "plain" for name in FEW
 ]
+each_run = pytest.mark.parametrize("form, name", daily(DAILY, [run for run in RUNS if run not in DAILY]))
 
 
 @pytest.fixture(scope="module")
 def built(machine: Machine):
-    """Of each form, its rules' kernels in one program -> by (form, rule), the program and the kernels."""
-    out = {}
-    for name, form in FORMS.items():
-        rules = [rule for of, rule in RUNS if of == name]
+    """Of a form, its rules' kernels in one program, when one is asked for -> by (form, rule), the program and
+    the kernels."""
+
+    @cache
+    def of_form(name: str):
+        rules, form = [rule for of, rule in RUNS if of == name], FORMS[name]
         kernels = {r: update_kernels(r.replace("-", "_"), tensors(RULES[r]), RULES[r], form) for r in rules}
-        program = machine.build(form, [k for of in kernels.values() for k in of])
-        out |= {(name, rule): (program, kernels[rule]) for rule in rules}
-    return out
+        return machine.build(form, [k for of in kernels.values() for k in of]), kernels
+
+    def of_rule(form: str, rule: str):
+        program, kernels = of_form(form)
+        return program, kernels[rule]
+
+    return of_rule
 
 
 class Node:
@@ -104,9 +114,9 @@ class Node:
         return faults[: -abi.TURNS]
 
 
-@pytest.mark.parametrize("form, name", RUNS)
+@each_run
 def test_updates_are_those_of_the_rule(built, machine: Machine, form: str, name: str) -> None:
-    program, kernels = built[form, name]
+    program, kernels = built(form, name)
     node = Node(RULES[name], seed=1)
     state = dict(node.rule.row.state)
     for updates in range(3):
@@ -133,7 +143,7 @@ def test_updates_are_those_of_the_rule(built, machine: Machine, form: str, name:
 def test_a_bad_gradient_changes_nothing(
     built, machine: Machine, form: str, name: str, where: int, bad: float
 ) -> None:
-    program, kernels = built[form, name]
+    program, kernels = built(form, name)
     node = Node(RULES[name], seed=2)
     node.gradients()
     node.arrays[f"g{where}"][1 if where == TABLE else 0, 3] = bad
@@ -145,12 +155,12 @@ def test_a_bad_gradient_changes_nothing(
     assert node.largest[0] == np.inf
 
 
-@pytest.mark.parametrize("form, name", RUNS)
+@each_run
 def test_the_largest_gradients_are_those_that_the_definition_notes(
     built, machine: Machine, form: str, name: str
 ) -> None:
     """Of the last updates; more are made than there are words."""
-    program, kernels = built[form, name]
+    program, kernels = built(form, name)
     node, expected = Node(RULES[name], seed=5), []
     for updates in range(abi.TURNS + 3):
         given, rows = node.gradients(), 3 + updates
@@ -172,7 +182,7 @@ def test_which_rules_leave_untouched_rows_alone() -> None:
 
 def test_only_touched_rows_are_changed(built, machine: Machine) -> None:
     """A gradient in a row that is not marked stays where it is."""
-    program, kernels = built["plain", "adagrad-clip"]
+    program, kernels = built("plain", "adagrad-clip")
     node = Node(RULES["adagrad-clip"], seed=3)
     node.gradients()
     node.arrays[f"g{TABLE}"][0] = 1.0

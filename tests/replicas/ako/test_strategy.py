@@ -25,6 +25,7 @@ from amphw.replicas.replica import Synchronised
 from amphw.replicas.run import check_ranks, follow, in_threads, replica
 from amphw.replicas.threads import ThreadTransport
 from amphw.replicas.transport import Transport
+from tests.daily import daily
 from tests.host.training import MODEL
 from tests.replicas.test_equivalence import Kept, settings
 from tests.replicas.test_own_pace import LONG, Noted
@@ -207,8 +208,14 @@ LEARNT = {
 }
 
 
-@pytest.mark.parametrize("name", list(LEARNT))
-@pytest.mark.parametrize(("ranks", "strategy"), [(2, "ako"), (4, "ako"), (2, "all-to-all")])
+EXCHANGES = [
+    (ranks, strategy, name)
+    for ranks, strategy in ((2, "ako"), (4, "ako"), (2, "all-to-all"))
+    for name in LEARNT
+]
+
+
+@pytest.mark.parametrize(("ranks", "strategy", "name"), daily(EXCHANGES[:1], EXCHANGES[1:]))
 def test_models_are_learnt_on_the_cpu(name: str, ranks: int, strategy: str) -> None:
     model, (wanted, below) = get_model(name), LEARNT[name]
     common = ["valid_instances=200", "target=none", "device.workers=1", "mode=async", "replicas.every=4"]

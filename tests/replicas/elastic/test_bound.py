@@ -12,6 +12,7 @@ from amphw.replicas.ako.message import Member
 from amphw.replicas.elastic.audit import audit
 from amphw.replicas.elastic.level import Level
 from amphw.replicas.elastic.table import LEFT
+from tests.daily import daily
 from tests.replicas.elastic.jobs import Job, slowly, until
 
 LONG = ("epochs=3", "train_instances=2000")
@@ -55,7 +56,7 @@ def test_who_leaves_while_the_bound_holds_it_is_not_further_ahead(tmp_path: Path
     )  # the bound, one partition and one round, and one more
 
 
-@pytest.mark.parametrize("joins", [False, True])
+@pytest.mark.parametrize("joins", daily([True], [False]))
 def test_nobody_stands_still_until_one_that_paused_has_caught_up(joins: bool, tmp_path: Path) -> None:
     """While the first one validates, or another one takes its values, the others close ten leases of eight
     rounds. Links hold four messages, so it knows of few of these when it goes on; were they not made up for,

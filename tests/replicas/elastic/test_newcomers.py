@@ -14,6 +14,7 @@ from amphw.replicas.ako.message import Member
 from amphw.replicas.elastic.audit import audit
 from amphw.replicas.elastic.board import RefusedError
 from amphw.replicas.elastic.table import LEFT, TRAINING
+from tests.daily import daily
 from tests.host.training import MODEL
 from tests.replicas.elastic.jobs import TOY, Job, slowly, until
 from tests.replicas.test_equivalence import Kept
@@ -31,7 +32,7 @@ class Apart:
 
 
 @pytest.mark.parametrize("mode", ["async", "pipeline"])
-@pytest.mark.parametrize("partitions", ["auto", "1", "3"])
+@pytest.mark.parametrize("partitions", daily(["auto"], ["1", "3"]))
 def test_one_that_joins_gets_every_gradient_once(mode: str, partitions: str, tmp_path: Path) -> None:
     """With SGD at a constant rate all have then moved as far as all others, in whatever order messages
     came."""

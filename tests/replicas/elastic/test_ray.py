@@ -97,6 +97,7 @@ def test_members_die_return_join_and_leave(tmp_path: Path) -> None:
     assert audit["lost"] == audit["doubled"] == 0 and audit["instances"] > 0
 
 
+@pytest.mark.thorough
 def test_an_address_that_is_no_job_is_told() -> None:
     for address, why in (
         ("127.0.0.1:1", "no job answers at"),

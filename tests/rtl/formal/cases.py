@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.daily import daily
 from tests.rtl.formal.prove import prove, reach
 
 
@@ -16,7 +17,7 @@ class Case(NamedTuple):
     """A contract of a component; `faults` are places of its source, and what breaks the contract there.
 
     contract: given the class. constants: of its module, made small enough for a proof. covers: whether the
-    contract says what can be reached.
+    contract says what can be reached. every_day: whether its proof is short enough for each run of the tests.
     """
 
     component: type
@@ -25,6 +26,7 @@ class Case(NamedTuple):
     faults: tuple[tuple[str, str], ...]
     constants: Mapping[str, Any] = {}
     covers: bool = True
+    every_day: bool = True
 
     def proof(self, old: str = "", new: str = "") -> Any:
         """The contract around the component, or around the one with a fault."""
@@ -46,7 +48,9 @@ def proofs_of(cases: Mapping[str, Case]) -> tuple[Any, Any, Any]:
     """Tests: that contracts are kept, that faults are found, that the assumptions can be met."""
     faults = [(name, *fault) for name, case in cases.items() for fault in case.faults]
 
-    @pytest.mark.parametrize("name", cases)
+    short = [name for name, case in cases.items() if case.every_day]
+
+    @pytest.mark.parametrize("name", daily(short, [name for name in cases if name not in short]))
     def kept(name: str) -> None:
         proof = prove(cases[name].proof(), cases[name].depth)
         assert proof.holds, f"cycle {proof.step}: {proof.failure}"

@@ -26,6 +26,7 @@ CASES = {
                 "with m.Elif(self.receive.en & ~self.look.en):",
             ),  # waits for reads
         ),
+        every_day=False,
     ),
     "ready queue": Case(
         ReadyQueue,
@@ -53,6 +54,7 @@ CASES = {
             ("store.value.known.eq(self.arrive)", "store.value.known.eq(1)"),
         ),
         {"ADDRESS": 3},
+        every_day=False,
     ),
     "activity": Case(
         Activity,
@@ -65,6 +67,7 @@ CASES = {
             ("now > most", "now >= 0"),  # the latest, not the largest
         ),
         {"BITS": 3},
+        every_day=False,
     ),
 }
 test_the_contract_is_kept, test_a_fault_is_found, test_something_is_left_to_prove = proofs_of(CASES)

@@ -184,6 +184,7 @@ CASES = {
             ("last.eq(issue.unit)", "last.eq(~issue.unit)"),  # waits for itself
         ),
         {"Memory": AnyMemory, "ADDRESS": 4},
+        every_day=False,
     ),
 }
 test_the_contract_is_kept, test_a_fault_is_found, test_something_is_left_to_prove = proofs_of(CASES)
