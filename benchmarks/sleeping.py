@@ -1,14 +1,17 @@
-"""The sleep method beside the calculation: what a model trains where its layers wait as devices would.
+"""The sleep method beside the calculation and the CPU engine: what a model trains where its layers wait.
 
-    python benchmarks/sleeping.py [--seconds 4] [--json FILE]
+    python benchmarks/sleeping.py [--seconds 4] [--rounds 3] [--json FILE]
 
-Each is one run of `amphw estimate --method sleep`; the table of docs/estimate.md comes from here.
+Of each model and rate there are some rounds of two measurements that take turns: the CPU engine, which
+computes everything, and `amphw estimate --method sleep`, on the same training instances and with the same
+settings. The table of docs/estimate.md comes from here.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -16,28 +19,66 @@ from typing import Any
 
 from record import save
 
+from amphw.estimate.play.sleeping import loaded, throughput
+from amphw.host.config import resolve
+from amphw.host.run_model import chosen_instances
+from amphw.ir.device import Mode
+from amphw.models import get_model
+
+RATES = ("200MFLOPS", "2GFLOPS", "1TFLOPS")
+"""Of a device."""
 RUNS = {
-    "tree-lstm": ("200MFLOPS", "2GFLOPS", "1TFLOPS"),
-    "ggnn": ("200MFLOPS", "2GFLOPS", "1TFLOPS"),
-    "list-reduction": ("200MFLOPS", "2GFLOPS"),
-    "list-reduction --set replicas=4": ("200MFLOPS", "2GFLOPS", "1TFLOPS"),
+    "tree-lstm": ["sample=true"],
+    "ggnn": ["sample=true"],
+    "list-reduction": [],
+    "list-reduction, four replicas": ["replicas=4"],
 }
-"""By model the rates of a device; generated data where a model has it."""
-SAMPLED = ("tree-lstm", "ggnn")
+"""Models and their settings; generated data where a model has it."""
+INSTANCES = 32
+"""As the sleep method takes without --instances."""
 
 
-def slept(model: str, flops: str, seconds: float) -> dict[str, Any]:
-    sample = ["--set", "sample=true"] if model in SAMPLED else []
-    words = ["estimate", *model.split(), *sample, "--flops", flops, "--method", "sleep", "--json"]
-    command = [sys.executable, "-m", "amphw.cli", *words, "--seconds", str(seconds)]
+def computed(model: str, settings: list[str], seconds: float) -> float:
+    """What the CPU engine trains a second."""
+    found: Any = get_model(model)
+    cfg = resolve(found.config, found.defaults, None, settings)
+    found.prepare(cfg.model, cfg.train.seed)
+    device = loaded(found, cfg, "cpu", {})
+    try:
+        instances = chosen_instances(found, cfg, INSTANCES)
+        return throughput(device, found, instances, range(cfg.train.max_active_keys), Mode.TRAIN, seconds)
+    finally:
+        device.close()
+
+
+def slept(model: str, settings: list[str], flops: str, seconds: float) -> dict[str, Any]:
+    """What the sleep method finds, and the calculation beside it."""
+    sets = [word for setting in settings for word in ("--set", setting)]
+    words = ["estimate", model, *sets, "--flops", flops, "--method", "sleep", "--json"]
+    more = ["--seconds", str(seconds), "--instances", str(INSTANCES)]
+    command = [sys.executable, "-m", "amphw.cli", *words, *more]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def measured(name: str, flops: str, seconds: float, rounds: int) -> dict[str, Any]:
+    """Medians of the rounds, and of the ratio in each."""
+    model, settings = name.partition(",")[0], RUNS[name]
+    each, found = [], {}
+    for _ in range(rounds):
+        on_cpu = computed(model, settings, seconds)
+        found = slept(model, settings, flops, seconds)
+        each.append({"computed": on_cpu, "slept": found["measured"]["train_per_s"]})
     return {
-        "model": model,
+        "model": name,
         "flops": flops,
         "calculated": found["throughput"] * found["counted_per_instance"],
-        "slept": found["measured"]["train_per_s"],
+        "slept": statistics.median(one["slept"] for one in each),
+        "computed": statistics.median(one["computed"] for one in each),
+        "ratio": statistics.median(one["slept"] / one["computed"] for one in each),
         "counted": found["counted"],
+        "rounds": each,
     }
 
 
@@ -45,17 +86,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="where the record is written")
     args = parser.parse_args()
     rows = []
-    for model, rates in RUNS.items():
-        for flops in rates:
-            row = slept(model, flops, args.seconds)
+    for name in RUNS:
+        for flops in RATES:
+            row = measured(name, flops, args.seconds, args.rounds)
             rows.append(row)
             print(
-                f"{model:32} {flops:>10}: calculated {row['calculated']:,.4g} {row['counted']}/s, "
-                f"by sleeping {row['slept']:,.4g}",
+                f"{name:30} {flops:>10}: calculated {row['calculated']:,.4g} {row['counted']}/s, "
+                f"by sleeping {row['slept']:,.4g}, {row['ratio']:.2f} times the CPU engine's "
+                f"{row['computed']:,.4g}",
                 flush=True,
             )
     if args.json is not None:

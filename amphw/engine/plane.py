@@ -48,6 +48,8 @@ class EnginePlane:
     memory of external executors. regions: by unit that one of these computes, the worker through which it
     gets its frames; see `amphw.engine.parts.region`. outside: units that parts compute, whose parameters the
     engine does not know; see `amphw.engine.parts.part`. joining: by unit of a part that `Joins`, its worker.
+    slept, sleepers: units that compute nothing, and the devices that they wait on, as
+    `amphw.engine.parts.sleeper` describes them.
     """
 
     def __init__(
@@ -66,6 +68,8 @@ class EnginePlane:
         regions: Mapping[int, int] = MappingProxyType({}),
         outside: Collection[int] = (),
         joining: Mapping[int, int] = MappingProxyType({}),
+        slept: Mapping[int, tuple[Any, ...]] = MappingProxyType({}),
+        sleepers: Sequence[tuple[Any, ...]] = (),
     ):
         self.lowered, self.params, self.log = lowered, params, log
         self.firings = Firings(lowered)
@@ -95,6 +99,8 @@ class EnginePlane:
             "plan_bytes": PLAN_BYTES,
             "regions": [regions.get(u.index, -1) for u in lowered.units],
             "joining": [joining.get(u.index, -1) for u in lowered.units],
+            "slept": [slept.get(u.index) for u in lowered.units],
+            "sleepers": list(sleepers),
         }
         self.shared_bytes = shared[1] if shared is not None else 0
         if shared is not None:

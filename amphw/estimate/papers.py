@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from amphw.engine.parts.links import FLOAT_BYTES
+from amphw.engine.parts.costs import FLOAT_BYTES
 from amphw.estimate.count.traffic import Spread
 from amphw.estimate.network.busy import Load, ranked
 from amphw.estimate.outcome import Case, DeviceOutcome, EdgeOutcome, NodeMemory, NodeOutcome, Origin, Outcome

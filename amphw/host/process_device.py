@@ -8,6 +8,7 @@ from functools import partial
 from amphw.engine.parts.executor import RegionPart
 from amphw.engine.parts.part import Part, offered
 from amphw.engine.parts.remote import RemotePart
+from amphw.engine.parts.sleeper import Sleeper
 from amphw.ir.device import Capabilities, StartsSlowly
 from amphw.ir.errors import AmphwError
 
@@ -17,11 +18,11 @@ def part_of(spec: str) -> Part:
     from amphw.host.devices import make_device
 
     part = offered(make_device(spec))
-    if isinstance(part, RegionPart):
-        raise AmphwError(
-            f"process:{spec}: {spec} works in memory that it shares with the engine, in this "
-            f"process: name it without process:, as in cpu,{spec}"
-        )
+    if isinstance(part, RegionPart | Sleeper):
+        why = "works in memory that it shares with the engine, in this process"
+        if isinstance(part, Sleeper):
+            why = "computes nothing, and the engine itself lets its frames wait, in this process"
+        raise AmphwError(f"process:{spec}: {spec} {why}: name it without process:, as in cpu,{spec}")
     return part
 
 

@@ -20,9 +20,10 @@ from amphw.engine.parts.driver import LOOK, PartDriver
 from amphw.engine.parts.executor import Executor, RegionPart
 from amphw.engine.parts.launches import launches_found
 from amphw.engine.parts.links import FIXED, carried_found, check_labels, links_found
-from amphw.engine.parts.part import ModelsLink, Part, joins, keeps, offered
+from amphw.engine.parts.part import AnyPart, ModelsLink, joins, keeps, offered
 from amphw.engine.parts.region import Regions
 from amphw.engine.parts.replay import PartReplay
+from amphw.engine.parts.sleeper import Sleeper
 from amphw.engine.plane_device import NAP, PlaneDevice
 from amphw.engine.policy import check_settings
 from amphw.ir.device import (
@@ -72,7 +73,7 @@ class MixedDevice(PlaneDevice):
     ) -> None:
         super().__init__(replay)
         self.devices, self.absent = dict(devices), dict(absent or {})
-        self.parts: dict[str, Part | RegionPart] = {}
+        self.parts: dict[str, AnyPart] = {}
         others = [d for d in devices.values() if d is not self]
         self._slow = [d.slow_start() for d in others if isinstance(d, StartsSlowly)]
         for label, device in devices.items():
@@ -91,6 +92,7 @@ class MixedDevice(PlaneDevice):
             )
         self.placing = Placing()
         self._drivers: list[PartDriver] = []
+        self._sleepers: dict[str, Sleeper] = {}
         self._regions: Regions | None = None
         self.params: dict[str, NodeParameters] = {}
 
@@ -182,14 +184,21 @@ class MixedDevice(PlaneDevice):
         settings = options.settings
         used = {label: part for label, part in self.parts.items() if self.placing.on(label)}
         regional = {label: part for label, part in used.items() if isinstance(part, RegionPart)}
+        self._sleepers = {label: part for label, part in used.items() if isinstance(part, Sleeper)}
         apart = {n for n, label in self.placing.of.items() if label in used and label not in regional}
         homes = {n: label for n, label in self.placing.of.items() if label in regional}
         self.lowered = lower(fuse(graph, apart, homes) if settings.get("fuse", True) else graph)
-        owners = {n: graph.nodes[n].params for n in graph.parameterised if n not in apart}
+        outside = {n for n in apart if self.placing.of[n] not in self._sleepers}  # which parts compute
+        owners = {n: graph.nodes[n].params for n in graph.parameterised if n not in outside}
         self.params = initial_parameters(owners, dict(rules), options.seed)
         units = dict(zip(used, units_of(self.lowered, self.placing, list(used)), strict=True))
         numbers = {label: workers + k for k, label in enumerate(used)}
-        away = {u.index for each in units.values() for u in each}
+        served = {label: {u.index for u in units[label]} for label in used if label not in self._sleepers}
+        away = set().union(*served.values())
+        asleep = [
+            sleeper.describe(units[label], numbers[label], number)
+            for number, (label, sleeper) in enumerate(self._sleepers.items())
+        ]
         arena = None
         if regional:
             arena = Arena(min(part.shared_bytes(settings) for part in regional.values()))
@@ -201,19 +210,25 @@ class MixedDevice(PlaneDevice):
             updates=options.updates,
             workers=workers + len(used),
             placement=[{u.index for u in self.lowered.units} - away] * workers
-            + [{u.index for u in each} for each in units.values()],
+            + [served.get(label, set()) for label in used],
             settings=settings,
             log=self.log if options.log else None,
             keys=options.max_active_keys,
             shared=(arena.address, arena.size) if arena is not None else None,
             regions={u.index: numbers[label] for label in regional for u in units[label]},
-            outside={u.index for label in used if label not in regional for u in units[label]},
+            outside={u for label in served if label not in regional for u in served[label]},
             joining={u.index: numbers[label] for label in used if joins(used[label]) for u in units[label]},
+            sleepers=[device for device, _ in asleep],
+            slept={unit: what for _, each in asleep for unit, what in each.items()},
         )
+        for number, sleeper in enumerate(self._sleepers.values()):
+            sleeper.attach(plane.engine, number)
         self._arena = arena
         executors: list[Executor] = []
         try:
             for label, part in used.items():
+                if isinstance(part, Sleeper):
+                    continue
                 with unavailable(label):
                     if isinstance(part, RegionPart):
                         assert arena is not None
@@ -269,14 +284,15 @@ class MixedDevice(PlaneDevice):
         tables and parameters. Where what a device's nodes send each other stays there, these are the messages
         that pass its border."""
         found = {driver.label: driver.carried() for driver in self._drivers}
+        found |= {label: sleeper.carried() for label, sleeper in self._sleepers.items()}
         return found | (self._regions.carried() if self._regions is not None else {})
 
     def _link_uses(self) -> dict[str, LinkUse]:
-        return {
-            driver.label: use
-            for driver in self._drivers
-            if driver.label in self._linked and (use := driver.link_use()) is not None
+        found = {driver.label: driver.link_use() for driver in self._drivers if driver.label in self._linked}
+        found |= {
+            label: sleeper.link_use() for label, sleeper in self._sleepers.items() if label in self._linked
         }
+        return {label: use for label, use in found.items() if use is not None}
 
     def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
         if not self._open:

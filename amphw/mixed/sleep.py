@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amphw.engine.parts.stand_in import SleepPart
+from amphw.engine.parts.sleeper import Sleeper
 from amphw.ir.device import Capabilities
 from amphw.ir.units import quantity
 from amphw.mixed.device import MixedDevice
@@ -27,6 +27,6 @@ class SleepDevice(MixedDevice):
         notes = "waits for the time of 2 k din dout operations a layer and direction, computes nothing"
         return Capabilities(f"sleep:{self.argument}", "sleep", flops=self.flops, notes=notes)
 
-    def part(self) -> SleepPart:
+    def part(self) -> Sleeper:
         """See `OffersPart`."""
-        return SleepPart(self.capabilities(), self.flops)
+        return Sleeper(self.capabilities(), self.flops)

@@ -109,13 +109,13 @@ def test_a_link_can_be_what_limits(amphw) -> None:
 
 
 def test_a_layer_that_is_refused_is_told_with_its_reason_and_tiles(amphw, monkeypatch) -> None:
-    from amphw.engine.parts.stand_in import SleepPart
+    from amphw.engine.parts.sleeper import Sleeper
 
     def refused(self, graph, unit, rules):
         wide = [p.shape[1] for p in graph.nodes[unit.name].params if len(p.shape) == 2 and p.shape[1] > 40]
         return f"it is {wide[0]} columns wide" if wide else ""
 
-    monkeypatch.setattr(SleepPart, "refused", refused)
+    monkeypatch.setattr(Sleeper, "refused", refused)
     wide = [
         "place",
         "mnist",

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from amphw.engine.lowering.lower import Lowered, Unit
-from amphw.engine.parts.executor import RegionPart
-from amphw.engine.parts.part import Part, RefusesTogether, joins, keeps
+from amphw.engine.parts.part import AnyPart, RefusesTogether, joins, keeps
 from amphw.ir.device import LinkRate
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
@@ -69,7 +68,7 @@ def _pairs(text: str | Mapping[str, str], setting: str, form: str) -> Mapping[st
 def place(
     graph: Graph,
     lowered: Lowered,
-    parts: Mapping[str, Part | RegionPart],
+    parts: Mapping[str, AnyPart],
     rules: Mapping[str, UpdateRule],
     wanted: Mapping[str, str],
     host: bool = True,
@@ -211,16 +210,14 @@ def _check(graph: Graph, out: Placing, parts: Mapping[str, Any], wanted: Mapping
             )
 
 
-def refusal(part: Part | RegionPart, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
+def refusal(part: AnyPart, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule]) -> str:
     """Why a part cannot have this node, in words that do not name it again; empty: it can."""
     if joins(part) and unit.behaviour.decides:
         return "nodes that decide where a message goes stay with the engine"
     return part.refused(graph, unit, rules).removeprefix(f"node '{unit.name}': ")
 
 
-def too_much(
-    part: Part | RegionPart, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]
-) -> str:
+def too_much(part: AnyPart, graph: Graph, units: Sequence[Unit], rules: Mapping[str, UpdateRule]) -> str:
     """Why a part cannot have all of these nodes, none of which it refuses alone; empty: it can."""
     memory = part.capabilities().memory
     wanted = sum(rule_of(rules, u.name).bytes(graph.nodes[u.name].params) for u in units)

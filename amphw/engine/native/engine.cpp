@@ -30,7 +30,8 @@ Engine::Worker::Worker(const GraphDesc& graph, const Kernels& kernels)
 
 Engine::Engine(GraphDesc graph, std::vector<std::optional<Rule>> rules, Options options, const Kernels& kernels)
     : policy(options.policy), graph_(std::move(graph)), options_(std::move(options)), kernels_(kernels),
-      planner_(graph_, options_.plan_bytes), shared_(graph_.units.size()), queues_(graph_.units.size() * KINDS) {
+      planner_(graph_, options_.plan_bytes), shared_(graph_.units.size()), queues_(graph_.units.size() * KINDS),
+      sleepers_(options_.slept, options_.sleepers) {
     if (options_.shared != nullptr) {
         memory_ = std::make_unique<DeviceMemory>(options_.shared, options_.shared_bytes);
         tables_ = std::make_unique<FrameTables>(graph_, options_.regions, *memory_);
@@ -57,7 +58,8 @@ bool Engine::run(int32_t worker, double seconds) {
     int yields = 0;
     try {
         while (!failed_.load(std::memory_order_relaxed)) {
-            if (sharing_.load(std::memory_order_relaxed) > 0 && help(worker)) {
+            if ((sleepers_.any() && hand_on_due(worker)) ||
+                (sharing_.load(std::memory_order_relaxed) > 0 && help(worker))) {
                 worked = true;
                 yields = 0;
             } else if (next(worker, frame)) {
@@ -65,15 +67,24 @@ bool Engine::run(int32_t worker, double seconds) {
                 yields = 0;
                 const int64_t n = int64_t(frame.tasks.size());
                 begin(frame);
-                serve(worker, frame);
-                pending_.fetch_sub(n);
+                if (sleepers_.has(frame.unit)) {
+                    lay_down(*workers_[worker], frame);
+                } else {
+                    serve(worker, frame);
+                    pending_.fetch_sub(n);
+                }
             } else {
                 if (yields == 0) {
                     std::lock_guard lock(mutex_);
                     if (!done_.empty()) news_.notify_all();  // the host may have something to add
                 }
                 if (in_flight_.load() == 0 || ++yields > YIELDS_BEFORE_SLEEP) break;
-                std::this_thread::yield();
+                if (sleepers_.any() && rest(worker, std::chrono::duration<double>(end.time_since_epoch()).count())) {
+                    worked = true;
+                    yields = 1;
+                } else {
+                    std::this_thread::yield();
+                }
             }
             if (Clock::now() > end) break;
         }
@@ -89,13 +100,14 @@ void Engine::wait(int32_t worker, double seconds) {
     std::unique_lock lock(mutex_);
     idle_.fetch_add(1);
     bool any = failed_.load();
+    const double now = sleep_clock();
     const auto drives = [&](int32_t w) {
         return std::find(options_.regions.begin(), options_.regions.end(), w) != options_.regions.end();
     };
     const bool outside = drives(worker);  // one thread drives all external executors
     for (int32_t w = 0; w < options_.workers; w++) {
         if (w != worker && !(outside && drives(w))) continue;
-        for (int32_t q : options_.served[w]) any = any || queues_[q].size.load() > 0;
+        for (int32_t q : options_.served[w]) any = any || ready(q, now);
     }
     any = any || (sharing_.load() > 0 && !helps_[worker].empty());
     if (!any) {
@@ -109,9 +121,10 @@ bool Engine::next(int32_t worker, Frame& frame) {
     const Order order = policy.order();
     for (;;) {
         Choice choice(order);
+        const double now = sleepers_.any() ? sleep_clock() : 0.0;
         for (int32_t q : options_.served[worker]) {
+            if (!ready(q, now)) continue;
             const Queue& queue = queues_[q];
-            if (queue.size.load() == 0) continue;
             choice.offer(q, queue.rows.load(), policy.min_rows(q), policy.priority(q), int64_t(queue.oldest.load()),
                          int64_t(queue.arrival.load()), graph_.units[q / KINDS].depth);
         }
@@ -176,7 +189,7 @@ void Engine::begin(Frame& frame) {
         if (frame.kind == BACKWARD) {
             std::lock_guard lock(p->mutex);
             frame.log = p->reserve(rows, options_.self_updating);
-            due = frame.log.chunk->due;
+            due = frame.log.due;
             if (due) {
                 // They retire only once the update is published: with one key in flight, the next instance sees it.
                 for (const Task& t : frame.tasks) {
@@ -197,7 +210,10 @@ void Engine::compute(Worker& w, Frame& frame) {
     Parameters* p = parameters_[frame.unit].get();
     {
         const Pinned pinned(p, frame.buffer);
-        if (frame.kind != BACKWARD || graph_.units[frame.unit].has_backward) w.runner.run(frame, p);
+        if (sleepers_.has(frame.unit))
+            blank(frame);
+        else if (frame.kind != BACKWARD || graph_.units[frame.unit].has_backward)
+            w.runner.run(frame, p);
         if (frame.kind == FORWARD && graph_.units[frame.unit].labels > 0) check_losses(frame);
     }
     count_staleness(w, frame);
@@ -229,20 +245,23 @@ void Engine::serve(int32_t worker, Frame& frame) {
                                 frame.number});
     }
     commit(w, frame);
-    if (frame.log.chunk != nullptr) {
-        Parameters& p = *parameters_[frame.unit];
-        {
-            std::lock_guard lock(p.mutex);
-            p.written(frame.log);
-        }
-        reduce_due(&w, worker, frame.unit);
-    }
+    logged(w, worker, frame);
     if (w.again.empty()) return;
     frame.tasks.swap(w.again);
     w.again.clear();
     frame.kind = BACKWARD;
     begin(frame);
     serve(worker, frame);
+}
+
+void Engine::logged(Worker& w, int32_t worker, const Frame& frame) {
+    if (frame.log.chunk == nullptr) return;
+    Parameters& p = *parameters_[frame.unit];
+    {
+        std::lock_guard lock(p.mutex);
+        p.written(frame.log);
+    }
+    reduce_due(&w, worker, frame.unit);
 }
 
 void Engine::commit(Worker& w, Frame& frame, Messages which) {

@@ -15,6 +15,7 @@
 #include "external.hpp"
 #include "queue.hpp"
 #include "shared_work.hpp"
+#include "sleepers.hpp"
 
 namespace amphw {
 
@@ -42,6 +43,9 @@ struct Options {
     // itself. Of such units the engine does the bookkeeping alone, and hands out just what others have sent. -1: every
     // other unit.
     std::vector<int32_t> joining;
+    // By unit, and the devices that there are not on which some of them sleep.
+    std::vector<SleptUnit> slept;
+    std::vector<SleepDevice> sleepers;
 };
 
 // One event of the service order; `keys` are (instance number, mode, firing).
@@ -170,6 +174,10 @@ public:
     // Its messages go on. begun, seconds: for traces and statistics.
     void handed_back(int64_t number, double begun_us, double seconds);
 
+    // --- units that sleep; sleepers.cpp ---
+    SleptRows slept_rows(int32_t unit) { return sleepers_.rows(unit); }
+    double sleeper_idle(int32_t device) { return sleepers_.idle(device); }
+
     // --- replay: the log says what runs next ---
     void replay() { replaying_ = true; }
     void replay_start(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks);
@@ -193,6 +201,11 @@ private:
 
     // scheduling
     bool next(int32_t worker, Frame& frame);
+    // Whether a frame of the queue may begin.
+    bool ready(int32_t queue, double now) const {
+        if (queues_[queue].size.load() == 0) return false;
+        return !sleepers_.has(queue / KINDS) || sleepers_.accepts(queue / KINDS, now);
+    }
     void push_ready(Worker& w);
     void make_ready(Worker& w, int32_t unit, Kind kind, Slot& slot, int32_t firing);
     Queue& queue(int32_t unit, Kind kind) { return queues_[unit * KINDS + kind]; }
@@ -216,6 +229,15 @@ private:
     void deliver(Worker& w, Slot& slot, const Route& route, float* rows, int32_t unit, int32_t firing);
     void check_losses(const Frame& frame);
     int64_t origin(const Frame& frame) const;
+    // A backward frame's rows are in the log.
+    void logged(Worker& w, int32_t worker, const Frame& frame);
+    // units that sleep; sleepers.cpp
+    void blank(Frame& frame);
+    void lay_down(Worker& w, Frame& frame);
+    // Hand on a frame whose device is done with it -> whether there was one.
+    bool hand_on_due(int32_t worker);
+    // Without anything to do, wait for the next event of a device, and no longer than `until`. False: there is none.
+    bool rest(int32_t worker, double until);
     // instances
     void pump(Worker& w, Slot& slot, const std::vector<const float*>& data, const std::vector<int64_t>& widths);
     bool integers(Slot& slot, const Structure& structure);
@@ -275,12 +297,13 @@ private:
     std::vector<std::vector<int32_t>> helps_;  // by worker: units whose reductions it may help
     std::atomic<int> sharing_{0};  // reductions under way that others may help
     std::vector<Queue> queues_;
+    Sleepers sleepers_;
     std::vector<std::unique_ptr<Worker>> workers_;  // the last one is the host's
     std::map<int32_t, std::unique_ptr<Slot>> slots_;
     std::atomic<uint64_t> ages_{0}, arrivals_{0};
     std::atomic<int64_t> frames_{0}, in_flight_{0};
     std::atomic<int64_t> pending_{0};  // firings queued or being served
-    std::atomic<int> idle_{0};         // workers that sleep
+    std::atomic<int> idle_{0};         // workers that have nothing to do
     std::atomic<bool> failed_{false};
     std::mutex mutex_;  // done_, failure_, sleeping
     std::condition_variable work_, news_;

@@ -239,8 +239,7 @@ void Engine::reduced(int32_t unit) {
     if (r.job.due) {
         std::unique_lock log(log_mutex_, std::defer_lock);
         if (options_.log) log.lock();
-        const bool publishes = p.accumulated > 0;
-        p.publish_external();
+        const bool publishes = p.publish_unchanged();
         record({EventType::Reduced, unit, 0, 0, {}});
         Worker& w = *workers_.back();
         {

@@ -84,10 +84,11 @@ void Parameters::publish(int buffer) {
     current_.store(buffer);
 }
 
-void Parameters::publish_external() {
-    if (accumulated == 0) return;
+bool Parameters::publish_unchanged() {
+    if (accumulated == 0) return false;
     accumulated = 0;
     publish(current_.load());
+    return true;
 }
 
 // --- the log --------------------------------------------------------------------------------------------------
@@ -130,6 +131,7 @@ LogPlace Parameters::reserve(const SpaceRows& rows, bool self_updating) {
     interval_rows_ += rows[0];
     const bool due = self_updating && interval_due(interval_rows_, rule.interval);
     if (closes_chunk(due, open_->gradient_rows, WORTH_REDUCING)) seal(due);
+    place.due = due;
     return place;
 }
 

@@ -100,6 +100,7 @@ struct LogChunk {
 struct LogPlace {
     LogChunk* chunk = nullptr;
     SpaceRows first{};
+    bool due = false;  // the frame completes the node's interval
 };
 
 // Of somebody else's gradient of a parameter `count` numbers, from number `first` of the dense matrix on. scale:
@@ -154,7 +155,9 @@ public:
     // clipped; oldest first. Anybody may ask at any time: an update that is under way may be missing.
     std::vector<float> lately() const;
     void publish(int buffer);
-    void publish_external();  // what an external executor has updated
+    // The same with values that are elsewhere, with an external executor, or stay as they are. False: there are no rows
+    // to publish.
+    bool publish_unchanged();
 
     // --- moves, while frames run; parameters_moves.cpp, parameters_told.cpp ---
     // The latest values of a parameter.

@@ -24,6 +24,7 @@ void Engine::reduce_due(Worker* w, int32_t worker, int32_t unit) {
 void Engine::reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_ptr<LogChunk> chunk) {
     Parameters& p = *parameters_[unit];
     const auto begun = Clock::now();
+    const bool sleeps = sleepers_.has(unit);  // its gradients are rows that count and have no values
     const Each each = [&](int32_t n, const std::function<void(int32_t)>& work) {
         if (n == 1 || options_.workers == 1 || replaying_) return one_by_one(n, work);
         const auto opened = [&] {
@@ -34,15 +35,18 @@ void Engine::reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_p
         };
         shared_[unit].run(n, work, opened, [&] { sharing_.fetch_sub(1); });
     };
-    p.reduce(*chunk, each);
+    if (sleeps)
+        p.accumulated += chunk->gradient_rows;
+    else
+        p.reduce(*chunk, each);
     if (chunk->due) {
         const std::string* bad = nullptr;
-        const int buffer = p.prepare(&bad, each);
+        const int buffer = sleeps ? -1 : p.prepare(&bad, each);
         if (bad != nullptr) throw EngineError(Failure::Gradient, unit, -1, -1, 0, 0, *bad);
         std::unique_lock log(log_mutex_, std::defer_lock);
         if (options_.log) log.lock();
-        const bool published = buffer >= 0;
-        if (published) p.publish(buffer);
+        const bool published = sleeps ? p.publish_unchanged() : buffer >= 0;
+        if (buffer >= 0) p.publish(buffer);
         record({EventType::Reduced, unit, 0, 0, {}});
         if (w != nullptr) {
             std::lock_guard lock(w->mutex);
@@ -79,6 +83,7 @@ bool Engine::help(int32_t worker) {
 void Engine::update(int32_t unit, bool publish) {
     const FlushDenormals flush;
     Parameters& p = *parameters_[unit];
+    const int64_t before = p.version();
     int64_t wanted;
     {
         std::unique_lock log(log_mutex_, std::defer_lock);
@@ -100,6 +105,7 @@ void Engine::update(int32_t unit, bool publish) {
         lock.unlock();
         std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
+    if (publish && sleepers_.has(unit) && p.version() > before) sleepers_.update(unit, sleep_clock());
 }
 
 }  // namespace amphw

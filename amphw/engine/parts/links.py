@@ -11,15 +11,7 @@ from amphw.ir.device import Findings, LinkRate, LinkUse
 from amphw.ir.errors import AmphwError
 from amphw.ir.units import written
 
-FLOAT_BYTES, INT_BYTES, FIRING_BYTES = 4, 8, 8
-"""Of a number; of an integer operand or decided field; and of what says which firing it is: slot, number."""
-
 FIXED = "its link is what it is; device.links is for devices that are simulated: verilator and sleep"
-
-
-def frame_bytes(firings: float, floats: float, ints: float = 0) -> float:
-    """Of a frame or its result on a modelled link; of several, where the counts are of all of them."""
-    return FIRING_BYTES * firings + FLOAT_BYTES * floats + INT_BYTES * ints
 
 
 def check_labels(links: Mapping[str, LinkRate], labels: Iterable[str], absent: Iterable[str] = ()) -> None:

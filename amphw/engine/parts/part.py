@@ -18,6 +18,7 @@ import numpy as np
 
 from amphw.engine.lowering.lower import Lowered, Unit
 from amphw.engine.parts.executor import RegionPart
+from amphw.engine.parts.sleeper import Sleeper
 from amphw.ir.device import Capabilities, Device, DeviceOptions, LinkRate, LinkUse, Mode, Statistics
 from amphw.ir.errors import AmphwError
 from amphw.ir.graph import Graph
@@ -139,32 +140,6 @@ class Part(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class NodeTime:
-    """What a node takes on a part, in seconds: a firing forward and backward, and an update.
-
-    origin: how it is known, "stated" (by the device's own definition), "measured", "modelled" or "assumed".
-    how: the rest of a sentence about it.
-    """
-
-    forward: float
-    backward: float
-    update: float
-    origin: str
-    how: str
-
-
-@runtime_checkable
-class TellsTime(Protocol):
-    """A part that knows how long a node would take there, without loading it."""
-
-    def node_time(
-        self, graph: Graph, unit: Unit, rules: Mapping[str, UpdateRule], rows: Mapping[str, float]
-    ) -> NodeTime | None:
-        """rows: of a firing, by space, on average. None: it must be tried. The part does not refuse it."""
-        ...
-
-
 @runtime_checkable
 class RefusesTogether(Protocol):
     """A part on which nodes share what there is a limit of."""
@@ -192,7 +167,7 @@ def joins(part: object) -> bool:
 
 
 def keeps(part: object) -> bool:
-    """The same of a part of either kind: one that joins for itself, or a region."""
+    """The same of a part of any kind: one that joins for itself, or a region."""
     return isinstance(part, RegionPart) or joins(part)
 
 
@@ -223,21 +198,25 @@ class ModelsLink(Protocol):
         ...
 
 
+AnyPart = Part | RegionPart | Sleeper
+"""What a device may offer: a part that is handed frames, a region of units, or one whose frames wait."""
+
+
 @runtime_checkable
 class OffersPart(Protocol):
     """A device that can be a part of a run."""
 
-    def part(self) -> Part | RegionPart:
+    def part(self) -> AnyPart:
         """A fresh one, with the device's own settings."""
         ...
 
 
-def offered(device: Device) -> Part | RegionPart:
+def offered(device: Device) -> AnyPart:
     """The device's part of a run with others. Raises AmphwError where it has none, or not a whole one."""
     if not isinstance(device, OffersPart):
         raise AmphwError(f"the device {device.capabilities().name} cannot share a run with others")
     part = device.part()
-    if isinstance(part, RegionPart):
+    if isinstance(part, RegionPart | Sleeper):
         return part
     wanted = ["depth", *(name for name in vars(Part) if not name.startswith("_"))]
     if missing := [name for name in wanted if not hasattr(part, name)]:

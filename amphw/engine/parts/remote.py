@@ -20,15 +20,14 @@ from typing import Any
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from amphw.engine.lowering.lower import Lowered, Unit
+from amphw.engine.parts.costs import NodeTime, TellsTime
 from amphw.engine.parts.part import (
     ModelsLink,
-    NodeTime,
     Part,
     PartFrame,
     PartResult,
     RefusesTogether,
     ShowsLife,
-    TellsTime,
     joins,
 )
 from amphw.engine.parts.ring import LinkError, Ring, semaphore

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from amphw.engine.lowering.lower import Lowered
 from amphw.engine.numpy_plane.slots import FAULT, Route, SlotPlan
-from amphw.engine.parts.links import FLOAT_BYTES
+from amphw.engine.parts.costs import FLOAT_BYTES
 from amphw.ir.errors import AmphwError
 
 Decides = Callable[[int, int], int]

@@ -8,8 +8,10 @@ from functools import cache
 
 from amphw.engine.lowering.lower import Lowered, Unit, lower
 from amphw.engine.lowering.placing import HOST, refusal, too_much
+from amphw.engine.parts.costs import NodeTime, TellsTime
 from amphw.engine.parts.executor import RegionPart
-from amphw.engine.parts.part import NodeTime, Part, TellsTime, keeps
+from amphw.engine.parts.part import AnyPart, keeps
+from amphw.engine.parts.sleeper import Sleeper
 from amphw.estimate.count.traffic import Traffic
 from amphw.estimate.count.work import NodeWork, work_of
 from amphw.estimate.network.cost_model import CostModel, DeviceFacts, HostCosts, NodeSeconds
@@ -24,7 +26,7 @@ from amphw.ir.update import UpdateRule, rule_of
 
 
 def facts(
-    parts: Mapping[str, Part | RegionPart],
+    parts: Mapping[str, AnyPart],
     links: Mapping[str, LinkRate],
     most_nodes: Mapping[str, int],
     absent: Collection[str] = (),
@@ -59,7 +61,7 @@ def apart(graph: Graph, nodes: Collection[str]) -> Lowered:
 def cost_model(
     graph: Graph,
     rules: Mapping[str, UpdateRule],
-    parts: Mapping[str, Part | RegionPart],
+    parts: Mapping[str, AnyPart],
     devices: Mapping[str, DeviceFacts],
     nodes: Sequence[str],
     traffic: Traffic,
@@ -114,7 +116,7 @@ def cost_model(
 
 
 def _time(
-    part: Part | RegionPart,
+    part: AnyPart,
     graph: Graph,
     traffic: Traffic,
     own: Unit,
@@ -131,6 +133,8 @@ def _time(
     if isinstance(part, RegionPart):
         device = part.capabilities().name
         return region_time(device, graph, rules, options, instances, own.name, rate.firings.mean)
+    if isinstance(part, Sleeper):
+        return part.node_time(graph, own, rules, rows)
     told = part.node_time(graph, own, rules, rows) if isinstance(part, TellsTime) else None
     several = replace(options, max_active_keys=len(instances))
     return told or probe(part, graph, traffic, unit, rules, several, instances, firings)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from amphw.engine.lowering.placing import HOST, followers
-from amphw.engine.parts.links import frame_bytes
+from amphw.engine.parts.costs import frame_bytes
 from amphw.estimate.count.firings import Walk
 from amphw.estimate.count.traffic import EdgeRate, Traffic
 from amphw.estimate.count.work import NodeWork

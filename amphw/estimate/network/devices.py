@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from amphw.engine.parts.links import FLOAT_BYTES
+from amphw.engine.parts.costs import FLOAT_BYTES
 from amphw.estimate.count.traffic import Traffic
 from amphw.estimate.count.work import NodeWork
 from amphw.ir.errors import AmphwError

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from amphw.engine.parts.part import NodeTime
+from amphw.engine.parts.costs import NodeTime
 from amphw.engine.policy import BACKWARD, FORWARD, KINDS
 from amphw.estimate.network.cost_model import HostCosts
 from amphw.host.devices import make_device

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from amphw.engine.parts.links import FLOAT_BYTES
+from amphw.engine.parts.costs import FLOAT_BYTES
 from amphw.estimate.count.traffic import Traffic
 from amphw.estimate.count.work import NodeWork
 from amphw.estimate.network.busy import LEAST

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from amphw.engine.lowering.placing import in_turns, parameter_count
-from amphw.engine.parts.links import FLOAT_BYTES
+from amphw.engine.parts.costs import FLOAT_BYTES
 from amphw.estimate.count.node_time import Spent, spent_on
 from amphw.estimate.count.traffic import EdgeRate, Spread, Traffic
 from amphw.estimate.count.work import NodeWork, work_of

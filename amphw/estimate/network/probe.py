@@ -12,7 +12,8 @@ import numpy as np
 
 from amphw.engine.lowering.lower import Unit
 from amphw.engine.lowering.plan import integers
-from amphw.engine.parts.part import NodeTime, Part, PartFrame
+from amphw.engine.parts.costs import NodeTime
+from amphw.engine.parts.part import Part, PartFrame
 from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.estimate.count.firings import value_at
 from amphw.estimate.count.traffic import Traffic

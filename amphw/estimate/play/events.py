@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from amphw.engine.lowering.lower import Unit
-from amphw.engine.parts.links import FLOAT_BYTES
+from amphw.engine.parts.costs import FLOAT_BYTES
 from amphw.engine.policy import BACKWARD, FORWARD, KINDS, POLICIES, Policy, Ranked
 from amphw.estimate.count.firings import Shape
 from amphw.estimate.count.node_time import control_of, seconds_of

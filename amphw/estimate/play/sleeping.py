@@ -53,10 +53,12 @@ def measure(
             raise AmphwError(f"throughput is measured in {what}, and there are no {what} instances")
     valid = [everything["validation"][i] for i in range(min(instances, len(everything["validation"])))]
     keys, infer = cfg.train.max_active_keys, cfg.train.max_infer_keys
-    device = _loaded(model, cfg, where, flops)
+    place = {node: f"d{number}" for node, number in where.items()}
+    spec = ",".join(["cpu", *(f"{d}=sleep:{flops!r}FLOPS" for d in sorted(set(place.values())))])
+    device = loaded(model, cfg, spec, place)
     try:
         train_per_s, valid_per_s = (
-            _throughput(device, model, of, slots, mode, seconds)
+            throughput(device, model, of, slots, mode, seconds)
             for of, slots, mode in (
                 (chosen_instances(model, cfg, instances), range(keys), Mode.TRAIN),
                 (valid, range(keys, keys + infer), Mode.INFER),
@@ -77,23 +79,21 @@ def measure(
     )
 
 
-def _loaded(model: Any, cfg: RunConfig[Any], where: Mapping[str, int], flops: float) -> Device:
-    labels = {node: f"d{number}" for node, number in where.items()}
-    device = make_device(
-        ",".join(["cpu", *(f"{d}=sleep:{flops!r}FLOPS" for d in sorted(set(labels.values())))])
-    )
+def loaded(model: Any, cfg: RunConfig[Any], spec: str, place: Mapping[str, str]) -> Device:
+    """The device `spec` with the model's graph. place: the label of each node that is not on the CPU."""
+    device = make_device(spec)
     graph = graph_of(model, cfg)
-    settings = asdict(cfg.device) | {"place": labels, "links": ""}
+    settings = asdict(cfg.device) | {"place": place, "links": ""}
     keys, infer = cfg.train.max_active_keys, cfg.train.max_infer_keys
     options = DeviceOptions(keys, infer, "self", cfg.train.seed, settings=settings)
     device.load(graph, update_rules(cfg, graph), options)
     return device
 
 
-def _throughput(
+def throughput(
     device: Device, model: Any, instances: Sequence[Instance], slots: range, mode: Mode, seconds: float
 ) -> float:
-    """What the model counts a second."""
+    """What the model counts a second on a device that is loaded, with all these slots in use."""
     for number, instance in enumerate(instances):
         instance.number = number
     loop = PumpLoop(device, instances, [int(model.size(i)) for i in instances], slots, mode)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from amphw.engine.lowering.lower import Lowered, Unit
-from amphw.engine.parts.part import NodeTime, PartFrame, PartResult
+from amphw.engine.parts.costs import NodeTime
+from amphw.engine.parts.part import PartFrame, PartResult
 from amphw.engine.policy import BACKWARD
 from amphw.ir.device import Capabilities, DeviceOptions, Mode, Statistics
 from amphw.ir.errors import DeviceLostError, ExecutionError, GraphError

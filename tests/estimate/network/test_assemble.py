@@ -10,7 +10,8 @@ import pytest
 from amphw.engine.lowering.lower import Unit, lower
 from amphw.engine.lowering.placing import place
 from amphw.engine.parts.part import Part
-from amphw.engine.parts.stand_in import NullPart, SleepPart
+from amphw.engine.parts.sleeper import Sleeper
+from amphw.engine.parts.stand_in import NullPart
 from amphw.estimate.count.refused import tilings
 from amphw.estimate.count.traffic import count
 from amphw.estimate.network.assemble import apart, cost_model, facts, placeable
@@ -57,7 +58,7 @@ def about(memory: int | None = None, link: LinkRate | None = None) -> Capabiliti
 
 def test_a_sleep_device_states_what_it_will_wait() -> None:
     """2 k din dout forward, twice that backward, din dout for an update every four rows."""
-    m = built(chain([8]), {"a": SleepPart(about(), 1e6)}, rows())
+    m = built(chain([8]), {"a": Sleeper(about(), 1e6)}, rows())
     found = m.seconds["layer0", "a"]
     assert found.busy == pytest.approx((3 * 2 * 4 * 8 + 4 * 8 / 4) / 1e6)
     assert (found.origin, found.firing) == ("stated", pytest.approx(3 * 2 * 4 * 8 / 1e6))

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from amphw.engine.lowering.lower import lower
-from amphw.engine.parts.part import NodeTime
+from amphw.engine.parts.costs import NodeTime
 from amphw.ir.device import DeviceOptions
 from amphw.ir.update import UpdateRule
 from amphw.library.estimating.network import circuit, circuit_origins

@@ -8,7 +8,7 @@ import pytest
 
 from amphw.engine.lowering.lower import lower
 from amphw.engine.lowering.placing import place
-from amphw.engine.parts.part import NodeTime, TellsTime
+from amphw.engine.parts.costs import NodeTime, TellsTime
 from amphw.ir.errors import AmphwError, DeviceAbsentError
 from amphw.ir.update import UpdateRule
 from amphw.models import get_model

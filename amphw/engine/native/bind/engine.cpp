@@ -60,6 +60,8 @@ void bind_engine(nb::module_& m) {
         .def("settled", &PyEngine::settled)
         .def("stop_waiting", &PyEngine::stop_waiting)
         .def("in_flight", &PyEngine::in_flight)
+        .def("slept_rows", &PyEngine::slept_rows)
+        .def("sleeper_idle", &PyEngine::sleeper_idle)
         .def("slot_bytes", &PyEngine::slot_bytes);
     bind_external(engine);
     bind_parts(engine);

@@ -337,6 +337,18 @@ public:
     void stop_waiting() { engine_.stop_waiting(); }
     int64_t in_flight() const { return engine_.in_flight(); }
     int64_t slot_bytes() const { return engine_.slot_bytes(); }
+    // Of a unit that sleeps, by direction: (firings, rows by space)
+    nb::list slept_rows(int32_t unit) {
+        const SleptRows found = engine_.slept_rows(unit);
+        nb::list out;
+        for (int direction : {0, 1}) {
+            nb::list rows;
+            for (size_t s = 0; s < engine_.graph().units[unit].spaces.size(); s++) rows.append(found.rows[direction][s]);
+            out.append(nb::make_tuple(found.firings[direction], rows));
+        }
+        return out;
+    }
+    double sleeper_idle(int32_t device) { return engine_.sleeper_idle(device); }
     Engine& engine() { return engine_; }
 
     // What goes wrong is told like a worker's errors.
@@ -377,6 +389,34 @@ private:
         }
         out.regions = nb::cast<std::vector<int32_t>>(o["regions"]);
         out.joining = nb::cast<std::vector<int32_t>>(o["joining"]);
+        for (nb::handle u : nb::cast<nb::list>(o["slept"])) out.slept.push_back(read_slept(u));
+        for (nb::handle d : nb::cast<nb::list>(o["sleepers"])) {
+            nb::tuple t = nb::cast<nb::tuple>(d);
+            SleepDevice device{nb::cast<int32_t>(t[0]), {}};
+            if (!t[1].is_none()) {
+                const auto [byte_seconds, latency] = nb::cast<std::pair<double, double>>(t[1]);
+                device.link = SleepLink{byte_seconds, latency};
+            }
+            out.sleepers.push_back(device);
+        }
+        return out;
+    }
+
+    // None, or (device, (seconds of a row forward, backward), of an update, (bytes to the device forward, backward),
+    // (bytes back)); bytes: (of a firing, of a row by space)
+    static SleptUnit read_slept(nb::handle described) {
+        SleptUnit out;
+        if (described.is_none()) return out;
+        using Bytes = std::pair<double, std::vector<double>>;
+        using Way = std::pair<Bytes, Bytes>;
+        const auto [device, row, update, to, back] =
+            nb::cast<std::tuple<int32_t, std::pair<double, double>, double, Way, Way>>(described);
+        const auto bytes = [](const Bytes& each) { return SleptBytes{each.first, each.second}; };
+        out.device = device;
+        out.update_seconds = update;
+        std::tie(out.row_seconds[0], out.row_seconds[1]) = row;
+        out.to[0] = bytes(to.first), out.to[1] = bytes(to.second);
+        out.back[0] = bytes(back.first), out.back[1] = bytes(back.second);
         return out;
     }
 
