@@ -20,7 +20,7 @@ import numpy as np
 
 from amphw.ir.errors import ProgramError
 from amphw.ir.primitives import PRIMITIVES, ValueType
-from amphw.ir.primitives.base import product
+from amphw.ir.primitives.base import Product, product
 from amphw.ir.program import Builder, Instr, Program, Value
 
 
@@ -231,8 +231,11 @@ def add_rows(table: np.ndarray, index: np.ndarray, rows: np.ndarray) -> None:
         table[ordered[starts]] += np.add.reduceat(rows[order], starts, axis=0)
 
 
-def accumulate(kind: str, gradient: np.ndarray, a: np.ndarray | None, dz: np.ndarray) -> None:
-    """Add the gradient of the logged rows in place. a: [rows, din] or [rows]; dz: [rows, dout]."""
+def accumulate(
+    kind: str, gradient: np.ndarray, a: np.ndarray | None, dz: np.ndarray, product: Product = product
+) -> None:
+    """Add the gradient of the logged rows in place. a: [rows, din] or [rows]; dz: [rows, dout]. product: how
+    a matrix's gradient is made of the two."""
     if kind == "matmul":
         assert a is not None
         gradient += product(a.T, dz)
@@ -246,9 +249,13 @@ def accumulate(kind: str, gradient: np.ndarray, a: np.ndarray | None, dz: np.nda
 
 
 def accumulate_terms(
-    terms: Sequence[GradientTerm], outputs: Sequence[np.ndarray], gradients: Mapping[str, np.ndarray]
+    terms: Sequence[GradientTerm],
+    outputs: Sequence[np.ndarray],
+    gradients: Mapping[str, np.ndarray],
+    product: Product = product,
 ) -> None:
     """Add what a frame contributes to each parameter's gradient, in place. outputs: of the backward program.
+    product: as of `accumulate`.
 
     What it contributes to one parameter is added at once, so that a replay, which keeps a frame's share
     apart, makes the same sums.
@@ -257,6 +264,6 @@ def accumulate_terms(
     shares = {name: np.zeros_like(gradients[name]) for name, n in count.items() if n > 1}
     for term in terms:
         into = shares.get(term.param, gradients[term.param])
-        accumulate(term.kind, into, None if term.a is None else outputs[term.a], outputs[term.dz])
+        accumulate(term.kind, into, None if term.a is None else outputs[term.a], outputs[term.dz], product)
     for name, share in shares.items():
         gradients[name][...] += share

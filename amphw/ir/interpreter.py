@@ -24,6 +24,7 @@ from amphw.ir.in_flight import Active, Fired, Firing, Message, Pending, Probe, S
 from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
 from amphw.ir.one_state import check_domain, data_rows, expanded, one, rows_of, scalar
+from amphw.ir.precision import product_of
 from amphw.ir.update import UpdateRule, initial_parameters
 
 
@@ -39,6 +40,7 @@ class Interpreter:
         """Check the graph and start without any instance."""
         self.graph, self.options = graph, options
         self.typed: Typed = infer(graph)
+        self.product = product_of(options.settings)
         owners = {n: graph.nodes[n].params for n in graph.parameterised}
         self.params = initial_parameters(owners, dict(rules), options.seed, self.dtype)
         self.derivatives: dict[str, Derivative] = {}
@@ -158,7 +160,7 @@ class Interpreter:
             np.concatenate([p for _, p in messages]) if messages else np.zeros((0, width[port]), self.dtype)
             for port, messages in ordered
         ]
-        context, ints = rows_of(b, active.instance, state, self.dtype)
+        context, ints = rows_of(b, active.instance, state, self.dtype, self.product)
         version = self.params[name].version if name in self.params else 0
         record = Fired(
             [(port, s, len(p)) for port, messages in ordered for s, p in messages],
@@ -354,7 +356,7 @@ class Interpreter:
             if g.dtype.kind == "f" and not np.isfinite(g).all():
                 raise NonFiniteError(name, "backward", "a gradient")
         if p is not None:
-            accumulate_terms(d.terms, got, p.gradients)
+            accumulate_terms(d.terms, got, p.gradients, self.product)
             rows = record.context.total("rows")
             p.rows += rows
             behind = self.stats.staleness.setdefault(name, {})

@@ -13,6 +13,7 @@ from amphw.ir.expr import ROW, Expr, evaluate
 from amphw.ir.in_flight import State
 from amphw.ir.instance import Instance
 from amphw.ir.primitives import RowContext
+from amphw.ir.primitives.base import Product
 from amphw.ir.state import Columns, KeySpace, StateType
 
 
@@ -39,11 +40,12 @@ def expanded(emit: Emit, instance: Instance, base: Mapping[str, int]) -> list[di
 
 
 def rows_of(
-    b: Behaviour, instance: Instance, state: State, dtype: type
+    b: Behaviour, instance: Instance, state: State, dtype: type, product: Product
 ) -> tuple[RowContext, list[np.ndarray]]:
-    """Of a firing: how many rows each space has, and the integers of its program. dtype: of its numbers."""
+    """Of a firing: how many rows each space has, and the integers of its program. dtype: of its numbers.
+    product: how they are multiplied by matrices."""
     counts: dict[str, int | np.ndarray] = {s: scalar(e, instance, b.state, state) for s, e in b.spaces}
-    context = RowContext(1, counts, dtype)
+    context = RowContext(1, counts, dtype, product)
     ints = []
     for e, space in b.program.ints if b.program else ():
         n = context.total(space)

@@ -44,6 +44,7 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
 from amphw.ir.passes import fuse
+from amphw.ir.precision import only_float32
 from amphw.ir.service_log import LogEnded, ServiceLog
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 from amphw.mixed.findings import told
@@ -136,6 +137,7 @@ class MixedDevice(PlaneDevice):
         self.close()
         settings = options.settings
         check_settings(settings, "workers", "frame_cap", "frame_rows", "min_rows")
+        only_float32(settings, "a run on several devices")
         self._state_links(settings.get("links", ""))
         theirs = {k: v for k, v in settings.items() if k != "links"}
         wanted = asked_for(settings.get("place", ""))

@@ -16,6 +16,7 @@ from amphw.ir.errors import AmphwError, DeviceLostError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.passes import fuse
+from amphw.ir.precision import only_float32
 from amphw.ir.service_log import ServiceLog
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 from amphw.opencl.platform.lost import is_driver_error, not_opened
@@ -79,6 +80,7 @@ class OpenCLDevice:
         check_process()
         settings = options.settings
         check_settings(settings, "frame_cap", "frame_rows", "min_rows", "depth")
+        only_float32(settings, self.capabilities().name)
         self.lowered = lower(fuse(graph) if settings.get("fuse", True) else graph)
         owners = {n: graph.nodes[n].params for n in graph.parameterised}
         self.params = initial_parameters(owners, dict(rules), options.seed)

@@ -228,9 +228,9 @@ UPDATE_KEYS = (
 )
 
 DEVICE_KEYS = (
-    "workers, frame_cap, frame_rows, placement, policy, min_rows, gemm, place, tile, replicate, "
-    "replicate_every, replicate_rule, replicate_interval, links, silence, placing, depth, memory, clock, "
-    "strict"
+    "workers, frame_cap, frame_rows, placement, policy, min_rows, gemm, precision, place, tile, "
+    "replicate, replicate_every, replicate_rule, replicate_interval, links, silence, placing, depth, memory, "
+    "clock, strict"
 )
 
 

@@ -137,6 +137,7 @@ def test_device_settings_and_the_trace_are_handed_on() -> None:
         "policy": "fifo",
         "min_rows": 4,
         "gemm": "auto",
+        "precision": "float32",
         "frame_cap": 8,
         "frame_rows": 32,
         "depth": 2,

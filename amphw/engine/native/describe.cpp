@@ -145,7 +145,7 @@ Code code(nb::handle c) {
 ParamDesc param(nb::handle p) {
     return {item<std::string>(p, "name"), item<int32_t>(p, "rows"),      item<int32_t>(p, "cols"),
             item<bool>(p, "multiplied"),  item<bool>(p, "transposed"), item<bool>(p, "taken"),
-            item<bool>(p, "blas")};
+            item<bool>(p, "blas"),        item<bool>(p, "bf16")};
 }
 
 UnitDesc unit(nb::handle u) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/blas.hpp"
 #include "gather.hpp"
 
 namespace amphw {
@@ -17,7 +16,7 @@ float* store(const Slot& slot, int64_t offset, int64_t row, int32_t width) {
 
 }  // namespace
 
-FrameRunner::FrameRunner(const GraphDesc& graph, const Kernels& kernels) : graph_(graph), kernels_(kernels) {
+FrameRunner::FrameRunner(const GraphDesc& graph, const Kernels& kernels) : graph_(graph), kernels_(kernels), bf16_(bf16_chosen()) {
     int32_t widest = 0;
     for (const UnitDesc& u : graph.units)
         for (const Code* code : {&u.forward, &u.inference, &u.backward})
@@ -279,42 +278,6 @@ void FrameRunner::gather_integers(size_t slot) {
 }
 
 // --- phases ---------------------------------------------------------------------------------------------------
-
-void FrameRunner::gemm(const Phase& p) {
-    const int32_t rows = rows_[p.space];
-    const Tensor& t = parameters_->tensor(p.param);
-    const size_t segments = p.a.size();
-    if (segments_.size() < segments) segments_.resize(segments);
-    const float* const* a[16];
-    int32_t widths[16];
-    for (size_t s = 0; s < segments; s++) {
-        segments_[s].resize(std::max<size_t>(segments_[s].size(), rows));
-        float* const* from = bases_.data() + p.a[s].at.base * capacity_;
-        for (int32_t r = 0; r < rows; r++) segments_[s][r] = from[r] + p.a[s].at.offset;
-        a[s] = segments_[s].data();
-        widths[s] = p.a[s].width;
-    }
-    results_.resize(std::max<size_t>(results_.size(), rows));
-    float* const* to = bases_.data() + p.d.base * capacity_;
-    for (int32_t r = 0; r < rows; r++) results_[r] = to[r] + p.d.offset;
-    Gemm g{};
-    const bool transposed = p.transposed && t.has_transposed();
-    g.b = (transposed ? t.transposed[frame_->buffer] : t.value[frame_->buffer]).floats();
-    g.layout = transposed ? &t.transposed_layout : &t.layout;
-    g.bias = p.bias < 0 ? nullptr : parameters_->tensor(p.bias).value[frame_->buffer].floats();
-    g.accumulate = p.accumulate;
-    g.start = p.start < 0 ? nullptr : bases_.data() + p.start * capacity_;
-    g.first_row = p.transposed ? 0 : std::max(0, p.first_row);  // the transposed copy has that part alone
-    g.segments = int32_t(segments);
-    g.a = a;
-    g.widths = widths;
-    g.c = results_.data();
-    g.rows = rows;
-    if (t.desc.blas)
-        blas_gemm(g, p.transposed, blas_room_);
-    else
-        kernels_.gemm(g);
-}
 
 void FrameRunner::move_rows(const Phase& p) {
     float* const* to = bases_.data() + p.d.base * capacity_;

@@ -71,6 +71,7 @@ private:
 
     const GraphDesc& graph_;
     const Kernels& kernels_;
+    const Bf16* const bf16_;
 
     Frame* frame_ = nullptr;
     const UnitDesc* unit_ = nullptr;
@@ -87,6 +88,7 @@ private:
     std::vector<std::vector<float*>> segments_;   // a Gemm's operands, by segment
     std::vector<Block> scratch_;
     std::vector<float> blas_room_;
+    std::vector<uint32_t> pairs_room_;
     std::vector<float> constants_[2];  // rows of zeros and of ones, as wide as any base
 };
 

@@ -71,6 +71,7 @@ struct ParamDesc {
     int32_t rows, cols;  // rows 0: a vector
     bool multiplied, transposed, taken;
     bool blas;  // a BLAS library multiplies
+    bool bf16;  // products are of bfloat16
 };
 
 struct UnitDesc {

@@ -14,7 +14,7 @@ double Rule::rate(int64_t updates) const {
 }
 
 Parameters::Parameters(const UnitDesc& unit, const Rule& rule, const Kernels& kernels, DeviceMemory* device)
-    : rule(rule), unit_(unit), kernels_(kernels), device_(device) {
+    : rule(rule), unit_(unit), kernels_(kernels), bf16_(bf16_chosen()), device_(device) {
     if (device == nullptr) {
         for (const ParamDesc& p : unit.params) add_tensor(p);
         for (const FoldDesc& fold : unit.folds) add_table(fold);
@@ -44,13 +44,15 @@ void Parameters::add_tensor(const ParamDesc& p) {
     // Untouched rows stay as they are under these rules, so updating the touched ones alone is the same.
     t.sparse = t.tracked && memoryless(rule.optimizer) && rule.weight_decay == 0.0;
     if (t.has_transposed()) t.transposed_layout = Layout::paneled(p.cols, transposed_rows, kernels_.panel);
+    if (p.bf16 && transposed_.size() < size_t(t.transposed_layout.size()) * sizeof(float))
+        transposed_ = float_block(t.transposed_layout.size());
     tensors_.push_back(std::move(t));
 }
 
 void Parameters::add_table(const FoldDesc& fold) {
     Tensor t;
     t.layout = Layout::flat(unit_.params[fold.table].rows, unit_.params[fold.weight].cols);
-    t.desc = {"", t.layout.rows, t.layout.cols, false, false, true, false};
+    t.desc = {"", t.layout.rows, t.layout.cols, false, false, true, false, false};
     for (Block& b : t.value) b = float_block(t.size());
     t.gradient = float_block(t.size());
     tensors_.push_back(std::move(t));
@@ -168,78 +170,6 @@ void Parameters::release(std::unique_ptr<LogChunk> chunk) {
     if (pool_.size() < 4) pool_.push_back(std::move(chunk));
 }
 
-// --- folded tables --------------------------------------------------------------------------------------------
-
-void Parameters::make_tables(int buffer) {
-    for (size_t f = 0; f < unit_.folds.size(); f++) {
-        const FoldDesc& fold = unit_.folds[f];
-        const Tensor &e = tensors_[fold.table], &w = tensors_[fold.weight], &table = tensors_[unit_.params.size() + f];
-        std::vector<const float*> a;
-        std::vector<float*> c;
-        for (int32_t r = 0; r < e.layout.rows; r++) {
-            a.push_back(e.value[buffer].floats() + e.layout.offset(r, 0));
-            c.push_back(table.value[buffer].floats() + table.layout.offset(r, 0));
-        }
-        const float* const* segments[] = {a.data()};
-        Gemm g{};
-        g.b = w.value[buffer].floats();
-        g.layout = &w.layout;
-        g.bias = fold.bias < 0 ? nullptr : tensors_[fold.bias].value[buffer].floats();
-        g.segments = 1;
-        g.a = segments;
-        g.widths = &e.layout.cols;
-        g.c = c.data();
-        g.rows = e.layout.rows;
-        g.first_row = fold.first_row;
-        kernels_.gemm(g);
-    }
-}
-
-// What the gradients of folded tables contribute to a parameter's: of T = E W + b, dT W' to E, E' dT to W, and the sum
-// of dT's rows to b.
-void Parameters::add_folded(int32_t param, float* gradient, float* pack) const {
-    const int buffer = current_.load();
-    for (size_t f = 0; f < unit_.folds.size(); f++) {
-        const FoldDesc& fold = unit_.folds[f];
-        if (param != fold.table && param != fold.weight && param != fold.bias) continue;
-        const Tensor &e = tensors_[fold.table], &w = tensors_[fold.weight], &table = tensors_[unit_.params.size() + f];
-        const float* d = table.gradient.floats();
-        const int64_t ldd = table.layout.cols_padded;
-        const int32_t rows = e.layout.rows;
-        if (param == fold.bias) {
-            kernels_.add_columns(d, ldd, rows, table.layout.cols, gradient);
-        } else if (param == fold.weight) {
-            kernels_.gradient(e.value[buffer].floats(), e.layout.cols_padded, e.layout.cols, d, ldd, rows, gradient,
-                              w.layout, fold.first_row, {0, w.layout.cols}, pack);
-        } else {
-            const Layout layout = Layout::paneled(w.layout.cols, e.layout.cols, kernels_.panel);
-            const Block transposed = float_block(layout.size());
-            kernels_.transpose(w.value[buffer].floats(), w.layout, fold.first_row, transposed.floats(), layout,
-                                {0, w.layout.cols});
-            std::vector<const float*> a;
-            std::vector<float*> c;
-            for (int32_t r = 0; r < rows; r++) {
-                a.push_back(d + r * ldd);
-                c.push_back(gradient + e.layout.offset(r, 0));
-            }
-            const float* const* segments[] = {a.data()};
-            Gemm g{};
-            g.b = transposed.floats();
-            g.layout = &layout;
-            g.accumulate = true;
-            g.segments = 1;
-            g.a = segments;
-            g.widths = &w.layout.cols;
-            g.c = c.data();
-            g.rows = rows;
-            kernels_.gemm(g);
-        }
-    }
-}
-
-void Parameters::clear_folded() {
-    for (size_t i = unit_.params.size(); i < tensors_.size(); i++)
-        std::memset(tensors_[i].gradient.bytes(), 0, tensors_[i].gradient.size());
 }
 
 }  // namespace amphw

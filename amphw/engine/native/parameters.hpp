@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "graph.hpp"
-#include "kernels/kernels.hpp"
+#include "kernels/bf16_table.hpp"
 #include "generated/numbers.hpp"
 #include "memory.hpp"
 #include "row_pool.hpp"
@@ -55,6 +55,8 @@ struct Tensor {
     Block value[VERSIONS], transposed[VERSIONS], gradient, slot[MAX_SLOTS];  // from the first `load` on
     uint32_t largest = 0;  // bit pattern of the gradient's largest magnitude, at an update
     double squares = 0.0;  // their sum, of a rule that clips
+    // What products read where they are of bfloat16, in place of `value` and `transposed`.
+    Block pairs[VERSIONS], transposed_pairs[VERSIONS];
     Block told;  // sums of what updates have applied, in the gradient's layout
     // Of a table that is only looked up, the rows that have a gradient.
     bool tracked = false;
@@ -72,6 +74,9 @@ struct Tensor {
 
     // The own kernels multiply by the transposed matrix as by any other; a BLAS library transposes by itself.
     bool has_transposed() const { return desc.transposed && !desc.blas; }
+    const uint32_t* pairs_of(bool transposed, int buffer) const {
+        return reinterpret_cast<const uint32_t*>((transposed ? transposed_pairs : pairs)[buffer].bytes());
+    }
     int64_t size() const { return layout.size(); }
 };
 
@@ -235,7 +240,12 @@ private:
     int copy();
     void replace(int to);
     void add(Tensor& t, int to, const float* move);
-    void transpose(Tensor& t, int buffer, Range columns);
+    // Of these columns; of a matrix of bfloat16 all.
+    void make_copies(Tensor& t, int buffer, Range columns);
+    // Adds x' @ d of a logged term's rows to these columns of its matrix's gradient.
+    void add_product(Tensor& t, const TermDesc& term, const LogChunk& chunk, const float* d, int64_t ldd, int32_t rows,
+                     Range columns);
+    float* packing_room() const;  // scratch that gradients need, every thread its own
     void make_tables(int buffer);
     void add_folded(int32_t param, float* gradient, float* pack) const;
     void clear_folded();
@@ -248,6 +258,7 @@ private:
 
     const UnitDesc& unit_;
     const Kernels& kernels_;
+    const Bf16* const bf16_;  // null where no product is of bfloat16
     DeviceMemory* const device_;
     std::vector<Tensor> tensors_;  // of the parameters, then of the folded tables
     std::vector<Part> sums_, steps_;  // in which a reduction, and an update, are done
@@ -268,6 +279,7 @@ private:
     static constexpr int LATELY = 8;
     std::atomic<float> largest_[LATELY] = {};
     std::atomic<int64_t> noted_{0};  // updates that have an entry in `largest_`, each at its number modulo LATELY
+    Block transposed_;  // a matrix, on its way into pairs
 };
 
 }  // namespace amphw

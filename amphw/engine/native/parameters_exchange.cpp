@@ -11,8 +11,13 @@ void Parameters::allocate(Tensor& t) {
     for (Block& b : t.value) b = float_block(t.size());
     t.gradient = float_block(t.size());
     for (int s = 0; s < rule.slots(); s++) t.slot[s] = float_block(t.size());
+    const auto pairs = [](const Layout& layout) { return float_block(amphw::pairs_of(layout).size()); };
+    if (t.desc.bf16)
+        for (Block& b : t.pairs) b = pairs(t.layout);
     if (t.has_transposed())
-        for (Block& b : t.transposed) b = float_block(t.transposed_layout.size());
+        for (int b = 0; b < VERSIONS; b++)
+            (t.desc.bf16 ? t.transposed_pairs : t.transposed)[b] =
+                t.desc.bf16 ? pairs(t.transposed_layout) : float_block(t.transposed_layout.size());
     t.touched.assign(t.tracked ? t.layout.rows : 0, 0);
 }
 
@@ -24,7 +29,7 @@ void Parameters::load(int32_t param, const float* values, const float* gradient,
         std::copy_n(values + from, n, t.value[buffer].floats() + to);
         for (int s = 0; s < rule.slots(); s++) std::copy_n(slots[s] + from, n, t.slot[s].floats() + to);
     });
-    transpose(t, buffer, {0, t.layout.cols});
+    make_copies(t, buffer, {0, t.layout.cols});
     load_gradient(param, gradient);
     if (t.sparse) all_missed(t);
 }
@@ -111,7 +116,7 @@ void Parameters::put(int32_t param, const float* values) {
     each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
         std::copy_n(values + from, n, t.value[buffer].floats() + to);
     });
-    transpose(t, buffer, {0, t.layout.cols});
+    make_copies(t, buffer, {0, t.layout.cols});
     if (t.sparse) all_missed(t);
 }
 
@@ -165,6 +170,8 @@ int64_t Parameters::bytes() const {
     for (const Tensor& t : tensors_) {
         add(t.value);
         add(t.transposed);
+        add(t.pairs);
+        add(t.transposed_pairs);
         add(t.slot);
         all += t.gradient.size() + t.told.size() + t.touched.size() + t.rows.bytes() + t.gradient_rows.bytes();
         for (const std::vector<int32_t>& rows : t.missed) all += rows.capacity() * sizeof(int32_t);
@@ -184,7 +191,7 @@ void Parameters::store_gradient(int32_t param, float* gradient) const {
     if (!unit_.folds.empty()) {
         complete = float_block(t.size());
         std::memcpy(complete.bytes(), t.gradient.bytes(), t.gradient.size());
-        add_folded(param, complete.floats(), float_block(GRADIENT_PACK).floats());
+        add_folded(param, complete.floats(), packing_room());
         g = complete.floats();
     }
     each_piece(t.layout, [&](int64_t from, int64_t to, int32_t n) { std::copy_n(g + from, n, gradient + to); });

@@ -18,7 +18,7 @@ void Parameters::latest(int32_t param, float* values) {
 int Parameters::copy() {
     const int32_t n = int32_t(unit_.params.size());
     // Gradients of folded tables belong to the values that they were computed with.
-    for (int32_t i = 0; i < n; i++) add_folded(i, tensors_[i].gradient.floats(), float_block(GRADIENT_PACK).floats());
+    for (int32_t i = 0; i < n; i++) add_folded(i, tensors_[i].gradient.floats(), packing_room());
     clear_folded();
     const int from = current_.load(), to = spare();
     for (int32_t i = 0; i < n; i++) {
@@ -33,7 +33,7 @@ int Parameters::copy() {
 
 void Parameters::replace(int to) {
     for (size_t i = 0; i < unit_.params.size(); i++)
-        if (!tensors_[i].sparse) transpose(tensors_[i], to, {0, tensors_[i].layout.cols});
+        if (!tensors_[i].sparse) make_copies(tensors_[i], to, {0, tensors_[i].layout.cols});
     make_tables(to);
     versions_[to].store(version_.load());
     current_.store(to);

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/blas.hpp"
 #include "parameters.hpp"
 #include "rules.hpp"
 
@@ -21,12 +20,6 @@ constexpr int64_t SHARED_PRODUCTS = 4 * PART_PRODUCTS, SHARED_NUMBERS = 4 * PART
 
 // Whether an update is divided by rows: of a matrix that is one panel, and has no transpose that goes by columns.
 bool by_rows(const Tensor& t) { return t.layout.panel >= t.layout.cols && !t.has_transposed(); }
-
-// Every thread has room of its own for the kernels that rearrange rows.
-float* packing_room() {
-    static thread_local const Block room = float_block(GRADIENT_PACK);
-    return room.floats();
-}
 
 }  // namespace
 
@@ -47,7 +40,7 @@ void Parameters::divide() {
             return std::max<int64_t>(1, columns / layout.panel) * layout.panel;
         };
         const int64_t by_column = WORTH_REDUCING * std::max(1, layout.rows);
-        const bool whole = layout.panel >= layout.cols;
+        const bool whole = layout.panel >= layout.cols || t.desc.bf16;
         add(sums_, i, layout.cols, whole ? layout.cols : panels(PART_PRODUCTS / by_column));
         products_ += whole ? 0 : int64_t(layout.rows) * layout.cols;
         if (size_t(i) >= unit_.params.size()) continue;  // a folded table, which is made anew
@@ -92,13 +85,7 @@ void Parameters::reduce_part(const LogChunk& chunk, const Part& part) {
         const int64_t ldd = row_stride(dz.width);
         if (rows == 0) continue;
         if (term.kind == TermKind::Matmul) {
-            const int32_t width = unit_.log_buffers[term.x].width;
-            const float* x = chunk.buffers[term.x].floats();
-            if (t.desc.blas)
-                blas_gradient(x, row_stride(width), d, ldd, rows, t.gradient.floats(), t.layout);
-            else
-                kernels_.gradient(x, row_stride(width), width, d, ldd, rows, t.gradient.floats(), t.layout, term.first_row,
-                                  part.range, packing_room());
+            add_product(t, term, chunk, d, ldd, rows, part.range);
         } else if (term.kind == TermKind::Sum) {
             kernels_.add_columns(d, ldd, rows, t.desc.cols, t.gradient.floats());
         } else {
@@ -224,7 +211,7 @@ void Parameters::step(const Part& part, int from, int to, const Update& u) {
     }
     const auto [first, end] = numbers(part);
     step_numbers(t, from, to, u, first, end - first);
-    transpose(t, to, part.range);
+    if (!t.desc.bf16) make_copies(t, to, part.range);
 }
 
 void Parameters::step_numbers(Tensor& t, int from, int to, Update u, int64_t at, int64_t count) {
@@ -251,8 +238,8 @@ void Parameters::stepped(Tensor& t, int to) {
     if (t.kept && !t.sparse && !t.pooled) {
         const Block& now = t.value[current_.load()];
         std::memcpy(t.value[to].bytes(), now.bytes(), now.size());
-        transpose(t, to, {0, t.layout.cols});
     }
+    if (!t.sparse && !t.pooled && (t.kept || t.desc.bf16)) make_copies(t, to, {0, t.layout.cols});
     if (t.kept || t.pooled) clear_gradient(t);
     untouched(t);
 }
@@ -269,12 +256,6 @@ void Parameters::catch_up(Tensor& t, int from, int to) {
 void Parameters::miss(Tensor& t, int to, int32_t row) {
     for (int b = 0; b < VERSIONS; b++)
         if (b != to) t.missed[b].push_back(row);
-}
-
-void Parameters::transpose(Tensor& t, int buffer, Range columns) {
-    if (t.has_transposed())
-        kernels_.transpose(t.value[buffer].floats(), t.layout, t.transposed_row, t.transposed[buffer].floats(),
-                           t.transposed_layout, columns);
 }
 
 }  // namespace amphw

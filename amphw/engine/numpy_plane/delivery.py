@@ -15,7 +15,7 @@ import numpy as np
 from amphw.engine import faults
 from amphw.engine.lowering.lower import Lowered, Unit, choices
 from amphw.engine.numpy_plane.arithmetic import Arithmetic
-from amphw.engine.numpy_plane.float32 import FLOAT32
+from amphw.engine.numpy_plane.float32 import FLOAT32, Float32
 from amphw.engine.numpy_plane.frames import (
     Frame,
     Task,
@@ -60,8 +60,8 @@ class Delivery:
         self.arithmetic = arithmetic
         self._sources = [u for u in lowered.units if u.behaviour.is_source]
         self._source = [u.behaviour.is_source for u in lowered.units]
-        # In float32 there is nothing to tell apart.
-        self._plain = plain_operands(lowered) if arithmetic is not FLOAT32 else frozenset()
+        # Among floats there is nothing to tell apart.
+        self._plain = frozenset() if isinstance(arithmetic, Float32) else plain_operands(lowered)
         self.code = {
             u.index: UnitCode(u, arithmetic, self._plain) for u in lowered.units if not u.behaviour.is_source
         }

@@ -11,14 +11,18 @@ from amphw.engine.numpy_plane.arithmetic import Entry, Kernels, Kind, Part, stac
 from amphw.engine.numpy_plane.kernel import Kernel
 from amphw.ir.derive import GradientTerm, accumulate
 from amphw.ir.errors import NonFiniteError
+from amphw.ir.precision import PRECISIONS
+from amphw.ir.primitives.base import Product, product
 from amphw.ir.update import NodeParameters
 
 
 class FloatParameters:
-    """`NodeParameters` as they are."""
+    """`NodeParameters` as they are. product: as of `accumulate`."""
 
-    def __init__(self, node: str, params: NodeParameters, terms: tuple[GradientTerm, ...]):
-        self.node, self.params, self._terms = node, params, terms
+    def __init__(
+        self, node: str, params: NodeParameters, terms: tuple[GradientTerm, ...], product: Product = product
+    ):
+        self.node, self.params, self._terms, self._product = node, params, terms, product
 
     @property
     def values(self) -> Mapping[str, np.ndarray]:
@@ -28,7 +32,7 @@ class FloatParameters:
         """One product a term."""
         for k, term in enumerate(self._terms if entries else ()):
             a, dz = stacked(entries, k)
-            accumulate(term.kind, self.params.gradients[term.param], a, dz)
+            accumulate(term.kind, self.params.gradients[term.param], a, dz, self._product)
 
     def prepare(self) -> dict[str, np.ndarray]:
         """Raises NonFiniteError, and the old version stays, if a gradient is not finite."""
@@ -48,19 +52,24 @@ class FloatParameters:
 
 
 class Float32:
-    """As `amphw.ir` defines programs and updates."""
+    """As `amphw.ir` defines programs and updates. precision: of products, see `amphw.ir.precision`."""
 
     dtype = np.dtype(np.float32)
+
+    def __init__(self, precision: str = "float32"):
+        self._product = PRECISIONS[precision]
+        self._plain = precision == "float32"
 
     def kernels(self, unit: Unit) -> Kernels:
         d = unit.derivative
         assert d is not None and unit.inference is not None
-        backward = Kernel(d.backward) if d.backward.outputs else None
-        return Kernels(Kernel(d.forward), Kernel(unit.inference), backward)
+        product = None if self._plain else self._product
+        backward = Kernel(d.backward, product) if d.backward.outputs else None
+        return Kernels(Kernel(d.forward, product), Kernel(unit.inference, product), backward)
 
     def parameters(self, unit: Unit, params: NodeParameters) -> FloatParameters:
         assert unit.derivative is not None
-        return FloatParameters(unit.name, params, unit.derivative.terms)
+        return FloatParameters(unit.name, params, unit.derivative.terms, self._product)
 
     def to_payload(self, values: np.ndarray, kind: Kind) -> np.ndarray:
         return np.asarray(values, dtype=np.float32)

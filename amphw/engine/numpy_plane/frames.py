@@ -16,7 +16,7 @@ import numpy as np
 
 from amphw.engine.lowering.lower import Lowered, Unit
 from amphw.engine.numpy_plane.arithmetic import Arithmetic
-from amphw.engine.numpy_plane.float32 import FLOAT32
+from amphw.engine.numpy_plane.float32 import FLOAT32, Float32
 from amphw.engine.numpy_plane.slots import DONE, Slot
 from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.ir.primitives import RowContext
@@ -37,8 +37,8 @@ def plain_operands(lowered: Lowered) -> frozenset[tuple[int, int]]:
 class UnitCode:
     """What running a unit's frames needs, worked out once.
 
-    arithmetic: its own; a sink's is float32. outside: of the messages that it receives and sends, where that
-    is another. plain: see `plain_operands`. operands: width and dtype as they arrive.
+    arithmetic: its own; a sink's is one of floats. outside: of the messages that it receives and sends, where
+    that is another. plain: see `plain_operands`. operands: width and dtype as they arrive.
     """
 
     def __init__(self, unit: Unit, arithmetic: Arithmetic, plain: frozenset[tuple[int, int]]):
@@ -54,7 +54,7 @@ class UnitCode:
         self.n_ints = len(b.program.ints)
         self.outputs = [(t.space, t.width) for t in b.program.outputs_types]
         self.is_sink = bool(b.report)
-        self.arithmetic = FLOAT32 if self.is_sink else arithmetic
+        self.arithmetic = FLOAT32 if self.is_sink and not isinstance(arithmetic, Float32) else arithmetic
         self.outside = None if self.arithmetic is arithmetic else arithmetic
         self.forward, self.inference, self.backward = self.arithmetic.kernels(unit)
         self.residuals = d.residuals

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from amphw.ir.primitives import PRIMITIVES, RowContext
+from amphw.ir.primitives.base import Product
 from amphw.ir.primitives.elementwise import UFUNCS
 from amphw.ir.program import Instr, Program
 
@@ -30,11 +31,12 @@ VIEWS = frozenset(n for n, p in PRIMITIVES.items() if p.view)
 
 
 class Kernel:
-    """A program as a list of closures over value numbers."""
+    """A program as a list of closures over value numbers. product: how rows are multiplied by a matrix; None:
+    as they are, by numpy."""
 
     __slots__ = ("_outputs", "_steps")
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program, product: Product | None = None):
         first = len(program.inputs) + len(program.ints)
         made = {first + i: instr for i, instr in enumerate(program.instrs)}
         uses = Counter(a for instr in program.instrs for a in instr.args)
@@ -47,7 +49,7 @@ class Kernel:
         kept = set(program.outputs) | {a for i in program.instrs if i.op in VIEWS for a in i.args}
         free = {v for v, i in made.items() if i.op in FRESH and uses[v] == 1 and v not in kept}
         self._steps: list[Step] = [
-            _nothing if v in biases else _step(instr, biases, free) for v, instr in made.items()
+            _nothing if v in biases else _step(instr, biases, free, product) for v, instr in made.items()
         ]
         self._outputs = program.outputs
 
@@ -76,11 +78,11 @@ def _nothing(ctx: RowContext, params: Mapping[str, np.ndarray], values: list[Any
     return None
 
 
-def _step(instr: Instr, biases: Mapping[int, str], free: set[int]) -> Step:
+def _step(instr: Instr, biases: Mapping[int, str], free: set[int], product: Product | None) -> Step:
     args, op = instr.args, instr.op
     attrs = instr.attr()
     if op in {"matmul", "matmul_t"}:
-        return _product(args[0], attrs["param"], op == "matmul_t")
+        return _product(args[0], attrs["param"], op == "matmul_t", product)
     if op in UFUNCS:
         # A value used once is dead after this instruction.
         over = next((a for a in args if a in free), None)
@@ -91,7 +93,10 @@ def _step(instr: Instr, biases: Mapping[int, str], free: set[int]) -> Step:
     return lambda ctx, params, values: evaluate(ctx, attrs, params, [values[a] for a in args])
 
 
-def _product(x: int, param: str, transposed: bool) -> Step:
+def _product(x: int, param: str, transposed: bool, product: Product | None) -> Step:
+    if product is not None:
+        turned = np.transpose if transposed else np.asarray
+        return lambda ctx, params, values: product(values[x], turned(params[param]))
     if transposed:
         return lambda ctx, params, values: values[x] @ params[param].T
     return lambda ctx, params, values: values[x] @ params[param]

@@ -20,7 +20,7 @@ from amphw.engine.lowering.lower import Lowered, Observation
 from amphw.engine.lowering.plan import Planner, check_data
 from amphw.engine.numpy_plane.arithmetic import Arithmetic
 from amphw.engine.numpy_plane.delivery import Delivery
-from amphw.engine.numpy_plane.float32 import FLOAT32
+from amphw.engine.numpy_plane.float32 import Float32
 from amphw.engine.numpy_plane.frames import Frame, compute, computed
 from amphw.engine.numpy_plane.gradients import GradientLog, Share
 from amphw.engine.numpy_plane.slots import Slot, SlotPlan, finish_plan
@@ -40,6 +40,7 @@ from amphw.ir.exchange import (
 )
 from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
+from amphw.ir.precision import precision_of
 from amphw.ir.received import Received, checked, receive
 from amphw.ir.service_log import INTERVAL, SUM, UPDATE
 from amphw.ir.update import Applied, NodeParameters, no_parameters
@@ -53,7 +54,8 @@ lock."""
 class NumpyPlane(Delivery):
     """settings: policy, min_rows, frame_cap (messages), frame_rows (a frame with as many takes no further
     message), sleep {node or "*": seconds a message}, trace, observe (keep what firings compute, for
-    `observed`). arithmetic: what is computed with, and in what form parameters are held.
+    `observed`), precision. arithmetic: what is computed with, and in what form parameters are held; None:
+    floats, of that precision.
     """
 
     name = "numpy data plane"
@@ -69,12 +71,17 @@ class NumpyPlane(Delivery):
         settings: Mapping[str, Any],
         log: list[Any] | None,
         keys: int = 1,
-        arithmetic: Arithmetic = FLOAT32,
+        arithmetic: Arithmetic | None = None,
     ):
         policy = POLICIES[settings.get("policy", "default")]
         self.self_updating = updates == "self"
         super().__init__(
-            lowered, params, by_age=policy.by_age, waits=self.self_updating, log=log, arithmetic=arithmetic
+            lowered,
+            params,
+            by_age=policy.by_age,
+            waits=self.self_updating,
+            log=log,
+            arithmetic=arithmetic or Float32(precision_of(settings)),
         )
         self.policy = policy.table(lowered, int(settings.get("min_rows", 1)))
         self.frame_cap = int(settings.get("frame_cap", 64))

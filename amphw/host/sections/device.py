@@ -10,6 +10,7 @@ from amphw.host.devices import declared_options
 from amphw.ir.config_fields import NONE, check_section, option
 from amphw.ir.device import SILENCE
 from amphw.ir.passes import RULES
+from amphw.ir.precision import PRECISIONS
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,12 @@ class Scheduling:
     min_rows: int = option(1, "rows that a node waits for while other nodes have work", minimum=1)
     gemm: Literal["auto", "own", "blas"] = option(
         "auto", "on cpu: who multiplies: own kernels, a BLAS library, or what was measured to be faster here"
+    )
+    precision: str = option(
+        "float32",
+        "on cpu: what products are taken of; bf16: of both sides rounded to bfloat16, added up in float32, with "
+        "the instructions AVX512-BF16, which the processor must have",
+        choices=PRECISIONS,
     )
     place: str = option(
         "",

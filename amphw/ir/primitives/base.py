@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Array = np.ndarray
 Attrs = dict[str, Any]
 Shapes = Mapping[str, tuple[int, ...]]
+Product = Callable[[Array, Array], Array]
+"""(a [m, k], b [k, n]) -> [m, n]."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,33 @@ class ValueType:
         return cls(*data)
 
 
+def product(a: Array, b: Array) -> Array:
+    """a @ b -> [m, n] for a [m, k] and b [k, n]; no warning of non-finite results, which show in the values.
+
+    BLAS kernels may raise the flag "invalid" for finite operands, from what stands in the lanes that a small
+    matrix leaves unused (numpy issues 13173, 24067), so the flag says nothing.
+    """
+    with np.errstate(all="ignore"):
+        return np.matmul(a, b)  # type: ignore[no-any-return]
+
+
 class RowContext:
     """How the rows of a frame belong to its messages, by space.
 
     counts: space -> rows of each message (int64 [n]), or an int where every message has as many. dtype: of
-    the numbers that are made of no others.
+    the numbers that are made of no others. product: how rows are multiplied by a matrix, as
+    `amphw.ir.precision` has it.
     """
 
-    def __init__(self, n: int, counts: Mapping[str, int | Array], dtype: type = np.float32):
+    def __init__(
+        self,
+        n: int,
+        counts: Mapping[str, int | Array],
+        dtype: type = np.float32,
+        product: Product = product,
+    ):
         self.n, self.counts, self.dtype = n, counts, dtype
+        self.product = product
         self._messages: dict[str, Array] = {}
 
     def total(self, space: str) -> int:
@@ -141,16 +161,6 @@ def need_ints(types: list[ValueType], first: int) -> None:
             raise ProgramError(
                 f"the integer operand lives in space '{t.space}', the payload in '{types[0].space}'"
             )
-
-
-def product(a: Array, b: Array) -> Array:
-    """a @ b -> [m, n] for a [m, k] and b [k, n]; no warning of non-finite results, which show in the values.
-
-    BLAS kernels may raise the flag "invalid" for finite operands, from what stands in the lanes that a small
-    matrix leaves unused (numpy issues 13173, 24067), so the flag says nothing.
-    """
-    with np.errstate(all="ignore"):
-        return np.matmul(a, b)  # type: ignore[no-any-return]
 
 
 def checked(index: Array, width: int, what: str) -> Array:

@@ -19,7 +19,6 @@ from amphw.ir.primitives.base import (
     ValueType,
     checked,
     need_ints,
-    product,
     same,
 )
 
@@ -65,7 +64,7 @@ def _matmul_vjp(t: Tape, attrs: Attrs, args: list[int], y: int, d: Value) -> lis
 
 PRIMITIVES["matmul"] = Primitive(
     _matmul_infer,
-    lambda c, at, p, a: product(a[0], p[at["param"]]),
+    lambda c, at, p, a: c.product(a[0], p[at["param"]]),
     _matmul_vjp,
     hardware=Recipe.OWN,
     flops="product",
@@ -80,7 +79,7 @@ def _matmul_t_vjp(t: Tape, attrs: Attrs, args: list[int], y: int, d: Value) -> l
 
 PRIMITIVES["matmul_t"] = Primitive(
     _matmul_t_infer,
-    lambda c, at, p, a: product(a[0], p[at["param"]].T),
+    lambda c, at, p, a: c.product(a[0], p[at["param"]].T),
     _matmul_t_vjp,
     hardware=Recipe.OWN,
     flops="product",

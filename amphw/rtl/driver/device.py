@@ -24,6 +24,7 @@ from amphw.ir.errors import AmphwError, DeviceLostError, ExecutionError
 from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.instance_check import check_instance
+from amphw.ir.precision import only_float32
 from amphw.ir.service_log import COUNTS_ENDED
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters, no_parameters
 from amphw.rtl.driver.active import Active, Link
@@ -93,6 +94,7 @@ class HardwareDevice(ABC):
 
     def load(self, graph: Graph, rules: Mapping[str, UpdateRule], options: DeviceOptions) -> None:
         self.close()
+        only_float32(options.settings, self.capabilities().name)
         self.options = options
         self.plan = plan = self.make_plan(graph, rules, options)
         sizes = plan.sizes

@@ -19,6 +19,7 @@ from amphw.engine.policy import check_settings
 from amphw.ir.config_fields import picked
 from amphw.ir.device import Capabilities, DeviceOptions, Findings
 from amphw.ir.graph import Graph
+from amphw.ir.precision import only_float32
 from amphw.ir.service_log import ServiceLog
 from amphw.ir.update import NodeParameters, UpdateRule, initial_parameters
 from amphw.rtl.fixed.arithmetic import FixedArithmetic
@@ -84,6 +85,7 @@ class FixedDevice(PlaneDevice):
         self.close()
         settings = options.settings
         check_settings(settings, "frame_cap", "frame_rows", "min_rows")
+        only_float32(settings, self.capabilities().name)
         lowered, fixed, shared = self._planned(graph, rules)
         strict = picked(HardwareOptions, settings).strict
         self.arithmetic = FixedArithmetic(self.formats, fixed, shared.exponent, strict)

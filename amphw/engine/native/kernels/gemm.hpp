@@ -7,30 +7,10 @@
 #pragma once
 
 #include "kernels/kernels.hpp"
-#include "kernels/vector.hpp"
+#include "kernels/tiles.hpp"
 
 namespace amphw::AMPHW_ISA {
 namespace {
-
-// As many accumulators as there are registers, less those for a row of B and an element of A.
-#if defined(__AVX512F__)
-constexpr int TILE_ROWS = 8, TILE_VECTORS = 3;
-#elif defined(__AVX2__)
-constexpr int TILE_ROWS = 6, TILE_VECTORS = 2;
-#else
-constexpr int TILE_ROWS = 4, TILE_VECTORS = 2;
-#endif
-constexpr int TILE_COLUMNS = TILE_VECTORS * W;
-static_assert(TILE_COLUMNS % COLUMN_BLOCK == 0 || COLUMN_BLOCK % TILE_COLUMNS == 0);
-constexpr int PANEL = TILE_COLUMNS < COLUMN_BLOCK ? COLUMN_BLOCK : TILE_COLUMNS;
-
-// Columns that belong to one tile, `vectors` of them, the last of which may be incomplete.
-struct TileColumns {
-    int columns;
-    int vectors() const { return (columns + W - 1) / W; }
-    bool complete() const { return columns % W == 0; }
-    Tail tail() const { return Tail(columns - (vectors() - 1) * W); }
-};
 
 struct TileProduct {
     const float* const* const* a;  // as in Gemm
@@ -119,13 +99,6 @@ struct MultiplyTiles {
     constexpr MultiplyTiles() { fill<TILE_ROWS>(); }
 };
 constexpr MultiplyTiles MULTIPLY_TILE;
-
-// Cuts `n` rows into tiles of nearly equal height: 9 rows as 5 + 4 take less time than as 8 + 1.
-struct RowTiles {
-    int tiles, rows;
-    explicit RowTiles(int n) : tiles((n + TILE_ROWS - 1) / TILE_ROWS), rows(n) {}
-    int start(int tile) const { return int(int64_t(rows) * tile / tiles); }
-};
 
 // Tiles of so many rows that lie side by side: as many as give work to both multipliers while an addition takes its
 // four cycles, and no more than there are registers for.

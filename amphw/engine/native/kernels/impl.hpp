@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/kernels.hpp"
+#include "kernels/bf16.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/gradient.hpp"
 #include "kernels/rows.hpp"

@@ -1,0 +1,124 @@
+// What products are taken of and make: copies of each version, gradients of matrices, folded tables.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/blas.hpp"
+#include "parameters.hpp"
+
+namespace amphw {
+namespace {
+
+uint32_t* words(float* room) { return reinterpret_cast<uint32_t*>(room); }
+
+}  // namespace
+
+float* Parameters::packing_room() const {
+    int64_t floats = GRADIENT_PACK;
+    for (const TermDesc& term : unit_.terms) {
+        if (term.kind != TermKind::Matmul || !unit_.params[term.param].bf16) continue;
+        floats = std::max(floats, gradient_room(unit_.log_buffers[term.x].width));
+    }
+    static thread_local Block room;
+    if (room.size() < size_t(floats) * sizeof(float)) room = float_block(floats);
+    return room.floats();
+}
+
+// What products read of a version beside the values themselves.
+void Parameters::make_copies(Tensor& t, int buffer, Range columns) {
+    if (t.desc.bf16) bf16_->pack(t.value[buffer].floats(), t.layout, words(t.pairs[buffer].floats()));
+    if (!t.has_transposed()) return;
+    float* const transposed = (t.desc.bf16 ? transposed_ : t.transposed[buffer]).floats();
+    kernels_.transpose(t.value[buffer].floats(), t.layout, t.transposed_row, transposed, t.transposed_layout,
+                       t.desc.bf16 ? Range{0, t.layout.cols} : columns);
+    if (t.desc.bf16) bf16_->pack(transposed, t.transposed_layout, words(t.transposed_pairs[buffer].floats()));
+}
+
+void Parameters::add_product(Tensor& t, const TermDesc& term, const LogChunk& chunk, const float* d, int64_t ldd,
+                             int32_t rows, Range columns) {
+    const int32_t width = unit_.log_buffers[term.x].width;
+    const int64_t ldx = row_stride(width);
+    const float* x = chunk.buffers[term.x].floats();
+    float* g = t.gradient.floats();
+    if (t.desc.blas)
+        blas_gradient(x, ldx, d, ldd, rows, g, t.layout);
+    else if (t.desc.bf16)
+        bf16_->gradient(x, ldx, width, d, ldd, rows, g, t.layout, term.first_row, words(packing_room()));
+    else
+        kernels_.gradient(x, ldx, width, d, ldd, rows, g, t.layout, term.first_row, columns, packing_room());
+}
+
+// --- folded tables --------------------------------------------------------------------------------------------
+
+void Parameters::make_tables(int buffer) {
+    for (size_t f = 0; f < unit_.folds.size(); f++) {
+        const FoldDesc& fold = unit_.folds[f];
+        const Tensor &e = tensors_[fold.table], &w = tensors_[fold.weight], &table = tensors_[unit_.params.size() + f];
+        std::vector<const float*> a;
+        std::vector<float*> c;
+        for (int32_t r = 0; r < e.layout.rows; r++) {
+            a.push_back(e.value[buffer].floats() + e.layout.offset(r, 0));
+            c.push_back(table.value[buffer].floats() + table.layout.offset(r, 0));
+        }
+        const float* const* segments[] = {a.data()};
+        Gemm g{};
+        g.b = w.value[buffer].floats();
+        g.layout = &w.layout;
+        g.bias = fold.bias < 0 ? nullptr : tensors_[fold.bias].value[buffer].floats();
+        g.segments = 1;
+        g.a = segments;
+        g.widths = &e.layout.cols;
+        g.c = c.data();
+        g.rows = e.layout.rows;
+        g.first_row = fold.first_row;
+        kernels_.gemm(g);
+    }
+}
+
+// What the gradients of folded tables contribute to a parameter's: of T = E W + b, dT W' to E, E' dT to W, and the sum
+// of dT's rows to b.
+void Parameters::add_folded(int32_t param, float* gradient, float* pack) const {
+    const int buffer = current_.load();
+    for (size_t f = 0; f < unit_.folds.size(); f++) {
+        const FoldDesc& fold = unit_.folds[f];
+        if (param != fold.table && param != fold.weight && param != fold.bias) continue;
+        const Tensor &e = tensors_[fold.table], &w = tensors_[fold.weight], &table = tensors_[unit_.params.size() + f];
+        const float* d = table.gradient.floats();
+        const int64_t ldd = table.layout.cols_padded;
+        const int32_t rows = e.layout.rows;
+        if (param == fold.bias) {
+            kernels_.add_columns(d, ldd, rows, table.layout.cols, gradient);
+        } else if (param == fold.weight) {
+            kernels_.gradient(e.value[buffer].floats(), e.layout.cols_padded, e.layout.cols, d, ldd, rows, gradient,
+                              w.layout, fold.first_row, {0, w.layout.cols}, pack);
+        } else {
+            const Layout layout = Layout::paneled(w.layout.cols, e.layout.cols, kernels_.panel);
+            const Block transposed = float_block(layout.size());
+            kernels_.transpose(w.value[buffer].floats(), w.layout, fold.first_row, transposed.floats(), layout,
+                                {0, w.layout.cols});
+            std::vector<const float*> a;
+            std::vector<float*> c;
+            for (int32_t r = 0; r < rows; r++) {
+                a.push_back(d + r * ldd);
+                c.push_back(gradient + e.layout.offset(r, 0));
+            }
+            const float* const* segments[] = {a.data()};
+            Gemm g{};
+            g.b = transposed.floats();
+            g.layout = &layout;
+            g.accumulate = true;
+            g.segments = 1;
+            g.a = segments;
+            g.widths = &w.layout.cols;
+            g.c = c.data();
+            g.rows = rows;
+            kernels_.gemm(g);
+        }
+    }
+}
+
+void Parameters::clear_folded() {
+    for (size_t i = unit_.params.size(); i < tensors_.size(); i++)
+        std::memset(tensors_[i].gradient.bytes(), 0, tensors_[i].gradient.size());
+}
+
+}  // namespace amphw
