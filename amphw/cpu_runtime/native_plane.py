@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from amphw.engine.lowering.describe import Products
 from amphw.engine.lowering.lower import Lowered, Observation
 from amphw.engine.plane import EnginePlane
 from amphw.engine.tiles.gemm_choice import GemmChoice
 from amphw.ir.device import Direction
 from amphw.ir.errors import AmphwError
 from amphw.ir.exchange import Names, NodeGradient, Rows
+from amphw.ir.precision import precision_of
 from amphw.ir.program import ParamSpec
 from amphw.ir.received import Received, checked
 from amphw.ir.update import Applied, NodeParameters, no_parameters
@@ -36,8 +38,9 @@ class NativePlane(EnginePlane):
         settings: Mapping[str, Any],
         **options: Any,
     ):
-        gemm = GemmChoice(settings.get("gemm", "auto"))
-        super().__init__(lowered, params, settings=settings, use_blas=gemm.use_blas, **options)
+        gemm = GemmChoice(settings.get("gemm", "auto"), precision=precision_of(settings))
+        products = Products(gemm.use_blas, gemm.bf16)
+        super().__init__(lowered, params, settings=settings, products=products, **options)
         elsewhere = options.get("regions", ())
         self._owned = [
             (u, params[u.name]) for u in lowered.units if u.name in params and u.index not in elsewhere

@@ -6,7 +6,7 @@ them inside the engine; a device with kernels of its own takes them from it one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +15,14 @@ import numpy as np
 from amphw.engine import faults
 from amphw.engine._native import Engine
 from amphw.engine.firings import Firings
-from amphw.engine.lowering.describe import Names, describe_graph, describe_rule, describe_schema
+from amphw.engine.lowering.describe import (
+    OWN,
+    Names,
+    Products,
+    describe_graph,
+    describe_rule,
+    describe_schema,
+)
 from amphw.engine.lowering.lower import Lowered, choices
 from amphw.engine.lowering.plan import build_plan, check_data, integers
 from amphw.engine.numbering import EventType, Failure
@@ -44,12 +51,11 @@ class NoRoom(Exception):
 class EnginePlane:
     """The engine on a lowered graph. settings: as of `amphw.engine.numpy_plane.NumpyPlane`.
 
-    use_blas(rows, columns): whether a library multiplies by such a matrix. shared: address and bytes of the
-    memory of external executors. regions: by unit that one of these computes, the worker through which it
-    gets its frames; see `amphw.engine.parts.region`. outside: units that parts compute, whose parameters the
-    engine does not know; see `amphw.engine.parts.part`. joining: by unit of a part that `Joins`, its worker.
-    slept, sleepers: units that compute nothing, and the devices that they wait on, as
-    `amphw.engine.parts.sleeper` describes them.
+    products: who multiplies by matrices. shared: address and bytes of the memory of external executors.
+    regions: by unit that one of these computes, the worker through which it gets its frames; see
+    `amphw.engine.parts.region`. outside: units that parts compute, whose parameters the engine does not know;
+    see `amphw.engine.parts.part`. joining: by unit of a part that `Joins`, its worker. slept, sleepers: units
+    that compute nothing, and the devices that they wait on, as `amphw.engine.parts.sleeper` describes them.
     """
 
     def __init__(
@@ -63,7 +69,7 @@ class EnginePlane:
         settings: Mapping[str, Any],
         log: list[Any] | None,
         keys: int = 1,
-        use_blas: Callable[[int, int], bool] = lambda rows, columns: False,
+        products: Products = OWN,
         shared: tuple[int, int] | None = None,
         regions: Mapping[int, int] = MappingProxyType({}),
         outside: Collection[int] = (),
@@ -80,7 +86,7 @@ class EnginePlane:
         self.policy = policy.table(lowered, int(settings.get("min_rows", 1)))
         sleep: Mapping[str, float] = settings.get("sleep", {})
         self.tiled = [
-            tile(u) if u.behaviour.program is not None and u.index not in outside else None
+            tile(u, not products.bf16) if u.behaviour.program is not None and u.index not in outside else None
             for u in lowered.units
         ]
         rules = [describe_rule(params[u.name].rule) if u.name in params else None for u in lowered.units]
@@ -107,7 +113,7 @@ class EnginePlane:
             options["shared"] = shared
         try:
             self.engine = Engine(
-                describe_graph(lowered, self.tiled, self.names, use_blas),
+                describe_graph(lowered, self.tiled, self.names, products),
                 describe_schema(self.schema, self.names),
                 rules,
                 options,

@@ -7,6 +7,7 @@ expressions see are the sender's fields, then what it decides, then what its ste
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from amphw.engine.lowering.lower import Expand, Guard, Lowered, Path, Unit, choices
@@ -59,15 +60,27 @@ def _number(names: Sequence[str], name: str, what: str) -> int:
     return list(names).index(name)
 
 
+@dataclass(frozen=True)
+class Products:
+    """Who multiplies by matrices. use_blas(rows, columns): whether a library does by such a one. bf16:
+    whether both sides are rounded to bfloat16, which only the own kernels do."""
+
+    use_blas: Callable[[int, int], bool] = lambda rows, columns: False
+    bf16: bool = False
+
+
+OWN = Products()
+
+
 def describe_graph(
-    lowered: Lowered, tiled: Sequence[TiledUnit | None], names: Names, use_blas: Callable[[int, int], bool]
+    lowered: Lowered, tiled: Sequence[TiledUnit | None], names: Names, products: Products
 ) -> dict[str, Any]:
     """The units with their paths and code, what a plan depends on, and what is checked when one is made."""
     axioms = lowered.graph.schema.axioms
     checked = (e for a in axioms for e in (a.left, a.right, a.where, *(f.extent for f in a.over)))
     scalars, tables = structure_of([*lowered.planning(), *(e for e in checked if e is not None)])
     return {
-        "units": [_unit(u, t, names, use_blas) for u, t in zip(lowered.units, tiled, strict=True)],
+        "units": [_unit(u, t, names, products) for u, t in zip(lowered.units, tiled, strict=True)],
         "signature": [names.code(e) for e in sorted(scalars, key=str)],
         "signature_tables": [names.tables.index(t) for t in sorted(tables)],
         "axioms": [
@@ -112,9 +125,7 @@ def describe_rule(rule: UpdateRule) -> dict[str, Any]:
     }
 
 
-def _unit(
-    u: Unit, tiled: TiledUnit | None, names: Names, use_blas: Callable[[int, int], bool]
-) -> dict[str, Any]:
+def _unit(u: Unit, tiled: TiledUnit | None, names: Names, products: Products) -> dict[str, Any]:
     b = u.behaviour
     state = list(b.state.names)
     sender = [*state, *(f.name for f, _ in b.decides)]
@@ -152,7 +163,7 @@ def _unit(
         "emitted": _fields(emit.expand, names) if emit is not None else [],
         "emitted_rows": names.code(source_rows, [f.name for f in emit.expand] if emit is not None else []),
         "data": names.data.index(emit.data) if emit is not None and emit.data is not None else -1,
-        "params": _params(u, program, tiled, use_blas) if program is not None else [],
+        "params": _params(u, program, tiled, products) if program is not None else [],
         **_code(tiled),
     }
 
@@ -198,9 +209,7 @@ def _path(p: Path, sender: Sequence[str], names: Names) -> dict[str, Any]:
     }
 
 
-def _params(
-    u: Unit, program: Program, tiled: TiledUnit | None, use_blas: Callable[[int, int], bool]
-) -> list[dict[str, Any]]:
+def _params(u: Unit, program: Program, tiled: TiledUnit | None, products: Products) -> list[dict[str, Any]]:
     used: dict[str, set[str]] = {p.name: set() for p in program.params}
     assert u.derivative is not None
     codes = (
@@ -226,7 +235,9 @@ def _params(
             # What is folded is multiplied in parts, which only the own kernels do.
             "blas": k not in folded
             and bool(used[p.name] & {"matmul", "matmul_t"})
-            and use_blas(p.shape[0], p.shape[1]),
+            and not products.bf16
+            and products.use_blas(p.shape[0], p.shape[1]),
+            "bf16": products.bf16 and bool(used[p.name] & {"matmul", "matmul_t"}),
         }
         for k, p in enumerate(program.params)
     ]

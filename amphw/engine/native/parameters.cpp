@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <thread>
 
 #include "rules.hpp"
@@ -25,6 +26,7 @@ Parameters::Parameters(const UnitDesc& unit, const Rule& rule, const Kernels& ke
 }
 
 void Parameters::add_tensor(const ParamDesc& p) {
+    if (p.bf16 && bf16_ == nullptr) throw std::invalid_argument("products of bfloat16, which this machine does not run");
     Tensor t;
     t.desc = p;
     const int32_t param = int32_t(tensors_.size()), rows = std::max(1, p.rows);

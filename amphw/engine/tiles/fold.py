@@ -10,7 +10,8 @@ the gradients are dE = dT @ W[rows]', dW[rows] = E' @ dT and db = the sum of dT'
 Nothing is sent back to the embedding and none of its columns is logged.
 
 What differs from the program is rounding; and where the parameters change between a message's way out and its
-way back, W's gradient sees the E of the update in the place of the one that the message had read.
+way back, W's gradient sees the E of the update in the place of the one that the message had read. Where
+products are of bfloat16 nothing is folded: dT would be rounded as a sum, not each dz that it is the sum of.
 """
 
 from __future__ import annotations

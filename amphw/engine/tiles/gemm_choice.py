@@ -3,7 +3,7 @@
 The own kernels read their operands in place and are made for frames of few rows; a library may still win
 where they have no tuned instruction set, or for matrices much larger than the caches. How many rows frames
 will have nobody knows beforehand, so both are measured with few and with many. `device.gemm` is "auto" for
-what was measured, "own" or "blas".
+what was measured, "own" or "blas". With `device.precision=bf16` all are the own kernels'.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from amphw.engine import _native
 from amphw.ir.errors import AmphwError
 
 CHOICES = ("auto", "own", "blas")
+PORTABLE = "AMPHW_BF16"
+"""Set to `portable`: products of bfloat16 by kernels that need no instruction for them. They are slow, slower
+than those of float32, and there for tests."""
 _ROWS = (4, 16, 64)
 """Of frames: a library copies the matrix for each, which costs as much as the products of about ten rows."""
 _LOG_ROWS, _ROUNDS, _REPEATS = 256, 5, 3
@@ -58,12 +61,18 @@ _keep: list[Any] = []  # the engine holds an address inside
 
 
 class GemmChoice:
-    """Decides for one device; remembers in `path` (default: the user's cache folder)."""
+    """Decides for one device; remembers in `path` (default: the user's cache folder). precision: of products.
 
-    def __init__(self, wanted: str, path: Path | None = None):
+    Raises AmphwError where this machine cannot multiply as is wanted.
+    """
+
+    def __init__(self, wanted: str, path: Path | None = None, precision: str = "float32"):
         if wanted not in CHOICES:
             raise AmphwError(f"device.gemm = '{wanted}', allowed is {', '.join(CHOICES)}")
-        self.wanted, self.path = wanted, path or _cache()
+        self.wanted, self.path, self.bf16 = wanted, path or _cache(), precision == "bf16"
+        if self.bf16:
+            _check_bf16(wanted)
+            self.wanted = "own"
         if wanted == "blas" and not load_blas():
             raise AmphwError("device.gemm = 'blas', but the package scipy-openblas32 is not installed")
 
@@ -80,6 +89,32 @@ class GemmChoice:
             _write(self.path, known)
         seconds = known[key]
         return bool(seconds["blas"] < _CLEARLY * seconds["own"])
+
+
+def _check_bf16(gemm: str) -> None:
+    """Raise AmphwError where products of bfloat16 cannot be had, saying what is missing."""
+    if gemm == "blas":
+        raise AmphwError(
+            "device.precision = 'bf16' with device.gemm = 'blas': a BLAS library has no such products; leave "
+            "device.gemm at auto, or set it to own"
+        )
+    asked = os.environ.get(PORTABLE, "")
+    if asked not in ("", "portable"):
+        raise AmphwError(f"{PORTABLE}={asked}, allowed is portable, for tests, or nothing")
+    if _native.kernels.bf16():
+        return
+    if platform.machine() not in ("x86_64", "AMD64"):
+        why = f"{platform.machine()} has no AVX512-BF16, which the products need"
+    elif _native.kernels.has_bf16():
+        why = (
+            f"AMPHW_ISA={os.environ.get('AMPHW_ISA')} chooses other kernels than those for AVX-512; unset it"
+        )
+    else:
+        why = f"this processor{_model()} has no AVX512-BF16 (vdpbf16ps), which the products need"
+    raise AmphwError(
+        f"device.precision = 'bf16': {why}. Set device.precision=float32, or run where /proc/cpuinfo lists "
+        "avx512_bf16: on AMD Zen 4, Intel Cooper Lake or Sapphire Rapids, or later ones"
+    )
 
 
 def _measured(rows: int, cols: int) -> dict[str, float]:
@@ -115,14 +150,25 @@ def _measured(rows: int, cols: int) -> dict[str, float]:
 
 
 def _processor() -> str:
+    named = _cpuinfo()
+    wanted = ("vendor_id", "cpu family", "model", "stepping", "model name")
+    return " ".join(named.get(name, "") for name in wanted) if named else platform.processor()
+
+
+def _model() -> str:
+    """The processor's name in brackets, behind a space; empty where the system does not say."""
+    name = _cpuinfo().get("model name", "")
+    return f" ({name})" if name else ""
+
+
+def _cpuinfo() -> dict[str, str]:
+    """What Linux says of the first processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor()
+        return {}
     fields = dict(line.split(":", 1) for line in lines[:30] if ":" in line)
-    wanted = ("vendor_id", "cpu family", "model", "stepping", "model name")
-    named = {name.strip(): value.strip() for name, value in fields.items()}
-    return " ".join(named.get(name, "") for name in wanted)
+    return {name.strip(): value.strip() for name, value in fields.items()}
 
 
 def _cache() -> Path:

@@ -39,8 +39,8 @@ class Scheduling:
     )
     precision: str = option(
         "float32",
-        "on cpu: what products are taken of; bf16: of both sides rounded to bfloat16, added up in float32, with "
-        "the instructions AVX512-BF16, which the processor must have",
+        "on cpu: what matrix products are taken of; bf16: of both sides rounded to bfloat16, added up in "
+        "float32, by the instruction set AVX512-BF16, which the processor must have",
         choices=PRECISIONS,
     )
     place: str = option(

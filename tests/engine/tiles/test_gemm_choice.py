@@ -76,3 +76,22 @@ def test_what_is_measured_is_what_the_engine_computes(monkeypatch: pytest.Monkey
     for products in timed.values():
         assert products == [(70, 130, False), (130, 70, True)] * (len(products) // 2)
     assert found.keys() == {"own", "blas"} and all(0 < seconds < 1 for seconds in found.values())
+
+
+def test_products_of_bfloat16_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AmphwError, match="'bf16' with device.gemm = 'blas': .*leave device.gemm at auto"):
+        GemmChoice("blas", precision="bf16")
+    monkeypatch.setenv(gemm_choice.PORTABLE, "yes")
+    with pytest.raises(AmphwError, match="^AMPHW_BF16=yes, allowed is portable"):
+        GemmChoice("auto", precision="bf16")
+    monkeypatch.setenv(gemm_choice.PORTABLE, "portable")
+    choice = GemmChoice("auto", precision="bf16")
+    assert choice.bf16 and not choice.use_blas(999, 999)
+    assert not GemmChoice("auto").bf16
+    monkeypatch.delenv(gemm_choice.PORTABLE)
+    monkeypatch.setenv("AMPHW_ISA", "generic")
+    because = "AMPHW_ISA=generic chooses" if _native.kernels.has_bf16() else "no AVX512-BF16"
+    with pytest.raises(
+        AmphwError, match=f"^device.precision = 'bf16': .*{because}.*device.precision=float32"
+    ):
+        GemmChoice("auto", precision="bf16")

@@ -13,7 +13,7 @@
 #include <stdexcept>
 
 #include "bind/bind.hpp"
-#include "kernels/kernels.hpp"
+#include "kernels/bf16_table.hpp"
 #include "timing.hpp"
 
 namespace nb = nanobind;
@@ -33,10 +33,20 @@ const Kernels& named(const std::string& isa) {
     return *found;
 }
 
-std::vector<std::string> isa_names() {
+constexpr const char* WITH_BF16 = "avx512bf16";  // has products alone; all else is of AVX-512
+
+// What multiplies numbers of bfloat16 with this instruction set, and the kernels beside it; null for float32.
+std::pair<const Kernels&, const Bf16*> multiplying(const std::string& isa, bool bf16) {
+    if (!bf16) return {named(isa), nullptr};
+    const Bf16* found = bf16_named(isa.c_str());
+    if (!found) throw std::invalid_argument("this machine does not run products of bfloat16 with '" + isa + "'");
+    return {named(isa == WITH_BF16 ? "avx512" : isa), found};
+}
+
+std::vector<std::string> isa_names(bool bf16) {
     std::vector<std::string> names;
-    for (const char* name : {"avx512", "avx2", "generic"}) {
-        if (kernels(name)) names.push_back(name);
+    for (const char* name : {WITH_BF16, "avx512", "avx2", "generic"}) {
+        if (bf16 ? bf16_named(name) != nullptr : kernels(name) != nullptr) names.push_back(name);
     }
     return names;
 }
@@ -67,6 +77,8 @@ Layout layout_of(const Kernels& k, const std::string& kind, int32_t rows, int32_
     throw std::invalid_argument("layout '" + kind + "': it can be 'panel' or 'flat'");
 }
 
+using Words = std::vector<uint32_t>;
+
 struct Matrix {
     Layout layout;
     Buffer data;
@@ -95,8 +107,9 @@ struct Matrix {
 };
 
 void gemm(const std::string& isa, const std::vector<Floats2>& a, const Floats2& b, std::optional<Floats1> bias,
-          const Floats2& c, bool accumulate, const std::string& kind, int32_t first_row, std::optional<Floats2> start) {
-    const Kernels& k = named(isa);
+          const Floats2& c, bool accumulate, const std::string& kind, int32_t first_row, std::optional<Floats2> start,
+          bool bf16) {
+    const auto [k, rounding] = multiplying(isa, bf16);
     const int32_t rows = int32_t(c.shape(0)), cols = int32_t(b.shape(1));
     Matrix matrix(layout_of(k, kind, int32_t(b.shape(0)), cols));
     matrix.read(b);
@@ -127,8 +140,13 @@ void gemm(const std::string& isa, const std::vector<Floats2>& a, const Floats2& 
         c_rows.push_back(row(c, r));
         start_rows.push_back(started.data.data() + started.layout.offset(r, 0));
     }
-    k.gemm({matrix.data.data(), &matrix.layout, bias ? padded_bias.data() : nullptr, accumulate, int32_t(a.size()),
-            segments.data(), widths.data(), c_rows.data(), rows, first_row, start ? start_rows.data() : nullptr});
+    const Gemm product{matrix.data.data(), &matrix.layout, bias ? padded_bias.data() : nullptr, accumulate,
+                       int32_t(a.size()),  segments.data(), widths.data(), c_rows.data(), rows, first_row,
+                       start ? start_rows.data() : nullptr};
+    if (!rounding) return k.gemm(product);
+    Words packed(pairs_of(matrix.layout).size()), room(gemm_room(rows, depth));
+    rounding->pack(matrix.data.data(), matrix.layout, packed.data());
+    rounding->gemm(product, packed.data(), room.data());
 }
 
 // f(columns) of the whole matrix, or of a panel after another.
@@ -140,18 +158,24 @@ void each_part(const Layout& layout, bool in_parts, F f) {
 }
 
 void gradient(const std::string& isa, const Floats2& x, const Floats2& d, const Floats2& g, const std::string& kind,
-              int32_t first_row, bool in_parts) {
-    const Kernels& k = named(isa);
+              int32_t first_row, bool in_parts, bool bf16) {
+    const auto [found, rounding] = multiplying(isa, bf16);
+    const Kernels& k = found;
     Matrix sum(layout_of(k, kind, int32_t(g.shape(0)), int32_t(g.shape(1))));
     if (first_row < 0 || first_row + int32_t(x.shape(1)) > sum.layout.rows || d.shape(1) != g.shape(1)) {
         throw std::invalid_argument("gradient: x, d and g do not fit together");
     }
     sum.read(g);
     Buffer pack(GRADIENT_PACK);
-    each_part(sum.layout, in_parts, [&](Range part) {
-        k.gradient(row(x, 0), x.stride(0), int32_t(x.shape(1)), row(d, 0), d.stride(0), int32_t(x.shape(0)),
-                   sum.data.data(), sum.layout, first_row, part, pack.data());
-    });
+    Words room(gradient_room(int64_t(x.shape(1))));
+    if (rounding)
+        rounding->gradient(row(x, 0), x.stride(0), int32_t(x.shape(1)), row(d, 0), d.stride(0), int32_t(x.shape(0)),
+                           sum.data.data(), sum.layout, first_row, room.data());
+    else
+        each_part(sum.layout, in_parts, [&](Range part) {
+            k.gradient(row(x, 0), x.stride(0), int32_t(x.shape(1)), row(d, 0), d.stride(0), int32_t(x.shape(0)),
+                       sum.data.data(), sum.layout, first_row, part, pack.data());
+        });
     if (!sum.padded_with_zeros()) throw std::runtime_error("gradient: wrote into the padding");
     sum.write(g);
 }
@@ -260,8 +284,8 @@ void update(const std::string& isa, const std::string& optimizer, const Floats1&
 }
 
 double time_gemm(const std::string& isa, int32_t rows, int32_t depth, int32_t cols, int repeats,
-                 const std::string& kind) {
-    const Kernels& k = named(isa);
+                 const std::string& kind, bool bf16) {
+    const auto [k, rounding] = multiplying(isa, bf16);
     Matrix b(layout_of(k, kind, depth, cols));
     const int64_t a_stride = Layout::flat(1, depth).cols_padded, c_stride = b.layout.cols_padded;
     Buffer a(rows * a_stride), c(rows * c_stride), bias(c_stride);
@@ -275,18 +299,28 @@ double time_gemm(const std::string& isa, int32_t rows, int32_t depth, int32_t co
     }
     const float* const* segments[] = {a_rows.data()};
     const Gemm product{b.data.data(), &b.layout, bias.data(), false, 1, segments, &depth, c_rows.data(), rows};
-    return best_seconds(repeats, [&] { k.gemm(product); });
+    if (!rounding) return best_seconds(repeats, [gemm = k.gemm, &product] { gemm(product); });
+    Words packed(pairs_of(b.layout).size()), room(gemm_room(rows, depth));
+    rounding->pack(b.data.data(), b.layout, packed.data());
+    return best_seconds(repeats,
+                        [&, gemm = rounding->gemm] { gemm(product, packed.data(), room.data()); });
 }
 
-double time_gradient(const std::string& isa, int32_t rows, int32_t x_cols, int32_t d_cols, int repeats) {
-    const Kernels& k = named(isa);
+double time_gradient(const std::string& isa, int32_t rows, int32_t x_cols, int32_t d_cols, int repeats,
+                     bool bf16) {
+    const auto [k, rounding] = multiplying(isa, bf16);
     Matrix g(Layout::paneled(x_cols, d_cols, k.panel));
     const int64_t ldx = Layout::flat(1, x_cols).cols_padded, ldd = g.layout.cols_padded;
     Buffer x(rows * ldx), d(rows * ldd), pack(GRADIENT_PACK);
     fill(x.data(), rows * ldx);
     fill(d.data(), rows * ldd);
-    return best_seconds(repeats, [&] {
-        k.gradient(x.data(), ldx, x_cols, d.data(), ldd, rows, g.data.data(), g.layout, 0, {0, d_cols}, pack.data());
+    Words room(gradient_room(x_cols));
+    if (rounding)
+        return best_seconds(repeats, [&, gradient = rounding->gradient] {
+            gradient(x.data(), ldx, x_cols, d.data(), ldd, rows, g.data.data(), g.layout, 0, room.data());
+        });
+    return best_seconds(repeats, [&, gradient = k.gradient] {
+        gradient(x.data(), ldx, x_cols, d.data(), ldd, rows, g.data.data(), g.layout, 0, {0, d_cols}, pack.data());
     });
 }
 
@@ -332,15 +366,20 @@ double time_transpose(const std::string& isa, int32_t rows, int32_t cols, int re
 
 void bind_kernels(nb::module_& parent) {
     nb::module_ m = parent.def_submodule("kernels", "The kernels one by one, for tests and benchmarks.");
-    m.def("isa_names", isa_names, "Instruction sets that this machine runs, best first.");
+    m.def("isa_names", isa_names, "bf16"_a = false,
+          "Instruction sets that this machine runs, best first; bf16: with which products of bfloat16 run.");
+    m.def("bf16", [] { return bf16_chosen() ? std::string(bf16_chosen()->name) : std::string(); },
+          "Which products of bfloat16 a run uses: avx512bf16, portable (with AMPHW_BF16=portable), or '' for none.");
+    m.def("has_bf16", [] { return bf16_named(WITH_BF16) != nullptr; }, "Whether the processor has AVX512-BF16.");
     m.def("chosen", [] { return kernels() ? std::string(kernels()->name) : std::string(); },
           "The instruction set that is used: the best, or the one that AMPHW_ISA names ('' if it cannot run).");
     m.def("panel", [](const std::string& isa) { return named(isa).panel; }, "isa"_a);
     m.def("gemm", gemm, "isa"_a, "a"_a, "b"_a, "bias"_a.none(), "c"_a, "accumulate"_a, "layout"_a,
-          "first_row"_a = 0, "start"_a.none() = nb::none(),
-          "c (+)= [segments a side by side] @ (rows of b from first_row on) (+ start, else bias), in place.");
-    m.def("gradient", gradient, "isa"_a, "x"_a, "d"_a, "g"_a, "layout"_a, "first_row"_a = 0,
-          "in_parts"_a = false, "Rows of g from first_row on += x' @ d, in place; in_parts: panel by panel.");
+          "first_row"_a = 0, "start"_a.none() = nb::none(), "bf16"_a = false,
+          "c (+)= [segments a side by side] @ (rows of b from first_row on) (+ start, else bias), in place. bf16: of both "
+          "sides rounded to bfloat16.");
+    m.def("gradient", gradient, "isa"_a, "x"_a, "d"_a, "g"_a, "layout"_a, "first_row"_a = 0, "in_parts"_a = false,
+          "bf16"_a = false, "Rows of g from first_row on += x' @ d, in place; in_parts: panel by panel, of float32.");
     m.def("transpose", transpose, "isa"_a, "a"_a, "to"_a, "from_layout"_a, "to_layout"_a, "first_row"_a = 0,
           "in_parts"_a = false, "to = (rows of a from first_row on)'; in_parts: panel by panel.");
     m.def("op_names", [] { return std::vector<std::string>(std::begin(OP_NAMES), std::end(OP_NAMES)); });
@@ -368,8 +407,8 @@ void bind_kernels(nb::module_& parent) {
         return named(isa).finite(x.data(), int64_t(x.shape(0)));
     }, "isa"_a, "x"_a);
     m.def("time_gemm", time_gemm, "isa"_a, "rows"_a, "depth"_a, "cols"_a, "repeats"_a, "layout"_a = "panel",
-          "Least seconds of one product [rows, depth] @ [depth, cols].");
-    m.def("time_gradient", time_gradient, "isa"_a, "rows"_a, "x_cols"_a, "d_cols"_a, "repeats"_a);
+          "bf16"_a = false,           "Least seconds of one product [rows, depth] @ [depth, cols].");
+    m.def("time_gradient", time_gradient, "isa"_a, "rows"_a, "x_cols"_a, "d_cols"_a, "repeats"_a, "bf16"_a = false);
     m.def("time_rows", time_rows, "isa"_a, "op"_a, "rows"_a, "n"_a, "repeats"_a);
     m.def("time_update", time_update, "isa"_a, "optimizer"_a, "rows"_a, "cols"_a, "repeats"_a);
     m.def("time_transpose", time_transpose, "isa"_a, "rows"_a, "cols"_a, "repeats"_a);

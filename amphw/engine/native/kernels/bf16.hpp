@@ -38,13 +38,13 @@ inline Floats add_products(Floats sum, Words a, Words b) {
 
 // The nearest numbers of bfloat16, to even where two are as near, in the upper halves; the lower ones are zero. A NaN
 // stays one: rounding up might make infinity, or zero, of it.
-inline Words rounded(Floats v) {
+inline Words to_bf16(Floats v) {
     const Words b = bits(v);
     const Words up = b + 0x7fff + ((b >> 16) & 1);
     return (as_ints(b & 0x7fffffff) > int32_t(NOT_FINITE) ? b | 0x400000 : up) & UPPER;
 }
 
-inline Words interleaved(Floats lower, Floats upper) { return rounded(lower) >> 16 | rounded(upper); }
+inline Words interleaved(Floats lower, Floats upper) { return to_bf16(lower) >> 16 | to_bf16(upper); }
 
 // --- packing --------------------------------------------------------------------------------------------------
 
@@ -71,8 +71,8 @@ void pack_row(const Gemm& g, int row, int first, HalfAt* to) {
         const int n = g.widths[s];
         int i = 0;
         for (; i + W <= n; i += W)
-            *reinterpret_cast<HalvesAt*>(to + i) = __builtin_convertvector(rounded(load(from + i)) >> 16, Halves);
-        const Words rest = rounded(Tail(n - i).load(from + i)) >> 16;
+            *reinterpret_cast<HalvesAt*>(to + i) = __builtin_convertvector(to_bf16(load(from + i)) >> 16, Halves);
+        const Words rest = to_bf16(Tail(n - i).load(from + i)) >> 16;
         for (int lane = 0; i < n; i++, lane++) to[i] = uint16_t(rest[lane]);
         to += n;
     }
