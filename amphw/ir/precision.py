@@ -29,8 +29,8 @@ def rounded(a: Array) -> Array:
     To even where two are equally near. A NaN stays one; what is nearer to 2^128 than to the largest number
     becomes infinite.
     """
-    word, bits = (np.uint64, 52) if a.dtype == np.float64 else (np.uint32, 23)
-    dropped = word(bits - 7)
+    word: Any = np.uint64 if a.dtype == np.float64 else np.uint32
+    dropped = word(np.finfo(a.dtype).nmant - 7)
     half = (word(1) << (dropped - word(1))) - word(1)
     words = np.ascontiguousarray(a).view(word)
     up = (words + half + ((words >> dropped) & word(1))) >> dropped << dropped
