@@ -76,7 +76,8 @@ def first_difference(
         found = _of_device(device, instance)
     finally:
         device.close()
-    expected = _of_reference(device.lowered, instance, seed)
+    precision = {k: v for k, v in given.items() if k == "precision"}
+    expected = _of_reference(device.lowered, instance, seed, precision)
     return _compared(device.lowered, instance, found, expected, tolerance)
 
 
@@ -96,7 +97,9 @@ def _states(unit: Unit, instance: Instance) -> list[tuple[int, ...]]:
     return [tuple(int(space.columns[n][i]) for n in unit.behaviour.state.names) for i in range(space.size)]
 
 
-def _of_reference(lowered: Lowered, instance: Instance, seed: int) -> dict[Key, Values]:
+def _of_reference(
+    lowered: Lowered, instance: Instance, seed: int, settings: Mapping[str, Any]
+) -> dict[Key, Values]:
     """In float64, in the order in which it computes."""
     out: dict[Key, Values] = {}
 
@@ -106,7 +109,7 @@ def _of_reference(lowered: Lowered, instance: Instance, seed: int) -> dict[Key, 
 
     reference = ReferenceDevice(dtype=np.float64)
     reference.probe = note
-    reference.load(lowered.graph, {"*": UpdateRule()}, DeviceOptions(1, 1, "off", seed))
+    reference.load(lowered.graph, {"*": UpdateRule()}, DeviceOptions(1, 1, "off", seed, settings=settings))
     reference.submit(0, 0, instance, Mode.TRAIN)
     reference.drain()
     return out

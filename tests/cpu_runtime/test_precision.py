@@ -27,9 +27,7 @@ def test_a_processor_without_the_instruction_is_refused(monkeypatch: pytest.Monk
         pytest.skip("the C++ data plane is not built")
     monkeypatch.setenv("AMPHW_ISA", "generic")
     monkeypatch.delenv(PORTABLE, raising=False)
-    with pytest.raises(
-        AmphwError, match="^device.precision = 'bf16': .*Set device.precision=float32"
-    ):
+    with pytest.raises(AmphwError, match="^device.precision = 'bf16': .*Set device.precision=float32"):
         load(CpuDevice())
     monkeypatch.setenv(PORTABLE, "portable")
     load(CpuDevice())
