@@ -15,6 +15,7 @@ from amphw.models.ggnn import GGNN
 from amphw.models.language_model import LanguageModel
 from amphw.models.list_reduction import ListReductionRNN
 from amphw.models.mnist import MnistMLP
+from amphw.models.transformer import Transformer
 from amphw.models.translation import Translation
 from amphw.models.tree_lstm import TreeLSTM
 
@@ -28,6 +29,7 @@ _ALL = (
     BiLSTM(),
     LanguageModel(),
     Translation(),
+    Transformer(),
 )
 MODELS: Mapping[str, Model[Any]] = {m.name: m for m in _ALL}
 

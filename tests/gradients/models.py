@@ -256,6 +256,24 @@ def translation(p: Parameters, instance: Instance, cfg: Any) -> Tensor:
     return sampled_softmax(p.output, states, table(instance, "target_word"), instance)
 
 
+def layer_norm(node: Node, x: Tensor) -> Tensor:
+    """Ba et al. (2016), as PyTorch has it."""
+    return torch.layer_norm(x, x.shape[1:], node.scale, node.shift, 1e-5)
+
+
+def transformer(p: Parameters, instance: Instance, cfg: Any) -> Tensor:
+    """Vaswani et al. (NIPS 2017), 3.1 and 3.2: an encoder, with keys that have no bias."""
+    letters = table(instance, "text_letter")
+    h = p.embed.E[letters] + p.place.E[: len(letters)]
+    for k in range(cfg.layers):
+        keys = h @ p[f"key{k}"].W
+        columns = [x.chunk(cfg.heads, 1) for x in (p[f"query{k}"](h), keys, p[f"value{k}"](h))]
+        heads = [(q @ key.T / q.shape[1] ** 0.5).softmax(1) @ v for q, key, v in zip(*columns, strict=True)]
+        h = layer_norm(p[f"seen{k}"], h + p[f"mix{k}"](torch.cat(heads, 1)))
+        h = layer_norm(p[f"thought{k}"], h + p[f"outer{k}"](relu(p[f"inner{k}"](h))))
+    return classified(p.head(h), table(instance, "text_other"))
+
+
 class Entry(NamedTuple):
     """What is recorded: a model, how the sum of an instance's losses is computed, a small configuration."""
 
@@ -279,5 +297,6 @@ ENTRIES = {
     "bilstm": Entry("bilstm", bilstm, _TAGGER),
     "language-model": Entry("language-model", language_model, _WORDS),
     "translation": Entry("translation", translation, _WORDS),
+    "transformer": Entry("transformer", transformer, {"width": 6, "heads": 2, "inner": 5, "sequences": 60}),
 }
 """By the name of the file."""
