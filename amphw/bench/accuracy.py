@@ -17,6 +17,7 @@ from amphw.bench.calibrate import calibrate, strongest
 from amphw.bench.errors import BenchError
 from amphw.bench.load import Usage, UsageMeter, total
 from amphw.bench.plan import Plan, Say, write_inputs
+from amphw.bench.processor import processor
 from amphw.bench.sides import Side, our_side, peer_side
 from amphw.bench.subject import SubjectError
 from amphw.bench.throughput import probed
@@ -111,6 +112,7 @@ def _record(
         "lost": dict(lost),
         "remarks": remarks,
         "date": date.today().isoformat(),
+        "processor": processor(),
         "environment": environment(),
     }
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from amphw.bench.forms import LESS, Form
+from amphw.bench.forms import BFLOAT16, FLOAT32, LESS, Form
 from amphw.bench.forms import forms as forms_of
-from amphw.bench.plan import Plan, Say, write_inputs
+from amphw.bench.plan import Plan, Say, worth_trying, write_inputs
+from amphw.bench.processor import processor
 from amphw.bench.sides import Setup, peer_side
 from amphw.bench.subject import SubjectError
 from amphw.bench.throughput import probed
@@ -29,8 +30,9 @@ from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
 
-LOSS, GRADIENT = 1e-5, 1e-4
-"""Differences allowed: of the loss, as a share of it; of a gradient, as a share of its largest element."""
+ALLOWED = {FLOAT32: {"loss": 1e-5, "gradient": 1e-4}, BFLOAT16: {"loss": 0.02, "gradient": 0.1}}
+"""Differences allowed, by what products are computed in: of the loss, as a share of it; of a gradient, as a
+share of its largest element. A bfloat16 number is off by up to 0.4 %."""
 
 _CHECK_S = 900.0
 
@@ -58,6 +60,7 @@ def check_agreement(plan: Plan, say: Say) -> dict[str, Any]:
             wanted = [f for f in forms_of(plan.workload.name, peer) if f.kind != LESS]
             wanted = [f for f in wanted if not plan.peer_forms or f.name in plan.peer_forms]
             wanted = [f for f in wanted if interpreter.compiler is not None or not f.compiled]
+            wanted = [f for f in wanted if worth_trying(plan, f)]
             batch = sum(map(model.size, instances))
             rows += _peer(peer, interpreter.python, wanted, batch, spec, folder, loss, ours, say)
     return {
@@ -65,10 +68,11 @@ def check_agreement(plan: Plan, say: Say) -> dict[str, Any]:
         "mode": "check",
         "loss": loss,
         "forms": rows,
-        "allowed": {"loss": LOSS, "gradient": GRADIENT},
+        "allowed": ALLOWED,
         "agree": bool(rows) and all(row["agrees"] for row in rows),
         "remarks": remarks,
         "date": date.today().isoformat(),
+        "processor": processor(),
         "environment": environment(),
     }
 
@@ -120,7 +124,8 @@ def _peer(
             else:
                 mean = told[form.name]["loss"] / told[form.name]["rows"]
                 row |= {"loss_off": abs(mean - loss) / abs(loss), "gradient_off": difference, "worst": worst}
-                row["agrees"] = row["loss_off"] <= LOSS and difference <= GRADIENT
+                allowed = ALLOWED[form.precision]
+                row["agrees"] = row["loss_off"] <= allowed["loss"] and difference <= allowed["gradient"]
                 say(f"{peer}, {form.name}: loss off by {row['loss_off']:.1e}, gradients by {difference:.1e}")
             rows.append(row)
     return rows

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from amphw.bench.forms import HISTORICAL, LESS, Form
-from amphw.bench.plan import Plan, Say
+from amphw.bench.plan import Plan, Say, worth_trying
 from amphw.bench.sides import PeerInterpreter, Setup, peer_side, processors, setups
 from amphw.bench.subject import SubjectError
 
 TRIED = 2
 """Forms that several processes at once try: the fastest of one process alone."""
+
+
+_NO_BFLOAT16 = "not tried: this processor has no instructions for bfloat16; --forms with its name tries it"
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,9 @@ class Calibrated:
         return f"{self.setup}: {self.form.name}, every {self.every}"
 
     def to_json(self) -> dict[str, Any]:
-        form = {"form": self.form.name, "kind": self.form.kind, "every": self.every}
-        return {**asdict(self.setup), **form, "instances_per_s": self.instances_per_s, "error": self.error}
+        form = {"form": self.form.name, "kind": self.form.kind, "precision": self.form.precision}
+        found = {"every": self.every, "instances_per_s": self.instances_per_s, "error": self.error}
+        return {**asdict(self.setup), **form, **found}
 
 
 def calibrate(
@@ -54,6 +58,9 @@ def calibrate(
                 wanted += [(form, _batch(form, plan.every)) for form in shown]
             if interpreter.compiler is None:
                 wanted = [(form, every) for form, every in wanted if not form.compiled]
+            slow = [(f, n) for f, n in wanted if not worth_trying(plan, f)]
+            found += [Calibrated(setup, form, every, error=_NO_BFLOAT16) for form, every in slow]
+            wanted = [each for each in wanted if each not in slow]
             tried = _try(interpreter.python, setup, wanted, spec, folder, plan, say)
             found += tried
             alone = alone or [c for c in tried if c.form in plan.forms(peer)]

@@ -12,11 +12,15 @@ BATCHED, PER_INSTANCE, HISTORICAL, LESS = "batched", "per-instance", "historical
 """Kinds: a batch at once; an instance at a time, as dynamic control flow is written down. What is shown and
 never counts: what the papers compared with, and a library's own layer that is a model of less work."""
 
+FLOAT32, BFLOAT16 = "float32", "bf16"
+"""What products are computed in; sums and parameters are float32 in either case."""
+
 
 @dataclass(frozen=True)
 class Form:
     """One way to write a workload. peer: the package. note: what is special about it. graphed: every batch's
-    step is recorded once, and launched as one graph of kernels (on a GPU alone)."""
+    step is recorded once, and launched as one graph of kernels (on a GPU alone). precision: of its products;
+    where ours are float32, a form of another precision is shown and does not count."""
 
     peer: str
     name: str
@@ -24,6 +28,7 @@ class Form:
     compiled: bool = False
     note: str = ""
     graphed: bool = False
+    precision: str = FLOAT32
 
 
 def _both(peer: str, *names: str, note: str = "", kind: str = BATCHED) -> list[Form]:
@@ -41,19 +46,38 @@ def _graphed(*names: str) -> list[Form]:
     return [Form("torch", f"{name}+graph", note=note, graphed=True) for name in names]
 
 
+def _halved(*names: str) -> list[Form]:
+    """Forms of PyTorch whose products are of bfloat16 numbers, by autocast."""
+    note = "products of bfloat16 numbers (torch.autocast)"
+    return [
+        Form("torch", f"{name}+bf16", compiled="+compiled" in name, note=note, precision=BFLOAT16)
+        for name in names
+    ]
+
+
 FORMS: dict[str, tuple[Form, ...]] = {
-    "mlp": (*_both("torch", "layers"), *_graphed("layers")),
+    "mlp": (
+        *_both("torch", "layers"),
+        *_graphed("layers"),
+        *_halved("layers", "layers+compiled"),
+        Form("jax", "jit", note="one compiled step"),
+    ),
     "list-reduction": (
         Form("torch", "rnn", note="nn.RNN, batches of one length"),
         *_both("torch", "folded", note="embedding times input weights folded into a table of 14 rows"),
         *_graphed("rnn", "folded"),
+        *_halved("rnn", "folded", "folded+compiled"),
+        Form("jax", "scan", note="lax.scan; embedding times input weights folded into a table of 14 rows"),
+        Form("jax", "unrolled", note="the same with a step for each token"),
     ),
     "tree-lstm": (
         *_both("torch", "cat", note="a level at a time; states gathered from all levels so far"),
         *_both("torch", "joint", note="the same with h and c side by side"),
         *_both("torch", "inplace", note="a level at a time; states written into one buffer"),
         *_both("torch", "split", note="each level's states sent on to the levels that read them"),
+        *_halved("cat", "cat+compiled"),
         Form("torch", "recursion", PER_INSTANCE, note="a recursive function over each tree"),
+        Form("jax", "pieces", note="lax.scan over pieces of levels, of one size; a table updated by rows"),
         Form("dynet", "autobatch", note="a recursive function over each tree, batched by DyNet"),
     ),
     "ggnn": (
@@ -62,8 +86,10 @@ FORMS: dict[str, tuple[Form, ...]] = {
         *_both("torch", "all-types", note="every atom through the layers of all types, edges gather"),
         *_both("torch", "adjacency", note="the same, then products with padded adjacency matrices"),
         *_graphed("bundles", "all-types", "adjacency"),
+        *_halved("bundles", "bundles+compiled"),
         Form("torch", "graph", PER_INSTANCE, note="a molecule at a time, in the form of bundles"),
         Form("torch", "dense-nh", HISTORICAL, note="a matrix of (atoms x hidden)^2 for each molecule"),
+        Form("jax", "segments", note="bundles, padded; segment_sum of what arrives at an atom"),
         *_both("pyg", "propagate", note="a MessagePassing layer that knows the types of bonds"),
         *_both("pyg", "gated-conv", note="GatedGraphConv: less work, it knows no types of bonds", kind=LESS),
     ),
@@ -73,12 +99,30 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "torch", "padded", note="an nn.LSTM for each direction over padded ones, one of them turned round"
         ),
         *_graphed("padded"),
+        *_halved("packed", "padded"),
+        Form("jax", "padded-scan", note="lax.scan over padded sentences and padded spellings"),
         Form("torch", "sentence", PER_INSTANCE, note="a sentence at a time, its spelled words together"),
     ),
     "language-model": (
         *_both("torch", "padded", note="nn.LSTM over padded sentences; tables with sparse gradients"),
         *_both("torch", "packed", note="the same over packed sentences"),
         Form("torch", "sentence", PER_INSTANCE, note="a sentence at a time; tables with sparse gradients"),
+    ),
+    "lm": (
+        *_both("torch", "padded", note="nn.LSTM over padded sentences; sparse gradients of the embedding"),
+        *_both("torch", "packed", note="the same over packed sentences"),
+        *_both("torch", "dense", note="as padded, with a dense gradient of the embedding"),
+        *_both("torch", "chunked", note="as padded; the output a few words at a time, its gradient at once"),
+        *_halved("padded", "padded+compiled"),
+        Form("torch", "sentence", PER_INSTANCE, note="a sentence at a time, as padded"),
+    ),
+    "transformer": (
+        *_both("torch", "layers", note="nn.TransformerEncoder over padded sequences"),
+        *_both("torch", "bucketed", note="the same, in batches of sequences of nearly equal lengths"),
+        *_both("torch", "flat", note="the layers over the positions alone, padded for SDPA"),
+        *_both("torch", "flat-bucketed", note="the same, in batches of sequences of nearly equal lengths"),
+        *_halved("flat-bucketed", "flat-bucketed+compiled"),
+        Form("torch", "sequence", PER_INSTANCE, note="a sequence at a time, as flat"),
     ),
 }
 
@@ -90,7 +134,7 @@ def forms(workload: str, peer: str, kind: str | None = None) -> Sequence[Form]:
 
 def base(name: str) -> str:
     """A form's name without how its text is run."""
-    return name.removesuffix("+compiled").removesuffix("+graph")
+    return name.partition("+")[0]
 
 
 def form(workload: str, name: str) -> Form:

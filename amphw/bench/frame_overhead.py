@@ -15,6 +15,7 @@ from typing import Any
 from amphw.bench.figures import Figure
 from amphw.bench.load import Usage, UsageMeter, total
 from amphw.bench.plan import Say
+from amphw.bench.processor import processor
 from amphw.bench.validity import load_reasons, round_reasons
 from amphw.host.devices import make_device
 from amphw.host.run_folder import environment
@@ -74,6 +75,7 @@ def measure_overhead(
         "valid": not reasons,
         "invalid_because": reasons,
         "date": date.today().isoformat(),
+        "processor": processor(),
         "environment": environment(),
     }
 

@@ -21,6 +21,7 @@ from amphw.bench.errors import BenchError
 from amphw.bench.figures import Figure
 from amphw.bench.load import Usage, UsageMeter, total
 from amphw.bench.plan import Plan, Say
+from amphw.bench.processor import processor
 from amphw.bench.sides import our_side, peak_side, processors
 from amphw.bench.subject import GRACE_S
 from amphw.bench.traced import Profile, Tracer, profile_of
@@ -152,6 +153,7 @@ def measure_settings(plan: Plan, wanted: Sequence[Setting], say: Say) -> dict[st
         "foreign_load": usage.foreign,
         **_validity(usage, plan.rounds, profile.explained),
         "date": date.today().isoformat(),
+        "processor": processor(),
         "environment": environment(),
     }
 

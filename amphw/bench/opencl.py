@@ -29,6 +29,7 @@ from typing import Any
 from amphw.bench.errors import BenchError
 from amphw.bench.load import UsageMeter
 from amphw.bench.plan import Say
+from amphw.bench.processor import processor
 from amphw.bench.validity import load_reasons, round_reasons
 from amphw.host.run_folder import environment
 
@@ -100,6 +101,7 @@ def measure_opencl(
         "valid": not reasons,
         "invalid_because": reasons,
         "date": date.today().isoformat(),
+        "processor": processor(),
         "environment": environment(),
     }
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from amphw.bench.errors import BenchError
 from amphw.bench.export import export_instances, export_parameters
-from amphw.bench.forms import BATCHED, FORMS, PER_INSTANCE, Form
+from amphw.bench.forms import BATCHED, FLOAT32, FORMS, PER_INSTANCE, Form
 from amphw.bench.forms import forms as forms_of
+from amphw.bench.processor import multiplies_bfloat16
 from amphw.bench.sides import PEERS
 from amphw.bench.workloads import Workload
 from amphw.host.config import RunConfig, resolve
@@ -84,6 +85,11 @@ class Plan:
     def cfg(self) -> RunConfig[Any]:
         return resolve(self.model.config, self.model.defaults, None, self.settings)
 
+    @property
+    def precision(self) -> str:
+        """What our products are computed in."""
+        return FLOAT32
+
     def our_spec(self, every: int) -> dict[str, Any]:
         """What `amphw.bench.ours` is told."""
         return {
@@ -101,12 +107,15 @@ class Plan:
         alone = self.keys == 1 and any(f.kind == PER_INSTANCE for f in FORMS.get(self.workload.name, ()))
         found = forms_of(self.workload.name, peer, PER_INSTANCE if alone else BATCHED)
         there = [f for f in found if not f.graphed or self.peer_device != "cpu"]
+        there = [f for f in there if f.precision in (FLOAT32, self.precision)]
         return [f for f in there if not self.peer_forms or f.name in self.peer_forms]
 
     def others(self, peer: str) -> list[Form]:
         """Forms that do not count, but are worth knowing."""
         counted = self.forms(peer)
-        found = [f for f in forms_of(self.workload.name, peer) if f.kind != BATCHED and f not in counted]
+        there = [f for f in forms_of(self.workload.name, peer) if not f.graphed and f not in counted]
+        # Of batches, those alone that are of another precision than ours.
+        found = [f for f in there if f.kind != BATCHED or (f.precision != FLOAT32 and self.keys != 1)]
         return [f for f in found if not self.peer_forms or f.name in self.peer_forms]
 
 
@@ -125,6 +134,13 @@ def check_every(plan: Plan) -> None:
                 f"--every {every} is no multiple of {size}, the {model.counted} that an instance of "
                 f"{plan.workload.name} holds; give one, such as {-(-every // size) * size}."
             )
+
+
+def worth_trying(plan: Plan, form: Form) -> bool:
+    """False for a form of bfloat16 where the processor has no instructions for it, unless it is named."""
+    if form.precision == FLOAT32 or plan.peer_device != "cpu" or form.name in plan.peer_forms:
+        return True
+    return multiplies_bfloat16()
 
 
 def peers_of(workload: str) -> list[str]:

@@ -3,10 +3,11 @@
 These keys are what other programs rely on; there are more.
 
     workload, ours, peers [{name, threads, processes, instances_per_s}], ratio_best_single_process,
-    ratio_two_processes, sgemm_share, max_active_keys, min_update_interval, valid
+    ratio_two_processes, sgemm_share, max_active_keys, min_update_interval, precision, processor, valid
 
 `ours` is our training throughput, a second of what the model counts; `min_update_interval` the counted
-instances between two updates, on both sides. With more than one such interval all of these are about the
+instances between two updates, on both sides; `precision` what our products are computed in; `processor` what
+`amphw.bench.processor` tells. With more than one such interval all of these are about the
 first, and `comparisons` has every one.
 
 `inference` is that of the peers' forms which are fastest in training: none is chosen by its inference, so its
@@ -22,9 +23,10 @@ from typing import Any
 
 from amphw.bench.calibrate import Calibrated
 from amphw.bench.figures import Figure, paired, ratio
-from amphw.bench.forms import FORMS
+from amphw.bench.forms import FLOAT32, FORMS
 from amphw.bench.load import Usage, total
 from amphw.bench.plan import Plan
+from amphw.bench.processor import processor
 from amphw.bench.rounds import Entrant
 from amphw.bench.sides import PeerInterpreter
 from amphw.bench.validity import load_reasons, round_reasons
@@ -39,6 +41,8 @@ KEYS = (
     "sgemm_share",
     "max_active_keys",
     "min_update_interval",
+    "precision",
+    "processor",
     "valid",
 )
 
@@ -73,6 +77,7 @@ def make_record(m: Measured) -> dict[str, Any]:
         **{k: comparisons[0][k] for k in ("ratio_best_single_process", "ratio_two_processes", "sgemm_share")},
         "max_active_keys": first.side.first["max_active_keys"],
         "min_update_interval": first.every,
+        "precision": m.plan.precision,
         "valid": not invalid,
         "invalid_because": invalid,
         "foreign_load": whole_usage(m).foreign,
@@ -90,6 +95,7 @@ def make_record(m: Measured) -> dict[str, Any]:
         "remarks": m.remarks,
         "date": date.today().isoformat(),
         "versions": dict(m.interpreter.versions) if m.interpreter else {},
+        "processor": processor(),
         "environment": environment(),
     }
 
@@ -183,11 +189,16 @@ def _peer(m: Measured, e: Entrant) -> dict[str, Any]:
         "instances_per_s": figure.median if figure else None,
         "form": e.form,
         "note": _note(m.plan.workload.name, e.form),
+        "precision": _precision(m.plan.workload.name, e.form),
         "every": e.every,
         "training": figure.to_json() if figure else None,
         "inference": infer.to_json() if infer else None,
         "foreign_load": e.usage.foreign,
     }
+
+
+def _precision(workload: str, name: str) -> str:
+    return next((f.precision for f in FORMS.get(workload, ()) if f.name == name), FLOAT32)
 
 
 def _note(workload: str, name: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from amphw.bench.load import UsageMeter
 from amphw.bench.plan import Plan, Say
+from amphw.bench.processor import processor
 from amphw.bench.sides import our_side
 from amphw.bench.validity import load_reasons
 from amphw.host.run_folder import environment
@@ -58,6 +59,7 @@ def measure_scaling(plan: Plan, most: int, say: Say) -> dict[str, Any]:
         "valid": not reasons,
         "invalid_because": reasons,
         "date": date.today().isoformat(),
+        "processor": processor(),
         "environment": environment(),
     }
 

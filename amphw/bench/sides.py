@@ -17,7 +17,7 @@ from amphw.bench.errors import BenchError
 from amphw.bench.load import Usage, UsageMeter
 from amphw.bench.subject import GRACE_S, Subject, SubjectError
 
-PEERS = ("torch", "pyg", "dynet")
+PEERS = ("torch", "pyg", "dynet", "jax")
 FOLDER = "AMPHW_PEERS"
 """Names the folder of the peers' code, which is not part of the package."""
 SHARED = "AMPHW_BENCH"

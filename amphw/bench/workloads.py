@@ -101,6 +101,23 @@ WORKLOADS = {
             instances=1000,
             settings={"train": {"max_active_keys": 32, "max_infer_keys": 32}},
         ),
+        Workload(
+            "lm",
+            "language-model",  # as a newcomer writes it: its output is a dense layer over the vocabulary
+            every=(58,),  # sentences, which are 638 words on average
+            instances=1000,
+            settings={
+                "model": {"softmax": "full", "vocabulary": 20_000},
+                "train": {"max_active_keys": 8, "max_infer_keys": 8},
+            },
+        ),
+        Workload(
+            "transformer",
+            "transformer",
+            every=(50,),
+            instances=1000,
+            settings={"train": {"max_active_keys": 16, "max_infer_keys": 16}},
+        ),
     )
 }
 

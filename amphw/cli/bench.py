@@ -25,7 +25,7 @@ class Peers:
 
     peers: Annotated[
         str | None,
-        typer.Option("--peers", metavar="NAMES", help="Of torch, pyg, dynet; or none. Without it, all."),
+        typer.Option("--peers", metavar="NAMES", help="Of torch, pyg, dynet, jax; or none. Without it, all."),
     ] = None
     peer_python: Annotated[
         str | None,
@@ -146,9 +146,9 @@ def bench(
         str,
         typer.Argument(
             metavar="WORKLOAD",
-            help="mlp, list-reduction, tree-lstm, ggnn, bilstm or language-model; or frame-overhead, "
-            "the cost of a message, opencl, its kernels beside OpenBLAS, replicas, ranks beside one "
-            "process, or exchange, partial gradient exchange beside none.",
+            help="mlp, list-reduction, tree-lstm, ggnn, bilstm, language-model, lm or transformer; or "
+            "frame-overhead, the cost of a message, opencl, its kernels beside OpenBLAS, replicas, ranks "
+            "beside one process, or exchange, partial gradient exchange beside none.",
         ),
     ],
     measurement: Measurement,

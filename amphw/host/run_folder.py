@@ -348,14 +348,26 @@ def _usable_cpus() -> int | None:
         return os.cpu_count()
 
 
-def _processor() -> dict[str, Any]:
-    """Its name; and family and model where they are told, since processors of several share a name."""
+def processor_flags() -> set[str]:
+    """What the processor's instructions are called in /proc/cpuinfo; nothing where there is none."""
+    told = _first_processor()
+    return set((told.get("flags") or told.get("Features") or "").split())
+
+
+def _first_processor() -> dict[str, str]:
+    """What /proc/cpuinfo has of the first processor."""
     told: dict[str, str] = {}
     # platform.processor() is empty or just the architecture on Linux.
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             what, _, value = line.partition(":")
             told.setdefault(what.strip(), value.strip())
+    return told
+
+
+def _processor() -> dict[str, Any]:
+    """Its name; and family and model where they are told, since processors of several share a name."""
+    told = _first_processor()
     names = [told[what] for what in ("model name", "Hardware", "cpu model") if what in told]
     name = names[0] if names else platform.processor() or platform.machine() or "unknown"
     numbers = {"family": told.get("cpu family", ""), "model": told.get("model", "")}

@@ -1,12 +1,12 @@
-"""The language model. A batch is padded sentences, each with the candidates of its sampled softmax.
+"""The language models. A batch is padded sentences, which may bring the candidates of their sampled softmax.
 
-Tables are read by rows alone and have sparse gradients, so that an update costs what the batch has touched.
+Tables that are read by rows alone have sparse gradients, so that an update costs what the batch has touched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from .forms import base
 from .stored import Arrays, StoredInstances
 from .taggers import fill, padded, sizes, to_ours
-from .torch_task import Nodes, TorchTask, compiled, embedding
+from .torch_task import Nodes, TorchTask, affine, compiled, embedding
 
 NEVER = -1e4
 """Added to the score of a candidate that is the true word."""
@@ -36,18 +37,22 @@ class Batch(NamedTuple):
 class LanguageModels(TorchTask):
     """Our nodes are embed, cell and output; the cell is an LSTM."""
 
+    tables: tuple[str, ...] = ("words_word", "words_next", "candidates_words", "candidates_drawn")
+
     def make(self, parameters: Mapping[str, Arrays]) -> nn.Module:
-        self._embed = embedding(parameters["embed"], sparse=True)
+        self._embed = embedding(parameters["embed"], sparse=not self.form.name.startswith("dense"))
         self._lstm = nn.LSTM(*sizes(parameters["cell"]))
         fill(self._lstm, parameters["cell"], "_l0")
-        self._output = Output(parameters["output"])
+        self._output = self.output(parameters["output"])
         self._packed = self.form.name.startswith("packed")
         self._forward = compiled(self._eager, self.form, dynamic=True)
         return Nodes({"embed": self._embed, "cell": self._lstm, "output": self._output})
 
+    def output(self, values: Arrays) -> Any:
+        return Output(values)
+
     def load(self, stored: StoredInstances) -> None:
-        names = ("words_word", "words_next", "candidates_words", "candidates_drawn")
-        self._sentences = list(zip(*map(stored.table, names), strict=True))
+        self._sentences = list(zip(*map(stored.table, self.tables), strict=True))
 
     @property
     def units(self) -> int:
@@ -68,22 +73,81 @@ class LanguageModels(TorchTask):
         return loss, loss if metric else None
 
     def _eager(self, batch: Batch) -> Tensor:
-        x: Tensor = self._embed(batch.words)
-        if self._packed:
-            packed = pack_padded_sequence(x, batch.lengths, enforce_sorted=False)
-            h = pad_packed_sequence(self._lstm(packed)[0], total_length=len(x))[0]
-        else:
-            h = self._lstm(x)[0]
+        h = self.read(batch)
         if batch.candidates is None:
             return self._output.full(h[batch.valid], batch.following[batch.valid])
         loss = self._output.sampled(h, batch.following, batch.candidates)
         return (loss * batch.valid).sum()
 
+    def read(self, batch: Batch) -> Tensor:
+        """The state h behind each word, [longest, sentences, width]."""
+        x: Tensor = self._embed(batch.words)
+        if not self._packed:
+            return self._lstm(x)[0]  # type: ignore[no-any-return]
+        packed = pack_padded_sequence(x, batch.lengths, enforce_sorted=False)
+        h: Tensor = pad_packed_sequence(self._lstm(packed)[0], total_length=len(x))[0]
+        return h
+
     def ours(self, gradients: Arrays) -> Arrays:
         x, h, b = (gradients.pop(f"cell.{n}_l0") for n in ("weight_ih", "weight_hh", "bias_ih"))
         cell = {"cell/W": to_ours(np.concatenate([x, h], 1)).T, "cell/b": to_ours(b)}
-        output = {f"output/{n}": gradients.pop(f"output.{n}") for n in ("W", "b")}
+        output = {
+            f"output/{n}": gradients.pop(f"output.{n}") for n in ("W", "b") if f"output.{n}" in gradients
+        }
         return super().ours(gradients) | cell | output
+
+
+class FullLanguageModels(LanguageModels):
+    """The same with a dense output: every word's loss is over the whole vocabulary."""
+
+    tables = ("words_word", "words_next")
+
+    def output(self, values: Arrays) -> nn.Linear:
+        return affine(values)
+
+    def collate(self, chosen: Sequence[int]) -> Batch:
+        word, following = zip(*(self._sentences[i] for i in chosen), strict=True)
+        words = padded(word)
+        valid = torch.arange(len(words.items))[:, None] < words.lengths
+        return Batch(words.items, padded(following).items, valid, words.lengths, None)
+
+    def _eager(self, batch: Batch) -> Tensor:
+        h, true = self.read(batch)[batch.valid], batch.following[batch.valid]
+        if not base(self.form.name).startswith("chunked"):
+            return F.cross_entropy(self._output(h), true, reduction="sum")
+        loss: Tensor = Chunked.apply(h, self._output.weight, self._output.bias, true)  # type: ignore[no-untyped-call]
+        return loss
+
+
+class Chunked(torch.autograd.Function):
+    """The sum of cross-entropies of h W' + b, without keeping the logits: of a few words at a time, whose
+    gradients are taken before they leave the cache (as Liger's `fused_linear_cross_entropy`)."""
+
+    WORDS = 64
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, w: Tensor, b: Tensor, true: Tensor) -> Tensor:
+        total, train = h.new_zeros(()), any(ctx.needs_input_grad)
+        if train:
+            dh, dw, db = torch.empty_like(h), torch.zeros_like(w), torch.zeros_like(b)
+        for at in range(0, len(h), Chunked.WORDS):
+            part, labels = h[at : at + Chunked.WORDS], true[at : at + Chunked.WORDS, None]
+            logits = torch.addmm(b, part, w.t())
+            most = logits.logsumexp(1, keepdim=True)
+            total += (most - logits.gather(1, labels)).sum()
+            if train:
+                p = logits.sub_(most).exp_()
+                p.scatter_add_(1, labels, p.new_full(labels.shape, -1.0))
+                torch.mm(p, w, out=dh[at : at + Chunked.WORDS])
+                dw.addmm_(p.t(), part)
+                db += p.sum(0)
+        if train:
+            ctx.save_for_backward(dh, dw, db)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, share: Tensor) -> Any:
+        return *(g.mul_(share) for g in ctx.saved_tensors), None
 
 
 class Output(nn.Module):

@@ -128,7 +128,9 @@ class GatedGraphs(TorchTask):
         # An atom sends the same along all its bonds of one type: one product for them together.
         pieces = h.index_select(0, batch.bundle_atom).split(batch.bundle_counts)
         sent = torch.cat([layer(piece) for layer, piece in zip(self._edges, pieces, strict=True)])
-        return torch.zeros_like(h).index_add(0, batch.dst, sent.index_select(0, batch.edge_bundle))
+        return torch.zeros_like(h).index_add(
+            0, batch.dst, sent.index_select(0, batch.edge_bundle).to(h.dtype)
+        )
 
     def _all_types(self, batch: Graphs, h: Tensor) -> Tensor:
         sent = self._through_all(h).view(-1, h.shape[1])

@@ -31,6 +31,7 @@ from .stored import StoredInstances, stored_parameters
 from .task import Task
 
 VALID_BATCH = 500
+PACKAGES = (("torch", "torch"), ("pyg", "torch_geometric"), ("dynet", "dynet"), ("jax", "jax"))
 
 TASKS = {
     ("mlp", "torch"): "images:Perceptron",
@@ -41,6 +42,13 @@ TASKS = {
     ("ggnn", "pyg"): "molecules_pyg:PygGraphs",
     ("bilstm", "torch"): "taggers:Taggers",
     ("language-model", "torch"): "language:LanguageModels",
+    ("mlp", "jax"): "jax_flat:Perceptron",
+    ("list-reduction", "jax"): "jax_flat:Recurrent",
+    ("tree-lstm", "jax"): "jax_trees:TreeLSTM",
+    ("ggnn", "jax"): "jax_molecules:GatedGraphs",
+    ("bilstm", "jax"): "jax_taggers:Taggers",
+    ("lm", "torch"): "language:FullLanguageModels",
+    ("transformer", "torch"): "encoders:Encoders",
 }
 
 
@@ -55,7 +63,7 @@ def main(arguments: list[str]) -> None:
 def probe() -> dict[str, Any]:
     """Versions by package, or why one is absent; and whether forms can be compiled."""
     found: dict[str, Any] = {"python": sys.version.split()[0], "versions": {}, "absent": {}}
-    for peer, package in (("torch", "torch"), ("pyg", "torch_geometric"), ("dynet", "dynet")):
+    for peer, package in PACKAGES:
         try:
             module = importlib.import_module(package)
         except Exception as error:  # a broken installation fails in any way
@@ -71,6 +79,8 @@ def begin(spec: Mapping[str, Any], channel: Channel) -> tuple[dict[str, Any], di
     threads = int(spec["threads"])
     if spec["peer"] == "dynet":
         version = "2"
+    elif spec["peer"] == "jax":
+        version = begin_jax(threads, int(spec["share"][0]))
     else:
         import torch
 
@@ -85,6 +95,20 @@ def begin(spec: Mapping[str, Any], channel: Channel) -> tuple[dict[str, Any], di
         "train": server.train,
         "check": server.check,
     }
+
+
+def begin_jax(threads: int, number: int) -> str:
+    """Keep XLA, which starts a thread for each processor that it may use, to so many -> JAX's version.
+
+    number: of the process among several, each of which gets processors of its own.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        usable = sorted(os.sched_getaffinity(0))
+        first = number * threads % len(usable)
+        os.sched_setaffinity(0, set((usable + usable)[first : first + threads]))
+    import jax
+
+    return str(jax.__version__)
 
 
 class Server:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .forms import PER_INSTANCE, Form
+from .forms import BFLOAT16, PER_INSTANCE, Form
 from .optim import Optimizers
 from .stored import Arrays
 from .task import Rules, Scores, Task
@@ -25,6 +26,10 @@ class TorchTask(Task):
     def build(self, parameters: Mapping[str, Arrays]) -> None:
         self.module = self.make(parameters).to(self.device)
         self._shares: dict[int, Tensor] = {}
+        halved = self.form.precision == BFLOAT16
+        self._cast: Any = (
+            torch.autocast(self.device.partition(":")[0], torch.bfloat16) if halved else nullcontext()
+        )
 
     def placed(self, batch: Any) -> Any:
         return batch if self.device == "cpu" else moved(batch, self.device)
@@ -57,7 +62,7 @@ class TorchTask(Task):
 
     def evaluate(self, batch: Any) -> Scores:
         parts = self._parts(batch)
-        with torch.inference_mode():
+        with torch.inference_mode(), self._cast:
             got = [self.forward(part, True) for part in parts]
         loss, metric = (float(sum(each)) for each in zip(*got, strict=True))  # type: ignore[arg-type]
         return Scores(loss, metric, sum(self.rows(part) for part in parts))
@@ -99,7 +104,9 @@ class TorchTask(Task):
             self._shares[rows] = torch.tensor(1.0 / rows, device=self.device)
         share = self._shares[rows]
         for part in parts:
-            self.forward(part, False)[0].backward(share)
+            with self._cast:
+                loss = self.forward(part, False)[0]
+            loss.backward(share)
 
 
 def graphed(step: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -11,6 +11,7 @@ from amphw.bench import calibrate as calibration
 from amphw.bench import sides
 from amphw.bench.accuracy import time_to_accuracy
 from amphw.bench.errors import BenchError
+from amphw.bench.forms import FLOAT32
 from amphw.bench.frame_overhead import doubling_graph, measure_overhead
 from amphw.bench.plan import Plan, write_inputs
 from amphw.bench.scaling import marks, measure_scaling, rates, steadiness
@@ -51,7 +52,8 @@ def test_the_strongest_forms_are_measured_and_all_are_told(fake_peer) -> None:
         (2, 1, "folded", 400.0),
         (1, 2, "folded", 400.0),
     ]
-    tried = [(c["threads"], c["processes"], c["form"]) for c in record["calibration"]]
+    counted = [c for c in record["calibration"] if c["precision"] == "float32"]
+    tried = [(c["threads"], c["processes"], c["form"]) for c in counted]
     assert len(tried) == 3 + 3 + 2 and (1, 2, "rnn") not in tried  # several processes try the fastest two
     assert record["inference"]["ratio_best_single_process"] == pytest.approx(
         record["inference"]["ours"]["median"] / 400.0
@@ -126,7 +128,8 @@ def test_a_peer_that_cannot_start_is_noted(fake_peer, tmp_path) -> None:
     found = calibration.calibrate(
         asked, PeerInterpreter.probe(python), write_inputs(asked, tmp_path), tmp_path, lambda line: None
     )
-    assert found and all("ImportError: no torch" in (c.error or "") for c in found)
+    counted = [c for c in found if c.form.precision == FLOAT32]
+    assert counted and all("ImportError: no torch" in (c.error or "") for c in counted)
 
 
 def test_without_a_compiler_no_form_is_compiled(fake_peer, tmp_path) -> None:
@@ -135,7 +138,8 @@ def test_without_a_compiler_no_form_is_compiled(fake_peer, tmp_path) -> None:
     found = calibration.calibrate(
         asked, PeerInterpreter.probe(python), write_inputs(asked, tmp_path), tmp_path, lambda line: None
     )
-    assert {c.form.name for c in found} == {"rnn", "folded"}
+    assert {c.form.name for c in found if c.form.precision == FLOAT32} == {"rnn", "folded"}
+    assert not any(c.form.compiled for c in found)
 
 
 def test_how_a_peer_may_use_the_processors() -> None:
@@ -151,7 +155,10 @@ def test_one_key_is_compared_with_one_instance_at_a_time() -> None:
     assert "rnn" in [f.name for f in plan("python", keys=1).forms("torch")]
     usual = plan("python", workload=WORKLOADS["ggnn"], overrides=())
     assert "dense-nh" not in [f.name for f in usual.forms("torch")]
-    assert {f.name for f in usual.others("torch")} == {"graph", "dense-nh"}
+    assert {f.name for f in usual.others("torch")} == {
+        *("graph", "dense-nh"),
+        *("bundles+bf16", "bundles+compiled+bf16"),
+    }
 
 
 def test_settings_come_in_their_order() -> None:
@@ -164,11 +171,11 @@ def test_settings_come_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"peers": ["torch", "tensorflow"]}, "there is no peer 'tensorflow'. Peers: torch, pyg, dynet."),
+        ({"peers": ["torch", "tensorflow"]}, "there is no peer 'tensorflow'. Peers: torch, pyg, dynet, jax."),
         (
             {"peer_forms": ["foldd"]},
             "list-reduction has no form 'foldd'. Forms: rnn, folded, folded+compiled, rnn+graph, "
-            "folded+graph.",
+            "folded+graph, rnn+bf16, folded+bf16, folded+compiled+bf16, scan, unrolled.",
         ),
     ],
 )
@@ -201,7 +208,7 @@ def test_an_interpreter_that_is_none(tmp_path) -> None:
 
 def test_this_interpreter_says_what_it_has() -> None:
     found = PeerInterpreter.probe(sys.executable)
-    assert found.versions.keys() | found.absent.keys() == {"torch", "pyg", "dynet"}
+    assert found.versions.keys() | found.absent.keys() == {"torch", "pyg", "dynet", "jax"}
 
 
 # --- other measurements -------------------------------------------------------------------------------

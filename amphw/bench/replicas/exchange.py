@@ -24,6 +24,7 @@ from amphw.bench.errors import BenchError
 from amphw.bench.figures import Figure, paired
 from amphw.bench.load import Usage, total
 from amphw.bench.plan import Say
+from amphw.bench.processor import processor
 from amphw.bench.replicas.pair import carried, carrier, generated, measured, trained
 from amphw.bench.validity import load_reasons, round_reasons
 from amphw.host.config import resolve
@@ -117,6 +118,7 @@ def measure_exchange(
         "valid": not reasons,
         "invalid_because": reasons,
         "date": date.today().isoformat(),
+        "processor": processor(),
         "environment": environment(),
     }
 

@@ -12,6 +12,7 @@ from datetime import date
 from typing import Any
 
 from amphw.bench.plan import Say
+from amphw.bench.processor import processor
 from amphw.bench.replicas import byte_counts, equivalence, pair
 from amphw.bench.validity import load_reasons, round_reasons
 from amphw.host.run_folder import environment
@@ -42,5 +43,6 @@ def measure_replicas(seconds: float, rounds: int, say: Say) -> dict[str, Any]:
         "valid": not reasons,
         "invalid_because": reasons,
         "date": date.today().isoformat(),
+        "processor": processor(),
         "environment": environment(),
     }

@@ -8,5 +8,6 @@ namespace amphw {
 void bind_kernels(nanobind::module_& m);
 void bind_engine(nanobind::module_& m);
 void bind_simulation(nanobind::module_& m);
+void bind_peak(nanobind::module_& m);
 
 }  // namespace amphw

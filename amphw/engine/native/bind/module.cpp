@@ -8,4 +8,5 @@ NB_MODULE(_native, m) {
     amphw::bind_kernels(m);
     amphw::bind_engine(m);
     amphw::bind_simulation(m);
+    amphw::bind_peak(m);
 }
