@@ -172,7 +172,7 @@ def test_to_accuracy(amphw, small, peer) -> None:
     ("arguments", "code", "message"),
     [
         (["tree-lstn"], 1, "there is no workload 'tree-lstn'."),
-        (["mlp", "--peers", "numpy"], 1, "there is no peer 'numpy'. Peers: torch, pyg, dynet."),
+        (["mlp", "--peers", "numpy"], 1, "there is no peer 'numpy'. Peers: torch, pyg, dynet, jax."),
         (["mlp", "--forms", "conv"], 1, "mlp has no form 'conv'. Forms: layers, layers+compiled, layers+gr"),
         (["list-reduction", "--set", "hiden=3"], 1, "no section has a key hiden"),
         (["list-reduction", "--device", "gpu"], 1, "there is no device 'gpu'"),
