@@ -172,6 +172,4 @@ void Parameters::release(std::unique_ptr<LogChunk> chunk) {
     if (pool_.size() < 4) pool_.push_back(std::move(chunk));
 }
 
-}
-
 }  // namespace amphw
