@@ -41,6 +41,8 @@ Engine::Engine(GraphDesc graph, std::vector<std::optional<Rule>> rules, Options 
         parameters_.push_back(rules[u] ? std::make_unique<Parameters>(graph_.units[u], *rules[u], kernels_, device)
                                        : nullptr);
     }
+    for (const auto& p : parameters_)
+        if (p != nullptr) p->workers = options_.workers;
     for (int32_t w = 0; w <= options_.workers; w++) workers_.push_back(std::make_unique<Worker>(graph_, kernels_));
     helps_.resize(size_t(options_.workers));
     for (size_t w = 0; w < helps_.size(); w++)

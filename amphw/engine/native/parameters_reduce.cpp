@@ -15,8 +15,6 @@ namespace {
 
 // Multiplications and numbers of a part: some 20 microseconds, beside which taking it is nothing.
 constexpr int64_t PART_PRODUCTS = 1 << 20, PART_NUMBERS = 1 << 14;
-// From so many on a reduction or an update is worth the others' attention.
-constexpr int64_t SHARED_PRODUCTS = 4 * PART_PRODUCTS, SHARED_NUMBERS = 4 * PART_NUMBERS;
 
 // Whether an update is divided by rows: of a matrix that is one panel, and has no transpose that goes by columns.
 bool by_rows(const Tensor& t) { return t.layout.panel >= t.layout.cols && !t.has_transposed(); }
@@ -63,15 +61,9 @@ std::pair<int64_t, int64_t> Parameters::numbers(const Part& part) const {
 
 // --- sums -----------------------------------------------------------------------------------------------------
 
-std::pair<int32_t, int64_t> Parameters::parts() const {
-    if (products_ == 0) return {1, 0};
-    return {int32_t(sums_.size()), (SHARED_PRODUCTS + products_ - 1) / products_};
-}
-
 void Parameters::reduce(const LogChunk& chunk, const Each& each) {
-    const auto [count, least] = parts();
-    const bool large = count > 1 && chunk.gradient_rows >= least;
-    (large ? each : Each(one_by_one))(int32_t(sums_.size()), [&](int32_t i) { reduce_part(chunk, sums_[i]); });
+    const bool together = worth_sharing(workers, chunk.gradient_rows * products_, SHARED_PRODUCTS);
+    (together ? each : Each(one_by_one))(int32_t(sums_.size()), [&](int32_t i) { reduce_part(chunk, sums_[i]); });
     accumulated += chunk.gradient_rows;
 }
 
@@ -114,7 +106,7 @@ void Parameters::add_rows(Tensor& t, const int64_t* index, const float* d, int64
 
 int Parameters::prepare(const std::string** bad, const Each& shared) {
     if (accumulated == 0) return -1;
-    const Each& each = numbers_ >= SHARED_NUMBERS ? shared : Each(one_by_one);
+    const Each& each = worth_sharing(workers, numbers_, SHARED_NUMBERS) ? shared : Each(one_by_one);
     const int32_t n = int32_t(unit_.params.size());
     for (int32_t i = 0; i < n; i++) add_folded(i, tensors_[i].gradient.floats(), packing_room());
     clear_folded();

@@ -53,4 +53,13 @@ inline bool interval_due(int64_t since, int64_t interval) { return interval > 0 
 // Whether the chunk of a gradient log that has so many rows now is closed, to become one sum.
 inline bool closes_chunk(bool due, int64_t rows, int64_t worth_reducing) { return due || rows >= worth_reducing; }
 
+// Whether workers do something together that takes so much work: the more there are, the sooner one of them alone would
+// hold up the others, and the sooner that outweighs what waiting for the last part costs. whole: the work that two share.
+inline bool worth_sharing(int32_t workers, int64_t work, int64_t whole) {
+    return workers > 1 && work >= 2 * whole / workers;
+}
+
+// Multiplications of a sum of gradients, and numbers of an update, that two workers share.
+constexpr int64_t SHARED_PRODUCTS = int64_t(1) << 25, SHARED_NUMBERS = int64_t(1) << 19;
+
 }  // namespace amphw

@@ -26,7 +26,7 @@ void Engine::reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_p
     const auto begun = Clock::now();
     const bool sleeps = sleepers_.has(unit);  // its gradients are rows that count and have no values
     const Each each = [&](int32_t n, const std::function<void(int32_t)>& work) {
-        if (n == 1 || options_.workers == 1 || replaying_) return one_by_one(n, work);
+        if (n == 1 || replaying_) return one_by_one(n, work);
         const auto opened = [&] {
             sharing_.fetch_add(1);
             if (idle_.load() == 0) return;

@@ -100,7 +100,7 @@ void bind_simulation(nb::module_& parent) {
         .def_rw("reduce", &Network::reduce)
         .def_rw("update", &Network::update)
         .def_rw("interval", &Network::interval)
-        .def_rw("shared_rows", &Network::shared_rows)
+        .def_rw("products", &Network::products)
         .def_rw("parts", &Network::parts)
         .def_rw("depth", &Network::depth)
         .def_prop_rw("priority", [](const Network& n) { return n.policy.priority; },

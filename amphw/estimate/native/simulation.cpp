@@ -282,8 +282,8 @@ double Simulation::reduce(Worker& w, int32_t node) {
     log.version += due;
     tally_.updates[node] += due;
     tally_.serial[node] += spent;
-    const bool alone = net_.devices[w.device].workers == 1 || log.reduced->rows < net_.shared_rows[unit];
-    log.left = alone ? 1 : net_.parts[unit];
+    const int64_t products = log.reduced->rows * net_.products[unit];
+    log.left = worth_sharing(net_.devices[w.device].workers, products, SHARED_PRODUCTS) ? net_.parts[unit] : 1;
     log.part = spent / log.left;
     if (log.left > 1) {
         shared_[w.device].insert(node);

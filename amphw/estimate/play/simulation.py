@@ -53,8 +53,8 @@ class Costs:
 class Rules:
     """What decides the order. depth: by unit. intervals: gradient rows between updates, by owning unit.
 
-    parts: by owning unit, in how many parts a device's workers reduce its gradient log together, and from how
-    many rows on; one of them alone reduces the others'.
+    parts: by owning unit, in how many parts a device's workers may reduce its gradient log together, and the
+    multiplications in them for each row; of the others one worker does.
     """
 
     table: PolicyTable
@@ -255,7 +255,7 @@ class Simulation:
         n.update = [costs.update.get(u, 0.0) for u in units]
         n.interval = [rules.intervals.get(u, 0) for u in units]
         n.parts = [rules.parts.get(u, (1, 0))[0] for u in units]
-        n.shared_rows = [rules.parts.get(u, (1, 0))[1] for u in units]
+        n.products = [rules.parts.get(u, (1, 0))[1] for u in units]
         n.depth = list(rules.depth)
         n.priority = list(itertools.chain.from_iterable(table.priority))
         n.min_rows = list(itertools.chain.from_iterable(table.min_rows))

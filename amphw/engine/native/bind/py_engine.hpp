@@ -161,7 +161,7 @@ public:
         return out;
     }
 
-    // {unit: (parts in which workers reduce its log together, rows from which they do)}; the others' one reduces.
+    // {unit: (parts in which workers may reduce its log together, multiplications in them for each row)}
     std::map<int32_t, std::pair<int32_t, int64_t>> reduction_parts() {
         std::map<int32_t, std::pair<int32_t, int64_t>> out;
         for (size_t unit = 0; unit < engine_.graph().units.size(); unit++)
