@@ -4,7 +4,8 @@
     answers   any number of {"progress": {...}}, then {"ok": {...}} or {"error": "what went wrong"}
 
 Before the first request the process says {"ok": {...}} once it is ready, or {"error": ...} and ends. An error
-in a request leaves the process alive for the next one. The end of the input ends the process.
+in a request leaves the process alive for the next one. The end of the input ends the process, and so does the
+end of the one that started it, also while a request is under way.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
@@ -35,6 +37,7 @@ class Channel:
 
 def serve(begin: Callable[[Channel], tuple[Mapping[str, Any], Mapping[str, Handler]]]) -> None:
     """Answer requests until the input ends. begin: what loads everything -> (what to say first, handlers)."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     channel = Channel()
     try:
         first, handlers = begin(channel)
@@ -55,6 +58,14 @@ def serve(begin: Callable[[Channel], tuple[Mapping[str, Any], Mapping[str, Handl
 
                 traceback.print_exc()
             channel.send({"error": _words(error)})
+
+
+def _end_with(parent: int) -> None:
+    """End this process once its parent has: it may be at a request that takes hours, and would keep a
+    processor busy on which the next benchmark measures."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def timed(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 import textwrap
+import time
+from pathlib import Path
 
 import pytest
 
@@ -89,3 +94,41 @@ def test_what_is_not_the_protocol_is_shown() -> None:
 def test_a_program_that_does_not_exist() -> None:
     with pytest.raises(SubjectError, match="ghost cannot be started: "):
         Subject("ghost", ["/does/not/exist"])
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs /proc")
+def test_a_process_ends_with_the_one_that_started_it() -> None:
+    """Also at a request that would take for ever."""
+    begun = """
+        import subprocess, sys, time
+        program = '''
+        from amphw.bench.serving import serve
+        import os, time
+        def begin(channel):
+            print(os.getpid(), flush=True)
+            time.sleep(600)
+        serve(begin)
+        '''
+        import textwrap
+        child = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdin=subprocess.PIPE)
+        time.sleep(600)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(begun)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as starter:
+        assert starter.stderr is not None
+        served = int(starter.stderr.readline())  # what is printed goes to stderr
+        starter.kill()
+    for _ in range(100):
+        if not _runs(served):
+            return
+        time.sleep(0.1)
+    os.kill(served, signal.SIGKILL)
+    pytest.fail("the process goes on without the one that started it")
+
+
+def _runs(pid: int) -> bool:
+    """Neither gone nor waiting for somebody to hear of its end."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
