@@ -3,35 +3,53 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import importlib
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
-from amphw.models.ako_mnist import AkoMnist
-from amphw.models.babi15 import Babi15
 from amphw.models.base import Model, ModelError
-from amphw.models.bilstm import BiLSTM
 from amphw.models.files import model_in
-from amphw.models.ggnn import GGNN
-from amphw.models.language_model import LanguageModel
-from amphw.models.list_reduction import ListReductionRNN
-from amphw.models.mnist import MnistMLP
-from amphw.models.transformer import Transformer
-from amphw.models.translation import Translation
-from amphw.models.tree_lstm import TreeLSTM
 
-_ALL = (
-    ListReductionRNN(),
-    MnistMLP(),
-    AkoMnist(),
-    TreeLSTM(),
-    GGNN(),
-    Babi15(),
-    BiLSTM(),
-    LanguageModel(),
-    Translation(),
-    Transformer(),
-)
-MODELS: Mapping[str, Model[Any]] = {m.name: m for m in _ALL}
+_CLASSES = {
+    "list-reduction": "list_reduction.ListReductionRNN",
+    "mnist": "mnist.MnistMLP",
+    "ako-mnist": "ako_mnist.AkoMnist",
+    "tree-lstm": "tree_lstm.TreeLSTM",
+    "ggnn": "ggnn.GGNN",
+    "babi15": "babi15.Babi15",
+    "bilstm": "bilstm.BiLSTM",
+    "language-model": "language_model.LanguageModel",
+    "translation": "translation.Translation",
+    "transformer": "transformer.Transformer",
+}
+"""By name, where in this package the class is. Nobody imports more of them than are asked for."""
+
+
+@cache
+def _made(name: str) -> Model[Any]:
+    module, _, of = _CLASSES[name].partition(".")
+    found: Model[Any] = getattr(importlib.import_module(f"amphw.models.{module}"), of)()
+    return found
+
+
+class _Models(Mapping[str, Model[Any]]):
+    """Imports a model when it is asked for."""
+
+    def __getitem__(self, name: str) -> Model[Any]:
+        return _made(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_CLASSES)
+
+    def __len__(self) -> int:
+        return len(_CLASSES)
+
+    def __contains__(self, name: object) -> bool:
+        return name in _CLASSES
+
+
+MODELS: Mapping[str, Model[Any]] = _Models()
 
 
 def get_model(name: str) -> Model[Any]:

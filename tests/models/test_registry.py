@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -18,6 +20,16 @@ from amphw.models.base import Instances, at_least, limited
 
 def test_a_model_is_found_by_its_name() -> None:
     assert get_model("list-reduction").name == "list-reduction"
+
+
+def test_a_model_has_the_name_that_it_is_found_by_and_no_other_is_imported() -> None:
+    assert all(MODELS[name].name == name for name in MODELS)
+    program = (
+        "import sys; from amphw.models import MODELS; assert 'mnist' in MODELS; MODELS['mnist']; "
+        "print([m for m in ('mnist', 'ggnn', 'transformer') if f'amphw.models.{m}' in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['mnist']"
 
 
 def test_an_unknown_name_is_answered_with_the_names_there_are() -> None:
