@@ -49,7 +49,7 @@ def drawn() -> None:
 
 @pytest.fixture
 def sketched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Plots are put together as always, but not rendered, which takes ten times as long as a short run: their
+    """Plots are put together as always, but not rendered, which takes much longer than a short run: their
     files hold an empty picture."""
     if "drawn" in request.fixturenames:
         return

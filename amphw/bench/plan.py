@@ -88,7 +88,8 @@ class Plan:
     @property
     def precision(self) -> str:
         """What our products are computed in."""
-        return FLOAT32
+        precision: str = self.cfg.device.precision
+        return precision
 
     def our_spec(self, every: int) -> dict[str, Any]:
         """What `amphw.bench.ours` is told."""

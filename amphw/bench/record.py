@@ -23,7 +23,7 @@ from typing import Any
 
 from amphw.bench.calibrate import Calibrated
 from amphw.bench.figures import Figure, paired, ratio
-from amphw.bench.forms import FLOAT32, FORMS
+from amphw.bench.forms import BFLOAT16, FLOAT32, FORMS
 from amphw.bench.load import Usage, total
 from amphw.bench.plan import Plan
 from amphw.bench.processor import processor
@@ -127,7 +127,7 @@ def why_invalid(m: Measured) -> list[str]:
         reasons.append("no peer was measured")
     reasons += [f"{label}, the fastest when tried, could not be started again" for label in m.unstarted]
     reasons += [f"{each.label} was lost on the way" for each in m.peers if each.lost is not None]
-    most = 2 if m.plan.cfg.device.precision == "bf16" else 1  # its instructions do twice as many operations
+    most = 2 if m.plan.precision == BFLOAT16 else 1  # its instructions do twice as many operations
     if any((_sgemm_share(m, ours) or 0) > most for ours in m.ours):
         reasons.append(f"the share of the peak is above {most}: the peak was measured under load")
     return reasons

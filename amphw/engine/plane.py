@@ -113,7 +113,7 @@ class EnginePlane:
             options["shared"] = shared
         try:
             self.engine = Engine(
-                describe_graph(lowered, self.tiled, self.names, products),
+                describe_graph(lowered, self.tiled, self.names, products, slept),
                 describe_schema(self.schema, self.names),
                 rules,
                 options,

@@ -80,7 +80,7 @@ def problem(case: Case) -> tuple[Graph, list[Instance], Outcome]:
                 instances.append(instance)
         if len(instances) >= WANTED:
             break
-    assert instances, "every instance has a number that may be rounded up or down: lower NEAR"
+    assert len(instances) >= WANTED // 4, "too many have a number that may be rounded up or down: lower NEAR"
     return graph, instances, reference(graph, instances, precision="bf16")
 
 

@@ -6,7 +6,7 @@ expressions see are the sender's fields, then what it decides, then what its ste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,14 +73,24 @@ OWN = Products()
 
 
 def describe_graph(
-    lowered: Lowered, tiled: Sequence[TiledUnit | None], names: Names, products: Products
+    lowered: Lowered,
+    tiled: Sequence[TiledUnit | None],
+    names: Names,
+    products: Products,
+    slept: Container[int] = (),
 ) -> dict[str, Any]:
-    """The units with their paths and code, what a plan depends on, and what is checked when one is made."""
+    """The units with their paths and code, what a plan depends on, and what is checked when one is made.
+
+    slept: units that compute nothing, of whose products nobody asks who would be faster.
+    """
     axioms = lowered.graph.schema.axioms
     checked = (e for a in axioms for e in (a.left, a.right, a.where, *(f.extent for f in a.over)))
     scalars, tables = structure_of([*lowered.planning(), *(e for e in checked if e is not None)])
     return {
-        "units": [_unit(u, t, names, products) for u, t in zip(lowered.units, tiled, strict=True)],
+        "units": [
+            _unit(u, t, names, OWN if u.index in slept else products)
+            for u, t in zip(lowered.units, tiled, strict=True)
+        ],
         "signature": [names.code(e) for e in sorted(scalars, key=str)],
         "signature_tables": [names.tables.index(t) for t in sorted(tables)],
         "axioms": [

@@ -41,13 +41,22 @@ Engine::Engine(GraphDesc graph, std::vector<std::optional<Rule>> rules, Options 
         parameters_.push_back(rules[u] ? std::make_unique<Parameters>(graph_.units[u], *rules[u], kernels_, device)
                                        : nullptr);
     }
-    for (const auto& p : parameters_)
-        if (p != nullptr) p->workers = options_.workers;
     for (int32_t w = 0; w <= options_.workers; w++) workers_.push_back(std::make_unique<Worker>(graph_, kernels_));
     helps_.resize(size_t(options_.workers));
     for (size_t w = 0; w < helps_.size(); w++)
-        for (int32_t q : options_.served[w])
-            if (q % KINDS == BACKWARD && parameters_[q / KINDS] != nullptr) helps_[w].push_back(q / KINDS);
+        for (int32_t q : options_.served[w]) {
+            const int32_t u = q / KINDS;
+            // What is computed elsewhere is summed elsewhere, and what sleeps has no sums.
+            const bool here = parameters_[u] != nullptr && options_.regions[u] < 0 && !sleepers_.has(u);
+            if (q % KINDS == BACKWARD && here) helps_[w].push_back(u);
+        }
+    for (size_t u = 0; u < parameters_.size(); u++) {
+        if (parameters_[u] == nullptr) continue;
+        const auto serves = [&](const std::vector<int32_t>& units) {
+            return std::find(units.begin(), units.end(), int32_t(u)) != units.end();
+        };
+        parameters_[u]->workers = int32_t(std::count_if(helps_.begin(), helps_.end(), serves));
+    }
 }
 
 // --- workers --------------------------------------------------------------------------------------------------
@@ -60,8 +69,7 @@ bool Engine::run(int32_t worker, double seconds) {
     int yields = 0;
     try {
         while (!failed_.load(std::memory_order_relaxed)) {
-            if ((sleepers_.any() && hand_on_due(worker)) ||
-                (sharing_.load(std::memory_order_relaxed) > 0 && help(worker))) {
+            if ((sleepers_.any() && hand_on_due(worker)) || (may_help(worker) && help(worker))) {
                 worked = true;
                 yields = 0;
             } else if (next(worker, frame)) {
@@ -111,7 +119,8 @@ void Engine::wait(int32_t worker, double seconds) {
         if (w != worker && !(outside && drives(w))) continue;
         for (int32_t q : options_.served[w]) any = any || ready(q, now);
     }
-    any = any || (sharing_.load() > 0 && !helps_[worker].empty());
+    // What has been laid down, or opened, by now may not have been told: nobody was known to be idle.
+    any = any || may_help(worker) || (sleepers_.any() && sleepers_.next(now) != Sleepers::NEVER);
     if (!any) {
         if (!done_.empty()) news_.notify_all();
         work_.wait_for(lock, std::chrono::duration<double>(seconds));

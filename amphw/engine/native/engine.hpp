@@ -250,6 +250,7 @@ private:
     void reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_ptr<LogChunk> chunk);
     // A part of somebody else's reduction, of a unit that this worker serves. False: there is none.
     bool help(int32_t worker);
+    bool may_help(int32_t worker) const;
     // external
     struct External {
         ExternalFrame described;
@@ -295,7 +296,7 @@ private:
     std::vector<std::unique_ptr<Parameters>> parameters_;  // by unit
     std::vector<SharedWork> shared_;  // by unit: its reduction under way
     std::vector<std::vector<int32_t>> helps_;  // by worker: units whose reductions it may help
-    std::atomic<int> sharing_{0};  // reductions under way that others may help
+    std::atomic<int> sharing_{0};  // reductions under way in parts: workers look here first
     std::vector<Queue> queues_;
     Sleepers sleepers_;
     std::vector<std::unique_ptr<Worker>> workers_;  // the last one is the host's

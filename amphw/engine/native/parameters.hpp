@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -154,9 +155,10 @@ public:
     // The next version from what was reduced -> its buffer, or -1 if there is nothing. On a gradient that is not
     // finite sets `bad` to its parameter and keeps the version.
     int prepare(const std::string** bad, const Each& each = one_by_one);
-    // In how many parts a sum of gradients is taken, and the multiplications in them for each row.
-    std::pair<int32_t, int64_t> parts() const { return {int32_t(sums_.size()), products_}; }
-    int32_t workers = 1;  // that there are, this one and those that may help
+    // In how many parts a sum of gradients is taken, the multiplications in them for each row, and the numbers that an
+    // update goes over.
+    std::tuple<int32_t, int64_t, int64_t> parts() const { return {int32_t(sums_.size()), products_, numbers_}; }
+    int32_t workers = 1;  // that may reduce it, one of them or together
     // The largest magnitude in the gradient of each of the last updates, as their rule had it before it was
     // clipped; oldest first. Anybody may ask at any time: an update that is under way may be missing.
     std::vector<float> lately() const;

@@ -105,9 +105,11 @@ void Parameters::load_rows(int32_t param, const int32_t* rows, int64_t count, co
 void Parameters::keep(int32_t param) {
     Tensor& t = tensors_[param];
     t.kept = true;
-    if (!t.tracked || t.sparse || t.pooled) return;
-    t.sparse = true;  // what `put_rows` writes is all that changes
-    all_missed(t);
+    if (t.tracked && !t.sparse && !t.pooled) {
+        t.sparse = true;  // what `put_rows` writes is all that changes
+        all_missed(t);
+    }
+    divide();
 }
 
 void Parameters::put(int32_t param, const float* values) {
@@ -148,6 +150,7 @@ void Parameters::pool(int32_t param) {
     for (std::vector<int32_t>& rows : t.missed) rows = std::vector<int32_t>();
     t.touched_rows = std::vector<int32_t>();
     t.touched = std::vector<uint8_t>();
+    divide();
 }
 
 std::vector<int32_t> Parameters::pulled(int32_t param) const {

@@ -27,6 +27,9 @@ void one_by_one(int32_t n, const std::function<void(int32_t)>& work) {
 
 // Sums are divided by the columns of panels; updates as well, or by rows.
 void Parameters::divide() {
+    sums_.clear();
+    steps_.clear();
+    products_ = numbers_ = 0;
     const auto add = [](std::vector<Part>& parts, int32_t param, int32_t end, int64_t step) {
         for (int64_t first = 0; first < end; first += step)
             parts.push_back({param, {int32_t(first), int32_t(std::min<int64_t>(end, first + step))}});
@@ -42,6 +45,10 @@ void Parameters::divide() {
         add(sums_, i, layout.cols, whole ? layout.cols : panels(PART_PRODUCTS / by_column));
         products_ += whole ? 0 : int64_t(layout.rows) * layout.cols;
         if (size_t(i) >= unit_.params.size()) continue;  // a folded table, which is made anew
+        if (t.sparse || t.kept || t.pooled) {  // few rows change, or none
+            steps_.push_back({i, {0, by_rows(t) ? layout.rows : layout.cols}});
+            continue;
+        }
         if (by_rows(t))
             add(steps_, i, layout.rows, std::max<int64_t>(1, PART_NUMBERS / layout.cols_padded));
         else
@@ -197,10 +204,8 @@ std::vector<float> Parameters::lately() const {
 // A part of a matrix and of its transpose. What is not updated number by number, `stepped` does.
 void Parameters::step(const Part& part, int from, int to, const Update& u) {
     Tensor& t = tensors_[part.param];
-    if (t.sparse || t.kept || t.pooled) {
-        if (part.range.first == 0 && t.sparse && !t.pooled) step_rows(t, from, to, u);
-        return;
-    }
+    if (t.sparse && !t.pooled) return step_rows(t, from, to, u);
+    if (t.kept || t.pooled) return;
     const auto [first, end] = numbers(part);
     step_numbers(t, from, to, u, first, end - first);
     if (!t.desc.bf16) make_copies(t, to, part.range);

@@ -55,6 +55,7 @@ bool Sleepers::take(Frame frame, const SpaceRows& rows, bool updates, double now
     const double seconds =
         double(frame.rows) * unit.row_seconds[direction] + (updates ? unit.update_seconds : 0.0);
     std::lock_guard lock(mutex_);
+    const double before = next(now);
     SleptRows& counted = counted_[size_t(frame.unit)];
     counted.firings[direction] += int64_t(firings);
     for (size_t s = 0; s < rows.size(); s++) counted.rows[direction][s] += rows[s];
@@ -76,11 +77,10 @@ bool Sleepers::take(Frame frame, const SpaceRows& rows, bool updates, double now
     }
     d.frames++;
     open(d);
-    const bool first = heap_.empty();
     heap_.push_back({due, {std::move(frame), d.free_at - seconds, seconds}});
     std::push_heap(heap_.begin(), heap_.end(), later);
     due_.store(heap_.front().due);
-    return first;
+    return next(now) < before;
 }
 
 void Sleepers::update(int32_t unit, double now) {
@@ -163,10 +163,10 @@ void Engine::lay_down(Worker& w, Frame& frame) {
     }
     compute(w, frame);
     const bool updates = frame.log.chunk != nullptr && frame.log.due;
-    const bool first = sleepers_.take(std::move(frame), rows, updates, sleep_clock());
-    if (!first || idle_.load() == 0) return;
+    const bool earlier = sleepers_.take(std::move(frame), rows, updates, sleep_clock());
+    if (!earlier || idle_.load() == 0) return;
     std::lock_guard lock(mutex_);
-    work_.notify_all();  // who has nothing to do looks after it, also while this worker is at something longer
+    work_.notify_all();  // who rests until something later looks after it, also while this worker is at something longer
 }
 
 bool Engine::hand_on_due(int32_t worker) {
@@ -194,19 +194,19 @@ bool Engine::hand_on_due(int32_t worker) {
 }
 
 bool Engine::rest(int32_t worker, double until) {
-    const double now = sleep_clock(), event = sleepers_.next(now);
-    if (event == Sleepers::NEVER) return false;
-    const double seconds = std::min(event, until) - now - SPIN;
-    if (seconds <= 0.0) {
+    const double now = sleep_clock();
+    const auto seconds = [&] { return std::min(sleepers_.next(now), until) - now - SPIN; };
+    if (sleepers_.next(now) == Sleepers::NEVER) return false;
+    if (seconds() <= 0.0) {
         std::this_thread::yield();
         return true;
     }
     std::unique_lock lock(mutex_);
     idle_.fetch_add(1);
-    // What has become ready by now may not have been told: nobody was known to be idle.
-    bool any = failed_.load();
+    // What has become ready, or come to wait, by now may not have been told: nobody was known to be idle.
+    bool any = failed_.load() || may_help(worker) || seconds() <= 0.0;
     for (int32_t q : options_.served[worker]) any = any || ready(q, now);
-    if (!any) work_.wait_for(lock, std::chrono::duration<double>(seconds));
+    if (!any) work_.wait_for(lock, std::chrono::duration<double>(seconds()));
     idle_.fetch_sub(1);
     return true;
 }

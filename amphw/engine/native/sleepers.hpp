@@ -72,8 +72,8 @@ public:
     // free. Taken any earlier, a frame would lack firings that are ready by then, and go before others that are more
     // urgent.
     bool accepts(int32_t unit, double now) const { return device(unit).opens.load(std::memory_order_relaxed) <= now; }
-    // A frame with so many rows of each space that sets out now. updates: parameters are updated at its end. True: no
-    // device had any.
+    // A frame with so many rows of each space that sets out now. updates: parameters are updated at its end. True:
+    // `next` says an earlier time than before.
     bool take(Frame frame, const SpaceRows& rows, bool updates, double now);
     // The unit's parameters are updated, after all that the device has.
     void update(int32_t unit, double now);

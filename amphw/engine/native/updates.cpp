@@ -1,4 +1,5 @@
 // What becomes of logged gradients: chunks are reduced, versions published.
+#include <algorithm>
 #include <thread>
 
 #include "clock.hpp"
@@ -6,6 +7,16 @@
 #include "engine.hpp"
 
 namespace amphw {
+namespace {
+
+// One more for as long as this lives, also where something is thrown.
+struct Counted {
+    explicit Counted(std::atomic<int>& number) : number(number) { number.fetch_add(1); }
+    ~Counted() { number.fetch_sub(1); }
+    std::atomic<int>& number;
+};
+
+}  // namespace
 
 void Engine::reduce_due(Worker* w, int32_t worker, int32_t unit) {
     if (replaying_) return;
@@ -27,13 +38,12 @@ void Engine::reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_p
     const bool sleeps = sleepers_.has(unit);  // its gradients are rows that count and have no values
     const Each each = [&](int32_t n, const std::function<void(int32_t)>& work) {
         if (n == 1 || replaying_) return one_by_one(n, work);
-        const auto opened = [&] {
-            sharing_.fetch_add(1);
+        const Counted counted(sharing_);
+        shared_[unit].run(n, work, [&] {
             if (idle_.load() == 0) return;
             std::lock_guard lock(mutex_);
             work_.notify_all();
-        };
-        shared_[unit].run(n, work, opened, [&] { sharing_.fetch_sub(1); });
+        });
     };
     if (sleeps)
         p.accumulated += chunk->gradient_rows;
@@ -66,6 +76,11 @@ void Engine::reduce_chunk(Worker* w, int32_t worker, int32_t unit, std::unique_p
         w->counters.busy += std::chrono::duration<double>(ended - begun).count();
     if (due && options_.trace)
         w->slices.push_back({worker, unit, 3, microseconds(begun), microseconds(ended) - microseconds(begun), 0, -1, -1});
+}
+
+bool Engine::may_help(int32_t worker) const {
+    if (sharing_.load(std::memory_order_relaxed) == 0) return false;
+    return std::any_of(helps_[worker].begin(), helps_[worker].end(), [&](int32_t u) { return shared_[u].open(); });
 }
 
 bool Engine::help(int32_t worker) {

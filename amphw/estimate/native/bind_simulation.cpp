@@ -101,6 +101,7 @@ void bind_simulation(nb::module_& parent) {
         .def_rw("update", &Network::update)
         .def_rw("interval", &Network::interval)
         .def_rw("products", &Network::products)
+        .def_rw("numbers", &Network::numbers)
         .def_rw("parts", &Network::parts)
         .def_rw("depth", &Network::depth)
         .def_prop_rw("priority", [](const Network& n) { return n.policy.priority; },

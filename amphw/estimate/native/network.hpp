@@ -51,7 +51,7 @@ struct Link {
 
 // By unit and kind: frame, delivery, fetch, priority and min_rows. By unit: depth, reduce (a gradient row), update,
 // interval (gradient rows between updates, 0 without parameters), parts (in which workers may reduce a log
-// together) with the products of a row in them. device_of: by replica and unit. link_of: by
+// together) with the products of a row in them and the numbers of an update. device_of: by replica and unit. link_of: by
 // device and device, -1 where what is sent is there at once; the last row is the host's, which submits. shared: the
 // device on whose processors the host runs, -1 if it has its own; processors: how many it has.
 struct Network {
@@ -61,7 +61,7 @@ struct Network {
     std::vector<Link> links;
     std::vector<Line> frame, delivery, fetch;
     std::vector<double> reduce, update;
-    std::vector<int64_t> interval, products;
+    std::vector<int64_t> interval, products, numbers;
     std::vector<int32_t> parts;
     std::vector<int32_t> depth;
     PolicyTable policy;

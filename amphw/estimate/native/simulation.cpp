@@ -51,6 +51,7 @@ const Tally& Simulation::run(int64_t retired, int64_t messages) {
         if (event.what == What::Act && event.who != HOST && workers_[event.who].owed > 0.0) {
             Worker& w = workers_[event.who];
             at(event.time + w.owed, What::Act, event.who);
+            w.until += w.owed;
             w.owed = 0.0;
             continue;
         }
@@ -69,7 +70,9 @@ const Tally& Simulation::run(int64_t retired, int64_t messages) {
         case What::Routed: routed(event.who); break;
         }
     }
-    return tally_;
+    told_ = tally_;
+    for (const Worker& w : workers_) told_.device_busy[w.device] -= std::max(0.0, w.until - tally_.us);
+    return told_;
 }
 
 void Simulation::act(int32_t who) {
@@ -262,7 +265,7 @@ double Simulation::serve(int32_t who) {
     tally_.unit_frames[f.node]++;
     tally_.unit_firings[f.node] += int64_t(f.tasks.size());
     tally_.busy[f.node] += spent;
-    tally_.device_busy[w.device] += spent;
+    occupy(w, spent);
     if (slices_.size() < keep_) slices_.push_back({w.device, who, f.node, f.kind, tally_.us, spent, f.rows});
     w.step = Step::Served;
     return spent;
@@ -278,13 +281,17 @@ double Simulation::reduce(Worker& w, int32_t node) {
     log.reduced = log.sealed.front();
     log.sealed.pop_front();
     const bool due = log.reduced->due;
-    const double spent = double(log.reduced->rows) * net_.reduce[unit] + (due ? net_.update[unit] : 0.0);
+    const int32_t workers = net_.devices[w.device].workers;
+    const double sum = double(log.reduced->rows) * net_.reduce[unit], update = due ? net_.update[unit] : 0.0;
+    const bool sums = worth_sharing(workers, log.reduced->rows * net_.products[unit], SHARED_PRODUCTS);
+    const bool updates = due && worth_sharing(workers, net_.numbers[unit], SHARED_NUMBERS);
+    const double spent = sum + update, together = (sums ? sum : 0.0) + (updates ? update : 0.0);
     log.version += due;
     tally_.updates[node] += due;
     tally_.serial[node] += spent;
-    const int64_t products = log.reduced->rows * net_.products[unit];
-    log.left = worth_sharing(net_.devices[w.device].workers, products, SHARED_PRODUCTS) ? net_.parts[unit] : 1;
-    log.part = spent / log.left;
+    log.left = sums || updates ? net_.parts[unit] : 1;
+    log.part = together / log.left;
+    log.alone = spent - together;
     if (log.left > 1) {
         shared_[w.device].insert(node);
         for (int32_t other : workers_of_[w.device]) wake(other);
@@ -292,15 +299,22 @@ double Simulation::reduce(Worker& w, int32_t node) {
     return part(w, node);
 }
 
+void Simulation::occupy(Worker& w, double spent) {
+    tally_.device_busy[w.device] += spent;
+    w.until = tally_.us + spent;
+}
+
 // The next part of what the node reduces.
 double Simulation::part(Worker& w, int32_t node) {
     Log& log = *logs_[node];
+    const double spent = log.part + log.alone;  // the first part is that of the one who began
+    log.alone = 0.0;
     log.under_way++;
     if (--log.left == 0) shared_[w.device].erase(node);
-    tally_.device_busy[w.device] += log.part;
+    occupy(w, spent);
     w.step = Step::Part;
     w.part_of = node;
-    return log.part;
+    return spent;
 }
 
 // Ends the reduction once its last part is done. The engine's worker that began it waits for that, this one goes on.

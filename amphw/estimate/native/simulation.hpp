@@ -47,7 +47,8 @@ public:
 
     // Goes on until so many instances have retired in all, or so many messages have crossed.
     const Tally& run(int64_t retired, int64_t messages);
-    const Tally& tally() const { return tally_; }
+    // Up to the time at which `run` ended: of what devices are at, as much as they have done.
+    const Tally& tally() const { return told_; }
     const std::vector<Slice>& slices() const { return slices_; }
 
 private:
@@ -84,9 +85,10 @@ private:
         std::shared_ptr<Chunk> open = std::make_shared<Chunk>();
         std::deque<std::shared_ptr<Chunk>> sealed;
         bool reducing = false;
-        // What is being reduced, since when; of what is shared, the parts that are left and under way, and how long one is.
+        // What is being reduced, since when; how long a part of it takes, and what one worker does alone; the parts that
+        // are left and under way.
         std::shared_ptr<Chunk> reduced;
-        double begun = 0.0, part = 0.0;
+        double begun = 0.0, part = 0.0, alone = 0.0;
         int32_t left = 0, under_way = 0;
         int64_t since = 0;
         int32_t version = 0;
@@ -103,7 +105,7 @@ private:
         Step step = Step::Look;
         Frame frame, again;
         int32_t part_of = -1;  // node whose log it reduces a part of
-        double owed = 0.0;
+        double owed = 0.0, until = 0.0;  // until: when what it is at ends
         bool asleep = false;
     };
     struct Message {
@@ -144,6 +146,7 @@ private:
     double serve(int32_t who);
     double reduce(Worker& w, int32_t node);
     double part(Worker& w, int32_t node);
+    void occupy(Worker& w, double spent);
     bool reduced(int32_t node);
     void commit(Frame& frame, Frame& again);
     void submit(int64_t number, int32_t replica);
@@ -163,7 +166,7 @@ private:
     std::vector<Shape> shapes_;
     std::vector<int32_t> order_;
     int32_t keys_;
-    Tally tally_;
+    Tally tally_, told_;
     std::priority_queue<Event> events_;
     int64_t number_ = 0, arrivals_ = 0, pumped_ = 0;
     std::vector<Waiting> queues_;                // by node and kind

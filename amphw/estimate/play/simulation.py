@@ -53,8 +53,9 @@ class Costs:
 class Rules:
     """What decides the order. depth: by unit. intervals: gradient rows between updates, by owning unit.
 
-    parts: by owning unit, in how many parts a device's workers may reduce its gradient log together, and the
-    multiplications in them for each row; of the others one worker does.
+    parts: by owning unit, in how many parts a device's workers may reduce its gradient log together, the
+    multiplications in them for each row, and the numbers of an update; of others one worker does. Estimates
+    of devices that nobody has have none.
     """
 
     table: PolicyTable
@@ -63,7 +64,7 @@ class Rules:
     frame_cap: int = 64
     frame_rows: int = 512
     by_age: bool = True
-    parts: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    parts: Mapping[int, tuple[int, int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -254,8 +255,8 @@ class Simulation:
         n.reduce = [costs.reduce.get(u, 0.0) for u in units]
         n.update = [costs.update.get(u, 0.0) for u in units]
         n.interval = [rules.intervals.get(u, 0) for u in units]
-        n.parts = [rules.parts.get(u, (1, 0))[0] for u in units]
-        n.products = [rules.parts.get(u, (1, 0))[1] for u in units]
+        divided = [rules.parts.get(u, (1, 0, 0)) for u in units]
+        n.parts, n.products, n.numbers = (list(each) for each in zip(*divided, strict=True))
         n.depth = list(rules.depth)
         n.priority = list(itertools.chain.from_iterable(table.priority))
         n.min_rows = list(itertools.chain.from_iterable(table.min_rows))

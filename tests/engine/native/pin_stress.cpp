@@ -17,13 +17,19 @@ namespace amphw {
 // The arithmetic is the test's own: nothing but the parameters is under test, and little else is compiled.
 namespace generic {
 extern const Kernels table{};
+extern const Bf16 bf16{};
 }
 #if defined(__x86_64__)
 namespace avx2 {
 extern const Kernels table{};
+extern const Bf16 bf16{};
 }
 namespace avx512 {
 extern const Kernels table{};
+extern const Bf16 bf16{};
+}
+namespace avx512bf16 {
+extern const Bf16 bf16{};
 }
 #endif
 void blas_gradient(const float*, int64_t, const float*, int64_t, int32_t, float*, const Layout&) {}

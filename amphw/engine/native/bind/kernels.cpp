@@ -407,7 +407,7 @@ void bind_kernels(nb::module_& parent) {
         return named(isa).finite(x.data(), int64_t(x.shape(0)));
     }, "isa"_a, "x"_a);
     m.def("time_gemm", time_gemm, "isa"_a, "rows"_a, "depth"_a, "cols"_a, "repeats"_a, "layout"_a = "panel",
-          "bf16"_a = false,           "Least seconds of one product [rows, depth] @ [depth, cols].");
+          "bf16"_a = false, "Least seconds of one product [rows, depth] @ [depth, cols].");
     m.def("time_gradient", time_gradient, "isa"_a, "rows"_a, "x_cols"_a, "d_cols"_a, "repeats"_a, "bf16"_a = false);
     m.def("time_rows", time_rows, "isa"_a, "op"_a, "rows"_a, "n"_a, "repeats"_a);
     m.def("time_update", time_update, "isa"_a, "optimizer"_a, "rows"_a, "cols"_a, "repeats"_a);

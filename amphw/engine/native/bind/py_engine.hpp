@@ -161,12 +161,12 @@ public:
         return out;
     }
 
-    // {unit: (parts in which workers may reduce its log together, multiplications in them for each row)}
-    std::map<int32_t, std::pair<int32_t, int64_t>> reduction_parts() {
-        std::map<int32_t, std::pair<int32_t, int64_t>> out;
+    // {unit: (parts in which workers may reduce its log together, multiplications in them for each row, numbers of an
+    // update)}
+    std::map<int32_t, std::tuple<int32_t, int64_t, int64_t>> reduction_parts() {
+        std::map<int32_t, std::tuple<int32_t, int64_t, int64_t>> out;
         for (size_t unit = 0; unit < engine_.graph().units.size(); unit++)
-            if (const Parameters* p = engine_.parameters(int32_t(unit)); p != nullptr && p->parts().first > 1)
-                out[int32_t(unit)] = p->parts();
+            if (const Parameters* p = engine_.parameters(int32_t(unit)); p != nullptr) out[int32_t(unit)] = p->parts();
         return out;
     }
 
