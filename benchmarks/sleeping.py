@@ -2,9 +2,10 @@
 
     python benchmarks/sleeping.py [--seconds 4] [--rounds 3] [--json FILE]
 
-Of each model and rate there are some rounds of two measurements that take turns: the CPU engine, which
-computes everything, and `amphw estimate --method sleep`, on the same training instances and with the same
-settings. The table of docs/estimate.md comes from here.
+Slow devices are what limits, and are measured once, beside the calculation. Of the fastest there are some
+rounds of two measurements that take turns: the CPU engine, which computes everything, and `amphw estimate
+--method sleep`, on the same training instances and with the same settings. The table of docs/estimate.md
+comes from here.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from amphw.host.run_model import chosen_instances
 from amphw.ir.device import Mode
 from amphw.models import get_model
 
-RATES = ("200MFLOPS", "2GFLOPS", "1TFLOPS")
-"""Of a device."""
+SLOW, FAST = ("200MFLOPS", "2GFLOPS"), "1TFLOPS"
+"""Rates of a device."""
 RUNS = {
     "tree-lstm": ["sample=true"],
     "ggnn": ["sample=true"],
@@ -62,22 +63,28 @@ def slept(model: str, settings: list[str], flops: str, seconds: float) -> dict[s
     return found
 
 
-def measured(name: str, flops: str, seconds: float, rounds: int) -> dict[str, Any]:
+def row(name: str, flops: str, found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "model": name,
+        "flops": flops,
+        "calculated": found["throughput"] * found["counted_per_instance"],
+        "slept": found["measured"]["train_per_s"],
+        "counted": found["counted"],
+    }
+
+
+def beside_the_engine(name: str, seconds: float, rounds: int) -> dict[str, Any]:
     """Medians of the rounds, and of the ratio in each."""
     model, settings = name.partition(",")[0], RUNS[name]
     each, found = [], {}
     for _ in range(rounds):
         on_cpu = computed(model, settings, seconds)
-        found = slept(model, settings, flops, seconds)
+        found = slept(model, settings, FAST, seconds)
         each.append({"computed": on_cpu, "slept": found["measured"]["train_per_s"]})
-    return {
-        "model": name,
-        "flops": flops,
-        "calculated": found["throughput"] * found["counted_per_instance"],
+    return row(name, FAST, found) | {
         "slept": statistics.median(one["slept"] for one in each),
         "computed": statistics.median(one["computed"] for one in each),
         "ratio": statistics.median(one["slept"] / one["computed"] for one in each),
-        "counted": found["counted"],
         "rounds": each,
     }
 
@@ -91,14 +98,16 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where the record is written")
     args = parser.parse_args()
     rows = []
-    for name in RUNS:
-        for flops in RATES:
-            row = measured(name, flops, args.seconds, args.rounds)
-            rows.append(row)
+    for name, settings in RUNS.items():
+        model = name.partition(",")[0]
+        rows += [row(name, flops, slept(model, settings, flops, args.seconds)) for flops in SLOW]
+        rows.append(beside_the_engine(name, args.seconds, args.rounds))
+        for one in rows[-len(SLOW) - 1 :]:
+            ratio = one.get("ratio")
+            more = "" if ratio is None else f", {ratio:.2f} times the CPU engine's {one['computed']:,.4g}"
             print(
-                f"{name:30} {flops:>10}: calculated {row['calculated']:,.4g} {row['counted']}/s, "
-                f"by sleeping {row['slept']:,.4g}, {row['ratio']:.2f} times the CPU engine's "
-                f"{row['computed']:,.4g}",
+                f"{name:30} {one['flops']:>10}: calculated {one['calculated']:,.4g} {one['counted']}/s, "
+                f"by sleeping {one['slept']:,.4g}{more}",
                 flush=True,
             )
     if args.json is not None:

@@ -21,7 +21,7 @@ Spawn = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(autouse=True)
-def _sketched(sketched: None) -> None:
+def plots_sketched(sketched: None) -> None:
     """What runs in this process leaves sketches of its plots."""
 
 

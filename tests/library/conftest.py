@@ -1,5 +1,5 @@
 """Runs of the library leave sketches of their plots."""
 
-from tests.cli.conftest import _sketched
+from tests.cli.conftest import plots_sketched
 
-__all__ = ["_sketched"]
+__all__ = ["plots_sketched"]
