@@ -108,7 +108,9 @@ WORKLOADS = {
             instances=1000,
             settings={
                 "model": {"softmax": "full", "vocabulary": 20_000},
-                "train": {"max_active_keys": 8, "max_infer_keys": 8},
+                "train": {"max_active_keys": 16, "max_infer_keys": 16},
+                # The output layer streams 5 MB of weights for each frame: it waits for more than a sentence's rows.
+                "device": {"min_rows": 48},
             },
         ),
         Workload(
