@@ -109,7 +109,7 @@ WORKLOADS = {
             settings={
                 "model": {"softmax": "full", "vocabulary": 20_000},
                 "train": {"max_active_keys": 16, "max_infer_keys": 16},
-                # The output layer streams 5 MB of weights for each frame: it waits for more than a sentence's rows.
+                # A frame streams 5 MB of output weights: it waits for more than one sentence.
                 "device": {"min_rows": 48},
             },
         ),
