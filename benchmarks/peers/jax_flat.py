@@ -12,6 +12,7 @@ from jax import Array
 
 from .jax_task import JaxTask, Parameters, classified
 from .stored import StoredInstances
+from .task import of_one_length
 
 
 class Perceptron(JaxTask):
@@ -51,13 +52,8 @@ class Recurrent(JaxTask):
         return len(self._labels)
 
     def groups(self, order: np.ndarray, size: int) -> Iterator[np.ndarray]:
-        """By length; the batches of all lengths in a mixed order."""
-        cut = []
-        for length in np.unique(self._lengths[order]):
-            chosen = order[self._lengths[order] == length]
-            cut += [chosen[at : at + size] for at in range(0, len(chosen), size)]
-        for i in np.random.default_rng(int(order[0])).permutation(len(cut)):
-            yield cut[i]
+        """See `of_one_length`."""
+        return of_one_length(self._lengths, order, size)
 
     def collate(self, chosen: Sequence[int]) -> dict[str, Any]:
         return {"tokens": np.stack([self._tokens[i] for i in chosen], 1), "label": self._labels[chosen]}

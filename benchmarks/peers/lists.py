@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from .forms import base
 from .stored import Arrays, StoredInstances
+from .task import of_one_length
 from .torch_task import Nodes, TorchTask, affine, classified, compiled, embedding
 
 Batch = tuple[Tensor, Tensor]
@@ -45,13 +46,8 @@ class Recurrent(TorchTask):
         return len(self._labels)
 
     def groups(self, order: np.ndarray, size: int) -> Iterator[np.ndarray]:
-        """By length; the batches of all lengths in a mixed order."""
-        cut = []
-        for length in np.unique(self._lengths[order]):
-            chosen = order[self._lengths[order] == length]
-            cut += [chosen[at : at + size] for at in range(0, len(chosen), size)]
-        for i in np.random.default_rng(int(order[0])).permutation(len(cut)):
-            yield cut[i]
+        """See `of_one_length`."""
+        return of_one_length(self._lengths, order, size)
 
     def collate(self, chosen: Sequence[int]) -> Batch:
         rows = np.asarray(chosen)

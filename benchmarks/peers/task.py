@@ -103,3 +103,16 @@ class Task(ABC):
         if self.form.kind == PER_INSTANCE:
             return [(len(g), [self.placed(self.collate([i])) for i in g.tolist()]) for g in groups]
         return [(len(g), self.placed(self.collate(g.tolist()))) for g in groups]
+
+
+def of_one_length(lengths: np.ndarray, order: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Batches of at most `size` instances of one length; those of all lengths in a mixed order.
+
+    lengths: of all instances. order: numbers of instances, at least one; what comes first decides the mix.
+    """
+    cut = []
+    for length in np.unique(lengths[order]):
+        chosen = order[lengths[order] == length]
+        cut += [chosen[at : at + size] for at in range(0, len(chosen), size)]
+    for i in np.random.default_rng(int(order[0])).permutation(len(cut)):
+        yield cut[i]
