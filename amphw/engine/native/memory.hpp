@@ -5,8 +5,10 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "device_memory.hpp"
 
@@ -66,5 +68,47 @@ private:
 inline Block float_block(int64_t n, DeviceMemory* device = nullptr) {
     return Block(size_t(n) * sizeof(float), device);
 }
+
+// Working memory of one size, lent to as many threads as ask for it at a time, and kept for the next.
+class Rooms {
+public:
+    explicit Rooms(int64_t floats = 0) : floats_(floats) {}
+
+    // What a thread has until the end of a block.
+    class Loan {
+    public:
+        explicit Loan(Rooms& rooms) : rooms_(rooms), room_(rooms.take()) {}
+        Loan(const Loan&) = delete;
+        ~Loan() { rooms_.give(std::move(room_)); }
+        float* floats() const { return room_.floats(); }
+
+    private:
+        Rooms& rooms_;
+        Block room_;
+    };
+
+private:
+    Block take() {
+        {
+            std::lock_guard lock(mutex_);
+            if (!free_.empty()) {
+                Block room = std::move(free_.back());
+                free_.pop_back();
+                return room;
+            }
+            free_.reserve(++made_);  // so that `give` has a place for it, and cannot fail
+        }
+        return float_block(floats_);
+    }
+    void give(Block room) noexcept {
+        std::lock_guard lock(mutex_);
+        free_.push_back(std::move(room));
+    }
+
+    const int64_t floats_;
+    std::mutex mutex_;
+    std::vector<Block> free_;
+    size_t made_ = 0;
+};
 
 }  // namespace amphw

@@ -9,13 +9,27 @@
 
 namespace amphw {
 
+namespace {
+
+// The scratch of the largest gradient, in floats.
+int64_t packing_floats(const UnitDesc& unit) {
+    int64_t floats = GRADIENT_PACK;
+    for (const TermDesc& term : unit.terms)
+        if (term.kind == TermKind::Matmul && unit.params[term.param].bf16)
+            floats = std::max(floats, gradient_room(unit.log_buffers[term.x].width));
+    return floats;
+}
+
+}  // namespace
+
 double Rule::rate(int64_t updates) const {
     const double progress = double(updates) / std::max(1.0, schedule_steps);
     return lr * schedule_factor(schedule, progress, schedule_gamma) * warmup_factor(double(updates + 1), warmup);
 }
 
 Parameters::Parameters(const UnitDesc& unit, const Rule& rule, const Kernels& kernels, DeviceMemory* device)
-    : rule(rule), unit_(unit), kernels_(kernels), bf16_(bf16_chosen()), device_(device) {
+    : rule(rule), unit_(unit), kernels_(kernels), bf16_(bf16_chosen()), device_(device),
+      packing_(packing_floats(unit)) {
     if (device == nullptr) {
         for (const ParamDesc& p : unit.params) add_tensor(p);
         for (const FoldDesc& fold : unit.folds) add_table(fold);

@@ -248,9 +248,8 @@ private:
     // Adds x' @ d of a logged term's rows to these columns of its matrix's gradient.
     void add_product(Tensor& t, const TermDesc& term, const LogChunk& chunk, const float* d, int64_t ldd, int32_t rows,
                      Range columns);
-    float* packing_room() const;  // scratch that gradients need, every thread its own
     void make_tables(int buffer);
-    void add_folded(int32_t param, float* gradient, float* pack) const;
+    void add_folded(int32_t param, float* gradient) const;
     void clear_folded();
     void untouched(Tensor& t);
     void clear_gradient(Tensor& t);
@@ -283,6 +282,7 @@ private:
     std::atomic<float> largest_[LATELY] = {};
     std::atomic<int64_t> noted_{0};  // updates that have an entry in `largest_`, each at its number modulo LATELY
     Block transposed_;  // a matrix, on its way into pairs
+    mutable Rooms packing_;  // scratch of the kernels that take gradients
 };
 
 }  // namespace amphw

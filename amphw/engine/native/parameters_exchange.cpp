@@ -194,7 +194,7 @@ void Parameters::store_gradient(int32_t param, float* gradient) const {
     if (!unit_.folds.empty()) {
         complete = float_block(t.size());
         std::memcpy(complete.bytes(), t.gradient.bytes(), t.gradient.size());
-        add_folded(param, complete.floats(), packing_room());
+        add_folded(param, complete.floats());
         g = complete.floats();
     }
     each_piece(t.layout, [&](int64_t from, int64_t to, int32_t n) { std::copy_n(g + from, n, gradient + to); });

@@ -18,7 +18,7 @@ void Parameters::latest(int32_t param, float* values) {
 int Parameters::copy() {
     const int32_t n = int32_t(unit_.params.size());
     // Gradients of folded tables belong to the values that they were computed with.
-    for (int32_t i = 0; i < n; i++) add_folded(i, tensors_[i].gradient.floats(), packing_room());
+    for (int32_t i = 0; i < n; i++) add_folded(i, tensors_[i].gradient.floats());
     clear_folded();
     const int from = current_.load(), to = spare();
     for (int32_t i = 0; i < n; i++) {

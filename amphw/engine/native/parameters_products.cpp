@@ -12,17 +12,6 @@ uint32_t* words(float* room) { return reinterpret_cast<uint32_t*>(room); }
 
 }  // namespace
 
-float* Parameters::packing_room() const {
-    int64_t floats = GRADIENT_PACK;
-    for (const TermDesc& term : unit_.terms) {
-        if (term.kind != TermKind::Matmul || !unit_.params[term.param].bf16) continue;
-        floats = std::max(floats, gradient_room(unit_.log_buffers[term.x].width));
-    }
-    static thread_local Block room;
-    if (room.size() < size_t(floats) * sizeof(float)) room = float_block(floats);
-    return room.floats();
-}
-
 // What products read of a version beside the values themselves.
 void Parameters::make_copies(Tensor& t, int buffer, Range columns) {
     if (t.desc.bf16) bf16_->pack(t.value[buffer].floats(), t.layout, words(t.pairs[buffer].floats()));
@@ -39,12 +28,12 @@ void Parameters::add_product(Tensor& t, const TermDesc& term, const LogChunk& ch
     const int64_t ldx = row_stride(width);
     const float* x = chunk.buffers[term.x].floats();
     float* g = t.gradient.floats();
-    if (t.desc.blas)
-        blas_gradient(x, ldx, d, ldd, rows, g, t.layout);
-    else if (t.desc.bf16)
-        bf16_->gradient(x, ldx, width, d, ldd, rows, g, t.layout, term.first_row, words(packing_room()));
+    if (t.desc.blas) return blas_gradient(x, ldx, d, ldd, rows, g, t.layout);
+    const Rooms::Loan pack(packing_);
+    if (t.desc.bf16)
+        bf16_->gradient(x, ldx, width, d, ldd, rows, g, t.layout, term.first_row, words(pack.floats()));
     else
-        kernels_.gradient(x, ldx, width, d, ldd, rows, g, t.layout, term.first_row, columns, packing_room());
+        kernels_.gradient(x, ldx, width, d, ldd, rows, g, t.layout, term.first_row, columns, pack.floats());
 }
 
 // --- folded tables --------------------------------------------------------------------------------------------
@@ -76,7 +65,7 @@ void Parameters::make_tables(int buffer) {
 
 // What the gradients of folded tables contribute to a parameter's: of T = E W + b, dT W' to E, E' dT to W, and the sum
 // of dT's rows to b.
-void Parameters::add_folded(int32_t param, float* gradient, float* pack) const {
+void Parameters::add_folded(int32_t param, float* gradient) const {
     const int buffer = current_.load();
     for (size_t f = 0; f < unit_.folds.size(); f++) {
         const FoldDesc& fold = unit_.folds[f];
@@ -88,8 +77,9 @@ void Parameters::add_folded(int32_t param, float* gradient, float* pack) const {
         if (param == fold.bias) {
             kernels_.add_columns(d, ldd, rows, table.layout.cols, gradient);
         } else if (param == fold.weight) {
+            const Rooms::Loan pack(packing_);
             kernels_.gradient(e.value[buffer].floats(), e.layout.cols_padded, e.layout.cols, d, ldd, rows, gradient,
-                              w.layout, fold.first_row, {0, w.layout.cols}, pack);
+                              w.layout, fold.first_row, {0, w.layout.cols}, pack.floats());
         } else {
             const Layout layout = Layout::paneled(w.layout.cols, e.layout.cols, kernels_.panel);
             const Block transposed = float_block(layout.size());

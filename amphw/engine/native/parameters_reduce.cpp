@@ -115,7 +115,7 @@ int Parameters::prepare(const std::string** bad, const Each& shared) {
     if (accumulated == 0) return -1;
     const Each& each = worth_sharing(workers, numbers_, SHARED_NUMBERS) ? shared : Each(one_by_one);
     const int32_t n = int32_t(unit_.params.size());
-    for (int32_t i = 0; i < n; i++) add_folded(i, tensors_[i].gradient.floats(), packing_room());
+    for (int32_t i = 0; i < n; i++) add_folded(i, tensors_[i].gradient.floats());
     clear_folded();
     measure(each);
     note_largest(bad);
