@@ -3,19 +3,33 @@
 Each primitive's row says what counts (`primitives.base.Flops`). A product of a row with a matrix [i, o]
 counts 2 i o. A primitive that only moves numbers counts nothing, one that sums or compares a row or rows
 counts one for each number that it reads, any other one for each number that it makes: a sigmoid is one
-operation here, whatever it takes somewhere.
+operation here, whatever it takes somewhere. Attention counts for each query and row that it looks at: what
+belongs to pairs of rows of two spaces is found under both their names (`pairs`).
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 
 from amphw.ir.derive import Derivative
 from amphw.ir.primitives import PRIMITIVES
+from amphw.ir.primitives.attention import pair_operations
 from amphw.ir.program import Program
 
 NOTHING: Mapping[str, int] = {}
+_BETWEEN = "*"
+
+
+def pairs(space: str, source: str) -> str:
+    """The name under which operations of pairs of rows are counted."""
+    return f"{space}{_BETWEEN}{source}"
+
+
+def rows_of(rows: Mapping[str, float], counted: str) -> float:
+    """How many rows, or pairs of rows, a message has that operations are counted for under this name."""
+    return math.prod(rows[space] for space in counted.split(_BETWEEN))
 
 
 def products(program: Program, spared: Mapping[str, int] = NOTHING) -> Counter[str]:
@@ -35,6 +49,9 @@ def operations(program: Program) -> Counter[str]:
         if counted in ("makes", "reads"):
             of = program.types[instr.args[0] if counted == "reads" else number]
             found[of.space] += of.width
+        elif counted == "pairs":
+            attrs, widths = instr.attr(), [program.types[a].width for a in instr.args]
+            found[pairs(attrs["space"], attrs["source"])] += pair_operations(instr.op, widths)
     return found
 
 

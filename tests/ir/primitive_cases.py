@@ -228,6 +228,22 @@ def _reduced(function: Callable[..., Value], draw: Callable[[Frame], np.ndarray]
     return lambda f: Case(trace(lambda x: function(x, "one"), {"x": f.width}, spaces={"one": 1}), [draw(f)])
 
 
+def _attend(f: Frame) -> Case:
+    """Of rows of one space over those of another; queries look at a number of them, at none, or at all."""
+    wide, heads = 2 * f.width, 2
+    types = {"q": wide, "k": ValueType("float", "other", wide), "v": ValueType("float", "other", 2 * heads)}
+    limited = f.rng.integers(2) == 0
+
+    def both(q: Value, k: Value, v: Value) -> Value:
+        seen = [q.builder.integer(INDEX)] if limited else []
+        # With the logarithms, which have gradients as well.
+        return q.builder.emit("attend", [q, k, v, *seen], space="rows", source="other", heads=heads)
+
+    program = trace(both, types)
+    rows = [f.floats(width=wide), f.floats("other", wide), f.floats("other", 2 * heads)]
+    return Case(program, rows, {"i": f.integers(4)} if limited else {})
+
+
 def _dropout(f: Frame) -> Case:
     program = trace(lambda x: dropout(x, 0.4, [INDEX], seed=3), {"x": f.width})
     return Case(program, [f.floats()], {"i": f.integers(9)})
@@ -269,6 +285,7 @@ DIFFERENTIABLE: dict[str, Callable[[Frame], Case]] = {
     "scatter_rows": _scatter,
     "patches": _patches,
     "unpatch": _unpatch,
+    "attend": _attend,
     "sum_rows": _reduced(sum_rows),
     "max_rows": _reduced(max_rows, Frame.distinct),
     "spread_rows": _spread_rows,
@@ -298,6 +315,9 @@ CONSTANT: dict[str, Callable[[Frame], Case]] = {
     ),
     "zeros": unary(lambda x: x.builder.emit("zeros", [], space="rows", width=3)),
 }
+
+WITHOUT_DERIVATIVE = {"attend_queries", "attend_keys"}
+"""Nobody asks for the gradient of a gradient."""
 
 # Compositions that the models lean on: gradients that arrive over several paths, residuals used twice.
 COMPOSED: dict[str, Callable[[Frame], Case]] = {

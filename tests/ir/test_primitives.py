@@ -24,7 +24,15 @@ from amphw.ir.functions import (
 )
 from amphw.ir.primitives import PRIMITIVES, RowContext
 from amphw.ir.program import Program, trace
-from tests.ir.primitive_cases import COMPOSED, CONSTANT, DIFFERENTIABLE, INDEX, Case, Frame
+from tests.ir.primitive_cases import (
+    COMPOSED,
+    CONSTANT,
+    DIFFERENTIABLE,
+    INDEX,
+    WITHOUT_DERIVATIVE,
+    Case,
+    Frame,
+)
 
 STEP = 1e-6
 
@@ -116,11 +124,19 @@ def test_no_gradient_passes_where_none_is_declared(name: str, frame: Frame) -> N
 
 def test_every_derivative_is_covered() -> None:
     """Whoever adds a primitive with a derivative adds its case here."""
-    with_derivative = set(PRIMITIVES)
+    with_derivative = set(PRIMITIVES) - WITHOUT_DERIVATIVE
     assert with_derivative == {*DIFFERENTIABLE, *CONSTANT}
     for name, build in {**DIFFERENTIABLE, **CONSTANT}.items():
         frame = Frame(np.random.default_rng(0), np.array([2, 1]), np.array([2, 1]), 2)
         assert name in {i.op for i in build(frame).program.instrs}, f"the case '{name}' does not use it"
+
+
+def test_gradients_of_attention_have_none() -> None:
+    frame = Frame(np.random.default_rng(0), np.array([2, 1]), np.array([2, 1]), 2)
+    backward = differentiate(DIFFERENTIABLE["attend"](frame).program).backward
+    assert WITHOUT_DERIVATIVE <= {i.op for i in backward.instrs}
+    with pytest.raises(ProgramError, match="gradients of attention"):
+        differentiate(backward)
 
 
 def test_equal_maxima_share_the_gradient() -> None:

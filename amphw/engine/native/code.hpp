@@ -64,6 +64,7 @@ struct Phase {
     int32_t source = 0;
     int32_t ints = -1;
     Windows windows;            // Patches, Unpatch
+    int32_t heads = 0;          // of attention, whose operands are `a`
     std::vector<int32_t> late;  // ParamRow bases that it reads, whose integers the code itself makes before
 };
 

@@ -105,6 +105,7 @@ Phase phase(nb::handle p) {
     out.from = ref(p.attr("from_"));
     out.source = nb::cast<int32_t>(p.attr("source"));
     out.ints = nb::cast<int32_t>(p.attr("ints"));
+    out.heads = nb::cast<int32_t>(p.attr("heads"));
     const auto windows = nb::cast<std::vector<int32_t>>(nb::list(p.attr("windows")));
     if (windows.size() == 7)
         out.windows = {windows[0], windows[1], windows[2], windows[3], windows[4], windows[5], windows[6]};

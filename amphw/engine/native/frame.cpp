@@ -126,6 +126,8 @@ void FrameRunner::tile() {
             const char* wrong = kernels_.rows(p.code.data(), int32_t(p.code.size()), bases_.data(), capacity_,
                                               integer_rows_.data(), 0, rows_[p.space]);
             if (wrong != nullptr) fail(spans_[p.space].front().task, wrong);
+        } else if (p.heads > 0) {
+            attend(p);
         } else {
             move_rows(p);
         }

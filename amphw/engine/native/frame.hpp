@@ -63,6 +63,7 @@ private:
     void gather_integers(size_t slot);
     void gemm(const Phase& p);
     void move_rows(const Phase& p);
+    void attend(const Phase& p);
     void decide();
     void log_integers();
     int64_t rows_of(int32_t task, int32_t space) const;
@@ -84,8 +85,11 @@ private:
     std::vector<float*> bases_;      // [base][row]
     std::vector<int64_t> integers_;  // [slot][row]
     std::vector<int64_t*> integer_rows_;
-    std::vector<float*> results_;                 // a Gemm's destinations
-    std::vector<std::vector<float*>> segments_;   // a Gemm's operands, by segment
+    std::vector<float*> results_;                 // destinations of a Gemm or of attention
+    std::vector<std::vector<float*>> segments_;   // their operands
+    std::vector<const float*> compared_;          // what attention multiplies within, and where to
+    std::vector<float*> mixed_;
+    Block scores_;
     std::vector<Block> scratch_;
     std::vector<float> blas_room_;
     std::vector<uint32_t> pairs_room_;

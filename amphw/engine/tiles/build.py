@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from amphw.engine.tiles.code import MAX_INT_ARGS, Base, Fold, PhaseKind, Place
+from amphw.engine.tiles.code import ATTENTION, MAX_INT_ARGS, Base, Fold, PhaseKind, Place
 from amphw.engine.tiles.draft import (
     ZERO,
     Draft,
@@ -42,6 +42,7 @@ MOVES: Mapping[str, PhaseKind] = {
     "scatter_rows": PhaseKind.ScatterRows,
     "patches": PhaseKind.Patches,
     "unpatch": PhaseKind.Unpatch,
+    **{name: kind for kind, name in ATTENTION.items()},
 }
 
 PRODUCTS = frozenset({"matmul", "matmul_t"})
@@ -324,16 +325,17 @@ class _Build:
 
     def _move(self, v: int, instr: Instr) -> Row:
         attrs = instr.attr()
-        ints = tuple(self._slot(a) for a in instr.args[1:])
+        floats = [a for a in instr.args if self.program.types[a].kind == "float"]
         node = Node(
             Kind.Move,
             self._space(v),
             self._width(v),
-            (self._whole(instr.args[0]),),
+            tuple(self._whole(a) for a in floats),
             move=MOVES[instr.op],
             source=self.names.spaces[attrs["source"]],
-            ints=ints,
+            ints=tuple(self._slot(a) for a in instr.args if a not in floats),
             windows=_windows(attrs) if "image" in attrs else (),
+            heads=attrs.get("heads", 0),
         )
         return self.draft.row(node)
 

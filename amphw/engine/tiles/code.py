@@ -12,7 +12,7 @@ gradient-log buffer, `t0` scratch, `p0` a parameter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -46,7 +46,17 @@ class PhaseKind(IntEnum):
     ScatterRows = 6  # d over `space` = 0, then row [ints] of it += each row of `source`
     Patches = 7  # d over `space` = the windows of the image in each row of `source`, one behind the other
     Unpatch = 8  # d over `space` = 0, then the pixels of each window in `source` are added to its image
+    Attend = 9  # d over `space` = the primitive of that name, of the rows `a`; so of the next two
+    AttendQueries = 10
+    AttendKeys = 11
 
+
+ATTENTION: Mapping[PhaseKind, str] = {
+    PhaseKind.Attend: "attend",
+    PhaseKind.AttendQueries: "attend_queries",
+    PhaseKind.AttendKeys: "attend_keys",
+}
+"""The phases of attention, and their primitives, which say in which space each operand lies."""
 
 MAX_INT_ARGS = 8
 
@@ -136,7 +146,8 @@ class Phase:
     """A step over all rows of a tile. from_ is called `from` in the C++ struct.
 
     windows: of Patches and Unpatch, the image's height, width and channels, the window's height and width,
-    its stride and the padding.
+    its stride and the padding. heads: of attention, whose operands are `a`; ints: the slot of how many rows
+    each query looks at, -1 for all.
     """
 
     kind: PhaseKind
@@ -155,6 +166,7 @@ class Phase:
     source: int = 0
     ints: int = -1
     windows: tuple[int, ...] = ()
+    heads: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +225,9 @@ class Code:
     def _move(self, p: Phase) -> str:
         index = f", i{p.ints}" if p.ints >= 0 else ""
         where = f" (space {p.source} to {p.space})"
+        if p.kind in ATTENTION:
+            rows = ", ".join(self._at(s.at, s.width) for s in p.a)
+            return f"attention: {self._at(p.d, p.width)} = {p.kind.name}({rows}{index}, {p.heads} heads){where}"
         if p.windows:
             index, image = f", {p.windows}", p.windows[0] * p.windows[1] * p.windows[2]
             width = image if p.kind == PhaseKind.Patches else p.windows[3] * p.windows[4] * p.windows[2]

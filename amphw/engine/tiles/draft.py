@@ -99,9 +99,9 @@ class Product:
 class Node:
     """A step of the computation, or a demand on where something lies.
 
-    args: Instr and Move read one piece each; Gemm has the left side of each product, and behind them the row
-    that is added in the bias's place, if any; Pack and Keep one row. width: columns of the result, 0 where it
-    is an integer.
+    args: Instr and Move read rows of one piece each; Gemm has the left side of each product, and behind them
+    the row that is added in the bias's place, if any; Pack and Keep one row. width: columns of the result, 0
+    where it is an integer.
     """
 
     kind: Kind
@@ -118,6 +118,7 @@ class Node:
     bias: int = -1
     base: Base | None = None
     windows: tuple[int, ...] = ()
+    heads: int = 0
 
     @property
     def n(self) -> int:

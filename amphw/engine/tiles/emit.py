@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from amphw.engine.tiles.code import Base, Code, Instr, Phase, PhaseKind, Place, Ref, Segment
+from amphw.engine.tiles.code import ATTENTION, Base, Code, Instr, Phase, PhaseKind, Place, Ref, Segment
 from amphw.engine.tiles.columns import Columns
 from amphw.engine.tiles.draft import ZERO, Draft, Kind, Node, Piece, Row
 from amphw.engine.tiles.operations import SETS_INT
 from amphw.engine.tiles.order import Step, steps
 from amphw.engine.tiles.place import Places
+from amphw.ir.primitives.attention import OPERANDS
 
 ROWS_MEET = frozenset(PhaseKind) - {PhaseKind.Rows, PhaseKind.Gemm, PhaseKind.Patches, PhaseKind.Unpatch}
 """Phases in which rows of a message meet that belong to different rows of space 0."""
@@ -87,6 +88,8 @@ class Emitter:
         d = self._ref(Piece(id, 0, node.width), node.space)
         if step.kind == PhaseKind.Gemm:
             return self._gemms(node, d)
+        if step.kind in ATTENTION:
+            return [self._attention(step.kind, node, d)]
         return [
             Phase(
                 step.kind,
@@ -99,6 +102,22 @@ class Emitter:
                 windows=node.windows,
             )
         ]
+
+    def _attention(self, kind: PhaseKind, node: Node, d: Ref) -> Phase:
+        rows = zip(node.args, OPERANDS[ATTENTION[kind]], strict=True)
+        return Phase(
+            kind,
+            node.space,
+            a=tuple(
+                Segment(self._ref(row[0], node.space if here else node.source), row[0].width)
+                for row, here in rows
+            ),
+            d=d,
+            width=node.width,
+            source=node.source,
+            ints=self.slot(node.ints[0]) if node.ints else -1,
+            heads=node.heads,
+        )
 
     def _gemms(self, node: Node, d: Ref) -> list[Phase]:
         n = len(node.products)

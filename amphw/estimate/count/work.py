@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from amphw.engine.lowering.lower import Unit
 from amphw.engine.parts.costs import DIRECTIONS, FLOAT_BYTES, Crossing, crossings
 from amphw.estimate.count.traffic import NodeRate
-from amphw.ir.flops import directions
+from amphw.ir.flops import directions, rows_of
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
 
@@ -18,7 +18,8 @@ from amphw.ir.update import UpdateRule
 class NodeWork:
     """Of a node that computes, and an instance, on average.
 
-    row_flops: floating-point operations for a row of each space, (forward, backward). forward, backward,
+    row_flops: floating-point operations for a row of each space, or for pairs of rows (`rows_of`), as (forward,
+    backward). forward, backward,
     update: operations. updates: their number. parameters: bytes. held: bytes of parameters with gradients and
     the optimiser's arrays. kept: bytes that the instance with the most has there until its gradients are
     back. to_device, from_device: bytes of its frames and their results, both directions of training together.
@@ -42,7 +43,7 @@ def work_of(graph: Graph, unit: Unit, rate: NodeRate, rule: UpdateRule) -> NodeW
     assert program is not None and derivative is not None
     ahead, back = directions(program, derivative)
     spaces = [space for space, _ in unit.behaviour.spaces]
-    row_flops = {space: (ahead[space], back[space]) for space in spaces}
+    row_flops = {name: (ahead[name], back[name]) for name in {**dict.fromkeys(spaces), **ahead, **back}}
     specs = graph.nodes[unit.name].params if unit.owns else ()
     numbers = sum(math.prod(spec.shape) for spec in specs)
     updates = rate.rows["rows"].mean / rule.interval if specs and "rows" in rate.rows else 0.0
@@ -56,8 +57,8 @@ def work_of(graph: Graph, unit: Unit, rate: NodeRate, rule: UpdateRule) -> NodeW
     firings = rate.firings.mean
     return NodeWork(
         row_flops,
-        sum(ahead[s] * mean[s] for s in spaces),
-        sum(back[s] * mean[s] for s in spaces),
+        sum(each * rows_of(mean, name) for name, each in ahead.items()),
+        sum(each * rows_of(mean, name) for name, each in back.items()),
         updates * numbers * rule.operations(),
         updates,
         FLOAT_BYTES * numbers,

@@ -11,6 +11,7 @@ from amphw.engine.parts.costs import FLOAT_BYTES
 from amphw.estimate.count.traffic import Traffic
 from amphw.estimate.count.work import NodeWork
 from amphw.ir.errors import AmphwError
+from amphw.ir.flops import rows_of
 from amphw.ir.graph import Graph
 from amphw.ir.units import written
 from amphw.ir.update import UpdateRule
@@ -146,7 +147,7 @@ class _Operations:
         return True
 
     def firing(self, node: str, backward: bool, rows: Mapping[str, int], needs: int, sends: int) -> float:
-        return sum(each[backward] * rows[s] for s, each in self.work[node].row_flops.items()) / self.rate
+        return sum(each[backward] * rows_of(rows, s) for s, each in self.work[node].row_flops.items()) / self.rate
 
     def control(
         self, node: str, backward: bool, needs: float, sends: float, rows: float

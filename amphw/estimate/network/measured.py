@@ -10,6 +10,7 @@ from amphw.estimate.count.traffic import Traffic
 from amphw.estimate.count.work import NodeWork
 from amphw.estimate.network.busy import LEAST
 from amphw.estimate.network.devices import FiringTimes, Wire
+from amphw.ir.flops import rows_of
 from amphw.ir.update import UpdateRule
 
 
@@ -64,7 +65,7 @@ class _Shared:
         return True
 
     def firing(self, node: str, backward: bool, rows: Mapping[str, int], needs: int, sends: int) -> float:
-        done = sum(each[backward] * rows[s] for s, each in self.work[node].row_flops.items())
+        done = sum(each[backward] * rows_of(rows, s) for s, each in self.work[node].row_flops.items())
         return done * self.each.get(node, 0.0)
 
     def control(

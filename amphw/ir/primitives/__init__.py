@@ -5,7 +5,7 @@ lowered the backward one too. `vjp` receives a `Tape` that hands out the forward
 become residuals) and records the gradient terms of parameters.
 """
 
-from amphw.ir.primitives import columns, elementwise, images, integers, parameters, rows
+from amphw.ir.primitives import attention, columns, elementwise, images, integers, parameters, rows
 from amphw.ir.primitives.base import PRIMITIVES, Primitive, Recipe, RowContext, ValueType
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Recipe",
     "RowContext",
     "ValueType",
+    "attention",
     "columns",
     "elementwise",
     "images",

@@ -101,8 +101,9 @@ class Recipe(Enum):
     OWN = "a rule of its own: a method of that name in `amphw.rtl.fixed.lowering`"
 
 
-Flops = Literal["makes", "reads", "moves", "product"]
-"""What counts as an operation: each number that is made, each that is read, nothing, or a matrix product."""
+Flops = Literal["makes", "reads", "moves", "product", "pairs"]
+"""What counts as an operation: each number that is made, each that is read, nothing, a matrix product, or what
+`attention.pair_operations` says for each query and row that it looks at."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from amphw.engine.tiles.code import Code, Instr, Phase, PhaseKind, Place, Ref
+from amphw.engine.tiles.code import ATTENTION, Code, Instr, Phase, PhaseKind, Place, Ref
 from amphw.engine.tiles.operations import (
     COLUMN_OPS,
     PRIMITIVE_OPERATIONS,
@@ -22,6 +22,7 @@ from amphw.engine.tiles.operations import (
 )
 from amphw.ir import rng
 from amphw.ir.primitives import PRIMITIVES, RowContext
+from amphw.ir.primitives.attention import OPERANDS
 from amphw.ir.primitives.images import Windows
 
 Rows = dict[tuple[Place, int], np.ndarray]
@@ -104,7 +105,7 @@ class Interpreter:
             elif phase.kind == PhaseKind.Gemm:
                 self._gemm(phase)
             else:
-                self._move(phase)
+                (self._attend if phase.kind in ATTENTION else self._move)(phase)
 
     def _array(self, ref: Ref, width: int, space: int, write: bool = False) -> np.ndarray:
         base = self.code.bases[ref.base]
@@ -229,6 +230,20 @@ class Interpreter:
             y = y + self._array(Ref(p.start), p.width, p.space)
         d = self._array(p.d, p.width, p.space, write=True)
         d[:] = d + y if p.accumulate else y
+
+    def _attend(self, p: Phase) -> None:
+        op = ATTENTION[p.kind]
+        attrs = {"space": self.spaces[p.space], "source": self.spaces[p.source], "heads": p.heads}
+        args = []
+        for s, here in zip(p.a, OPERANDS[op], strict=True):
+            assert self.code.bases[s.at.base].place != Place.InputGradient
+            apart = s.at.offset + s.width <= p.d.offset or p.d.offset + p.width <= s.at.offset
+            assert s.at.base != p.d.base or apart, "attention over its own operand"
+            args.append(self._array(s.at, s.width, p.space if here else p.source).copy())
+        if p.ints >= 0:
+            args.append(self.slots[p.ints])
+        d = self._array(p.d, p.width, p.space, write=True)
+        d[:] = PRIMITIVES[op].evaluate(self.context, attrs, {}, args)
 
     def _move(self, p: Phase) -> None:
         names = {

@@ -301,6 +301,19 @@ class Writer:
             index = self.index(f"row_{space}", x.type.space)
             self.put("scatter_rows", x, index, space=space, source=x.type.space)
 
+    def _attend(self) -> None:
+        q, k, v = self.any(), self.any(), self.any()
+        if k.type.space != v.type.space:
+            return
+        wide, heads = max(q.width, k.width), self.pick((1, 2))
+        wide += wide % heads
+        q, k, v = (
+            self.builder.emit("pad", [x], start=0, width=width)
+            for x, width in ((q, wide), (k, wide), (v, v.width + v.width % heads))
+        )
+        seen = [self.index("below_3", q.type.space)] if self.number(0, 1) else []
+        self.put("attend", q, k, v, *seen, space=q.type.space, source=k.type.space, heads=heads)
+
     def _patches(self) -> None:
         images = [v for v in self.values if v.type.space == "rows" and v.width <= 12]
         if images:

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/kernels.hpp"
+#include "kernels/attention.hpp"
 #include "kernels/bf16.hpp"
 #include "kernels/gemm.hpp"
 #include "kernels/gradient.hpp"
@@ -25,6 +26,9 @@ const Kernels table = {
     .add_columns = add_columns,
     .patches = patches,
     .unpatch = unpatch,
+    .attend = attend,
+    .attend_queries = attend_queries,
+    .attend_keys = attend_keys,
     .add = add,
     .update = update,
     .sum_squares = sum_squares,

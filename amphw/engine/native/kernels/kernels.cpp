@@ -2,6 +2,7 @@
 #include "kernels/bf16_table.hpp"
 #include "kernels/kernels.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -105,6 +106,12 @@ int64_t Layout::offset(int32_t row, int32_t column) const {
     const int32_t within = column % panel;
     const int32_t first = column - within;
     return int64_t(first) * rows_padded + int64_t(row) * width(first) + within;
+}
+
+int64_t Attention::room_floats() const {
+    const int64_t q = padded(queries), k = padded(keys);
+    // Scores and what comes back for them, with a row for each side; two numbers each; a side packed as a matrix.
+    return 2 * q * k + 2 * std::max(q, k) + std::max(q, k) * padded(std::max(width, value_width) / heads);
 }
 
 const Kernels* kernels(const char* name) {

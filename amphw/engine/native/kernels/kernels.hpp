@@ -45,6 +45,21 @@ struct Gemm {
     const float* const* start = nullptr;  // start[r] [cols padded]: what row r begins with in the bias's place, or null
 };
 
+// Attention of one message: the primitives attend, attend_queries and attend_keys (amphw.ir.primitives.attention).
+struct Attention {
+    int32_t heads, width, value_width;  // columns of q and k, and of v, of all heads
+    int32_t queries, keys;              // rows
+    const float* const *q, *const *k, *const *v;
+    const float* const *d, *const *numbers;  // of the gradients: that of the result, and two numbers a head
+    const int64_t* seen;                // by query, how many of the first keys it looks at; null: all
+    float* const* out;
+    const float** from;  // scratch: as many pointers as the message has rows
+    float** to;          // likewise
+    float* room;         // scratch: room_floats()
+
+    int64_t room_floats() const;
+};
+
 // Bit patterns of magnitudes: infinity has this one, a NaN a larger one.
 constexpr uint32_t NOT_FINITE = 0x7f800000;
 
@@ -79,6 +94,9 @@ struct Kernels {
     // The windows of an image to the rows windows[0], windows[1], .. from column `offset` on, and their sum back to it.
     void (*patches)(const Windows&, const float* image, float* const* windows, int64_t offset);
     void (*unpatch)(const Windows&, float* const* windows, int64_t offset, float* image);
+    void (*attend)(const Attention&);
+    void (*attend_queries)(const Attention&);
+    void (*attend_keys)(const Attention&);
     void (*add)(float* to, const float* from, int64_t n);                                    // to += from
     void (*update)(const Update&);
     double (*sum_squares)(const float* x, int64_t n);
