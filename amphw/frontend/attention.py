@@ -3,14 +3,13 @@ well their keys fit it."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from amphw.frontend.functions import stop_gradient
 from amphw.frontend.gather import Over, innermost, reduce, take
 from amphw.frontend.graph_spec import GraphValue
 from amphw.frontend.graphs import receive
-from amphw.frontend.index import union
+from amphw.frontend.index import union, without
 from amphw.frontend.integer import items_of
 from amphw.frontend.operands import applied, operand
 from amphw.frontend.remedies import no_keyword
@@ -20,14 +19,9 @@ from amphw.frontend.tensor import group as group_by
 from amphw.frontend.trace import current
 from amphw.frontend.values import Rename, looking, renamed
 from amphw.ir import functions as f
-from amphw.ir.expr import ROW, Const, Expr, where
+from amphw.ir.expr import ROW, Expr, where
 from amphw.ir.nodes import NPT
 from amphw.ir.program import Value, trace
-
-_NEVER = -10_000
-"""Is added to the score of what may not be looked at: small enough for a weight of 0."""
-_LEAST = 1e-30
-"""A sum of weights that is not 0 where there is nothing to look at."""
 
 
 def attention(
@@ -45,7 +39,8 @@ def attention(
     value depend on the positions of `over`, by default the innermost ones of the key. The query may depend on
     the same ones, as in self-attention, on others, or on none. heads: equal blocks of columns, each with
     weights of its own. causal: of a query with a position of `over`, positions behind it are not looked at.
-    Without any position the result is 0. A message has one query and all keys and values.
+    Without any position the result is 0. Queries that have a position of `over` lie in one message with all
+    keys and values, unless something in between hangs on their position; others have a message each.
     """
     q, k, v = (operand(x, "attention") for x in (query, key, value))
     if not all(isinstance(x, Tensor) for x in (q, k, v)) or isinstance(k, Constant):
@@ -55,20 +50,23 @@ def attention(
     if heads < 1 or k.width % heads or v.width % heads:
         raise FrontendError(f"widths of {k.width} and {v.width} columns have no {heads} equal heads")
     dim = innermost(k, over)
-    rows = group_by(k, dim), group_by(v, dim)
+    k, v = group_by(k, dim), group_by(v, dim)
     own = dim in messages(q)
     if causal and not own:
         raise FrontendError(
             f"a causal attention is of queries at the positions of {dim.name} themselves, which this query "
             "does not depend on"
         )
+    around = union(without(messages(q), dim), k.context, v.context, tuple(current().active))
+    if own and not any(e is dim or dim in e.needs for e in around):
+        q, k, v = (spread(x, around, dim) for x in (group_by(q, dim), k, v))
+        return _attended(q, k, v, heads, ROW + 1 if causal else None)
     q = ungroup(q) if q.rows is not None else q
     along = looking(dim, "query") if own else None
     q = renamed(q, along) if along is not None else q
-    context = union(q.context, rows[0].context, rows[1].context, tuple(current().active))
-    last = along.new.at if causal and along is not None else None
-    q, k, v = (spread(x, context, dim) for x in (q, *rows))
-    made = _attended(q, k, v, heads, last, dim.least)
+    context = union(q.context, k.context, v.context, tuple(current().active))
+    seen = along.new.at + 1 if causal and along is not None else None
+    made = _attended(*(spread(x, context, dim) for x in (q, k, v)), heads, seen, alone=True)
     return renamed(made, _back(along)) if along is not None else made
 
 
@@ -120,30 +118,19 @@ def _back(along: Rename) -> Rename:
     return Rename(along.new, along.old, along.old_of_new, along.new_of_old)
 
 
-def _attended(q: Tensor, k: Tensor, v: Tensor, heads: int, last: Expr | None, least: int) -> Tensor:
-    """The node, of rows of k and v, and q the same on all of them. last: the last row that is looked at."""
+def _attended(q: Tensor, k: Tensor, v: Tensor, heads: int, seen: Expr | None, alone: bool = False) -> Tensor:
+    """The node, of rows of k and v and as many of q. seen: how many of the first rows a query looks at; None:
+    all. alone: there is one query, the same on all rows."""
+    space = "one" if alone else "rows"
 
     def attended(q: Value, k: Value, v: Value) -> Value:
-        parts = zip(f.split(q, heads), f.split(k, heads), f.split(v, heads), strict=True)
-        return f.concat(*(one(*each) for each in parts)) if heads > 1 else one(q, k, v)
+        if alone:
+            # Where there are no rows, there is no first one to gather.
+            q = f.sum_rows(q * f.number(q, where(ROW.eq(0), 1, 0)), space)
+        return f.attend(q, k, v, heads, None if seen is None else q.builder.integer(seen, space))
 
-    def one(q: Value, k: Value, v: Value) -> Value:
-        scores = f.sum_cols(q * k) * (1.0 / math.sqrt(k.width))
-        if last is not None:
-            scores = scores + f.number(scores, where(ROW <= last, 0, _NEVER))
-        best = f.stop_gradient(f.max_rows(scores, "one"))
-        weights = f.exp(scores - _everywhere(best))
-        total = f.sum_rows(weights, "one")
-        if not least:
-            total = f.maximum(total, f.zeros(total, 1) + _LEAST)
-        return f.sum_rows(weights * v, "one") / total
-
-    program = trace(attended, {"q": q.width, "k": k.width, "v": v.width}, spaces={"one": 1})
+    widths = {"q": q.width, "k": k.width, "v": v.width}
+    program = trace(attended, widths, spaces={space: 1} if alone else None)
     name = current().name("attention")
     current().emit(NPT(name, program), {"q": q.port, "k": k.port, "v": v.port})
-    return Tensor((name, "out"), v.width, q.context)
-
-
-def _everywhere(x: Value) -> Value:
-    """The one row of x on every row."""
-    return f.gather_rows(x, Const(0), "rows")
+    return Tensor((name, "out"), v.width, q.context, None if alone else q.rows)

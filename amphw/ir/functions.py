@@ -194,8 +194,8 @@ def scatter_rows(x: Value, index: Expr, space: str) -> Value:
 def attend(q: Value, k: Value, v: Value, heads: int = 1, seen: Value | None = None) -> Value:
     """Scaled dot-product attention of the rows of q over the message's rows of k and v, head by head.
 
-    q [space, w], k [source, w], v [source, any width]; heads: equal blocks of columns. seen: an integer beside
-    each query, how many of the first rows it looks at; all where it is None. 0 where it looks at none.
+    q [space, w], k [source, w], v [source, any width]; heads: equal blocks of columns. seen: an integer
+    beside each query, how many of the first rows it looks at; all where it is None. 0 where it looks at none.
     """
     operands = [q, k, v] if seen is None else [q, k, v, seen]
     both = q.builder.emit("attend", operands, space=q.type.space, source=k.type.space, heads=heads)

@@ -10,6 +10,7 @@ import numpy as np
 from amphw.ir.expr import Field
 from amphw.ir.functions import (
     absolute,
+    attend,
     columns,
     concat,
     cross_entropy,
@@ -235,9 +236,7 @@ def _attend(f: Frame) -> Case:
     limited = f.rng.integers(2) == 0
 
     def both(q: Value, k: Value, v: Value) -> Value:
-        seen = [q.builder.integer(INDEX)] if limited else []
-        # With the logarithms, which have gradients as well.
-        return q.builder.emit("attend", [q, k, v, *seen], space="rows", source="other", heads=heads)
+        return attend(q, k, v, heads, q.builder.integer(INDEX) if limited else None)
 
     program = trace(both, types)
     rows = [f.floats(width=wide), f.floats("other", wide), f.floats("other", 2 * heads)]

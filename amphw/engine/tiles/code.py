@@ -227,7 +227,9 @@ class Code:
         where = f" (space {p.source} to {p.space})"
         if p.kind in ATTENTION:
             rows = ", ".join(self._at(s.at, s.width) for s in p.a)
-            return f"attention: {self._at(p.d, p.width)} = {p.kind.name}({rows}{index}, {p.heads} heads){where}"
+            return (
+                f"attention: {self._at(p.d, p.width)} = {p.kind.name}({rows}{index}, {p.heads} heads){where}"
+            )
         if p.windows:
             index, image = f", {p.windows}", p.windows[0] * p.windows[1] * p.windows[2]
             width = image if p.kind == PhaseKind.Patches else p.windows[3] * p.windows[4] * p.windows[2]

@@ -18,11 +18,11 @@ from amphw.ir.update import UpdateRule
 class NodeWork:
     """Of a node that computes, and an instance, on average.
 
-    row_flops: floating-point operations for a row of each space, or for pairs of rows (`rows_of`), as (forward,
-    backward). forward, backward,
-    update: operations. updates: their number. parameters: bytes. held: bytes of parameters with gradients and
-    the optimiser's arrays. kept: bytes that the instance with the most has there until its gradients are
-    back. to_device, from_device: bytes of its frames and their results, both directions of training together.
+    row_flops: floating-point operations for a row of each space, or for pairs of rows (`rows_of`), forward
+    and backward. forward, backward, update: operations. updates: their number. parameters: bytes. held: bytes
+    of parameters with gradients and the optimiser's arrays. kept: bytes that the instance with the most has
+    there until its gradients are back. to_device, from_device: bytes of its frames and their results, both
+    directions of training together.
     """
 
     row_flops: Mapping[str, tuple[int, int]]

@@ -147,7 +147,10 @@ class _Operations:
         return True
 
     def firing(self, node: str, backward: bool, rows: Mapping[str, int], needs: int, sends: int) -> float:
-        return sum(each[backward] * rows_of(rows, s) for s, each in self.work[node].row_flops.items()) / self.rate
+        return (
+            sum(each[backward] * rows_of(rows, s) for s, each in self.work[node].row_flops.items())
+            / self.rate
+        )
 
     def control(
         self, node: str, backward: bool, needs: float, sends: float, rows: float

@@ -1,9 +1,10 @@
 """Attention between rows of a message: scaled dot products, a softmax by query, and the mean of values.
 
-Of one head, with d columns of q and k: score_ij = q_i k_j / sqrt(d), p_ij = exp(score_ij - log_i), where log_i
-makes the weights of a query add up to 1, and out_i = sum_j p_ij v_j (Vaswani et al., NIPS 2017). The scores
-exist within an executor alone. What the backward direction needs of them is one number a query and head,
-log_i, from which it computes them again (Dao et al., NeurIPS 2022).
+Of one head, with d columns of q and k: score_ij = q_i k_j / sqrt(d), p_ij = exp(score_ij - log_i), where
+log_i makes the weights of a query add up to 1, and out_i = sum_j p_ij v_j (Vaswani et al., NIPS 2017). The
+scores exist within an executor alone. What the backward direction needs of them is one number a query and
+head, log_i, from which it computes them again (Dao et al., NeurIPS 2022). A query that looks at one row has a
+weight of 1 whatever the score, whose gradient is 0 and not what rounding leaves of it.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ OPERANDS: Mapping[str, tuple[bool, ...]] = {
     "attend_keys": (False, True, True, False, False),
 }
 """By primitive, for each operand (q, k, v, then d and the numbers of each query), whether it lies in the
-result's space; the others lie in the attribute `source`. The integer operand that may follow lies where q does.
-"""
+result's space; the others lie in the attribute `source`. The integer operand that may follow lies where q
+does."""
 
 
 def _check(op: str, attrs: Attrs, types: list[ValueType]) -> int:
@@ -40,7 +41,7 @@ def _check(op: str, attrs: Attrs, types: list[ValueType]) -> int:
             raise ProgramError(f"{op}: an operand lies in '{t.space}' that belongs into the other space")
     if q.width != k.width or heads < 1 or k.width % heads or v.width % heads:
         raise ProgramError(
-            f"{op}: queries of {q.width} columns, keys of {k.width} and values of {v.width} with {heads} heads"
+            f"{op}: {heads} heads of queries of {q.width} columns, keys of {k.width} and values of {v.width}"
         )
     if others and (others[0].width, others[1].width) != (v.width, 2 * heads):
         raise ProgramError(f"{op}: gradients of {others[0].width} columns, and {others[1].width} numbers")
@@ -120,7 +121,9 @@ def _gradients(
         # What is not looked at may have any score.
         weights = np.exp(np.where(meets, scores - logs, -np.inf))
         back = _heads(d[rows], heads) @ _heads(v[columns], heads).swapaxes(1, 2)
-        yield rows, columns, weights, weights * (back - offsets) * scale
+        of_scores = weights * (back - offsets) * scale
+        of_scores[:, meets.sum(axis=1) == 1] = 0.0
+        yield rows, columns, weights, of_scores
 
 
 def _queries(ctx: RowContext, at: Attrs, p: Mapping[str, Array], a: list[Array]) -> Array:
@@ -141,7 +144,7 @@ def _keys(ctx: RowContext, at: Attrs, p: Mapping[str, Array], a: list[Array]) ->
 
 
 def _vjp(t: Tape, at: Attrs, a: list[int], y: int, d: Value) -> list[Value | None]:
-    """With D_i = d_i out_i - dlog_i: dscore_ij = p_ij (d_i v_j - D_i)."""
+    """dscore_ij = p_ij (d_i v_j - d_i out_i). The logarithms, which the backward direction alone reads, have none."""
     heads, width, value = at["heads"], t.type_of(a[1]).width, t.type_of(a[2]).width
 
     def columns(x: Value, start: int, width: int) -> Value:
@@ -149,11 +152,10 @@ def _vjp(t: Tape, at: Attrs, a: list[int], y: int, d: Value) -> list[Value | Non
 
     out = t.forward(y)
     mixed, logs = columns(out, 0, value), columns(out, value, heads)
-    back, of_logs = columns(d, 0, value), columns(d, value, heads)
-    both, each = mixed * back, value // heads
-    sums = [t.emit("sum_cols", [columns(both, h * each, each)]) for h in range(heads)]
-    offsets = t.emit("concat", sums) - of_logs
-    numbers = t.emit("concat", [logs, offsets])
+    back, each = columns(d, 0, value), value // heads
+    both = mixed * back
+    offsets = [t.emit("sum_cols", [columns(both, h * each, each)]) for h in range(heads)]
+    numbers = t.emit("concat", [logs, *offsets])
     operands = [*(t.forward(x) for x in a[:3]), back, numbers, *(t.forward(x) for x in a[3:])]
     there = {"space": at["source"], "source": at["space"], "heads": heads}
     of_keys = t.emit("attend_keys", operands, **there)
@@ -172,7 +174,9 @@ def _no_vjp(t: Tape, at: Attrs, a: list[int], y: int, d: Value) -> list[Value | 
 def pair_operations(op: str, widths: list[int]) -> int:
     """Of a query and one row that it looks at, in the products; widths: of q, k and v."""
     _, key, value = widths[:3]
-    return 2 * {"attend": key + value, "attend_queries": 2 * key + value, "attend_keys": 2 * key + 2 * value}[op]
+    return (
+        2 * {"attend": key + value, "attend_queries": 2 * key + value, "attend_keys": 2 * key + 2 * value}[op]
+    )
 
 
 NO_ATTENTION = "it has no attention, whose softmax takes exponentials and a division"

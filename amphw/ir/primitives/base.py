@@ -102,8 +102,8 @@ class Recipe(Enum):
 
 
 Flops = Literal["makes", "reads", "moves", "product", "pairs"]
-"""What counts as an operation: each number that is made, each that is read, nothing, a matrix product, or what
-`attention.pair_operations` says for each query and row that it looks at."""
+"""What counts as an operation: each number that is made, each that is read, nothing, a matrix product, or
+what `attention.pair_operations` says for each query and row that it looks at."""
 
 
 @dataclass(frozen=True)

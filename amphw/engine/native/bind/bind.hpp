@@ -6,6 +6,7 @@
 namespace amphw {
 
 void bind_kernels(nanobind::module_& m);
+void bind_attention(nanobind::module_& kernels);
 void bind_engine(nanobind::module_& m);
 void bind_simulation(nanobind::module_& m);
 void bind_peak(nanobind::module_& m);

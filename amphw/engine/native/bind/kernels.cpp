@@ -12,6 +12,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "bind/arrays.hpp"
 #include "bind/bind.hpp"
 #include "kernels/bf16_table.hpp"
 #include "timing.hpp"
@@ -21,17 +22,6 @@ using namespace nb::literals;
 
 namespace amphw {
 namespace {
-
-// Arrays of which rows may lie apart, but whose columns lie side by side.
-using Floats1 = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Floats2 = nb::ndarray<float, nb::ndim<2>, nb::device::cpu>;
-using Ints2 = nb::ndarray<int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
-const Kernels& named(const std::string& isa) {
-    const Kernels* found = kernels(isa.c_str());
-    if (!found) throw std::invalid_argument("this machine does not run the kernels '" + isa + "'");
-    return *found;
-}
 
 constexpr const char* WITH_BF16 = "avx512bf16";  // has products alone; all else is of AVX-512
 
@@ -49,11 +39,6 @@ std::vector<std::string> isa_names(bool bf16) {
         if (bf16 ? bf16_named(name) != nullptr : kernels(name) != nullptr) names.push_back(name);
     }
     return names;
-}
-
-float* row(const Floats2& a, size_t r) {
-    if (a.shape(1) > 1 && a.stride(1) != 1) throw std::invalid_argument("columns of an array must lie side by side");
-    return a.data() + int64_t(r) * a.stride(0);
 }
 
 // Zeros on a boundary of cache lines, as the engine holds its matrices.
@@ -391,6 +376,7 @@ void bind_kernels(nb::module_& parent) {
     m.def("patches", patches, "isa"_a, "windows"_a, "image"_a, "to"_a,
           "Rows of `to` = the windows (height, width, channels, tall, wide, stride, padding) of an image.");
     m.def("unpatch", unpatch, "isa"_a, "windows"_a, "from_"_a, "image"_a, "image = the sum of its windows' rows.");
+    bind_attention(m);
     m.def("add", [](const std::string& isa, const Floats1& to, const Floats1& from) {
         named(isa).add(to.data(), from.data(), int64_t(to.shape(0)));
     }, "isa"_a, "to"_a, "from_"_a);

@@ -183,7 +183,7 @@ void attend_queries(const Attention& a) {
                 const ScoreGradient of(part.load(scores + j), part.load(back + j), all(log), all(offset), scale);
                 part.store(back + j, of.score);
             });
-            for (int j = n; j < a.keys; j++) back[j] = 0.0f;
+            for (int j = n == 1 ? 0 : n; j < a.keys; j++) back[j] = 0.0f;  // of one key, the score decides nothing
         }
         pairs.mix(pairs.back, a.k, h * width, width, h * width);
     }
@@ -208,8 +208,11 @@ void attend_keys(const Attention& a) {
                 part.store(scores + i, of.weight);
                 part.store(back + i, of.score);
             });
-            for (int i = 0; a.seen && i < a.queries; i++)
-                if (j >= pairs.seen(i)) scores[i] = back[i] = 0.0f;
+            for (int i = 0; (a.seen || a.keys == 1) && i < a.queries; i++) {
+                const int n = pairs.seen(i);
+                if (j >= n) scores[i] = 0.0f;
+                if (j >= n || n == 1) back[i] = 0.0f;
+            }
         }
         pairs.mix(pairs.back, a.q, h * width, width, h * width);
         pairs.mix(pairs.scores, a.d, h * value_width, value_width, a.width + h * value_width);
