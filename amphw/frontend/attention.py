@@ -66,7 +66,8 @@ def attention(
     q = renamed(q, along) if along is not None else q
     context = union(q.context, k.context, v.context, tuple(current().active))
     seen = along.new.at + 1 if causal and along is not None else None
-    made = _attended(*(spread(x, context, dim) for x in (q, k, v)), heads, seen, alone=True)
+    q, k, v = (spread(x, context, dim) for x in (q, k, v))
+    made = _attended(q, k, v, heads, seen, alone=True)
     return renamed(made, _back(along)) if along is not None else made
 
 

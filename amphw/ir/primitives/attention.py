@@ -144,7 +144,7 @@ def _keys(ctx: RowContext, at: Attrs, p: Mapping[str, Array], a: list[Array]) ->
 
 
 def _vjp(t: Tape, at: Attrs, a: list[int], y: int, d: Value) -> list[Value | None]:
-    """dscore_ij = p_ij (d_i v_j - d_i out_i). The logarithms, which the backward direction alone reads, have none."""
+    """dscore_ij = p_ij (d_i v_j - d_i out_i). Logarithms, which this direction alone reads, have none."""
     heads, width, value = at["heads"], t.type_of(a[1]).width, t.type_of(a[2]).width
 
     def columns(x: Value, start: int, width: int) -> Value:
