@@ -93,12 +93,12 @@ def max_cols(x: Value) -> Value:
 def layer_norm(x: Value, eps: float) -> Value:
     """Each row less its mean, over its standard deviation; eps is added to the variance."""
     centred = x - sum_cols(x) * (1.0 / x.width)
-    return centred / sqrt(sum_cols(centred * centred) * (1.0 / x.width) + eps)
+    return centred * (1.0 / sqrt(sum_cols(centred * centred) * (1.0 / x.width) + eps))
 
 
 def rms_norm(x: Value, eps: float) -> Value:
     """Each row over the root of its mean square; eps is added to that mean."""
-    return x / sqrt(sum_cols(x * x) * (1.0 / x.width) + eps)
+    return x * (1.0 / sqrt(sum_cols(x * x) * (1.0 / x.width) + eps))
 
 
 def linear(x: Value, weight: ParamRef, bias: ParamRef | None = None) -> Value:

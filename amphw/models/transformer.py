@@ -2,8 +2,8 @@
 
 At every position of a sequence of letters it says which letter, other than the one there, occurs most often.
 Each position has to look at all others, on both sides, and to leave out its own letter. Layers are normalised
-behind their residual connections, as in the paper. Keys have no bias, since one would add the same to all
-scores of a query and change no weight.
+behind their residual connections, as in the paper. Queries, keys and values are the three parts of one layer,
+which reads each position once.
 """
 
 from __future__ import annotations
@@ -98,13 +98,13 @@ class Transformer(PlainModel[TransformerConfig]):
 def _layer(cfg: TransformerConfig, number: str) -> Callable[[Any, Any], Any]:
     """A layer of the encoder, whose nodes have its number behind their names."""
     w = cfg.width
-    query, value, mix = (fe.Linear(w, name=name + number) for name in ("query", "value", "mix"))
-    key = fe.Linear(w, bias=False, name="key" + number)
+    parts, mix = fe.Linear(3 * w, name="parts" + number), fe.Linear(w, name="mix" + number)
     inner, outer = fe.Linear(cfg.inner, name="inner" + number), fe.Linear(w, name="outer" + number)
     seen, thought = (fe.LayerNorm(name=name + number) for name in ("seen", "thought"))
 
     def compute(h: Any, over: Any) -> Any:
-        looked = fe.attention(query(h), key(h), value(h), over=over, heads=cfg.heads)
+        query, key, value = fe.split(parts(h), 3)
+        looked = fe.attention(query, key, value, over=over, heads=cfg.heads)
         h = seen(h + mix(looked))
         return thought(h + outer(fe.relu(inner(h))))
 

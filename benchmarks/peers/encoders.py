@@ -18,8 +18,9 @@ from .forms import base
 from .stored import Arrays, StoredInstances
 from .torch_task import Nodes, TorchTask, affine, classified, compiled, embedding
 
-PROJECTIONS = ("query", "key", "value")
-"""Our nodes of a layer that PyTorch has as one matrix, in its order."""
+THEIRS = {"self_attn.out_proj": "mix", "linear1": "inner", "linear2": "outer"}
+NORMS = {"norm1": "seen", "norm2": "thought"}
+"""Parts of PyTorch's layer, and our nodes."""
 
 
 class Batch(NamedTuple):
@@ -37,13 +38,13 @@ class Batch(NamedTuple):
 
 
 class Encoders(TorchTask):
-    """Our nodes are embed, place and head, and those of layers: query0, key0, value0, mix0, seen0, inner0,
-    outer0, thought0, query1, .."""
+    """Our nodes are embed, place and head, and those of layers: parts0, mix0, seen0, inner0, outer0, thought0,
+    parts1, .."""
 
     def make(self, parameters: Mapping[str, Arrays]) -> nn.Module:
         self._embed, self._place = embedding(parameters["embed"]), embedding(parameters["place"])
         self._head = affine(parameters["head"])
-        count = sum(name.startswith("query") for name in parameters)
+        count = sum(name.startswith("parts") for name in parameters)
         self._layers = [self._layer(parameters, number) for number in range(count)]
         self._encoder = nn.TransformerEncoder(self._layers[0], count)  # whose layers are copies
         self._encoder.layers = nn.ModuleList(self._layers)
@@ -51,7 +52,7 @@ class Encoders(TorchTask):
         self._forward = compiled(self._padded if padded else self._flat, self.form, dynamic=True)
         ends = {"embed": self._embed, "place": self._place, "head": self._head}
         # A layer is under the name of its first node.
-        return Nodes(ends | {f"query{number}": layer for number, layer in enumerate(self._layers)})
+        return Nodes(ends | {f"parts{number}": layer for number, layer in enumerate(self._layers)})
 
     def _layer(self, parameters: Mapping[str, Arrays], number: int) -> nn.TransformerEncoderLayer:
         def of(name: str) -> Arrays:
@@ -61,16 +62,11 @@ class Encoders(TorchTask):
         layer = nn.TransformerEncoderLayer(
             width, int(self.settings["heads"]), inner, dropout=0.0, batch_first=True
         )
-        query, value = of("query"), of("value")
-        given = {
-            "self_attn.in_proj_weight": np.concatenate([of(name)["W"].T for name in PROJECTIONS]),
-            # Keys have no bias here, which would change no weight.
-            "self_attn.in_proj_bias": np.concatenate([query["b"], 0 * query["b"], value["b"]]),
-        }
-        theirs = {"self_attn.out_proj": "mix", "linear1": "inner", "linear2": "outer"}
-        for name, node in theirs.items():
+        parts = of("parts")
+        given = {"self_attn.in_proj_weight": parts["W"].T, "self_attn.in_proj_bias": parts["b"]}
+        for name, node in THEIRS.items():
             given |= {f"{name}.weight": of(node)["W"].T, f"{name}.bias": of(node)["b"]}
-        for name, node in {"norm1": "seen", "norm2": "thought"}.items():
+        for name, node in NORMS.items():
             given |= {f"{name}.weight": of(node)["scale"], f"{name}.bias": of(node)["shift"]}
         layer.load_state_dict({n: torch.from_numpy(np.ascontiguousarray(v)) for n, v in given.items()})
         return layer
@@ -141,19 +137,15 @@ class Encoders(TorchTask):
     def ours(self, gradients: Arrays) -> Arrays:
         out: Arrays = {}
         for number in range(len(self._layers)):
-            own = {n: gradients.pop(f"query{number}.{n}") for n, _ in self._layers[number].named_parameters()}
-            matrices = np.split(own["self_attn.in_proj_weight"], 3)
-            biases = np.split(own["self_attn.in_proj_bias"], 3)
-            for name, w, b in zip(PROJECTIONS, matrices, biases, strict=True):
-                out[f"{name}{number}/W"] = w.T
-                if name != "key":
-                    out[f"{name}{number}/b"] = b
-            for name, node in {"self_attn.out_proj": "mix", "linear1": "inner", "linear2": "outer"}.items():
+            own = {n: gradients.pop(f"parts{number}.{n}") for n, _ in self._layers[number].named_parameters()}
+            out[f"parts{number}/W"] = own["self_attn.in_proj_weight"].T
+            out[f"parts{number}/b"] = own["self_attn.in_proj_bias"]
+            for name, node in THEIRS.items():
                 out[f"{node}{number}/W"], out[f"{node}{number}/b"] = (
                     own[f"{name}.weight"].T,
                     own[f"{name}.bias"],
                 )
-            for name, node in {"norm1": "seen", "norm2": "thought"}.items():
+            for name, node in NORMS.items():
                 out[f"{node}{number}/scale"], out[f"{node}{number}/shift"] = (
                     own[f"{name}.weight"],
                     own[f"{name}.bias"],

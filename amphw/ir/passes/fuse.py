@@ -4,7 +4,7 @@ A CPU pays for every queue hop, so Concat -> Linear -> ReLU should be one frame;
 graph instead. Two nodes fuse where the first has a single out-port that leads straight into the second
 (so both fire for the same states) and at most one of them owns parameters; the fused node takes the owner's
 name, so parameters, update rules and checkpoints stay where they were. A Group takes in what is computed from
-its rows alone.
+its rows alone. A node that then gets one message at several ports gets it once.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from amphw.ir.grouping import Group
 from amphw.ir.nodes import NPT, PPT, Concat, Node, Split, Transform
 from amphw.ir.primitives import ValueType
 from amphw.ir.program import Builder, Program, Value
+from amphw.ir.routing import Bcast
 
 
 def fuse(graph: Graph, apart: Collection[str] = (), homes: Mapping[str, str] = MappingProxyType({})) -> Graph:
@@ -39,8 +40,13 @@ def fuse(graph: Graph, apart: Collection[str] = (), homes: Mapping[str, str] = M
     # Port names of Concat and Split survive: their programs' inputs and outputs carry them.
     edges = dict(graph.edges)
     region_of = dict(graph.region_of)
-    while (pair := _candidate(nodes, edges, apart, homes)) is not None:
-        _merge(nodes, edges, region_of, *pair)
+    while True:
+        if (pair := _candidate(nodes, edges, apart, homes)) is not None:
+            _merge(nodes, edges, region_of, *pair)
+        elif (ways := _doubled(nodes, edges, apart)) is not None:
+            _unify(nodes, edges, region_of, *ways)
+        else:
+            break
     return _rebuilt(graph, nodes, edges, region_of)
 
 
@@ -134,6 +140,48 @@ def _merge(
     old = dict(nodes)
     nodes.clear()
     nodes.update({n: merged if n == name else old[n] for n in order})
+
+
+def _doubled(
+    nodes: dict[str, Node], edges: dict[tuple[str, str], tuple[str, str]], apart: Collection[str]
+) -> tuple[tuple[str, str], str] | None:
+    """A way from a Bcast into a node that has one from there already: its beginning, and the other's port."""
+    found: dict[tuple[str, str], str] = {}
+    for (fork, out), (target, port) in edges.items():
+        if not isinstance(nodes[fork], Bcast) or not isinstance(nodes[target], Transform) or target in apart:
+            continue
+        if (fork, target) in found:
+            return (fork, out), found[fork, target]
+        found[fork, target] = port
+    return None
+
+
+def _unify(
+    nodes: dict[str, Node],
+    edges: dict[tuple[str, str], tuple[str, str]],
+    region_of: dict[str, str],
+    way: tuple[str, str],
+    port: str,
+) -> None:
+    """Have the node read what comes that way from its other port; a Bcast with one way left goes."""
+    target, gone = edges.pop(way)
+    node, fork = nodes[target], way[0]
+    assert isinstance(node, Transform)
+    program = node.program
+    builder = Builder(program.params)
+    builder.spaces.update(dict(program.spaces))
+    read = {name: builder.input(name, t) for name, t in program.inputs if name != gone}
+    operands = [read[port if name == gone else name] for name, _ in program.inputs]
+    nodes[target] = replace(node, program=builder.build(replay(program, builder, operands)))
+    left = [edges.pop(edge) for edge in [e for e in edges if e[0] == fork]]
+    if len(left) > 1:
+        nodes[fork] = Bcast(fork, len(left))
+        edges.update({(fork, f"out{k}"): to for k, to in enumerate(left)})
+        return
+    (before,) = (edge for edge, to in edges.items() if to[0] == fork)
+    (edges[before],) = left
+    del nodes[fork]
+    region_of.pop(fork, None)
 
 
 def inlined(
