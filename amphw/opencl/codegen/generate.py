@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from amphw.engine.tiles.code import Code, Phase, PhaseKind, TiledUnit
+from amphw.engine.tiles.code import ATTENTION, Code, Phase, PhaseKind, TiledUnit
 from amphw.ir.program import ParamSpec
 from amphw.opencl.abi import Kernel
+from amphw.opencl.codegen.attention import attention_kernel
 from amphw.opencl.codegen.finish import Finish, finish
 from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.liveness import Liveness
@@ -110,8 +111,11 @@ class _Generator:
                 self._rows([p for p in parts if p.skip < len(phases[p.phase].code)])
                 number, skip = end, 0
             else:
-                name, comment = self._next("a move of rows", self.pointers.lines(phase))
-                self.out.append(move_kernel(name, self.pointers, phase, self.form, comment))
+                what, kernel = "a move of rows", move_kernel
+                if phase.kind in ATTENTION:
+                    what, kernel = "attention", attention_kernel
+                name, comment = self._next(what, self.pointers.lines(phase))
+                self.out.append(kernel(name, self.pointers, phase, self.form, comment))
                 number += 1
         self._log(log_ints)
         return self.out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amphw.engine.tiles.code import Code, Instr, Phase, PhaseKind, Place, Ref
+from amphw.engine.tiles.code import ATTENTION, Code, Instr, Phase, PhaseKind, Place, Ref
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,8 @@ def _read_by(phase: Phase) -> Iterator[Region]:
             yield Region(phase.start, 0, phase.width)
         if phase.accumulate:
             yield region(phase.d, phase.width)
+    elif phase.kind in ATTENTION:
+        yield from (region(s.at, s.width) for s in phase.a)
     else:
         yield region(phase.from_, moved_width(phase))
 
