@@ -55,6 +55,8 @@ class Transformer(PlainModel[TransformerConfig]):
     defaults = {
         "train": {"epochs": 10, "max_active_keys": 8, "target": 0.95},
         "update": {"optimizer": "adam", "lr": 0.001, "min_update_interval": 800},
+        # What a few sequences need from layer to layer still fits into a core's cache.
+        "device": {"frame_rows": 64},
     }
     counted = "sequences"
 

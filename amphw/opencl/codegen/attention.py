@@ -148,7 +148,7 @@ class _Attention:
 
     def _message(self, message: str) -> list[str]:
         out = [f"const int other = other_starts[{message}], others = other_starts[{message} + 1] - other;"]
-        if self.of_keys and self.phase.ints >= 0:
+        if self.of_keys:
             out.append(f"const int begin = starts[{message}], keys = starts[{message} + 1] - begin;")
         return out
 
@@ -306,8 +306,15 @@ class _Attention:
             if meets := self._meets(k):
                 power = f"{meets} ? {power} : ({self.real})(0.0f)"
             out.append(f"const {self.real} weight{k} = {power};")
-            out.append(f"const {self.real} slope{k} = weight{k} * (back{k} - {offset});")
+            # The only row that a query looks at has all weight, whatever the score.
+            zero = f"{self._looks_at_one(k)} ? ({self.real})(0.0f)"
+            out.append(f"const {self.real} slope{k} = {zero} : weight{k} * (back{k} - {offset});")
         return out
+
+    def _looks_at_one(self, k: int) -> str:
+        if self.of_keys:
+            return f"n{k} == 1" if self.phase.ints >= 0 else "keys == 1"
+        return "seen == 1" if self._limited else "others == 1"
 
     # --- results ---------------------------------------------------------------------------------
 
