@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from amphw import frontend as fe
 from amphw.frontend.source import FrontendError
+from amphw.ir.nodes import NPT
 from tests.frontend.running import computed
 
 WIDTH = 6
@@ -53,6 +54,26 @@ def test_positions_look_at_one_another(n: int, heads: int, causal: bool, seed: i
         lambda x: fe.attention(x.ys.item, x.ys.item, x.ys.item * 2.0, heads=heads, causal=causal), plain
     )
     np.testing.assert_allclose(found, attended(ys, ys, 2 * ys, heads, causal), 1e-6, 1e-9)
+
+
+def test_positions_that_look_at_one_another_lie_in_one_message() -> None:
+    """A query that hangs on its position through something else has a message of its own."""
+    head = fe.Linear(1)
+
+    def alike(x: Any) -> None:
+        fe.regress(head(fe.attention(x.ys.place, x.ys.place, x.ys.place)), x.ys.weight)
+
+    def apart(x: Any) -> None:
+        fe.regress(head(fe.attention(x.q, x.ys.place, x.ys.place)), x.weight)
+
+    weighed = fe.Record(place=fe.Floats(WIDTH), weight=fe.Floats(1))
+    spec = fe.Record(ys=fe.Sequence(weighed, most=8), q=fe.Floats(WIDTH), weight=fe.Floats(1))
+    spaces = {}
+    for model in (alike, apart):
+        programs = [n.program for n in fe.compile(model, spec).graph.nodes.values() if isinstance(n, NPT)]
+        (instr,) = [i.attr() for p in programs for i in p.instrs if i.op == "attend"]
+        spaces[model] = instr["space"], instr["source"]
+    assert spaces == {alike: ("rows", "rows"), apart: ("one", "rows")}
 
 
 @settings(max_examples=15, deadline=None)

@@ -16,15 +16,16 @@ from amphw.ir.check import infer
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.ir.errors import GraphError
 from amphw.ir.expr import Attr, Field, evaluate, lift, table
-from amphw.ir.functions import linear, sum_rows, take, tanh
+from amphw.ir.functions import columns, linear, row_param, sum_cols, sum_rows, take, tanh
 from amphw.ir.graph import Graph
 from amphw.ir.grouping import Group
 from amphw.ir.instance import Instance, Schema, TableType
-from amphw.ir.nodes import PPT, Concat, Source
+from amphw.ir.nodes import NPT, PPT, Concat, Loss, Source
 from amphw.ir.passes import RULES, by_name, fold, fold_parameters, fuse, join, replicate, rest, split, tile
 from amphw.ir.primitives import ValueType
 from amphw.ir.program import trace
 from amphw.ir.reference import ReferenceDevice
+from amphw.ir.routing import Bcast
 from amphw.ir.serialise import fingerprint, graph_from_json, graph_to_json
 from amphw.ir.state import KeySpace, StateType, state_field
 from amphw.ir.update import UpdateRule
@@ -297,6 +298,33 @@ def _replicable(graph: Graph, rule: str = "least-loaded") -> list[str]:
 
 
 # --- what they do ---------------------------------------------------------------------------------
+
+
+def test_what_arrives_twice_at_a_fused_node_arrives_once() -> None:
+    g = Graph("twice", Schema())
+    g.add(Source("x", width=0))
+    g.add(PPT("own", trace(lambda p, x: row_param(p.w), {"x": 0}, {"w": (4,)})))
+    g.add(Bcast("fork", 3))
+    halves = ((0, "low"), (2, "high"))
+    for start, name in halves:
+        g.add(NPT(name, trace(lambda x, at=start: columns(x, at, 2), {"x": 4})))
+    g.add(NPT("both", trace(lambda a, b: a * b, {"a": 2, "b": 2})))
+    g.add(NPT("rest", trace(lambda a, x: a + sum_cols(x), {"a": 2, "x": 4})))
+    g.add(Loss("loss", trace(lambda y: sum_cols(y * y), {"y": 2})))
+    g.connect("x", "own", "fork")
+    g.connect("fork.out0", "low", "both.a")
+    g.connect("fork.out1", "high", "both.b")
+    g.connect("both", "rest.a")
+    g.connect("fork.out2", "rest.x")
+    g.connect("rest", "loss")
+    after = fuse(g)
+    assert {name: node.ins for name, node in after.nodes.items()} == {"x": (), "own": ("x",), "loss": ("y",)}
+    one = Case("twice", lambda: g, lambda rng: [Instance()])
+    values = drawn(g, 0)
+    losses, gradients = run(g, one, values)
+    found, theirs = run(after, one, values)
+    assert found == pytest.approx(losses, rel=1e-12)
+    assert_same(theirs, gradients)
 
 
 def test_the_cases_have_something_for_every_pass() -> None:
