@@ -38,8 +38,8 @@ class Batch(NamedTuple):
 
 
 class Encoders(TorchTask):
-    """Our nodes are embed, place and head, and those of layers: parts0, mix0, seen0, inner0, outer0, thought0,
-    parts1, .."""
+    """Our nodes are embed, place and head, and those of layers: parts0, mix0, seen0, inner0, outer0,
+    thought0, parts1, .."""
 
     def make(self, parameters: Mapping[str, Arrays]) -> nn.Module:
         self._embed, self._place = embedding(parameters["embed"]), embedding(parameters["place"])
