@@ -1,6 +1,7 @@
 """Primitives of programs as operators of ONNX: by name a function that writes them.
 
-A primitive that is not here moves rows between messages, or is of backward programs alone.
+A primitive that is not here moves rows between messages or positions, as attention does, or is of backward
+programs alone.
 """
 
 from __future__ import annotations

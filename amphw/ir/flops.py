@@ -3,8 +3,8 @@
 Each primitive's row says what counts (`primitives.base.Flops`). A product of a row with a matrix [i, o]
 counts 2 i o. A primitive that only moves numbers counts nothing, one that sums or compares a row or rows
 counts one for each number that it reads, any other one for each number that it makes: a sigmoid is one
-operation here, whatever it takes somewhere. Attention counts for each query and row that it looks at: what
-belongs to pairs of rows of two spaces is found under both their names (`pairs`).
+operation here, whatever it takes somewhere. Attention counts for each query and each row, looked at or not:
+what belongs to pairs of rows of two spaces is found under both their names (`pairs`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,14 @@ def pairs(space: str, source: str) -> str:
     return f"{space}{_BETWEEN}{source}"
 
 
+def pairs_in(program: Program, derivative: Derivative) -> list[str]:
+    """Names of what is counted for pairs of rows, in both directions."""
+    both = {**operations(program), **operations(derivative.backward)}
+    return [name for name in both if _BETWEEN in name]
+
+
 def rows_of(rows: Mapping[str, float], counted: str) -> float:
-    """How many rows, or pairs of rows, a message has that operations are counted for under this name."""
+    """How many rows, or pairs of rows, one message has that operations are counted for under this name."""
     return math.prod(rows[space] for space in counted.split(_BETWEEN))
 
 

@@ -126,7 +126,7 @@ void FrameRunner::tile() {
             const char* wrong = kernels_.rows(p.code.data(), int32_t(p.code.size()), bases_.data(), capacity_,
                                               integer_rows_.data(), 0, rows_[p.space]);
             if (wrong != nullptr) fail(spans_[p.space].front().task, wrong);
-        } else if (p.heads > 0) {
+        } else if (p.kind == PhaseKind::Attend || p.kind == PhaseKind::AttendQueries || p.kind == PhaseKind::AttendKeys) {
             attend(p);
         } else {
             move_rows(p);

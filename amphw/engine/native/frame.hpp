@@ -87,7 +87,7 @@ private:
     std::vector<int64_t*> integer_rows_;
     std::vector<float*> results_;                 // destinations of a Gemm or of attention
     std::vector<std::vector<float*>> segments_;   // their operands
-    std::vector<const float*> compared_;          // what attention multiplies within, and where to
+    std::vector<const float*> compared_;          // rows of a product within attention, and of its result
     std::vector<float*> mixed_;
     Block scores_;
     std::vector<Block> scratch_;

@@ -40,8 +40,10 @@ void FrameRunner::attend(const Phase& p) {
         a.q = segments_[0].data() + of_query.at;
         a.k = segments_[1].data() + of_key.at;
         a.v = segments_[2].data() + of_key.at;
-        a.d = segments_[3].data() + of_query.at;
-        a.numbers = segments_[4].data() + of_query.at;
+        if (p.a.size() > 3) {  // of the gradients
+            a.d = segments_[3].data() + of_query.at;
+            a.numbers = segments_[4].data() + of_query.at;
+        }
         a.seen = p.ints < 0 ? nullptr : integer_rows_[p.ints] + of_query.at;
         a.out = results_.data() + (of_keys ? of_key : of_query).at;
         const size_t most = size_t(std::max(a.queries, a.keys)), room = size_t(a.room_floats());

@@ -16,6 +16,7 @@ from amphw.engine.numpy_plane.slots import SlotPlan, finish_plan
 from amphw.estimate.count.firings import Decides, Walk, message_bytes, value_at, walk
 from amphw.ir.device import DeviceOptions, Direction, Mode
 from amphw.ir.errors import AmphwError
+from amphw.ir.flops import pairs_in, rows_of
 from amphw.ir.instance import Instance
 from amphw.ir.reference import ReferenceDevice
 
@@ -46,10 +47,12 @@ class Spread:
 
 @dataclass(frozen=True)
 class NodeRate:
-    """Of one node and an instance: firings, rows by space, and messages that it takes."""
+    """Of one node and an instance: firings, rows by space, pairs of rows that meet in a firing by the name
+    under which their operations are counted (`amphw.ir.flops`), and messages that it takes."""
 
     firings: Spread
     rows: Mapping[str, Spread]
+    pairs: Mapping[str, Spread]
     received: Spread
 
     def rows_of_a_firing(self) -> dict[str, float]:
@@ -115,7 +118,7 @@ class Traffic:
         return found
 
     def rows_by_instance(self, node: str) -> dict[str, list[int]]:
-        """Of a node that computes: rows of each instance, by space."""
+        """Of a node that computes: rows of each instance, by space, and pairs of them."""
         return _rows(self.lowered.units[self.lowered.by_name[node]], self.walks, self.plans)
 
 
@@ -152,8 +155,9 @@ def _node(unit: Unit, walks: Sequence[Walk], plans: Sequence[SlotPlan]) -> NodeR
         mine = _mine(unit, w)
         firings.append(len(mine))
         received.append(sum(w.shape.need[at] for at in mine))
-    spreads = {space: Spread.of(of) for space, of in _rows(unit, walks, plans).items()}
-    return NodeRate(Spread.of(firings), spreads, Spread.of(received))
+    spreads = {name: Spread.of(of) for name, of in _rows(unit, walks, plans).items()}
+    rows = {space: spreads.pop(space) for space, _ in unit.behaviour.spaces}
+    return NodeRate(Spread.of(firings), rows, spreads, Spread.of(received))
 
 
 def _mine(unit: Unit, walked: Walk) -> list[int]:
@@ -162,13 +166,16 @@ def _mine(unit: Unit, walked: Walk) -> list[int]:
 
 
 def _rows(unit: Unit, walks: Sequence[Walk], plans: Sequence[SlotPlan]) -> dict[str, list[int]]:
-    """Of each instance, by space."""
-    rows: dict[str, list[int]] = {space: [] for space, _ in unit.behaviour.spaces}
+    """Of each instance, by space, and pairs of rows by their name."""
+    program, derivative = unit.behaviour.program, unit.derivative
+    meeting = [] if program is None or derivative is None else pairs_in(program, derivative)
+    counted: dict[str, list[int]] = {name: [] for name in [*(s for s, _ in unit.behaviour.spaces), *meeting]}
     for w, plan in zip(walks, plans, strict=True):
-        table, mine = plan.units[unit.index], _mine(unit, w)
-        for space, of in rows.items():
-            of.append(sum(value_at(table.spaces[space], w.at[at]) for at in mine))
-    return rows
+        spaces, mine = plan.units[unit.index].spaces, [w.at[at] for at in _mine(unit, w)]
+        rows = [{space: value_at(of, number) for space, of in spaces.items()} for number in mine]
+        for name, found in counted.items():
+            found.append(sum(int(rows_of(one, name)) for one in rows))
+    return counted
 
 
 def _edges(lowered: Lowered, walks: Sequence[Walk], plans: Sequence[SlotPlan]) -> list[EdgeRate]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from amphw.engine.lowering.lower import Unit
 from amphw.engine.parts.costs import DIRECTIONS, FLOAT_BYTES, Crossing, crossings
 from amphw.estimate.count.traffic import NodeRate
-from amphw.ir.flops import directions, rows_of
+from amphw.ir.flops import directions
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
 
@@ -54,11 +54,12 @@ def work_of(graph: Graph, unit: Unit, rate: NodeRate, rule: UpdateRule) -> NodeW
             residuals.floats[of.space] += of.width
     most = {space: rate.rows[space].most for space in spaces}
     mean = {space: rate.rows[space].mean for space in spaces}
+    counted = {name: of.mean for name, of in {**rate.rows, **rate.pairs}.items()}
     firings = rate.firings.mean
     return NodeWork(
         row_flops,
-        sum(each * rows_of(mean, name) for name, each in ahead.items()),
-        sum(each * rows_of(mean, name) for name, each in back.items()),
+        sum(each * counted[name] for name, each in ahead.items()),
+        sum(each * counted[name] for name, each in back.items()),
         updates * numbers * rule.operations(),
         updates,
         FLOAT_BYTES * numbers,

@@ -26,7 +26,6 @@ from amphw.estimate.network.topology import Network, Wire
 from amphw.estimate.outcome import DeviceOutcome, EdgeOutcome, LinkOutcome, NodeMemory, NodeOutcome, Outcome
 from amphw.estimate.play.events import Played, Playing, play, playing
 from amphw.ir.errors import AmphwError
-from amphw.ir.flops import rows_of
 from amphw.ir.units import written
 from amphw.ir.update import UpdateRule, rule_of
 
@@ -338,13 +337,12 @@ class _Estimate:
 
     def _node(self, name: str, throughput: float) -> NodeOutcome:
         rate, work = self.traffic.nodes[name], self.work[name]
-        spaces = self.traffic.rows_by_instance(name)
-        by_instance = [{s: of[i] for s, of in spaces.items()} for i in range(len(self.traffic.walks))]
+        rows = self.traffic.rows_by_instance(name)
         ahead, back = (
             Spread.of(
                 [
-                    sum(each[way] * rows_of(rows, name) for name, each in work.row_flops.items())
-                    for rows in by_instance
+                    sum(each[way] * rows[counted][i] for counted, each in work.row_flops.items())
+                    for i in range(len(self.traffic.walks))
                 ]
             )
             for way in (0, 1)

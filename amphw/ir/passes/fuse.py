@@ -4,7 +4,7 @@ A CPU pays for every queue hop, so Concat -> Linear -> ReLU should be one frame;
 graph instead. Two nodes fuse where the first has a single out-port that leads straight into the second
 (so both fire for the same states) and at most one of them owns parameters; the fused node takes the owner's
 name, so parameters, update rules and checkpoints stay where they were. A Group takes in what is computed from
-its rows alone. A node that then gets one message at several ports gets it once.
+its rows alone. A computing node that then gets one message at several ports gets it once.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def fuse(graph: Graph, apart: Collection[str] = (), homes: Mapping[str, str] = M
     while True:
         if (pair := _candidate(nodes, edges, apart, homes)) is not None:
             _merge(nodes, edges, region_of, *pair)
-        elif (ways := _doubled(nodes, edges, apart)) is not None:
-            _unify(nodes, edges, region_of, *ways)
+        elif (double := _doubled(nodes, edges, apart)) is not None:
+            _unify(nodes, edges, region_of, *double)
         else:
             break
     return _rebuilt(graph, nodes, edges, region_of)

@@ -35,11 +35,13 @@ does."""
 def _check(op: str, attrs: Attrs, types: list[ValueType]) -> int:
     """The columns of v; ProgramError where operands do not fit."""
     here = OPERANDS[op]
+    if len(types) not in (len(here), len(here) + 1):
+        raise ProgramError(f"{op} has {len(types)} operands, expected {len(here)}, or one more")
     heads, (q, k, v, *others) = attrs["heads"], types[: len(here)]
     for t, inside in zip(types, here, strict=False):
         if t.kind != "float" or t.space != attrs["space" if inside else "source"]:
             raise ProgramError(f"{op}: an operand lies in '{t.space}' that belongs into the other space")
-    if q.width != k.width or heads < 1 or k.width % heads or v.width % heads:
+    if q.width != k.width or not 1 <= heads <= min(k.width, v.width) or k.width % heads or v.width % heads:
         raise ProgramError(
             f"{op}: {heads} heads of queries of {q.width} columns, keys of {k.width} and values of {v.width}"
         )
@@ -172,14 +174,17 @@ def _no_vjp(t: Tape, at: Attrs, a: list[int], y: int, d: Value) -> list[Value | 
 
 
 def pair_operations(op: str, widths: list[int]) -> int:
-    """Of a query and one row that it looks at, in the products; widths: of q, k and v."""
+    """Of a query and one row, in the products; widths: of q, k and v."""
     _, key, value = widths[:3]
     return (
         2 * {"attend": key + value, "attend_queries": 2 * key + value, "attend_keys": 2 * key + 2 * value}[op]
     )
 
 
-NO_ATTENTION = "it has no attention, whose softmax takes exponentials and a division"
+NO_ATTENTION = (
+    "it has no attention, whose softmax takes exponentials and a division; place it on a CPU or an OpenCL "
+    "device, or take a sum or a maximum over the positions"
+)
 
 PRIMITIVES["attend"] = Primitive(_attend_infer, _attend, _vjp, hardware=NO_ATTENTION, flops="pairs")
 PRIMITIVES["attend_queries"] = Primitive(

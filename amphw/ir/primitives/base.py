@@ -103,7 +103,7 @@ class Recipe(Enum):
 
 Flops = Literal["makes", "reads", "moves", "product", "pairs"]
 """What counts as an operation: each number that is made, each that is read, nothing, a matrix product, or
-what `attention.pair_operations` says for each query and row that it looks at."""
+what `attention.pair_operations` says for each query and each row of the message."""
 
 
 @dataclass(frozen=True)

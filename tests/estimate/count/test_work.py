@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 
+from amphw import frontend as fe
 from amphw.cpu_runtime import planes
 from amphw.engine.lowering.lower import lower
 from amphw.estimate.count.traffic import count
@@ -70,6 +72,39 @@ def test_updates_come_once_in_an_interval_of_rows() -> None:
     often, seldom = (work("first", UpdateRule(interval=n)) for n in (1, 10))
     assert (often.updates, seldom.updates) == (1.0, 0.1)
     assert often.update == pytest.approx(10 * seldom.update) and seldom.update > 0
+
+
+def test_pairs_of_rows_are_counted_firing_by_firing() -> None:
+    """Of 2 and 5 positions that look at one another in one message, and each in its own at 3 others."""
+    head = fe.Linear(1)
+
+    def model(x: Any) -> None:
+        own = fe.attention(x.xs.item, x.xs.item, x.xs.item, over=x.xs)
+        others = fe.attention(own, x.ys.item, x.ys.item, over=x.ys)
+        fe.regress(head(fe.reduce(others, over=x.xs)), x.target)
+
+    three = fe.Floats(3)
+    spec = fe.Record(xs=fe.Sequence(three, most=5), ys=fe.Sequence(three, most=3), target=fe.Floats(1))
+    compiled = fe.compile(model, spec)
+    plain = [
+        {
+            "xs": np.ones((n, 3), np.float32),
+            "ys": np.ones((3, 3), np.float32),
+            "target": np.ones(1, np.float32),
+        }
+        for n in (2, 5)
+    ]
+    lowered = lower(compiled.graph)
+    traffic = count(lowered, [compiled.encode(each) for each in plain])
+    found = {}
+    for name, rate in traffic.nodes.items():
+        unit = lowered.units[lowered.by_name[name]]
+        if rate.pairs:
+            (pairs, *_) = rate.pairs
+            ahead = work_of(compiled.graph, unit, rate, UpdateRule()).row_flops[pairs][0]
+            found[pairs] = rate.pairs[pairs].mean, ahead
+    assert found["rows*rows"] == ((2 * 2 + 5 * 5) / 2, 2 * (3 + 3))
+    assert found["one*rows"] == ((2 + 5) / 2 * 3, 2 * (3 + 3))
 
 
 def test_what_crosses_to_a_device_and_back() -> None:

@@ -25,7 +25,10 @@ std::vector<float*> rows_of(const Floats2& a) {
 void attend(const std::string& isa, const std::string& primitive, int32_t heads, const std::vector<Floats2>& operands,
             const std::optional<Ints1>& seen, const Floats2& out) {
     const Kernels& k = named(isa);
-    if (operands.size() < 3) throw std::invalid_argument("attention is of queries, keys and values");
+    const bool forward = primitive == "attend";
+    if (!forward && primitive != "attend_queries" && primitive != "attend_keys")
+        throw std::invalid_argument("no primitive of attention: '" + primitive + "'");
+    if (operands.size() != (forward ? 3 : 5)) throw std::invalid_argument("attention is of queries, keys and values; its gradients of two more");
     std::vector<std::vector<float*>> rows;
     for (const Floats2& each : operands) rows.push_back(rows_of(each));
     rows.resize(5);
@@ -49,7 +52,7 @@ void attend(const std::string& isa, const std::string& primitive, int32_t heads,
     a.from = from.data();
     a.to = to.data();
     a.room = room.data();
-    (primitive == "attend" ? k.attend : primitive == "attend_queries" ? k.attend_queries : k.attend_keys)(a);
+    (forward ? k.attend : primitive == "attend_queries" ? k.attend_queries : k.attend_keys)(a);
 }
 
 }  // namespace

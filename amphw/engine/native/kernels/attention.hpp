@@ -2,8 +2,8 @@
 //
 // Scores of all pairs lie in scratch: a product of the rows of one side with those of the other as a matrix, which is
 // packed into panels for it. What then comes of the scores is multiplied by further rows that are packed so. Both
-// sides take turns: for the gradients of keys and values, the keys are the rows, and the queries the matrix. A
-// message's rows are few, so all of it stays in the second-level cache.
+// sides take turns: for the gradients of keys and values, the keys are the rows, and the queries the matrix. All of
+// it stays in the second-level cache where a message has no more than some 200 rows.
 #pragma once
 
 #include "kernels/gemm.hpp"

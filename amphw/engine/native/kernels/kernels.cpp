@@ -110,7 +110,7 @@ int64_t Layout::offset(int32_t row, int32_t column) const {
 
 int64_t Attention::room_floats() const {
     const int64_t q = padded(queries), k = padded(keys);
-    // Scores and what comes back for them, with a row for each side; two numbers each; a side packed as a matrix.
+    // Two matrices of scores, in either orientation; two numbers for each query; and one side, packed as a matrix.
     return 2 * q * k + 2 * std::max(q, k) + std::max(q, k) * padded(std::max(width, value_width) / heads);
 }
 

@@ -53,7 +53,7 @@ struct Attention {
     const float* const *d, *const *numbers;  // of the gradients: that of the result, and two numbers a head
     const int64_t* seen;                // by query, how many of the first keys it looks at; null: all
     float* const* out;
-    const float** from;  // scratch: as many pointers as the message has rows
+    const float** from;  // scratch: as many pointers as the larger side has rows
     float** to;          // likewise
     float* room;         // scratch: room_floats()
 
