@@ -4,22 +4,10 @@
 #include "frame.hpp"
 
 namespace amphw {
-namespace {
-
-constexpr size_t MOST_OPERANDS = 5;
-
-// Of operand i of a phase of attention, whether it lies in the result's space. amphw/ir/primitives/attention.py
-bool lies_here(PhaseKind kind, size_t i) {
-    const bool of_query = i == 0 || i > 2;  // q, k, v, d, numbers
-    return of_query == (kind != PhaseKind::AttendKeys);
-}
-
-}  // namespace
-
 void FrameRunner::attend(const Phase& p) {
-    if (segments_.size() < MOST_OPERANDS) segments_.resize(MOST_OPERANDS);
+    segments_.resize(std::max(segments_.size(), p.a.size()));
     for (size_t i = 0; i < p.a.size(); i++) {
-        const int32_t rows = rows_[lies_here(p.kind, i) ? p.space : p.source];
+        const int32_t rows = rows_[code_->bases[p.a[i].at.base].space];
         segments_[i].resize(std::max<size_t>(segments_[i].size(), rows));
         float* const* from = bases_.data() + p.a[i].at.base * capacity_;
         for (int32_t r = 0; r < rows; r++) segments_[i][r] = from[r] + p.a[i].at.offset;

@@ -28,7 +28,8 @@ void attend(const std::string& isa, const std::string& primitive, int32_t heads,
     const bool forward = primitive == "attend";
     if (!forward && primitive != "attend_queries" && primitive != "attend_keys")
         throw std::invalid_argument("no primitive of attention: '" + primitive + "'");
-    if (operands.size() != (forward ? 3 : 5)) throw std::invalid_argument("attention is of queries, keys and values; its gradients of two more");
+    if (operands.size() != (forward ? 3 : 5))
+        throw std::invalid_argument("attention is of queries, keys and values; its gradients are of two more");
     std::vector<std::vector<float*>> rows;
     for (const Floats2& each : operands) rows.push_back(rows_of(each));
     rows.resize(5);

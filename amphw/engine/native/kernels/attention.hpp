@@ -57,6 +57,8 @@ Layout pack_columns(const float* const* rows, int n, int first, int columns, flo
 struct Compared {
     const Attention& a;
     const int rows, others;
+    const int width, value_width;  // columns of a head
+    const float scale;             // of scores
     const int64_t stride;  // of a row of scores: whole vectors
     float *const scores, *const back, *const logs, *const offsets, *const pack;
 
@@ -64,6 +66,9 @@ struct Compared {
         : a(a),
           rows(rows),
           others(others),
+          width(a.width / a.heads),
+          value_width(a.value_width / a.heads),
+          scale(1.0f / __builtin_sqrtf(float(width))),
           stride((others + W - 1) / W * W),
           scores(a.room),
           back(scores + rows * stride),
@@ -114,8 +119,6 @@ struct Compared {
     }
 };
 
-inline float attention_scale(const Attention& a) { return 1.0f / __builtin_sqrtf(float(a.width / a.heads)); }
-
 // The first n scores of a row become weights, the others of its `count` zeros. Returns the logarithm of what the powers
 // add up to.
 inline float weigh(float* scores, int n, int count, float scale) {
@@ -143,8 +146,7 @@ inline float weigh(float* scores, int n, int count, float scale) {
 
 void attend(const Attention& a) {
     const Compared pairs(a, a.queries, a.keys);
-    const int width = a.width / a.heads, value_width = a.value_width / a.heads;
-    const float scale = attention_scale(a);
+    const int width = pairs.width, value_width = pairs.value_width;
     for (int h = 0; h < a.heads; h++) {
         pairs.compare(a.q, a.k, h * width, width, pairs.scores);
         for (int i = 0; i < a.queries; i++) {
@@ -155,7 +157,7 @@ void attend(const Attention& a) {
                 a.out[i][a.value_width + h] = 0.0f;
                 continue;
             }
-            a.out[i][a.value_width + h] = weigh(scores, n, a.keys, scale);
+            a.out[i][a.value_width + h] = weigh(scores, n, a.keys, pairs.scale);
         }
         pairs.mix(pairs.scores, a.v, h * value_width, value_width, h * value_width);
     }
@@ -170,8 +172,7 @@ struct ScoreGradient {
 
 void attend_queries(const Attention& a) {
     const Compared pairs(a, a.queries, a.keys);
-    const int width = a.width / a.heads, value_width = a.value_width / a.heads;
-    const float scale = attention_scale(a);
+    const int width = pairs.width, value_width = pairs.value_width;
     for (int h = 0; h < a.heads; h++) {
         pairs.compare(a.q, a.k, h * width, width, pairs.scores);
         pairs.compare(a.d, a.v, h * value_width, value_width, pairs.back);
@@ -180,7 +181,7 @@ void attend_queries(const Attention& a) {
             float* const back = pairs.row(pairs.back, i);
             const int n = pairs.seen(i);
             for_vectors(n, [&](int64_t j, auto part) {
-                const ScoreGradient of(part.load(scores + j), part.load(back + j), all(log), all(offset), scale);
+                const ScoreGradient of(part.load(scores + j), part.load(back + j), all(log), all(offset), pairs.scale);
                 part.store(back + j, of.score);
             });
             for (int j = n == 1 ? 0 : n; j < a.keys; j++) back[j] = 0.0f;  // of one key, the score decides nothing
@@ -191,8 +192,7 @@ void attend_queries(const Attention& a) {
 
 void attend_keys(const Attention& a) {
     const Compared pairs(a, a.keys, a.queries);
-    const int width = a.width / a.heads, value_width = a.value_width / a.heads;
-    const float scale = attention_scale(a);
+    const int width = pairs.width, value_width = pairs.value_width;
     for (int h = 0; h < a.heads; h++) {
         pairs.compare(a.k, a.q, h * width, width, pairs.scores);
         pairs.compare(a.v, a.d, h * value_width, value_width, pairs.back);
@@ -204,7 +204,7 @@ void attend_keys(const Attention& a) {
             float *const scores = pairs.row(pairs.scores, j), *const back = pairs.row(pairs.back, j);
             for_vectors(a.queries, [&](int64_t i, auto part) {
                 const ScoreGradient of(part.load(scores + i), part.load(back + i), part.load(pairs.logs + i),
-                                      part.load(pairs.offsets + i), scale);
+                                      part.load(pairs.offsets + i), pairs.scale);
                 part.store(scores + i, of.weight);
                 part.store(back + i, of.score);
             });
