@@ -94,7 +94,7 @@ def _numbers_shared() -> str:
 def _operations() -> str:
     simple = {name: f for name, f in TEXTS.items() if ("Real", "f") not in f.parameters}
     constant = {name: f for name, f in TEXTS.items() if name not in simple}
-    by_column = {name: TEXTS[PRIMITIVE_OPERATIONS[n]] for name, n in BY_COLUMN.items()}
+    by_column = {name: TEXTS[camel(n)] for name, n in BY_COLUMN.items()}
     names = ", ".join(f'"{op.name}"' for op in Op)
     lines = [
         _HEAD.format(source="amphw/engine/tiles/operations.py and code.py"),
@@ -150,7 +150,7 @@ def _for_each_instruction_set(source: str, parts: Iterable[str]) -> str:
 
 def _functions(functions: Iterable[Function]) -> Iterable[str]:
     for f in sorted_by_calls(functions):
-        yield f.written(_translated, "[[maybe_unused]] inline")
+        yield f.written(_translated, "[[maybe_unused, gnu::always_inline]] inline")
 
 
 def _translated(text: str) -> str:

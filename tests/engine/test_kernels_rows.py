@@ -85,6 +85,7 @@ CLOSE: dict[str, tuple[int, Callable[..., np.ndarray]]] = {
     "Sigmoid": (1, lambda a: 1 / (1 + np.exp(-a))),
     "Tanh": (1, np.tanh),
     "Exp": (1, np.exp),
+    "ExpSub": (2, lambda a, b: np.exp(a - b)),
     "Log": (1, np.log),
     "NormalCdf": (1, np.vectorize(lambda x: 0.5 * math.erfc(-x / math.sqrt(2.0)))),
     "Softplus": (1, lambda a: np.logaddexp(a, 0)),
@@ -94,19 +95,21 @@ CLOSE: dict[str, tuple[int, Callable[..., np.ndarray]]] = {
     "MulDSigmoid": (3, lambda a, b, c: a * b * (c * (1 - c))),
     "MulDTanh": (3, lambda a, b, c: a * b * (1 - c * c)),
 }
-ROUGHER = {"NormalCdf": 1e-6}
-"""Relative errors: exp(-x^2 / 2) makes x^2 times one of the rounding of x^2."""
+ROUGHER = {"NormalCdf": 1e-6, "ExpSub": 1e-6}
+"""Relative errors: exp(-x^2 / 2) makes x^2 times one of the rounding of x^2, exp(x) x times that of x."""
 
 BY_COLUMN = {"AddCol": np.add, "SubCol": np.subtract, "MulCol": np.multiply, "DivCol": np.divide}
+CLOSE_BY_COLUMN = {"ExpSubCol": lambda a, b: np.exp(a - b)}
 WITH_INTEGERS = {
-    "Pick", "Place", "Dropout", "Uniform", "Argmax", "Above", "ToInt", "ToFloat", "SameInt", "SaveInt",
-    "LoadInt",
+    "Pick", "Place", "AddAt", "Dropout", "Uniform", "Argmax", "Above", "ToInt", "ToFloat", "SameInt",
+    "SaveInt", "LoadInt",
 }  # fmt: skip
 REDUCING = {"SumCols", "MaxCols", "SpreadCols"}
 
 
 def test_every_operation_is_tested() -> None:
-    assert set(EXACT) | set(CLOSE) | set(BY_COLUMN) | WITH_INTEGERS | REDUCING == set(kernels.op_names())
+    by_column = {*BY_COLUMN, *CLOSE_BY_COLUMN}
+    assert {*EXACT, *CLOSE} | by_column | WITH_INTEGERS | REDUCING == set(kernels.op_names())
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -168,6 +171,8 @@ def test_operations_with_a_column(isa: str, width: int) -> None:
     a, b = normal(rng, 4, width), normal(rng, 4, 1)
     for op, expected in BY_COLUMN.items():
         np.testing.assert_array_equal(run(isa, op, [a, b]), expected(a, b))
+    for op, expected in CLOSE_BY_COLUMN.items():
+        np.testing.assert_allclose(run(isa, op, [a, b]), expected(a, b), rtol=1e-6)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -222,6 +227,29 @@ def test_columns_chosen_by_integers(isa: str, width: int) -> None:
             kernels.rows(isa, [pick], [picked, a], ints, 0, 9)
         with pytest.raises(ValueError, match="place: a column number is outside the result"):
             kernels.rows(isa, [place], [placed, picked], ints, 0, 9)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_number_is_added_in_a_column(isa: str, width: int) -> None:
+    """In a row of its own, or over the one that it is added to."""
+    rng = np.random.default_rng(6)
+    a, b = normal(rng, 9, width), normal(rng, 9, 1)
+    ints = rng.integers(0, width, (1, 9))
+    wanted = a.copy()
+    wanted[np.arange(9), ints[0]] += b[:, 0]
+    whole, out = guarded(9, width)
+    kernels.rows(isa, [instruction("AddAt", width, 2, ints=(0,))], [out, a, b], ints, 0, 9)
+    np.testing.assert_array_equal(out, wanted)
+    assert_guarded(whole, width)
+    out[:] = a
+    inside = ("AddAt", width, [(0, 0), (0, 0), (1, 0)], 0.0, [0], 0)
+    kernels.rows(isa, [inside], [out, b], ints, 0, 9)
+    np.testing.assert_array_equal(out, wanted)
+    assert_guarded(whole, width)
+    ints[0, 4] = width
+    with pytest.raises(ValueError, match="place: a column number is outside the result"):
+        kernels.rows(isa, [inside], [out, b], ints, 0, 9)
 
 
 @pytest.mark.parametrize("isa", ISAS)

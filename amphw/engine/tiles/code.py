@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from amphw.engine.tiles.operations import COLUMN_OPS, READS_ONE, SETS_INT, WITH_CONSTANT, WRITES_ONE, Op
+from amphw.engine.tiles.operations import SETS_INT, WITH_CONSTANT, WRITES_ONE, Op, reads_one
 
 
 class Place(IntEnum):
@@ -120,7 +120,7 @@ class Instr:
                 continue
             if position == 0 and self.op == Op.LoadInt:
                 yield ref, 2
-            elif (position == 0 and self.op in READS_ONE) or (position == 1 and self.op in COLUMN_OPS):
+            elif reads_one(self.op, position):
                 yield ref, 1
             else:
                 yield ref, self.n

@@ -58,6 +58,9 @@ class _Fuser:
             Op.Mul: self._mul,
             Op.Div: self._with_column,
             Op.Relu: self._relu,
+            Op.Exp: self._exp,
+            Op.Pick: self._pick,
+            Op.MaxCols: self._max,
             Op.Scale: self._chain,
             Op.Shift: self._chain,
             Op.SpreadCols: self._spread,
@@ -125,6 +128,9 @@ class _Fuser:
         if (column := self._with_column(node)) is not None:
             return column
         for x, y in ((a, b), (b, a)):
+            if placed := self._alone(y, Op.Place):
+                return replace(node, op=Op.AddAt, args=(x, placed.args[0]), ints=placed.ints)
+        for x, y in ((a, b), (b, a)):
             if x != y and (product := self._alone(y, Op.Mul)):
                 return replace(node, op=Op.Fma, args=(*product.args, x))
         return None
@@ -173,6 +179,29 @@ class _Fuser:
     def _relu(self, node: Node) -> Fused:
         total = self._alone(node.args[0], Op.Add)
         return replace(node, op=Op.AddRelu, args=total.args) if total else None
+
+    def _exp(self, node: Node) -> Fused:
+        for op, fused in ((Op.Sub, Op.ExpSub), (Op.SubCol, Op.ExpSubCol)):
+            if difference := self._alone(node.args[0], op):
+                return replace(node, op=fused, args=difference.args)
+        return None
+
+    def _pick(self, node: Node) -> Fused:
+        """A column of a difference needs no others: a logarithm of a softmax is not made for one class."""
+        difference = self._made(node.args[0], Op.SubCol)
+        if difference is None:
+            return None
+        a, column = difference.args
+        picked = self.draft.instr(Op.Pick, node.space, 1, [a], ints=node.ints)
+        return replace(node, op=Op.Sub, args=(picked, column), ints=())
+
+    def _max(self, node: Node) -> Fused:
+        """Where the maximum's column is found anyway, the maximum is what stands there."""
+        for slot, maker in self.draft.int_maker.items():
+            found = self.draft.nodes.get(maker)
+            if found is not None and found.op == Op.Argmax and found.args == node.args:
+                return replace(node, op=Op.Pick, ints=(slot,))
+        return None
 
     def _chain(self, node: Node) -> Fused:
         (a,) = node.args

@@ -12,7 +12,7 @@ from amphw.engine.tiles.draft import ZERO, Draft, Kind, Node, Piece, Row, zeros
 from amphw.engine.tiles.operations import COLUMN_OPS, Op
 from amphw.engine.tiles.place import IN_PLACE, Home, claims
 
-MERGED = (IN_PLACE - {Op.Dropout}) | {Op.SpreadCols}
+MERGED = (IN_PLACE - {Op.Dropout, Op.AddAt}) | {Op.SpreadCols}
 """Operations of which column j of the result depends on column j of the operands, whatever j is."""
 
 

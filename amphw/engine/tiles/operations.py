@@ -18,6 +18,7 @@ from amphw.ir.primitives.kernel_text import Function, KernelText
 FUSED = {
     "fma": "a * b + c",
     "add_relu": "relu(a + b)",
+    "exp_sub": "exp(a - b)",
     "mul_step": "return b > 0.0f ? a : all(0.0f);",
     "d_sigmoid": "a * (b * (1.0f - b))",
     "d_tanh": "a * (1.0f - b * b)",
@@ -26,8 +27,8 @@ FUSED = {
 }
 """Several elementwise operations in one."""
 
-BY_COLUMN = {"AddCol": "add", "SubCol": "sub", "MulCol": "mul", "DivCol": "div"}
-"""An elementwise primitive whose second operand is one column for all."""
+BY_COLUMN = {"AddCol": "add", "SubCol": "sub", "MulCol": "mul", "DivCol": "div", "ExpSubCol": "exp_sub"}
+"""An elementwise operation whose second operand is one column for all."""
 
 OTHERS = {
     "Mov": "d = a",
@@ -37,6 +38,7 @@ OTHERS = {
     "SpreadCols": "d[0..n) = a[0]",
     "Pick": "d[0] = a[i0]; i0 outside 0..n-1 is an error",
     "Place": "d[0..n) = 0, d[i0] = a[0]; i0 outside 0..n-1 is an error",
+    "AddAt": "d = a, d[i0] += b[0]; i0 outside 0..n-1 is an error",
     "Dropout": "d = a * mask(i...) / (1 - f); seed in `seed`",
     "Argmax": "integer i0 = the column of the maximum of a[0..n), of equals the first; a NaN is largest",
     "Above": "integer i0 = a[0] > f",
@@ -89,6 +91,9 @@ READS_ONE = frozenset({Op.SpreadCols, Op.Place, Op.Above, Op.ToInt})
 """Operations that read one column of `a`."""
 
 COLUMN_OPS = frozenset(Op[name] for name in BY_COLUMN)
+"""Elementwise operations of which `b` is one column."""
+
+READS_ONE_BEHIND = COLUMN_OPS | {Op.AddAt}
 """Operations that read one column of `b`."""
 
 ELEMENTWISE = frozenset(Op[name] for name in TEXTS) | COLUMN_OPS
@@ -98,6 +103,11 @@ WITH_CONSTANT = frozenset(
     {Op.Fill, Op.Above, Op.Dropout} | {Op[n] for n, f in TEXTS.items() if ("Real", "f") in f.parameters}
 )
 """Operations that read the instruction's constant."""
+
+
+def reads_one(op: Op, position: int) -> bool:
+    """Whether one column is read of operand a, b or c, by position, whatever `n`."""
+    return op in (READS_ONE, READS_ONE_BEHIND, ())[position]
 
 
 def text_of(op: Op) -> Function | None:

@@ -30,7 +30,7 @@ from amphw.engine.tiles.draft import (
 from amphw.engine.tiles.operations import ELEMENTWISE, Op
 from amphw.engine.tiles.order import ordered
 
-IN_PLACE = ELEMENTWISE | {Op.Dropout, Op.Mov}
+IN_PLACE = ELEMENTWISE | {Op.Dropout, Op.Mov, Op.AddAt}
 """Operations whose result may lie exactly where an operand does."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from amphw.engine.tiles.code import Code, Instr, Ref
-from amphw.engine.tiles.operations import COLUMN_OPS, ELEMENTWISE, READS_ONE, Op, text_of
+from amphw.engine.tiles.operations import ELEMENTWISE, Op, reads_one, text_of
 from amphw.ir.primitives.kernel_text import Function
 from amphw.opencl.codegen.liveness import Liveness, Region, region
 from amphw.opencl.codegen.pointers import plus
@@ -21,13 +21,17 @@ _MOVES = {
     Op.Fill: "({T})({f})",
     Op.SpreadCols: "({T})({a})",
     Op.Place: "place{S}({a}, {row}, {column})",
+    Op.AddAt: "{a} + place{S}({b}, {row}, {column})",
     Op.Uniform: "drawn{S}({row}, {seed}u, {column})",
     Op.Dropout: "{a} * keep{S}({row}, {seed}u, {column}, {least}u) * {scale}",
 }
 """Operations that have no text which all executors share, but are made column by column here.
 
-row: a number that the row has for it (the column of Place, the word of Uniform and of Dropout).
+row: a number that the row has for it (the column of Place and of AddAt, the word of Uniform and of Dropout).
 """
+
+
+_PLACING = (Op.Place, Op.AddAt)
 
 
 def _expression(f: Function) -> str:
@@ -91,9 +95,9 @@ class Chain:
         """The operands, each with whether it is a single column for all."""
         for position, ref in enumerate((i.a, i.b, i.c)):
             if ref.base >= 0:
-                one = (position == 0 and i.op in READS_ONE) or (position == 1 and i.op in COLUMN_OPS)
-                # The column of a Place is a scalar in its function even where there is one column.
-                yield ref, one and (self.width > 1 or i.op == Op.Place)
+                one = reads_one(i.op, position)
+                # The column that is put somewhere is a scalar in its function even where there is one column.
+                yield ref, one and (self.width > 1 or i.op in _PLACING)
 
     def takes(self, i: Instr) -> bool:
         if i.op not in _EXPRESSIONS or i.n != self.width:
@@ -151,7 +155,7 @@ class Chain:
             for ref in sorted(self.scalars, key=lambda s: (s.base, s.offset))
         ]
         for k, i in enumerate(self.instrs):
-            if i.op == Op.Place:
+            if i.op in _PLACING:
                 index = access.integer(i.ints[0])
                 out.append(f"const int n{k} = checked({index}, {i.n}, faults, FAULT_PLACE, {access.row});")
             elif i.op in (Op.Dropout, Op.Uniform):

@@ -46,6 +46,8 @@ BINARY: dict[Op, Callable[..., np.ndarray]] = {
     Op.MulStep: lambda a, b: np.where(b > 0, a, 0),
     Op.DSigmoid: lambda a, b: a * (b * (1 - b)),
     Op.DTanh: lambda a, b: a * (1 - b * b),
+    Op.ExpSub: lambda a, b: np.exp(a - b),
+    Op.ExpSubCol: lambda a, b: np.exp(a - b),
     Op.AddCol: np.add,
     Op.SubCol: np.subtract,
     Op.MulCol: np.multiply,
@@ -185,8 +187,13 @@ class Interpreter:
             return np.stack([ints[0] // 2**24, ints[0] % 2**24], axis=1).astype(float)
         if i.op == Op.Uniform:
             return rng.uniform(ints, i.seed, len(ints[0]), i.n)
+        every = np.arange(len(operands[0]))
+        if i.op == Op.AddAt:
+            a, b = operands
+            out = a.copy()
+            out[every, ints[0]] += b[:, 0]
+            return out
         (a,) = operands
-        every = np.arange(len(a))
         if i.op == Op.Scale:
             return a * i.f
         if i.op == Op.Shift:

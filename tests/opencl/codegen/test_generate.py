@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from amphw.engine.lowering.lower import lower
 from amphw.engine.tiles import code as tile_code
+from amphw.engine.tiles import operations
 from amphw.engine.tiles.code import Base, Code, Instr, PhaseKind, Place, Ref, TiledUnit
 from amphw.engine.tiles.operations import Op
 from amphw.engine.tiles.tiling import tile
@@ -127,7 +128,7 @@ def test_what_follows_a_product_is_done_while_it_is_in_registers() -> None:
 
 # --- instructions one by one --------------------------------------------------------------------------------
 
-ELEMENTWISE = [op for op in Op if op not in tile_code.SETS_INT | tile_code.WRITES_ONE and op < Op.Pick]
+ELEMENTWISE = [Op.Mov, Op.Fill, Op.SpreadCols, *sorted(operations.ELEMENTWISE)]
 SPECIAL = [0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, 88.0, -87.0, 104.0, -110.0]
 
 
@@ -154,21 +155,8 @@ def instructions(widths: Sequence[int]) -> TiledUnit:
 
 def ref_count(op: Op) -> int:
     """Rows that an operation reads."""
-    if op in (Op.Fma, Op.MulDSigmoid, Op.MulDTanh):
-        return 3
-    two = {
-        Op.Add,
-        Op.Sub,
-        Op.Mul,
-        Op.Div,
-        Op.Equal,
-        Op.Maximum,
-        Op.AddRelu,
-        Op.MulStep,
-        Op.DSigmoid,
-        Op.DTanh,
-    }
-    return 2 if op in two | tile_code.COLUMN_OPS else 1
+    text = operations.text_of(op)
+    return 1 if text is None else sum(name != "f" for _, name in text.parameters)
 
 
 @pytest.mark.parametrize("form", FORMS)

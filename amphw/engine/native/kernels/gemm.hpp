@@ -41,6 +41,13 @@ void multiply_tile(const TileProduct& t) {
 #pragma GCC unroll 12
         for (int j = 0; j < ALL; j++) sum[i][j] = start ? load(start + j * W) : Floats{};
     }
+    // The results' rows have left the near caches since they were written last: they come back while k runs.
+    constexpr int LINE = 16;  // floats
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; i++) {
+#pragma GCC unroll 12
+        for (int j = 0; j < ALL * W; j += LINE) __builtin_prefetch(t.c[t.row + i] + t.column + j, 1);
+    }
     const float* b = t.b;
     for (int s = 0; s < t.segments; s++) {
         const float* a[ROWS];

@@ -111,7 +111,20 @@ float max_columns(const float* a, int64_t n) {
 // A NaN counts as largest, as in numpy.
 int64_t argmax(const float* a, int64_t n) {
     const float most = max_columns(a, n);
-    for (int64_t j = 0; j < n; j++) {
+    constexpr int64_t BLOCK = 8 * W;  // is looked through column by column once it has what is looked for
+    int64_t j = 0;
+    for (; j + BLOCK <= n; j += BLOCK) {
+        Ints found{};
+#pragma GCC unroll 8
+        for (int64_t k = j; k < j + BLOCK; k += W) {
+            const Floats x = load(a + k);
+            found |= (x == most) | (x != x);
+        }
+        int32_t any = 0;
+        for (int i = 0; i < W; i++) any |= found[i];
+        if (any) break;
+    }
+    for (; j < n; j++) {
         if (a[j] == most || a[j] != a[j]) return j;
     }
     return 0;
@@ -158,6 +171,14 @@ const char* run_scalars(const Instr& in, const Rows& rows) {
                 const float placed = *a;
                 fill(d, in.n, 0.0f);
                 d[integer(0)] = placed;
+                break;
+            }
+            case Op::AddAt: {
+                if (integer(0) < 0 || integer(0) >= in.n)
+                    return "place: a column number is outside the result";
+                const float added = *rows.at(in.b, r);
+                if (d != a) for_vectors(in.n, [=](int64_t j, auto part) { part.store(d + j, part.load(a + j)); });
+                d[integer(0)] += added;
                 break;
             }
             case Op::Argmax: integer(0) = argmax(a, in.n); break;
