@@ -28,7 +28,7 @@ from amphw.engine.numbering import (
     TermKind,
 )
 from amphw.engine.tiles.code import MAX_INT_ARGS, PhaseKind, Place
-from amphw.engine.tiles.operations import BY_COLUMN, PRIMITIVE_OPERATIONS, TEXTS, Op, camel
+from amphw.engine.tiles.operations import BY_COLUMN, TEXTS, Op, camel
 from amphw.ir.device import Mode
 from amphw.ir.optimizers import OPTIMIZERS, SCHEDULES, SETTINGS, WARMUP, Optimizer
 from amphw.ir.primitives.kernel_text import HELPERS, Function, sorted_by_calls
