@@ -89,8 +89,7 @@ def recorded() -> dict[str, Any]:
 
 def keep(name: str, seed: int, run: dict[str, Any]) -> None:
     record = recorded()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    record["environment"] = environment() | {"commit": commit.stdout.strip()}
+    record["environment"] = environment()
     record["commands"][name] = " ".join(["amphw train list-reduction", *RUNS[name]])
     run["processor"] = record["environment"]["cpu"]["name"]
     record["runs"].setdefault(name, {})[str(seed)] = run

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import date
@@ -20,17 +19,12 @@ RESULTS = Path(__file__).parent / "results"
 
 def about() -> dict[str, Any]:
     """What a figure depends on besides the script."""
-    git = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty", "--abbrev=10"]
-    commit = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
     here = f"{RESULTS.parents[1]}{os.sep}"
     words = [word.removeprefix(here) for word in sys.argv[1:]]
     command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *words])
-    return {
-        "date": date.today().isoformat(),
-        "command": command,
-        "commit": commit,
-        "environment": environment(),
-    }
+    told = environment() | {"command": command}
+    above = {name: told.pop(name) for name in ("command", "commit")}
+    return {"date": date.today().isoformat(), **above, "environment": told}
 
 
 def save(found: Mapping[str, Any], path: Path) -> None:

@@ -15,6 +15,7 @@ import platform
 import re
 import secrets
 import shlex
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -185,7 +186,7 @@ class RunFolder:
 
     def _claim(self, model: str, config: str | None) -> None:
         """Record the environment; of two runs that start in one folder at the same moment, one is refused."""
-        recorded = environment() | {"model": model, "command": _command(), "run": secrets.token_hex(8)}
+        recorded = environment() | {"model": model, "run": secrets.token_hex(8)}
         mark = self.file(ENVIRONMENT)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -315,9 +316,12 @@ def claim_folder(model: str) -> Path:
 
 
 def environment() -> dict[str, Any]:
-    """What a figure depends on besides the config: versions, platform, processor. Names no user, no host."""
+    """What a figure depends on besides the config: command, versions, platform, processor. Names no user, no
+    host. commit: of the checkout that amphw lies in; empty where it is installed."""
     return {
+        "command": _command(),
         "amphw": _version("amphw"),
+        "commit": _commit(),
         "python": platform.python_version(),
         "numpy": _version("numpy"),
         "platform": platform.platform(),
@@ -331,6 +335,18 @@ def _command() -> str:
     home = str(Path.home())
     arguments = sys.argv[1:] if home == "/" else [each.replace(home, "~") for each in sys.argv[1:]]
     return shlex.join([Path(sys.argv[0]).name, *arguments])
+
+
+def _commit() -> str:
+    """Of the checkout, with -dirty behind it where files differ; what other repositories say is not asked."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return ""
+    ask = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=10"]
+    try:
+        return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _version(package: str) -> str:

@@ -185,6 +185,20 @@ def test_the_command_names_no_user(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert kept["command"] == "amphw train '~/mine.py' --out '~/runs/a'"
 
 
+def test_the_commit_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where amphw is installed, the repository around it says nothing of it."""
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    short = subprocess.run(
+        [*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=True
+    )
+    monkeypatch.setattr(run_folder, "__file__", str(tmp_path / "amphw/host/run_folder.py"))
+    assert run_folder.environment()["commit"] == short.stdout.strip()
+    monkeypatch.setattr(run_folder, "__file__", str(tmp_path / "lib/site-packages/amphw/host/run_folder.py"))
+    assert run_folder.environment()["commit"] == ""
+
+
 def test_a_failed_claim_leaves_the_folder_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, data: bytes) -> None:
         raise WriteError("no space", None)
