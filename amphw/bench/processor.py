@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from amphw.bench.sides import processors
-from amphw.host.run_folder import environment, processor_flags
+from amphw.host.run_folder import named_processor, processor_flags
 
 _SECONDS, _WINDOWS = 0.03, 5
 _BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
@@ -22,7 +22,7 @@ def processor() -> dict[str, Any]:
     floating-point operations a second that fused multiply-adds reach on one core (`one`), and on all that
     this process may use at the same time (`all`); both null without the C++ data plane.
     """
-    cpu = environment()["cpu"]
+    cpu = named_processor()
     told = {"name": cpu["name"], "family": cpu.get("family"), "model": cpu.get("model")}
     try:
         from amphw.engine._native import peak

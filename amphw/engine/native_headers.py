@@ -149,6 +149,7 @@ def _for_each_instruction_set(source: str, parts: Iterable[str]) -> str:
 
 
 def _functions(functions: Iterable[Function]) -> Iterable[str]:
+    """Inline whatever their size: a loop over the columns that calls one for each vector takes longer."""
     for f in sorted_by_calls(functions):
         yield f.written(_translated, "[[maybe_unused, gnu::always_inline]] inline")
 

@@ -325,7 +325,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "numpy": _version("numpy"),
         "platform": platform.platform(),
-        "cpu": {**_processor(), "count": os.cpu_count(), "usable": _usable_cpus()},
+        "cpu": {**named_processor(), "count": os.cpu_count(), "usable": _usable_cpus()},
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
@@ -381,7 +381,7 @@ def _first_processor() -> dict[str, str]:
     return told
 
 
-def _processor() -> dict[str, Any]:
+def named_processor() -> dict[str, Any]:
     """Its name; and family and model where they are told, since processors of several share a name."""
     told = _first_processor()
     names = [told[what] for what in ("model name", "Hardware", "cpu model") if what in told]
