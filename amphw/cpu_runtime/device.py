@@ -48,7 +48,7 @@ class CpuDevice(PlaneDevice):
         self.options = options
         check_settings(settings, "workers", "frame_cap", "frame_rows", "min_rows")
         self.workers = int(settings.get("workers", min(2, os.cpu_count() or 1)))
-        self.lowered = lower(fuse(graph) if settings.get("fuse", True) else graph)
+        self.lowered = lower(fuse(graph, sinks=True) if settings.get("fuse", True) else graph)
         self.graph = graph
         owners = {n: graph.nodes[n].params for n in graph.parameterised}
         self.params = initial_parameters(owners, dict(rules), options.seed)

@@ -251,12 +251,13 @@ class EnginePlane:
         for unit, rows, sums, values in sinks:
             u = self.lowered.units[unit]
             labels = u.behaviour.report
-            out.sums[u.name] = dict(zip(labels, sums, strict=True))
-            out.rows[u.name] = rows
+            told = u.behaviour.told
+            out.sums[told] = dict(zip(labels, sums, strict=True))
+            out.rows[told] = rows
             if values:
                 assert u.behaviour.program is not None
                 types = u.behaviour.program.outputs_types
-                out.outputs[u.name] = {
+                out.outputs[told] = {
                     label: np.array(v, np.float32).reshape(-1, t.width)
                     for label, v, t in zip(labels, values, types, strict=False)
                 }
@@ -338,7 +339,7 @@ class EnginePlane:
         if failure == Failure.Decision:
             return faults.undecided(u, detail, extra, choices(u.behaviour.decides[detail][0]))
         if failure == Failure.Loss:
-            return NonFiniteError(u.name, "forward", f"the loss of instance {number}")
+            return NonFiniteError(u.behaviour.told, "forward", f"the loss of instance {number}")
         if failure == Failure.Gradient:
             return NonFiniteError(u.name, "backward", f"the gradient of '{text}'")
         if failure == Failure.Memory:

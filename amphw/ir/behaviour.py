@@ -77,7 +77,8 @@ class Behaviour:
 
     program None means the identity on the one operand. decides: fields that the program's integer outputs
     write (Observe). report: names of the outputs handed to the controller (Loss); the first one is
-    differentiated. spaces: rows a message has in each row space, over the firing state.
+    differentiated. told: the Loss of which they are told. spaces: rows a message has in each row space, over
+    the firing state.
     """
 
     state: StateType
@@ -87,6 +88,7 @@ class Behaviour:
     any_port: bool = False
     decides: tuple[tuple[FieldType, int], ...] = ()
     report: tuple[str, ...] = ()
+    told: str = ""
     spaces: tuple[tuple[str, Expr], ...] = (("rows", Const(1)),)
 
     @property

@@ -278,12 +278,12 @@ class Interpreter:
     def _report(
         self, name: str, b: Behaviour, active: Active, state: State, outputs: list[np.ndarray]
     ) -> None:
-        sums = active.report.sums.setdefault(name, dict.fromkeys(b.report, 0.0))
+        sums = active.report.sums.setdefault(b.told, dict.fromkeys(b.report, 0.0))
         for label, value in zip(b.report, outputs, strict=True):
             sums[label] += float(value.sum(dtype=np.float64))
             if active.mode is Mode.PREDICT:
-                active.parts.setdefault((name, label), []).append((state, value))
-        active.report.rows[name] = active.report.rows.get(name, 0) + len(outputs[0])
+                active.parts.setdefault((b.told, label), []).append((state, value))
+        active.report.rows[b.told] = active.report.rows.get(b.told, 0) + len(outputs[0])
 
     # --- backward ---------------------------------------------------------------------------------
 

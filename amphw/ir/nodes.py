@@ -268,6 +268,11 @@ class Loss(Node):
     names: tuple[str, ...] = ("loss",)
 
     @property
+    def told(self) -> str:
+        """The node of which the values are told."""
+        return self.name
+
+    @property
     def trains(self) -> bool:
         """Whether the loss depends on anything; one that is constant is there for what it reports."""
         return bool(self.program.read_by([0]))
@@ -280,12 +285,16 @@ class Loss(Node):
     def outs(self) -> tuple[str, ...]:
         return ()
 
+    @property
+    def params(self) -> tuple[ParamSpec, ...]:
+        return self.program.params
+
     def infer(self, types: Types, rules: list[Rule]) -> Inferred:
         edge = joined(self, types)
         check_program(self, self.program, edge.state, types)
         if len(self.names) != len(self.program.outputs):
             raise GraphError(f"{len(self.program.outputs)} outputs, but names {self.names}", node=self.name)
-        if self.program.params:
+        if self.params and self.told == self.name:
             raise GraphError("a Loss cannot own parameters; put them into a PPT before it", node=self.name)
         spaces = row_spaces(self.program, edge.rows)
         return (
@@ -295,10 +304,22 @@ class Loss(Node):
                 (),
                 self.program,
                 report=self.names,
+                told=self.told,
                 spaces=tuple(spaces.items()),
             ),
             {},
         )
+
+
+@dataclass(frozen=True)
+class OwningLoss(Loss):
+    """A PPT and the Loss `of` behind it as one node, which `fuse` makes, with the PPT's name and values."""
+
+    of: str = ""
+
+    @property
+    def told(self) -> str:
+        return self.of
 
 
 @dataclass(frozen=True)

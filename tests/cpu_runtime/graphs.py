@@ -20,8 +20,8 @@ FEATURES, CLASSES, MAX_BATCH = 3, 4, 8
 batch, n = Attr("batch"), Field("n")
 
 
-def mlp(hidden: int = 5, layers: int = 2) -> Graph:
-    """x - layer0 - layer1 - ... - head - loss."""
+def mlp(hidden: int = 5, layers: int = 2, classes: int = CLASSES) -> Graph:
+    """x - layer0 - layer1 - ... - head - loss. classes: as many scores; labels are the first few."""
     g = Graph(
         "mlp", Schema({"batch": MAX_BATCH}, {"label": TableType((batch,), lift(CLASSES))}, {"x": FEATURES})
     )
@@ -35,8 +35,8 @@ def mlp(hidden: int = 5, layers: int = 2) -> Graph:
         g.add(PPT(f"layer{k}", trace(lambda p, x: relu(linear(x, p.W, p.b)), {"x": width}, params)))
         chain.append(f"layer{k}")
         width = hidden
-    g.add(PPT("head", trace(lambda p, x: linear(x, p.W), {"x": width}, {"W": (width, CLASSES)})))
-    g.add(Loss("loss", trace(lambda y: cross_entropy(y, table("label")(ROW)), {"y": CLASSES})))
+    g.add(PPT("head", trace(lambda p, x: linear(x, p.W), {"x": width}, {"W": (width, classes)})))
+    g.add(Loss("loss", trace(lambda y: cross_entropy(y, table("label")(ROW)), {"y": classes})))
     g.connect(*chain, "head", "loss")
     return g
 

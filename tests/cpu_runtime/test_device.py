@@ -177,7 +177,7 @@ def test_pinned_nodes_stay_with_their_workers(load: Loader) -> None:
     workers: dict[str, set[int]] = {}
     for worker, node, *_ in calls:
         workers.setdefault(node, set()).add(worker)
-    assert workers.keys() == {"layer0", "layer1", "layer2", "head", "loss"}
+    assert workers.keys() == {"layer0", "layer1", "layer2", "head"}
     assert all(len(w) == 1 for w in workers.values())
     assert set().union(*workers.values()) == {0, 1, 2}
 
@@ -188,7 +188,6 @@ def test_nodes_run_where_a_placement_puts_them(load: Loader) -> None:
         ("layer0", 1),
         ("head", 2),
         ("layer1", 0),
-        ("loss", 0),
     }
 
 
@@ -228,7 +227,7 @@ def test_trace_slices(load: Loader) -> None:
     calls = traced(mlp(layers=1), rows(5), load, workers=2)
     by_kind = {kind: [c for c in calls if c[2] == kind] for kind in ("forward", "backward", "update")}
     assert sum(map(len, by_kind.values())) == len(calls)
-    for node in ("layer0", "head", "loss"):
+    for node in ("layer0", "head"):  # the loss is a part of `head`
         for kind in ("forward", "backward"):
             assert sum(c[5] for c in by_kind[kind] if c[1] == node) == 5 * 4  # payload rows
     numbers = [c[7] for c in by_kind["forward"] + by_kind["backward"]]
@@ -237,7 +236,7 @@ def test_trace_slices(load: Loader) -> None:
     for c in by_kind["forward"]:
         assert (c[6] is None) == (c[1] == "layer0")  # a source is no frame
         if c[6] is not None:
-            assert number_of[c[6]][1] == {"head": "layer0", "loss": "head"}[c[1]]
+            assert number_of[c[6]][1] == {"head": "layer0"}[c[1]]
     assert {c[1] for c in by_kind["update"]} == {"layer0", "head"}
     for c in calls:
         assert c[0] in (0, 1) and c[3] > 0 and c[4] >= 0
@@ -260,7 +259,7 @@ def test_statistics_add_up(load: Loader, workers: int) -> None:
     began = time.monotonic()
     pump(device, rows(50))
     stats, elapsed = device.statistics(), time.monotonic() - began
-    assert stats.forward == stats.backward == 50 * 4
+    assert stats.forward == stats.backward == 50 * 3
     assert stats.updates == sum(p.version for p in device.parameters().values()) > 0
     assert {node: sum(h.values()) for node, h in stats.staleness.items()} == dict.fromkeys(
         ("layer0", "layer1", "head"), 50 * 4
@@ -339,6 +338,19 @@ def test_memory_of_the_slots_is_bounded_by_the_largest_instance(load: Loader, pl
     assert 0 < max(grown) <= 4 * largest
     pump(device, instances[:1], keys=4, mode=Mode.INFER)
     assert device.plane.engine.slot_bytes() == grown[-1], "inference needs no more than training"
+
+
+@pytest.mark.parametrize("plane", ["native"], indirect=True)
+def test_an_instance_has_no_room_for_scores_of_a_wide_layer_before_a_loss(load: Loader, plane: str) -> None:
+    def planned(classes: int) -> int:
+        device = load(mlp(classes=classes), UpdateRule(interval=4), updates="self", workers=2)
+        instances = rows(8)
+        wanted = int(device.planned_bytes(instances[0], Mode.TRAIN))
+        losses = [report.sums["loss"]["loss"] for report in pump(device, instances)]
+        assert all(0.0 < loss < 100.0 for loss in losses) and device.parameters()["head"].version > 0
+        return wanted
+
+    assert planned(5_000) == planned(5)
 
 
 def test_close_and_load_again(load: Loader) -> None:

@@ -116,12 +116,12 @@ def assert_same(found: Values, expected: Values) -> None:
 
 
 @some
-@given(cases, seeds)
-def test_fuse(case: Case, seed: int) -> None:
+@given(cases, seeds, st.booleans())
+def test_fuse(case: Case, seed: int, sinks: bool) -> None:
     before = graph_of(case)
     values = drawn(before, seed)
     losses, gradients = run(before, case, values)
-    found, theirs = run(fuse(before), case, values)
+    found, theirs = run(fuse(before, sinks=sinks), case, values)
     assert found == pytest.approx(losses, rel=1e-10)
     assert_same(theirs, gradients)
 
@@ -325,6 +325,28 @@ def test_what_arrives_twice_at_a_fused_node_arrives_once() -> None:
     found, theirs = run(after, one, values)
     assert found == pytest.approx(losses, rel=1e-12)
     assert_same(theirs, gradients)
+
+
+def test_a_loss_and_its_layer_are_one_node_which_keeps_both_names() -> None:
+    g = DIGITS.graph(SMALL_DIGITS)
+    after = fuse(g, sinks=True)
+    (loss,) = (node for node in after.nodes.values() if isinstance(node, Loss))
+    owner = next(name for (name, _), (to, _) in g.edges.items() if to == "loss")
+    assert "loss" in fuse(g).nodes and "loss" not in after.nodes
+    assert loss.name == owner and loss.params == g.nodes[owner].params and loss.told == "loss"
+    assert after.parameterised == g.parameterised
+    device = ReferenceDevice()
+    device.load(after, {"*": UpdateRule()}, DeviceOptions())
+    (instance,) = DIGITS.training(SMALL_DIGITS, 0, 1, 1)
+    device.submit(0, 0, instance, Mode.PREDICT)
+    (report,) = device.drain()
+    assert report.sums.keys() == report.rows.keys() == report.outputs.keys() == {"loss"}
+    assert fingerprint(graph_from_json(graph_to_json(after))) == fingerprint(after)
+    g.add(Loss("own", trace(lambda p, y: sum_cols(y + p.b), {"y": 3}, {"b": (3,)})))
+    g.add(Source("z", width=3, data="z"))
+    g.connect("z", "own")
+    with pytest.raises(GraphError, match="a Loss cannot own parameters"):
+        infer(g)
 
 
 def test_the_cases_have_something_for_every_pass() -> None:

@@ -13,23 +13,13 @@ namespace {
 
 constexpr int YIELDS_BEFORE_SLEEP = 20;
 
-// Lets go of a version, also where the frame fails.
-struct Pinned {
-    Pinned(Parameters* parameters, int buffer) : parameters(parameters), buffer(buffer) {}
-    ~Pinned() {
-        if (parameters != nullptr) parameters->unpin(buffer);
-    }
-    Parameters* parameters;
-    int buffer;
-};
-
 }  // namespace
 
 Engine::Worker::Worker(const GraphDesc& graph, const Kernels& kernels)
     : runner(graph, kernels), ready(graph.units.size() * KINDS) {}
 
 Engine::Engine(GraphDesc graph, std::vector<std::optional<Rule>> rules, Options options, const Kernels& kernels)
-    : policy(options.policy), graph_(std::move(graph)), options_(std::move(options)), kernels_(kernels),
+    : policy(options.policy), graph_(marked(std::move(graph), options)), options_(std::move(options)), kernels_(kernels),
       planner_(graph_, options_.plan_bytes), shared_(graph_.units.size()), queues_(graph_.units.size() * KINDS),
       sleepers_(options_.slept, options_.sleepers) {
     if (options_.shared != nullptr) {
@@ -239,22 +229,14 @@ void Engine::count_staleness(Worker& w, const Frame& frame) {
 }
 
 void Engine::serve(int32_t worker, Frame& frame) {
+    if (graph_.units[frame.unit].at_once && frame.kind == FORWARD) return serve_at_once(worker, frame);
     Worker& w = *workers_[worker];
     const auto begun = Clock::now();
     const int64_t flow = options_.trace ? origin(frame) : -1;
     compute(w, frame);
     if (options_.sleep[frame.unit] > 0.0)
         std::this_thread::sleep_for(std::chrono::duration<double>(options_.sleep[frame.unit] * double(frame.tasks.size())));
-    {
-        // Before the frame is delivered, so that whoever hears of a retired instance finds all its slices.
-        const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
-        std::lock_guard lock(w.mutex);
-        w.counters.frames++;
-        w.counters.busy += seconds;
-        if (options_.trace)
-            w.slices.push_back({worker, frame.unit, frame.kind, microseconds(begun), seconds * 1e6, frame.rows, flow,
-                                frame.number});
-    }
+    count_served(worker, frame, microseconds(begun), std::chrono::duration<double>(Clock::now() - begun).count(), flow);
     commit(w, frame);
     logged(w, worker, frame);
     if (w.again.empty()) return;
@@ -263,6 +245,15 @@ void Engine::serve(int32_t worker, Frame& frame) {
     frame.kind = BACKWARD;
     begin(frame);
     serve(worker, frame);
+}
+
+void Engine::count_served(int32_t worker, const Frame& frame, double begun_us, double seconds, int64_t flow) {
+    Worker& w = *workers_[worker];
+    std::lock_guard lock(w.mutex);
+    w.counters.frames++;
+    w.counters.busy += seconds;
+    if (!options_.trace) return;
+    w.slices.push_back({worker, frame.unit, frame.kind, begun_us, seconds * 1e6, frame.rows, flow, frame.number});
 }
 
 void Engine::logged(Worker& w, int32_t worker, const Frame& frame) {

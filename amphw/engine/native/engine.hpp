@@ -179,17 +179,27 @@ public:
     double sleeper_idle(int32_t device) { return sleepers_.idle(device); }
 
     // --- replay: the log says what runs next ---
-    void replay() { replaying_ = true; }
+    void replay();
     void replay_start(int64_t number, int32_t unit, Kind kind, std::vector<Task> tasks);
     void replay_end(int64_t number);
     void replay_seal(int32_t unit, bool due);
     void replay_reduced(int32_t unit);
 
 private:
+    // Lets go of a version, also where the frame fails.
+    struct Pinned {
+        Pinned(Parameters* parameters, int buffer) : parameters(parameters), buffer(buffer) {}
+        Pinned(const Pinned&) = delete;
+        ~Pinned() {
+            if (parameters != nullptr) parameters->unpin(buffer);
+        }
+        Parameters* parameters;
+        int buffer;
+    };
     struct Worker {
         explicit Worker(const GraphDesc& graph, const Kernels& kernels);
         FrameRunner runner;
-        Frame frame;
+        Frame frame, back;                     // back: of the same firings, where both run at once
         std::vector<std::vector<Task>> ready;  // by queue: firings that the frame at hand has completed
         std::vector<Task> again;               // firings that go backward at once
         std::vector<int64_t> returned;         // messages that each task of the frame returns
@@ -213,6 +223,11 @@ private:
     void begin(Frame& frame);
     void serve(int32_t worker, Frame& frame);
     void compute(Worker& w, Frame& frame);
+    // sinks; sinks.cpp
+    static GraphDesc marked(GraphDesc graph, const Options& options);
+    void serve_at_once(int32_t worker, Frame& frame);
+    // Before the frame is delivered, so that whoever hears of a retired instance finds all its slices.
+    void count_served(int32_t worker, const Frame& frame, double begun_us, double seconds, int64_t flow);
     // Which of a frame's messages are handed on: those that stay in its region and those that leave it have their own
     // time. A unit outside of all regions has them all at once.
     enum class Messages { All, Staying, Leaving };
@@ -281,7 +296,7 @@ private:
     void record(Event event);
     bool at_rest();
 
-    const GraphDesc graph_;
+    GraphDesc graph_;
     const Options options_;
     const Kernels& kernels_;
     Planner planner_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "clock.hpp"
 #include "gather.hpp"
 
 namespace amphw {
@@ -25,6 +26,21 @@ FrameRunner::FrameRunner(const GraphDesc& graph, const Kernels& kernels) : graph
 }
 
 void FrameRunner::run(Frame& frame, Parameters* parameters) {
+    other_ = {};
+    begin(frame, parameters);
+    tiles();
+}
+
+double FrameRunner::run_at_once(Frame& forward, Frame& backward, Parameters* parameters) {
+    seconds_ = 0.0;
+    begin(backward, parameters);
+    other_ = {frame_, code_, done_};
+    begin(forward, parameters);
+    tiles();
+    return seconds_;
+}
+
+void FrameRunner::begin(Frame& frame, Parameters* parameters) {
     frame_ = &frame;
     unit_ = &graph_.units[frame.unit];
     parameters_ = parameters;
@@ -34,7 +50,11 @@ void FrameRunner::run(Frame& frame, Parameters* parameters) {
     if (!unit_->choices.empty() && frame.kind != BACKWARD) {
         for (const Task& t : frame.tasks) frame.outcomes.push_back(t.firing);
     }
-    if (!code_->factors.empty() && !unit_->grouped)
+}
+
+void FrameRunner::tiles() {
+    const bool anywhere = !code_->factors.empty() && (other_.code == nullptr || !other_.code->factors.empty());
+    if (anywhere && !unit_->grouped)
         tiles_of_rows();
     else
         tiles_of_messages();
@@ -56,7 +76,7 @@ void FrameRunner::tiles_of_rows() {
     int32_t filled = 0;
     const auto run = [&] {
         for (size_t s = 0; s < factors.size(); s++) rows_[s] = filled * factors[s];
-        tile();
+        each_tile();
         for (size_t s = 0; s < factors.size(); s++) spans_[s].clear();
         filled = 0;
     };
@@ -94,9 +114,25 @@ void FrameRunner::tiles_of_messages() {
                 rows_[s] += count;
             }
         }
-        tile();
+        each_tile();
         begin = end;
     }
+}
+
+void FrameRunner::each_tile() {
+    tile();
+    if (other_.frame == nullptr) return;
+    const auto begun = Clock::now();
+    turn();
+    tile();
+    turn();
+    seconds_ += std::chrono::duration<double>(Clock::now() - begun).count();
+}
+
+void FrameRunner::turn() {
+    std::swap(frame_, other_.frame);
+    std::swap(code_, other_.code);
+    std::swap(done_, other_.done);
 }
 
 void FrameRunner::tile() {
@@ -105,6 +141,7 @@ void FrameRunner::tile() {
     if (most > capacity_) {
         capacity_ = most;
         scratch_.clear();
+        saved_.clear();
     }
     const size_t bases = code_->bases.size(), slots = code_->int_operands.size();
     bases_.resize(std::max(bases_.size(), bases * capacity_));
@@ -144,11 +181,11 @@ void FrameRunner::fail(int32_t task, const char* text) {
 
 // --- where rows are -------------------------------------------------------------------------------------------
 
-float* FrameRunner::scratch(size_t base, int64_t stride) {
-    if (scratch_.size() <= base) scratch_.resize(base + 1);
+float* FrameRunner::scratch(std::vector<Block>& blocks, size_t number, int64_t stride) {
+    if (blocks.size() <= number) blocks.resize(number + 1);
     const size_t bytes = size_t(capacity_ * stride) * sizeof(float);
-    if (scratch_[base].size() < bytes) scratch_[base] = Block(bytes);
-    return scratch_[base].floats();
+    if (blocks[number].size() < bytes) blocks[number] = Block(bytes);
+    return blocks[number].floats();
 }
 
 void FrameRunner::point(size_t base) {
@@ -160,7 +197,10 @@ void FrameRunner::point(size_t base) {
         for (int32_t r = 0; r < rows; r++) out[r] = first + r * step;
     };
     switch (b.place) {
-        case Place::Scratch: return sequence(scratch(base, stride), stride);
+        case Place::Scratch: return sequence(scratch(scratch_, base, stride), stride);
+        case Place::Saved:
+            if (other_.frame == nullptr) break;
+            return sequence(scratch(saved_, b.index, stride), stride);
         case Place::Constant: return sequence(constants_[b.index].data(), 0);
         case Place::Param:
             return sequence(parameters_->tensor(b.index).value[frame_->buffer].floats(), 0);
@@ -248,7 +288,7 @@ void FrameRunner::point_gradient(const Base& b, size_t base, const Span& s, floa
         for (int32_t r = 0; r < s.count; r++) out[r] = whole + (s.first + r) * stride;
         return;
     }
-    float* sum = scratch(base, stride) + s.at * stride;
+    float* sum = scratch(scratch_, base, stride) + s.at * stride;
     const size_t bytes = size_t(s.count * stride) * sizeof(float);
     bool begun = false;
     const auto begin = [&](const float* first) {

@@ -44,6 +44,9 @@ public:
 
     // Gather, compute, scatter; parameters may be null. Throws EngineError.
     void run(Frame& frame, Parameters* parameters);
+    // Two frames of the same firings: each tile goes forward and then backward, and what is saved in between is this
+    // runner's scratch. Returns the seconds that backward has taken.
+    double run_at_once(Frame& forward, Frame& backward, Parameters* parameters);
 
 private:
     // Rows `first` .. `first + count - 1` of a task's rows, at rows `at` .. of the tile.
@@ -53,8 +56,19 @@ private:
         int32_t count, at;
     };
 
+    // What a tile is computed for, and the rows of the tiles before it.
+    struct Pass {
+        Frame* frame = nullptr;
+        const Code* code = nullptr;
+        SpaceRows done{};
+    };
+
+    void begin(Frame& frame, Parameters* parameters);
+    void tiles();
     void tiles_of_rows();
     void tiles_of_messages();
+    void each_tile();
+    void turn();
     void tile();
     void point(size_t base);
     void point_pooled(const Tensor& t, const Base& b, float** out);
@@ -67,7 +81,7 @@ private:
     void decide();
     void log_integers();
     int64_t rows_of(int32_t task, int32_t space) const;
-    float* scratch(size_t base, int64_t stride);
+    float* scratch(std::vector<Block>& blocks, size_t number, int64_t stride);
     [[noreturn]] void fail(int32_t task, const char* text);
 
     const GraphDesc& graph_;
@@ -81,6 +95,8 @@ private:
     std::vector<Span> spans_[MAX_SPACES];
     int32_t rows_[MAX_SPACES] = {};  // of the tile
     SpaceRows done_{};               // rows of the tiles before it
+    Pass other_;                     // of two frames at once the one that is not at hand
+    double seconds_ = 0.0;           // that the backward one has taken
     int64_t capacity_ = 0;           // rows that the tables below have room for
     std::vector<float*> bases_;      // [base][row]
     std::vector<int64_t> integers_;  // [slot][row]
@@ -90,7 +106,8 @@ private:
     std::vector<const float*> compared_;          // rows of a product within attention, and of its result
     std::vector<float*> mixed_;
     Block scores_;
-    std::vector<Block> scratch_;
+    std::vector<Block> scratch_;  // by base
+    std::vector<Block> saved_;    // by saved value, of two frames at once
     std::vector<float> blas_room_;
     std::vector<uint32_t> pairs_room_;
     std::vector<float> constants_[2];  // rows of zeros and of ones, as wide as any base

@@ -87,6 +87,7 @@ struct UnitDesc {
     std::vector<PathDesc> paths;
     std::vector<TrapDesc> traps;
     int32_t labels;  // outputs that a sink reports; 0: not a sink
+    bool at_once = false;  // its frames run forward and backward tile by tile (sinks.cpp): nothing saved is kept
     // sources
     bool is_source;
     std::vector<FieldDesc> emitted;

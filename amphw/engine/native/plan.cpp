@@ -321,7 +321,7 @@ int64_t lay_out(const GraphDesc& graph, const List<UnitPlan>& units, bool train,
         at.missing = reserve(bytes, p.firings * 4);
         at.version = reserve(bytes, p.firings * 4);
         at.frame = reserve(bytes, p.firings * 8);
-        at.saved = laid(arena, u.saved, store);
+        if (!u.at_once) at.saved = laid(arena, u.saved, store);
         at.gradients = laid(arena, u.operands, [&](const OperandDesc& o, int64_t) {
             return o.needs_gradient ? store({o.width, o.shared ? 0 : o.space}) : -1;
         });

@@ -264,14 +264,14 @@ class Delivery:
 
     def _report(self, unit: Unit, slot: Slot, at: int, views: Sequence[np.ndarray]) -> None:
         b, report = unit.behaviour, slot.report
-        sums = report.sums.setdefault(unit.name, dict.fromkeys(b.report, 0.0))
+        sums = report.sums.setdefault(b.told, dict.fromkeys(b.report, 0.0))
         for label, value in zip(b.report, views, strict=True):
             sums[label] += float(value.sum(dtype=np.float64))
             if slot.mode is Mode.PREDICT:
-                slot.parts.setdefault((unit.name, label), []).append((at, value))
+                slot.parts.setdefault((b.told, label), []).append((at, value))
         if slot.mode is Mode.TRAIN and not np.isfinite(sums[b.report[0]]):
-            raise NonFiniteError(unit.name, "forward", f"the loss of instance {slot.instance.number}")
-        report.rows[unit.name] = report.rows.get(unit.name, 0) + len(views[0])
+            raise NonFiniteError(b.told, "forward", f"the loss of instance {slot.instance.number}")
+        report.rows[b.told] = report.rows.get(b.told, 0) + len(views[0])
 
     def _push(self, u: int, kind: int, slot: Slot, at: int) -> None:
         if self.replaying:

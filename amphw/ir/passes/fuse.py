@@ -4,7 +4,9 @@ A CPU pays for every queue hop, so Concat -> Linear -> ReLU should be one frame;
 graph instead. Two nodes fuse where the first has a single out-port that leads straight into the second
 (so both fire for the same states) and at most one of them owns parameters; the fused node takes the owner's
 name, so parameters, update rules and checkpoints stay where they were. A Group takes in what is computed from
-its rows alone. A computing node that then gets one message at several ports gets it once.
+its rows alone. A computing node that then gets one message at several ports gets it once. Where `sinks` says
+so, a Loss takes in what leads to it alone: an owner's name is the fused node's, and what it reports is told
+of the Loss as before.
 """
 
 from __future__ import annotations
@@ -17,16 +19,22 @@ from amphw.ir.check import infer
 from amphw.ir.expr import ROWS, Const, Op
 from amphw.ir.graph import Graph
 from amphw.ir.grouping import Group
-from amphw.ir.nodes import NPT, PPT, Concat, Node, Split, Transform
+from amphw.ir.nodes import NPT, PPT, Concat, Loss, Node, OwningLoss, Split, Transform
 from amphw.ir.primitives import ValueType
 from amphw.ir.program import Builder, Program, Value
 from amphw.ir.routing import Bcast
 
 
-def fuse(graph: Graph, apart: Collection[str] = (), homes: Mapping[str, str] = MappingProxyType({})) -> Graph:
+def fuse(
+    graph: Graph,
+    apart: Collection[str] = (),
+    homes: Mapping[str, str] = MappingProxyType({}),
+    sinks: bool = False,
+) -> Graph:
     """The graph with every such pair fused, repeatedly.
 
-    apart: nodes that stay as they are. homes: where nodes are; only those of one place are fused.
+    apart: nodes that stay as they are. homes: where nodes are; only those of one place are fused. sinks:
+    whether losses are fused with what leads to them, for executors that compute both.
     """
     typed = infer(graph)
     nodes: dict[str, Node] = {}
@@ -40,6 +48,8 @@ def fuse(graph: Graph, apart: Collection[str] = (), homes: Mapping[str, str] = M
     # Port names of Concat and Split survive: their programs' inputs and outputs carry them.
     edges = dict(graph.edges)
     region_of = dict(graph.region_of)
+    losses = {name: node for name, node in nodes.items() if isinstance(node, Loss)}
+    apart = {*apart, *(name for name, loss in losses.items() if not (sinks and loss.trains))}
     while True:
         if (pair := _candidate(nodes, edges, apart, homes)) is not None:
             _merge(nodes, edges, region_of, *pair)
@@ -60,11 +70,11 @@ def _candidate(
         if first in apart or second in apart or homes.get(first) != homes.get(second):
             continue
         a, b = nodes[first], nodes[second]
-        if first == second or not isinstance(b, Transform) or len(a.outs) != 1:
+        if first == second or not isinstance(b, Transform | Loss) or len(a.outs) != 1:
             continue
         if isinstance(a, Transform) and _worthwhile(a, b):
             return first, second, port
-        if isinstance(a, Group) and _gathers_for(a, b):
+        if isinstance(a, Group) and isinstance(b, Transform) and _gathers_for(a, b):
             return first, second, port
     return None
 
@@ -79,7 +89,7 @@ def _gathers_for(a: Group, b: Transform) -> bool:
     return not b.params or (not a.params and a.program.outputs_types[0].space == "rows")
 
 
-def _worthwhile(a: Transform, b: Transform) -> bool:
+def _worthwhile(a: Transform, b: Transform | Loss) -> bool:
     if not _in_proportion(a.program) or not _in_proportion(b.program):
         return False  # a node that opens row spaces of its own stays as it is
     if a.params:
@@ -106,11 +116,15 @@ def _merge(
     port: str,
 ) -> None:
     a, b = nodes[first], nodes[second]
-    assert isinstance(a, Transform | Group) and isinstance(b, Transform) and a.program is not None
+    assert isinstance(a, Transform | Group) and isinstance(b, Transform | Loss) and a.program is not None
     taken = {p for p in b.ins if p != port}
     rename = {p: p if p not in taken else f"{first}_{p}" for p in a.ins}
     merged: Node
-    if isinstance(a, Group):
+    if isinstance(b, Loss):
+        program = inlined(a.program, b.program, port, rename)
+        name = first if a.params else second
+        merged = OwningLoss(name, program, b.names, b.name) if a.params else replace(b, program=program)
+    elif isinstance(a, Group):
         # Its owner's name, else its own: what gathers is what a reader looks for.
         name = second if b.params else first
         (gathered,) = a.program.outputs_types
@@ -148,7 +162,8 @@ def _doubled(
     """A way from a Bcast into a node that has one from there already: its beginning, and the other's port."""
     found: dict[tuple[str, str], str] = {}
     for (fork, out), (target, port) in edges.items():
-        if not isinstance(nodes[fork], Bcast) or not isinstance(nodes[target], Transform) or target in apart:
+        reads = isinstance(nodes[target], Transform | Loss) and target not in apart
+        if not isinstance(nodes[fork], Bcast) or not reads:
             continue
         if (fork, target) in found:
             return (fork, out), found[fork, target]
@@ -166,7 +181,7 @@ def _unify(
     """Have the node read what comes that way from its other port; a Bcast with one way left goes."""
     target, gone = edges.pop(way)
     node, fork = nodes[target], way[0]
-    assert isinstance(node, Transform)
+    assert isinstance(node, Transform | Loss)
     program = node.program
     builder = Builder(program.params)
     builder.spaces.update(dict(program.spaces))
