@@ -38,7 +38,6 @@ from amphw.ir.state import KeySpace
 from amphw.ir.update import NodeParameters
 
 _MODES = tuple(Mode)
-_MODE_NUMBERS = {mode: i for i, mode in enumerate(_MODES)}
 _EVENTS = tuple(event.name.lower() for event in EventType)
 PLAN_BYTES = 64 << 20
 """Plans of recent structures are kept up to this size."""
@@ -107,6 +106,7 @@ class EnginePlane:
             "joining": [joining.get(u.index, -1) for u in lowered.units],
             "slept": [slept.get(u.index) for u in lowered.units],
             "sleepers": list(sleepers),
+            "sinks": [(u.behaviour.told, *u.behaviour.report) for u in lowered.units],
         }
         self.shared_bytes = shared[1] if shared is not None else 0
         if shared is not None:
@@ -125,7 +125,7 @@ class EnginePlane:
                 f"device.memory = {shared[1]} bytes are too few for this graph's constants; raise it"
             ) from error
         self.failure: BaseException | None = None
-        self._held: dict[int, tuple[Instance, list[np.ndarray]]] = {}
+        self._held: dict[int, tuple[Instance, tuple[np.ndarray, ...]]] = {}
         self._unpolled: list[Report] = []
 
     def push(self) -> None:
@@ -149,25 +149,12 @@ class EnginePlane:
         if index in self._held:
             raise faults.occupied(index, self._held[index][0])
         self.push()
-        names = self.names
-        try:
-            attrs = [instance.attrs[a] for a in names.attrs[:-1]]
-            tables = [instance.tables[t] for t in names.tables]
-            data = [np.ascontiguousarray(instance.data[d], np.float32) for d in names.data]
-            unknown = len(instance.attrs) > len(attrs) or len(instance.tables) > len(tables)
-            if unknown or len(instance.data) > len(data) or any(d.ndim != 2 for d in data):
-                raise KeyError
-        except (KeyError, ValueError, TypeError):
-            check_instance(self.schema, instance)
-            raise
-        attrs.append(instance.number)
-        self._held[index] = (instance, data)
         if self.log is not None:
             self.firings.admit((instance.number, mode.value), instance)
         try:
-            result = self._pump(index, generation, instance, mode, attrs, tables, data)
+            result = self._pump(index, generation, instance, _MODES.index(mode))
         except BaseException:
-            del self._held[index]
+            self._held.pop(index, None)
             raise
         if result == 1:
             del self._held[index]
@@ -178,26 +165,18 @@ class EnginePlane:
             del self._held[index]
             raise NoRoom
 
-    def _pump(
-        self,
-        index: int,
-        generation: int,
-        instance: Instance,
-        mode: Mode,
-        attrs: list[int],
-        tables: list[np.ndarray],
-        data: list[np.ndarray],
-    ) -> int:
-        for name, a in zip(self.names.data, data, strict=True):
-            if a.shape[1] != self.schema.data[name]:
-                return 1
-        number, kind = instance.number, _MODE_NUMBERS[mode]
+    def _pump(self, index: int, generation: int, instance: Instance, mode: int) -> int:
+        """Have the engine read the instance as it is, or else converted; its data stay while it is in flight."""
+        number, attrs, tables, data = instance.number, instance.attrs, instance.tables, instance.data
+        self._held[index] = (instance, tuple(data.values()))
         try:
-            return int(self.engine.submit(index, generation, number, kind, attrs, tables, data))
-        except (ValueError, TypeError, BufferError):  # a table that is not as the engine reads it, or worse
+            return int(self.engine.submit(index, generation, number, mode, attrs, tables, data))
+        except (ValueError, TypeError, BufferError):  # of another form than the engine reads, or worse
             try:
                 tables = _readable(tables)
-                return int(self.engine.submit(index, generation, number, kind, attrs, tables, data))
+                data = {name: np.ascontiguousarray(a, np.float32) for name, a in data.items()}
+                self._held[index] = (instance, tuple(data.values()))
+                return int(self.engine.submit(index, generation, number, mode, dict(attrs), tables, data))
             except (ValueError, TypeError, BufferError):
                 check_instance(self.schema, instance)
                 raise
@@ -216,9 +195,8 @@ class EnginePlane:
     def planned_bytes(self, instance: Instance, mode: Mode) -> int:
         """Memory that the instance reserves while it is in flight."""
         check_instance(self.schema, instance)
-        attrs = [instance.attrs[a] for a in self.names.attrs[:-1]]
-        tables = _readable([instance.tables[t] for t in self.names.tables])
-        train, infer = self.engine.planned_bytes([*attrs, instance.number], tables)
+        attrs, tables = dict(instance.attrs), _readable(instance.tables)
+        train, infer = self.engine.planned_bytes(instance.number, attrs, tables)
         if train < 0:
             self._explain(instance)
         return int(train if mode is Mode.TRAIN else infer)
@@ -245,22 +223,23 @@ class EnginePlane:
         return reports
 
     def _report(
-        self, slot: int, generation: int, number: int, mode: int, sinks: list[tuple[Any, ...]]
+        self,
+        slot: int,
+        generation: int,
+        number: int,
+        mode: int,
+        sums: dict[str, dict[str, float]],
+        rows: dict[str, int],
+        outputs: list[tuple[int, list[list[float]]]],
     ) -> Report:
-        out = Report(slot, generation, number, _MODES[mode])
-        for unit, rows, sums, values in sinks:
-            u = self.lowered.units[unit]
-            labels = u.behaviour.report
-            told = u.behaviour.told
-            out.sums[told] = dict(zip(labels, sums, strict=True))
-            out.rows[told] = rows
-            if values:
-                assert u.behaviour.program is not None
-                types = u.behaviour.program.outputs_types
-                out.outputs[told] = {
-                    label: np.array(v, np.float32).reshape(-1, t.width)
-                    for label, v, t in zip(labels, values, types, strict=False)
-                }
+        out = Report(slot, generation, number, _MODES[mode], sums, rows)
+        for unit, values in outputs:
+            b = self.lowered.units[unit].behaviour
+            assert b.program is not None
+            out.outputs[b.told] = {
+                label: np.array(v, np.float32).reshape(-1, t.width)
+                for label, v, t in zip(b.report, values, b.program.outputs_types, strict=False)
+            }
         del self._held[slot]
         return out
 
@@ -382,9 +361,9 @@ class EnginePlane:
         return name, a, _MODES[b].value
 
 
-def _readable(tables: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _readable(tables: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Tables as the engine reads them: contiguous, in the machine's byte order."""
-    return [np.ascontiguousarray(t, t.dtype.newbyteorder("=")) for t in tables]
+    return {name: np.ascontiguousarray(t, t.dtype.newbyteorder("=")) for name, t in tables.items()}
 
 
 def _table(policy: PolicyTable) -> dict[str, Any]:

@@ -107,7 +107,10 @@ def describe_graph(
 
 def describe_schema(schema: Schema, names: Names) -> dict[str, Any]:
     return {
+        "attrs": names.attrs[:-1],
         "attr_limits": [schema.attrs.get(a, -1) for a in names.attrs],
+        "table_names": names.tables,
+        "data": [(d, schema.data[d]) for d in names.data],
         "tables": [
             {
                 "shape": [names.code(e) for e in t.shape],

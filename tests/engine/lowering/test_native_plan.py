@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amphw.engine.faults import OUTSIDE_A_TABLE, trapped
-from amphw.engine.lowering.describe import Names
 from amphw.engine.lowering.lower import Expand, Guard, Lowered, Operand, Path, Trap, Unit, lower
 from amphw.engine.lowering.plan import Plan, build_plan
 from amphw.ir.behaviour import Behaviour, Emit, Receive
@@ -30,16 +29,15 @@ from amphw.cpu_runtime.native_plane import NativePlane
 Tables = list[dict[str, Any]]
 
 
-def engine(lowered: Lowered) -> tuple[Any, Names]:
+def engine(lowered: Lowered) -> Any:
     """An engine that makes plans; it runs nothing."""
     plane = NativePlane(lowered, {}, updates="off", workers=1, placement=None, settings={}, log=None)
-    return plane.engine, plane.names
+    return plane.engine
 
 
-def found(made: Any, names: Names, instance: Instance) -> Tables | None:
-    attrs = [instance.attrs[a] for a in names.attrs[:-1]]
-    tables = [np.ascontiguousarray(instance.tables[t]) for t in names.tables]
-    plan: Tables | None = made.plan([*attrs, instance.number], tables)
+def found(made: Any, instance: Instance) -> Tables | None:
+    tables = {name: np.ascontiguousarray(t) for name, t in instance.tables.items()}
+    plan: Tables | None = made.plan(instance.number, instance.attrs, tables)
     return plan
 
 
@@ -77,14 +75,14 @@ def expected(lowered: Lowered, plan: Plan) -> Tables:
     return out
 
 
-def assert_same_plan(lowered: Lowered, made: Any, names: Names, instance: Instance) -> bool:
+def assert_same_plan(lowered: Lowered, made: Any, instance: Instance) -> bool:
     """-> whether there is a plan at all."""
     try:
         wanted = expected(lowered, build_plan(lowered, instance))
     except AmphwError:
-        assert found(made, names, instance) is None
+        assert found(made, instance) is None
         return False
-    have = found(made, names, instance)
+    have = found(made, instance)
     assert have is not None
     for u, ours, theirs in zip(lowered.units, have, wanted, strict=True):
         reasons = [trapped(t) for t in u.traps]
@@ -98,11 +96,11 @@ def assert_same_plan(lowered: Lowered, made: Any, names: Names, instance: Instan
 def test_plans_of_the_graphs(case: Case, fused: bool) -> None:
     graph = case.build()
     lowered = lower(fuse(graph) if fused else graph)
-    made, names = engine(lowered)
+    made = engine(lowered)
     for seed in range(5):
         for number, instance in enumerate(case.instances(seed)):
             instance.number = 7 * seed + number
-            assert assert_same_plan(lowered, made, names, instance)
+            assert assert_same_plan(lowered, made, instance)
 
 
 # --- drawn units and paths ----------------------------------------------------------------------
@@ -246,9 +244,9 @@ class Drawer:
 def test_plans_of_drawn_expressions(seed: int, wild: float) -> None:
     drawer = Drawer(seed, wild)
     lowered = drawer.lowered()
-    made, names = engine(lowered)
+    made = engine(lowered)
     for _ in range(3):
-        assert_same_plan(lowered, made, names, drawer.instance())
+        assert_same_plan(lowered, made, drawer.instance())
 
 
 def test_what_is_drawn_has_plans_with_routes_and_faults() -> None:
@@ -261,5 +259,5 @@ def test_what_is_drawn_has_plans_with_routes_and_faults() -> None:
 
 def _plan_of(seed: int) -> Tables | None:
     drawer = Drawer(seed, 0.1)
-    made, names = engine(drawer.lowered())
-    return found(made, names, drawer.instance())
+    made = engine(drawer.lowered())
+    return found(made, drawer.instance())

@@ -9,9 +9,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <cstring>
-#include <memory>
-
+#include "bind/instance.hpp"
 #include "describe.hpp"
 #include "engine.hpp"
 
@@ -23,43 +21,6 @@ using FloatArray = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using FloatInput = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using RowNumbers = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-// A table's numbers as 64-bit integers, whatever its type; `room` holds them for as long as they are needed.
-// The array itself is kept by the caller.
-inline TableView read_table(nb::handle array, std::vector<int64_t>& room) {
-    Py_buffer a;
-    if (PyObject_GetBuffer(array.ptr(), &a, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) throw nb::python_error();
-    const auto release = [](Py_buffer* buffer) { PyBuffer_Release(buffer); };
-    const std::unique_ptr<Py_buffer, decltype(release)> released(&a, release);
-    TableView view;
-    view.dimensions = int32_t(a.ndim);
-    if (view.dimensions > 4) throw nb::value_error("a table of more than 4 dimensions");
-    size_t n = 1;
-    for (int32_t d = 0; d < view.dimensions; d++) {
-        view.shape[d] = int64_t(a.shape[d]);
-        n *= size_t(a.shape[d]);
-    }
-    const auto convert = [&](auto* values) {
-        room.resize(n + 1);  // never empty, so that the view has a place
-        for (size_t i = 0; i < n; i++) room[i] = int64_t(values[i]);
-        view.values = room.data();
-    };
-    const char type = a.format[0];  // of the struct module; none before it: native order
-    const bool is_signed = std::strchr("bhilq", type) != nullptr;
-    if (type == 0 || (!is_signed && std::strchr("BHILQ", type) == nullptr))
-        throw nb::type_error("a table that holds no integers in native byte order");
-    switch (a.itemsize) {
-        case 1: is_signed ? convert((const int8_t*)a.buf) : convert((const uint8_t*)a.buf); break;
-        case 2: is_signed ? convert((const int16_t*)a.buf) : convert((const uint16_t*)a.buf); break;
-        case 4: is_signed ? convert((const int32_t*)a.buf) : convert((const uint32_t*)a.buf); break;
-        default:
-            if (is_signed && n > 0)
-                view.values = (const int64_t*)a.buf;
-            else
-                convert((const uint64_t*)a.buf);
-    }
-    return view;
-}
-
 inline const Kernels& chosen_kernels() {
     const Kernels* found = kernels();
     if (found == nullptr) throw nb::value_error("this machine does not run the kernels that AMPHW_ISA names");
@@ -69,26 +30,18 @@ inline const Kernels& chosen_kernels() {
 class PyEngine {
 public:
     PyEngine(nb::dict graph, nb::dict schema, nb::list rules, nb::dict options)
-        : schema_(read_schema(schema)), kernels_(chosen_kernels()),
-          engine_(read_graph(graph), read_rules(rules), read_options(options), kernels_) {}
+        : schema_(read_schema(schema)), instances_(schema), sinks_(nb::cast<nb::list>(options["sinks"])),
+          kernels_(chosen_kernels()), engine_(read_graph(graph), read_rules(rules), read_options(options), kernels_) {}
 
     // 0: pumped; 1: it breaks the schema, its structure leaves a domain or its data is short: Python says how;
     // 2: a fault on the way; 3: no room in the shared memory.
-    int submit(int32_t slot, int64_t generation, int64_t number, int32_t mode, std::vector<int64_t> attrs,
-               nb::list tables, nb::list data) {
-        read_structure(std::move(attrs), tables);
-        data_.clear();
-        widths_.clear();
-        heights_.clear();
-        for (nb::handle d : data) {
-            const auto a = nb::cast<FloatInput>(d);
-            data_.push_back(a.data());
-            widths_.push_back(int64_t(a.shape(1)));
-            heights_.push_back(int64_t(a.shape(0)));
-        }
+    int submit(int32_t slot, int64_t generation, int64_t number, int32_t mode, nb::dict attrs, nb::dict tables,
+               nb::dict data) {
+        if (!instances_.read(number, attrs, tables) || !instances_.read_data(data)) return 1;
         nb::gil_scoped_release release;
-        if (!conforms(schema_, structure_)) return 1;
-        switch (engine_.submit(slot, generation, number, Mode(mode), structure_, data_, widths_, heights_)) {
+        const InstanceReader& i = instances_;
+        if (!conforms(schema_, i.structure)) return 1;
+        switch (engine_.submit(slot, generation, number, Mode(mode), i.structure, i.data, i.widths, i.heights)) {
             case Engine::Submitted::Pumped: return 0;
             case Engine::Submitted::Refused: return 1;
             case Engine::Submitted::NoRoom: return 3;
@@ -97,23 +50,23 @@ public:
     }
 
     // (bytes to train, bytes to infer) that an instance reserves; (-1, -1) where its structure leaves a domain.
-    std::pair<int64_t, int64_t> planned_bytes(std::vector<int64_t> attrs, nb::list tables) {
-        read_structure(std::move(attrs), tables);
+    std::pair<int64_t, int64_t> planned_bytes(int64_t number, nb::dict attrs, nb::dict tables) {
+        if (!instances_.read(number, attrs, tables)) return {-1, -1};
         nb::gil_scoped_release release;
-        return engine_.planned_bytes(structure_);
+        return engine_.planned_bytes(instances_.structure);
     }
 
     // A structure's plan as lists, unit by unit, for tests; None where it leaves a domain. Not kept.
-    nb::object plan(std::vector<int64_t> attrs, nb::list tables) {
-        read_structure(std::move(attrs), tables);
-        const std::shared_ptr<const Plan> plan = build_plan(engine_.graph(), structure_);
+    nb::object plan(int64_t number, nb::dict attrs, nb::dict tables) {
+        if (!instances_.read(number, attrs, tables)) return nb::none();
+        const std::shared_ptr<const Plan> plan = build_plan(engine_.graph(), instances_.structure);
         if (plan == nullptr) return nb::none();
         nb::list out;
         for (const UnitPlan& u : plan->units) out.append(listed(u));
         return out;
     }
 
-    // ([(slot, generation, number, mode, [(unit, rows, sums, values)])], stuck)
+    // ([(slot, generation, number, mode, {sink: {label: sum}}, {sink: rows}, [(unit, values by label)])], stuck)
     nb::tuple poll(double timeout) {
         bool stuck = false;
         std::vector<Retired> retired;
@@ -123,10 +76,17 @@ public:
         }
         nb::list out;
         for (const Retired& r : retired) {
-            nb::list sinks;
-            for (const SinkReport& s : r.sinks)
-                sinks.append(nb::make_tuple(s.unit, s.rows, nb::cast(s.sums), nb::cast(s.values)));
-            out.append(nb::make_tuple(r.slot, r.generation, r.number, int(r.mode), sinks));
+            nb::dict all_sums, rows;
+            nb::list values;
+            for (const SinkReport& s : r.sinks) {
+                const nb::tuple sink = nb::borrow<nb::tuple>(sinks_[size_t(s.unit)]);
+                nb::dict sums;
+                for (size_t k = 0; k < s.sums.size(); k++) sums[sink[k + 1]] = s.sums[k];
+                all_sums[sink[0]] = sums;
+                rows[sink[0]] = s.rows;
+                if (!s.values.empty()) values.append(nb::make_tuple(s.unit, nb::cast(s.values)));
+            }
+            out.append(nb::make_tuple(r.slot, r.generation, r.number, int(r.mode), all_sums, rows, values));
         }
         return nb::make_tuple(out, stuck);
     }
@@ -446,14 +406,6 @@ private:
         return out;
     }
 
-    void read_structure(std::vector<int64_t> attrs, nb::list tables) {
-        structure_.attrs = std::move(attrs);
-        structure_.tables.clear();
-        rooms_.resize(nb::len(tables));
-        size_t i = 0;
-        for (nb::handle t : tables) structure_.tables.push_back(read_table(t, rooms_[i++]));
-    }
-
     void inspect_unit(Slot& slot, int32_t u, nb::list& out) {
         const UnitDesc& unit = engine_.graph().units[u];
         if (unit.is_source) return;
@@ -490,12 +442,10 @@ private:
     }
 
     SchemaDesc schema_;
+    InstanceReader instances_;
+    nb::list sinks_;  // by unit: the name that a sink's figures are told under, and theirs; empty: no sink
     const Kernels& kernels_;
     Engine engine_;
-    Structure structure_;
-    std::vector<std::vector<int64_t>> rooms_;
-    std::vector<const float*> data_;
-    std::vector<int64_t> widths_, heights_;
 };
 
 void bind_external(nb::class_<PyEngine>& engine);
