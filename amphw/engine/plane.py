@@ -166,7 +166,7 @@ class EnginePlane:
             raise NoRoom
 
     def _pump(self, index: int, generation: int, instance: Instance, mode: int) -> int:
-        """Have the engine read the instance as it is, or else converted; its data stay while it is in flight."""
+        """Have the engine read the instance as it is, or else converted. Its data are kept in flight."""
         number, attrs, tables, data = instance.number, instance.attrs, instance.tables, instance.data
         self._held[index] = (instance, tuple(data.values()))
         try:
