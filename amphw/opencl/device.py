@@ -81,7 +81,7 @@ class OpenCLDevice:
         settings = options.settings
         check_settings(settings, "frame_cap", "frame_rows", "min_rows", "depth")
         only_float32(settings, self.capabilities().name)
-        self.lowered = lower(fuse(graph) if settings.get("fuse", True) else graph)
+        self.lowered = lower(fuse(graph, sinks=True) if settings.get("fuse", True) else graph)
         owners = {n: graph.nodes[n].params for n in graph.parameterised}
         self.params = initial_parameters(owners, dict(rules), options.seed)
         self.log: list[Any] = []

@@ -28,7 +28,7 @@ def dump(
     written: list[Path] = []
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for unit in lower(fuse(graph)).units:
+        for unit in lower(fuse(graph, sinks=True)).units:
             if unit.behaviour.program is None:
                 continue  # a source computes nothing
             path = _free(out / f"{re.sub(r'[^A-Za-z0-9_.+-]', '_', unit.name)}.cl", written)

@@ -269,6 +269,18 @@ def test_statistics_add_up(load: Loader, workers: int) -> None:
     assert again.forward == again.frames == 0 and again.busy == [0.0] * workers
 
 
+def test_messages_add_up_where_a_node_decides(load: Loader) -> None:
+    """A loss's frame sends nothing, whatever the frame before it has decided."""
+    device = load(decide.build(exit="store"), workers=2, frame_cap=7)
+    rng = np.random.default_rng(0)
+    instances = [decide.instance(rng, 5) for _ in range(50)]
+    for number, instance in enumerate(instances):
+        instance.number = number
+    pump(device, instances)
+    stats = device.statistics()
+    assert 50 < stats.forward == stats.backward < 50 * 100
+
+
 def test_inference_beside_training_leaves_the_gradients_alone(load: Loader) -> None:
     rng = np.random.default_rng(0)
     instances = [rnn.instance(rng, batch=3) for _ in range(40)]

@@ -180,6 +180,7 @@ void Engine::begin(Frame& frame) {
     frame.rows = rows[0];
     frame.log = {};
     frame.buffer = -1;
+    frame.outcomes.clear();
     bool due = false;  // the node's interval is complete with this frame
     std::unique_lock log(log_mutex_, std::defer_lock);
     if (options_.log) log.lock();
