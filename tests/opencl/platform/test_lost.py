@@ -115,7 +115,7 @@ def test_the_run_goes_on_on_the_spare_device(
     assert load_checkpoint(folder.file(CHECKPOINT), None)[1]["counters"]["epoch"] == 3
 
 
-@pytest.mark.parametrize("after,epoch", [(4, 1), (100, 2)])
+@pytest.mark.parametrize("after,epoch", [(4, 1), (60, 2)])
 def test_without_a_spare_the_run_ends_with_its_last_consistent_state(
     after: int, epoch: int, broken: Callable[..., Broken], tmp_path: Path
 ) -> None:
@@ -150,7 +150,7 @@ def test_nothing_to_go_on_from_is_said(broken: Callable[..., Broken]) -> None:
 
 
 def test_a_spare_that_is_lost_as_well_ends_the_run(broken: Callable[..., Broken], tmp_path: Path) -> None:
-    broken("a frame", 100)
+    broken("a frame", 60)
     device, spare = OpenCLDevice(PTHREAD), OpenCLDevice(PTHREAD)
     folder = RunFolder.create(tmp_path / "run", "m")
     with pytest.raises(DeviceLostError, match="lost in epoch 2"):

@@ -40,9 +40,9 @@ def replayed(log: Sequence[Any]) -> None:
         (("start", 1, "layer0", "forward", ()), "a frame without firings, or a second time"),
         (("start", 90, "layer0", "forward", ((0, "train", ()),)), "frames in another order"),
         (("end", 90), "the end of a frame that has not begun"),
-        (("seal", "loss", "update"), "an update of a node without parameters"),
-        (("seal", "loss", "sum"), "an update of a node without parameters"),
-        (("reduced", "loss"), "an update of a node without parameters"),
+        (("seal", "x", "update"), "an update of a node without parameters"),
+        (("seal", "x", "sum"), "an update of a node without parameters"),
+        (("reduced", "x"), "an update of a node without parameters"),
         (("reduced", "nobody"), "an update of a node 'nobody'"),
     ],
 )
