@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from amphw.ir.behaviour import MEMBER, StateMap
 from amphw.ir.expr import ROW, Attr, Const, Field, lift, table, where
-from amphw.ir.functions import argmax, cross_entropy, linear, scatter_rows, sum_rows, take, tanh
+from amphw.ir.functions import argmax, cross_entropy, linear, scatter_rows, sum_cols, sum_rows, take, tanh
 from amphw.ir.graph import Graph
 from amphw.ir.grouping import Collect, Distribute, Group
 from amphw.ir.instance import Instance, Schema, TableType, permutation
-from amphw.ir.nodes import NPT, PPT, Concat, Loss, Node, Observe, Source, Split
+from amphw.ir.nodes import NPT, PPT, Concat, Loss, Node, Observe, OwningLoss, Source, Split
 from amphw.ir.primitives import ValueType
 from amphw.ir.program import ParamSpec, trace
 from amphw.ir.routing import Bcast, Cond, Discard, Flatmap, Isu, Phi, Replicate, Ungroup
@@ -104,6 +104,7 @@ def every_family() -> Graph:
     g.add(Ungroup("ungroup", FieldType("r", Attr("k"), 9)))
     g.add(Replicate("replicate", "r", 3, n % 3))
     g.add(Discard("discard"))
+    g.add(OwningLoss("head", trace(lambda p, x: sum_cols(linear(x, p.W, p.b)), {"x": 3}, params), of="cost"))
     g.connect("source", "ppt", "npt", "concat.x")
     g.connect("concat", "split")
     g.connect("split.out1", "fork")
