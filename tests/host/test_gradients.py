@@ -250,6 +250,24 @@ def test_a_table_that_is_away_takes_the_room_of_the_rows_that_were_put() -> None
     assert 400 * row <= few - none <= 400 * (row + 32) and 1600 * row <= many - none <= 1600 * (row + 32)
 
 
+@pytest.mark.skipif(not planes.built(), reason="the C++ data plane is not built")
+@pytest.mark.parametrize("optimizer", ["adagrad", "adam"])
+def test_the_gradient_of_a_table_takes_the_room_of_the_rows_that_have_one(optimizer: str) -> None:
+    """Three versions and the optimiser's arrays are whole."""
+    model, rows, width = get_model("tree-lstm"), 5_000, 64
+    config = model.config(sample=True, hidden=6, embedding=width, vocabulary=rows)
+    graph, instances = model.graph(config), list(model.training(config, 1, 0, 2))
+    rule = UpdateRule(10**6, optimizer, lr=0.05)
+    device = CpuDevice()
+    device.load(graph, {"*": rule}, DeviceOptions(4, 0, "controller", 3))
+    trained(device, 0, instances)
+    found = device.parameter_bytes() - sum(p.bytes() for p in device.params.values())
+    device.close()
+    table = 4 * rows * width
+    whole = (3 + rule.slots()) * table
+    assert whole < found < whole + table / 4
+
+
 def test_a_device_without_a_way_of_its_own_is_asked_for_everything() -> None:
     graph, instances = in_fixed_point("tree-leaves")
     device = FixedDevice("q6.10,g=q4.12")

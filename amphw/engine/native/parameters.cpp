@@ -57,6 +57,7 @@ void Parameters::add_tensor(const ParamDesc& p) {
         t.transposed_row = fold.first_row == 0 ? taken : 0;
     }
     t.tracked = p.taken && !p.multiplied && !folded;
+    if (t.tracked) t.gradient_rows = RowPool(t.layout.cols_padded);
     // Untouched rows stay as they are under these rules, so updating the touched ones alone is the same.
     t.sparse = t.tracked && memoryless(rule.optimizer) && rule.weight_decay == 0.0;
     if (t.has_transposed()) t.transposed_layout = Layout::paneled(p.cols, transposed_rows, kernels_.panel);

@@ -53,16 +53,16 @@ struct Tensor {
     ParamDesc desc;
     Layout layout, transposed_layout;
     int32_t transposed_row = 0;  // the transposed copy has the rows from here on, as many as its layout has columns
-    Block value[VERSIONS], transposed[VERSIONS], gradient, slot[MAX_SLOTS];  // from the first `load` on
+    // From the first `load` on; a tracked parameter's gradient is in `gradient_rows`.
+    Block value[VERSIONS], transposed[VERSIONS], gradient, slot[MAX_SLOTS];
     uint32_t largest = 0;  // bit pattern of the gradient's largest magnitude, at an update
     double squares = 0.0;  // their sum, of a rule that clips
     // What products read where they are of bfloat16, in place of `value` and `transposed`.
     Block pairs[VERSIONS], transposed_pairs[VERSIONS];
     Block told;  // sums of what updates have applied, in the gradient's layout
-    // Of a table that is only looked up, the rows that have a gradient.
+    // Of a table that is only looked up, the rows that have a gradient are all that there is of it.
     bool tracked = false;
-    std::vector<uint8_t> touched;
-    std::vector<int32_t> touched_rows;
+    RowPool gradient_rows;
     // Such a table is updated row by row where the update leaves rows without gradient alone. A buffer then misses
     // what was written into the others.
     bool sparse = false;
@@ -71,7 +71,7 @@ struct Tensor {
     // Of such a table somebody else has the rows: here are those that were put last, and those that have a gradient,
     // and nothing of the arrays above.
     bool pooled = false;
-    RowPool rows, gradient_rows;
+    RowPool rows;
 
     // The own kernels multiply by the transposed matrix as by any other; a BLAS library transposes by itself.
     bool has_transposed() const { return desc.transposed && !desc.blas; }
@@ -230,8 +230,9 @@ private:
     void measure(const Each& each);
     void note_largest(const std::string** bad);
     void step(const Part& part, int from, int to, const Update& u);
-    void step_numbers(Tensor& t, int from, int to, Update u, int64_t at, int64_t count);
+    void step_numbers(Tensor& t, int from, int to, Update u, int64_t at, int64_t count, float* gradient);
     void step_rows(Tensor& t, int from, int to, const Update& u);
+    void step_all_rows(Tensor& t, int from, int to, const Update& u, Range rows);
     void stepped(Tensor& t, int to);
     // What the kernel is given for all tensors of an update. updates: its number, from 0. state: moves on.
     Update arguments(int64_t updates, State& state) const;
@@ -251,9 +252,7 @@ private:
     void make_tables(int buffer);
     void add_folded(int32_t param, float* gradient) const;
     void clear_folded();
-    void untouched(Tensor& t);
     void clear_gradient(Tensor& t);
-    float* gradient_row(const Tensor& t, int32_t row) const;
     void all_missed(Tensor& t);
     int spare() const;
     double scale() const { return rule.mean ? 1.0 / double(accumulated) : 1.0; }

@@ -9,7 +9,7 @@ namespace amphw {
 // Not before there are values: a table may be pooled without ever having had any here.
 void Parameters::allocate(Tensor& t) {
     for (Block& b : t.value) b = float_block(t.size());
-    t.gradient = float_block(t.size());
+    if (!t.tracked) t.gradient = float_block(t.size());
     for (int s = 0; s < rule.slots(); s++) t.slot[s] = float_block(t.size());
     const auto pairs = [](const Layout& layout) { return float_block(amphw::pairs_of(layout).size()); };
     if (t.desc.bf16)
@@ -18,12 +18,11 @@ void Parameters::allocate(Tensor& t) {
         for (int b = 0; b < VERSIONS; b++)
             (t.desc.bf16 ? t.transposed_pairs : t.transposed)[b] =
                 t.desc.bf16 ? pairs(t.transposed_layout) : float_block(t.transposed_layout.size());
-    t.touched.assign(t.tracked ? t.layout.rows : 0, 0);
 }
 
 void Parameters::load(int32_t param, const float* values, const float* gradient, const float* const* slots) {
     Tensor& t = tensors_[param];
-    if (t.gradient.size() == 0) allocate(t);
+    if (t.value[0].size() == 0) allocate(t);
     const int buffer = current_.load();
     each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
         std::copy_n(values + from, n, t.value[buffer].floats() + to);
@@ -63,43 +62,44 @@ void Parameters::store(int32_t param, float* values, float* gradient, float* con
 
 void Parameters::load_gradient(int32_t param, const float* gradient) {
     Tensor& t = tensors_[param];
-    each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
-        std::copy_n(gradient + from, n, t.gradient.floats() + to);
-    });
-    if (!t.tracked) return;
-    t.touched_rows.clear();
+    if (!t.tracked) {
+        each_piece(t.layout, [&](int64_t to, int64_t from, int32_t n) {
+            std::copy_n(gradient + from, n, t.gradient.floats() + to);
+        });
+        return;
+    }
+    t.gradient_rows.clear();
+    const int32_t cols = t.layout.cols;
     for (int32_t r = 0; r < t.layout.rows; r++) {
-        const float* g = t.gradient.floats() + t.layout.offset(r, 0);
-        t.touched[r] = std::any_of(g, g + t.layout.cols, [](float x) { return x != 0.0f; });
-        if (t.touched[r]) t.touched_rows.push_back(r);
+        const float* g = gradient + int64_t(r) * cols;
+        if (std::any_of(g, g + cols, [](float x) { return x != 0.0f; }))
+            std::copy_n(g, cols, t.gradient_rows.at(t.gradient_rows.add(r)));
     }
 }
 
 std::vector<int32_t> Parameters::touched(int32_t param) const {
-    const Tensor& t = tensors_[param];
-    std::vector<int32_t> found = t.pooled ? t.gradient_rows.numbers() : t.touched_rows;
+    std::vector<int32_t> found = tensors_[param].gradient_rows.numbers();
     std::sort(found.begin(), found.end());
     return found;
 }
 
 void Parameters::store_rows(int32_t param, const int32_t* rows, int64_t count, float* gradient) const {
     const Tensor& t = tensors_[param];
-    for (int64_t k = 0; k < count; k++)
-        std::copy_n(gradient_row(t, rows[k]), t.layout.cols, gradient + k * t.layout.cols);
+    const int32_t cols = t.layout.cols;
+    for (int64_t k = 0; k < count; k++) {
+        const int32_t slot = t.gradient_rows.find(rows[k]);
+        if (slot < 0)
+            std::fill_n(gradient + k * cols, cols, 0.0f);
+        else
+            std::copy_n(t.gradient_rows.at(slot), cols, gradient + k * cols);
+    }
 }
 
 void Parameters::load_rows(int32_t param, const int32_t* rows, int64_t count, const float* gradient) {
     Tensor& t = tensors_[param];
-    clear_gradient(t);
-    for (int64_t k = 0; k < count; k++) {
-        if (t.pooled) {
-            t.gradient_rows.add(rows[k]);
-        } else {
-            t.touched[rows[k]] = 1;
-            t.touched_rows.push_back(rows[k]);
-        }
-        std::copy_n(gradient + k * t.layout.cols, t.layout.cols, gradient_row(t, rows[k]));
-    }
+    t.gradient_rows.clear();
+    for (int64_t k = 0; k < count; k++)
+        std::copy_n(gradient + k * t.layout.cols, t.layout.cols, t.gradient_rows.at(t.gradient_rows.add(rows[k])));
 }
 
 void Parameters::keep(int32_t param) {
@@ -145,11 +145,8 @@ void Parameters::pool(int32_t param) {
     t.gradient_rows = RowPool(t.layout.cols_padded);
     for (Block& b : t.value) b = {};
     for (Block& b : t.slot) b = {};
-    t.gradient = {};
     // `= {}` would keep the room of vectors.
     for (std::vector<int32_t>& rows : t.missed) rows = std::vector<int32_t>();
-    t.touched_rows = std::vector<int32_t>();
-    t.touched = std::vector<uint8_t>();
     divide();
 }
 
@@ -176,7 +173,7 @@ int64_t Parameters::bytes() const {
         add(t.pairs);
         add(t.transposed_pairs);
         add(t.slot);
-        all += t.gradient.size() + t.told.size() + t.touched.size() + t.rows.bytes() + t.gradient_rows.bytes();
+        all += t.gradient.size() + t.told.size() + t.rows.bytes() + t.gradient_rows.bytes();
         for (const std::vector<int32_t>& rows : t.missed) all += rows.capacity() * sizeof(int32_t);
     }
     return int64_t(all);
@@ -189,6 +186,14 @@ void Parameters::gave(int64_t rows) {
 
 void Parameters::store_gradient(int32_t param, float* gradient) const {
     const Tensor& t = tensors_[param];
+    if (t.tracked) {
+        const int64_t cols = t.layout.cols;
+        std::fill_n(gradient, t.layout.rows * cols, 0.0f);
+        const std::vector<int32_t>& rows = t.gradient_rows.numbers();
+        for (size_t k = 0; k < rows.size(); k++)
+            std::copy_n(t.gradient_rows.at(int32_t(k)), cols, gradient + rows[k] * cols);
+        return;
+    }
     const float* g = t.gradient.floats();
     Block complete;
     if (!unit_.folds.empty()) {
@@ -200,24 +205,11 @@ void Parameters::store_gradient(int32_t param, float* gradient) const {
     each_piece(t.layout, [&](int64_t from, int64_t to, int32_t n) { std::copy_n(g + from, n, gradient + to); });
 }
 
-void Parameters::untouched(Tensor& t) {
-    for (int32_t row : t.touched_rows) t.touched[row] = 0;
-    t.touched_rows.clear();
-}
-
 void Parameters::clear_gradient(Tensor& t) {
-    if (t.pooled) {
+    if (t.tracked)
         t.gradient_rows.clear();
-    } else if (t.tracked) {
-        for (int32_t row : t.touched_rows) std::fill_n(gradient_row(t, row), t.layout.cols, 0.0f);
-        untouched(t);
-    } else {
+    else
         std::memset(t.gradient.bytes(), 0, t.gradient.size());
-    }
-}
-
-float* Parameters::gradient_row(const Tensor& t, int32_t row) const {
-    return t.pooled ? t.gradient_rows.at(t.gradient_rows.find(row)) : t.gradient.floats() + t.layout.offset(row, 0);
 }
 
 }  // namespace amphw

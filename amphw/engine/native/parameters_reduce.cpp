@@ -97,15 +97,9 @@ void Parameters::reduce_part(const LogChunk& chunk, const Part& part) {
 void Parameters::add_rows(Tensor& t, const int64_t* index, const float* d, int64_t ldd, int32_t rows) {
     for (int32_t r = 0; r < rows; r++) {
         const int32_t row = int32_t(index[r]);
-        if (t.pooled) {
-            kernels_.add(t.gradient_rows.at(t.gradient_rows.add(row)), d + r * ldd, t.desc.cols);
-            continue;
-        }
-        kernels_.add(t.gradient.floats() + t.layout.offset(row, 0), d + r * ldd, t.desc.cols);
-        if (t.tracked && !t.touched[row]) {
-            t.touched[row] = 1;
-            t.touched_rows.push_back(row);
-        }
+        float* g = t.tracked ? t.gradient_rows.at(t.gradient_rows.add(row))
+                             : t.gradient.floats() + t.layout.offset(row, 0);
+        kernels_.add(g, d + r * ldd, t.desc.cols);
     }
 }
 
@@ -163,9 +157,10 @@ void Parameters::measure(const Each& each) {
         t.largest = 0;
         t.squares = 0.0;
         if (!t.tracked) continue;
-        for (int32_t row : t.pooled ? t.gradient_rows.numbers() : t.touched_rows) {
-            t.largest = std::max(t.largest, kernels_.largest(gradient_row(t, row), t.desc.cols));
-            if (rule.clip > 0.0) t.squares += kernels_.sum_squares(gradient_row(t, row), t.desc.cols);
+        for (size_t k = 0; k < t.gradient_rows.numbers().size(); k++) {
+            const float* g = t.gradient_rows.at(int32_t(k));
+            t.largest = std::max(t.largest, kernels_.largest(g, t.desc.cols));
+            if (rule.clip > 0.0) t.squares += kernels_.sum_squares(g, t.desc.cols);
         }
     }
     for (size_t i = 0; i < steps_.size(); i++) {
@@ -206,16 +201,17 @@ void Parameters::step(const Part& part, int from, int to, const Update& u) {
     Tensor& t = tensors_[part.param];
     if (t.sparse && !t.pooled) return step_rows(t, from, to, u);
     if (t.kept || t.pooled) return;
+    if (t.tracked) return step_all_rows(t, from, to, u, part.range);
     const auto [first, end] = numbers(part);
-    step_numbers(t, from, to, u, first, end - first);
+    step_numbers(t, from, to, u, first, end - first, t.gradient.floats() + first);
     if (!t.desc.bf16) make_copies(t, to, part.range);
 }
 
-void Parameters::step_numbers(Tensor& t, int from, int to, Update u, int64_t at, int64_t count) {
+void Parameters::step_numbers(Tensor& t, int from, int to, Update u, int64_t at, int64_t count, float* gradient) {
     u.n = count;
     u.w = t.value[from].floats() + at;
     u.out = t.value[to].floats() + at;
-    u.g = t.gradient.floats() + at;
+    u.g = gradient;
     for (int s = 0; s < rule.slots(); s++) u.slots[s] = t.slot[s].floats() + at;
     kernels_.update(u);
 }
@@ -224,10 +220,21 @@ void Parameters::step_numbers(Tensor& t, int from, int to, Update u, int64_t at,
 void Parameters::step_rows(Tensor& t, int from, int to, const Update& u) {
     catch_up(t, from, to);
     const int64_t width = t.layout.cols_padded;
-    if (!t.kept)
-        for (int32_t row : t.touched_rows) step_numbers(t, from, to, u, row * width, width);
+    const std::vector<int32_t>& rows = t.gradient_rows.numbers();
+    for (size_t k = 0; k < rows.size() && !t.kept; k++)
+        step_numbers(t, from, to, u, rows[k] * width, width, t.gradient_rows.at(int32_t(k)));
     for (int b = 0; b < VERSIONS; b++)
-        if (b != to) t.missed[b].insert(t.missed[b].end(), t.touched_rows.begin(), t.touched_rows.end());
+        if (b != to) t.missed[b].insert(t.missed[b].end(), rows.begin(), rows.end());
+}
+
+// Of a table whose rows change without a gradient as well, which is zeros then. The kernel leaves zeros behind.
+void Parameters::step_all_rows(Tensor& t, int from, int to, const Update& u, Range rows) {
+    const int64_t width = t.layout.cols_padded;
+    std::vector<float> zeros(width, 0.0f);
+    for (int32_t row = rows.first; row < rows.end; row++) {
+        const int32_t slot = t.gradient_rows.find(row);
+        step_numbers(t, from, to, u, row * width, width, slot < 0 ? zeros.data() : t.gradient_rows.at(slot));
+    }
 }
 
 // After all parts of an update.
@@ -237,8 +244,7 @@ void Parameters::stepped(Tensor& t, int to) {
         std::memcpy(t.value[to].bytes(), now.bytes(), now.size());
     }
     if (!t.sparse && !t.pooled && (t.kept || t.desc.bf16)) make_copies(t, to, {0, t.layout.cols});
-    if (t.kept || t.pooled) clear_gradient(t);
-    untouched(t);
+    if (t.kept || t.tracked) clear_gradient(t);
 }
 
 // What a buffer of a sparse table has missed.

@@ -16,13 +16,13 @@ void Parameters::tell() {
 }
 
 void Parameters::note_told(Tensor& t, float clipping) {
-    const float* g = t.gradient.floats();
-    float* sum = t.told.floats();
-    const auto add = [&](int64_t from, int64_t to) {
-        for (int64_t k = from; k < to; k++) sum[k] += clipping * g[k];
+    const auto add = [&](const float* g, int64_t at, int64_t count) {
+        for (int64_t k = 0; k < count; k++) t.told.floats()[at + k] += clipping * g[k];
     };
-    if (!t.tracked) return add(0, t.size());
-    for (int32_t row : t.touched_rows) add(t.layout.offset(row, 0), t.layout.offset(row, 0) + t.desc.cols);
+    if (!t.tracked) return add(t.gradient.floats(), 0, t.size());
+    const std::vector<int32_t>& rows = t.gradient_rows.numbers();
+    for (size_t k = 0; k < rows.size(); k++)
+        add(t.gradient_rows.at(int32_t(k)), t.layout.offset(rows[k], 0), t.desc.cols);
 }
 
 std::pair<int64_t, int64_t> Parameters::take_told(const std::vector<float*>& sums) {
