@@ -17,6 +17,7 @@ from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.gradient import gradient_kernels
 from amphw.opencl.codegen.prelude import prelude
 from amphw.opencl.codegen.product import product_kernel
+from amphw.opencl.layout import Layout
 from amphw.opencl.platform import platforms
 from amphw.opencl.tuning import Tuner, height_class
 
@@ -166,9 +167,10 @@ class _Ours:
         code = Code(bases, (), (), phases)
         terms = (Term("matmul", 0, 0, 1), Term("sum", 1, -1, 1))
         unit = TiledUnit(("rows",), (), code, code, code, ((din, 0), (dout, 0)), (), terms)
-        (reduce,) = gradient_kernels("reduce", unit, gradient, {}, ())
+        laid = {0: self._layout(din, dout)}
+        (reduce,) = gradient_kernels("reduce", unit, gradient, laid, ())
         return [
-            (product_kernel("forward", code, phases[0], forward, None, "y = x @ w + b"), forward, 0),
+            (product_kernel("forward", code, phases[0], forward, None, "y = x @ w + b", laid), forward, 0),
             (product_kernel("back", code, phases[1], back, None, "dx = dy @ w'"), back, 0),
             (reduce, gradient, _HEADER),
         ]
@@ -182,9 +184,10 @@ class _Ours:
 
     def _parameter(self, values: np.ndarray) -> Any:
         rows, columns = values.shape if values.ndim == 2 else (1, len(values))
-        out = np.zeros(abi.padded(rows, columns), np.float32)
-        out[:rows, :columns] = values
-        return self._buffer(out)
+        return self._buffer(self._layout(rows, columns).packed(values))
+
+    def _layout(self, rows: int, columns: int) -> Layout:
+        return Layout(rows, columns, self.machine.tuner.base.panel if rows > 1 else 0)
 
     def _rows(self, arena: np.ndarray, name: str, stride: int) -> np.ndarray:
         k, place = self.shape[0], self.places[name]
@@ -205,13 +208,14 @@ class _Ours:
         cl, queue = self.machine.cl, self.machine.queue
         _, din, dout = self.shape
         arena = np.empty_like(self.arena)
-        gradient = np.empty(abi.padded(din, dout), np.float32)
-        bias = np.empty(abi.padded(1, dout), np.float32)
+        layout, bias_layout = self._layout(din, dout), self._layout(1, dout)
+        gradient = np.empty(layout.shape, np.float32)
+        bias = np.empty(bias_layout.shape, np.float32)
         for host, name in ((arena, "arena"), (gradient, "g0"), (bias, "g1")):
             cl.enqueue_copy(queue, host, self.buffers[name])
         y = self._rows(arena, "y", self.y_stride)[:, :dout]
         dx = self._rows(arena, "dx", self.x_stride)[:, :din]
-        return y, dx, gradient[:din, :dout], bias[0, :dout]
+        return y, dx, layout.unpacked(gradient), bias_layout.unpacked(bias)[0]
 
 
 # --- OpenBLAS -----------------------------------------------------------------------------------------------

@@ -67,11 +67,6 @@ def stride(columns: int) -> int:
     return rounded(columns, 32)
 
 
-def padded(rows: int, columns: int) -> tuple[int, int]:
-    """Shape in which a parameter, its gradient and its optimiser's sums lie; a vector has one row."""
-    return rounded(max(rows, 1), 16), stride(columns)
-
-
 @dataclass(frozen=True)
 class Kernel:
     """One kernel of a generated program.

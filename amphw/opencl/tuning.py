@@ -31,9 +31,10 @@ from amphw.opencl.codegen.prelude import prelude
 from amphw.opencl.codegen.product import product_kernel
 from amphw.opencl.codegen.product_local import local_floats
 from amphw.opencl.codegen.whole import whole_kernel
+from amphw.opencl.layout import Layout
 from amphw.opencl.platform.platforms import Found
 
-GENERATOR = "2"
+GENERATOR = "3"
 """Version of the generated text: what was measured with another one is measured again."""
 
 HEIGHTS = (1, 8, 32, 100)
@@ -41,6 +42,9 @@ HEIGHTS = (1, 8, 32, 100)
 
 SECONDS = 0.4
 """After which no other candidate is begun, for each of the two sizes."""
+
+TILES = 8
+"""Tiles that a work-item of a CPU computes for each row of W that it reads."""
 
 _SIZES = {"small": (128, 128), "large": (384, 512)}
 _SMALL = 256 * 128  # elements
@@ -84,10 +88,14 @@ def candidates(device: Found, base: Form) -> Candidates:
     """The forms that are tried on a device."""
 
     def tiles(*shapes: tuple[int, int]) -> list[Form]:
-        return [replace(base, product=ProductForm(rows=r, vectors=v)) for r, v in shapes]
+        return [
+            replace(base, product=ProductForm(rows=r, vectors=v, tiles=TILES if r > 1 else 1))
+            for r, v in shapes
+        ]
 
     def local(*shapes: tuple[int, int, int, int]) -> list[Form]:
-        forms = [replace(base, vector=1, product=ProductForm(r, v, True, g, d)) for r, v, g, d in shapes]
+        single = replace(base, vector=1, panels=False)
+        forms = [replace(single, product=ProductForm(r, v, True, g, d)) for r, v, g, d in shapes]
         return [form for form in forms if fits(device, form)]
 
     if device.kind == "cpu":
@@ -95,7 +103,7 @@ def candidates(device: Found, base: Form) -> Candidates:
         few, many = [(6, 1)], [(8, 3), (10, 2), (8, 2)]
         wide = device.handle.native_vector_width_float >= base.vector
         return Candidates(
-            tiles((1, 16), (1, 25), (1, 8)),
+            tiles((1, 4), (1, 8), (1, 16)),
             tiles(*(many + few if wide else few + many)),
             tiles(*([(6, 4), (8, 2), (6, 1)] if wide else [(6, 1), (6, 4)])),
         )
@@ -214,9 +222,12 @@ def _form(entry: Mapping[str, Any]) -> Form:
     shape = ProductForm(**entry["product"])
     form = Form(**{**entry, "product": shape})
     numbers = (form.lanes, form.rows_per_item, shape.rows, shape.vectors, shape.group, shape.depth)
-    if form.vector not in (1, 2, 4, 8, 16) or not isinstance(shape.local, bool):
+    choices = (shape.local, form.panels)
+    if form.vector not in (1, 2, 4, 8, 16) or not all(isinstance(each, bool) for each in choices):
         raise ValueError("there is no such vector type")
-    if any(type(n) is not int or not 1 <= n <= 256 for n in numbers) or (shape.local and form.vector > 1):
+    if any(type(n) is not int or not 1 <= n <= 256 for n in (*numbers, shape.tiles)) or (
+        shape.local and form.vector > 1
+    ):
         raise ValueError("a number is not possible")
     return form
 
@@ -276,14 +287,15 @@ class _Trial:
         arena[self.job + abi.LOG_BUFFERS : self.job + abi.LOG_BUFFERS + 2] = x, d
         arena[x:] = np.full(arena.size - x, 0.5, np.float32).view(np.int32)
         self.words = arena
-        weights = np.zeros(abi.padded(depth, width), np.float32)
-        self.arena, self.faults, self.weights = (
-            self._buffer(a) for a in (arena, np.zeros(16, np.int32), weights)
-        )
+        self.arena, self.faults = (self._buffer(a) for a in (arena, np.zeros(16, np.int32)))
+        self._weights: dict[Layout, Any] = {}
 
     def _buffer(self, array: np.ndarray) -> Any:
         flags = self.cl.mem_flags
         return self.cl.Buffer(self.context, flags.READ_WRITE | flags.COPY_HOST_PTR, hostbuf=array)
+
+    def _layout(self, form: Form) -> Layout:
+        return Layout(self.depth, self.width, form.panel)
 
     def product(self, form: Form) -> Callable[[int], float]:
         """A product -> its seconds by number of rows."""
@@ -300,7 +312,7 @@ class _Trial:
 
     def _product(self, name: str, form: Form) -> abi.Kernel:
         code = self._code()
-        return product_kernel(name, code, code.phases[0], form, None, "a trial")
+        return product_kernel(name, code, code.phases[0], form, None, "a trial", {0: self._layout(form)})
 
     def _code(self) -> Code:
         bases = (Base(Place.Operand, 0, self.depth, 0), Base(Place.Output, 0, self.width, 0))
@@ -313,7 +325,7 @@ class _Trial:
         nothing = Code((), (), (), ())
         buffers = ((self.depth, 0), (self.width, 0))
         unit = TiledUnit(("rows",), (), nothing, nothing, None, buffers, (), (Term("matmul", 0, 0, 1),))
-        (kernel,) = gradient_kernels("trial", unit, form, {}, ())
+        (kernel,) = gradient_kernels("trial", unit, form, {0: self._layout(form)}, ())
         return self._timed(kernel, form, self.job)
 
     def _timed(self, kernel: abi.Kernel, form: Form, job: int) -> Callable[[int], float]:
@@ -323,7 +335,10 @@ class _Trial:
                 warnings.simplefilter("ignore")  # compilers talk on success, too
                 program = cl.Program(self.context, prelude(form) + kernel.text).build(["-cl-mad-enable"])
             made = cl.Kernel(program, kernel.name)
-            made.set_args(self.arena, np.int32(job), self.faults, self.weights)
+            layout = self._layout(form)
+            if layout not in self._weights:
+                self._weights[layout] = self._buffer(np.zeros(layout.shape, np.float32))
+            made.set_args(self.arena, np.int32(job), self.faults, self._weights[layout])
         except cl.Error:
             return lambda rows: float("inf")  # a form that the device cannot run is none
 

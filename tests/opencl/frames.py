@@ -18,6 +18,8 @@ from amphw.engine.tiles.code import Base, Code, Place
 from amphw.ir.primitives import RowContext
 from amphw.opencl import abi
 from amphw.opencl.abi import Kernel
+from amphw.opencl.codegen.forms import Form
+from amphw.opencl.layout import Layouts, copy_layout
 from amphw.opencl.platform import platforms
 from tests.engine.tiles.tile_interpreter import Rows
 from tests.opencl.devices import BASIC
@@ -102,15 +104,22 @@ class Frame:
         order = self.random.permutation(n)
         return self._put((self._put(values[np.argsort(order)]) + order * step).astype(np.int32))
 
-    def run(self, kernels: Sequence[Kernel], program: Any, params: Sequence[np.ndarray]) -> Ran:
-        """Run kernels in order. params: by number, the folded tables behind them."""
+    def run(
+        self,
+        kernels: Sequence[Kernel],
+        program: Any,
+        params: Sequence[np.ndarray],
+        laid: Layouts,
+        form: Form,
+    ) -> Ran:
+        """Run kernels in order. params: by number, the folded tables behind them; laid: how they lie."""
         cl, queue = device()
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         arena = np.concatenate(self.words)
         faults = np.zeros(abi.BAD_GRADIENT + 32, np.int32)
         on_device = {"arena": arena, "faults": faults}
         names = {name for k in kernels for name in k.buffers}
-        on_device |= {name: self._param(name, params) for name in names}
+        on_device |= {name: self._param(name, params, laid, form) for name in names}
         held = {k: cl.Buffer(queue.context, flags, hostbuf=v) for k, v in on_device.items()}
         for k in kernels:
             size = k.global_size(self.counts, self.context.n)
@@ -131,19 +140,18 @@ class Frame:
         queue.finish()
         return self._read(arena, faults)
 
-    def _param(self, name: str, params: Sequence[np.ndarray]) -> np.ndarray:
+    def _param(self, name: str, params: Sequence[np.ndarray], laid: Layouts, form: Form) -> np.ndarray:
         """A parameter's buffer, or that of its transposed copy, padded with zeros."""
         number = int(name.strip("pt"))
-        value = np.atleast_2d(params[number])
+        value, layout = np.atleast_2d(params[number]), laid[number]
         if name.endswith("t"):
             (first, width), *others = {
                 (p.first_row, p.width) for p in self.code.phases if p.param == number and p.transposed
             }
             assert not others, "one copy for all products"
             value = (value[first : first + width] if first >= 0 else value).T
-        out = np.zeros(abi.padded(*value.shape), np.float32)
-        out[: value.shape[0], : value.shape[1]] = value
-        return np.concatenate([out.ravel(), np.full(SLACK, np.nan, np.float32)])
+            layout = copy_layout(*value.shape, form)
+        return np.concatenate([layout.packed(value).ravel(), np.full(SLACK, np.nan, np.float32)])
 
     def _read(self, arena: np.ndarray, faults: np.ndarray) -> Ran:
         words, before = arena.view(np.int32), np.concatenate(self.words).view(np.int32)

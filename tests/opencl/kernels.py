@@ -10,9 +10,11 @@ import numpy as np
 
 from amphw.opencl import abi
 from amphw.opencl.codegen.forms import Form, ProductForm
+from amphw.opencl.layout import Layout
 from tests.opencl.devices import BASIC
 
 PLAIN = Form(product=ProductForm(rows=4, vectors=2))
+PANELS = Form(product=ProductForm(rows=4, vectors=2, tiles=3), panels=True)
 LOCAL = Form(vector=1, lanes=4, product=ProductForm(rows=2, vectors=3, local=True, group=4, depth=8))
 SINGLE = Form(vector=4, product=ProductForm(rows=3, vectors=1))
 SCALAR = Form(vector=1, product=ProductForm(rows=2, vectors=2))
@@ -104,9 +106,7 @@ class Machine:
         self.queue.finish()
 
 
-def padded(values: np.ndarray) -> np.ndarray:
-    """A parameter as it lies in memory."""
+def padded(values: np.ndarray, panel: int = 0) -> np.ndarray:
+    """A parameter as it lies in memory, or a matrix in panels of so many columns."""
     rows, columns = values.shape if values.ndim == 2 else (0, len(values))
-    out = np.zeros(abi.padded(rows, columns), np.float32)
-    out[: max(rows, 1), :columns] = values
-    return out
+    return Layout(rows, columns, panel if rows else 0).packed(values)

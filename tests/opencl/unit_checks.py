@@ -18,6 +18,7 @@ from amphw.opencl.abi import Kernel
 from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.generate import UnitSource, generate, program_text
 from amphw.opencl.codegen.whole import whole_kernel
+from amphw.opencl.layout import layouts
 from amphw.opencl.tuning import HEIGHTS
 from tests.engine.tiles.tile_interpreter import Rows, run_code
 from tests.opencl.frames import Frame, build
@@ -125,8 +126,9 @@ class _Check:
         c = self.case
         code: Code = getattr(c.tiled, direction)
         expected, slots = run_code(code, c.context, c.tiled.spaces, theirs, c.ints, c.params)
+        form = self.source.form
         frame = Frame(c.tiled.spaces, code, c.context, mine, c.ints, log_ints)
-        ran = frame.run(kernels, self.program, c.params)
+        ran = frame.run(kernels, self.program, c.params, layouts(c.tiled, c.specs, form), form)
         assert ran.fault == (0, 0)
         for number, slot in enumerate(slots):
             np.testing.assert_array_equal(ran.slots[number], slot, f"{c.name}: i{number} of\n{code}")

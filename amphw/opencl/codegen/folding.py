@@ -14,11 +14,12 @@ from dataclasses import replace
 from amphw.engine.tiles.code import Base, Code, Fold, Phase, PhaseKind, Place, Ref, Segment
 from amphw.opencl import abi
 from amphw.opencl.codegen.forms import Form, ProductForm
-from amphw.opencl.codegen.gradient import Rows, matmul_body
+from amphw.opencl.codegen.gradient import Gradient, Rows, matmul_body
 from amphw.opencl.codegen.product import plain_body
 from amphw.opencl.codegen.product_parts import FrameRows
 from amphw.opencl.codegen.tiles import column_tiles, indent, load, store, vector_type
 from amphw.opencl.codegen.update import Tensor, once_kernel
+from amphw.opencl.layout import Layout
 
 
 class _TableRows(FrameRows):
@@ -47,7 +48,7 @@ def table_kernels(
             d=Ref(1),
             width=w.columns,
         )
-        rows = _TableRows(Code(bases, (), (), (phase,)))
+        rows = _TableRows(Code(bases, (), (), (phase,)), {w.number: w.layout})
         across = column_tiles(w.columns, form.product.vectors, form.vector)[0]
         down = -(-e.rows // form.product.rows)
         bias = [f"p{fold.bias}"] if fold.bias >= 0 else []
@@ -101,9 +102,9 @@ def _to_weight(name: str, number: int, fold: Fold, e: Tensor, w: Tensor, form: F
     x = Rows(f"p{e.number}", fold.width, abi.stride(fold.width))
     d = Rows(f"g{number}", w.columns, abi.stride(w.columns))
     bias = f"g{fold.bias}" if fold.bias >= 0 else ""
-    gradient = f"g{w.number}"
-    body, items = matmul_body(x, d, gradient, fold.first_row, bias, form)
-    written = [gradient, *([bias] if bias else [])]
+    gradient = Gradient(f"g{w.number}", w.layout, fold.first_row)
+    body, items = matmul_body(x, d, gradient, bias, form)
+    written = [gradient.name, *([bias] if bias else [])]
     comment = f"g{_part(fold)[1:]} += p{e.number}' @ g{number}"
     comment += f", {bias} += sum of its rows" if bias else ""
     body = [f"const int rows = {e.rows};", *body]
@@ -114,13 +115,14 @@ def _to_table(name: str, number: int, fold: Fold, e: Tensor, w: Tensor, form: Fo
     """Products of rows with rows, both of which have zeros behind their columns: vectors are whole."""
     vector, kind, across = form.vector, vector_type(form), abi.stride(w.columns)
     lanes = [f".s{k:x}" for k in range(vector)] if vector > 1 else [""]
-    product = f"{load('d + n', vector, vector)} * {load('weight + n', vector, vector)}"
+    part, step = w.layout.place("n"), w.layout.step
+    product = f"{load('d + n', vector, vector)} * {load(f'weight + {part}', vector, vector)}"
     total = " + ".join(f"sum{lane}" for lane in lanes)
     body = [
         "const int row = get_global_id(1);",
         f"__global const float* d = g{number} + row * {across};",
-        f"__global const float* weight = p{w.number} + {fold.first_row * across};",
-        f"for (int c = 0; c < {fold.width}; c++, weight += {across}) {{",
+        f"__global const float* weight = p{w.number} + {fold.first_row * step};",
+        f"for (int c = 0; c < {fold.width}; c++, weight += {step}) {{",
         f"    {kind} sum = 0.0f;",
         f"    for (int n = 0; n < {across}; n += {vector}) sum = {product} + sum;",
         f"    g{e.number}[row * {abi.stride(e.columns)} + c] += {total};",
@@ -132,7 +134,7 @@ def _to_table(name: str, number: int, fold: Fold, e: Tensor, w: Tensor, form: Fo
 
 
 def _clear(name: str, number: int, e: Tensor, w: Tensor, form: Form) -> abi.Kernel:
-    vector, (rows, columns) = form.vector, abi.padded(e.rows, w.columns)
+    vector, (rows, columns) = form.vector, Layout(e.rows, w.columns).shape
     zero = store(f"g{number} + at", f"({vector_type(form)})(0.0f)", vector, vector)
     start = f"get_global_id(1) * {columns}"
     body = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from amphw.engine.tiles.code import ATTENTION, Code, Phase, PhaseKind, TiledUnit
@@ -18,8 +18,9 @@ from amphw.opencl.codegen.pointers import Pointers, frame_kernel
 from amphw.opencl.codegen.prelude import prelude
 from amphw.opencl.codegen.product import product_kernel
 from amphw.opencl.codegen.rows import Part, rows_kernel
+from amphw.opencl.layout import Layouts, layouts
 
-Product = Callable[[str, Code, Phase, Form, Finish | None, str, Mapping[int, int]], Kernel]
+Product = Callable[[str, Code, Phase, Form, Finish | None, str, Layouts], Kernel]
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,10 @@ def generate(
     product: Product = product_kernel,
 ) -> UnitSource:
     """The kernels of a unit; params: its parameters, without the folded tables."""
-    heights = [p.shape[0] for p in params]
-    table_rows = dict(enumerate(heights + [heights[f.table] for f in tiled.folds]))
+    laid = layouts(tiled, params, form)
 
     def kernels(direction: str, code: Code, log_ints: Sequence[int] = ()) -> tuple[Kernel, ...]:
-        pointers = Pointers(code, table_rows)
+        pointers = Pointers(code, laid)
         return tuple(_Generator(unit_name, direction, pointers, form, product).kernels(log_ints))
 
     forward = kernels("forward", tiled.forward)
@@ -98,7 +98,7 @@ class _Generator:
                 finished = self.pointers.lines(phases[number + 1])[:skip] if skip else []
                 name, comment = self._next("a product", [*self.pointers.lines(phase), *finished])
                 self.out.append(
-                    self.product(name, self.code, phase, self.form, taken, comment, self.pointers.table_rows)
+                    self.product(name, self.code, phase, self.form, taken, comment, self.pointers.layouts)
                 )
                 number += 1
             elif phase.kind == PhaseKind.Rows:

@@ -11,7 +11,7 @@ columns alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from amphw.engine.tiles.code import Term, TiledUnit
@@ -19,6 +19,7 @@ from amphw.opencl import abi
 from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.product_parts import signature
 from amphw.opencl.codegen.tiles import Columns, by_columns, column_tiles, indent, load, store, vector_type
+from amphw.opencl.layout import Layout, Layouts
 
 ALL_ROWS = 1 << 30
 """Rows a group goes through: however many the job has, one group in dimension 0, and none if it has none."""
@@ -33,13 +34,22 @@ class Rows:
     stride: int
 
 
+@dataclass(frozen=True)
+class Gradient:
+    """Rows of a matrix's gradient that a product is added to, from the first on."""
+
+    name: str
+    layout: Layout
+    first_row: int = 0
+
+
 def gradient_kernels(
-    name: str, unit: TiledUnit, form: Form, table_rows: Mapping[int, int], touched: Collection[int]
+    name: str, unit: TiledUnit, form: Form, layouts: Layouts, touched: Collection[int]
 ) -> list[abi.Kernel]:
     """The kernels of a unit's terms, to run in this order.
 
-    table_rows: rows of each parameter that is looked up, folded tables included. touched: those whose touched
-    rows are marked, in "touched{param}", int a row.
+    layouts: of the parameters, folded tables included. touched: those whose touched rows are marked, in
+    "touched{param}", int a row.
     """
     sums = [t for t in unit.terms if t.kind == "sum"]
     kernels = []
@@ -49,9 +59,9 @@ def gradient_kernels(
             with_it = next((s for s in sums if s.d == term.d), None)
             if with_it is not None:
                 sums.remove(with_it)
-            kernels.append(_matmul(called, unit, term, with_it, form))
+            kernels.append(_matmul(called, unit, term, with_it, form, layouts[term.param]))
         elif term.kind == "take":
-            kernels.append(_take(called, unit, term, form, table_rows[term.param], term.param in touched))
+            kernels.append(_take(called, unit, term, form, layouts[term.param].rows, term.param in touched))
     for number, term in enumerate(sums):
         kernels.append(_sum(f"{name}_sum{number}", unit, term, form))
     return kernels
@@ -85,10 +95,13 @@ def _job_kernel(
 # --- matrices -----------------------------------------------------------------------------------------------
 
 
-def _matmul(name: str, unit: TiledUnit, term: Term, bias: Term | None, form: Form) -> abi.Kernel:
+def _matmul(
+    name: str, unit: TiledUnit, term: Term, bias: Term | None, form: Form, layout: Layout
+) -> abi.Kernel:
     x, d = _log(unit, term.x, "x"), _log(unit, term.d, "d")
     buffers = [f"g{term.param}"] + ([f"g{bias.param}"] if bias else [])
-    body, items = matmul_body(x, d, f"g{term.param}", term.first_row, f"g{bias.param}" if bias else "", form)
+    gradient = Gradient(f"g{term.param}", layout, term.first_row)
+    body, items = matmul_body(x, d, gradient, f"g{bias.param}" if bias else "", form)
     begin = f"__global const float* x = arena + head[LOG_BUFFERS + {term.x}];"
     added = f", g{bias.param} += sum of its rows" if bias else ""
     comment = (
@@ -98,29 +111,32 @@ def _matmul(name: str, unit: TiledUnit, term: Term, bias: Term | None, form: For
 
 
 def matmul_body(
-    x: Rows, d: Rows, gradient: str, first_row: int, bias: str, form: Form
+    x: Rows, d: Rows, gradient: Gradient, bias: str, form: Form
 ) -> tuple[list[str], tuple[int, ...]]:
-    """Statements for gradient[first_row:] += x' @ d over `rows` rows; work-items in dimensions 1 and 2.
+    """Statements for gradient += x' @ d over `rows` rows; work-items in dimensions 1 and 2.
 
     bias: where the sum of d's rows is added as well, "": nowhere.
     """
     # Columns of x are rows of the gradient; tiles of one height, or two heights next to each other.
     heights, tall = column_tiles(x.width, form.product.rows, 1)
+    below = form.product.tiles  # that an item computes one after the other
     tiles, wide = d_tiles(d.width, form)
 
     def tile(columns: Columns) -> list[str]:
-        out = by_columns(
-            "high", tall, 1, lambda h: _tile(x, d, gradient, first_row, form, columns, h.vectors), "row"
-        )
+        out = by_columns("high", tall, 1, lambda h: _tile(x, d, gradient, form, columns, h.vectors), "row")
+        if below > 1:
+            each = f"for (int high = first; high < LEAST(first + {below}, {heights}); high++) {{"
+            out = [each, *indent(out), "}"]
         if bias:
-            out += ["if (high == 0) {", *indent(_column_sums(d, bias, form, columns)), "}"]
+            out += ["if (first == 0) {", *indent(_column_sums(d, bias, form, columns)), "}"]
         return out
 
+    first = f"get_global_id(1) * {below}" if below > 1 else "get_global_id(1), high = first"
     return [
-        f"const int high = get_global_id(1), tile = {tile_number(2, form)};",
+        f"const int first = {first}, tile = {tile_number(2, form)};",
         *within(d.width, tiles, form),
         *by_columns("tile", wide, form.vector, tile),
-    ], (heights, tiles)
+    ], (-(-heights // below), tiles)
 
 
 def d_tiles(width: int, form: Form) -> tuple[int, list[Columns]]:
@@ -140,26 +156,28 @@ def within(width: int, tiles: int, form: Form) -> list[str]:
     return [f"if (tile >= {width}) return;"] if tiles * form.lanes > width and form.lanes > 1 else []
 
 
-def _tile(
-    x: Rows, d: Rows, gradient: str, first_row: int, form: Form, columns: Columns, height: int
-) -> list[str]:
-    vector, stride, kind = form.vector, abi.stride(d.width), vector_type(form)
+def _tile(x: Rows, d: Rows, gradient: Gradient, form: Form, columns: Columns, height: int) -> list[str]:
+    vector, layout, kind = form.vector, gradient.layout, vector_type(form)
     counts = [vector] * (columns.vectors - 1) + [columns.last]
-    start = f"({first_row} + row)" if first_row else "row"
+    start = f"({gradient.first_row} + row)" if gradient.first_row else "row"
+    places = [f"g + i * {layout.step} + {v * layout.apart(vector)}" for v in range(len(counts))]
     out = [
-        f"__global float* g = {gradient} + {start} * {stride} + column;",
+        f"__global float* g = {gradient.name} + {layout.place('column')} + {start} * {layout.step};",
         f"__global const float* left = {x.at} + row;",
         f"__global const float* right = {d.at} + column;",
         f"{kind} sum[{height}][{len(counts)}];",
     ]
     over_rows = ["#pragma unroll", f"for (int i = 0; i < {height}; i++) {{"]
     out += [*over_rows]
-    out += [
-        f"    sum[i][{v}] = {load(f'g + i * {stride} + {v * vector}', vector, vector)};"
-        for v in range(len(counts))
-    ]
+    out += [f"    sum[i][{v}] = {load(places[v], vector, vector)};" for v in range(len(counts))]
     out += [
         "}",
+        # The tile below is the next one.
+        *(
+            [*over_rows, *(f"    ASK({p} + {height * layout.step});" for p in places), "}"]
+            if form.panels
+            else []
+        ),
         f"for (int k = 0; k < rows; k++, left += {x.stride}, right += {d.stride}) {{",
         *(f"    const {kind} d{v} = {_row_part(d, v, counts[v], vector)};" for v in range(len(counts))),
         *indent(over_rows),
@@ -169,7 +187,7 @@ def _tile(
         *over_rows,
     ]
     for v, count in enumerate(counts):
-        out += indent(store(f"g + i * {stride} + {v * vector}", f"sum[i][{v}]", count, vector))
+        out += indent(store(places[v], f"sum[i][{v}]", count, vector))
     return [*out, "}"]
 
 

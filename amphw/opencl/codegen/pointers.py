@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from amphw.engine.tiles.code import Base, Code, Phase, Place, Ref
 from amphw.opencl.abi import Kernel, stride
 from amphw.opencl.codegen.tiles import indent
+from amphw.opencl.layout import Layouts
 
 
 @dataclass(frozen=True)
 class Pointers:
-    """Expressions for the rows of a code. table_rows: rows of the parameters that rows are looked up in."""
+    """Expressions for the rows of a code. layouts: of the parameters that rows are looked up in."""
 
     code: Code
-    table_rows: Mapping[int, int] = field(default_factory=dict)
+    layouts: Layouts = field(default_factory=dict)
 
     def integers(self, slot: int) -> str:
         """The values of an integer slot, long [rows]."""
@@ -30,7 +31,7 @@ class Pointers:
             return buffer(base)
         if base.place != Place.ParamRow:
             return f"ROW({b}, {row})"
-        end = self.table_rows[base.index]
+        end = self.layouts[base.index].rows
         index = f"checked({self.integers(base.ints)}[{row}], {end}, faults, FAULT_TAKE, {row})"
         return f"{buffer(base)} + (long){index} * {stride(base.width)}"
 

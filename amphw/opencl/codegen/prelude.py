@@ -76,6 +76,16 @@ static int checked(long index, int end, __global int* faults, int fault, int row
     return 0;
 }
 
+// Asks for a place that will be written soon; where a compiler cannot say so, that is all that is lost.
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_prefetch)
+#define ASK(p) __builtin_prefetch((const void*)(ulong)(p), 1)
+#endif
+#endif
+#ifndef ASK
+#define ASK(p)
+#endif
+
 typedef float2 __attribute__((aligned(4))) FLOAT2;
 typedef float4 __attribute__((aligned(4))) FLOAT4;
 typedef float8 __attribute__((aligned(4))) FLOAT8;

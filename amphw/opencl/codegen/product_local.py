@@ -12,7 +12,6 @@ memory hands out at once. (The numbers of the groups in dimension 0 are those of
 from __future__ import annotations
 
 from amphw.engine.tiles.code import Phase
-from amphw.opencl import abi
 from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.product_parts import Finish, FrameRows, beginning, ending, weights
 from amphw.opencl.codegen.tiles import indent
@@ -30,7 +29,7 @@ def local_body(rows: FrameRows, phase: Phase, form: Form, finish: Finish | None)
         raise ValueError(f"the local form computes single columns, so vector = {form.vector} must be 1")
     group, height, vectors, depth = shape.group, shape.rows, shape.vectors, shape.depth
     tall, wide = group * height, group * vectors
-    step, stride = group * group, abi.stride(phase.width)
+    layout, step = rows.weights(phase, form), group * group
     columns = [f"(column + {v * group})" for v in range(vectors)]
     out = [
         f"__local float left[{tall}][{depth}];",
@@ -51,7 +50,7 @@ def local_body(rows: FrameRows, phase: Phase, form: Form, finish: Finish | None)
         f"    sum[i][{v}] = {c} < {phase.width} ? {beginning(rows, phase, 'r', c, 1, 1)} : 0.0f;"
         for v, c in enumerate(columns)
     ]
-    out += ["}", f"__global const float* w = {weights(phase)};"]
+    out += ["}", f"__global const float* w = {weights(phase, layout)};"]
     for segment in phase.a:
         out += [
             "// Where the tile's rows are.",
@@ -68,7 +67,7 @@ def local_body(rows: FrameRows, phase: Phase, form: Form, finish: Finish | None)
             f"    for (int i = item; i < {depth * wide}; i += {step}) {{",
             f"        const int k = i / {wide}, c = first_column + i % {wide};",
             f"        const int inside = begin + k < {segment.width} && c < {phase.width};",
-            f"        right[k][i % {wide}] = inside ? w[(begin + k) * {stride} + c] : 0.0f;",
+            f"        right[k][i % {wide}] = inside ? w[(begin + k) * {layout.step} + c] : 0.0f;",
             "    }",
             "    barrier(CLK_LOCAL_MEM_FENCE);",
             f"    for (int k = 0; k < {depth}; k++) {{",
@@ -81,7 +80,7 @@ def local_body(rows: FrameRows, phase: Phase, form: Form, finish: Finish | None)
             "    }",
             "    barrier(CLK_LOCAL_MEM_FENCE);",
             "}",
-            f"w += {segment.width * stride};",
+            f"w += {segment.width * layout.step};",
         ]
     results = []
     for v, c in enumerate(columns):

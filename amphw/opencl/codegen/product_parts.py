@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from amphw.engine.tiles.code import Code, Phase, Place, Ref
 from amphw.opencl import abi
+from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.tiles import indent, load, store
+from amphw.opencl.layout import Layout, Layouts, copy_layout
 
 
 class Finish(Protocol):
@@ -38,11 +40,12 @@ class Finish(Protocol):
 class FrameRows:
     """How a kernel of a frame finds rows: what it declares for that, and the buffers it needs.
 
-    table_rows: rows of the parameters that are looked up; a number outside them is a fault, and reads row 0.
+    layouts: of the parameters. A number outside the rows of one that is looked up is a fault, and reads row
+    0.
     """
 
     code: Code
-    table_rows: Mapping[int, int] = field(default_factory=dict)
+    layouts: Layouts = field(default_factory=dict)
     tables: list[int] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
     buffers: list[str] = field(default_factory=list)
@@ -77,6 +80,13 @@ class FrameRows:
             for s in self.slots
         ]
 
+    def weights(self, phase: Phase, form: Form) -> Layout:
+        """How the matrix of a product lies, or its transposed copy."""
+        depth = sum(s.width for s in phase.a)
+        if phase.transposed:
+            return copy_layout(depth, phase.width, form)
+        return self.layouts.get(phase.param) or Layout(max(phase.first_row, 0) + depth, phase.width)
+
     def pointer(self, ref: Ref, row: str) -> str:
         """Where the row's columns from `ref.offset` on are."""
         base = self.code.bases[ref.base]
@@ -85,8 +95,8 @@ class FrameRows:
             return f"p{base.index}{behind}"
         if base.place == Place.ParamRow:
             number = f"ints_{base.ints}[{row}]"
-            if (rows := self.table_rows.get(base.index, 0)) > 0:
-                number = f"checked({number}, {rows}, faults, FAULT_TAKE, {row})"
+            if (layout := self.layouts.get(base.index)) is not None:
+                number = f"checked({number}, {layout.rows}, faults, FAULT_TAKE, {row})"
             return f"p{base.index} + {number} * {abi.stride(base.width)}{behind}"
         return f"arena + table_{ref.base}[{row}]{behind}"
 
@@ -104,13 +114,11 @@ def signature(name: str, buffers: Sequence[str], written: Sequence[str], local: 
     ]
 
 
-def weights(phase: Phase) -> str:
+def weights(phase: Phase, layout: Layout) -> str:
     """Where W's part begins; the transposed copy has that part alone."""
     if phase.transposed:
         return f"p{phase.param}t"
-    return f"p{phase.param}" + (
-        f" + {phase.first_row * abi.stride(phase.width)}" if phase.first_row > 0 else ""
-    )
+    return f"p{phase.param}" + (f" + {phase.first_row * layout.step}" if phase.first_row > 0 else "")
 
 
 def beginning(rows: FrameRows, phase: Phase, row: str, column: str, count: int, vector: int) -> str:

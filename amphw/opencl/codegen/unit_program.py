@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from amphw.engine.lowering.lower import Unit
 from amphw.engine.tiles.code import Code, TiledUnit
+from amphw.ir.program import ParamSpec
 from amphw.ir.update import UpdateRule
 from amphw.opencl import abi
 from amphw.opencl.abi import Kernel
@@ -20,6 +21,7 @@ from amphw.opencl.codegen.generate import identifier
 from amphw.opencl.codegen.prelude import prelude
 from amphw.opencl.codegen.variants import Tune, apart_heights, gradient_form, unit_sources
 from amphw.opencl.codegen.whole import whole_kernel
+from amphw.opencl.layout import layouts
 from amphw.opencl.run.parameters import ParameterKernels
 from amphw.opencl.tuning import HEIGHTS
 
@@ -122,6 +124,7 @@ def _header(unit: Unit, tiled: TiledUnit, rule: UpdateRule | None, form: Form, d
         lines += [
             "p0 is a parameter, g0 its gradient, p0t its transposed copy, p0s0, p0s1 the optimiser's sums.",
             f"Their rows are padded to a multiple of {abi.stride(1)} floats.",
+            *_panels(tiled, program.params, form),
             "",
         ]
     for number, spec in enumerate(program.params):
@@ -134,6 +137,18 @@ def _header(unit: Unit, tiled: TiledUnit, rule: UpdateRule | None, form: Form, d
             f"p{number:<8}p{fold.table} @ {weight}{bias} [{rows}, {columns}], made after each update"
         )
     return "\n".join(f"// {line}".rstrip() for line in lines) + "\n"
+
+
+def _panels(tiled: TiledUnit, params: Sequence[ParamSpec], form: Form) -> list[str]:
+    """What is to be said of matrices that do not lie row after row."""
+    if not form.panel:
+        return []
+    laid = layouts(tiled, params, form)
+    packed = [f"p{k}" for k in range(len(params)) if laid[k].panel]
+    return [
+        f"Of {', '.join([*packed, 'transposed copies'])}, {form.panel} columns at a time have all their rows",
+        "together, and an empty one, so that such panels do not meet in the same lines of a cache.",
+    ]
 
 
 def _frame_texts(

@@ -29,6 +29,7 @@ from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.prelude import suffix_of, with_suffixes
 from amphw.opencl.codegen.product_parts import signature
 from amphw.opencl.codegen.tiles import indent, load, store, vector_type
+from amphw.opencl.layout import Layout, copy_layout
 
 SCALARS = ("SCALE", "DECAY", "CLIP", "TURN")
 """Floats of a job, by their names in the kernels; those of the optimiser follow (`Optimizer.numbers`).
@@ -50,21 +51,28 @@ GROUP_FLOATS = 4096
 
 @dataclass(frozen=True)
 class Tensor:
-    """A parameter as its update sees it. rows: 0 for a vector.
+    """A parameter as its update sees it.
 
     touched_only: see the module. transposed: first row and number of the rows in the transposed copy.
     """
 
     number: int
-    rows: int
-    columns: int
+    layout: Layout
     touched_only: bool = False
     transposed: tuple[int, int] | None = None
 
     @property
+    def rows(self) -> int:
+        """0 for a vector."""
+        return self.layout.rows
+
+    @property
+    def columns(self) -> int:
+        return self.layout.columns
+
+    @property
     def floats(self) -> int:
-        rows, columns = abi.padded(self.rows, self.columns)
-        return rows * columns
+        return self.layout.floats
 
 
 def touched_only(rule: UpdateRule) -> bool:
@@ -282,7 +290,9 @@ def transpose_kernel(name: str, tensor: Tensor, form: Form) -> abi.Kernel:
     assert tensor.transposed is not None
     n, vector, kind = tensor.number, form.vector, vector_type(form)
     first, rows = tensor.transposed
-    stride, across, down = abi.stride(tensor.columns), *abi.padded(tensor.columns, rows)
+    source, copy = tensor.layout, copy_layout(tensor.columns, rows, form)
+    across, down = abi.rounded(tensor.columns, 16), abi.stride(rows)
+    read = f"p{n} + {source.place('column')} + ({first} + row + i) * {source.step}"
     body = [f"const int column = (get_group_id(1) * {form.lanes} + get_local_id(0)) * {vector};"]
     items = -(-across // (vector * form.lanes))
     if items * vector * form.lanes > across:
@@ -292,8 +302,7 @@ def transpose_kernel(name: str, tensor: Tensor, form: Form) -> abi.Kernel:
         f"{kind} v[{vector}];",
         "#pragma unroll",
         f"for (int i = 0; i < {vector}; i++) {{",
-        f"    v[i] = row + i < {rows} ? "
-        f"{load(f'p{n} + ({first} + row + i) * {stride} + column', vector, vector)} : ({kind})(0.0f);",
+        f"    v[i] = row + i < {rows} ? {load(read, vector, vector)} : ({kind})(0.0f);",
         "}",
     ]
     if vector > 1:
@@ -316,7 +325,7 @@ def transpose_kernel(name: str, tensor: Tensor, form: Form) -> abi.Kernel:
     body += [
         "#pragma unroll",
         f"for (int i = 0; i < {vector}; i++) {{",
-        *indent(store(f"p{n}t + (column + i) * {down} + row", "v[i]", vector, vector)),
+        *indent(store(f"p{n}t + {copy.place('row')} + (column + i) * {copy.step}", "v[i]", vector, vector)),
         "}",
     ]
     comment = f"p{n}t = p{n}[{first}:{first + rows}]'"

@@ -6,7 +6,7 @@ to be the fastest there. Everything else is the same text, and is there once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from amphw.engine.tiles.code import Code, Phase, PhaseKind, TiledUnit
@@ -16,6 +16,7 @@ from amphw.opencl.codegen.finish import Finish
 from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.generate import Product, UnitSource, generate
 from amphw.opencl.codegen.product import product_kernel
+from amphw.opencl.layout import Layouts
 from amphw.opencl.tuning import HEIGHTS, Forms
 
 Tune = Callable[[int, int], Forms]
@@ -71,13 +72,13 @@ def _product(tune: Tune, height: int) -> Product:
         form: Form,
         finish: Finish | None,
         comment: str,
-        table_rows: Mapping[int, int],
+        layouts: Layouts,
     ) -> Kernel:
         found = tune(*_shape(phase)).products[height]
         # The program's vectors are those of its form.
         shape_of = found.product if found.vector == form.vector else form.product
         tag = f"{shape_of.rows}x{shape_of.vectors}" + ("_local" if shape_of.local else "")
         chosen = replace(form, product=shape_of)
-        return product_kernel(f"{name}_{tag}", code, phase, chosen, finish, comment, table_rows)
+        return product_kernel(f"{name}_{tag}", code, phase, chosen, finish, comment, layouts)
 
     return product

@@ -24,6 +24,7 @@ from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.gradient import gradient_kernels
 from amphw.opencl.codegen.merge import merged
 from amphw.opencl.codegen.update import Tensor, parts, touched_only, update_kernels, update_scalars
+from amphw.opencl.layout import Layouts, copy_layout, layouts
 from amphw.opencl.run.build import Launch, Profile
 from amphw.opencl.run.memory import DeviceArena
 
@@ -31,8 +32,8 @@ SLACK = 64
 """Floats behind an array, so that a kernel may read its last columns as a whole vector."""
 
 
-def tensors_of(unit: Unit, tiled: TiledUnit, rule: UpdateRule) -> list[Tensor]:
-    """The unit's parameters as their updates see them."""
+def tensors_of(unit: Unit, tiled: TiledUnit, rule: UpdateRule, layouts: Layouts) -> list[Tensor]:
+    """The unit's parameters as their updates see them, without its folded tables."""
     program = unit.behaviour.program
     assert program is not None
     codes = [c for c in (tiled.forward, tiled.inference, tiled.backward) if c is not None]
@@ -40,15 +41,15 @@ def tensors_of(unit: Unit, tiled: TiledUnit, rule: UpdateRule) -> list[Tensor]:
     multiplied = {p.param for p in products} | {f.table for f in tiled.folds}
     taken = {t.param for t in tiled.terms if t.kind == "take"}
     out = []
-    for k, spec in enumerate(program.params):
-        rows, columns = spec.shape if len(spec.shape) == 2 else (0, spec.shape[0])
+    for k in range(len(program.params)):
+        rows = layouts[k].rows
         part = (0, rows)
         for fold in tiled.folds:
             if fold.weight == k:  # nothing is sent back to the table's rows
                 part = (fold.rest, rows - fold.width)
         sparse = k in taken and k not in multiplied and touched_only(rule)
         is_transposed = any(p.param == k and p.transposed for p in products)
-        out.append(Tensor(k, rows, columns, sparse, part if is_transposed else None))
+        out.append(Tensor(k, layouts[k], sparse, part if is_transposed else None))
     return out
 
 
@@ -60,12 +61,11 @@ class ParameterKernels:
     """
 
     def __init__(self, name: str, unit: Unit, tiled: TiledUnit, rule: UpdateRule, form: Form):
-        self.tensors = tensors_of(unit, tiled, rule)
-        rows = {t.number: t.rows for t in self.tensors}
-        for number, fold in enumerate(tiled.folds, len(self.tensors)):
-            rows[number] = self.tensors[fold.table].rows
+        assert unit.behaviour.program is not None
+        self.form, self.layouts = form, layouts(tiled, unit.behaviour.program.params, form)
+        self.tensors = tensors_of(unit, tiled, rule, self.layouts)
         touched = [t.number for t in self.tensors if t.touched_only]
-        terms = gradient_kernels(f"{name}_term", tiled, form, rows, touched)
+        terms = gradient_kernels(f"{name}_term", tiled, form, self.layouts, touched)
         unfold = unfold_kernels(f"{name}_unfold", self.tensors, tiled.folds, form)
         update = update_kernels(f"{name}_update", self.tensors, rule, form)
         tables = table_kernels(f"{name}_fold", self.tensors, tiled.folds, form)
@@ -104,10 +104,7 @@ class UnitParameters:
         assert program is not None
         self._node, self._specs = unit.name, program.params
         tensors = kernels.tensors
-        folded = [
-            Tensor(n, tensors[f.table].rows, tensors[f.weight].columns)
-            for n, f in enumerate(tiled.folds, len(tensors))
-        ]
+        folded = [Tensor(n, kernels.layouts[n]) for n in range(len(tensors), len(kernels.layouts))]
         self._tensors = tensors
         self._turn = 0
         self._state = dict(rule.row.state)
@@ -120,8 +117,8 @@ class UnitParameters:
             for name in arrays:
                 self._make(context, name, t.floats)
             if t.transposed is not None:
-                rows, columns = abi.padded(t.columns, t.transposed[1])
-                self._make(context, f"p{t.number}t", rows * columns)
+                copy = copy_layout(t.columns, t.transposed[1], kernels.form)
+                self._make(context, f"p{t.number}t", copy.floats)
             if t.touched_only:
                 self._make(context, f"touched{t.number}", t.rows)
             if rule.clip > 0.0:
@@ -217,14 +214,12 @@ class UnitParameters:
         node.values, node.state = values, dict(self._state)
 
     def _write(self, name: str, t: Tensor, a: np.ndarray) -> None:
-        whole = np.zeros(abi.padded(t.rows, t.columns), np.float32)
-        whole[: max(t.rows, 1), : t.columns] = a
-        self._cl.enqueue_copy(self._queue, self.buffers[name], whole)
+        self._cl.enqueue_copy(self._queue, self.buffers[name], t.layout.packed(a))
 
     def _read(self, name: str, t: Tensor) -> np.ndarray:
-        whole = np.empty(abi.padded(t.rows, t.columns), np.float32)
-        self._cl.enqueue_copy(self._queue, whole, self.buffers[name])
-        return np.ascontiguousarray(whole[: max(t.rows, 1), : t.columns])
+        memory = np.empty(t.layout.shape, np.float32)
+        self._cl.enqueue_copy(self._queue, memory, self.buffers[name])
+        return t.layout.unpacked(memory)
 
     def release(self) -> None:
         for buffer in self.buffers.values():

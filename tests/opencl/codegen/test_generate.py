@@ -26,6 +26,7 @@ from amphw.models.tree_lstm import TreeLSTM, TreeLSTMConfig
 from amphw.opencl.abi import FAULTS
 from amphw.opencl.codegen.forms import CPU_FORM, GPU_FORM, SINGLE_FORM, Form
 from amphw.opencl.codegen.generate import generate, program_text
+from amphw.opencl.layout import layouts
 from tests.daily import daily
 from tests.engine.tiles.tile_programs import SPACES, counts, operands, programs
 from tests.opencl.frames import Frame, build
@@ -197,7 +198,8 @@ def run(unit: TiledUnit, inputs, ints, params, form: Form):  # type: ignore[no-u
     frame = Frame(
         unit.spaces, unit.inference, context, {(Place.Operand, k): x for k, x in enumerate(inputs)}, ints
     )
-    return frame.run(source.inference, build(program_text([source], form)), params)
+    laid = layouts(unit, specs, form)
+    return frame.run(source.inference, build(program_text([source], form)), params, laid, form)
 
 
 @pytest.mark.parametrize("form", FORMS)

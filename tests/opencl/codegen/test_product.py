@@ -11,11 +11,12 @@ from amphw.engine.tiles.code import Base, Code, Phase, PhaseKind, Place, Ref, Se
 from amphw.opencl import abi
 from amphw.opencl.codegen.forms import Form
 from amphw.opencl.codegen.product import product_kernel
+from amphw.opencl.layout import Layout
 from tests.daily import daily
-from tests.opencl.kernels import LOCAL, PLAIN, SCALAR, SINGLE, Arena, Machine, padded
+from tests.opencl.kernels import LOCAL, PANELS, PLAIN, SCALAR, SINGLE, Arena, Machine, padded
 
 ROWS = (0, 1, 5, 17, 33)
-FORMS = {"plain": PLAIN, "local": LOCAL, "single": SINGLE, "scalar": SCALAR}
+FORMS = {"panels": PANELS, "plain": PLAIN, "local": LOCAL, "single": SINGLE, "scalar": SCALAR}
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ CASES = (
     Case((5, 33), 150, offset=7, start="rows"),
     Case((17,), 100, start="table", first_row=5),
     Case((64,), 96, bias=True, first_row=0),
+    Case((450, 7, 900), 37, bias=True, accumulate=True),
 )
 BEHIND = 4  # columns of d's rows behind the result
 TABLE_ROWS = 9
@@ -77,6 +79,12 @@ def lowered(case: Case) -> tuple[Code, Phase]:
     return Code(bases(case), (0, 1), (0, 0), (phase,)), phase
 
 
+def laid(case: Case, form: Form) -> dict[int, Layout]:
+    """How the parameters lie: the matrix, and the table."""
+    rows = max(case.first_row, 0) + sum(case.widths)
+    return {0: Layout(rows, case.width, form.panel), 2: Layout(TABLE_ROWS, case.width)}
+
+
 def columns_of(operand: np.ndarray, case: Case) -> np.ndarray:
     parts, at = [], 2
     for width in reversed(case.widths):
@@ -85,21 +93,21 @@ def columns_of(operand: np.ndarray, case: Case) -> np.ndarray:
     return np.concatenate(parts, axis=1)
 
 
-@pytest.fixture(scope="module", params=daily(["plain", "local"], ["single", "scalar"]))
+@pytest.fixture(scope="module", params=daily(["panels", "local"], ["plain", "single", "scalar"]))
 def built(request, machine: Machine):
     form: Form = FORMS[request.param]
     kernels = []
     for number, case in enumerate(CASES):
         code, phase = lowered(case)
-        name, tables = f"product{number}", {2: TABLE_ROWS}
-        kernels.append(product_kernel(name, code, phase, form, None, str(case), tables))
-    return machine.build(form, kernels), kernels
+        name = f"product{number}"
+        kernels.append(product_kernel(name, code, phase, form, None, str(case), laid(case, form)))
+    return machine.build(form, kernels), kernels, form.panel
 
 
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_a_product_is_numpys(built, machine: Machine, number: int, rows: int) -> None:
-    program, kernels = built
+    program, kernels, panel = built
     case, rng = CASES[number], np.random.default_rng(number)
     depth, above = sum(case.widths), max(case.first_row, 0)
     weight = rng.standard_normal((above + depth, case.width)).astype(np.float32)
@@ -119,8 +127,8 @@ def test_a_product_is_numpys(built, machine: Machine, number: int, rows: int) ->
     frame, before = arena.put(head), arena.words.copy()
     arrays = {
         # The transposed copy of W has W' for its rows, the matrix itself what is above them as well.
-        "p0t": padded(weight[above:]),
-        "p0": padded(weight),
+        "p0t": padded(weight[above:], panel),
+        "p0": padded(weight, panel),
         "p1": padded(bias),
         "p2": padded(table),
     }
@@ -145,7 +153,7 @@ def test_a_product_is_numpys(built, machine: Machine, number: int, rows: int) ->
 
 @pytest.mark.parametrize("number", [row for row, case in enumerate(CASES) if case.start == "table"])
 def test_a_row_outside_the_table_is_a_fault(built, machine: Machine, number: int) -> None:
-    program, kernels = built
+    program, kernels, panel = built
     case = CASES[number]
     arena, rows = Arena(), 3
     tables = [arena.rows(np.zeros((rows, base.width), np.float32))[0] for base in bases(case)[:3]]
@@ -154,7 +162,7 @@ def test_a_row_outside_the_table_is_a_fault(built, machine: Machine, number: int
     head[abi.TABLES : abi.TABLES + 6] = [*tables, 0, 0, arena.put(np.array([1, TABLE_ROWS, 2]))]
     frame = arena.put(head)
     weight = np.zeros((200, case.width), np.float32)
-    arrays = {name: padded(weight) for name in ("p0", "p0t", "p1", "p2")}
+    arrays = {name: padded(weight, panel * (name == "p0")) for name in ("p0", "p1", "p2")}
     faults = np.zeros(16, np.int32)
     machine.run(program, kernels[number], arena.words, frame, arrays, faults, [rows])
     assert abi.FAULTS[faults[abi.FAULT]] == "take" and faults[abi.FAULT_ROW] == 1
@@ -181,7 +189,7 @@ class Relu:
 def test_results_are_finished_in_registers(machine: Machine, form: Form) -> None:
     case, rows, rng = Case((17,), 37), 11, np.random.default_rng(3)
     code, phase = lowered(case)
-    kernel = product_kernel("finished", code, phase, form, Relu(form.vector), "a product and its relu")
+    kernel = product_kernel("finished", code, phase, form, Relu(form.vector), "its relu", laid(case, form))
     arena = Arena()
     x = rng.standard_normal((rows, bases(case)[0].width)).astype(np.float32)
     weight = rng.standard_normal((17, 37)).astype(np.float32)
@@ -192,7 +200,7 @@ def test_results_are_finished_in_registers(machine: Machine, form: Form) -> None
     frame = arena.put(head)
     program = machine.build(form, [kernel])
     faults = np.zeros(16, np.int32)
-    machine.run(program, kernel, arena.words, frame, {"p0": padded(weight)}, faults, [rows])
+    machine.run(program, kernel, arena.words, frame, {"p0": padded(weight, form.panel)}, faults, [rows])
     expected = columns_of(x, case) @ weight
     for base, wanted in ((RESULT, expected), (START, np.maximum(expected, 0))):
         for row, place in enumerate(found[base][1]):
@@ -200,7 +208,7 @@ def test_results_are_finished_in_registers(machine: Machine, form: Form) -> None
 
 
 def test_nan_stays_nan(built, machine: Machine) -> None:
-    program, kernels = built
+    program, kernels, panel = built
     case = CASES[1]
     arena = Arena()
     x = np.zeros((2, bases(case)[0].width), np.float32)
@@ -210,7 +218,7 @@ def test_nan_stays_nan(built, machine: Machine) -> None:
     head[abi.ROWS] = 2
     head[abi.TABLES : abi.TABLES + 3] = [table for table, _ in found]
     frame = arena.put(head)
-    arrays = {"p0": padded(np.ones((5, 17), np.float32)), "p1": padded(np.zeros(17, np.float32))}
+    arrays = {"p0": padded(np.ones((5, 17), np.float32), panel), "p1": padded(np.zeros(17, np.float32))}
     machine.run(program, kernels[1], arena.words, frame, arrays, np.zeros(16, np.int32), [2])
     first, second = found[RESULT][1]
     assert not np.isnan(arena.words[first : first + 17]).any()

@@ -14,10 +14,11 @@ from amphw.opencl import abi
 from amphw.opencl.codegen.folding import table_kernels, unfold_kernels
 from amphw.opencl.codegen.forms import Form, ProductForm
 from amphw.opencl.codegen.update import Tensor, parts, touched_only, update_kernels, update_scalars
+from amphw.opencl.layout import Layout, copy_layout
 from tests.daily import daily
-from tests.opencl.kernels import LOCAL, PLAIN, SINGLE, Arena, Machine, padded
+from tests.opencl.kernels import LOCAL, PANELS, PLAIN, SINGLE, Arena, Machine, padded
 
-FORMS = {"plain": PLAIN, "single": SINGLE, "lanes": replace(LOCAL, lanes=8)}
+FORMS = {"panels": PANELS, "plain": PLAIN, "single": SINGLE, "lanes": replace(LOCAL, lanes=8)}
 RULES = {
     "sgd": UpdateRule(optimizer="sgd", lr=0.3),
     "sgd-decay": UpdateRule(optimizer="sgd", weight_decay=0.05, reduce="sum"),
@@ -38,19 +39,20 @@ FOLDED = (
 FOLDED_SHAPES = ((21, 5), (40, 33), (33,), (7, 17))
 
 
-def tensors(rule: UpdateRule) -> list[Tensor]:
+def tensors(rule: UpdateRule, form: Form) -> list[Tensor]:
     out = []
     for number, shape in enumerate(SHAPES):
         rows = shape[0] if len(shape) == 2 else 0
         touched = number == TABLE and touched_only(rule)
-        out.append(Tensor(number, rows, shape[-1], touched, TRANSPOSED.get(number)))
+        layout = Layout(rows, shape[-1], form.panel if rows and number != TABLE else 0)
+        out.append(Tensor(number, layout, touched, TRANSPOSED.get(number)))
     return out
 
 
 FEW = ("adagrad-clip", "adam-clip-decay")  # rules that show what differs between forms
-DAILY = [("plain", "sgd"), ("plain", "adam-clip-decay"), ("lanes", "adagrad-clip")]
-RUNS = [("plain", name) for name in RULES] + [
-    (form, name) for form in FORMS if form != "plain" for name in FEW
+DAILY = [("panels", "sgd"), ("panels", "adam-clip-decay"), ("plain", "momentum"), ("lanes", "adagrad-clip")]
+RUNS = [("panels", name) for name in RULES] + [
+    (form, name) for form in FORMS if form != "panels" for name in (*FEW, "momentum")
 ]
 each_run = pytest.mark.parametrize("form, name", daily(DAILY, [run for run in RUNS if run not in DAILY]))
 
@@ -63,7 +65,9 @@ def built(machine: Machine):
     @cache
     def of_form(name: str):
         rules, form = [rule for of, rule in RUNS if of == name], FORMS[name]
-        kernels = {r: update_kernels(r.replace("-", "_"), tensors(RULES[r]), RULES[r], form) for r in rules}
+        kernels = {
+            r: update_kernels(r.replace("-", "_"), tensors(RULES[r], form), RULES[r], form) for r in rules
+        }
         return machine.build(form, [k for of in kernels.values() for k in of]), kernels
 
     def of_rule(form: str, rule: str):
@@ -76,19 +80,26 @@ def built(machine: Machine):
 class Node:
     """Parameters of SHAPES on the device and, in `values` and `slots`, as the definition has them."""
 
-    def __init__(self, rule: UpdateRule, seed: int):
+    def __init__(self, rule: UpdateRule, seed: int, form: str):
+        self.tensors = tensors(rule, FORMS[form])
         self.rule, self.rng, self.state = rule, np.random.default_rng(seed), dict(rule.row.state)
         self.values = [self.random(shape) for shape in SHAPES]
         self.slots = [[np.zeros(s, np.float32) for _ in range(rule.slots())] for s in SHAPES]
         self.largest = np.zeros(abi.TURNS, np.float32)
+        self.copies: dict[int, Layout] = {}
         self.arrays: dict[str, np.ndarray] = {f"touched{TABLE}": np.zeros(SHAPES[TABLE][0], np.int32)}
-        for tensor, value in zip(tensors(rule), self.values, strict=True):
+        for tensor, value in zip(self.tensors, self.values, strict=True):
             n = tensor.number
-            self.arrays |= {f"p{n}": padded(value), f"squares{n}": np.zeros(parts(tensor), np.float32)}
-            self.arrays |= {f"p{n}s{k}": padded(np.zeros_like(value)) for k in range(rule.slots())}
+            self.arrays |= {f"p{n}": self.laid(n, value), f"squares{n}": np.zeros(parts(tensor), np.float32)}
+            self.arrays |= {f"p{n}s{k}": self.laid(n, np.zeros_like(value)) for k in range(rule.slots())}
             if tensor.transposed:
-                shape = abi.padded(tensor.columns, tensor.transposed[1])
-                self.arrays[f"p{n}t"] = np.full(shape, np.nan, np.float32)
+                copy = copy_layout(tensor.columns, tensor.transposed[1], FORMS[form])
+                self.copies[n] = copy
+                self.arrays[f"p{n}t"] = np.full(copy.shape, np.nan, np.float32)
+
+    def laid(self, n: int, value: np.ndarray) -> np.ndarray:
+        """As parameter n lies."""
+        return self.tensors[n].layout.packed(value)
 
     def random(self, shape: tuple[int, ...]) -> np.ndarray:
         return self.rng.standard_normal(shape).astype(np.float32)
@@ -99,7 +110,7 @@ class Node:
         untouched = np.array([True, False, True, False, True])
         out[TABLE][untouched] = 0
         self.arrays[f"touched{TABLE}"][:] = ~untouched
-        self.arrays |= {f"g{n}": padded(g) for n, g in enumerate(out)}
+        self.arrays |= {f"g{n}": self.laid(n, g) for n, g in enumerate(out)}
         return out
 
     def run(self, machine: Machine, program, kernels, rows: int, updates: int) -> np.ndarray:
@@ -117,7 +128,7 @@ class Node:
 @each_run
 def test_updates_are_those_of_the_rule(built, machine: Machine, form: str, name: str) -> None:
     program, kernels = built(form, name)
-    node = Node(RULES[name], seed=1)
+    node = Node(RULES[name], 1, form)
     state = dict(node.rule.row.state)
     for updates in range(3):
         rows = 7 + updates
@@ -127,26 +138,28 @@ def test_updates_are_those_of_the_rule(built, machine: Machine, form: str, name:
         faults = node.run(machine, program, kernels, rows, updates)
         assert not faults.any()
         for n, value in enumerate(node.values):
-            np.testing.assert_allclose(node.arrays[f"p{n}"], padded(value), rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(node.arrays[f"p{n}"], node.laid(n, value), rtol=1e-5, atol=1e-6)
             assert not node.arrays[f"g{n}"].any()
             for k, slot in enumerate(node.slots[n]):
-                np.testing.assert_allclose(node.arrays[f"p{n}s{k}"], padded(slot), rtol=1e-5, atol=1e-6)
+                np.testing.assert_allclose(node.arrays[f"p{n}s{k}"], node.laid(n, slot), rtol=1e-5, atol=1e-6)
         for n, (first, count) in TRANSPOSED.items():
-            here = node.arrays[f"p{n}"][first : first + count, : SHAPES[n][1]]
-            np.testing.assert_array_equal(node.arrays[f"p{n}t"], padded(here.T))
+            here = node.tensors[n].layout.unpacked(node.arrays[f"p{n}"])[first : first + count]
+            copy = node.copies[n]
+            np.testing.assert_array_equal(copy.unpacked(node.arrays[f"p{n}t"]), here.T)
         if touched_only(node.rule):
             assert not node.arrays[f"touched{TABLE}"].any()
 
 
-@pytest.mark.parametrize("form, name", [("plain", "momentum"), ("lanes", "adagrad-clip")])
+@pytest.mark.parametrize("form, name", [("panels", "momentum"), ("lanes", "adagrad-clip")])
 @pytest.mark.parametrize("where, bad", [(1, np.nan), (2, np.inf), (TABLE, -np.inf)])
 def test_a_bad_gradient_changes_nothing(
     built, machine: Machine, form: str, name: str, where: int, bad: float
 ) -> None:
     program, kernels = built(form, name)
-    node = Node(RULES[name], seed=2)
+    node = Node(RULES[name], 2, form)
     node.gradients()
-    node.arrays[f"g{where}"][1 if where == TABLE else 0, 3] = bad
+    # The fourth number of the first row lies there in any layout; of the table's rows the second is touched.
+    node.arrays[f"g{where}"].reshape(-1, node.tensors[where].layout.step)[int(where == TABLE), 3] = bad
     before = {n: a.copy() for n, a in node.arrays.items() if not n.startswith("squares") and n[-1] != "t"}
     faults = node.run(machine, program, kernels, 5, 0)
     assert np.flatnonzero(faults).tolist() == [abi.BAD_GRADIENT + where]
@@ -161,7 +174,7 @@ def test_the_largest_gradients_are_those_that_the_definition_notes(
 ) -> None:
     """Of the last updates; more are made than there are words."""
     program, kernels = built(form, name)
-    node, expected = Node(RULES[name], seed=5), []
+    node, expected = Node(RULES[name], 5, form), []
     for updates in range(abi.TURNS + 3):
         given, rows = node.gradients(), 3 + updates
         found = NodeParameters((), node.rule, {}, rows=rows, gradients=dict(enumerate(given)))
@@ -182,8 +195,8 @@ def test_which_rules_leave_untouched_rows_alone() -> None:
 
 def test_only_touched_rows_are_changed(built, machine: Machine) -> None:
     """A gradient in a row that is not marked stays where it is."""
-    program, kernels = built("plain", "adagrad-clip")
-    node = Node(RULES["adagrad-clip"], seed=3)
+    program, kernels = built("panels", "adagrad-clip")
+    node = Node(RULES["adagrad-clip"], 3, "panels")
     node.gradients()
     node.arrays[f"g{TABLE}"][0] = 1.0
     before = node.arrays[f"p{TABLE}"].copy()
@@ -197,21 +210,30 @@ def test_only_touched_rows_are_changed(built, machine: Machine) -> None:
 # --- folded tables ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=["plain", "lanes", "tall"])
+@pytest.fixture(scope="module", params=["panels", "plain", "lanes", "tall"])
 def folding(request, machine: Machine):
     form = {**FORMS, "tall": Form(product=ProductForm(rows=8, vectors=3))}[request.param]
-    of = [Tensor(n, s[0] if len(s) == 2 else 0, s[-1]) for n, s in enumerate(FOLDED_SHAPES)]
+    of = folded_tensors(form)
     made, unmade = table_kernels("make", of, FOLDED, form), unfold_kernels("unfold", of, FOLDED, form)
-    return machine.build(form, [*made, *unmade]), made, unmade
+    return machine.build(form, [*made, *unmade]), made, unmade, [t.layout for t in of]
+
+
+def folded_tensors(form: Form) -> list[Tensor]:
+    """Of FOLDED_SHAPES; number 1 is multiplied."""
+    panels = {1: form.panel}
+    return [
+        Tensor(n, Layout(s[0] if len(s) == 2 else 0, s[-1], panels.get(n, 0)))
+        for n, s in enumerate(FOLDED_SHAPES)
+    ]
 
 
 def test_folded_tables(folding, machine: Machine) -> None:
-    program, made, unmade = folding
+    program, made, unmade, laid = folding
     rng = np.random.default_rng(4)
     values = [rng.standard_normal(shape).astype(np.float32) for shape in FOLDED_SHAPES]
     gradients = [rng.standard_normal(shape).astype(np.float32) for shape in FOLDED_SHAPES]
-    arrays = {f"p{n}": padded(v) for n, v in enumerate(values)}
-    arrays |= {f"g{n}": padded(g) for n, g in enumerate(gradients)}
+    arrays = {f"p{n}": laid[n].packed(v) for n, v in enumerate(values)}
+    arrays |= {f"g{n}": laid[n].packed(g) for n, g in enumerate(gradients)}
     tables = []
     for number, fold in enumerate(FOLDED, len(FOLDED_SHAPES)):
         shape = (FOLDED_SHAPES[fold.table][0], FOLDED_SHAPES[fold.weight][1])
@@ -231,4 +253,4 @@ def test_folded_tables(folding, machine: Machine) -> None:
             gradients[fold.bias] = gradients[fold.bias] + d.sum(axis=0)
         assert not arrays[f"g{number}"].any()
     for n, gradient in enumerate(gradients):
-        np.testing.assert_allclose(arrays[f"g{n}"], padded(gradient), **close)
+        np.testing.assert_allclose(arrays[f"g{n}"], laid[n].packed(gradient), **close)

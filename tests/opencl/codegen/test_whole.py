@@ -20,6 +20,7 @@ from amphw.opencl.codegen.forms import CPU_FORM, GPU_FORM, Form, ProductForm
 from amphw.opencl.codegen.prelude import prelude
 from amphw.opencl.codegen.unit_program import UnitProgram, unit_program
 from amphw.opencl.codegen.variants import Tune, untuned
+from amphw.opencl.layout import layouts
 from amphw.opencl.tuning import Forms
 from tests.engine.tiles.tile_interpreter import Rows, run_code
 from tests.opencl.frames import Frame, build
@@ -64,8 +65,9 @@ def test_the_height_of_a_tile_chooses_the_form(messages: int) -> None:
         params.append(rounded(table + params[f.bias] if f.bias >= 0 else table))
     (kernel,) = set(made(unit, by_height()).whole["forward"])
     assert kernel is not None
+    laid = layouts(tiled, program.params, CPU_FORM)
     frame = Frame(tiled.spaces, tiled.forward, context, operands, ints)
-    ran = frame.run([kernel], build(prelude(CPU_FORM) + kernel.text), params)
+    ran = frame.run([kernel], build(prelude(CPU_FORM) + kernel.text), params, laid, CPU_FORM)
     expected, _ = run_code(tiled.forward, context, tiled.spaces, operands, ints, params)
     for key, values in expected.items():
         close(np.array(ran.rows[key], np.float64), np.array(values), str(key))
