@@ -179,7 +179,7 @@ def _tracer(plan: Plan, instances: Sequence[Instance], intervals: Mapping[str, i
     }
     given = asdict(cfg.device) | dict(plan.workload.device)
     options = DeviceOptions(keys, 0, "self", seed=cfg.train.seed, settings=given)
-    return Tracer(graph, rules, options, instances, keys, plan.brief)
+    return Tracer(graph, rules, options, instances, keys)
 
 
 # --- the record ---------------------------------------------------------------------------------------

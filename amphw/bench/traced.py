@@ -41,7 +41,8 @@ class Profile:
 
 
 class Tracer:
-    """One worker with `keys` instances in flight, for a while at a time; pumps `warm` seconds at first.
+    """One worker with `keys` instances in flight, for a while at a time. Pumps each instance once at first,
+    so that its plan is made.
 
     Raises BenchError without the C++ data plane. To be closed.
     """
@@ -53,7 +54,6 @@ class Tracer:
         options: DeviceOptions,
         instances: Sequence[Instance],
         keys: int,
-        warm: float,
     ) -> None:
         self._found: list[Slice] = []
         self._windows: list[tuple[float, float]] = []
@@ -72,7 +72,7 @@ class Tracer:
             # The engine keeps the slices: handing them over would be measured as well.
             self._device.plane.trace = None
             self._loop = PumpLoop(self._device, instances, [1] * len(instances), range(keys), Mode.TRAIN)
-            self._loop.run(warm)
+            self._loop.run_to([len(instances)])
         except BaseException:
             self.close()
             raise
