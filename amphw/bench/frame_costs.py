@@ -34,7 +34,7 @@ GROUPS = 16
 """What is usual: medians of so many groups of samples with about as many rows."""
 
 Sample = tuple[int, float]
-"""Rows and microseconds."""
+"""Rows, or instances, and microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,12 @@ class Slice:
 @dataclass(frozen=True)
 class Trace:
     """All slices of one worker since it was loaded, in order. windows: the stretches (begin, end), in order,
-    that say what things take. host: microseconds for an instance."""
+    that say what things take. rounds: of the host, which served so many instances at once in so many
+    microseconds of its thread."""
 
     slices: Sequence[Slice]
     windows: Sequence[tuple[float, float]]
-    host: float
+    rounds: Sequence[Sample] = ()
 
 
 @dataclass(frozen=True)
@@ -143,12 +144,13 @@ class Samples:
 
 def fit_costs(traces: Mapping[int, Trace], nodes: Nodes) -> tuple[dict[int, Costs], float]:
     """Traces by instances in flight -> the costs of each, and the share of the worker's time that they
-    account for. What a frame takes however few rows it has is the same in all of them. With one instance in
-    flight the host takes what the worker waits for it, which has in it that both must wake up."""
+    account for. What a frame takes however few rows it has is the same in all of them, and so is what the
+    host takes. With one instance in flight it wakes for as long as the worker waits, as both must wake up."""
     samples = {keys: samples_of(trace, nodes) for keys, trace in traces.items()}
     all_ = list(samples.values())
     frame = _lines([s.frames for s in all_])
     delivery = _lines([s.gaps for s in all_])
+    host = host_line([sample for trace in traces.values() for sample in trace.rounds])
     found = {}
     for number, (keys, here) in enumerate(samples.items()):
         after = {key: delivery[key][number] if key in delivery else Line(0.0, 0.0) for key in frame}
@@ -163,8 +165,8 @@ def fit_costs(traces: Mapping[int, Trace], nodes: Nodes) -> tuple[dict[int, Cost
             left = [max(0.0, us - rows * reduce[u]) for rows, us in spent]
             update[u] = median(left) if left else 0.0
         lines = {key: each[number] for key, each in frame.items()}
-        host = median(here.waits) if keys == 1 and here.waits else traces[keys].host
-        found[keys] = Costs(lines, after, reduce, update, host)
+        waking = median(here.waits) - host.per_row if keys == 1 and here.waits else host.fixed
+        found[keys] = Costs(lines, after, reduce, update, host.per_row, waking=max(0.0, waking))
     us = sum(s.us for s in all_)
     return found, sum(s.explained(found[keys]) for keys, s in samples.items()) / us if us else 0.0
 
@@ -194,6 +196,7 @@ def costs_with(traced: Mapping[int, Costs], keys: float) -> Costs:
         {u: mean(a.reduce[u], b.reduce[u]) for u in a.reduce},
         {u: mean(a.update[u], b.update[u]) for u in a.update},
         mean(a.host, b.host),
+        waking=mean(a.waking, b.waking),
     )
 
 
@@ -261,6 +264,18 @@ def _of_row(reductions: Iterable[tuple[int, int, float]], delivery: Line) -> lis
 def fit(samples: Sequence[Sample]) -> Line:
     """The line through (rows, microseconds) by least squares, neither part negative, without outliers."""
     return fit_together([samples])[0]
+
+
+def host_line(rounds: Sequence[Sample]) -> Line:
+    """What the host takes for instances that it serves at once: the fixed part is that it wakes up for them.
+    Through the medians of the rounds with as many; where all have, an instance takes its part of them."""
+    by_count: dict[int, list[float]] = defaultdict(list)
+    for count, us in rounds:
+        by_count[count].append(us)
+    if not by_count:
+        return Line(0.0, 0.0)
+    usual = np.array([(count, median(each)) for count, each in by_count.items()])
+    return _line(usual, _fixed([usual]) or 0.0)
 
 
 def fit_together(traces: Sequence[Sequence[Sample]]) -> list[Line]:

@@ -6,7 +6,8 @@ with as many processors as workers. How far the simulation is from what was meas
 of the record; no measured throughput is part of the costs.
 
 How the machine itself scales is measured in the same rounds, by products of large matrices in as many
-threads: clocks fall with the load, and two processors may be the threads of one core.
+threads: clocks fall with the load, and two processors may be the threads of one core. So is how much its
+memory moves: workers that would move more are slowed down (`bandwidth`).
 """
 
 from __future__ import annotations
@@ -17,77 +18,29 @@ from dataclasses import asdict, dataclass, replace
 from datetime import date
 from typing import Any
 
+from amphw.bench.bandwidth import CHANNEL_GB_S, CHANNELS, Bandwidth
 from amphw.bench.errors import BenchError
 from amphw.bench.figures import Figure
 from amphw.bench.load import Usage, UsageMeter, total
 from amphw.bench.plan import Plan, Say
 from amphw.bench.processor import processor
 from amphw.bench.sides import our_side, peak_side, processors
+from amphw.bench.simulated_workers import Setting, Simulated, limit, shapes_of, simulate
 from amphw.bench.subject import GRACE_S
 from amphw.bench.traced import Profile, Tracer, profile_of
 from amphw.bench.validity import load_reasons, round_reasons
-from amphw.engine.lowering.lower import Lowered
-from amphw.engine.lowering.plan import Planner
-from amphw.engine.numpy_plane.slots import finish_plan
-from amphw.estimate.count.firings import Shape, shape_of
-from amphw.estimate.play.simulation import Costs, Simulation, Tally, shared_memory
+from amphw.estimate.play.simulation import Costs
 from amphw.host.run_folder import environment
 from amphw.host.run_model import chosen_instances
 from amphw.host.session import update_rules
 from amphw.ir.device import DeviceOptions
 from amphw.ir.instance import Instance
 
-FULL = 0.85
-"""Share of the time from which something that happens one after another is what limits."""
-
-NOTABLE = 0.1
-"""Share of the workers' time that is worth naming as lost."""
-
 LEAST_EXPLAINED = 0.9
 """Share of the traced worker's time that the costs must account for."""
 
 TRACED_KEYS = (1, 2, 8, 32)
 """Instances in flight with which one worker is traced."""
-
-_LEAST_RETIRED = 400
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A number of workers, and of instances in flight."""
-
-    workers: int
-    keys: int
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """A stretch of the steady state: what happened in it, per setting."""
-
-    setting: Setting
-    tally: Tally
-
-    @property
-    def instances_per_s(self) -> float:
-        return self.tally.counted / self.tally.us * 1e6
-
-    @property
-    def utilisation(self) -> float:
-        return self.tally.work / (self.tally.us * self.setting.workers)
-
-    @property
-    def work(self) -> float:
-        """Microseconds of workers for one of what the model counts."""
-        return self.tally.work / self.tally.counted
-
-    @property
-    def stolen(self) -> float:
-        """Share of the workers' time that the host takes for want of a processor."""
-        return self.share(self.tally.stolen) / self.setting.workers
-
-    def share(self, us: float) -> float:
-        """Of the time that has passed."""
-        return us / self.tally.us
 
 
 @dataclass(frozen=True)
@@ -126,13 +79,14 @@ def measure_settings(plan: Plan, wanted: Sequence[Setting], say: Say) -> dict[st
     cfg = plan.cfg
     here = processors()
     instances = chosen_instances(plan.model, cfg, plan.workload.instances)
-    measured, peaks, profile, usage = _measure(plan, [s for s in wanted if s.workers <= here], instances, say)
+    some = [s for s in wanted if s.workers <= here]
+    measured, peaks, bandwidth, profile, usage = _measure(plan, some, instances, say)
     say(f"amphw: the costs account for {profile.explained:.0%} of the worker's time")
     shapes = shapes_of(profile.lowered, instances, [int(plan.model.size(i)) for i in instances])
     simulated = {}
     for setting in wanted:
         at = max(here, setting.workers)
-        simulated[setting] = one = simulate(shapes, profile, setting, at)
+        simulated[setting] = one = simulate(shapes, profile, setting, at, bandwidth)
         say(
             f"simulated: {setting.workers} workers, {setting.keys} keys: {one.instances_per_s:,.0f} "
             f"{plan.model.counted}/s"
@@ -147,6 +101,7 @@ def measure_settings(plan: Plan, wanted: Sequence[Setting], say: Say) -> dict[st
         "workers": found,
         "scaling": scaling(found, peaks),
         "sgemm_gflops": {str(threads): rate for threads, rate in peaks.items()},
+        "bandwidth": bandwidth_to_json(bandwidth, wanted),
         "costs_us": {str(keys): costs_to_json(costs, names) for keys, costs in profile.traced.items()},
         "explained": profile.explained,
         "min_update_interval": plan.every[0],
@@ -170,11 +125,12 @@ def _validity(usage: Usage, rounds: int, explained: float) -> dict[str, Any]:
 
 def _measure(
     plan: Plan, wanted: Sequence[Setting], instances: Sequence[Instance], say: Say
-) -> tuple[dict[Setting, OurRates], dict[int, float], Profile, Usage]:
-    """Our side with these settings in turn, and one worker that is traced in the same rounds, as machines do
-    not keep their speed. Second: GFLOP/s of large products by threads, the best round's."""
+) -> tuple[dict[Setting, OurRates], dict[int, float], Bandwidth, Profile, Usage]:
+    """Our side with these settings in turn, and between them one worker that is traced, as machines do not
+    keep their speed. Second: GFLOP/s of large products by threads, the best round's, as the bandwidth is."""
     answers: dict[Setting, list[dict[str, float]]] = {s: [] for s in wanted}
     peaks = {s.workers: 0.0 for s in wanted}
+    copied = dict.fromkeys((1, processors()), 0.0)
     usages = []
     with ExitStack() as stack:
         sides = {}
@@ -190,7 +146,7 @@ def _measure(
             say(f"amphw: starting, traced: 1 worker, keys: {keys}")
             tracers[keys] = tracer = _tracer(plan, instances, intervals, keys)
             stack.callback(tracer.close)
-        (products,) = stack.enter_context(peak_side()).subjects
+        (peak,) = stack.enter_context(peak_side()).subjects
         for number in range(plan.rounds):
             for s in wanted if number % 2 == 0 else reversed(wanted):
                 meter = UsageMeter(sides[s].pids)
@@ -199,18 +155,20 @@ def _measure(
                     subject.ask("run", plan.seconds + GRACE_S, seconds=plan.seconds, mode="train")
                 )
                 usages.append(meter.read())
-            meter = UsageMeter([])
-            for tracer in tracers.values():
-                tracer.run(plan.seconds / len(tracers))
-            usages.append(meter.read())
-            for threads, best in peaks.items():
-                done = products.ask("run", plan.brief + GRACE_S, seconds=plan.brief / 2, threads=threads)
-                peaks[threads] = max(best, done["count"] / done["seconds"] * 1e-9)
-            rates = [(s, answers[s][-1]["count"] / answers[s][-1]["seconds"]) for s in wanted]
-            told = "; ".join(f"{s.workers} workers, {s.keys} keys {rate:,.0f}" for s, rate in rates)
+                meter = UsageMeter([])
+                for tracer in tracers.values():
+                    tracer.run(plan.seconds / len(tracers))
+                usages.append(meter.read())
+            for do, rates in (("run", peaks), ("copy", copied)):
+                for threads, best in rates.items():
+                    done = peak.ask(do, plan.brief + GRACE_S, seconds=plan.brief / 2, threads=threads)
+                    rates[threads] = max(best, done["count"] / done["seconds"] * 1e-9)
+            last = [(s, answers[s][-1]["count"] / answers[s][-1]["seconds"]) for s in wanted]
+            told = "; ".join(f"{s.workers} workers, {s.keys} keys {rate:,.0f}" for s, rate in last)
             say(f"round {number + 1} of {plan.rounds}: {told}")
         profile = profile_of(tracers)
-    return {s: OurRates.of(runs) for s, runs in answers.items()}, peaks, profile, total(usages)
+    ours = {s: OurRates.of(runs) for s, runs in answers.items()}
+    return ours, peaks, Bandwidth(copied), profile, total(usages)
 
 
 def _tracer(plan: Plan, instances: Sequence[Instance], intervals: Mapping[str, int], keys: int) -> Tracer:
@@ -221,48 +179,7 @@ def _tracer(plan: Plan, instances: Sequence[Instance], intervals: Mapping[str, i
     }
     given = asdict(cfg.device) | dict(plan.workload.device)
     options = DeviceOptions(keys, 0, "self", seed=cfg.train.seed, settings=given)
-    return Tracer(graph, rules, options, instances, keys, plan.brief)
-
-
-# --- simulating ---------------------------------------------------------------------------------------
-
-
-def shapes_of(lowered: Lowered, instances: Sequence[Instance], sizes: Sequence[int]) -> list[Shape]:
-    """sizes: what the model counts of each."""
-    planner = Planner(lowered, lambda plan: shape_of(lowered, finish_plan(lowered, plan)))
-    return [replace(planner.plan(i), size=n) for i, n in zip(instances, sizes, strict=True)]
-
-
-def simulate(shapes: Sequence[Shape], profile: Profile, setting: Setting, at: int) -> Simulated:
-    """The steady state of a setting, on so many processors."""
-    workers, keys = setting.workers, setting.keys
-    topology = shared_memory(workers, profile.rules, at)
-    simulation = Simulation(shapes, profile.costs(workers, keys), profile.rules, topology, keys)
-    before = simulation.run(2 * keys)
-    after = simulation.run(before.retired + max(8 * keys, _LEAST_RETIRED))
-    return Simulated(setting, after.since(before))
-
-
-def limit(one: Simulated, base: Simulated, names: Sequence[str]) -> str:
-    """What keeps the throughput from growing with the workers; `base`: one worker.
-
-    the host: it submits one instance after another. reducing NODE: one worker at a time does that. Else what
-    costs the workers most: few rows (a frame), few keys (nothing is ready), or processor time that the host
-    takes from them; "workers" if none of these is worth naming.
-    """
-    tally = one.tally
-    if one.share(tally.host) >= FULL:
-        return "the host"
-    unit = max(tally.reducing, key=lambda u: tally.reducing[u], default=None)
-    if unit is not None and one.share(tally.reducing[unit]) >= FULL:
-        return f"reducing {names[unit]}"
-    lost = {
-        "few rows": 1.0 - base.work / one.work,
-        "few keys": 1.0 - one.utilisation - one.stolen,
-        "the host takes turns": one.stolen,
-    }
-    worst = max(lost, key=lambda name: lost[name])
-    return worst if lost[worst] >= NOTABLE else "workers"
+    return Tracer(graph, rules, options, instances, keys)
 
 
 # --- the record ---------------------------------------------------------------------------------------
@@ -306,6 +223,7 @@ def rows(
                     "host": one.share(tally.host),
                     "reducing": {names[u]: one.share(us) for u, us in tally.reducing.items()},
                     "stolen_by_host": one.stolen,
+                    "memory": one.memory.to_json() if one.memory is not None else None,
                     "limit": limit(one, base, names),
                 },
             }
@@ -335,6 +253,15 @@ def scaling(found: Sequence[Mapping[str, Any]], peaks: Mapping[int, float]) -> d
     return told
 
 
+def bandwidth_to_json(bandwidth: Bandwidth, wanted: Sequence[Setting]) -> dict[str, Any]:
+    """What was measured by threads, and what simulations assumed by workers; gigabytes a second."""
+    return {
+        "gb_s": {str(threads): rate for threads, rate in bandwidth.gb_s.items()},
+        "assumed_gb_s": {str(s.workers): bandwidth.of(s.workers) for s in wanted},
+        "most_gb_s": CHANNELS * CHANNEL_GB_S,
+    }
+
+
 def costs_to_json(costs: Costs, names: Sequence[str]) -> dict[str, Any]:
     kinds = ("backward", "forward")
     frames = [
@@ -351,4 +278,5 @@ def costs_to_json(costs: Costs, names: Sequence[str]) -> dict[str, Any]:
         "reduce_row": {names[u]: us for u, us in costs.reduce.items()},
         "update": {names[u]: us for u, us in costs.update.items()},
         "host_instance": costs.host,
+        "host_waking": costs.waking,
     }

@@ -20,6 +20,9 @@ from amphw.ir.graph import Graph
 from amphw.ir.instance import Instance
 from amphw.ir.update import UpdateRule
 
+HOST_SHARE = 0.25
+"""Of the time of a tracer, in which it measures the host instead of frames."""
+
 
 @dataclass(frozen=True)
 class Profile:
@@ -33,11 +36,13 @@ class Profile:
 
     def costs(self, workers: int, keys: int) -> Costs:
         """With so many instances in flight: the host serves all, a worker's caches hold its part of them."""
-        return replace(costs_with(self.traced, keys / workers), host=costs_with(self.traced, keys).host)
+        host = costs_with(self.traced, keys)
+        return replace(costs_with(self.traced, keys / workers), host=host.host, waking=host.waking)
 
 
 class Tracer:
-    """One worker with `keys` instances in flight, for a while at a time; pumps `warm` seconds at first.
+    """One worker with `keys` instances in flight, for a while at a time. Pumps each instance once at first,
+    so that its plan is made.
 
     Raises BenchError without the C++ data plane. To be closed.
     """
@@ -49,11 +54,11 @@ class Tracer:
         options: DeviceOptions,
         instances: Sequence[Instance],
         keys: int,
-        warm: float,
     ) -> None:
         self._found: list[Slice] = []
         self._windows: list[tuple[float, float]] = []
-        self._pumped, self._cpu = 0, 0.0
+        self._keys = keys
+        self._rounds: list[float] = []
         device: Any = make_device("cpu")
         self._device = device
         settings = {**options.settings, "workers": 1, "trace": self._collect}
@@ -67,17 +72,23 @@ class Tracer:
             # The engine keeps the slices: handing them over would be measured as well.
             self._device.plane.trace = None
             self._loop = PumpLoop(self._device, instances, [1] * len(instances), range(keys), Mode.TRAIN)
-            self._loop.run(warm)
+            self._loop.run_to([len(instances)])
         except BaseException:
             self.close()
             raise
 
     def run(self, seconds: float) -> None:
-        """Trace instances for so long; what drains then counts no more."""
-        began, cpu = time.perf_counter() * 1e6, time.thread_time()
-        self._pumped += self._loop.run(seconds)["count"]
-        self._cpu += time.thread_time() - cpu
-        self._windows.append((began, began + seconds * 1e6))
+        """Trace instances for most of the time; what drains then counts no more. In the rest the host is
+        measured alone."""
+        alone = HOST_SHARE * seconds
+        began, traced = time.perf_counter() * 1e6, seconds - alone
+        self._loop.run(traced)
+        self._windows.append((began, began + traced * 1e6))
+        self._rounds += self._loop.run_rounds(alone, self._busy)
+
+    def _busy(self) -> bool:
+        plane = self._device.plane
+        return plane.engine.in_flight() > 0 and not plane.failed
 
     def trace(self) -> Trace:
         """Of all runs. Closes the device."""
@@ -85,7 +96,7 @@ class Tracer:
         self._device.plane.trace = self._collect
         self._device.plane.poll(0.0)
         slices = sorted(self._found, key=lambda s: s.begin)
-        return Trace(slices, self._windows, self._cpu * 1e6 / max(1, self._pumped))
+        return Trace(slices, self._windows, [(self._keys, us) for us in self._rounds])
 
     def close(self) -> None:
         self._device.close()

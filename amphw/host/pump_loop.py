@@ -9,8 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amphw.host.pumping import POLL_S
-from amphw.ir.device import Device, Mode
+from amphw.ir.device import Device, Mode, Report
 from amphw.ir.instance import Instance
+
+NAP_S = 2e-4
+"""Between two looks at whether a device is still busy."""
 
 
 class PumpLoop:
@@ -57,8 +60,32 @@ class PumpLoop:
         self._pump(go_on)
         return found
 
-    def _pump(self, go_on: Callable[[], bool]) -> int:
-        """Submit one instance for each time that `go_on` is true, and drain -> what they count."""
+    def run_rounds(self, seconds: float, busy: Callable[[], bool]) -> list[float]:
+        """Pump for `seconds` in rounds, at least one -> the microseconds of this thread that each took.
+
+        In a round the host takes the reports of all slots at once, and fills them again. Then it sleeps,
+        which does not count, until the device is `busy` no more. So it wakes up once for as many instances
+        as there are slots.
+        """
+        end = time.perf_counter() + seconds
+        spent: list[float] = []
+        since: float | None = None
+
+        def reports() -> list[Report]:
+            nonlocal since
+            if since is not None:
+                spent.append((time.thread_time() - since) * 1e6)
+            while busy():
+                time.sleep(NAP_S)
+            since = time.thread_time()
+            return self._device.poll(0.0)
+
+        self._pump(lambda: not spent or time.perf_counter() < end, reports)
+        return spent
+
+    def _pump(self, go_on: Callable[[], bool], reports: Callable[[], list[Report]] | None = None) -> int:
+        """Submit one instance for each time that `go_on` is true, and drain -> what they count. reports:
+        polls the device; None: as soon as there is one."""
         device, instances, sizes, mode = self._device, self._instances, self._sizes, self._mode
         generation, at, count = self._generation, self._next, 0
         going = True
@@ -77,7 +104,7 @@ class PumpLoop:
                 in_flight += 1
             if not going:
                 break
-            for report in device.poll(POLL_S):
+            for report in reports() if reports is not None else device.poll(POLL_S):
                 free.append(report.slot)
                 in_flight -= 1
         device.drain()

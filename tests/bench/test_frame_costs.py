@@ -16,6 +16,7 @@ from amphw.bench.frame_costs import (
     fit,
     fit_costs,
     fit_together,
+    host_line,
 )
 from amphw.engine.policy import BACKWARD, FORWARD
 from amphw.estimate.play.simulation import Costs, Line
@@ -73,7 +74,7 @@ def traced(frames: int, interval: int, rows: int = 128, full: int = 256, row: fl
 
 def costs_of(slices: Sequence[Slice], nodes: Nodes, host: float = 0.0) -> tuple[Costs, float]:
     """From one trace that counts from its beginning to its end."""
-    found, explained = fit_costs({8: Trace(slices, [(0.0, slices[-1].end)], host)}, nodes)
+    found, explained = fit_costs({8: Trace(slices, [(0.0, slices[-1].end)], [(8, 8 * host)])}, nodes)
     return found[8], explained
 
 
@@ -111,8 +112,8 @@ def test_waiting_for_the_host_is_no_delivery() -> None:
         waited += 40.0 * waits
         slices.append(replace(s, unit=1 if waits else 0, begin=s.begin + waited))
     nodes = Nodes({0: 1 << 30}, first=frozenset({1}))
-    alone, _ = fit_costs({1: Trace(slices, [(0.0, slices[-1].end)], 9.0)}, nodes)
-    assert alone[1].host == pytest.approx(43.0)
+    alone, _ = fit_costs({1: Trace(slices, [(0.0, slices[-1].end)], [(1, 9.0)])}, nodes)
+    assert alone[1].host == 9.0 and alone[1].waking == pytest.approx(43.0 - 9.0)
     costs, explained = costs_of(slices, nodes, host=9.0)
     assert costs.host == 9.0
     assert costs.delivery[0, BACKWARD].of(128) == pytest.approx(3.0)
@@ -124,7 +125,7 @@ def test_slices_outside_of_the_windows_count_for_the_log_alone() -> None:
     later = fast[-1].end + 1000.0
     slices = [*fast, *(replace(s, begin=s.begin + later) for s in slow)]
     middle = fast[len(fast) // 2].begin
-    trace = Trace(slices, [(middle, fast[-1].end)], 0.0)
+    trace = Trace(slices, [(middle, fast[-1].end)])
     costs, explained = fit_costs({8: trace}, Nodes({0: 2000}))
     assert costs[8].frame[0, FORWARD].per_row == pytest.approx(1.0, rel=1e-3)
     assert costs[8].reduce[0] == pytest.approx(0.5) and costs[8].update[0] == pytest.approx(50.0)
@@ -156,13 +157,39 @@ def test_a_trace_without_samples_has_the_line_of_the_others() -> None:
 
 def test_a_row_costs_what_it_does_with_as_many_instances_in_flight() -> None:
     traces = {
-        keys: Trace(slices, [(0.0, slices[-1].end)], host)
-        for keys, slices, host in ((2, traced(400, 2000), 10.0), (8, traced(400, 2000, row=3.0), 20.0))
+        keys: Trace(slices, [(0.0, slices[-1].end)])
+        for keys, slices in ((2, traced(400, 2000)), (8, traced(400, 2000, row=3.0)))
     }
     found, explained = fit_costs(traces, Nodes({0: 2000}))
     assert explained == pytest.approx(1.0, abs=0.01)
-    for keys, row, host in ((1, 1.0, 10.0), (2, 1.0, 10.0), (4, 2.0, 15.0), (8, 3.0, 20.0), (64, 3.0, 20.0)):
+    for keys, row in ((1, 1.0), (2, 1.0), (4, 2.0), (8, 3.0), (64, 3.0)):
         costs = costs_with(found, keys)
         assert costs.frame[0, FORWARD].per_row == pytest.approx(row, rel=1e-2)
         assert costs.frame[0, FORWARD].fixed == pytest.approx(10.0, rel=1e-2)
-        assert costs.host == pytest.approx(host) and costs.reduce[0] == pytest.approx(0.5)
+        assert costs.reduce[0] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "expected"),
+    [
+        ([], Line(0.0, 0.0)),
+        ([(n, 90.0 + 25.0 * n) for n in (1, 2, 8, 32)], Line(90.0, 25.0)),
+        ([(4, 100.0)] * 3, Line(0.0, 25.0)),  # one number of instances says nothing of waking
+        ([(1, 115.0)] * 9 + [(32, 890.0)] * 3 + [(1, 9000.0), (32, 9000.0)], Line(90.0, 25.0)),
+    ],
+)
+def test_a_host_wakes_once_for_the_instances_of_a_round(
+    rounds: list[tuple[int, float]], expected: Line
+) -> None:
+    line = host_line(rounds)
+    assert line.fixed == pytest.approx(expected.fixed) and line.per_row == pytest.approx(expected.per_row)
+
+
+def test_what_the_host_takes_is_the_same_with_any_number_in_flight() -> None:
+    slices = traced(100, 2000)
+    whole = [(0.0, slices[-1].end)]
+    traces = {n: Trace(slices, whole, [(n, 90.0 + 25.0 * n)] * 3) for n in (2, 8, 32)}
+    found, _ = fit_costs(traces, Nodes({0: 2000}))
+    for keys in (2, 4, 32, 256):
+        costs = costs_with(found, keys)
+        assert costs.host == pytest.approx(25.0) and costs.waking == pytest.approx(90.0)

@@ -14,17 +14,13 @@ from amphw.bench.errors import BenchError
 from amphw.bench.many_workers import (
     TRACED_KEYS,
     OurRates,
-    Setting,
-    Simulated,
-    limit,
     measure_workers,
     rows,
     settings,
-    shapes_of,
-    simulate,
 )
 from amphw.bench.plan import Plan
 from amphw.bench.report import workers_report
+from amphw.bench.simulated_workers import Setting, Simulated, limit, shapes_of, simulate
 from amphw.bench.traced import Profile
 from amphw.bench.workloads import WORKLOADS
 from amphw.cpu_runtime.planes import built
@@ -167,10 +163,14 @@ def test_a_workload_from_its_instances_to_the_report(monkeypatch: pytest.MonkeyP
     assert set(record["scaling"]) == {"1", "3"} and record["scaling"]["3"]["simulated"]
     assert record["scaling"]["1"] == {"speed_up": 1.0, "simulated": False, "keys": ANY, "sgemm": 1.0}
     assert record["sgemm_gflops"]["1"] > 0
+    bandwidth = record["bandwidth"]
+    assert bandwidth["gb_s"]["1"] > 0 and bandwidth["assumed_gb_s"]["3"] >= bandwidth["assumed_gb_s"]["1"]
+    assert all(r["simulation"]["memory"]["wanted_gb_s"] > 0 for r in record["workers"])
     assert list(record["costs_us"]) == [str(keys) for keys in TRACED_KEYS]
     for costs in record["costs_us"].values():
         assert {f["kind"] for f in costs["frames"]} == {"forward", "backward"}
         assert all(f["frame"]["fixed"] + f["frame"]["per_row"] > 0 for f in costs["frames"])
+        assert costs["host_instance"] > 0 and costs["host_waking"] >= 0
     assert any("round 1 of 1" in line for line in told)
     json.dumps({k: v for k, v in record.items() if k != "environment"})
     workers_report(record)

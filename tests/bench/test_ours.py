@@ -53,6 +53,34 @@ def test_a_second_run_goes_on_where_the_first_ended() -> None:
     assert device.numbers == [0, 1, 2, 0]
 
 
+def test_a_round_takes_all_reports_and_fills_all_slots() -> None:
+    """It polls once, when the device has done all."""
+    happened: list[str] = []
+
+    class Slow(NullDevice):
+        def submit(self, slot: int, generation: int, instance: Instance, mode: Mode) -> None:
+            super().submit(slot, generation, instance, mode)
+            happened.append("submit")
+
+        def poll(self, timeout: float = 0.0) -> list[Report]:
+            happened.append(f"poll {timeout}")
+            return super().poll(timeout)
+
+    looks = 0
+
+    def busy() -> bool:
+        nonlocal looks
+        looks += 1
+        happened.append("look")
+        return looks % 2 == 1
+
+    spent = loop(Slow(), 5, range(3)).run_rounds(0.02, busy)
+    one = ["submit"] * 3 + ["look", "look", "poll 0.0"]
+    rounds = happened.count("look") // 2
+    assert happened[: 6 * rounds] == one * rounds
+    assert 1 <= len(spent) <= rounds <= len(spent) + 1 and all(us >= 0 for us in spent)
+
+
 def test_counts_are_what_the_model_counts() -> None:
     device = Watched()
     told = loop(device, 3, range(2)).run(0.01)

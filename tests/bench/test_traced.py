@@ -24,7 +24,7 @@ def test_units_are_told_apart_by_their_log_and_by_whom_they_hear() -> None:
 @pytest.mark.skipif(not built(), reason="needs the C++ data plane")
 def test_runs_of_a_tracer_become_costs() -> None:
     rules = {name: UpdateRule(interval=64) for name in ("layer0", "layer1", "head")}
-    tracer = Tracer(graphs.mlp(), rules, DeviceOptions(2, 0, "self", 0), graphs.rows(5), 2, 0.0)
+    tracer = Tracer(graphs.mlp(), rules, DeviceOptions(2, 0, "self", 0), graphs.rows(5), 2)
     for _ in range(2):
         tracer.run(0.05)
     profile = profile_of({2: tracer})

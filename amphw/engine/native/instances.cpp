@@ -7,9 +7,6 @@
 namespace amphw {
 namespace {
 
-// Workers wake the host for several reports at once, or when they run dry; a single one is found after this time.
-constexpr std::chrono::duration<double> LOOK_AGAIN(1e-3);
-
 float NO_PAYLOAD[16] = {};  // rows of width 0 have to lie somewhere
 
 }  // namespace
@@ -189,7 +186,7 @@ std::vector<Retired> Engine::poll(double timeout, bool* stuck) {
     std::unique_lock lock(mutex_);
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout);
     while (timeout > 0.0 && done_.empty() && !failure_ && std::chrono::steady_clock::now() < end)
-        news_.wait_for(lock, std::min(std::chrono::duration<double>(timeout), LOOK_AGAIN));
+        news_.wait_for(lock, std::chrono::duration<double>(std::min(timeout, LOOK_AGAIN)));
     *stuck = false;
     if (done_.empty() && in_flight_.load() > 0 && !replaying_ && !failure_) {
         lock.unlock();

@@ -53,6 +53,10 @@ inline bool interval_due(int64_t since, int64_t interval) { return interval > 0 
 // Whether the chunk of a gradient log that has so many rows now is closed, to become one sum.
 inline bool closes_chunk(bool due, int64_t rows, int64_t worth_reducing) { return due || rows >= worth_reducing; }
 
+// Seconds. Workers wake the host for several reports at once, or when they run dry; it finds a single one after this
+// time.
+inline constexpr double LOOK_AGAIN = 1e-3;
+
 // Whether workers do something together that takes so much work: the more there are, the sooner one of them alone would
 // hold up the others, and the sooner that outweighs what waiting for the last part costs. whole: the work that two share.
 inline bool worth_sharing(int32_t workers, int64_t work, int64_t whole) {

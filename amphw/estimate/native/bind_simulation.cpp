@@ -112,6 +112,7 @@ void bind_simulation(nb::module_& parent) {
                      [](Network& n, int32_t order) { n.policy.order = Order(order); })
         .def_rw("by_age", &Network::by_age)
         .def_rw("host", &Network::host)
+        .def_rw("waking", &Network::waking)
         .def_rw("shared", &Network::shared)
         .def_rw("processors", &Network::processors)
         .def_rw("report_batch", &Network::report_batch)

@@ -1,9 +1,12 @@
 // How messages get from device to device, and what they make ready.
 #include <algorithm>
+#include <cmath>
 
 #include "simulation.hpp"
 
 namespace amphw::simulated {
+
+constexpr double LOOK_AGAIN_US = 1e6 * LOOK_AGAIN;
 
 // The unit that delivers and fetches does one thing at a time; what has been computed goes first.
 void Simulation::route(int32_t device) {
@@ -161,7 +164,10 @@ void Simulation::settle(Instance* i, int32_t messages) {
     tally_.most_latency = std::max(tally_.most_latency, latency);
     done_.push_back(i->replica);
     free_instances_.push_back(i);
-    if (int32_t(done_.size()) >= net_.report_batch) wake(HOST);
+    if (int32_t(done_.size()) >= net_.report_batch)
+        wake(HOST);
+    else if (host_asleep_ && done_.size() == 1 && net_.shared >= 0)
+        at(slept_at_ + LOOK_AGAIN_US * std::ceil((tally_.us - slept_at_) / LOOK_AGAIN_US), What::Look, HOST, sleeps_);
 }
 
 }  // namespace amphw::simulated

@@ -53,7 +53,8 @@ struct Link {
 // interval (gradient rows between updates, 0 without parameters), parts (in which workers may reduce a log
 // together) with the products of a row in them and the numbers of an update. device_of: by replica and unit. link_of: by
 // device and device, -1 where what is sent is there at once; the last row is the host's, which submits. shared: the
-// device on whose processors the host runs, -1 if it has its own; processors: how many it has.
+// device on whose processors the host runs, -1 if it has its own; processors: how many it has. host: microseconds of
+// an instance; waking: more for the first one after it has slept.
 struct Network {
     int32_t units = 0, replicas = 1;
     std::vector<Device> devices;
@@ -66,7 +67,7 @@ struct Network {
     std::vector<int32_t> depth;
     PolicyTable policy;
     bool by_age = true;
-    double host = 0.0;
+    double host = 0.0, waking = 0.0;
     int32_t shared = -1, processors = 0;
     int32_t report_batch = 1;
     bool trains = true;

@@ -68,6 +68,9 @@ const Tally& Simulation::run(int64_t retired, int64_t messages) {
             break;
         }
         case What::Routed: routed(event.who); break;
+        case What::Look:
+            if (event.message == sleeps_) wake(HOST);
+            break;
         }
     }
     told_ = tally_;
@@ -92,21 +95,26 @@ void Simulation::wake(int32_t who) {
 double Simulation::host() {
     if (submitting_ >= 0) submit(pumped_++, submitting_);
     submitting_ = -1;
+    double spent = net_.host;
     if (free_.empty()) {
         if (done_.empty() && !host_slept_) {
             host_slept_ = host_asleep_ = true;
+            slept_at_ = tally_.us;
+            sleeps_++;
             return SLEEP;
         }
+        const bool slept = host_slept_;
         host_slept_ = false;
         free_.insert(free_.end(), done_.begin(), done_.end());
         done_.clear();
         if (free_.empty()) return host();
+        if (slept) spent += net_.waking;
     }
     submitting_ = free_.front();
     free_.pop_front();
-    steal(net_.host);
-    tally_.host += net_.host;
-    return net_.host;
+    steal(spent);
+    tally_.host += spent;
+    return spent;
 }
 
 void Simulation::submit(int64_t number, int32_t replica) {

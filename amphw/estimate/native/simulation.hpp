@@ -2,7 +2,7 @@
 //
 // Which queue is served, what makes a frame and when an update is due are the engine's own rules, engine/native/
 // rules.hpp; when gradients are reduced and an instance retires follows engine.cpp. Not simulated: that workers slow each
-// other down in caches and at locks, and that a sleeper takes time to wake.
+// other down in caches and at locks, and that a worker takes time to wake.
 #pragma once
 
 #include <deque>
@@ -124,13 +124,13 @@ private:
         Frame fetched;
         bool busy = false, fetches = false, there = false;
     };
-    enum class What { Act, Sent, Arrive, Credit, Routed };
+    enum class What { Act, Sent, Arrive, Credit, Routed, Look };
     struct Event {
         double time;
         int64_t order;
         What what;
         int32_t who;  // worker, HOST, link or device
-        int32_t message;
+        int32_t message;  // or the host's sleep in which it looks again
         bool operator<(const Event& o) const { return time != o.time ? time > o.time : order > o.order; }
     };
     static constexpr int32_t HOST = -1;
@@ -187,6 +187,8 @@ private:
     std::deque<int32_t> free_;     // replicas that have a key free, in the order of submission
     std::vector<int32_t> done_;    // replicas whose instances have retired
     bool host_asleep_ = false, host_slept_ = false;
+    double slept_at_ = 0.0;  // since when the host sleeps, or did
+    int32_t sleeps_ = 0;
     int32_t submitting_ = -1;
     int64_t victim_ = 0;
     size_t keep_;

@@ -2,7 +2,7 @@
 
 A device goes by the rules of `engine/native/rules.hpp`, the firings of the instances are their own; how
 long things take comes from `Costs`. What is not simulated: that workers slow each other down in the caches,
-at locks and at the interpreter's lock, and that a sleeper takes time to wake. `native/simulation.cpp` does
+at locks and at the interpreter's lock, and that a worker takes time to wake. `native/simulation.cpp` does
 the work.
 """
 
@@ -31,6 +31,9 @@ class Line:
     def of(self, rows: float) -> float:
         return self.fixed + self.per_row * rows
 
+    def times(self, factor: float) -> Line:
+        return Line(factor * self.fixed, factor * self.per_row)
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -38,7 +41,8 @@ class Costs:
 
     frame, delivery: of a frame by (unit, kind); delivery is all between a frame's arithmetic and the next
     frame's. reduce: a gradient row, update: an update, by unit. host: submitting and polling an instance.
-    fetch: of a frame, before its arithmetic, on a device that overlaps it.
+    fetch: of a frame, before its arithmetic, on a device that overlaps it. waking: of the host, more for the
+    first instance after it has slept because none had retired.
     """
 
     frame: Mapping[tuple[int, int], Line]
@@ -47,6 +51,7 @@ class Costs:
     update: Mapping[int, float]
     host: float
     fetch: Mapping[tuple[int, int], Line] = field(default_factory=dict)
+    waking: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -261,7 +266,7 @@ class Simulation:
         n.priority = list(itertools.chain.from_iterable(table.priority))
         n.min_rows = list(itertools.chain.from_iterable(table.min_rows))
         n.order, n.by_age = ORDERS.index(table.order), rules.by_age
-        n.host = costs.host
+        n.host, n.waking = costs.host, costs.waking
         n.shared = -1 if topology.shared is None else topology.shared
         n.processors = topology.processors
         n.report_batch = report_batch(keys)

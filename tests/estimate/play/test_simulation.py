@@ -45,6 +45,7 @@ def costs(
     reduce: float = 0.0,
     update: float = 0.0,
     host: float = 0.0,
+    waking: float = 0.0,
 ) -> Costs:
     kinds = {FORWARD: Line(forward, per_row), BACKWARD: Line(backward, per_row)}
     frames = {(u, kind): line for u in range(units) for kind, line in kinds.items()}
@@ -54,6 +55,7 @@ def costs(
         dict.fromkeys(range(units), reduce),
         dict.fromkeys(range(units), update),
         host,
+        waking=waking,
     )
 
 
@@ -139,6 +141,32 @@ def test_one_worker_at_a_time_reduces_a_node() -> None:
 def test_the_host_submits_one_instance_after_another() -> None:
     busy = simulate(CHAIN, costs(host=1000.0), rules(), workers=8, keys=8, retired=10)
     assert busy.us == pytest.approx(10 * 1000 + 90)
+
+
+def test_a_host_that_slept_takes_more_for_the_first_instance() -> None:
+    """With one key it sleeps while the instance is under way, so each but the first waits for it to wake."""
+    tally = simulate(CHAIN, costs(host=30.0, waking=7.0), rules(), retired=3)
+    assert tally.us == 3 * (30 + 90) + 2 * 7 and tally.host == 3 * 30 + 2 * 7
+
+
+def test_a_host_that_limits_never_sleeps() -> None:
+    busy = simulate(CHAIN, costs(host=1000.0, waking=500.0), rules(), workers=8, keys=8, retired=100)
+    assert busy.us == pytest.approx(100 * 1000 + 90) and busy.host == busy.retired * 1000 + 1000
+
+
+def test_a_host_wakes_once_for_several_instances() -> None:
+    """Two of six keys retire before it is woken; the workers are never without a frame meanwhile."""
+    given = costs(host=1.0, waking=10.0)
+    tally = simulate(CHAIN, given, rules(cap=1), keys=6, retired=101)
+    assert tally.host == 106 + 50 * 10
+
+
+def test_a_host_that_is_not_woken_looks_again_after_a_millisecond() -> None:
+    """It has slept since 0. The first instance retires at 3060 us, so the host finds it at 4000."""
+    given = costs(forward=1000.0, waking=5.0)
+    simulation = Simulation([CHAIN], given, rules(cap=1), shared_memory(1, rules(cap=1)), 6)
+    assert simulation.run(1).host == 0.0
+    assert simulation.run(2).host == 5.0
 
 
 def test_a_host_without_a_processor_of_its_own_takes_time_from_the_workers() -> None:
