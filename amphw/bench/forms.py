@@ -107,6 +107,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
         *_both("torch", "padded", note="nn.LSTM over padded sentences; tables with sparse gradients"),
         *_both("torch", "packed", note="the same over packed sentences"),
         Form("torch", "sentence", PER_INSTANCE, note="a sentence at a time; tables with sparse gradients"),
+        Form("jax", "padded-scan", note="lax.scan over padded sentences; tables updated by rows"),
     ),
     "lm": (
         *_both("torch", "padded", note="nn.LSTM over padded sentences; sparse gradients of the embedding"),
@@ -115,6 +116,8 @@ FORMS: dict[str, tuple[Form, ...]] = {
         *_both("torch", "chunked", note="as padded; the output a few words at a time, its gradient at once"),
         *_halved("padded", "padded+compiled"),
         Form("torch", "sentence", PER_INSTANCE, note="a sentence at a time, as padded"),
+        Form("jax", "padded-scan", note="lax.scan over padded sentences; the embedding updated by rows"),
+        Form("jax", "scan-chunked", note="the same; the output a few words at a time, its gradient at once"),
     ),
     "transformer": (
         *_both("torch", "layers", note="nn.TransformerEncoder over padded sequences"),

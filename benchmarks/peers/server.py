@@ -47,7 +47,9 @@ TASKS = {
     ("tree-lstm", "jax"): "jax_trees:TreeLSTM",
     ("ggnn", "jax"): "jax_molecules:GatedGraphs",
     ("bilstm", "jax"): "jax_taggers:Taggers",
+    ("language-model", "jax"): "jax_language:LanguageModels",
     ("lm", "torch"): "language:FullLanguageModels",
+    ("lm", "jax"): "jax_language:FullLanguageModels",
     ("transformer", "torch"): "encoders:Encoders",
 }
 
