@@ -126,6 +126,8 @@ FORMS: dict[str, tuple[Form, ...]] = {
         *_both("torch", "flat-bucketed", note="the same, in batches of sequences of nearly equal lengths"),
         *_halved("flat-bucketed", "flat-bucketed+compiled"),
         Form("torch", "sequence", PER_INSTANCE, note="a sequence at a time, as flat"),
+        Form("jax", "padded-einsum", note="padded sequences; attention as products and a masked softmax"),
+        Form("jax", "bucketed-einsum", note="the same, in batches of sequences of nearly equal lengths"),
     ),
 }
 

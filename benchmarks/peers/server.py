@@ -51,6 +51,7 @@ TASKS = {
     ("lm", "torch"): "language:FullLanguageModels",
     ("lm", "jax"): "jax_language:FullLanguageModels",
     ("transformer", "torch"): "encoders:Encoders",
+    ("transformer", "jax"): "jax_encoders:Encoders",
 }
 
 
