@@ -102,6 +102,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
         *_halved("packed", "padded"),
         Form("jax", "padded-scan", note="lax.scan over padded sentences and padded spellings"),
         Form("torch", "sentence", PER_INSTANCE, note="a sentence at a time, its spelled words together"),
+        Form("dynet", "autobatch", note="DyNet's fused cells over each sentence, batched by DyNet"),
     ),
     "language-model": (
         *_both("torch", "padded", note="nn.LSTM over padded sentences; tables with sparse gradients"),

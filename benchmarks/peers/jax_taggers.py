@@ -11,6 +11,7 @@ from jax import Array
 
 from .jax_flat import lstm
 from .jax_task import JaxTask, Parameters, classified, grid, padded, upto
+from .sentences import sentences
 from .stored import StoredInstances
 
 
@@ -18,11 +19,7 @@ class Taggers(JaxTask):
     """Our nodes are embed, letter, spell_ahead, spell_back, read_ahead, read_back, hidden and head."""
 
     def load(self, stored: StoredInstances) -> None:
-        names = ("words_word", "words_tag", "words_letters", "words_letters_first", "words_letters_length")
-        self._sentences = []
-        for word, tag, letters, first, length in zip(*map(stored.table, names), strict=True):
-            spelled = [letters[first[i] : first[i] + length[i]] for i in np.flatnonzero(word == 0)]
-            self._sentences.append((word, spelled, tag))
+        self._sentences = sentences(stored)
 
     @property
     def units(self) -> int:

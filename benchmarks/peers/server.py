@@ -41,6 +41,7 @@ TASKS = {
     ("ggnn", "torch"): "molecules:GatedGraphs",
     ("ggnn", "pyg"): "molecules_pyg:PygGraphs",
     ("bilstm", "torch"): "taggers:Taggers",
+    ("bilstm", "dynet"): "taggers_dynet:DynetTaggers",
     ("language-model", "torch"): "language:LanguageModels",
     ("mlp", "jax"): "jax_flat:Perceptron",
     ("list-reduction", "jax"): "jax_flat:Recurrent",
