@@ -102,11 +102,13 @@ FORMS: dict[str, tuple[Form, ...]] = {
         *_halved("packed", "padded"),
         Form("jax", "padded-scan", note="lax.scan over padded sentences and padded spellings"),
         Form("torch", "sentence", PER_INSTANCE, note="a sentence at a time, its spelled words together"),
+        Form("dynet", "autobatch", note="DyNet's fused cells over each sentence, batched by DyNet"),
     ),
     "language-model": (
         *_both("torch", "padded", note="nn.LSTM over padded sentences; tables with sparse gradients"),
         *_both("torch", "packed", note="the same over packed sentences"),
         Form("torch", "sentence", PER_INSTANCE, note="a sentence at a time; tables with sparse gradients"),
+        Form("jax", "padded-scan", note="lax.scan over padded sentences; tables updated by rows"),
     ),
     "lm": (
         *_both("torch", "padded", note="nn.LSTM over padded sentences; sparse gradients of the embedding"),
@@ -115,6 +117,8 @@ FORMS: dict[str, tuple[Form, ...]] = {
         *_both("torch", "chunked", note="as padded; the output a few words at a time, its gradient at once"),
         *_halved("padded", "padded+compiled"),
         Form("torch", "sentence", PER_INSTANCE, note="a sentence at a time, as padded"),
+        Form("jax", "padded-scan", note="lax.scan over padded sentences; the embedding updated by rows"),
+        Form("jax", "scan-chunked", note="the same; the output a few words at a time, its gradient at once"),
     ),
     "transformer": (
         *_both("torch", "layers", note="nn.TransformerEncoder over padded sequences"),
@@ -123,6 +127,8 @@ FORMS: dict[str, tuple[Form, ...]] = {
         *_both("torch", "flat-bucketed", note="the same, in batches of sequences of nearly equal lengths"),
         *_halved("flat-bucketed", "flat-bucketed+compiled"),
         Form("torch", "sequence", PER_INSTANCE, note="a sequence at a time, as flat"),
+        Form("jax", "padded-einsum", note="padded sequences; attention as products and a masked softmax"),
+        Form("jax", "bucketed-einsum", note="the same, in batches of sequences of nearly equal lengths"),
     ),
 }
 

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from .forms import base
 from .stored import Arrays, StoredInstances
+from .task import of_nearly_one_length
 from .torch_task import Nodes, TorchTask, affine, classified, compiled, embedding
 
 THEIRS = {"self_attn.out_proj": "mix", "linear1": "inner", "linear2": "outer"}
@@ -83,10 +84,8 @@ class Encoders(TorchTask):
         if base(self.form.name) not in ("bucketed", "flat-bucketed"):
             yield from super().groups(order, size)
             return
-        lengths = np.array([len(letters) for letters, _ in self._texts])[order]
-        cut = list(super().groups(order[np.argsort(lengths, kind="stable")], size))
-        for i in np.random.default_rng(int(order[0])).permutation(len(cut)):
-            yield cut[i]
+        lengths = np.array([len(letters) for letters, _ in self._texts])
+        yield from of_nearly_one_length(lengths, order, size)
 
     def collate(self, chosen: Sequence[int]) -> Batch:
         letters, others = zip(*(self._texts[i] for i in chosen), strict=True)

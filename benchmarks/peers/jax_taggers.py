@@ -10,7 +10,8 @@ import numpy as np
 from jax import Array
 
 from .jax_flat import lstm
-from .jax_task import JaxTask, Parameters, classified, padded, upto
+from .jax_task import JaxTask, Parameters, classified, grid, padded, upto
+from .sentences import sentences
 from .stored import StoredInstances
 
 
@@ -18,11 +19,7 @@ class Taggers(JaxTask):
     """Our nodes are embed, letter, spell_ahead, spell_back, read_ahead, read_back, hidden and head."""
 
     def load(self, stored: StoredInstances) -> None:
-        names = ("words_word", "words_tag", "words_letters", "words_letters_first", "words_letters_length")
-        self._sentences = []
-        for word, tag, letters, first, length in zip(*map(stored.table, names), strict=True):
-            spelled = [letters[first[i] : first[i] + length[i]] for i in np.flatnonzero(word == 0)]
-            self._sentences.append((word, spelled, tag))
+        self._sentences = sentences(stored)
 
     @property
     def units(self) -> int:
@@ -36,12 +33,12 @@ class Taggers(JaxTask):
         word, spelled = np.concatenate(words), [letters for each in spellings for letters in each]
         unknown = np.cumsum(word == 0) - 1  # which of the spelled words it is
         many = upto(len(spelled) + 1, 128)
-        letters, there = _grid([*spelled, *[np.zeros(1, np.int64)] * (many - len(spelled))], 8)
+        letters, there = grid([*spelled, *[np.zeros(1, np.int64)] * (many - len(spelled))], 8)
         # Among what is known and what is spelled, side by side: the number of each word.
         source = np.where(word > 0, many + np.arange(len(word)), unknown)
         count = upto(len(word), 256)
         starts = np.split(np.arange(len(word)), np.cumsum([len(each) for each in words])[:-1])
-        places, inside = _grid(starts, 8)
+        places, inside = grid(starts, 8)
         return {
             "known": padded(word, count),
             "letters": letters,
@@ -69,13 +66,3 @@ class Taggers(JaxTask):
 def _of(p: Parameters, kind: str, backwards: bool) -> dict[str, Any]:
     node = p[f"{kind}_{'back' if backwards else 'ahead'}"]
     return {"w": node["W"], "b": node["b"], "backwards": backwards}
-
-
-def _grid(sequences: Sequence[np.ndarray], step: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sequences [longest, sequences], 0 where there is none, and where there is one; longest: a multiple."""
-    lengths = np.array([len(each) for each in sequences])
-    longest = upto(int(lengths.max()), step)
-    inside = np.arange(longest)[:, None] < lengths
-    items = np.zeros((longest, len(sequences)), np.int32)
-    items.T[inside.T] = np.concatenate(sequences)
-    return items, inside

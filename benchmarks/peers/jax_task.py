@@ -1,14 +1,14 @@
 """What the workloads share in JAX: parameters as trees of arrays, and one compiled step for each shape.
 
-Batches are padded to few shapes, since XLA compiles every shape anew; whatever is padded counts nowhere. A
-table that batches read by rows is updated by rows: a batch brings the rows that it reads, each once, and the
-loss is a function of these rows in the table's place.
+Batches are padded to few shapes, since XLA compiles every shape anew; whatever is padded counts nowhere.
+Tables that batches read by rows are updated by rows: a batch brings the rows that it reads, each once, and
+the loss is a function of these rows in the table's place.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,11 +28,11 @@ SLOTS = {"sgd": 0, "momentum": 1, "adagrad": 1, "adam": 2}
 
 
 class JaxTask(Task):
-    """A batch is a dict of arrays, and `count`, where there is one, a number. `rows` [n] names the rows of
-    `sparse` that it reads, each once; those that pad it lie beyond the table."""
+    """A batch is a dict of arrays, and `count`, where there is one, a number."""
 
-    sparse: tuple[str, str] | None = None
-    """Node and name of the table that is read by rows."""
+    sparse: Mapping[tuple[str, str], str] = {}
+    """By node and name of a table that is read by rows: the name of an array [n] of a batch, with the rows
+    that it reads, each once; those that pad it lie beyond the table."""
 
     def build(self, parameters: Mapping[str, Arrays]) -> None:
         own = {node: dict(values) for node, values in parameters.items()}
@@ -101,13 +101,10 @@ class JaxTask(Task):
         return self.loss(self._with_rows(p, batch), batch)
 
     def _with_rows(self, p: Parameters, batch: Mapping[str, Array]) -> Parameters:
-        if self.sparse is None:
-            return p
-        node, name = self.sparse
-        return {
-            **p,
-            node: {**p[node], name: p[node][name].at[batch["rows"]].get(mode="fill", fill_value=0.0)},
-        }
+        out = {node: dict(each) for node, each in p.items()}
+        for (node, name), rows in self.sparse.items():
+            out[node][name] = out[node][name].at[batch[rows]].get(mode="fill", fill_value=0.0)
+        return out
 
     def _stepped(
         self, rules: Rules, p: Parameters, slots: Any, batch: Any, share: Any, rates: Any, count: Any
@@ -119,10 +116,10 @@ class JaxTask(Task):
             new[node], kept[node] = {}, {}
             for name, w in each.items():
                 g, own = gradients[node][name], slots[node][name]
-                if (node, name) != self.sparse:
+                if (node, name) not in self.sparse:
                     w, own = updated(rules[node], w, g, own, rates[node], count)
                 else:
-                    rows = batch["rows"]
+                    rows = batch[self.sparse[node, name]]
                     read = [x.at[rows].get(mode="fill", fill_value=0.0) for x in (w, *own)]
                     made = updated(rules[node], read[0], g, read[1:], rates[node], count)
                     w = w.at[rows].set(made[0], mode="drop", unique_indices=True)
@@ -181,3 +178,13 @@ def padded(x: np.ndarray, count: int, value: float = 0) -> np.ndarray:
     """The array with so many rows, of which the last are `value`; integers are of 32 bits."""
     x = x.astype(np.int32) if x.dtype.kind == "i" else x
     return np.concatenate([x, np.full((count - len(x), *x.shape[1:]), value, x.dtype)])
+
+
+def grid(sequences: Sequence[np.ndarray], step: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sequences [longest, sequences], 0 where there is none, and where there is one; longest: a multiple."""
+    lengths = np.array([len(each) for each in sequences])
+    longest = upto(int(lengths.max()), step)
+    inside = np.arange(longest)[:, None] < lengths
+    items = np.zeros((longest, len(sequences)), np.int32)
+    items.T[inside.T] = np.concatenate(sequences)
+    return items, inside

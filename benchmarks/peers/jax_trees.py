@@ -22,7 +22,7 @@ PIECE = 64
 class TreeLSTM(JaxTask):
     """Our nodes are embed, leaf, branch and head; gates lie as i, o, u and i, o, f_left, f_right, u."""
 
-    sparse = ("embed", "E")
+    sparse = {("embed", "E"): "rows"}
 
     def load(self, stored: StoredInstances) -> None:
         self._trees = trees(stored)

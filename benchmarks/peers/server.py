@@ -41,14 +41,18 @@ TASKS = {
     ("ggnn", "torch"): "molecules:GatedGraphs",
     ("ggnn", "pyg"): "molecules_pyg:PygGraphs",
     ("bilstm", "torch"): "taggers:Taggers",
+    ("bilstm", "dynet"): "taggers_dynet:DynetTaggers",
     ("language-model", "torch"): "language:LanguageModels",
     ("mlp", "jax"): "jax_flat:Perceptron",
     ("list-reduction", "jax"): "jax_flat:Recurrent",
     ("tree-lstm", "jax"): "jax_trees:TreeLSTM",
     ("ggnn", "jax"): "jax_molecules:GatedGraphs",
     ("bilstm", "jax"): "jax_taggers:Taggers",
+    ("language-model", "jax"): "jax_language:LanguageModels",
     ("lm", "torch"): "language:FullLanguageModels",
+    ("lm", "jax"): "jax_language:FullLanguageModels",
     ("transformer", "torch"): "encoders:Encoders",
+    ("transformer", "jax"): "jax_encoders:Encoders",
 }
 
 

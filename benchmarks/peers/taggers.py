@@ -11,18 +11,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from .forms import base
+from .sentences import WAYS, sentences
 from .stored import Arrays, StoredInstances
 from .torch_task import Nodes, TorchTask, affine, classified, compiled, embedding
-
-WAYS = ("ahead", "back")
-
-
-class Sentence(NamedTuple):
-    """word: rows of the embedding, 0 where it is spelled. letters: of spelled words. tag: of each word."""
-
-    word: np.ndarray
-    letters: list[np.ndarray]
-    tag: np.ndarray
 
 
 class Padded(NamedTuple):
@@ -69,28 +60,24 @@ class Taggers(TorchTask):
         return Nodes({**ends, **lstms})
 
     def load(self, stored: StoredInstances) -> None:
-        names = ("words_word", "words_tag", "words_letters", "words_letters_first", "words_letters_length")
-        self._sentences = []
-        for word, tag, letters, first, length in zip(*map(stored.table, names), strict=True):
-            spelled = [letters[first[i] : first[i] + length[i]] for i in np.flatnonzero(word == 0)]
-            self._sentences.append(Sentence(word, spelled, tag))
+        self._sentences = sentences(stored)
 
     @property
     def units(self) -> int:
         return len(self._sentences)
 
     def collate(self, chosen: Sequence[int]) -> Batch:
-        sentences = [self._sentences[i] for i in chosen]
-        word = np.concatenate([s.word for s in sentences])
-        spelled = [letters for s in sentences for letters in s.letters]
-        numbers = np.split(np.arange(1, len(word) + 1), np.cumsum([len(s.word) for s in sentences])[:-1])
+        kept = [self._sentences[i] for i in chosen]
+        word = np.concatenate([s.word for s in kept])
+        spelled = [letters for s in kept for letters in s.letters]
+        numbers = np.split(np.arange(1, len(word) + 1), np.cumsum([len(s.word) for s in kept])[:-1])
         return Batch(
             torch.from_numpy(np.flatnonzero(word)),
             torch.from_numpy(np.flatnonzero(word == 0)),
             torch.from_numpy(word[word > 0]),
             padded(spelled) if spelled else None,
             padded(numbers),
-            torch.from_numpy(np.concatenate([s.tag for s in sentences])),
+            torch.from_numpy(np.concatenate([s.tag for s in kept])),
         )
 
     def rows(self, batch: Batch) -> int:

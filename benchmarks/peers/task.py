@@ -116,3 +116,12 @@ def of_one_length(lengths: np.ndarray, order: np.ndarray, size: int) -> Iterator
         cut += [chosen[at : at + size] for at in range(0, len(chosen), size)]
     for i in np.random.default_rng(int(order[0])).permutation(len(cut)):
         yield cut[i]
+
+
+def of_nearly_one_length(lengths: np.ndarray, order: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Batches of at most `size` instances that follow one another by length, in a mixed order; see
+    `of_one_length`."""
+    ranked = order[np.argsort(lengths[order], kind="stable")]
+    cut = [ranked[at : at + size] for at in range(0, len(ranked), size)]
+    for i in np.random.default_rng(int(order[0])).permutation(len(cut)):
+        yield cut[i]

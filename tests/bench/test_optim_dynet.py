@@ -35,7 +35,6 @@ from peers.trees_dynet import DynetTrees
 spec = json.load(open(sys.argv[2]))
 form = next(f for f in FORMS["tree-lstm"] if f.peer == "dynet")
 stored, parameters = StoredInstances(spec["data"]), stored_parameters(spec["parameters"])
-names = [f"{n}/{p}" for n in ("leaf", "branch", "head") for p in "bW"]
 out = {}
 for case, rules in spec["rules"].items():
     task = DynetTrees(form, stored, parameters, {})
@@ -46,11 +45,10 @@ for case, rules in spec["rules"].items():
         out[f"{case}/refused"] = str(error)
         continue
     for number in range(spec["steps"] + 1):
-        embedded, arrays = task.state()
-        out[f"{case}/{number}/embed/E"] = embedded
-        out |= {f"{case}/{number}/{n}": a.T if n.endswith("W") else a for n, a in zip(names, arrays)}
+        state = task.state()
+        out |= {f"{case}/{number}/{n}": a for n, a in task.ours(state).items()}
         twin = DynetTrees(form, stored, parameters, {})
-        twin.restore((embedded, arrays))
+        twin.restore(state)
         out |= {f"{case}/{number}/gradient/{n}": g for n, g in twin.gradients(batch).items()}
         step(batch)
 np.savez(spec["out"], **out)
