@@ -28,7 +28,9 @@ class DynetTask(Task):
 
     def build(self, parameters: Mapping[str, Arrays]) -> None:
         self._collection = dy.ParameterCollection()
-        self._nodes = {node: self._collection.add_subcollection(node) for node in parameters}
+        # Names of collections have no underscores in DyNet.
+        add = self._collection.add_subcollection
+        self._nodes = {node: add(node.replace("_", "-")) for node in parameters}
         self._own: dict[str, Any] = {}
         for node, values in parameters.items():
             own = self._nodes[node]
