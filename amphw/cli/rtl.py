@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,11 +16,11 @@ from amphw.page.numbers import number, percent
 if TYPE_CHECKING:
     from amphw.rtl.build.board_files import BoardBuild
 
+RUN = "run.toml"
+"""The settings of a run on the circuit, in its folder."""
+
 INSTANCES = 8
 """That the simulation trains on, to count cycles."""
-
-WIDTHS = ("hidden", "width", "embedding", "spelling", "vocabulary", "steps")
-"""Settings of models that make them smaller."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,13 @@ class Circuit:
         ),
     ] = None
     formats: Annotated[
-        str, typer.Option("--formats", metavar="FORMATS", help="Number formats, such as q4.12,g=q2.14.")
-    ] = "q4.12"
+        str | None,
+        typer.Option(
+            "--formats",
+            metavar="FORMATS",
+            help="Number formats, such as q4.12,g=q2.14; without it, q4.12 and what its sums take.",
+        ),
+    ] = None
     frequency: Annotated[
         float | None,
         typer.Option(
@@ -91,6 +96,14 @@ class Job:
             "--simulate/--no-simulate", help="Whether to count the cycles a message takes; of a whole model."
         ),
     ] = True
+    accuracy: Annotated[
+        bool,
+        typer.Option(
+            "--accuracy/--no-accuracy",
+            help="Whether to find out, where a layer was made narrower to fit, what that costs: two epochs "
+            "on the CPU with either width.",
+        ),
+    ] = True
 
 
 @grouped
@@ -103,15 +116,12 @@ def rtl(
     as_json: JsonOption = False,
 ) -> None:
     """Generate a model's hardware, build it for a board, and report size, clock rate and cycles a message."""
-    from amphw.host.config import resolve
+    from amphw.host.config_toml import to_toml
     from amphw.host.session import update_rules
-    from amphw.ir.device import Capabilities
+    from amphw.library.hardware_settings import Wanted, recommended, smaller, what_is_lost
     from amphw.models import MODELS, get_model
     from amphw.rtl.build.board_files import build, check_tools
     from amphw.rtl.build.boards import board as find_board
-    from amphw.rtl.build.fit import fits
-    from amphw.rtl.fixed.parameters import UPDATES
-    from amphw.rtl.numbers.formats import Formats
     from amphw.rtl.plan.remedies import Remedies
 
     def say(text: str) -> None:
@@ -119,21 +129,26 @@ def rtl(
 
     on, lanes, keys = find_board(circuit.board), circuit.lanes, circuit.keys
     pins = on.pins()  # before anything that takes long
-    formats = Formats.parse(circuit.formats)
     found = get_model(model)
-    defaults = found.recommended(Capabilities("rtl", "fpga", optimizers=UPDATES))
-    cfg = resolve(found.config, defaults, config, settings or ())
+    nodes = [name.strip() for name in circuit.nodes.split(",")] if circuit.nodes is not None else None
+    wanted = Wanted(config, settings or (), circuit.formats, lanes, keys, nodes)
+    chosen = recommended(found, on, wanted, model not in MODELS)
+    for each in chosen.chosen:
+        say(f"chosen to fit {on.name}: {each}")
+    cfg, formats = chosen.cfg, chosen.formats
     graph, train = found.graph(cfg.model), cfg.train
     rules = update_rules(cfg, graph)
-    remedies = Remedies(lanes, keys, _smaller(cfg.model), model not in MODELS)
-    candidates = fits(
-        graph, rules, formats, on, train.max_active_keys, train.max_infer_keys, keys, lanes,
-        [name.strip() for name in circuit.nodes.split(",")] if circuit.nodes is not None else None, remedies,
-    )  # fmt: skip
-    simulate = job.simulate and not candidates[0].plan.elsewhere
+    remedies = Remedies(lanes, keys, smaller(cfg.model), model not in MODELS)
+    simulate = job.simulate and not chosen.fits[0].plan.elsewhere
     check_tools(on, simulate)
+    lost = None
+    if job.accuracy and chosen.full is not None:
+        lost = what_is_lost(found, chosen, say)
+        say(f"{found.metric} after these epochs: {number(lost[0])} as wide as it was, {number(lost[1])} now")
     aim = circuit.frequency or on.frequency_mhz
-    made = build(candidates, on, job.out, pins, aim, job.bitstream, say, remedies)
+    made = build(chosen.fits, on, job.out, pins, aim, job.bitstream, say, remedies)
+    made.files["config"] = job.out / RUN
+    made.files["config"].write_text(to_toml(chosen.run(made.fit.keys)), encoding="utf-8")
     cycles = None
     if simulate:
         from amphw.rtl.timing.measure import cycles_per_message
@@ -146,6 +161,11 @@ def rtl(
         "model": graph.name,
         "nodes": [u.name for u in made.fit.plan.partition.units],
         "board": on.name,
+        "config": str(made.files["config"]),
+        "chosen": [asdict(each) for each in chosen.chosen],
+        "metric_with_widths": dict(zip(("before", "chosen"), lost, strict=True))
+        if lost is not None
+        else None,
         **_figures(made, cycles),
     }
     if as_json:
@@ -154,19 +174,7 @@ def rtl(
         _show(made, facts)
 
 
-def _smaller(model: object) -> list[str]:
-    """Options that make a model with this configuration smaller, as they are written."""
-    options = ["--set batch=1"] if getattr(model, "batch", 1) != 1 else []
-    for name in WIDTHS:
-        value = getattr(model, name, None)
-        if isinstance(value, int) and value > 1:
-            options.append(f"--set {name}=... (now {value:,})")
-    return options
-
-
 def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
-    from dataclasses import asdict
-
     from amphw.rtl.build.fit_logic import errors
     from amphw.rtl.timing.attribution import shares
 
@@ -198,8 +206,6 @@ def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
 
 
 def _show(made: BoardBuild, facts: dict[str, Any]) -> None:
-    from dataclasses import asdict
-
     there = asdict(made.board.resources)
     rows = table("resource", "used", "of", "share", right=("used", "of", "share"))
     for name in ("luts", "ffs", "dsps", "brams"):

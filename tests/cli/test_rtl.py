@@ -6,10 +6,14 @@ import json
 import shutil
 from dataclasses import fields, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import pytest
 
+from amphw.host.config import resolve
+from amphw.library import hardware_settings
+from amphw.models import get_model
 from amphw.rtl.build import board_files
 from amphw.rtl.build.boards import board
 from amphw.rtl.plan.hardware import Sizes
@@ -59,7 +63,7 @@ def test_the_contract_of_the_json(amphw, asked) -> None:
     facts = json.loads(done.stdout)
     steps = {
         "seconds": {"map": float},
-        "files": dict.fromkeys(("verilog", "constraints", "header", "circuit", "board"), str),
+        "files": dict.fromkeys(("verilog", "constraints", "header", "circuit", "board", "config"), str),
     }
     check(facts, SCHEMA | steps)
     assert facts["fmax_mhz"] == 61.25 and facts["cycles_per_message"] == 321.5
@@ -89,7 +93,9 @@ def test_the_table_and_the_files(amphw, asked, tmp_path: Path) -> None:
         in done.stdout
     )
     names = {path.name for path in (tmp_path / "hw").iterdir()}
-    assert names == {"top.v", "top.lpf", "amphw_wire.h", "board.toml", "circuit.json", "made.bit"}
+    assert names == {
+        *("top.v", "top.lpf", "amphw_wire.h", "board.toml", "circuit.json", "run.toml", "made.bit")
+    }
     assert 'LOCATE COMP "clk"' in (tmp_path / "hw" / "top.lpf").read_text()
     assert [each["frequency_mhz"] for each in asked] == [70, 70]
 
@@ -165,10 +171,11 @@ def test_the_folder_is_looked_at_before_anything_is_built(amphw, asked, tmp_path
 
 
 def test_a_refusal_names_what_acts_on_what_is_short(amphw, asked, tmp_path: Path) -> None:
-    done = amphw("rtl", "list-reduction", "--out", "hw", "--set", "batch=1")
+    given = ("--set", "optimizer=momentum", "--set", "hidden=128")
+    done = amphw("rtl", "list-reduction", "--out", "hw", "--set", "batch=1", *given)
     assert "it needs 246 block memories, 38 too many (ulx3s-85f has 208). The largest memories" in done.stderr
     assert done.stderr.endswith("What would help: --set hidden=... (now 128), --set optimizer=sgd.\n")
-    done = amphw("rtl", "list-reduction", "--out", "hw", "--keys", 3)
+    done = amphw("rtl", "list-reduction", "--out", "hw", "--keys", 3, *given, "--set", "batch=100")
     assert "What would help: fewer keys (--keys), --set batch=1, --set hidden=... (now 128), " in done.stderr
     few = ("--set", "hidden=8", "--set", "batch=1", "--set", "optimizer=sgd", "--lanes", 4, "--keys", 1)
     done = amphw("rtl", "list-reduction", "--out", "hw", *few, "--board", "tang-nano-9k")
@@ -182,7 +189,8 @@ def test_a_refusal_names_what_acts_on_what_is_short(amphw, asked, tmp_path: Path
         "from amphw.models.list_reduction import ListReductionRNN\n"
         "class Mine(ListReductionRNN):\n    name = 'mine'\n"
     )
-    assert "lower bounds in the schema" in amphw("rtl", str(mine), "--out", "hw").stderr
+    done = amphw("rtl", str(mine), "--out", "hw", *given, "--set", "batch=100")
+    assert "lower bounds in the schema" in done.stderr
     assert asked == [] and not (tmp_path / "hw").exists()
 
 
@@ -201,6 +209,43 @@ def test_a_refusal_names_what_acts_on_what_is_short(amphw, asked, tmp_path: Path
 def test_refused_before_anything_is_built(amphw, asked, arguments, message) -> None:
     done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", *arguments)
     assert done.exit_code == 1 and message in done.stderr and asked == []
+
+
+def test_what_a_newcomer_types_first(amphw, asked, tmp_path: Path) -> None:
+    """Settings are chosen until it fits, said with their reasons, and written for the run on the board."""
+    done = amphw("rtl", "list-reduction", "--board", "ulx3s-85f", "--out", "hw", "--no-simulate", "--json")
+    assert done.exit_code == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert [each["key"] for each in facts["chosen"]] == ["model.batch", "update.optimizer"]
+    assert "chosen to fit ulx3s-85f: model.batch=1: a message with one row takes" in done.stderr
+    run = resolve(get_model("list-reduction").config, {}, tmp_path / facts["config"])
+    assert (run.model.batch, run.model.hidden, run.update.optimizer) == (1, 128, "sgd")
+    assert (run.train.max_active_keys, run.train.max_infer_keys) == (facts["keys"], facts["keys"])
+    assert facts["metric"] is None
+
+
+def test_what_is_given_stays(amphw, asked) -> None:
+    given = ("--set", "optimizer=momentum", "--set", "batch=1", "--no-accuracy", "--no-simulate")
+    done = amphw("rtl", "list-reduction", *given, "--out", "hw", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert [each["key"] for each in json.loads(done.stdout)["chosen"]] == ["model.hidden"]
+
+
+def test_what_a_narrower_layer_costs_is_said(amphw, asked, monkeypatch) -> None:
+    seen = []
+
+    def reached(model, cfg, say) -> float:
+        seen.append((cfg.model.hidden, cfg.model.batch, cfg.train.epochs))
+        return cfg.model.hidden / 1000
+
+    monkeypatch.setattr(hardware_settings, "_reached", reached)
+    given = ("--set", "optimizer=momentum", "--no-simulate")
+    done = amphw("rtl", "list-reduction", *given, "--out", "hw", "--json")
+    assert done.exit_code == 0, done.stderr
+    (wide, one, epochs), (narrow, *_) = seen
+    assert (wide, one, epochs) == (128, 1, hardware_settings.EPOCHS) and narrow < wide
+    assert json.loads(done.stdout)["metric"] == {"as_wide_as_it_was": 0.128, "chosen": narrow / 1000}
+    assert f"accuracy after these epochs: 0.128 as wide as it was, {narrow / 1000:g} now" in done.stderr
 
 
 def test_nodes_that_the_hardware_lacks(amphw, asked) -> None:
@@ -248,8 +293,12 @@ SCHEMA: dict[str, Any] = {
         "header": str,
         "circuit": str,
         "board": str,
+        "config": str,
         "bitstream": str,
     },
+    "config": str,
+    "chosen": [{"key": str, "value": object, "why": str, "also": dict}],
+    "metric": NoneType,
 }
 """What `--json` prints: types, by key; of lists, that of their elements."""
 

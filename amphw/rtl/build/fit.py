@@ -25,7 +25,14 @@ LANES = (32, 16, 8, 4, LEAST_LANES)
 
 
 class FitError(AmphwError):
-    """A design that is larger than the chip. The message says what of it, by how much, and what to do."""
+    """A design that is larger than the chip. The message says what of it, by how much, and what to do.
+
+    short: names of what there is too little of, and `payload` for words beyond addresses.
+    """
+
+    def __init__(self, message: str, short: Collection[str] = ()):
+        super().__init__(message)
+        self.short = frozenset(short)
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,10 @@ def fits(
             refused = plan, many, guess
     if not found:
         assert refused is not None
-        raise FitError(_refusal(*refused, board, remedies or Remedies(lanes, keys)))
+        plan, _, guess = refused
+        raise FitError(
+            _refusal(*refused, board, remedies or Remedies(lanes, keys)), _short(plan, guess, board)
+        )
     return found
 
 
@@ -137,6 +147,10 @@ def shortage(of: Estimate, board: Board, estimated: bool = False) -> str:
     )
 
 
+def _short(plan: HardwarePlan, taken: Estimate, board: Board) -> list[str]:
+    return [*taken.excess(board), *(["payload"] if plan.sizes.payload > MOST_WORDS else [])]
+
+
 def _refusal(plan: HardwarePlan, keys: int, guess: Estimate, board: Board, remedies: Remedies) -> str:
     """Why the least demanding plan does not fit."""
     short = guess.excess(board)
@@ -157,8 +171,8 @@ def _refusal(plan: HardwarePlan, keys: int, guess: Estimate, board: Board, remed
 
 def advice(taken: Estimate, plan: HardwarePlan, board: Board, remedies: Remedies) -> str:
     """What to do about a plan that takes more than the board has."""
-    short = list(taken.excess(board))
-    if plan.sizes.payload > MOST_WORDS:
-        return remedies.text([*short, "payload"], plan, board, [])  # addresses are as wide on every board
+    short = _short(plan, taken, board)
+    if "payload" in short:
+        return remedies.text(short, plan, board, [])  # addresses are as wide on every board
     others = [each for each in BOARDS.values() if each is not board and not estimate(plan, each).excess(each)]
     return remedies.text(short, plan, board, others)

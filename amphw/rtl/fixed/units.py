@@ -54,6 +54,18 @@ def mapped(lowered: Lowered, nodes: Collection[str] | None = None) -> list[Unit]
     return [u for u in units if u.name in nodes]
 
 
+class AccumulatorError(GraphError):
+    """Sums of products that may leave the accumulator. needed: bits that they take."""
+
+    def __init__(self, terms: int, needed: int, there: int, node: str):
+        super().__init__(
+            f"sums of {terms} products take {needed} bits, the accumulator has {there}: give it acc={needed} "
+            "in the number formats, or a narrower layer",
+            node=node,
+        )
+        self.needed = needed
+
+
 def fixed_units(units: Iterable[Unit], formats: Formats) -> dict[int, FixedDerivative]:
     """Each unit by number. GraphError names a node that the hardware cannot run, and what to do."""
     found = {}
@@ -75,11 +87,7 @@ def accumulators_hold(node: str, fixed: FixedDerivative, formats: Formats) -> No
             terms = rows + 1 if o.op == "affine" else columns
             needed = 2 * BITS - 1 + (terms - 1).bit_length()
             if needed > formats.accumulator:
-                raise GraphError(
-                    f"sums of {terms} products take {needed} bits, the accumulator has "
-                    f"{formats.accumulator}: give it acc={needed} in the number formats, or a narrower layer",
-                    node=node,
-                )
+                raise AccumulatorError(terms, needed, formats.accumulator, node)
 
 
 def _curves_exist(node: str, fixed: FixedDerivative) -> None:

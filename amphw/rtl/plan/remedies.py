@@ -11,8 +11,10 @@ from amphw.rtl.plan.hardware import HardwarePlan
 
 LEAST_LANES = 2
 
-_LOGIC = frozenset({"luts", "ffs", "dsps"})
-_MEMORY = frozenset({"brams", "payload"})
+LOGIC = frozenset({"luts", "ffs", "dsps"})
+"""What fewer lanes, and less arithmetic, take less of; `MEMORY`: what smaller messages and layers do."""
+
+MEMORY = frozenset({"brams", "payload"})
 _NAMES = {**Resources.NAMES, "payload": "words of payload memory"}
 
 
@@ -52,16 +54,16 @@ class Remedies:
         """What each option that there still is makes smaller."""
         options: dict[str, frozenset[str]] = {}
         if self.lanes is not None and self.lanes > LEAST_LANES:
-            options["fewer lanes (--lanes)"] = _LOGIC | {"brams"}
+            options["fewer lanes (--lanes)"] = LOGIC | {"brams"}
         if self.keys is not None and self.keys > 1:
-            options["fewer keys (--keys)"] = _MEMORY
-        options |= dict.fromkeys(self.settings, _MEMORY)
+            options["fewer keys (--keys)"] = MEMORY
+        options |= dict.fromkeys(self.settings, MEMORY)
         if self.own_schema:
-            options["lower bounds in the schema"] = _MEMORY
+            options["lower bounds in the schema"] = MEMORY
         if any(rule.mu is not None for rule in plan.rules.values()):
-            options["--set optimizer=sgd"] = _LOGIC | {"brams"}
+            options["--set optimizer=sgd"] = LOGIC | {"brams"}
         if any(rule.limit for rule in plan.rules.values()):
-            options["--set clip=0"] = _LOGIC
+            options["--set clip=0"] = LOGIC
         return options
 
 

@@ -1,0 +1,277 @@
+"""Settings with which a model has room on a board, where its user has not said otherwise.
+
+Models recommend settings for processors, which like batches and wide layers. Hardware has little memory, so
+what does not fit is made smaller in this order: rows in a message, then what the optimiser keeps, number
+formats, lanes and keys, and the widths of layers last, which alone change what a model can learn. A setting
+that was given stays as it is; if nothing fits with it, the message says so.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from amphw.host.config import RunConfig, resolve
+from amphw.host.run_folder import RunFolder
+from amphw.host.session import update_rules
+from amphw.ir.config_fields import ConfigError
+from amphw.ir.device import Capabilities
+from amphw.ir.errors import GraphError
+from amphw.library.running import Watched, ready, run_once
+from amphw.models.base import Model
+from amphw.rtl.build.boards import Board
+from amphw.rtl.build.fit import Fit, FitError, fits
+from amphw.rtl.fixed.parameters import UPDATES
+from amphw.rtl.fixed.units import AccumulatorError
+from amphw.rtl.numbers.formats import Formats
+from amphw.rtl.plan.remedies import LOGIC, MEMORY, Remedies
+
+WIDTHS = ("hidden", "width", "embedding", "spelling", "vocabulary", "steps")
+"""Settings of models that make them smaller."""
+
+LEAST_WIDTH = 4
+LEAST = {"steps": 1}
+"""To which widths are halved at most."""
+
+EPOCHS = 2
+"""After which widths are compared."""
+
+FORMATS = "q4.12"
+"""Where none are given: 4 bits before the point."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One that was chosen. key: in full, `formats` for the number formats. why: a phrase. also: what changes
+    with it, by key."""
+
+    key: str
+    value: Any
+    why: str
+    also: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        values = {self.key: self.value, **self.also}
+        return f"{', '.join(f'{key}={value}' for key, value in values.items())}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Recommended:
+    """A model that should have room, with what was chosen for it.
+
+    full: the configuration with the same settings but for the widths; None where they are as they were.
+    """
+
+    cfg: RunConfig[Any]
+    formats: Formats
+    fits: Sequence[Fit]
+    chosen: Sequence[Setting]
+    full: RunConfig[Any] | None
+
+    def run(self, keys: int) -> RunConfig[Any]:
+        """The configuration of a run on a circuit for so many keys."""
+        train = self.cfg.train
+        train = replace(
+            train,
+            max_active_keys=min(keys, train.max_active_keys),
+            max_infer_keys=min(keys, train.max_infer_keys),
+        )
+        return replace(self.cfg, train=train)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a user has said: a configuration file and settings as for `amphw train`, number formats, lanes,
+    keys, and the nodes that the circuit has. None: nothing."""
+
+    config: Path | None = None
+    settings: Sequence[str] = ()
+    formats: str | None = None
+    lanes: int | None = None
+    keys: int | None = None
+    nodes: Sequence[str] | None = None
+
+
+def what_is_lost(model: Model[Any], found: Recommended, say: Callable[[str], None]) -> tuple[float, float]:
+    """The validation metric after `EPOCHS` epochs on the CPU, as it is and with the reduced widths.
+
+    Both with the settings that were chosen, but for the number formats, so that the widths alone differ. say:
+    is told what takes long.
+    """
+    assert found.full is not None
+    reached = []
+    for cfg, what in ((found.full, "as wide as it was"), (found.cfg, "with the reduced widths")):
+        say(f"training {EPOCHS} epochs on the CPU, {what}")
+        reached.append(
+            _reached(model, replace(cfg, train=replace(cfg.train, epochs=EPOCHS, target=None)), say)
+        )
+    return reached[0], reached[1]
+
+
+def _reached(model: Model[Any], cfg: RunConfig[Any], say: Callable[[str], None]) -> float:
+    """In a folder that is gone then."""
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = run_once(
+            model, cfg, ready(model, cfg, "cpu", say), RunFolder.create(Path(folder) / "run", model.name),
+            model.name, watched=Watched(report=False),
+        )  # fmt: skip
+        return outcome.summary.valid[model.metric]
+
+
+def recommended(model: Model[Any], board: Board, wanted: Wanted, own_schema: bool = False) -> Recommended:
+    """The model as it is if it fits, else with as few settings changed as it takes.
+
+    own_schema: whether the user wrote the model. Raises FitError or GraphError where no setting that is free
+    is enough, and ConfigError for settings that are not allowed.
+    """
+    return _Search(model, board, wanted, own_schema).found()
+
+
+class _Search:
+    def __init__(self, model: Model[Any], board: Board, wanted: Wanted, own_schema: bool):
+        self._model, self._board, self._wanted, self._own = model, board, wanted, own_schema
+        self._defaults = model.recommended(Capabilities("rtl", "fpga", optimizers=UPDATES))
+        self._chosen: dict[str, Setting] = {}
+        self._first: Exception | None = None
+        self._useless: set[str] = set()
+        """Keys that were given, so that a choice has no effect, or whose choice is not allowed."""
+
+    def found(self) -> Recommended:
+        cfg = self._configuration(self._chosen.values())
+        while True:
+            try:
+                fits = self._fits(cfg)
+                break
+            except (FitError, GraphError) as error:
+                cfg = self._smaller(cfg, error)
+        if narrow := [s for s in self._chosen.values() if _is_width(s.key)]:
+            fits = self._widened(narrow, fits)
+        chosen = list(self._chosen.values())
+        wide = self._configuration([s for s in chosen if not _is_width(s.key)]) if narrow else None
+        return Recommended(self._configuration(chosen), self._formats(), fits, chosen, wide)
+
+    def _smaller(self, cfg: RunConfig[Any], error: Exception) -> RunConfig[Any]:
+        """With the next step taken; raises the error, with what was tried, where there is none."""
+        self._first = self._first or error
+        for step in _steps(cfg, error, self._wanted):
+            if step.key in self._useless or self._chosen.get(step.key) == step:
+                continue
+            taken = {**self._chosen, step.key: step}
+            try:
+                changed = self._configuration(taken.values())
+            except ConfigError:  # it depends on another setting
+                self._useless.add(step.key)
+                continue
+            if _has(changed, step):
+                self._chosen = taken
+                return changed
+            self._useless.add(step.key)
+        if str(error) == str(self._first):  # nothing that was tried has to do with it
+            raise error
+        tried = ", ".join(f"{s.key}={s.value}" for s in self._chosen.values())
+        raise FitError(f"Even with {tried}: {error}") from None
+
+    def _widened(self, narrow: Sequence[Setting], fits: list[Fit]) -> list[Fit]:
+        """Widths were halved one after the other until all was small enough: some need not be so small."""
+        for step in sorted(narrow, key=lambda s: WIDTHS.index(s.key.removeprefix("model.")), reverse=True):
+            while True:
+                name = step.key.removeprefix("model.")
+                full = getattr(self._configuration(()).model, name)
+                wider = replace(step, value=min(full, 2 * self._chosen[step.key].value))
+                if wider == self._chosen[step.key]:
+                    break
+                before = self._chosen
+                self._chosen = {**before, step.key: wider}
+                try:
+                    fits = self._fits(self._configuration(self._chosen.values()))
+                except (FitError, GraphError, ConfigError):
+                    self._chosen = before
+                    break
+        return fits
+
+    def _formats(self) -> Formats:
+        known = self._chosen.get("formats")
+        return Formats.parse(known.value if known is not None else self._wanted.formats or FORMATS)
+
+    def _configuration(self, chosen: Iterable[Setting]) -> RunConfig[Any]:
+        """What was chosen lies above the model's settings, and below what was given."""
+        tree = {name: dict(values) for name, values in self._defaults.items()}
+        for each in chosen:
+            for key, value in {each.key: each.value, **each.also}.items():
+                section, _, name = key.partition(".")
+                if name:
+                    tree.setdefault(section, {})[name] = value
+        return resolve(self._model.config, tree, self._wanted.config, self._wanted.settings)
+
+    def _fits(self, cfg: RunConfig[Any]) -> list[Fit]:
+        graph, train, wanted = self._model.graph(cfg.model), cfg.train, self._wanted
+        remedies = Remedies(wanted.lanes, wanted.keys, smaller(cfg.model), self._own)
+        return fits(
+            graph, update_rules(cfg, graph), self._formats(), self._board, train.max_active_keys,
+            train.max_infer_keys, wanted.keys, wanted.lanes, wanted.nodes, remedies,
+        )  # fmt: skip
+
+
+def _is_width(key: str) -> bool:
+    return key.removeprefix("model.") in WIDTHS
+
+
+def _has(cfg: RunConfig[Any], step: Setting) -> bool:
+    """Whether a choice has an effect: what is given is stronger."""
+    section, _, name = step.key.partition(".")
+    return not name or getattr(getattr(cfg, section), name) == step.value
+
+
+def smaller(model: object) -> list[str]:
+    """Options that make a model with this configuration smaller, as they are written."""
+    options = ["--set batch=1"] if getattr(model, "batch", 1) != 1 else []
+    for name in WIDTHS:
+        value = getattr(model, name, None)
+        if isinstance(value, int) and value > 1:
+            options.append(f"--set {name}=... (now {value:,})")
+    return options
+
+
+# --- what is tried ------------------------------------------------------------------------------------------
+
+
+def _steps(cfg: RunConfig[Any], error: Exception, wanted: Wanted) -> Iterator[Setting]:
+    """What may help, the least harmful first."""
+    if isinstance(error, AccumulatorError) and wanted.formats is None:
+        yield Setting("formats", f"{FORMATS},acc={error.needed}", "sums of a wide layer take so many bits")
+    short = error.short if isinstance(error, FitError) else LOGIC | MEMORY
+    if short & MEMORY and getattr(cfg.model, "batch", 1) != 1:
+        yield Setting("model.batch", 1, "a message with one row takes the least payload memory")
+    yield from _optimizer(cfg)
+    if short & MEMORY:
+        if getattr(cfg.model, "form", None) == "messages":
+            yield Setting("model.form", "rows", "one message in place of many takes less payload memory")
+        yield from _narrower(cfg)
+    if short & LOGIC and cfg.update.clip > 0.0:
+        yield Setting("update.clip", 0.0, "measuring gradients takes logic")
+
+
+def _optimizer(cfg: RunConfig[Any]) -> Iterator[Setting]:
+    """Without velocities; steps are as long as those were in the long run."""
+    update = cfg.update
+    if update.optimizer == "sgd":
+        return
+    also = {}
+    if update.optimizer == "momentum":
+        also["update.lr"] = round(update.lr / (1.0 - update.momentum), 6)
+    yield Setting("update.optimizer", "sgd", "what others keep takes as much memory as gradients", also)
+
+
+def _narrower(cfg: RunConfig[Any]) -> Iterator[Setting]:
+    """Half of the largest width first."""
+    known: list[tuple[int, str]] = []
+    for name in WIDTHS:
+        value = getattr(cfg.model, name, None)
+        if isinstance(value, int) and value > LEAST.get(name, LEAST_WIDTH):
+            known.append((value, name))
+    for value, name in sorted(known, reverse=True):
+        half = max(LEAST.get(name, LEAST_WIDTH), value // 2)
+        yield Setting(f"model.{name}", half, "as wide as fits")
