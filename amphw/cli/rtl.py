@@ -163,9 +163,7 @@ def rtl(
         "board": on.name,
         "config": str(made.files["config"]),
         "chosen": [asdict(each) for each in chosen.chosen],
-        "metric_with_widths": dict(zip(("before", "chosen"), lost, strict=True))
-        if lost is not None
-        else None,
+        "metric": dict(zip(("as_wide_as_it_was", "chosen"), lost, strict=True)) if lost else None,
         **_figures(made, cycles),
     }
     if as_json:

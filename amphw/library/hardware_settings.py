@@ -16,14 +16,16 @@ from typing import Any
 
 from amphw.host.config import RunConfig, resolve
 from amphw.host.run_folder import RunFolder
+from amphw.host.sections.update import UpdateConfig
 from amphw.host.session import update_rules
 from amphw.ir.config_fields import ConfigError
 from amphw.ir.device import Capabilities
 from amphw.ir.errors import GraphError
 from amphw.library.running import Watched, ready, run_once
 from amphw.models.base import Model
+from amphw.rtl.build import fit
 from amphw.rtl.build.boards import Board
-from amphw.rtl.build.fit import Fit, FitError, fits
+from amphw.rtl.build.fit import Fit, FitError
 from amphw.rtl.fixed.parameters import UPDATES
 from amphw.rtl.fixed.units import AccumulatorError
 from amphw.rtl.numbers.formats import Formats
@@ -176,20 +178,20 @@ class _Search:
 
     def _widened(self, narrow: Sequence[Setting], fits: list[Fit]) -> list[Fit]:
         """Widths were halved one after the other until all was small enough: some need not be so small."""
-        for step in sorted(narrow, key=lambda s: WIDTHS.index(s.key.removeprefix("model.")), reverse=True):
-            while True:
-                name = step.key.removeprefix("model.")
-                full = getattr(self._configuration(()).model, name)
-                wider = replace(step, value=min(full, 2 * self._chosen[step.key].value))
-                if wider == self._chosen[step.key]:
-                    break
-                before = self._chosen
-                self._chosen = {**before, step.key: wider}
+        full = self._configuration(()).model
+        left = [s.key for s in sorted(narrow, key=lambda s: WIDTHS.index(s.key.removeprefix("model.")))]
+        while left:
+            for key in tuple(left):  # twice as wide in turn, so that none gets all the room
+                before, now = self._chosen, self._chosen[key]
+                most = getattr(full, key.removeprefix("model."))
+                self._chosen = {**before, key: replace(now, value=min(most, 2 * now.value))}
                 try:
+                    if self._chosen == before:
+                        raise FitError("it is as wide as it was")
                     fits = self._fits(self._configuration(self._chosen.values()))
                 except (FitError, GraphError, ConfigError):
                     self._chosen = before
-                    break
+                    left.remove(key)
         return fits
 
     def _formats(self) -> Formats:
@@ -209,7 +211,7 @@ class _Search:
     def _fits(self, cfg: RunConfig[Any]) -> list[Fit]:
         graph, train, wanted = self._model.graph(cfg.model), cfg.train, self._wanted
         remedies = Remedies(wanted.lanes, wanted.keys, smaller(cfg.model), self._own)
-        return fits(
+        return fit.fits(
             graph, update_rules(cfg, graph), self._formats(), self._board, train.max_active_keys,
             train.max_infer_keys, wanted.keys, wanted.lanes, wanted.nodes, remedies,
         )  # fmt: skip
@@ -259,9 +261,10 @@ def _optimizer(cfg: RunConfig[Any]) -> Iterator[Setting]:
     update = cfg.update
     if update.optimizer == "sgd":
         return
-    also = {}
+    rate = UpdateConfig.lr  # others scale it by themselves
     if update.optimizer == "momentum":
-        also["update.lr"] = round(update.lr / (1.0 - update.momentum), 6)
+        rate = round(update.lr / (1.0 - update.momentum), 6)
+    also = {"update.lr": rate}
     yield Setting("update.optimizer", "sgd", "what others keep takes as much memory as gradients", also)
 
 

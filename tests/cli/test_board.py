@@ -61,4 +61,7 @@ def test_a_model_trains_on_the_circuit_that_was_built_for_it(
         done = amphw(*arguments, "--out", "runs/board")
         assert done.exit_code == 0, done.stderr
         summary = json.loads(done.stdout)
+        written = ("--config", tmp_path / "hw" / "run.toml", *small, *place)
+        done = amphw("train", "list-reduction", "--device", device, *written, "--out", "runs/written")
+        assert done.exit_code == 0, done.stderr
     assert (tmp_path / "runs" / "board").is_dir() and summary

@@ -242,7 +242,7 @@ def test_models_can_be_planned_for_simulation_with_the_settings_that_the_page_na
         ("bilstm", "payload memory"),
         ("language-model", "'log'"),
         ("translation", "'log'"),
-        ("transformer", "'exp'"),
+        ("transformer", "'attend'"),
     ],
 )
 def test_models_that_the_page_says_no_board_has_room_for(name: str, lacks: str) -> None:
