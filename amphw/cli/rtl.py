@@ -116,6 +116,7 @@ def rtl(
     as_json: JsonOption = False,
 ) -> None:
     """Generate a model's hardware, build it for a board, and report size, clock rate and cycles a message."""
+    from amphw.data.cache import DataError
     from amphw.host.config_toml import to_toml
     from amphw.host.session import update_rules
     from amphw.library.hardware_settings import Wanted, recommended, smaller, what_is_lost
@@ -143,8 +144,12 @@ def rtl(
     check_tools(on, simulate)
     lost = None
     if job.accuracy and chosen.full is not None:
-        lost = what_is_lost(found, chosen, say)
-        say(f"{found.metric} after these epochs: {number(lost[0])} as wide as it was, {number(lost[1])} now")
+        try:
+            lost = what_is_lost(found, chosen, say)
+            width = f"{number(lost[0])} as wide as it was, {number(lost[1])} now"
+            say(f"{found.metric} after these epochs: {width}")
+        except DataError as error:  # a circuit needs none
+            say(f"what the narrower layers cost is not known: {error}")
     aim = circuit.frequency or on.frequency_mhz
     made = build(chosen.fits, on, job.out, pins, aim, job.bitstream, say, remedies)
     made.files["config"] = job.out / RUN

@@ -35,8 +35,9 @@ WIDTHS = ("hidden", "width", "embedding", "spelling", "vocabulary", "steps")
 """Settings of models that make them smaller."""
 
 LEAST_WIDTH = 4
+"""To which a width is halved at most, but for those of `LEAST`."""
+
 LEAST = {"steps": 1}
-"""To which widths are halved at most."""
 
 EPOCHS = 2
 """After which widths are compared."""
@@ -185,14 +186,19 @@ class _Search:
                 before, now = self._chosen, self._chosen[key]
                 most = getattr(full, key.removeprefix("model."))
                 self._chosen = {**before, key: replace(now, value=min(most, 2 * now.value))}
-                try:
-                    if self._chosen == before:
-                        raise FitError("it is as wide as it was")
-                    fits = self._fits(self._configuration(self._chosen.values()))
-                except (FitError, GraphError, ConfigError):
+                found = self._fits_or_none() if self._chosen != before else None
+                if found is None:
                     self._chosen = before
                     left.remove(key)
+                else:
+                    fits = found
         return fits
+
+    def _fits_or_none(self) -> list[Fit] | None:
+        try:
+            return self._fits(self._configuration(self._chosen.values()))
+        except (FitError, GraphError, ConfigError):
+            return None
 
     def _formats(self) -> Formats:
         known = self._chosen.get("formats")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from amphw.data.cache import DataError
 from amphw.host.config import resolve
 from amphw.library import hardware_settings
 from amphw.models import get_model
@@ -248,6 +249,18 @@ def test_what_a_narrower_layer_costs_is_said(amphw, asked, monkeypatch) -> None:
     assert (wide, one, epochs) == (128, 1, hardware_settings.EPOCHS) and narrow < wide
     assert json.loads(done.stdout)["metric"] == {"as_wide_as_it_was": 0.128, "chosen": narrow / 1000}
     assert f"accuracy after these epochs: 0.128 as wide as it was, {narrow / 1000:g} now" in done.stderr
+
+
+def test_without_its_data_a_circuit_is_built_all_the_same(amphw, asked, monkeypatch) -> None:
+    def missing(model, cfg, say) -> float:
+        raise DataError("there is no file")
+
+    monkeypatch.setattr(hardware_settings, "_reached", missing)
+    given = ("--set", "optimizer=momentum", "--no-simulate")
+    done = amphw("rtl", "list-reduction", *given, "--out", "hw", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert "what the narrower layers cost is not known: there is no file\n" in done.stderr
+    assert json.loads(done.stdout)["metric"] is None
 
 
 def test_nodes_that_the_hardware_lacks(amphw, asked) -> None:

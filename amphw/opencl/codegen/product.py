@@ -20,7 +20,7 @@ from amphw.opencl.codegen.tiles import Columns, by_columns, column_tiles, indent
 from amphw.opencl.layout import Layouts
 
 BLOCK = 400
-"""Rows of W that are multiplied at once: with vectors of 16, half of a small first-level cache."""
+"""Rows of W that are multiplied at once: 25 KB with one vector of 16, for first-level caches of 32 KB."""
 
 
 def product_kernel(
@@ -97,7 +97,7 @@ class _Tiles:
         vector, self.height = form.vector, form.product.rows
         self.columns = [(f"column + {v * vector}", vector) for v in range(tile.vectors - 1)]
         self.columns.append((f"column + {(tile.vectors - 1) * vector}", tile.last))
-        self.layout = rows.weights(phase, form)
+        self.layout = rows.layout_of(phase, form)
         self.kind = vector_type(form)
         self.over_rows = ["#pragma unroll", f"for (int i = 0; i < {self.height}; i++) {{"]
         self.clamped = (

@@ -29,7 +29,7 @@ def local_body(rows: FrameRows, phase: Phase, form: Form, finish: Finish | None)
         raise ValueError(f"the local form computes single columns, so vector = {form.vector} must be 1")
     group, height, vectors, depth = shape.group, shape.rows, shape.vectors, shape.depth
     tall, wide = group * height, group * vectors
-    layout, step = rows.weights(phase, form), group * group
+    layout, step = rows.layout_of(phase, form), group * group
     columns = [f"(column + {v * group})" for v in range(vectors)]
     out = [
         f"__local float left[{tall}][{depth}];",

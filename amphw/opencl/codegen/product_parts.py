@@ -80,7 +80,7 @@ class FrameRows:
             for s in self.slots
         ]
 
-    def weights(self, phase: Phase, form: Form) -> Layout:
+    def layout_of(self, phase: Phase, form: Form) -> Layout:
         """How the matrix of a product lies, or its transposed copy."""
         depth = sum(s.width for s in phase.a)
         if phase.transposed:
