@@ -56,7 +56,8 @@ class DynetTaggers(DynetTask):
                 self.row("embed", word) if word else self._spell(next(spelled))
                 for word in sentence.word.tolist()
             ]
-            for both in map(dy.concatenate, zip(*self._run("read", words), strict=True)):
+            for ahead, back in zip(*self._run("read", words), strict=True):
+                both = dy.concatenate([ahead, back])
                 logits.append(self.affine("head", dy.tanh(self.affine("hidden", both))))
             labels += sentence.tag.tolist()
         return logits, labels
