@@ -5,7 +5,7 @@ Each has the ports `rx` and `tx` of a board, so that figures are those of a circ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from amphw.rtl.build.board_files import device_verilog
+from amphw.rtl.build.board_files import MARGIN, device_verilog
 from amphw.rtl.build.boards import board
 from amphw.rtl.fixed.curves import curve
 from amphw.rtl.gateware.lanes.engine import LaneEngine
@@ -23,6 +23,7 @@ from amphw.rtl.gateware.payload_memory import PayloadMemory
 from amphw.rtl.gateware.vector.command import VectorShape
 from amphw.rtl.gateware.vector.unit import VectorUnit
 from amphw.rtl.numbers.formats import Formats
+from amphw.rtl.toolchain.synthesis import ClockNet
 from amphw.rtl.toolchain.verilog import ports, verilog
 from benchmarks.rtl_plans import SMALL_DEVICE, plan_of
 
@@ -33,7 +34,7 @@ FORMATS = Formats.parse("q4.12")
 class Design:
     """what: in words. text: makes its Verilog. seeds: of placements, whose median clock rate counts.
 
-    slower: by how much that may be lower than committed, as a fraction.
+    slower: by how much that may be lower than committed, as a fraction. clocks: with rates of their own.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Design:
     text: Callable[[], str]
     seeds: tuple[int, ...] = (1, 2, 3)
     slower: float = 0.10
+    clocks: Sequence[ClockNet] = ()
 
 
 class Bench(wiring.Component):
@@ -134,10 +136,13 @@ DESIGNS = {
             "device-ecp5",
             "list reduction, hidden=8 batch=1, 4 lanes, 2 keys",
             "ulx3s-85f",
-            50,
+            85,
             lambda: device_verilog(
-                plan_of("list-reduction", SMALL_DEVICE, "q4.12", 4, 2, "ulx3s-85f"), board("ulx3s-85f")
+                plan_of("list-reduction", SMALL_DEVICE, "q4.12", 4, 2, "ulx3s-85f"),
+                board("ulx3s-85f"),
+                board("ulx3s-85f").clocking(),
             ),
+            clocks=board("ulx3s-85f").clocking().nets(MARGIN),
             seeds=(1,),  # minutes each; chance alone makes a tenth
             slower=0.20,
         ),

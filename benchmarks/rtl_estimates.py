@@ -22,6 +22,7 @@ from amphw.rtl.build.boards import board
 from amphw.rtl.build.fit_logic import FIGURES, errors, features, logic
 from amphw.rtl.build.fit_memory import memories
 from amphw.rtl.toolchain.environment import versions
+from amphw.rtl.toolchain.pll import MHZ
 from amphw.rtl.toolchain.synthesis import synthesize
 from benchmarks.rtl_plans import SMALL_DEVICE, plan_of
 
@@ -45,8 +46,9 @@ CASES: list[tuple[str, list[str], str, int, int, str]] = [
 def case(model: str, settings: list[str], formats: str, lanes: int, keys: int, on: str) -> dict[str, Any]:
     plan = plan_of(model, settings, formats, lanes, keys, on)
     target = board(on)
+    clocking = target.clocking()
     made = synthesize(
-        device_verilog(plan, target), target.target, frequency_mhz=target.frequency_mhz, place=False
+        device_verilog(plan, target, clocking), target.target, frequency_mhz=clocking.hz / MHZ, place=False
     )
     return {
         "model": model,

@@ -50,7 +50,14 @@ def measure(design: Design, area_only: bool = False) -> dict[str, Any]:
     seconds = mapped.seconds["map"]
     if not area_only:
         placed = {
-            seed: synthesize(text, on.target, frequency_mhz=design.frequency_mhz, pins=on.pins(), seed=seed)
+            seed: synthesize(
+                text,
+                on.target,
+                frequency_mhz=design.frequency_mhz,
+                pins=on.pins(),
+                clocks=design.clocks,
+                seed=seed,
+            )
             for seed in design.seeds
         }
         rates = {seed: made.fmax_mhz or 0.0 for seed, made in placed.items()}

@@ -15,6 +15,7 @@ from amphw.page.numbers import number, percent
 
 if TYPE_CHECKING:
     from amphw.rtl.build.board_files import BoardBuild
+    from amphw.rtl.build.boards import Clocking
 
 RUN = "run.toml"
 """The settings of a run on the circuit, in its folder."""
@@ -68,8 +69,8 @@ class Circuit:
         typer.Option(
             "--frequency",
             metavar="MHZ",
-            help="Clock rate that placement aims at; without it, the board's target. The circuit runs at the "
-            "board's oscillator.",
+            help="The clock wanted; without it, the board's. The circuit runs at the highest up to it that "
+            "the chip's PLL makes and at which timing closes, with 5 % to spare.",
             min=1,
         ),
     ] = None
@@ -150,8 +151,8 @@ def rtl(
             say(f"{found.metric} after these epochs: {width}")
         except DataError as error:  # a circuit needs none
             say(f"what the narrower layers cost is not known: {error}")
-    aim = circuit.frequency or on.frequency_mhz
-    made = build(chosen.fits, on, job.out, pins, aim, job.bitstream, say, remedies)
+    on.clocking(circuit.frequency)  # refused before anything that takes long
+    made = build(chosen.fits, on, job.out, pins, circuit.frequency, job.bitstream, say, remedies)
     made.files["config"] = job.out / RUN
     made.files["config"].write_text(to_toml(chosen.run(made.fit.keys)), encoding="utf-8")
     cycles = None
@@ -194,10 +195,14 @@ def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
         "device_share": made.share,
         "estimate": asdict(made.fit.estimate),
         "estimate_error": errors(),
+        "clock_mhz": made.clocking.hz / 1e6,
+        "oscillator_mhz": made.board.clock.oscillator_mhz,
+        "pll": _pll(made.clocking),
         "fmax_mhz": s.fmax_mhz,
         "frequency_mhz": s.frequency_mhz,
         "meets_frequency": s.meets_frequency,
-        "oscillator_mhz": made.board.clock_hz / 1e6,
+        "clocks": {name: asdict(clock) for name, clock in s.clocks.items()},
+        "link": {"kind": "serial", "baud": made.board.serial.baud},
         "cycles_per_message": cycles,
         "critical_signals": s.critical_signals,
         "critical_nodes": [asdict(share) for share in shares(s.critical_signals, plan)],
@@ -208,6 +213,15 @@ def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
     }
 
 
+def _pll(clocking: Clocking) -> dict[str, Any] | None:
+    """The PLL's cell and its parameters; none where the oscillator's rate is the circuit's."""
+    if clocking.pll is None:
+        return None
+    given = clocking.pll.parameters.items()
+    parameters = {name: value if isinstance(value, str | int) else value.value for name, value in given}
+    return {"cell": clocking.pll.cell, "parameters": parameters}
+
+
 def _show(made: BoardBuild, facts: dict[str, Any]) -> None:
     there = asdict(made.board.resources)
     rows = table("resource", "used", "of", "share", right=("used", "of", "share"))
@@ -215,13 +229,12 @@ def _show(made: BoardBuild, facts: dict[str, Any]) -> None:
         rows.add_row(name, f"{facts[name]:,}", f"{there[name]:,}", percent(facts["device_share"][name]))
     say = results()
     say.print(rows)
-    reached, aim, runs = facts["fmax_mhz"], facts["frequency_mhz"], facts["oscillator_mhz"]
-    met = "met" if facts["meets_frequency"] else "MISSED"
-    slow = ", TOO FAST for this circuit" if reached is not None and reached < runs else ""
+    source = f"the PLL's, of the oscillator's {number(facts['oscillator_mhz'])} MHz"
     say.print(
-        f"clock: up to {number(reached)} MHz (placement aimed at {number(aim)} MHz: {met}); "
-        f"on the board it runs at the oscillator's {number(runs)} MHz{slow}"
+        f"clock: {number(facts['clock_mhz'])} MHz, {source if facts['pll'] else 'the oscillator'}; "
+        f"timing allows {number(facts['fmax_mhz'])} MHz"
     )
+    say.print(f"link: a serial line of {facts['link']['baud']:,} baud")
     if facts["cycles_per_message"] is not None:
         say.print(f"cycles per message: {number(facts['cycles_per_message'])}")
     parts = dict.fromkeys(share["part"] for share in facts["critical_nodes"])

@@ -13,8 +13,8 @@ class HardwareOptions:
 
     clock: str = option(
         "",
-        "on verilator: cycles a second of its clock, where its link has a rate; empty: those of the "
-        "oscillator of the ulx3s-85f",
+        "on verilator: cycles a second of its clock, where its link has a rate; empty: those of "
+        "large circuits on the ulx3s-85f",
     )
     strict: bool = option(
         False, "on fixed, verilator and board: refuse weights outside of their format rather than clip them"

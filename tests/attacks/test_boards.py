@@ -20,7 +20,7 @@ from amphw.rtl.build import board_files, fit
 from amphw.rtl.build.boards import BOARDS, Chip, Pins, Resources
 from tests.cli import conftest as cli
 
-amphw = cli.amphw
+amphw, few_boards = cli.amphw, cli.few_boards
 
 HX8K = replace(
     BOARDS["icebreaker"],
@@ -36,7 +36,7 @@ LEAST = ("--set", "hidden=2", "--set", "batch=1", "--set", "optimizer=sgd")
 SHRINK = "--set batch=1, --set hidden=... (now 128), --set optimizer=sgd"
 NO_MULTIPLIERS = (
     "hx8k has no multipliers, and no circuit does without, however small the model; boards that have them: "
-    "ulx3s-85f, tang-nano-9k, icebreaker."
+    "icebreaker, tang-nano-9k, ulx3s-85f."
 )
 
 
@@ -92,7 +92,7 @@ def test_pins_are_looked_up_before_anything_slow(
         (
             "hx8k",
             (*WIDE, "--set", "clip=5"),
-            f"{NO_MULTIPLIERS} What would help: --board ulx3s-85f or --board tang-nano-9k, and there "
+            f"{NO_MULTIPLIERS} What would help: --board tang-nano-9k or --board ulx3s-85f, and there "
             f"{SHRINK}, --set clip=0.",
         ),
         # Fewer than the smallest circuit takes are as bad as none.
@@ -112,7 +112,12 @@ def test_pins_are_looked_up_before_anything_slow(
     ],
 )
 def test_advice_acts_on_what_is_short(
-    amphw: cli.Invoke, monkeypatch: pytest.MonkeyPatch, board: str, options: tuple[object, ...], advice: str
+    amphw: cli.Invoke,
+    few_boards: None,
+    monkeypatch: pytest.MonkeyPatch,
+    board: str,
+    options: tuple[object, ...],
+    advice: str,
 ) -> None:
     monkeypatch.setitem(BOARDS, "hx8k", HX8K)
     done = amphw("rtl", "list-reduction", "--board", board, "--out", "hw", *options)

@@ -44,6 +44,16 @@ def amphw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
 
 
 @pytest.fixture
+def few_boards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One board of each family, so that what is said of others stays short."""
+    from amphw.rtl.build.boards import BOARDS
+
+    for name in [*BOARDS]:
+        if name not in ("ulx3s-85f", "tang-nano-9k", "icebreaker"):
+            monkeypatch.delitem(BOARDS, name)
+
+
+@pytest.fixture
 def program() -> list[str]:
     """The command line that starts the program as a process of its own."""
     return [sys.executable, "-m", "amphw.cli"]

@@ -35,7 +35,7 @@ def test_a_model_trains_on_the_circuit_that_was_built_for_it(
         bits.write_bytes(b"bits")
         return Synthesis(target, 1, 1, 1, 1, 50.0, options["frequency_mhz"], {}, (), {}, bits)
 
-    def device_verilog(plan, board) -> str:
+    def device_verilog(plan, board, clocking) -> str:
         plans.append(plan)
         return ""
 

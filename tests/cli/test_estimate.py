@@ -315,10 +315,10 @@ def test_circuits_are_counted_in_cycles(amphw) -> None:
     faster = estimated(amphw, *CIRCUIT, "--lanes", "8", "--clock", "100MHz", "--devices", "1")
     assert faster["throughput"] == pytest.approx(2 * many["throughput"])
     unsaid = estimated(amphw, *CIRCUIT, "--lanes", "8", "--devices", "1")
-    assert unsaid["devices"][0]["what"] == "8 lanes at 25 MHz"
-    assert unsaid["throughput"] == pytest.approx(many["throughput"] / 2)
+    assert unsaid["devices"][0]["what"] == "8 lanes at 50 MHz"
+    assert unsaid["throughput"] == pytest.approx(many["throughput"])
     assert unsaid["origin"]["clock"]["origin"] == "assumed"
-    assert unsaid["origin"]["clock"]["how"].startswith("25 MHz, the oscillator of the ulx3s-85f; ")
+    assert unsaid["origin"]["clock"]["how"].startswith("50 MHz, of large circuits on the ulx3s-85f")
 
 
 def test_a_network_from_a_file(amphw, tmp_path) -> None:

@@ -16,10 +16,9 @@ from amphw.host.config import resolve
 from amphw.library import hardware_settings
 from amphw.models import get_model
 from amphw.rtl.build import board_files
-from amphw.rtl.build.boards import board
 from amphw.rtl.plan.hardware import Sizes
 from amphw.rtl.timing import measure
-from amphw.rtl.toolchain.synthesis import PathStep, Share, Synthesis
+from amphw.rtl.toolchain.synthesis import ClockRate, PathStep, Share, Synthesis
 
 pytest.importorskip("amaranth")
 
@@ -38,21 +37,23 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict]:
         bits = tmp_path / "made.bit"
         bits.write_bytes(b"bits")
         placed = options.get("place", True)
+        clocks = {net.net: ClockRate(61.3, net.mhz) for net in options.get("clocks", ())[-1:]}
         return Synthesis(
             target,
             luts=int(text) * 2700,
             ffs=2000,
             dsps=39,
             brams=52,
-            fmax_mhz=61.25 if placed else None,
+            fmax_mhz=61.3 if placed else None,
             frequency_mhz=options["frequency_mhz"],
             device_share={"DP16KD": Share(52, 208)} if placed else {},
             critical_path=(PathStep("design.device.vector", "design.device.vector.x_LUT4_Z", "logic", 2.5),),
             seconds={"map": 1.0},
             bitstream=bits if options.get("bitstream") else None,
+            clocks=clocks,
         )
 
-    monkeypatch.setattr(board_files, "device_verilog", lambda plan, board: str(plan.sizes.lanes))
+    monkeypatch.setattr(board_files, "device_verilog", lambda plan, board, clocking: str(plan.sizes.lanes))
     monkeypatch.setattr(board_files, "synthesize", synthesize)
     monkeypatch.setattr(measure, "cycles_per_message", lambda *arguments: 321.5)
     return found
@@ -67,7 +68,7 @@ def test_the_contract_of_the_json(amphw, asked) -> None:
         "files": dict.fromkeys(("verilog", "constraints", "header", "circuit", "board", "config"), str),
     }
     check(facts, SCHEMA | steps)
-    assert facts["fmax_mhz"] == 61.25 and facts["cycles_per_message"] == 321.5
+    assert facts["fmax_mhz"] == 61.3 and facts["cycles_per_message"] == 321.5
     assert facts["device_share"] == {
         "luts": 10_800 / 83_640,
         "ffs": 2000 / 83_640,
@@ -81,12 +82,12 @@ def test_the_contract_of_the_json(amphw, asked) -> None:
 
 def test_the_table_and_the_files(amphw, asked, tmp_path: Path) -> None:
     done = amphw(
-        "rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4, "--bitstream", "--frequency", 70
+        "rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4, "--bitstream", "--frequency", 50
     )
     assert done.exit_code == 0, done.stderr
     assert (
-        "clock: up to 61.25 MHz (placement aimed at 70 MHz: MISSED); on the board it runs at the "
-        "oscillator's 25 MHz\n"
+        "clock: 50 MHz, the PLL's, of the oscillator's 25 MHz; timing allows 61.3 MHz\n"
+        "link: a serial line of 3,000,000 baud\n"
     ) in done.stdout
     assert (
         "cycles per message: 321.5" in done.stdout
@@ -98,16 +99,56 @@ def test_the_table_and_the_files(amphw, asked, tmp_path: Path) -> None:
         *("top.v", "top.lpf", "amphw_wire.h", "board.toml", "circuit.json", "run.toml", "made.bit")
     }
     assert 'LOCATE COMP "clk"' in (tmp_path / "hw" / "top.lpf").read_text()
-    assert [each["frequency_mhz"] for each in asked] == [70, 70]
+    assert [each["frequency_mhz"] for each in asked] == [50, pytest.approx(52.5)]
+    (oscillator, circuit) = asked[-1]["clocks"]
+    assert (oscillator.net, oscillator.mhz, circuit.mhz) == ("clk", 25, pytest.approx(52.5))
 
 
-def test_a_circuit_slower_than_the_oscillator(amphw, asked, monkeypatch) -> None:
+def test_the_clock_is_what_timing_closes_at(amphw, asked) -> None:
+    """With room to spare: what the PLL makes next to a twentieth below what is reached."""
+    done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4, "--json", "--frequency", 70)
+    assert done.exit_code == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["clock_mhz"] == pytest.approx(58.333, abs=1e-3) and facts["meets_frequency"]
+    assert "timing closes at 61.3 MHz, which is less than this with 5% to spare" in done.stderr
+    assert facts["pll"]["cell"] == "EHXPLLL" and facts["link"] == {"kind": "serial", "baud": 3_000_000}
+    dividers = (facts["pll"]["parameters"][name] for name in ("CLKFB_DIV", "CLKOP_DIV", "CLKI_DIV"))
+    times, back, reference = dividers
+    assert 25 / reference * times * back / facts["pll"]["parameters"]["CLKOS_DIV"] == facts["clock_mhz"]
+    # The rate is in the circuit, too: of the serial line's bits, and of the PLL.
+    assert [round(each["frequency_mhz"], 2) for each in asked] == [70, 73.5, 61.25]
+
+
+def test_the_oscillators_own_clock_needs_no_pll(amphw, asked) -> None:
+    done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4, "--frequency", 25)
+    assert "clock: 25 MHz, the oscillator; timing allows 61.3 MHz" in done.stdout
+    assert [(net.net, net.port) for net in asked[-1]["clocks"]] == [("clk", True)]
+
+
+def test_a_clock_that_no_pll_makes_is_refused_at_once(amphw, asked) -> None:
+    done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4, "--frequency", 2)
+    assert done.exit_code == 1 and not asked
+    assert "The chip's PLL makes no clock of at most 2 MHz out of 25 MHz" in done.stderr
+
+
+def test_timing_that_closes_nowhere(amphw, asked, monkeypatch) -> None:
     made = board_files.synthesize
-    monkeypatch.setattr(
-        board_files, "synthesize", lambda *args, **options: replace(made(*args, **options), fmax_mhz=20.0)
+
+    def slow(*args, **options) -> Synthesis:
+        found = made(*args, **options)
+        clocks = {
+            name: replace(rate, reached_mhz=rate.constraint_mhz / 2) for name, rate in found.clocks.items()
+        }
+        reached = min((rate.reached_mhz for rate in clocks.values()), default=None)
+        return replace(found, clocks=clocks, fmax_mhz=reached)
+
+    monkeypatch.setattr(board_files, "synthesize", slow)
+    done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4)
+    assert done.exit_code == 1
+    assert (
+        "Timing does not close at any of the 4 clocks tried, down to 10.62 MHz, where it allows"
+        in done.stderr
     )
-    done = amphw("rtl", "list-reduction", *SMALL, "--out", "hw", "--lanes", 4, "--no-simulate")
-    assert "runs at the oscillator's 25 MHz, TOO FAST for this circuit" in done.stdout
 
 
 def test_fewer_lanes_are_taken_where_the_chip_is_too_small_after_all(amphw, asked) -> None:
@@ -117,7 +158,7 @@ def test_fewer_lanes_are_taken_where_the_chip_is_too_small_after_all(amphw, aske
     facts = json.loads(done.stdout)
     assert facts["lanes"] == 16 and facts["cycles_per_message"] is None
     assert "32 lanes do not fit after all: mapped they take 86,400 look-up tables" in done.stderr
-    assert [each.get("place", True) for each in asked] == [False, False, True]
+    assert [each.get("place", True) for each in asked] == [False, False, True, True]  # at a lower clock
 
 
 def test_some_nodes_alone(amphw, asked) -> None:
@@ -171,7 +212,7 @@ def test_the_folder_is_looked_at_before_anything_is_built(amphw, asked, tmp_path
     assert asked == [] and (tmp_path / "hw").read_text() == "mine"
 
 
-def test_a_refusal_names_what_acts_on_what_is_short(amphw, asked, tmp_path: Path) -> None:
+def test_a_refusal_names_what_acts_on_what_is_short(amphw, asked, few_boards, tmp_path: Path) -> None:
     given = ("--set", "optimizer=momentum", "--set", "hidden=128")
     done = amphw("rtl", "list-reduction", "--out", "hw", "--set", "batch=1", *given)
     assert "it needs 246 block memories, 38 too many (ulx3s-85f has 208). The largest memories" in done.stderr
@@ -199,7 +240,7 @@ def test_a_refusal_names_what_acts_on_what_is_short(amphw, asked, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--board", "ulx3s"), "There is no board 'ulx3s'. Did you mean ulx3s-85f?"),
+        (("--board", "ulx3s"), "There is no board 'ulx3s'. Did you mean ulx3s-"),
         (("--board", "icebreaker"), "It does not fit: with 2 lanes and 1 key it needs"),
         (("--formats", "q3.12"), "'q3.12' is no number format"),
         (("--set", "optimizer=adam"), "adam"),
@@ -295,7 +336,11 @@ SCHEMA: dict[str, Any] = {
     "fmax_mhz": float,
     "frequency_mhz": float,
     "meets_frequency": bool,
+    "clock_mhz": float,
     "oscillator_mhz": float,
+    "pll": {"cell": str, "parameters": dict},
+    "clocks": dict,
+    "link": {"kind": str, "baud": int},
     "cycles_per_message": float,
     "critical_signals": [str],
     "critical_nodes": [{"part": str, "nodes": [str], "own": bool}],
@@ -319,7 +364,9 @@ SCHEMA: dict[str, Any] = {
 
 
 def check(value: Any, schema: Any, at: str = "report") -> None:
-    if isinstance(schema, dict):
+    if schema is dict:
+        assert isinstance(value, dict) and value, f"{at}: {value!r}"
+    elif isinstance(schema, dict):
         assert isinstance(value, dict) and set(value) == set(schema), f"{at}: {value}"
         for key, inner in schema.items():
             check(value[key], inner, f"{at}.{key}")
@@ -343,7 +390,11 @@ def test_a_real_build(amphw, tmp_path: Path) -> None:
     facts = json.loads(done.stdout)
     check(facts, SCHEMA)
     assert (facts["board"], facts["lanes"], facts["keys"]) == ("ulx3s-85f", 4, 2)
-    assert facts["frequency_mhz"] == board("ulx3s-85f").frequency_mhz and facts["fmax_mhz"] > 25
+    assert facts["clock_mhz"] * 1.05 <= facts["fmax_mhz"] and facts["clock_mhz"] > 50
+    ((net, rate),) = facts["clocks"].items()
+    assert net.endswith("design.clk") and rate["constraint_mhz"] == pytest.approx(
+        facts["clock_mhz"] * 1.05, rel=1e-3
+    )
     assert 10 < facts["cycles_per_message"] < 2000
     assert all(0 < share < 0.5 for share in facts["device_share"].values())
     assert sum(step["nanoseconds"] for step in facts["critical_path"]) == pytest.approx(

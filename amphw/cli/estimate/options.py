@@ -38,7 +38,7 @@ class Devices:
     clock: Annotated[
         str | None,
         typer.Option(
-            "--clock", metavar="RATE", help="Of circuits, such as 90MHz; else the oscillator's of a board."
+            "--clock", metavar="RATE", help="Of circuits, such as 90MHz; else that of large ones on a board."
         ),
     ] = None
     formats: Annotated[

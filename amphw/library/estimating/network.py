@@ -80,21 +80,15 @@ def circuit_origins(said: Mapping[str, str]) -> dict[str, Origin]:
 
 
 def _clock_origin(said: Mapping[str, str]) -> Origin:
-    """Beside the clock, which is the board's: what placement reached, and how to see what it would give."""
     from amphw.estimate.outcome import Origin
     from amphw.rtl.build.boards import assumed
 
     if "clock" in said:
         return Origin("stated", said["clock"])
-    board, reached = assumed(), f"{assumed().clock.reached_mhz:g}"
-    how = (
-        f"{board.clock_hz / 1e6:g} MHz, the oscillator of the {board.name}; "
-        f"placed and routed, a device of 4 lanes reaches {reached} MHz: "
-    )
+    how = f"{assumed().clock_hz / 1e6:.4g} MHz, of large circuits on the {assumed().name}"
     if "listed" in said:
-        how += f'clock = "{reached}MHz" there shows that'
         return Origin("stated", f"{said['listed']}, and where that says none: {how}")
-    return Origin("assumed", f"{how}--clock {reached}MHz shows that")
+    return Origin("assumed", how)
 
 
 def given(option: str, text: str | None, of: str) -> float | None:

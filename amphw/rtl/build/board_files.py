@@ -10,27 +10,35 @@ from pathlib import Path
 
 from amphw.ir.errors import AmphwError
 from amphw.rtl.build import boards
-from amphw.rtl.build.boards import Board
+from amphw.rtl.build.boards import Board, Clocking
 from amphw.rtl.build.circuit import FILE, Circuit
 from amphw.rtl.build.fit import Estimate, Fit, FitError, advice, shortage
 from amphw.rtl.isa.wire import c_header
-from amphw.rtl.isa.word_frames import BAUD
 from amphw.rtl.plan.hardware import HardwarePlan
 from amphw.rtl.plan.remedies import Remedies
 from amphw.rtl.toolchain.environment import ToolchainError, require, versions
-from amphw.rtl.toolchain.families import family
+from amphw.rtl.toolchain.families import Pin, family
+from amphw.rtl.toolchain.pll import MHZ
 from amphw.rtl.toolchain.synthesis import Synthesis, synthesize
 from amphw.rtl.toolchain.verilog import verilog
 
 RESOURCES = ("luts", "ffs", "dsps", "brams")
 
+MARGIN = 1.05
+"""By how much timing must allow more than the clock: for its jitter, and for what the tools' model of a chip
+leaves out."""
+_PLACEMENTS = 4
+"""At lower and lower clocks, before it is given up."""
+
 
 @dataclass(frozen=True)
 class BoardBuild:
-    """files: what was written, by kind: verilog, constraints, header, circuit, board, and the bitstream."""
+    """clocking: of the circuit. files: what was written, by kind: verilog, constraints, header, circuit,
+    board, and the bitstream."""
 
     fit: Fit
     board: Board
+    clocking: Clocking
     synthesis: Synthesis
     files: dict[str, Path]
 
@@ -60,8 +68,8 @@ def build(
     candidates: Sequence[Fit],
     board: Board,
     out: Path,
-    pins: Mapping[str, str],
-    frequency_mhz: float,
+    pins: Mapping[str, Pin],
+    mhz: float | None,
     bitstream: bool,
     say: Callable[[str], None],
     remedies: Remedies,
@@ -70,9 +78,11 @@ def build(
 
     Takes minutes, and nothing where the same was built before. say: told of each step that takes long. Writes
     into the folder `out`, which is checked first. pins: the board's, which the caller has looked up before
-    anything took long. remedies: named if none fits. Raises FitError if none fits, ToolchainError where a
-    tool fails.
+    anything took long. mhz: the clock wanted, or the board's; it becomes the highest up to it that the PLL
+    makes and at which timing closes. remedies: named if none fits. Raises FitError if none fits or no clock
+    is slow enough, ClockError where the PLL makes none, ToolchainError where a tool fails.
     """
+    clocking = board.clocking(mhz)
     _prepare(out)
     complaint = hint = ""
     for fit in candidates:
@@ -81,8 +91,8 @@ def build(
         if fit.estimate.excess(board):
             needed = shortage(fit.estimate, board, estimated=True)
             say(f"by the estimate it needs {needed}; the estimate may be off by as much, mapping tells")
-        text = device_verilog(fit.plan, board)
-        mapped = synthesize(text, board.target, frequency_mhz=frequency_mhz, place=False)
+        text = device_verilog(fit.plan, board, clocking)
+        mapped = synthesize(text, board.target, frequency_mhz=clocking.hz / MHZ, place=False)
         real = Estimate(**{r: getattr(mapped, r) for r in RESOURCES})
         if real.excess(board):
             complaint = f"{lanes} lanes do not fit after all: mapped they take {shortage(real, board)}."
@@ -90,10 +100,41 @@ def build(
             if fit is not candidates[-1]:
                 say(complaint)
             continue
-        say("placing and routing")
-        made = synthesize(text, board.target, frequency_mhz=frequency_mhz, pins=pins, bitstream=bitstream)
-        return BoardBuild(fit, board, made, _files(text, fit, board, pins, made, out))
+        clocking, made = _closed(fit.plan, board, clocking, pins, bitstream, say)
+        files = _files(device_verilog(fit.plan, board, clocking), fit, board, pins, made, out)
+        return BoardBuild(fit, board, clocking, made, files)
     raise FitError(f"{complaint} {hint}")
+
+
+def _closed(
+    plan: HardwarePlan,
+    board: Board,
+    clocking: Clocking,
+    pins: Mapping[str, Pin],
+    bitstream: bool,
+    say: Callable[[str], None],
+) -> tuple[Clocking, Synthesis]:
+    """Place and route at a clock, and at a lower one where timing does not close, until it does."""
+    for _ in range(_PLACEMENTS):
+        mhz = clocking.hz / MHZ
+        say(f"placing and routing, for a clock of {mhz:.4g} MHz")
+        made = synthesize(
+            device_verilog(plan, board, clocking),
+            board.target,
+            frequency_mhz=mhz * MARGIN,
+            pins=pins,
+            clocks=clocking.nets(MARGIN),
+            bitstream=bitstream,
+        )
+        if made.meets_frequency or made.fmax_mhz is None:
+            return clocking, made
+        reached, spare = f"{made.fmax_mhz:.4g} MHz", f"{MARGIN - 1:.0%}"
+        say(f"timing closes at {reached}, which is less than this with {spare} to spare")
+        clocking = board.clocking(min(made.fmax_mhz / MARGIN, 0.98 * mhz))
+    raise FitError(
+        f"Timing does not close at any of the {_PLACEMENTS} clocks tried, down to {mhz:.4g} MHz, where it "
+        f"allows {made.fmax_mhz:.4g} MHz. Ask for a much lower clock (--frequency) or fewer lanes (--lanes)."
+    )
 
 
 def _prepare(out: Path) -> None:
@@ -112,15 +153,15 @@ def _unwritable(out: Path, error: OSError) -> AmphwError:
     return AmphwError(f"{out} cannot be written ({error.strerror}). Give another folder (--out).")
 
 
-def device_verilog(plan: HardwarePlan, board: Board) -> str:
-    """The Verilog of what the board's chip is configured with."""
+def device_verilog(plan: HardwarePlan, board: Board, clocking: Clocking) -> str:
+    """The Verilog of what a board's chip is configured with."""
     from amphw.rtl.gateware.board_top import BoardTop
 
-    return verilog(BoardTop(plan, board.clock_hz), reset=False)
+    return verilog(BoardTop(plan, clocking.hz, board.serial.baud), reset=False, pll=clocking.pll)
 
 
 def _files(
-    text: str, fit: Fit, board: Board, pins: Mapping[str, str], made: Synthesis, out: Path
+    text: str, fit: Fit, board: Board, pins: Mapping[str, Pin], made: Synthesis, out: Path
 ) -> dict[str, Path]:
     kind = family(board.target)
     constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in pins.items())
@@ -131,7 +172,7 @@ def _files(
         "circuit": out / FILE,
         "board": out / boards.FILE,
     }
-    circuit = Circuit.of(fit.plan, board.name, BAUD, fit.keys).text()
+    circuit = Circuit.of(fit.plan, board.name, board.serial.baud, fit.keys).text()
     contents = (text, constraints, c_header(), circuit, board.text)
     try:
         for path, content in zip(files.values(), contents, strict=True):

@@ -11,14 +11,18 @@ import importlib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
 import amphw
 from amphw.ir.config_fields import ConfigError, option, read
 from amphw.ir.errors import AmphwError
+from amphw.rtl.isa.word_frames import BAUD
 from amphw.rtl.toolchain.environment import require
-from amphw.rtl.toolchain.families import FAMILIES, Target
+from amphw.rtl.toolchain.families import FAMILIES, Pin, Target, family
+from amphw.rtl.toolchain.pll import MHZ, NET, PllSetting
+from amphw.rtl.toolchain.synthesis import ClockNet
 
 
 class BoardError(AmphwError):
@@ -64,27 +68,35 @@ class Resources:
 
 @dataclass(frozen=True)
 class Clock:
-    """[clock]: all that is known of how fast circuits are there; nothing else states a clock.
+    """[clock]: all that is known of how fast circuits are there; nothing else states a clock."""
 
-    Circuits run at the oscillator's rate, since nothing multiplies it. The other two are about placement: an
-    aim, and a record of what a design could run at. Neither is how fast a circuit runs.
-    """
-
-    oscillator_mhz: float = option(help="of the oscillator, at which circuits run", above=0)
-    target_mhz: float = option(help="what placement aims at if nobody says", above=0)
-    reached_mhz: float = option(
-        0.0, help="what a whole device of 4 lanes reaches, placed and routed; 0: not tried", minimum=0
+    oscillator_mhz: float = option(help="of the oscillator", above=0)
+    target_mhz: float = option(
+        help="at which a circuit is to run if nobody says: the chip's PLL makes the highest rate up to it at "
+        "which timing closes",
+        above=0,
+    )
+    circuit_mhz: float = option(
+        help="at which one is taken to run that has not been built: what large ones reach, too", above=0
     )
 
 
 @dataclass(frozen=True)
 class Pins:
-    """[pins]: a class of amaranth-boards, and pins that it lacks."""
+    """[pins]: a class of amaranth-boards, and pins that it lacks, of levels of the standard `levels`."""
 
     platform: str = option("", help="MODULE:CLASS of the pin-out in amaranth-boards")
     clk: str = option("", help="the oscillator's pin")
     rx: str = option("", help="where the serial line's bytes arrive")
     tx: str = option("", help="where they leave")
+    levels: str = option("LVCMOS33", help="the standard of those pins' levels, as the chip's tools call it")
+
+
+@dataclass(frozen=True)
+class Serial:
+    """[serial]: the line that the host drives the circuit over."""
+
+    baud: int = option(BAUD, help="bits a second: the most that the board's bridge keeps up with", minimum=1)
 
 
 @dataclass(frozen=True)
@@ -101,11 +113,32 @@ class Notes:
     tried: str = option("", help="what was tried on it")
 
 
+@dataclass(frozen=True)
+class Clocking:
+    """How a circuit gets its clock. pll: what makes it of the oscillator's; None: it is the oscillator's."""
+
+    oscillator: Fraction
+    pll: PllSetting | None
+
+    @property
+    def hz(self) -> float:
+        """The circuit's clock."""
+        return float(self.pll.hz if self.pll is not None else self.oscillator)
+
+    def nets(self, margin: float) -> list[ClockNet]:
+        """Each clock with the rate that timing must allow: the circuit's with a margin, as a factor."""
+        mhz = self.hz / MHZ * margin
+        if self.pll is None:
+            return [ClockNet("clk", mhz, port=True)]
+        return [ClockNet("clk", float(self.oscillator / MHZ), port=True), ClockNet(NET, mhz)]
+
+
 _SECTIONS: Mapping[str, type] = {
     "chip": Chip,
     "resources": Resources,
     "clock": Clock,
     "pins": Pins,
+    "serial": Serial,
     "loader": Loader,
     "notes": Notes,
 }
@@ -121,6 +154,7 @@ class Board:
     resources: Resources
     clock: Clock
     pinout: Pins
+    serial: Serial
     loader: Loader
     notes: Notes
 
@@ -129,24 +163,33 @@ class Board:
         """The chip, for the tools."""
         return self.chip.target
 
+    def clocking(self, mhz: float | None = None) -> Clocking:
+        """How a circuit gets its clock that is to run at up to so many MHz, or at the board's target_mhz.
+
+        Raises ClockError where the chip's PLL makes no such rate.
+        """
+        wanted = Fraction(mhz or self.clock.target_mhz) * MHZ
+        oscillator = Fraction(self.clock.oscillator_mhz) * MHZ
+        if wanted == oscillator:
+            return Clocking(oscillator, None)
+        return Clocking(oscillator, family(self.target).pll(self.target)(oscillator, wanted))
+
     @property
     def clock_hz(self) -> float:
-        """Of the oscillator, at which circuits run: on the board, simulated, placed and estimated."""
-        return self.clock.oscillator_mhz * 1e6
+        """At which circuits run that have not been built: simulated, placed and estimated ones."""
+        return self.clocking(self.clock.circuit_mhz).hz
 
-    @property
-    def frequency_mhz(self) -> float:
-        """What placement aims at when nothing else is asked for; nothing runs at it."""
-        return self.clock.target_mhz
-
-    def pins(self) -> dict[str, str]:
+    def pins(self) -> dict[str, Pin]:
         """The pins of the ports `clk`, `rx` and `tx`: the oscillator and the serial line.
 
         Raises BoardError if there is no such pin-out, or one of these nowhere, ToolchainError if
         amaranth-boards is not installed and is needed.
         """
-        own = {port: pin for port in ("clk", "rx", "tx") if (pin := getattr(self.pinout, port))}
-        found = (self._of_platform() if self.pinout.platform else {}) | own
+        levels = family(self.target).levels
+        assumed = {levels: self.pinout.levels} if levels else {}
+        named = {port: getattr(self.pinout, port) for port in ("clk", "rx", "tx")}
+        own = {port: Pin(site, assumed) for port, site in named.items() if site}
+        found = (self._of_platform(assumed) if self.pinout.platform else {}) | own
         missing = [port for port in ("clk", "rx", "tx") if not found.get(port)]
         if missing:
             where = f"{self.pinout.platform} has" if self.pinout.platform else "its file names"
@@ -157,7 +200,7 @@ class Board:
             )
         return found
 
-    def _of_platform(self) -> dict[str, str]:
+    def _of_platform(self, assumed: Mapping[str, str]) -> dict[str, Pin]:
         require("board builds")
         module, _, name = self.pinout.platform.partition(":")
         try:
@@ -168,22 +211,26 @@ class Board:
                 "the board's file is MODULE:CLASS of amaranth-boards"
             ) from error
         wired = {pin: to for each in getattr(platform, "connectors", ()) for pin, to in each}
-        found: dict[str, str] = {}
+        pairs = family(self.target).pairs
+        found: dict[str, Pin] = {}
         for resource in platform.resources:
             if (resource.name, resource.number) == (platform.default_clk, 0):
-                found["clk"] = _pin(resource.ios[0], wired)
+                found["clk"] = _pin(resource.ios[0], {**assumed, **resource.attrs}, wired, pairs)
             elif (resource.name, resource.number) == ("uart", 0):
-                lines = {line.name: line.ios[0] for line in resource.ios if line.name in ("rx", "tx")}
-                found.update({line: _pin(ios, wired) for line, ios in lines.items()})
+                lines = {line.name: line for line in resource.ios if line.name in ("rx", "tx")}
+                for name, line in lines.items():
+                    found[name] = _pin(line.ios[0], {**assumed, **resource.attrs, **line.attrs}, wired, pairs)
         return found
 
 
-def _pin(pins: Any, wired: Mapping[str, str]) -> str:
-    """The chip's own pin, also of a connector's; empty if it is none, such as a differential pair."""
-    name = str(getattr(pins, "names", [""])[0])
-    while ":" in name:
-        name = wired.get(name, "")
-    return name
+def _pin(pins: Any, attributes: Mapping[str, Any], wired: Mapping[str, str], pairs: bool) -> Pin:
+    """The chip's own pin, also of a connector's; without a site if it is none, such as a pair where none may
+    be."""
+    ends = pins.p if pairs and hasattr(pins, "p") else pins
+    site = str(getattr(ends, "names", [""])[0])
+    while ":" in site:
+        site = wired.get(site, "")
+    return Pin(site, {name: str(value) for name, value in attributes.items()})
 
 
 def folder() -> Path:

@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass, replace
 from amphw.ir.errors import AmphwError, GraphError
 from amphw.ir.graph import Graph
 from amphw.ir.update import UpdateRule
-from amphw.rtl.build.boards import BOARDS, Board, Resources
+from amphw.rtl.build.boards import Board, Resources
 from amphw.rtl.build.fit_logic import FIGURES, errors, logic
 from amphw.rtl.build.fit_memory import memories
 from amphw.rtl.numbers.formats import Formats
 from amphw.rtl.plan.hardware import MOST_WORDS, HardwarePlan, Sizes, hardware_plan
-from amphw.rtl.plan.remedies import LEAST_LANES, Remedies
+from amphw.rtl.plan.remedies import LEAST_LANES, Remedies, larger
 from amphw.rtl.plan.sizing import memory_sizes
 
 LANES = (32, 16, 8, 4, LEAST_LANES)
@@ -174,5 +174,5 @@ def advice(taken: Estimate, plan: HardwarePlan, board: Board, remedies: Remedies
     short = _short(plan, taken, board)
     if "payload" in short:
         return remedies.text(short, plan, board, [])  # addresses are as wide on every board
-    others = [each for each in BOARDS.values() if each is not board and not estimate(plan, each).excess(each)]
+    others = [each for each in larger(short, board) if not estimate(plan, each).excess(each)]
     return remedies.text(short, plan, board, others)

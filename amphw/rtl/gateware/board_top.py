@@ -12,17 +12,16 @@ from amphw.rtl.gateware.device import Device
 from amphw.rtl.gateware.link.uart import UartLink, divisor
 from amphw.rtl.gateware.streams import SkidBuffer
 from amphw.rtl.isa.wire import WORD
-from amphw.rtl.isa.word_frames import BAUD
 from amphw.rtl.plan.hardware import HardwarePlan
 
 
 class BoardTop(wiring.Component):
-    """The device of a plan; rx, tx: the serial line. Everything runs at the oscillator's `clock_hz`.
+    """The device of a plan; rx, tx: the serial line. Everything runs at one clock, of `clock_hz`.
 
     Nobody watches the device here, so that the logic which tells what happens in it is left out.
     """
 
-    def __init__(self, plan: HardwarePlan, clock_hz: float, baud: float = BAUD) -> None:
+    def __init__(self, plan: HardwarePlan, clock_hz: float, baud: float) -> None:
         self.plan = plan
         self.divisor = divisor(clock_hz, baud)
         super().__init__({"rx": In(1, init=1), "tx": Out(1, init=1)})

@@ -36,7 +36,7 @@ BITS = 10
 """Of a byte on the line, with start and stop bit."""
 
 BAUD = 1_000_000
-"""Of a board's serial line: what USB bridges keep up with, and a whole fraction of every board's clock."""
+"""Of a serial line where nothing says what its bridge keeps up with."""
 
 QUEUE = 512
 """Words received that a board keeps; it drops what comes while so many wait."""

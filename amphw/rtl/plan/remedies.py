@@ -41,14 +41,14 @@ class Remedies:
         helps = [option for option, of in acting.items() if of]
         stuck = [r for r in short if _beyond(r, board) or not any(r in of for of in acting.values())]
         if not stuck:
-            return f"What would help: {', '.join([*helps, *map(_chosen, others)])}."
+            return f"What would help: {', '.join([*helps, *map(_chosen, _smallest(others))])}."
         there = ""
         if not others:  # that have room for it as it is: some may have for a smaller one
-            others = [each for each in _larger(stuck, board) if not any(_beyond(r, each) for r in FIGURES)]
+            others = [each for each in larger(stuck, board) if not any(_beyond(r, each) for r in FIGURES)]
             there = f", and there {', '.join(helps)}" if helps else ""
         if not others:
             return "Nothing else can be chosen smaller: take a smaller model."
-        return f"{_why(stuck, board)} What would help: {' or '.join(map(_chosen, others))}{there}."
+        return f"{_why(stuck, board)} What would help: {' or '.join(map(_chosen, _smallest(others)))}{there}."
 
     def _options(self, plan: HardwarePlan) -> dict[str, frozenset[str]]:
         """What each option that there still is makes smaller."""
@@ -65,6 +65,11 @@ class Remedies:
         if any(rule.limit for rule in plan.rules.values()):
             options["--set clip=0"] = LOGIC
         return options
+
+
+def _smallest(boards: Sequence[Board], most: int = 3) -> list[Board]:
+    """As many as are worth a look: any larger one would do as well."""
+    return sorted(boards, key=lambda each: (each.resources.luts, each.name))[:most]
 
 
 def _chosen(board: Board) -> str:
@@ -86,17 +91,19 @@ def _why(stuck: Sequence[str], board: Board) -> str:
         return f"No option lowers the number of {', '.join(_NAMES[each] for each in stuck)} far enough."
     return " ".join(
         f"{board.name} has no {_NAMES[each]}, and no circuit does without, however small the model; "
-        f"boards that have them: {', '.join(other.name for other in _larger([each], board))}."
+        f"boards that have them: {', '.join(other.name for other in _smallest(larger([each], board)))}."
         for each in absent
     )
 
 
-def _larger(short: Collection[str], board: Board) -> list[Board]:
+def larger(short: Collection[str], board: Board) -> list[Board]:
     """Boards that have more of everything that is short."""
     if "payload" in short:  # addresses are as wide on every board
         return []
-    return [
-        other
-        for other in BOARDS.values()
-        if all(getattr(other.resources, r) > getattr(board.resources, r) for r in short)
-    ]
+    return [other for other in BOARDS.values() if all(_amount(r, other) > _amount(r, board) for r in short)]
+
+
+def _amount(resource: str, board: Board) -> int:
+    """Of a resource; block memories in bits, since they are not of one size everywhere."""
+    amount: int = getattr(board.resources, resource)
+    return amount * board.resources.bram_bits if resource == "brams" else amount

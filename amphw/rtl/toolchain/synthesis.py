@@ -15,18 +15,20 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from amphw.rtl.toolchain.build_cache import cached, key
 from amphw.rtl.toolchain.environment import ToolchainError, require, run, versions
-from amphw.rtl.toolchain.families import Target, family
+from amphw.rtl.toolchain.families import Pin, Target, family
 
 _TOP = "top"
 _NETLIST, _PLACED = "netlist.json.gz", "placed.gz"
 _CELL = re.compile(r"_[A-Z][A-Z0-9]{2,}_.*")
 """What Yosys and nextpnr put behind a signal's name to name a cell that makes it."""
+_GLOBAL = re.compile(r"[$]glbnet[$]|_[$]glb_clk|[$]TRELLIS_IO_IN|_[$]SB_IO_IN.*")
+"""What nextpnr adds to the name of a clock's net, at either end."""
 _ZEROS = re.compile(r"^  initial begin\n(?:    \S+\[\d+\] = \d+'[hd]0+;\n)+  end\n", re.MULTILINE)
 """Memories set to zeros word by word, as those of a chip are anyway: Yosys takes minutes to read them."""
 
@@ -53,12 +55,39 @@ class PathStep:
 
 
 @dataclass(frozen=True)
+class ClockNet:
+    """A clock that a design has: its net in the mapped design, and the rate that it is to have there, in MHz.
+
+    port: whether it comes in at the port of that name.
+    """
+
+    net: str
+    mhz: float
+    port: bool = False
+
+    @property
+    def constraint(self) -> str:
+        """For nextpnr, in the words of Synopsys Design Constraints."""
+        where = f"get_{'ports' if self.port else 'nets'} {self.net}"
+        return f"create_clock -name {self.net} -period {1e3 / self.mhz:.6f} [{where}]\n"
+
+
+@dataclass(frozen=True)
+class ClockRate:
+    """Of a clock, in MHz: what its slowest path allows, and what it was judged by."""
+
+    reached_mhz: float
+    constraint_mhz: float
+
+
+@dataclass(frozen=True)
 class Synthesis:
     """What a component takes of a chip.
 
     luts, ffs, dsps, brams: lookup tables (carries included), flip-flops, multipliers, block memories, as
     mapped.
     fmax_mhz: of the slowest clock; None if only mapped, or without a path between registers.
+    clocks: of each clock that registers have, as nextpnr names its net.
     device_share: per kind of cell, as nextpnr names it, those that are used at all; empty if only mapped.
     critical_path: its steps in order. seconds: per step of the build, when it was made.
     bitstream: its file, if asked for.
@@ -75,11 +104,12 @@ class Synthesis:
     critical_path: tuple[PathStep, ...]
     seconds: dict[str, float]
     bitstream: Path | None
+    clocks: Mapping[str, ClockRate] = field(default_factory=dict)
 
     @property
     def meets_frequency(self) -> bool:
-        """Whether it is as fast as it was to be."""
-        return self.fmax_mhz is None or self.fmax_mhz >= self.frequency_mhz
+        """Whether all its clocks are as fast as they were to be."""
+        return all(clock.reached_mhz >= clock.constraint_mhz for clock in self.clocks.values())
 
     @property
     def critical_modules(self) -> list[str]:
@@ -99,15 +129,17 @@ def synthesize(
     frequency_mhz: float,
     place: bool = True,
     bitstream: bool = False,
-    pins: Mapping[str, str] | None = None,
+    pins: Mapping[str, Pin] | None = None,
+    clocks: Sequence[ClockNet] = (),
     seed: int = 1,
 ) -> Synthesis:
     """Map Verilog with the top module `top` to a chip; place and route it; make its bitstream.
 
-    frequency_mhz: of all clocks. pins: per port (`name` or `name[bit]`), the pin; without it, nextpnr
-    chooses.
+    frequency_mhz: of all clocks but those of `clocks`, which have rates of their own. pins: per port (`name`
+    or `name[bit]`), the pin; without it, nextpnr chooses.
     seed: of the placement. The result is taken from the cache if the same was built before.
-    Raises ToolchainError where a tool is missing or fails, which it does for a design larger than the chip.
+    Raises ToolchainError where a tool is missing or fails, which it does for a design larger than the chip,
+    and where nextpnr judged one of `clocks` by another rate than its own.
     """
     kind = family(target)
     require("synthesis", *([kind.purpose] if place or bitstream else []))
@@ -118,9 +150,11 @@ def synthesize(
         )
     netlist = _map(verilog, target)
     constraints = "".join(kind.constraints(port, pin) + "\n" for port, pin in (pins or {}).items())
+    files = {"pins": constraints, "clocks.sdc": "".join(clock.constraint for clock in clocks)}
     placing = [
         *kind.place(target),
         *(kind.pins_option if pins else kind.no_pins_option),
+        *(["--sdc", "clocks.sdc"] if clocks else []),
         *("--json", "netlist.json", "--report", "report.json", "--seed", str(seed)),
         *("--freq", f"{frequency_mhz:g}", "--timing-allow-fail", "-q"),
     ]
@@ -128,21 +162,40 @@ def synthesize(
     placed = packed = None
     if place:
         tools = versions(kind.distribution, "Apycula")
-        product = key(netlist.name, " ".join(placing), constraints, tools)
-        placed = cached(
-            "placement", product, lambda folder: _place(folder, netlist, target, placing, constraints)
-        )
+        product = key(netlist.name, " ".join(placing), *files.values(), tools)
+        placed = cached("placement", product, lambda folder: _place(folder, netlist, target, placing, files))
         if bitstream:
             packed = cached("bitstream", product, lambda folder: _pack(folder, placed, target))
-    return _read(netlist, placed, packed, target, frequency_mhz)
+    made = _read(netlist, placed, packed, target, frequency_mhz)
+    _check_clocks(made, clocks)
+    return made
 
 
-def _place(folder: Path, netlist: Path, target: Target, command: Sequence[str], constraints: str) -> None:
+def _check_clocks(made: Synthesis, clocks: Sequence[ClockNet]) -> None:
+    """That nextpnr judged the clocks by their own rates: one whose net it does not find passes at whatever
+    rate all others have, and is called something else."""
+    if not clocks:
+        return
+    wanted = {clock.net: clock.mhz for clock in clocks}
+    for name, found in made.clocks.items():
+        mhz = next((mhz for net, mhz in wanted.items() if net in _GLOBAL.split(name)), None)
+        if mhz is None or abs(found.constraint_mhz / mhz - 1) > 0.005:
+            raise ToolchainError(
+                f"{made.target.device}: nextpnr judged the clock {name} by {found.constraint_mhz:.4g} MHz; "
+                f"it was to judge {', '.join(f'{net} by {rate:.4g} MHz' for net, rate in wanted.items())}, "
+                "and no other. Its timing says nothing. This is a fault in amphw: please report it."
+            )
+
+
+def _place(
+    folder: Path, netlist: Path, target: Target, command: Sequence[str], files: Mapping[str, str]
+) -> None:
     """Fill the folder with the report of placement and routing, and the placed circuit."""
     with tempfile.TemporaryDirectory(prefix="amphw-placement-") as scratch:
         work = Path(scratch)
         (work / "netlist.json").write_bytes(gzip.decompress((netlist / _NETLIST).read_bytes()))
-        (work / "pins").write_text(constraints)
+        for name, text in files.items():
+            (work / name).write_text(text)
         start = time.perf_counter()
         run(command, work, doing=f"{target.device}, place and route")
         (folder / "seconds.json").write_text(json.dumps({"place and route": time.perf_counter() - start}))
@@ -168,7 +221,7 @@ def _map(verilog: str, target: Target) -> Path:
 
     def script(options: str) -> str:
         return (
-            f"read_verilog top.v; {of.synthesis}{options} -top {_TOP} -json netlist.json; "
+            f"read_verilog top.v; {of.synthesis(target)}{options} -top {_TOP} -json netlist.json; "
             "tee -q -o stat.json stat -json"
         )
 
@@ -218,11 +271,14 @@ def _read(
     seconds: dict[str, float] = {}
     for folder in (netlist, placed, packed):
         seconds |= _load(folder / "seconds.json") if folder is not None else {}
-    fmax = [clock["achieved"] for clock in report.get("fmax", {}).values()]
+    clocks = {
+        name: ClockRate(clock["achieved"], clock["constraint"])
+        for name, clock in report.get("fmax", {}).items()
+    }
     return Synthesis(
         target=target,
         **counts,
-        fmax_mhz=min(fmax) if fmax else None,
+        fmax_mhz=min((clock.reached_mhz for clock in clocks.values()), default=None),
         frequency_mhz=frequency_mhz,
         device_share={
             name: Share(cell["used"], cell["available"])
@@ -232,6 +288,7 @@ def _read(
         critical_path=_critical_path(report, _load(netlist / "instances.json")),
         seconds=seconds,
         bitstream=packed / family(target).bitstream if packed is not None else None,
+        clocks=clocks,
     )
 
 

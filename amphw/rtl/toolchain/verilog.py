@@ -18,6 +18,7 @@ from typing import Any
 
 from amphw.rtl.toolchain.build_cache import cached, key
 from amphw.rtl.toolchain.environment import ToolchainError, require, run, versions
+from amphw.rtl.toolchain.pll import PllSetting
 
 _INTERNAL = "-remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding"
 _SCRIPT = f"""
@@ -75,13 +76,17 @@ def _ports(component: Any) -> Iterator[Port]:
         yield Port("_".join(map(str, path)), member.flow == wiring.In, Value.cast(value), member.shape)
 
 
-def with_plain_ports(component: Any, *, clocked: bool = False, reset: bool = True) -> Any:
+def with_plain_ports(
+    component: Any, *, clocked: bool = False, reset: bool = True, pll: PllSetting | None = None
+) -> Any:
     """A component around another one, with its ports as members of one level.
 
-    clocked, reset: see `verilog`.
+    clocked, reset, pll: see `verilog`.
     """
-    from amaranth.hdl import ClockDomain, Module, Shape, Signal
+    from amaranth.hdl import Module, Shape, Signal
     from amaranth.lib import wiring
+
+    from amphw.rtl.gateware.clocking import clocked as with_clock
 
     declared = ports(component)
 
@@ -102,8 +107,7 @@ def with_plain_ports(component: Any, *, clocked: bool = False, reset: bool = Tru
                 else:
                     m.d.comb += outer.eq(port.value)
             if not reset:
-                m.domains.sync = domain = ClockDomain("sync", reset_less=True)
-                m.d.comb += domain.clk.eq(self.clk)
+                with_clock(m, self.clk, pll)
             if clocked:
                 m.d.sync += Signal(name="clocked").eq(1)
             return m
@@ -123,17 +127,25 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def verilog(component: Any, name: str = "top", *, clocked: bool = False, reset: bool = True) -> str:
+def verilog(
+    component: Any,
+    name: str = "top",
+    *,
+    clocked: bool = False,
+    reset: bool = True,
+    pll: PllSetting | None = None,
+) -> str:
     """The Verilog of a component (anything with a `signature`), whose top module is called `name`.
 
     Clock and reset become the inputs `clk` and `rst`, if the component uses them; with `clocked` in any case.
     Without `reset` there is only `clk`: registers begin with their initial values, as in a chip just
-    configured. The same design gives the same text.
+    configured. With `pll`, too, `clk` is the oscillator's, of which the PLL makes the component's clock.
+    The same design gives the same text.
     """
     require("Verilog")
     from amaranth.back import rtlil
 
-    top = with_plain_ports(component, clocked=clocked, reset=reset)
+    top = with_plain_ports(component, clocked=clocked, reset=reset, pll=pll)
     with _uncollected():
         text = rtlil.convert(top, name=name, emit_src=False)
 

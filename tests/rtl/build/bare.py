@@ -1,6 +1,6 @@
 """Pin-outs that lack what a board needs, and one that has it at a connector."""
 
-from amaranth.build import Clock, Connector, DiffPairs, Pins, Resource
+from amaranth.build import Attrs, Clock, Connector, DiffPairs, Pins, Resource
 from amaranth_boards.resources import UARTResource
 
 
@@ -22,4 +22,7 @@ class Unwired(Wired):
 
 
 class Paired(Wired):
-    resources = [Resource("clock", 0, DiffPairs("A1", "A2", dir="i"), Clock(10e6)), Wired.resources[1]]
+    resources = [
+        Resource("clock", 0, DiffPairs("A1", "A2", dir="i"), Clock(10e6), Attrs(IO_TYPE="LVDS")),
+        Wired.resources[1],
+    ]

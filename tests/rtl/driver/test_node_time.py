@@ -41,13 +41,13 @@ def test_wide_layers_and_many_rows_take_longer(part: HardwarePart) -> None:
     narrow, wide, many = time(part, 16, 1), time(part, 64, 1), time(part, 16, 8)
     assert narrow.forward < wide.forward and narrow.backward < wide.backward
     assert narrow.forward < many.forward and narrow.update == many.update < wide.update
-    # 80 x 64 products on 16 lanes, at 25 MHz, are the most of it.
-    assert 80 * 64 / 16 / 25e6 < wide.forward < 3 * 80 * 64 / 16 / 25e6
+    # 80 x 64 products on 16 lanes, at 50 MHz, are the most of it.
+    assert 80 * 64 / 16 / 50e6 < wide.forward < 3 * 80 * 64 / 16 / 50e6
 
 
 def test_it_says_that_the_clock_is_assumed(part: HardwarePart) -> None:
     found = time(part, 16, 1)
-    assert found.origin == "modelled" and "at 25 MHz (assumed" in found.how
+    assert found.origin == "modelled" and "at 50 MHz (assumed" in found.how
 
 
 def test_nodes_whose_parameters_do_not_fit_together_go_apart(part: HardwarePart) -> None:

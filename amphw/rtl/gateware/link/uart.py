@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+from math import ceil
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.cdc import FFSynchronizer
 from amaranth.lib.wiring import In, Out
@@ -14,40 +16,66 @@ from amphw.rtl.gateware.streams import GatewareError, Queue
 from amphw.rtl.isa.word_frames import QUEUE
 
 _LEAST_DIVISOR = 4  # below it the synchronizer's delay moves the sample out of the bit
+PARTS = 16
+"""Of a cycle, in which the length of a bit is counted."""
 
 
-def divisor(clock_hz: float, baud: float) -> int:
-    """Clock cycles a bit. Raises GatewareError where no whole number comes within 2 % of the rate."""
-    nearest = max(1, round(clock_hz / baud))
-    if nearest < _LEAST_DIVISOR or abs(clock_hz / nearest / baud - 1) > 0.02:
+def divisor(clock_hz: float, baud: float) -> Fraction:
+    """Clock cycles a bit, to a sixteenth. Raises GatewareError for a rate that is too high for the clock."""
+    nearest = Fraction(round(clock_hz / baud * PARTS), PARTS)
+    if nearest < _LEAST_DIVISOR:
         raise GatewareError(
-            f"{baud:,.0f} baud cannot be made from {clock_hz / 1e6:g} MHz: {nearest} cycles a bit are "
-            f"{clock_hz / nearest:,.0f} baud. Choose a rate of at most {clock_hz / _LEAST_DIVISOR:,.0f} that "
-            "divides the clock."
+            f"{baud:,.0f} baud cannot be made from {clock_hz / 1e6:g} MHz: a bit would be "
+            f"{clock_hz / baud:.3g} cycles. Choose a rate of at most {clock_hz / _LEAST_DIVISOR:,.0f}."
         )
     return nearest
+
+
+def _checked(divisor: Fraction | int) -> Fraction:
+    if divisor < _LEAST_DIVISOR:
+        raise GatewareError(
+            f"A serial line needs at least {_LEAST_DIVISOR} clock cycles a bit, not {divisor}."
+        )
+    return Fraction(divisor)
+
+
+def _countdown(m: Module, divisor: Fraction, over: Value) -> Value:
+    """Where a timer that counts to zero begins for the next bit. over: whether one ends in this cycle.
+
+    Bits are of whole cycles; where `divisor` is none, as many of them have one more as make them that long
+    on average. So no edge is further than a cycle from where it belongs, however many bits follow.
+    """
+    whole, rest = divmod(int(divisor * PARTS), PARTS)
+    if not rest:
+        return Const(whole - 1)
+    part, longer = Signal(range(PARTS)), Signal(range(2 * PARTS))
+    m.d.comb += longer.eq(part + rest)
+    with m.If(over):
+        m.d.sync += part.eq(longer)  # less a whole cycle, which is the bit that falls off
+    return Mux(longer[-1], whole, whole - 1)
 
 
 class UartTransmitter(wiring.Component):
     """Bytes onto the line `tx`; a byte is taken when the stop bit of the one before is over."""
 
-    def __init__(self, divisor: int) -> None:
+    def __init__(self, divisor: Fraction | int) -> None:
         self.divisor = _checked(divisor)
         super().__init__({"i": In(BYTE), "tx": Out(1, init=1)})
 
     def elaborate(self, platform: Any) -> Module:
         m = Module()
-        timer = Signal(range(self.divisor))
+        timer = Signal(range(ceil(self.divisor)))
         bits = Signal(10)
         left = Signal(range(11))
+        first = _countdown(m, self.divisor, Mux(left == 0, self.i.valid, timer == 0))
         m.d.comb += self.i.ready.eq(left == 0)
         m.d.sync += self.tx.eq(Mux(left == 0, 1, bits[0]))
         with m.If(left == 0):
-            m.d.sync += [bits.eq(Cat(Const(0, 1), self.i.payload, Const(1, 1))), timer.eq(self.divisor - 1)]
+            m.d.sync += [bits.eq(Cat(Const(0, 1), self.i.payload, Const(1, 1))), timer.eq(first)]
             with m.If(self.i.valid):
                 m.d.sync += left.eq(10)
         with m.Elif(timer == 0):
-            m.d.sync += [timer.eq(self.divisor - 1), bits.eq(bits >> 1), left.eq(left - 1)]
+            m.d.sync += [timer.eq(first), bits.eq(bits >> 1), left.eq(left - 1)]
         with m.Else():
             m.d.sync += timer.eq(timer - 1)
         return m
@@ -61,7 +89,7 @@ class UartReceiver(wiring.Component):
     been idle before the next start bit is looked for.
     """
 
-    def __init__(self, divisor: int) -> None:
+    def __init__(self, divisor: Fraction | int) -> None:
         self.divisor = _checked(divisor)
         super().__init__({"rx": In(1, init=1), "o": Out(BYTE), "overrun": Out(1), "broken": Out(1)})
 
@@ -69,17 +97,17 @@ class UartReceiver(wiring.Component):
         m = Module()
         line = Signal(init=1)
         m.submodules.synchronizer = FFSynchronizer(self.rx, line, init=1)
-        timer = Signal(range(self.divisor + self.divisor // 2))
+        timer = Signal(range(ceil(self.divisor)))
         bits = Signal(8)
         number = Signal(range(8))
         sample = Signal()
         m.d.comb += sample.eq(timer == 0)
-        m.d.sync += timer.eq(Mux(sample, self.divisor - 1, timer - 1))
+        m.d.sync += timer.eq(Mux(sample, _countdown(m, self.divisor, sample), timer - 1))
         with m.If(self.o.ready):
             m.d.sync += self.o.valid.eq(0)
         with m.FSM(name="receiver"):
             with m.State("Idle"):
-                m.d.sync += [timer.eq(self.divisor // 2 - 1), number.eq(0)]
+                m.d.sync += [timer.eq(int(self.divisor / 2) - 1), number.eq(0)]
                 with m.If(~line):
                     m.next = "Start"
             with m.State("Start"):
@@ -115,7 +143,7 @@ class UartLink(wiring.Component):
     out then are not all that were sent. The other end is told so, once until it starts anew.
     """
 
-    def __init__(self, divisor: int, depth: int = QUEUE) -> None:
+    def __init__(self, divisor: Fraction | int, depth: int = QUEUE) -> None:
         self.divisor, self.depth = _checked(divisor), depth
         super().__init__(
             {"rx": In(1, init=1), "tx": Out(1, init=1), "i": In(WORD), "o": Out(WORD), "faults": Out(1)}
@@ -144,11 +172,3 @@ class UartLink(wiring.Component):
         m.d.comb += encoder.alarm.eq(self.faults & ~told)
         m.d.sync += told.eq((told | self.faults) & ~decoder.started)
         return m
-
-
-def _checked(divisor: int) -> int:
-    if divisor < _LEAST_DIVISOR:
-        raise GatewareError(
-            f"A serial line needs at least {_LEAST_DIVISOR} clock cycles a bit, not {divisor}."
-        )
-    return divisor

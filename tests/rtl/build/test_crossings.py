@@ -1,0 +1,62 @@
+"""Nothing comes into a circuit's clock but through what makes it safe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import ClockDomain, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from amphw.rtl.build.board_files import device_verilog
+from amphw.rtl.build.boards import BOARDS
+from amphw.rtl.toolchain.verilog import verilog
+from benchmarks.rtl_plans import SMALL_DEVICE, plan_of
+from tests.rtl.crossings import Crossing, crossings
+
+LINE = Crossing("port rx", "design.link.receiver.synchronizer.stage0", alone=True, asynchronous=False)
+
+
+def resets(cell: str) -> set[Crossing]:
+    """The two registers that bring the release of a reset into the clock."""
+    return {Crossing(f"{cell}.LOCK", to, alone=True, asynchronous=True) for to in ("reset.stage0", "rst")}
+
+
+@pytest.mark.parametrize(
+    ("board", "lock"),
+    [
+        ("ulx3s-85f", {Crossing("EHXPLLL.LOCK", "released0", alone=True, asynchronous=False)}),
+        ("icebreaker", resets("SB_PLL40_PAD")),
+        ("tang-nano-9k", resets("rPLL")),
+    ],
+)
+def test_only_the_serial_line_and_the_lock_cross(tmp_path: Path, board: str, lock: set[Crossing]) -> None:
+    """On each family: the line through a synchroniser, the lock through one or as its asynchronous reset."""
+    plan = plan_of("list-reduction", SMALL_DEVICE, "q4.12", 2, 1, board)
+    made = BOARDS[board]
+    found = crossings(device_verilog(plan, made, made.clocking()), made.target.family, tmp_path)
+    assert found == {LINE} | lock
+
+
+class Careless(wiring.Component):
+    """Two clocks, and a sum of numbers of both."""
+
+    def __init__(self) -> None:
+        super().__init__({"other": In(1), "rx": In(4), "tx": Out(4)})
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.domains.other = other = ClockDomain("other", reset_less=True)
+        m.d.comb += other.clk.eq(self.other)
+        there = Signal(4)
+        here = Signal(4)
+        m.d.other += there.eq(there + 1)
+        m.d.sync += [here.eq(self.rx), self.tx.eq(here + there)]
+        return m
+
+
+def test_what_crosses_without_a_synchroniser_is_found(tmp_path: Path) -> None:
+    found = crossings(verilog(Careless(), reset=False), "ecp5", tmp_path)
+    assert Crossing("design.there", "tx", alone=False, asynchronous=False) in found
+    assert Crossing("port rx", "design.here", alone=True, asynchronous=False) in found
