@@ -92,7 +92,11 @@ WORKLOADS = {
             "bilstm",
             every=(50,),
             instances=1000,
-            settings={"train": {"max_active_keys": 32, "max_infer_keys": 32}},
+            settings={
+                "train": {"max_active_keys": 32, "max_infer_keys": 32},
+                # Letters and words come one at a time: without waiting, most frames have one to three rows.
+                "device": {"min_rows": 8},
+            },
         ),
         Workload(
             "language-model",
@@ -118,7 +122,11 @@ WORKLOADS = {
             "transformer",
             every=(50,),
             instances=1000,
-            settings={"train": {"max_active_keys": 16, "max_infer_keys": 16}},
+            settings={
+                # A sequence is a frame of its own: more of them would leave the cache.
+                "train": {"max_active_keys": 8, "max_infer_keys": 16},
+                "device": {"frame_rows": 128},
+            },
         ),
     )
 }
