@@ -8,7 +8,8 @@
 # make sdist   the source in dist/, for pip to build        make sdist-test   has pip build it, and runs it
 # make wheel-notebooks   runs the tutorials from the wheel, and writes down how long they take
 # make wheel-aarch64     builds a wheel for another processor, and runs it emulated
-# make hardware   circuits for every board, placed and routed; their size and speed against those committed
+# make hardware   circuits for a board of each family, placed and routed; size and speed against those committed
+# make boards     the largest circuit for every board; takes hours, goes on where it was
 # make clean   remove the environment and everything built    make sanitize   the C++ data plane's memory and threads
 # Needs python3 (>= 3.11) and g++ (or CXX), which builds the C++ data plane. Without a compiler,
 # AMPHW_NO_NATIVE=1 make ... installs the numpy data plane alone. Another interpreter: make PYTHON=python3.12 demo
@@ -19,7 +20,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint pytest pytest-all all-main all-opencl all-rtl browser torch others slow hardware \
+.PHONY: help demo test test-all lint pytest pytest-all all-main all-opencl all-rtl browser torch others slow hardware boards \
         sanitize sanitize-address sanitize-thread notebooks docs pytorch wheel wheel-test wheel-aarch64 \
         wheel-notebooks sdist sdist-test clean
 
@@ -132,6 +133,9 @@ slow: $(READY)
 
 hardware: $(READY)
 	@$(BIN)/python -m pytest -m hardware -o timeout=3600
+
+boards: $(READY)
+	@$(BIN)/python benchmarks/rtl_boards.py
 
 sanitize: sanitize-address sanitize-thread
 

@@ -11,12 +11,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amphw.cli.options import JsonOption
-from amphw.cli.output import emit_json, remark, results, table
+from amphw.cli.output import emit_json, remark, remarks, results, table
+from amphw.ir.errors import AmphwError
 
 if TYPE_CHECKING:
     from amphw.data.cache import DataFile
@@ -36,8 +38,38 @@ class Finding:
     required: bool = False
 
 
-def check(as_json: JsonOption = False) -> None:
-    """Say what works here, what is missing, and how to get it. Exit code 1 if amphw cannot run."""
+def check(
+    port: Annotated[
+        str | None,
+        typer.Argument(metavar="PORT", help="The serial port of a board to test, such as /dev/ttyUSB0."),
+    ] = None,
+    board: Annotated[
+        str | None,
+        typer.Option(
+            "--board", metavar="BOARD", help="Test this board instead: a name, or a file of your own."
+        ),
+    ] = None,
+    circuit: Annotated[
+        Path | None,
+        typer.Option(
+            "--circuit",
+            metavar="DIR",
+            help="Where the circuit of the test lies, or is to be built; else a cache.",
+        ),
+    ] = None,
+    put: Annotated[
+        bool, typer.Option("--flash/--no-flash", help="Whether to put the circuit into the board first.")
+    ] = True,
+    instances: Annotated[int, typer.Option("--instances", help="To train on the board.", min=1)] = 100,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what works here, what is missing, and how to get it; or test an FPGA board. Exit code 1 if amphw
+    cannot run, or the board does not work."""
+    if board is not None:
+        _check_board(board, port, circuit, put, instances, as_json)
+        return
+    if port is not None or circuit is not None:
+        raise AmphwError("which board is it? Say --board BOARD; a wrong name lists all")
     findings = list(survey())
     broken = [each for each in findings if each.required and not each.ok]
     if as_json:
@@ -54,6 +86,49 @@ def check(as_json: JsonOption = False) -> None:
                 results().print(f"  {each.name}: {each.remedy}")
     if broken:
         remark(f"cannot run here without {', '.join(each.name for each in broken)}")
+        raise typer.Exit(1)
+
+
+def _check_board(
+    name: str, port: str | None, circuit: Path | None, put: bool, instances: int, as_json: bool
+) -> None:
+    from amphw.library.board_check import SelfTest, make
+    from amphw.rtl.build.boards import board as find_board
+    from amphw.rtl.build.circuit import FILE
+    from amphw.rtl.driver.serial_line import absent, ports, ports_here
+
+    def say(text: str) -> None:
+        remarks().print(text)
+
+    on = find_board(name)
+    if port is None:
+        if len(there := list(ports())) != 1:
+            raise AmphwError(
+                f"at which port is the board? Name one (amphw check --board {name} PORT). {ports_here()}"
+            )
+        (port,) = there
+    if why := absent(port):  # before anything that takes long
+        raise AmphwError(why)
+    if circuit is None or not (circuit / FILE).is_file():
+        say(f"building the circuit of the test for {on.name}: minutes, once")
+        circuit = make(on, say, circuit)
+    test = SelfTest(circuit, port, instances)
+    steps = []
+    if put:
+        steps.append(test.put(on))
+    for step in test.steps():
+        steps.append(step)
+        if not as_json:
+            results().print(f"{'WRONG' if step.wrong else 'ok'}  {step.name}: {step.wrong or step.found}")
+    ok = not any(step.wrong for step in steps)
+    if as_json:
+        found = {"ok": ok, "board": on.name, "port": port, "circuit": str(circuit)}
+        emit_json({**found, "steps": [asdict(step) for step in steps]})
+    elif ok:
+        results().print(
+            f"{on.name} at {port} works: amphw rtl MODEL --board {name} --out DIR makes a model's circuit"
+        )
+    if not ok:
         raise typer.Exit(1)
 
 

@@ -202,7 +202,7 @@ def _figures(made: BoardBuild, cycles: float | None) -> dict[str, Any]:
         "frequency_mhz": s.frequency_mhz,
         "meets_frequency": s.meets_frequency,
         "clocks": {name: asdict(clock) for name, clock in s.clocks.items()},
-        "link": {"kind": "serial", "baud": made.board.serial.baud},
+        "link": asdict(made.board.link),
         "cycles_per_message": cycles,
         "critical_signals": s.critical_signals,
         "critical_nodes": [asdict(share) for share in shares(s.critical_signals, plan)],

@@ -157,7 +157,7 @@ def device_verilog(plan: HardwarePlan, board: Board, clocking: Clocking) -> str:
     """The Verilog of what a board's chip is configured with."""
     from amphw.rtl.gateware.board_top import BoardTop
 
-    return verilog(BoardTop(plan, clocking.hz, board.serial.baud), reset=False, pll=clocking.pll)
+    return verilog(BoardTop(plan, clocking.hz, board.link.baud), reset=False, pll=clocking.pll)
 
 
 def _files(
@@ -172,7 +172,7 @@ def _files(
         "circuit": out / FILE,
         "board": out / boards.FILE,
     }
-    circuit = Circuit.of(fit.plan, board.name, board.serial.baud, fit.keys).text()
+    circuit = Circuit.of(fit.plan, board.name, board.link.baud, fit.keys).text()
     contents = (text, constraints, c_header(), circuit, board.text)
     try:
         for path, content in zip(files.values(), contents, strict=True):

@@ -93,10 +93,15 @@ class Pins:
 
 
 @dataclass(frozen=True)
-class Serial:
-    """[serial]: the line that the host drives the circuit over."""
+class BoardLink:
+    """[link]: what the host drives the circuit over."""
 
-    baud: int = option(BAUD, help="bits a second: the most that the board's bridge keeps up with", minimum=1)
+    kind: str = option("serial", help="of link", choices=("serial",))
+    baud: int = option(
+        BAUD,
+        help="of a serial line, bits a second: the most that the board's bridge keeps up with",
+        minimum=1,
+    )
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,7 @@ _SECTIONS: Mapping[str, type] = {
     "resources": Resources,
     "clock": Clock,
     "pins": Pins,
-    "serial": Serial,
+    "link": BoardLink,
     "loader": Loader,
     "notes": Notes,
 }
@@ -154,7 +159,7 @@ class Board:
     resources: Resources
     clock: Clock
     pinout: Pins
-    serial: Serial
+    link: BoardLink
     loader: Loader
     notes: Notes
 

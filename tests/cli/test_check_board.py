@@ -1,0 +1,144 @@
+"""`amphw check --board`, which somebody with a board runs first. Circuit and serial line are simulated."""
+
+from __future__ import annotations
+
+import json
+import os
+import tty
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("amaranth")
+pytest.importorskip("serial")
+
+from serial.tools import list_ports
+
+from amphw.library import board_check
+from amphw.rtl.build import board_files
+from amphw.rtl.build.boards import board
+from amphw.rtl.plan.hardware import HardwarePlan
+from amphw.rtl.toolchain.synthesis import Synthesis
+from sim.board import SimulatedBoard
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[HardwarePlan]:
+    """Of what was built, which takes no time."""
+    found: list[HardwarePlan] = []
+
+    def synthesize(text: str, target, **options) -> Synthesis:
+        bits = tmp_path / "top.bit"
+        bits.write_bytes(b"bits")
+        return Synthesis(target, 1, 1, 1, 1, 90.0, options["frequency_mhz"], {}, (), {}, bits)
+
+    def device_verilog(plan, board, clocking) -> str:
+        found.append(plan)
+        return ""
+
+    monkeypatch.setattr(board_files, "synthesize", synthesize)
+    monkeypatch.setattr(board_files, "device_verilog", device_verilog)
+    monkeypatch.setenv("AMPHW_CACHE", str(tmp_path / "cache"))
+    return found
+
+
+def made(plans: list[HardwarePlan], folder: Path) -> HardwarePlan:
+    board_check.make(board("ulx3s-85f"), lambda text: None, folder)
+    return plans[-1]
+
+
+@pytest.mark.hardware
+@pytest.mark.timeout(1800)
+def test_a_board_that_works_and_one_that_does_not(
+    amphw, plans: list[HardwarePlan], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = made(plans, tmp_path / "hw")
+    monkeypatch.delenv("AMPHW_CACHE")  # of the simulation
+    command = ("check", "--board", "ulx3s-85f", "--circuit", "hw", "--no-flash", "--instances", 5)
+    with SimulatedBoard(plan) as there:
+        done = amphw(*command, there.port, "--json")
+        assert done.exit_code == 0, done.stderr + done.stdout
+        found = json.loads(done.stdout)
+        assert found["ok"] and found["board"] == "ulx3s-85f" and found["port"] == there.port
+        steps = {each["name"]: each for each in found["steps"]}
+        assert list(steps) == ["link", "memory", "training"] and not any(s["wrong"] for s in steps.values())
+        assert steps["link"]["figures"]["baud"] == 3_000_000
+        assert 0 < steps["link"]["figures"]["latency_ms"] <= steps["link"]["figures"]["latency_worst_ms"]
+        weights = 8 * 8 + 8 + 16  # at least
+        assert steps["memory"]["figures"]["numbers"] > 4 * weights
+        assert steps["training"]["figures"]["instances"] == 5
+
+        # Two bytes come back as others, while its memory is tested.
+        there.damage = {there.sent + 4_000: 0xFF, there.sent + 4_001: 0xFF}
+        done = amphw(*command, there.port)
+        assert done.exit_code == 1
+        assert done.stdout.startswith("WRONG") or "\nWRONG" in done.stdout
+        assert "is bad" in done.stdout and "works" not in done.stdout
+
+
+def test_arithmetic_that_differs_is_found() -> None:
+    right = [{"loss": {"loss": 1.0}}, {"loss": {"loss": 2.0}}]
+    wrong = [{"loss": {"loss": 1.0}}, {"loss": {"loss": 2.5}}]
+    said = board_check._differs(wrong, right, {}, {})
+    assert said.startswith(
+        "instance 2 says loss: loss 2.5 where the model of the arithmetic says loss: loss 2:"
+    )
+    assert board_check._differs(right, right, {}, {}) == ""
+
+
+def test_what_is_asked_before_anything_takes_long(
+    amphw, plans: list[HardwarePlan], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(list_ports, "comports", list)
+    for arguments, complaint in (
+        (["/dev/ttyUSB0"], "which board is it? Say --board BOARD"),
+        (
+            ["--board", "ulx3s-85f"],
+            "at which port is the board? Name one (amphw check --board ulx3s-85f PORT)",
+        ),
+        (["--board", "ulx3s", "/dev/ttyUSB9"], "There is no board 'ulx3s'. Did you mean"),
+        (["--board", "ulx3s-85f", "/dev/ttyUSB9"], "there is no serial port /dev/ttyUSB9"),
+    ):
+        done = amphw("check", *arguments)
+        assert done.exit_code == 1 and complaint in " ".join(done.stderr.split()), done.stderr
+    assert not plans
+
+
+def test_a_board_that_has_no_room_says_so(amphw, plans: list[HardwarePlan], tmp_path: Path) -> None:
+    master, slave = os.openpty()
+    tty.setraw(slave)
+    done = amphw("check", "--board", "icebreaker", os.ttyname(slave))
+    os.close(master)
+    os.close(slave)
+    assert done.exit_code == 1 and "It does not fit: with 2 lanes and 1 key it needs" in done.stderr
+
+
+def test_a_board_that_is_silent(amphw, plans: list[HardwarePlan], tmp_path: Path) -> None:
+    made(plans, tmp_path / "hw")
+    master, slave = os.openpty()
+    tty.setraw(slave)
+    done = amphw(
+        "check", "--board", "ulx3s-85f", "--circuit", "hw", "--no-flash", os.ttyname(slave), "--json"
+    )
+    os.close(master)
+    os.close(slave)
+    assert done.exit_code == 1
+    found = json.loads(done.stdout)
+    assert not found["ok"] and [s["name"] for s in found["steps"]] == ["link"]
+    assert found["steps"][0]["wrong"].startswith(("nothing comes from", "the serial port"))
+
+
+def test_the_circuit_is_put_into_the_board(
+    amphw, plans: list[HardwarePlan], monkeypatch, tmp_path: Path
+) -> None:
+    """What a loader is called with, and that nothing is asked of the board before."""
+    made(plans, tmp_path / "hw")
+    called: list[tuple[Path, str, bool]] = []
+    monkeypatch.setattr(board_check, "flash", lambda path, on, keep: called.append((path, on.name, keep)))
+    monkeypatch.setattr(board_check.SelfTest, "steps", lambda self: iter(()))
+    master, slave = os.openpty()
+    done = amphw("check", "--board", "ulx3s-85f", "--circuit", "hw", os.ttyname(slave))
+    os.close(master)
+    os.close(slave)
+    assert done.exit_code == 0, done.stderr
+    assert called == [(Path("hw") / "top.bit", "ulx3s-85f", False)]
