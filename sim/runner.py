@@ -91,7 +91,9 @@ def run_bench(
             )
         report = work / REPORT
         found = json.loads(report.read_text()) if report.is_file() else {"counts": {}, "states": {}}
-    seen = {path: {states[value] for value in found["states"][path]} for path, states in machines.items()}
+    seen = {
+        path: {states[value] for value in found["states"].get(path, ())} for path, states in machines.items()
+    }
     unseen = {path: set(states.values()) - seen[path] for path, states in machines.items()}
     return BenchResult(tests, found["counts"], seen, unseen)
 

@@ -12,6 +12,7 @@ import pytest
 from amphw.ir.device import DeviceOptions, Mode
 from amphw.rtl.driver.verilator import VerilatorDevice
 from amphw.rtl.gateware.device import Device
+from amphw.rtl.gateware.link.axi_stream import AxiStreamTop
 from amphw.rtl.isa.wire import FIELDS, HEADER_WORDS
 from sim.replay import drive
 from sim.runner import run_bench
@@ -38,8 +39,8 @@ class Recorder:
         self.link.close()
 
 
-@pytest.mark.hardware
-def test_a_device_at_any_pace(tmp_path: Path) -> None:
+def recorded(tmp_path: Path) -> tuple[Any, Path]:
+    """A plan, and the script of a run of its device: what the host sent, and what came back."""
     graph, instances = problem("tree-leaves")
     device = VerilatorDevice(FORMATS)
     rules = {"*": rule("tree-leaves")}
@@ -53,6 +54,20 @@ def test_a_device_at_any_pace(tmp_path: Path) -> None:
     recorder.close()
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"turns": recorder.turns, "came": recorder.came}))
+    return plan, script
+
+
+@pytest.mark.hardware
+def test_a_device_between_two_axi_streams(tmp_path: Path) -> None:
+    plan, script = recorded(tmp_path)
+    settings = {"script": str(script)}
+    result = run_bench(lambda: AxiStreamTop(plan), "axi_stream_bench", name="axi-stream", settings=settings)
+    assert result.tests == 7
+
+
+@pytest.mark.hardware
+def test_a_device_at_any_pace(tmp_path: Path) -> None:
+    plan, script = recorded(tmp_path)
     result = run_bench(
         lambda: Device(plan, True), "device_bench", name="device", settings={"script": str(script)}
     )
