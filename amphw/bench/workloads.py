@@ -122,11 +122,7 @@ WORKLOADS = {
             "transformer",
             every=(50,),
             instances=1000,
-            settings={
-                # A sequence is a frame of its own: more of them would leave the cache.
-                "train": {"max_active_keys": 8, "max_infer_keys": 16},
-                "device": {"frame_rows": 128},
-            },
+            settings={"train": {"max_active_keys": 16, "max_infer_keys": 16}},
         ),
     )
 }
